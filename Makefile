@@ -1,0 +1,33 @@
+# make bench   set up, measure what this machine has, print the comparison
+# make test    set up, run every test
+# make check   lint, types, layers
+# make all     check and test, as CI does
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: bench test check all clean
+
+bench: $(INSTALLED)
+	$(BIN)/fp8bench run
+
+test: $(INSTALLED)
+	$(BIN)/pytest
+
+check: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+all: check test
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -c constraints.txt -e '.[dev]'
+	touch $@
+
+# Removes what can be made again. Results cannot, so they stay.
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,101 @@
+"""`fp8bench compare`: records and prices joined into a price-performance table."""
+
+import sys
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from fp8bench.report.row import Comparison
+    from fp8bench.schema.instance import Catalog, Purchase
+
+FORMATS = ("table", "markdown", "csv", "json")
+PURCHASES = ("on_demand", "spot", "capacity_block")
+
+
+def compare(
+    instances: list[str] = typer.Argument(..., metavar="INSTANCE...", help="Names in the catalogue or in the results."),
+    reference: str = typer.Option(
+        None, "--reference", metavar="INSTANCE:MODE", help="Row to hold the others against [the first's baseline-bf16]."
+    ),
+    price_as_of: str = typer.Option(
+        None,
+        "--price-as-of",
+        metavar="DATE|today",
+        help="Price all rows on one day [measured: today; published: its day].",
+    ),
+    region: str = typer.Option(None, "--region", help="Only prices of this region."),
+    purchase: str = typer.Option("on_demand", "--purchase", metavar="|".join(PURCHASES), help="How it is bought."),
+    workload: str = typer.Option(None, "--workload", help="Only records of this workload."),
+    every: bool = typer.Option(False, "--all", help="Every record, not only the latest of each variant."),
+    allow_mismatch: bool = typer.Option(False, "--allow-mismatch", help="Show unlike work too, marked."),
+    form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
+    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
+) -> None:
+    """Which mode on which instance buys most for a dollar."""
+    from fp8bench.pricing.catalog import find
+    from fp8bench.report.compare import CompareOptions, parse_reference
+    from fp8bench.report.compare import compare as compare_records
+    from fp8bench.schema.errors import unknown_name
+    from fp8bench.store import results
+
+    for value, known, flag in ((form, FORMATS, "--format"), (purchase, PURCHASES, "--purchase")):
+        if value not in known:
+            raise unknown_name(flag, value, list(known), "fp8bench compare --help")
+    catalog = load_catalog(results_dir)
+    measured = results.known_instances(results_dir)
+    keys = [name if name in measured else find(catalog, name, measured).key for name in instances]
+    keys = list(dict.fromkeys(keys))
+    today = date.today()
+    options = CompareOptions(
+        instances=tuple(keys),
+        today=today,
+        reference=parse_reference(reference, keys),
+        as_of=_date(price_as_of, today),
+        region=region,
+        purchase=_purchase(purchase),
+        workload=workload,
+        every=every,
+        allow_mismatch=allow_mismatch,
+    )
+    print_comparison(compare_records(results.read(results_dir, keys), catalog, options), form)
+
+
+def load_catalog(results_dir: Path) -> "Catalog":
+    """The catalogue with what lies beside the results laid over it."""
+    from fp8bench.pricing.catalog import load
+    from fp8bench.store import instances
+
+    return load(instances.files(results_dir))
+
+
+def print_comparison(comparison: "Comparison", form: str) -> None:
+    """Rows to stdout; warnings, one line each, to stderr."""
+    from fp8bench.report import tables
+
+    writers = {"json": tables.to_json, "csv": tables.to_csv, "markdown": tables.to_markdown}
+    if form in writers:
+        typer.echo(writers[form](comparison))
+    elif sys.stdout.isatty():
+        tables.print_rich(comparison)
+    else:
+        typer.echo(tables.to_plain(comparison))
+    for warning in comparison.warnings:
+        typer.echo(f"fp8bench: warning: {warning}", err=True)
+
+
+def _date(text: str | None, today: date) -> date | None:
+    from fp8bench.schema.errors import UsageError
+
+    if text is None or text == "today":
+        return today if text else None
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"--price-as-of {text!r} is not a date", "Say `today`, or a day as 2026-11-09") from error
+
+
+def _purchase(text: str) -> "Purchase":
+    return text  # type: ignore[return-value]

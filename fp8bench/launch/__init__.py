@@ -1,0 +1,1 @@
+"""From a request to records: what runs, in which order, in which processes."""

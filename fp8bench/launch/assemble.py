@@ -1,0 +1,86 @@
+"""From the ranks' reports to the record. Pure but for the run's id and time, which are given."""
+
+import re
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+
+from pydantic import JsonValue
+
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.rank_report import RankReport, WorkloadFacts
+from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Evidence, Parity, Record
+from fp8bench.stats.summary import summarize
+
+
+def new_run_id(label: str, now: datetime) -> str:
+    """Sorts by time, says the mode, and is unlike any other: `20261121T101500Z-te-fp8-delayed-3f9a1c`."""
+    words = re.sub(r"[^A-Za-z0-9._]+", "-", label).strip("-")
+    return f"{now:%Y%m%dT%H%M%SZ}-{words}-{secrets.token_hex(3)}"
+
+
+def assemble(config: RunConfig, reports: Sequence[RankReport], instance: str, run_id: str, now: datetime) -> Record:
+    """reports: one a rank, by rank. The record's status is that of the rank that stopped the others."""
+    first = reports[0]
+    culprit = _culprit(reports)
+    finished = culprit is None and first.facts is not None
+    samples = tuple(report.samples for report in reports if report.samples)
+    return Record(
+        schema_version=SCHEMA_VERSION,
+        method_version=METHOD_VERSION,
+        run_id=run_id,
+        status=culprit.status if culprit else "ok",
+        reason=culprit.reason if culprit else None,
+        remedy=culprit.remedy if culprit else None,
+        source="measured",
+        created_utc=now,
+        instance=instance,
+        config=config,
+        fingerprint=fingerprint(config, first.facts),
+        environment=first.environment,
+        evidence=_evidence(reports),
+        parity=_worst_parity(reports),
+        samples=samples,
+        summary=summarize(samples, first.facts) if finished and first.facts else None,
+        memory=tuple(report.memory for report in reports if report.memory),
+        telemetry=tuple(report.telemetry for report in reports if report.telemetry),
+    )
+
+
+def fingerprint(config: RunConfig, facts: WorkloadFacts | None) -> dict[str, JsonValue]:
+    """What must be alike for a fair comparison. Null where a run stopped before it was known."""
+    return {
+        "workload": config.workload,
+        "sizes": dict(facts.sizes) if facts else None,
+        "optimizer": facts.optimizer if facts else None,
+        "accumulation": 1,
+        "data": config.data,
+        "method_version": METHOD_VERSION,
+    }
+
+
+def _culprit(reports: Sequence[RankReport]) -> RankReport | None:
+    """The report that tells why the run stopped: a rank's own failure before one that was ended for another's sake."""
+    stopped = [report for report in reports if report.status != "ok"]
+    own = [report for report in stopped if not report.collateral]
+    return next(iter(own or stopped), None)
+
+
+def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
+    """Rank 0's; a warning where another rank ran something else."""
+    evidence = reports[0].evidence
+    if evidence is None:
+        return None
+    others = [report.rank for report in reports if report.evidence and report.evidence != evidence]
+    devices = {report.environment.device_name for report in reports if report.environment}
+    warnings = list(evidence.warnings)
+    if others:
+        warnings.append(f"ranks {others} ran something else than rank 0")
+    if len(devices) > 1:
+        warnings.append(f"the ranks ran on unlike GPUs: {', '.join(sorted(map(str, devices)))}")
+    return evidence.model_copy(update={"warnings": tuple(warnings)})
+
+
+def _worst_parity(reports: Sequence[RankReport]) -> Parity | None:
+    verdicts = [report.parity for report in reports if report.parity]
+    return next((verdict for verdict in verdicts if not verdict.passed), verdicts[0] if verdicts else None)

@@ -1,0 +1,88 @@
+"""A figure that somebody else measured, made into a record that says so."""
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+from pydantic import PositiveFloat, PositiveInt, ValidationError
+
+from fp8bench import registry
+from fp8bench.launch.assemble import new_run_id
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.record import SCHEMA_VERSION, Figure, Provenance, Record, Summary
+
+UNIT = "images"
+
+
+class ImportedFigure(Frozen):
+    """step_time_s: seconds. batch_size: samples a GPU and step. published_on: null makes the figure external."""
+
+    mode: str
+    workload: str
+    step_time_s: PositiveFloat
+    batch_size: PositiveInt
+    gpus: PositiveInt
+    source: str
+    published_on: date | None
+    compile: bool | None
+    attention: str | None
+
+    @classmethod
+    def parse(cls, **given: Any) -> "ImportedFigure":
+        """From the command line's words. Raises UsageError naming the wrong flag."""
+        try:
+            figure = cls(**given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            flag = {"step_time_s": "step-time"}.get(str(first["loc"][0]), str(first["loc"][0])).replace("_", "-")
+            raise UsageError(
+                f"--{flag} {first['input']!r} is wrong: {first['msg'].lower()}", "See `fp8bench import --help`"
+            ) from error
+        if figure.source.strip().lower() in ("", "measured"):
+            raise UsageError(
+                f"--source {figure.source!r} does not say where the figure is from",
+                "Name the article or the tool; only `fp8bench run` makes a figure measured",
+            )
+        return figure
+
+
+def to_record(figure: ImportedFigure, instance: str) -> Record:
+    """The record, `published` or `external`. Its fingerprint knows the workload's name and nothing else of the work."""
+    entry, _ = registry.find_mode(figure.mode)
+    registry.find_workload(figure.workload)
+    recipe = figure.mode.partition(":")[2] or None
+    now = datetime.now(UTC)
+    units = figure.batch_size * figure.gpus
+    return Record(
+        schema_version=SCHEMA_VERSION,
+        method_version=None,
+        run_id=new_run_id(f"{instance}-{figure.mode}", now),
+        status="ok",
+        source="published" if figure.published_on else "external",
+        provenance=Provenance(citation=figure.source, published_on=figure.published_on),
+        created_utc=now,
+        instance=instance,
+        figure=Figure(
+            mode=entry.name,
+            recipe=recipe,
+            workload=figure.workload,
+            batch_size=figure.batch_size,
+            world_size=figure.gpus,
+            compile=figure.compile,
+            attention=figure.attention,
+        ),
+        fingerprint={"workload": figure.workload, "method_version": None},
+        summary=Summary(
+            step_time_s=figure.step_time_s,
+            step_time_ci_s=None,
+            unit=UNIT,
+            units_per_step=units,
+            throughput_per_s=units / figure.step_time_s,
+            data_wait_s=None,
+            data_wait_share=None,
+            host_s=None,
+            flops_per_step=None,
+            loss_first=None,
+            loss_last=None,
+        ),
+    )

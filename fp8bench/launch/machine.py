@@ -1,0 +1,108 @@
+"""This machine, without torch: its GPUs by NVML, its product name by DMI, and which catalogue instance it is."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pynvml
+
+from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.instance import Catalog, Instance
+
+DMI_PRODUCT_NAME = Path("/sys/class/dmi/id/product_name")
+CPU_INSTANCE = "cpu"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """gpus: product name of each visible GPU, in order. product_name: as the firmware says (a cloud's instance type)."""
+
+    gpus: tuple[str, ...]
+    product_name: str | None
+    cpu_count: int
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether workers train on CUDA here."""
+        return bool(self.gpus)
+
+
+def this_machine(environ: Mapping[str, str]) -> Machine:
+    """Look. environ: CUDA_VISIBLE_DEVICES is heeded."""
+    try:
+        product = DMI_PRODUCT_NAME.read_text().strip() or None
+    except OSError:
+        product = None
+    visible = _visible(_nvml_gpus(), environ.get("CUDA_VISIBLE_DEVICES"))
+    return Machine(gpus=visible, product_name=product, cpu_count=len(os.sched_getaffinity(0)))
+
+
+def _nvml_gpus() -> list[tuple[str, str]]:
+    """(uuid, product name) of every GPU that the driver knows; none without a driver."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return [(str(pynvml.nvmlDeviceGetUUID(h)), str(pynvml.nvmlDeviceGetName(h))) for h in handles]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _visible(gpus: list[tuple[str, str]], setting: str | None) -> tuple[str, ...]:
+    """Apply CUDA_VISIBLE_DEVICES: numbers or UUID prefixes; CUDA stops at the first that it does not know."""
+    if setting is None:
+        return tuple(name for _, name in gpus)
+    chosen = []
+    for token in (part.strip() for part in setting.split(",")):
+        by_number = [name for number, (_, name) in enumerate(gpus) if token == str(number)]
+        by_uuid = [name for uuid, name in gpus if token and uuid.startswith(token)]
+        found = by_number or by_uuid
+        if len(found) != 1:
+            break
+        chosen.append(found[0])
+    return tuple(chosen)
+
+
+def identify(machine: Machine, catalog: Catalog) -> Instance:
+    """The catalogue's instance by its product name, else one made up from the GPUs (`custom-2x-nvidia-h200`), or `cpu`."""
+    if not machine.has_gpu:
+        return Instance(key=CPU_INSTANCE, gpu=None, gpu_count=0, vcpus=machine.cpu_count)
+    for instance in catalog.instances.values():
+        if machine.product_name and machine.product_name == instance.instance_type:
+            return instance
+    gpu = catalog.gpu_by_product(machine.gpus[0])
+    slug = "-".join(machine.gpus[0].lower().split())
+    return Instance(
+        key=f"custom-{len(machine.gpus)}x-{slug}",
+        instance_type=machine.product_name,
+        gpu=gpu.name if gpu else None,
+        gpu_count=len(machine.gpus),
+    )
+
+
+def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
+    """Check that this machine can be what the user calls it.
+
+    Raises ModeUnavailable where it has no GPU at all, UsageError where it has another one.
+    """
+    if instance.gpu_count == 0:
+        if machine.has_gpu:
+            raise UsageError(
+                f"instance {instance.key!r} has no GPU, and this machine has {machine.gpus[0]}",
+                "Say --instance auto, or hide the GPUs with CUDA_VISIBLE_DEVICES= to measure the CPU",
+            )
+        return
+    if not machine.has_gpu:
+        raise ModeUnavailable(
+            f"instance {instance.key!r} has {instance.gpu_count} x {instance.gpu}, and this machine shows no GPU",
+            "Run it there, look at `nvidia-smi` and CUDA_VISIBLE_DEVICES, or say --instance auto to measure this CPU",
+        )
+    found = catalog.gpu_by_product(machine.gpus[0])
+    if found is not None and instance.gpu is not None and found.name != instance.gpu:
+        raise UsageError(
+            f"instance {instance.key!r} has {instance.gpu}, and this machine has {found.name}",
+            "Name the instance that this is, or say --instance auto",
+        )

@@ -1,0 +1,105 @@
+"""What runs, in which order: a request and a machine become one configuration for each mode. Pure, and without torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fp8bench import registry
+from fp8bench.launch.machine import Machine
+from fp8bench.registry import ModeEntry
+from fp8bench.schema.config import Device, RunConfig
+from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.request import RunRequest
+
+CPU_WORLD_SIZE = 2
+BATCH_SIZE: dict[Device, int] = {"cuda": 64, "cpu": 16}
+MAX_LOADER_WORKERS = 16
+TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@dataclass(frozen=True)
+class Elastic:
+    """This process's place in a group that torchrun has made."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+
+    @property
+    def nodes(self) -> int:
+        """Machines in the group."""
+        return self.world_size // self.local_world_size
+
+
+def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
+    """The group in torchrun's variables, or None where they are absent."""
+    if not all(name in environ for name in TORCHRUN):
+        return None
+    numbers = {name: int(environ[name]) for name in TORCHRUN[:4]}
+    return Elastic(numbers["RANK"], numbers["LOCAL_RANK"], numbers["WORLD_SIZE"], numbers["LOCAL_WORLD_SIZE"])
+
+
+def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> list[RunConfig]:
+    """One configuration a mode, in the order asked for.
+
+    Raises UsageError for unknown names and for several modes under torchrun, ModeUnavailable for missing GPUs.
+    """
+    device: Device = "cuda" if machine.has_gpu else "cpu"
+    world_size = elastic.world_size if elastic else _world_size(request, machine)
+    per_node = elastic.local_world_size if elastic else world_size
+    workload = request.workload or _default_workload(device)
+    registry.find_workload(workload)
+    labels = request.mode or tuple(entry.name for entry in registry.modes().values() if device in entry.default_on)
+    if elastic and len(labels) != 1:
+        raise UsageError(
+            f"torchrun makes one group of processes, and each of the {len(labels)} modes needs fresh ones",
+            "Name one with --mode and call torchrun once a mode",
+        )
+    return [
+        RunConfig(
+            mode=entry.name,
+            recipe=recipe,
+            workload=workload,
+            device=device,
+            world_size=world_size,
+            nodes=elastic.nodes if elastic else 1,
+            batch_size=request.batch_size or BATCH_SIZE[device],
+            warmup=request.warmup,
+            steps=request.steps,
+            compile=request.compile,
+            data=request.data,
+            workers=_workers(request, machine, per_node),
+            seed=request.seed,
+            te_attention=request.te_attention,
+        )
+        for entry, recipe in _entries(labels)
+    ]
+
+
+def _entries(labels: tuple[str, ...]) -> list[tuple[ModeEntry, str | None]]:
+    found = [registry.find_mode(label) for label in labels]
+    return list(dict.fromkeys(found))
+
+
+def _world_size(request: RunRequest, machine: Machine) -> int:
+    if not machine.has_gpu:
+        return request.gpus or CPU_WORLD_SIZE
+    if request.gpus is not None and request.gpus > len(machine.gpus):
+        raise ModeUnavailable(
+            f"--gpus {request.gpus} asks for more GPUs than the {len(machine.gpus)} that this machine shows",
+            "Lower --gpus, or look at CUDA_VISIBLE_DEVICES and `nvidia-smi`",
+        )
+    return request.gpus or len(machine.gpus)
+
+
+def _default_workload(device: Device) -> str:
+    return next(entry.name for entry in registry.workloads().values() if device in entry.default_on)
+
+
+def _workers(request: RunRequest, machine: Machine, per_node: int) -> int:
+    """Loader processes a rank: the cores that the ranks themselves leave over, shared out; none on a CPU."""
+    if request.workers is not None:
+        return request.workers
+    if request.data == "device" or not machine.has_gpu:
+        return 0
+    return max(0, min(MAX_LOADER_WORKERS, machine.cpu_count // per_node - 2))

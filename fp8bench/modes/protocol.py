@@ -1,0 +1,71 @@
+"""What a mode is: five methods, and two things that it states about itself.
+
+The worker calls them in this order, once each but for `forward_context`, which is entered around every forward pass:
+
+    mode = cls(recipe)            # and the fields of RunConfig that `config_fields` names, as keywords
+    mode.check(device)            # raises ModeUnavailable rather than fall back in silence
+    model = mode.convert(model)   # plain model in, same weights out, before DDP and torch.compile
+    with mode.forward_context(): loss = ...          # forward alone; backward runs outside
+    mode.evidence(model)          # what really ran, read off the model afterwards
+
+A class need not inherit from `Mode`; where it does not state `tolerance`, `compile_policy` or `config_fields`, the
+values here hold.
+"""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import nn
+
+from fp8bench.schema.record import Tolerance
+
+
+@dataclass(frozen=True)
+class CompilePolicy:
+    """What `--compile auto` means for a mode, and why; refusal: why `--compile on` is impossible, or None."""
+
+    auto: bool
+    reason: str
+    refusal: str | None = None
+
+
+BF16_TOLERANCE = Tolerance(logits=0.2, loss=0.02, input_gradient=0.2)
+"""Two bf16 computations of one function, in units of what the input makes of the logits (see worker.parity)."""
+
+FP8_TOLERANCE = Tolerance(logits=0.4, loss=0.05, input_gradient=0.45)
+"""fp8 keeps 3 (e4m3) or 2 (e5m2) bits of mantissa where bf16 keeps 7, so its rounding is 16 times coarser."""
+
+
+class Mode(Protocol):
+    """The contract. name: as in the registry. recipe: None takes the mode's own default."""
+
+    name: str
+    tolerance: Tolerance = BF16_TOLERANCE
+    compile_policy: CompilePolicy = CompilePolicy(auto=False, reason="the mode does not say that it gains by it")
+    config_fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, recipe: str | None = None) -> None: ...
+
+    def check(self, device: torch.device) -> None:
+        """Raises ModeUnavailable(reason, remedy) where `device` cannot run this mode."""
+
+    def convert(self, model: nn.Module) -> nn.Module:
+        """The model in this precision, on the same device, with the same weights; `model` may be changed in place."""
+
+    def forward_context(self) -> AbstractContextManager[Any]:
+        """Entered around each forward pass, inside bf16 autocast."""
+
+    def evidence(self, model: nn.Module) -> dict[str, Any]:
+        """What ran. Known keys: converted_layers, total_layers, recipe, attention, emulated, warnings; others are kept."""
+
+
+def count_linears(model: nn.Module) -> int:
+    """Plain and converted `nn.Linear` layers (a subclass counts)."""
+    return sum(isinstance(module, nn.Linear) for module in model.modules())
+
+
+def compute_capability(device: torch.device) -> tuple[int, int]:
+    """(major, minor) of a CUDA device; (0, 0) for any other."""
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)

@@ -1,0 +1,146 @@
+"""Transformer Engine blocks that compute timm's Block, with timm's weights in them.
+
+Two of them, so that attention can be held equal when precisions are compared:
+
+  te    te.TransformerLayer: attention, MLP and residuals in Transformer Engine's own kernels.
+  sdpa  LayerNormLinear, Linear and LayerNormMLP around torch's scaled_dot_product_attention, as in the plain model.
+
+What makes te.TransformerLayer compute timm's Block, each against a default that does not:
+
+  attn_input_format="bshd"            the default reads [sequence, batch, width], so a batch-first model would attend
+                                      across the images of its batch
+  self_attn_mask_type="no_mask"       the default is causal
+  layernorm_epsilon                   timm's 1e-6, not 1e-5
+  attention_dropout, hidden_dropout   the model's, not 0.1
+  fuse_qkv_params, not interleaved    so that timm's qkv weight (all queries, all keys, all values) fits as it is
+
+What stays different: the activation is GELU's tanh form where timm has the erf form, and the TransformerLayer's residual
+stream is bf16 under autocast where timm's stays float32. Both are inside the tolerance of the parity gate and stand in
+the evidence.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from fp8bench.modes.timm_block import BlockShape, BlockWeights
+from fp8bench.schema.errors import ModeUnavailable
+
+
+class _ConvertedBlock(nn.Module):
+    """What both blocks share: timm's way of being called, and a note of the residual stream's dtype."""
+
+    residual_dtype: torch.dtype | None = None
+
+    def forward(self, x: torch.Tensor, attn_mask: torch.Tensor | None = None, is_causal: bool = False) -> torch.Tensor:
+        """x: [batch, tokens, dim]. A mask is refused: a block converted without one would ignore it."""
+        if attn_mask is not None or is_causal:
+            raise ModeUnavailable(
+                "the model passes an attention mask to a block that was converted without one",
+                "Use a workload that attends without a mask",
+            )
+        y = self.compute(x)
+        self.residual_dtype = y.dtype
+        return y
+
+    def compute(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, tokens, dim] in and out."""
+        raise TypeError(f"{type(self).__name__} has no compute")
+
+
+class TEBlock(_ConvertedBlock):
+    """te.TransformerLayer told to compute timm's Block."""
+
+    def __init__(self, te: Any, shape: BlockShape, weights: BlockWeights) -> None:
+        super().__init__()
+        self.layer = te.TransformerLayer(
+            hidden_size=shape.dim,
+            ffn_hidden_size=shape.mlp_dim,
+            num_attention_heads=shape.num_heads,
+            layernorm_epsilon=shape.norm_epsilon,
+            hidden_dropout=shape.hidden_dropout,
+            attention_dropout=shape.attention_dropout,
+            self_attn_mask_type="no_mask",
+            attn_input_format="bshd",
+            fuse_qkv_params=True,
+            qkv_weight_interleaved=False,
+            bias=shape.bias,
+            activation="gelu",
+            params_dtype=torch.float32,
+            device=weights.qkv_weight.device,
+        )
+        attention = self.layer.self_attention
+        copy_layernorm_linear(attention.layernorm_qkv, weights)
+        copy_linear(attention.proj, weights.proj_weight, weights.proj_bias)
+        copy_layernorm_mlp(self.layer.layernorm_mlp, weights)
+
+    def compute(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, tokens, dim] in and out."""
+        y: torch.Tensor = self.layer(x)
+        return y
+
+
+class TESDPABlock(_ConvertedBlock):
+    """Transformer Engine's linear layers around torch's attention; residuals as timm adds them."""
+
+    def __init__(self, te: Any, shape: BlockShape, weights: BlockWeights) -> None:
+        super().__init__()
+        where = {"params_dtype": torch.float32, "device": weights.qkv_weight.device}
+        self.shape = shape
+        self.qkv = te.LayerNormLinear(shape.dim, 3 * shape.dim, eps=shape.norm_epsilon, bias=shape.bias, **where)
+        self.proj = te.Linear(shape.dim, shape.dim, bias=shape.bias, **where)
+        self.mlp = te.LayerNormMLP(
+            shape.dim, shape.mlp_dim, eps=shape.norm_epsilon, bias=shape.bias, activation="gelu", **where
+        )
+        self.dropout = nn.Dropout(shape.hidden_dropout)
+        copy_layernorm_linear(self.qkv, weights)
+        copy_linear(self.proj, weights.proj_weight, weights.proj_bias)
+        copy_layernorm_mlp(self.mlp, weights)
+
+    def compute(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, tokens, dim] in and out."""
+        batch, tokens, dim = x.shape
+        heads = self.shape.num_heads
+        qkv = self.qkv(x).reshape(batch, tokens, 3, heads, dim // heads)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        rate = self.shape.attention_dropout if self.training else 0.0
+        attended = nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=rate)
+        x = x + self.dropout(self.proj(attended.transpose(1, 2).reshape(batch, tokens, dim)))
+        x = x + self.dropout(self.mlp(x))
+        return x
+
+
+def copy_layernorm_linear(layer: nn.Module, weights: BlockWeights) -> None:
+    """norm1 and qkv into a te.LayerNormLinear."""
+    _copy(layer.layer_norm_weight, weights.norm1_weight)
+    _copy(layer.layer_norm_bias, weights.norm1_bias)
+    copy_linear(layer, weights.qkv_weight, weights.qkv_bias)
+
+
+def copy_linear(layer: nn.Module, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+    """Weight and bias into a te.Linear (or the linear part of a te.LayerNormLinear)."""
+    _copy(layer.weight, weight)
+    if bias is not None:
+        _copy(layer.bias, bias)
+
+
+def copy_layernorm_mlp(layer: nn.Module, weights: BlockWeights) -> None:
+    """norm2, fc1 and fc2 into a te.LayerNormMLP."""
+    _copy(layer.layer_norm_weight, weights.norm2_weight)
+    _copy(layer.layer_norm_bias, weights.norm2_bias)
+    _copy(layer.fc1_weight, weights.fc1_weight)
+    _copy(layer.fc2_weight, weights.fc2_weight)
+    if weights.fc1_bias is not None and weights.fc2_bias is not None:
+        _copy(layer.fc1_bias, weights.fc1_bias)
+        _copy(layer.fc2_bias, weights.fc2_bias)
+
+
+@torch.no_grad()
+def _copy(target: Any, source: torch.Tensor) -> None:
+    if target.shape != source.shape:
+        raise ModeUnavailable(
+            f"this Transformer Engine keeps a weight as {list(target.shape)} where timm has {list(source.shape)}",
+            "Use the Transformer Engine version in constraints.txt",
+        )
+    target.copy_(source)

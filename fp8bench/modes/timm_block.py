@@ -1,0 +1,132 @@
+"""What a timm `Block` computes, read off its modules, and a refusal of whatever another library could not honour.
+
+timm's Block is pre-norm: x + proj(attention(norm1(x))), then x + fc2(gelu(fc1(norm2(x)))). Its constructor's signature
+changes between versions, so the parts are matched, never positional arguments. A part that is not on the list below
+would be lost in a conversion without a word; it is refused instead.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from fp8bench.schema.errors import ModeUnavailable
+
+
+@dataclass(frozen=True)
+class BlockShape:
+    """Sizes and rates of one block. attention_dropout and hidden_dropout are probabilities."""
+
+    dim: int
+    num_heads: int
+    mlp_dim: int
+    norm_epsilon: float
+    bias: bool
+    attention_dropout: float
+    hidden_dropout: float
+
+
+@dataclass(frozen=True)
+class BlockWeights:
+    """The block's parameters. qkv_weight: [3 * dim, dim], query rows first, then key, then value, heads in order."""
+
+    norm1_weight: torch.Tensor
+    norm1_bias: torch.Tensor
+    qkv_weight: torch.Tensor
+    qkv_bias: torch.Tensor | None
+    proj_weight: torch.Tensor
+    proj_bias: torch.Tensor | None
+    norm2_weight: torch.Tensor
+    norm2_bias: torch.Tensor
+    fc1_weight: torch.Tensor
+    fc1_bias: torch.Tensor | None
+    fc2_weight: torch.Tensor
+    fc2_bias: torch.Tensor | None
+
+
+def timm_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Every timm Block in the model with its dotted name. Raises ModeUnavailable when there is none."""
+    from timm.models.vision_transformer import Block
+
+    found = [(name, module) for name, module in model.named_modules() if type(module) is Block]
+    if not found:
+        raise ModeUnavailable(
+            "the model has no timm Block, which is what this mode knows how to convert",
+            "Use a vit workload, or write a mode for this model",
+        )
+    return found
+
+
+def read_shape(block: nn.Module) -> BlockShape:
+    """The block's shape. Raises ModeUnavailable naming each part that only timm would compute."""
+    attn, mlp = block.attn, block.mlp
+    odd = [*_odd_block_parts(block), *_odd_attention_parts(attn), *_odd_mlp_parts(mlp)]
+    if odd:
+        raise ModeUnavailable(
+            f"the model's blocks use {', '.join(odd)}, which the converted block would not compute",
+            "Use a workload without it, or baseline and torchao modes, which keep the model's own blocks",
+        )
+    return BlockShape(
+        dim=attn.qkv.in_features,
+        num_heads=attn.num_heads,
+        mlp_dim=mlp.fc1.out_features,
+        norm_epsilon=block.norm1.eps,
+        bias=attn.qkv.bias is not None,
+        attention_dropout=attn.attn_drop.p,
+        hidden_dropout=attn.proj_drop.p,
+    )
+
+
+def read_weights(block: nn.Module) -> BlockWeights:
+    """The block's parameters by their role."""
+    attn, mlp = block.attn, block.mlp
+    return BlockWeights(
+        block.norm1.weight, block.norm1.bias,
+        attn.qkv.weight, attn.qkv.bias,
+        attn.proj.weight, attn.proj.bias,
+        block.norm2.weight, block.norm2.bias,
+        mlp.fc1.weight, mlp.fc1.bias,
+        mlp.fc2.weight, mlp.fc2.bias,
+    )  # fmt: skip
+
+
+def _odd_block_parts(block: nn.Module) -> list[str]:
+    odd = [
+        label
+        for name, label in (
+            ("ls1", "LayerScale (init_values)"),
+            ("ls2", "LayerScale (init_values)"),
+            ("drop_path1", "stochastic depth (drop_path)"),
+            ("drop_path2", "stochastic depth (drop_path)"),
+        )
+        if not isinstance(getattr(block, name, None), nn.Identity)
+    ]
+    if not all(isinstance(norm, nn.LayerNorm) and norm.elementwise_affine for norm in (block.norm1, block.norm2)):
+        odd.append("a norm that is not an affine LayerNorm")
+    elif block.norm1.eps != block.norm2.eps:
+        odd.append("two different layer norm epsilons")
+    return list(dict.fromkeys(odd))
+
+
+def _odd_attention_parts(attn: nn.Module) -> list[str]:
+    odd = []
+    if not (isinstance(attn.q_norm, nn.Identity) and isinstance(attn.k_norm, nn.Identity)):
+        odd.append("query and key norms (qk_norm)")
+    if not isinstance(getattr(attn, "norm", nn.Identity()), nn.Identity):
+        odd.append("an attention output norm (scale_attn_norm)")
+    if getattr(attn, "gate", None) is not None:
+        odd.append("gated attention")
+    if attn.qkv.out_features != 3 * attn.qkv.in_features or attn.proj.out_features != attn.qkv.in_features:
+        odd.append("heads that do not add up to the model's width")
+    return odd
+
+
+def _odd_mlp_parts(mlp: nn.Module) -> list[str]:
+    odd = []
+    if not isinstance(mlp.act, nn.GELU):
+        odd.append(f"the activation {type(mlp.act).__name__}")
+    if not isinstance(getattr(mlp, "norm", nn.Identity()), nn.Identity):
+        odd.append("an MLP norm (scale_mlp_norm)")
+    if mlp.drop1.p > 0:
+        odd.append("dropout inside the MLP")
+    return odd

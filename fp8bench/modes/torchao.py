@@ -1,0 +1,110 @@
+"""torchao's float8 training: each `nn.Linear` becomes a `Float8Linear`, whose three matrix products run in fp8.
+
+Input, weight and output gradient are scaled afresh each time (dynamic scaling), per tensor or per row, cast to fp8 and
+multiplied. Without torch.compile the casts are separate kernels and cost more than fp8 saves. The weights stay the
+float32 parameters of the plain model. The head stays plain (its gradient is the most sensitive), and so does a layer
+with a dimension that is not a multiple of 16, which the fp8 kernels cannot take.
+
+On a CPU the casts are done and the products emulated: the numbers are right and the time means nothing. torchao heeds
+CUDA's autocast alone, so there the products are emulated from float32.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, compute_capability, count_linears
+from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
+
+HEADS = frozenset({"head", "lm_head"})
+ALIGNMENT = 16
+
+
+def convertible(module: nn.Module, fqn: str) -> bool:
+    """Whether a linear layer goes to fp8. fqn: its dotted name in the model."""
+    if fqn.rpartition(".")[2] in HEADS or not isinstance(module, nn.Linear):
+        return False
+    return module.in_features % ALIGNMENT == 0 and module.out_features % ALIGNMENT == 0
+
+
+class TorchAOFloat8:
+    """recipe: tensorwise (default), rowwise, rowwise_with_gw_hp."""
+
+    name = "torchao-float8"
+    tolerance = FP8_TOLERANCE
+    compile_policy = CompilePolicy(auto=True, reason="Float8Linear's casts are slower than bf16 unless they are fused")
+
+    def __init__(self, recipe: str | None = None) -> None:
+        self.recipe = recipe or "tensorwise"
+        self._emulated = False
+
+    def check(self, device: torch.device) -> None:
+        """Needs torchao; on a GPU, compute capability 8.9; on a CPU, a recipe that can be emulated."""
+        _float8()
+        capability = compute_capability(device)
+        if device.type == "cuda" and capability < (8, 9):
+            raise ModeUnavailable(
+                f"fp8 matrix products need compute capability 8.9, and {torch.cuda.get_device_name(device)} has "
+                f"{capability[0]}.{capability[1]}",
+                "Run baseline-bf16 here, or fp8 on an L4, L40S, H100 or newer",
+            )
+        if device.type == "cpu" and self.recipe == "rowwise_with_gw_hp":
+            raise ModeUnavailable(
+                "torchao cannot emulate rowwise_with_gw_hp on a CPU: its high-precision weight gradient ignores the "
+                "CPU's autocast and mixes dtypes",
+                "Emulate tensorwise or rowwise, or run this recipe on a GPU",
+            )
+
+    def convert(self, model: nn.Module) -> nn.Module:
+        """Swap the convertible linear layers, in place. Raises MeasurementInvalid when there is none."""
+        float8 = _float8()
+        self._emulated = next(model.parameters()).device.type == "cpu"
+        recipe = float8.Float8LinearConfig.from_recipe_name(self.recipe)
+        config = dataclasses.replace(recipe, emulate=self._emulated)
+        total = count_linears(model)
+        module_filter: Callable[[nn.Module, str], bool] = convertible
+        converted: nn.Module = float8.convert_to_float8_training(model, config=config, module_filter_fn=module_filter)
+        if self._converted(converted) == 0:
+            raise MeasurementInvalid(
+                f"torchao converted none of the model's {total} linear layers, so nothing would run in fp8",
+                f"Use a model whose linear layers have dimensions divisible by {ALIGNMENT}",
+            )
+        return converted
+
+    def forward_context(self) -> AbstractContextManager[Any]:
+        """Nothing: the converted layers know."""
+        return nullcontext()
+
+    def evidence(self, model: nn.Module) -> dict[str, Any]:
+        """Float8Linear layers as counted in the model, and how one of them says that it casts."""
+        casts = {module.extra_repr().partition("cast_configs=")[2] for module in self._float8_linears(model)}
+        return {
+            "converted_layers": self._converted(model),
+            "total_layers": count_linears(model),
+            "recipe": self.recipe,
+            "emulated": self._emulated,
+            "cast_configs": sorted(casts),
+        }
+
+    def _converted(self, model: nn.Module) -> int:
+        return len(self._float8_linears(model))
+
+    def _float8_linears(self, model: nn.Module) -> list[nn.Module]:
+        from torchao.float8.float8_linear import Float8Linear
+
+        return [module for module in model.modules() if isinstance(module, Float8Linear)]
+
+
+def _float8() -> Any:
+    """torchao.float8, or ModeUnavailable."""
+    try:
+        import torchao.float8
+    except ImportError as error:
+        raise ModeUnavailable(
+            f"torchao cannot be imported: {error}", "Install it with `pip install torchao`"
+        ) from error
+    return torchao.float8

@@ -1,0 +1,197 @@
+"""NVIDIA's Transformer Engine: `te-bf16` and `te-fp8`, over blocks that compute timm's Block (see te_block.py).
+
+te-fp8 runs the blocks' linear layers in fp8 (forward e4m3; backward e5m2 under `delayed` and `current`, e4m3 under
+`block` and `mxfp8`). The recipe is pinned here, `delayed` unless asked otherwise, because Transformer Engine's own default
+changes with the GPU; attention is not fp8 under any of them. Under DDP the amax histories are reduced over the
+data-parallel group, so that every rank scales alike.
+
+Transformer Engine is imported on first use, never with this file.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from fp8bench.modes.protocol import (
+    BF16_TOLERANCE,
+    FP8_TOLERANCE,
+    CompilePolicy,
+    compute_capability,
+    count_linears,
+)
+from fp8bench.modes.te_block import TEBlock, TESDPABlock
+from fp8bench.modes.timm_block import read_shape, read_weights, timm_blocks
+from fp8bench.schema.config import TEAttention
+from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
+
+GEMMS = {"Linear": 1, "LayerNormLinear": 1, "LayerNormMLP": 2}
+"""Linear layers of the plain model inside each Transformer Engine module."""
+
+DELAYED_SETTLE_PASSES = 3
+"""Delayed scaling starts from a scale of 1; after the first pass every amax is in the history, and a further one lets
+the gradients that the first one lost reach the layers below. The third is for good measure."""
+
+
+def import_te() -> Any:
+    """transformer_engine.pytorch. Raises ModeUnavailable where it is missing or does not load."""
+    try:
+        import transformer_engine.pytorch as te
+    except (ImportError, OSError) as error:
+        raise ModeUnavailable(
+            f"Transformer Engine cannot be imported: {error}",
+            "Install it on a machine with an NVIDIA GPU: `pip install fp8bench[te]`",
+        ) from error
+    return te
+
+
+class TEBF16:
+    """Transformer Engine's block under bf16 autocast: what its kernels bring without fp8."""
+
+    name = "te-bf16"
+    tolerance = BF16_TOLERANCE
+    compile_policy = CompilePolicy(auto=False, reason="Transformer Engine's modules break torch.compile's graphs")
+    config_fields: ClassVar[tuple[str, ...]] = ("te_attention",)
+
+    def __init__(self, recipe: str | None = None, te_attention: TEAttention = "te") -> None:
+        if recipe is not None:
+            raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Say `--mode {self.name}`")
+        self.te_attention = te_attention
+
+    def check(self, device: torch.device) -> None:
+        """Needs an NVIDIA GPU with bf16 units (compute capability 8.0), and Transformer Engine."""
+        if device.type != "cuda":
+            raise ModeUnavailable(
+                f"Transformer Engine needs an NVIDIA GPU, and this is a {device.type}",
+                "Run it on a GPU host; baseline-bf16 and torchao-float8 (emulated) run here",
+            )
+        if compute_capability(device) < (8, 0):
+            raise ModeUnavailable("bf16 needs compute capability 8.0 or more", "Use an A100 or newer")
+        import_te()
+
+    def convert(self, model: nn.Module) -> nn.Module:
+        """Replace every timm Block, in place, by a block with the same weights."""
+        te = import_te()
+        block_class = TEBlock if self.te_attention == "te" else TESDPABlock
+        for name, block in timm_blocks(model):
+            converted = block_class(te, read_shape(block), read_weights(block))
+            model.set_submodule(name, converted.train(block.training))
+        return model
+
+    def forward_context(self) -> AbstractContextManager[Any]:
+        """Nothing: bf16 autocast is the loop's business."""
+        return nullcontext()
+
+    def evidence(self, model: nn.Module) -> dict[str, Any]:
+        """Transformer Engine layers as counted in the model, and the attention backend that it chose."""
+        converted = sum(GEMMS[type(module).__name__] for module in te_layers(model))
+        backend = attention_backend() if self.te_attention == "te" else None
+        dtypes = {str(m.residual_dtype).removeprefix("torch.") for m in model.modules() if hasattr(m, "residual_dtype")}
+        return {
+            "converted_layers": converted,
+            "total_layers": converted + count_linears(model),
+            "recipe": None,
+            "attention": f"te:{backend or 'unknown'}" if self.te_attention == "te" else None,
+            "residual_dtypes": sorted(dtypes),
+            "gelu": "tanh",
+            "warnings": _attention_warnings(backend),
+        }
+
+
+class TEFP8(TEBF16):
+    """recipe: delayed (default), current, block, mxfp8."""
+
+    name = "te-fp8"
+
+    def __init__(self, recipe: str | None = None, te_attention: TEAttention = "te") -> None:
+        super().__init__(te_attention=te_attention)
+        self.recipe = recipe or "delayed"
+        self._resolved: Any = None
+        settle = DELAYED_SETTLE_PASSES if self.recipe == "delayed" else 0
+        self.tolerance = FP8_TOLERANCE.model_copy(update={"settle_passes": settle})
+        if self.recipe == "delayed":
+            self.compile_policy = CompilePolicy(
+                auto=False,
+                reason="Transformer Engine's delayed scaling recompiles at every step",
+                refusal="torch.compile with delayed scaling recompiles without end",
+            )
+
+    def check(self, device: torch.device) -> None:
+        """As te-bf16, and the recipe's own needs as Transformer Engine states them."""
+        super().check(device)
+        te = import_te()
+        probes: dict[str, Callable[..., tuple[bool, str]]] = {
+            "delayed": te.is_fp8_available,
+            "current": te.is_fp8_available,
+            "block": te.is_fp8_block_scaling_available,
+            "mxfp8": te.is_mxfp8_available,
+        }
+        available, reason = probes[self.recipe](return_reason=True)
+        if not available:
+            raise ModeUnavailable(
+                f"{torch.cuda.get_device_name(device)} cannot run te-fp8:{self.recipe}: {reason.rstrip('.')}",
+                "Use te-fp8:delayed on compute capability 8.9 or more, te-bf16 below it",
+            )
+
+    def forward_context(self) -> AbstractContextManager[Any]:
+        """Transformer Engine's autocast with the pinned recipe, amax reduced over the data-parallel group."""
+        group = dist.group.WORLD if dist.is_initialized() else None
+        context: AbstractContextManager[Any] = import_te().autocast(
+            enabled=True, recipe=self._te_recipe(), amax_reduction_group=group
+        )
+        return context
+
+    def evidence(self, model: nn.Module) -> dict[str, Any]:
+        """As te-bf16, with the recipe that the layers themselves hold. Raises MeasurementInvalid if none ran fp8."""
+        recipes = {str(layer.fp8_meta.get("recipe")) for layer in te_layers(model) if layer.fp8_initialized}
+        if not recipes:
+            raise MeasurementInvalid("no Transformer Engine layer ran in fp8", "Report this with the record's evidence")
+        layers = sum(GEMMS[type(layer).__name__] for layer in te_layers(model) if layer.fp8_initialized)
+        return {**super().evidence(model), "recipe": "; ".join(sorted(recipes)), "fp8_layers": layers}
+
+    def _te_recipe(self) -> Any:
+        # One object for the whole run: Transformer Engine tells recipes apart by identity.
+        if self._resolved is None:
+            from transformer_engine.common import recipe
+
+            self._resolved = {
+                "delayed": recipe.DelayedScaling,
+                "current": recipe.Float8CurrentScaling,
+                "block": recipe.Float8BlockScaling,
+                "mxfp8": recipe.MXFP8BlockScaling,
+            }[self.recipe]()
+        return self._resolved
+
+
+def te_layers(model: nn.Module) -> list[Any]:
+    """Transformer Engine's linear modules in the model."""
+    return [
+        module
+        for module in model.modules()
+        if type(module).__module__.startswith("transformer_engine") and type(module).__name__ in GEMMS
+    ]
+
+
+def attention_backend() -> str | None:
+    """The backend of Transformer Engine's last attention: fused, flash, unfused; None where it does not say."""
+    try:
+        from transformer_engine.pytorch.attention.dot_product_attention import dot_product_attention
+    except ImportError:
+        return None
+    chosen = getattr(dot_product_attention, "_attention_backends", {})
+    for backend in ("fused", "flash", "unfused"):
+        if chosen.get(f"use_{backend}_attention"):
+            return backend
+    return None
+
+
+def _attention_warnings(backend: str | None) -> list[str]:
+    if backend != "unfused":
+        return []
+    return [
+        "Transformer Engine fell back to unfused attention, which is far slower: often two cuDNN versions are mixed. "
+        "Point CUDNN_HOME at the cuDNN that torch brings, and see NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 for the reason"
+    ]

@@ -1,0 +1,73 @@
+"""The catalogue: configs/instances.yaml, and whatever a user lays over it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from fp8bench.schema.errors import UsageError, unknown_name
+from fp8bench.schema.files import line_of, parse_yaml, read_text, wrong_field
+from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.instance import Catalog, Gpu, Instance
+from fp8bench.schema.packaged import INSTANCES_YAML
+
+_Item = TypeVar("_Item", bound=Frozen)
+_SECTIONS = ("meta", "instances", "gpus")
+
+
+def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
+    """The catalogue with the instances and GPUs of each overlay put in; a later file wins by name.
+
+    A file holds the lists `instances` and `gpus`, or is one instance by itself (a mapping with a `key`). Raises UsageError
+    by file, line and field.
+    """
+    instances: dict[str, Instance] = {}
+    gpus: dict[str, Gpu] = {}
+    for path in (base, *overlays):
+        text = read_text(path)
+        document = parse_yaml(text, path) or {}
+        if not isinstance(document, dict):
+            raise UsageError(f"{path} line 1 is not a mapping", "Write lists `instances:` and `gpus:`")
+        if "key" in document:
+            alone = _validated(Instance, document, path, text, ())
+            instances[alone.key] = alone
+            continue
+        for name in document:
+            if name not in _SECTIONS:
+                where = line_of(text, (name,))
+                raise UsageError(f"{path} line {where}: unknown section {name!r}", "Use `instances:` and `gpus:`")
+        for instance in _items(Instance, "instances", document, path, text):
+            instances[instance.key] = instance
+        for gpu in _items(Gpu, "gpus", document, path, text):
+            gpus[gpu.name] = gpu
+    return Catalog(instances=instances, gpus=gpus)
+
+
+def find(catalog: Catalog, name: str, more: Iterable[str] = ()) -> Instance:
+    """By key or by the cloud's own name (`p5` or `p5.48xlarge`). more: other names that would have been right.
+
+    Raises UsageError with the nearest name.
+    """
+    if name in catalog.instances:
+        return catalog.instances[name]
+    for instance in catalog.instances.values():
+        if instance.instance_type == name:
+            return instance
+    raise unknown_name("instance", name, [*catalog.instances, *more], "fp8bench instances")
+
+
+def _items(model: type[_Item], section: str, document: dict[Any, Any], path: Path, text: str) -> list[_Item]:
+    entries = document.get(section) or []
+    if not isinstance(entries, list):
+        raise UsageError(
+            f"{path} line {line_of(text, (section,))}: {section} is not a list", "Begin its items with `-`"
+        )
+    return [_validated(model, entry, path, text, (section, number)) for number, entry in enumerate(entries)]
+
+
+def _validated(model: type[_Item], entry: Any, path: Path, text: str, where: tuple[str | int, ...]) -> _Item:
+    try:
+        return model.model_validate(entry)
+    except ValidationError as error:
+        raise wrong_field(error, path, text, where) from error

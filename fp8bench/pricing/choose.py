@@ -1,0 +1,43 @@
+"""Which of an instance's prices holds for a row. Every price keeps its date; none is guessed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from fp8bench.schema.instance import Price, Purchase
+
+EVERYWHERE = "all"
+
+
+@dataclass(frozen=True)
+class PriceQuery:
+    """as_of: the day for which the price must hold. current: that day is now, so that a price without a date may stand in."""
+
+    as_of: date
+    current: bool
+    region: str | None = None
+    purchase: Purchase = "on_demand"
+
+
+def choose(prices: Sequence[Price], query: PriceQuery) -> Price | None:
+    """The newest price that was known on the day, or None.
+
+    Dated prices go before undated ones, sure ones before doubtful ones, and the catalogue's order decides between equals.
+    With a region, only prices of that region (or of all) count; one whose source names no region does not.
+    """
+    fitting = [price for price in prices if _fits(price, query)]
+    for doubtful in (False, True):
+        known = [price for price in fitting if price.doubtful is doubtful]
+        dated = [price for price in known if price.as_of is not None and price.as_of <= query.as_of]
+        if dated:
+            return max(dated, key=lambda price: price.as_of or date.min)
+        undated = [price for price in known if price.as_of is None]
+        if undated and query.current:
+            return undated[0]
+    return None
+
+
+def _fits(price: Price, query: PriceQuery) -> bool:
+    if price.usd_per_hour is None or price.purchase != query.purchase:
+        return False
+    return query.region is None or price.region in (query.region, EVERYWHERE)

@@ -1,0 +1,140 @@
+"""Names of modes and workloads, and where their classes are. Nothing of theirs is imported until one is used.
+
+A built-in mode is one file under `modes/` and one line here. An outside package adds its own through the entry-point
+groups `fp8bench.modes` and `fp8bench.workloads`; each entry names a class.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from fp8bench.schema.config import Device
+from fp8bench.schema.errors import UsageError, unknown_name
+
+MODE_GROUP = "fp8bench.modes"
+WORKLOAD_GROUP = "fp8bench.workloads"
+
+
+@dataclass(frozen=True)
+class ModeEntry:
+    """A mode before it is imported.
+
+    recipes: its scaling recipes, the default first; empty: it has none; None: an outside mode, whose class will say.
+    default_on: the devices on which it runs when no mode is named. hidden: left out of listings and defaults.
+    """
+
+    name: str
+    target: str
+    summary: str
+    recipes: tuple[str, ...] | None = ()
+    default_on: tuple[Device, ...] = ()
+    hidden: bool = False
+
+
+@dataclass(frozen=True)
+class WorkloadEntry:
+    """A workload before it is imported. default_on: the devices on which it runs when none is named."""
+
+    name: str
+    target: str
+    summary: str
+    default_on: tuple[Device, ...] = ()
+
+
+_TE = "fp8bench.modes.transformer_engine"
+
+BUILTIN_MODES = (
+    ModeEntry(
+        "baseline-bf16", "fp8bench.modes.baseline:BaselineBF16", "torch under bf16 autocast", default_on=("cuda", "cpu")
+    ),
+    ModeEntry("te-bf16", f"{_TE}:TEBF16", "Transformer Engine's block, bf16", default_on=("cuda",)),
+    ModeEntry(
+        "te-fp8",
+        f"{_TE}:TEFP8",
+        "Transformer Engine's block, fp8 matrix products",
+        recipes=("delayed", "current", "block", "mxfp8"),
+        default_on=("cuda",),
+    ),
+    ModeEntry(
+        "torchao-float8",
+        "fp8bench.modes.torchao:TorchAOFloat8",
+        "torchao's Float8Linear; emulated on a CPU",
+        recipes=("tensorwise", "rowwise", "rowwise_with_gw_hp"),
+        default_on=("cuda", "cpu"),
+    ),
+    ModeEntry("baseline-fp32", "fp8bench.modes.baseline:BaselineFP32", "torch in float32, no tf32"),
+    ModeEntry("baseline-tf32", "fp8bench.modes.baseline:BaselineTF32", "torch in float32 on tf32 matrix units"),
+    ModeEntry(
+        "te-bf16-article",
+        "fp8bench.modes.te_article:TEBF16Article",
+        "the articles' block, which attends across the batch: shows why the parity gate exists",
+        hidden=True,
+    ),
+)
+
+BUILTIN_WORKLOADS = (
+    WorkloadEntry(
+        "vit-huge", "fp8bench.workloads.vit:ViTHuge", "ViT-Huge/16, 224 px, 632 M parameters", default_on=("cuda",)
+    ),
+    WorkloadEntry(
+        "vit-huge-256", "fp8bench.workloads.vit:ViTHuge256", "ViT-Huge/16, 256 px, no class token, 1024 classes"
+    ),
+    WorkloadEntry("vit-micro", "fp8bench.workloads.vit:ViTMicro", "a tiny ViT for CPUs and tests", default_on=("cpu",)),
+)
+
+
+def modes() -> dict[str, ModeEntry]:
+    """Every mode by name, hidden ones too; built-in names cannot be taken by an outside package."""
+    outside = (ModeEntry(e.name, e.value, f"from {_package(e)}", recipes=None) for e in entry_points(group=MODE_GROUP))
+    return {entry.name: entry for entry in (*outside, *BUILTIN_MODES)}
+
+
+def workloads() -> dict[str, WorkloadEntry]:
+    """Every workload by name."""
+    outside = (WorkloadEntry(e.name, e.value, f"from {_package(e)}") for e in entry_points(group=WORKLOAD_GROUP))
+    return {entry.name: entry for entry in (*outside, *BUILTIN_WORKLOADS)}
+
+
+def find_mode(label: str) -> tuple[ModeEntry, str | None]:
+    """Split `te-fp8:current` into its entry and recipe; the default recipe is filled in.
+
+    Raises UsageError for a mode or a recipe that nobody has heard of.
+    """
+    name, _, recipe = label.partition(":")
+    known = modes()
+    if name not in known:
+        visible = [entry.name for entry in known.values() if not entry.hidden]
+        raise unknown_name("mode", name, visible, "fp8bench modes")
+    entry = known[name]
+    if entry.recipes is None:
+        return entry, recipe or None
+    if recipe and recipe not in entry.recipes:
+        if not entry.recipes:
+            raise UsageError(f"mode {name!r} has no recipes, so not {recipe!r}", f"Say `--mode {name}`")
+        raise unknown_name(f"recipe of {name}", recipe, list(entry.recipes), "fp8bench modes")
+    return entry, recipe or (entry.recipes[0] if entry.recipes else None)
+
+
+def find_workload(name: str) -> WorkloadEntry:
+    """The entry of that name. Raises UsageError with the nearest name."""
+    known = workloads()
+    if name not in known:
+        raise unknown_name("workload", name, list(known), "fp8bench workloads")
+    return known[name]
+
+
+def load(entry: ModeEntry | WorkloadEntry) -> Any:
+    """Import the entry's class. Raises UsageError when an outside package's target is broken."""
+    module, _, attribute = entry.target.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"{entry.name!r} points to {entry.target!r}, which cannot be imported: {error}",
+            "Mend or uninstall the package that registers it",
+        ) from error
+
+
+def _package(entry: Any) -> str:
+    return str(entry.dist.name) if entry.dist else "an unnamed package"

@@ -1,0 +1,1 @@
+"""From records and prices to what a user reads: numbers first (compare), looks after (tables)."""

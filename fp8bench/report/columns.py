@@ -1,0 +1,69 @@
+"""The columns of a human's table: heading, and how a row's number is written. Machines get the row itself (see formats)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fp8bench.report.row import Row
+
+NOTHING = "-"
+Theme = Literal["what", "speed", "money", "notes"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """theme: what it belongs to, for terminals too narrow to show all at once; `what` is shown with every theme."""
+
+    heading: str
+    theme: Theme
+    write: Callable[[Row], str]
+    numeric: bool = True
+
+
+def columns(rows: Sequence[Row]) -> list[Column]:
+    """The columns for these rows; the unit (images, tokens) is taken from them."""
+    units = {row.unit for row in rows if row.unit}
+    unit = units.pop() if len(units) == 1 else "units"
+    return [
+        Column("instance", "what", lambda r: r.instance, numeric=False),
+        Column("mode", "what", lambda r: r.mode_label, numeric=False),
+        Column("compile", "what", lambda r: {True: "yes", False: "no", None: NOTHING}[r.compile], numeric=False),
+        Column("attention", "what", lambda r: r.attention or NOTHING, numeric=False),
+        Column("batch x GPUs", "speed", lambda r: f"{r.batch_size} x {r.world_size}"),
+        Column("step, ms (95 % interval)", "speed", _step),
+        Column(f"{unit}/s", "speed", lambda r: _number(r.throughput_per_s, ",.0f")),
+        Column("speed-up", "speed", lambda r: _number(r.speedup_vs_reference, ".2f", after="x")),
+        Column("peak GiB", "speed", lambda r: _number(r.peak_memory_bytes, ".1f", scale=2**-30)),
+        Column("MFU bf16", "speed", lambda r: _number(r.mfu_bf16, ".1f", scale=100, after=" %")),
+        Column("USD/h", "money", lambda r: _number(r.usd_per_hour, ",.2f")),
+        Column("price of", "money", _price_date, numeric=False),
+        Column(f"{unit}/USD", "money", lambda r: _number(r.units_per_usd, ",.0f")),
+        Column(f"USD/M {unit}", "money", lambda r: _number(r.usd_per_million_units, ",.3f")),
+        Column("gain", "money", _gain),
+        Column("break-even USD/h", "money", lambda r: _number(r.break_even_usd_per_hour, ",.2f")),
+    ]
+
+
+def _number(value: float | None, form: str, scale: float = 1, after: str = "") -> str:
+    return NOTHING if value is None else f"{value * scale:{form}}{after}"
+
+
+def _step(row: Row) -> str:
+    if row.step_time_s is None:
+        return NOTHING
+    if row.step_time_ci_s is None:
+        return f"{row.step_time_s * 1e3:.1f}"
+    low, high = row.step_time_ci_s
+    return f"{row.step_time_s * 1e3:.1f} ({low * 1e3:.1f}-{high * 1e3:.1f})"
+
+
+def _price_date(row: Row) -> str:
+    if row.usd_per_hour is None:
+        return NOTHING
+    return str(row.price_as_of) if row.price_as_of else "undated"
+
+
+def _gain(row: Row) -> str:
+    if row.is_reference:
+        return "reference"
+    return _number(row.gain_vs_reference, "+.1f", scale=100, after=" %")

@@ -1,0 +1,39 @@
+"""What one group of workers runs: one mode, one workload, every number resolved.
+
+`RunRequest` (request.py) is what a user asks for, with gaps; `RunConfig` is what a worker obeys and a record keeps.
+"""
+
+from typing import Literal
+
+from pydantic import Field, PositiveInt
+
+from fp8bench.schema.frozen import Frozen
+
+CompileChoice = Literal["auto", "on", "off"]
+DataSource = Literal["loader", "device"]
+TEAttention = Literal["te", "sdpa"]
+Device = Literal["cuda", "cpu"]
+
+
+class RunConfig(Frozen):
+    """One measurement: `world_size` workers, each training `workload` under `mode` with its own batch."""
+
+    mode: str = Field(description="name in the registry, without its recipe")
+    recipe: str | None = Field(description="the scaling recipe; null where the mode has none")
+    workload: str = Field(description="name in the registry")
+    device: Device = Field(description="what the workers train on")
+    world_size: PositiveInt = Field(description="workers, one a GPU (or CPU process), over all nodes")
+    nodes: PositiveInt = Field(default=1, description="machines that the workers are spread over")
+    batch_size: PositiveInt = Field(description="samples a worker takes in a step")
+    warmup: int = Field(ge=0, description="steps before timing starts")
+    steps: PositiveInt = Field(description="timed steps")
+    compile: CompileChoice = Field(description="torch.compile as asked; what was done is in the evidence")
+    data: DataSource = Field(description="a DataLoader over random images, or one batch kept on the device")
+    workers: int = Field(ge=0, description="DataLoader processes a worker; 0: load in the worker itself")
+    seed: int = Field(ge=0, description="of the weights and of the data")
+    te_attention: TEAttention = Field(description="attention of the Transformer Engine block")
+
+    @property
+    def mode_label(self) -> str:
+        """The mode with its recipe, as on the command line: `te-fp8:delayed`."""
+        return f"{self.mode}:{self.recipe}" if self.recipe else self.mode

@@ -1,0 +1,62 @@
+"""One family of errors. Each says what is wrong and what to do about it, and carries the exit code of the program.
+
+They are raised anywhere and caught once, in `fp8bench.cli.app`, which prints one line and exits. They pickle by their
+two words, so that a worker process can hand one to its parent.
+"""
+
+from difflib import get_close_matches
+
+
+class Fp8benchError(Exception):
+    """Something went wrong that the user can mend.
+
+    what: one sentence, without a full stop's worth of blame. remedy: one sentence in the imperative.
+    """
+
+    exit_code = 5
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what, remedy)
+        self.what = what
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.what}. {self.remedy}."
+
+
+class UsageError(Fp8benchError):
+    """A flag, a file or a name is wrong: exit code 2."""
+
+    exit_code = 2
+
+
+class ModeUnavailable(Fp8benchError):
+    """This machine cannot run the mode: exit code 3 if nothing else ran. A mode never falls back in silence."""
+
+    exit_code = 3
+
+
+class MeasurementInvalid(Fp8benchError):
+    """What ran is not what was asked for, or its numbers mean nothing: exit code 4."""
+
+    exit_code = 4
+
+
+class RunFailed(Fp8benchError):
+    """A worker died or ran out of memory: exit code 5."""
+
+
+class Interrupted(Fp8benchError):
+    """The user pressed Ctrl-C: exit code 130."""
+
+    exit_code = 130
+
+
+def unknown_name(kind: str, name: str, known: list[str], listing: str) -> UsageError:
+    """The error for a name that nothing answers to, with the nearest name that something does.
+
+    listing: the command that shows every known name.
+    """
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    return UsageError(f"unknown {kind} {name!r}", f"{hint}See every one with `{listing}`")

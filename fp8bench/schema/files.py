@@ -1,0 +1,74 @@
+"""Reading YAML and JSON so that a fault is told by its file, line and field."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from fp8bench.schema.errors import UsageError
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_text(path: Path) -> str:
+    """The file's text. Raises UsageError where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read {path}: {reason}", "Check the name and its permissions") from error
+
+
+def parse_yaml(text: str, path: Path) -> Any:
+    """The document in `text`. Raises UsageError with file and line."""
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "cannot be parsed"
+        raise UsageError(f"{path}{where} is not YAML: {problem}", "Mend that line") from error
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """A YAML file whose top level is a mapping; an empty file is an empty one. Raises UsageError."""
+    document = parse_yaml(read_text(path), path) or {}
+    if not isinstance(document, dict):
+        raise UsageError(f"{path} line 1 is not a mapping of names to values", "Write it as `name: value` lines")
+    return {str(name): value for name, value in document.items()}
+
+
+def wrong_field(error: ValidationError, path: Path, text: str, prefix: tuple[str | int, ...] = ()) -> UsageError:
+    """The first fault of a model, by file, line and field. prefix: where the model stands in the file."""
+    first = error.errors()[0]
+    location = (*prefix, *first["loc"])
+    field = ".".join(map(str, location)) or "the whole file"
+    return UsageError(
+        f"{path} line {line_of(text, location)}, field {field}: {first['msg'].lower()}",
+        "Mend that field, or move the file away",
+    )
+
+
+def line_of(text: str, location: tuple[str | int, ...]) -> int:
+    """The line (from 1) on which the field at `location` begins, or its nearest parent if it is missing."""
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+    except yaml.YAMLError:
+        return 1
+    line = 1
+    for step in location:
+        child = _child(node, step)
+        if child is None:
+            break
+        line, node = child
+    return line
+
+
+def _child(node: Any, step: str | int) -> tuple[int, Any] | None:
+    if isinstance(node, yaml.MappingNode):
+        found = next(((key, value) for key, value in node.value if key.value == str(step)), None)
+        return (found[0].start_mark.line + 1, found[1]) if found else None
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step].start_mark.line + 1, node.value[step]
+    return None

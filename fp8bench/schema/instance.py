@@ -1,0 +1,79 @@
+"""GPU instances, their dated prices, and the GPUs in them: the catalogue's words.
+
+Conventions of the data: a price is for the whole instance; `as_of` null means that the source carries no date, so it is
+never called current; `derived` is a per-GPU rate times the GPU count; `doubtful` is never chosen unless nothing else is
+there; a null price has a reason. Arithmetic peaks are dense, in TFLOP/s.
+"""
+
+from datetime import date
+from typing import Any, Literal
+
+from pydantic import Field
+
+from fp8bench.schema.frozen import Frozen
+
+Purchase = Literal["on_demand", "spot", "capacity_block"]
+
+
+class Price(Frozen):
+    """One price of one instance, with its source."""
+
+    usd_per_hour: float | None = Field(gt=0)
+    region: str | None = None
+    purchase: Purchase
+    as_of: date | None
+    source: str | None
+    derived: bool = False
+    doubtful: bool = False
+    tier: str | None = None
+    zone: str | None = None
+    note: str | None = None
+    reason: str | None = Field(default=None, description="why the price is null")
+
+
+class Instance(Frozen):
+    """A machine that one can rent, or one's own."""
+
+    key: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
+    provider: str | None = None
+    instance_type: str | None = None
+    gpu: str | None = Field(description="name of a GPU in the catalogue; null where there is none or it is unknown")
+    gpu_count: int = Field(ge=0)
+    gpu_memory_gib: float | None = None
+    vcpus: int | None = None
+    memory_gib: float | None = None
+    network: dict[str, Any] | None = None
+    hardware_source: str | None = None
+    note: str | None = None
+    prices: tuple[Price, ...] = ()
+
+
+class Gpu(Frozen):
+    """A GPU's figures from datasheets. product_names: what its driver calls it, exactly; no guessing by parts of names."""
+
+    name: str
+    product_names: tuple[str, ...] = ()
+    compute_capability: str
+    dense_bf16_tflops: float | None
+    dense_fp8_tflops: float | None
+    dense_fp4_tflops: float | None
+    dense_fp8_tflops_alternative: float | None = None
+    memory_bandwidth_gb_s: float | None
+    memory_gb: float | None
+    nvlink_gb_s: float | None
+    tdp_w: float | None
+    sources: dict[str, Any]
+    figures: str
+    doubtful: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Catalog(Frozen):
+    """Every instance and GPU that is known, by key and by name."""
+
+    instances: dict[str, Instance]
+    gpus: dict[str, Gpu]
+
+    def gpu_by_product(self, product_name: str | None) -> Gpu | None:
+        """The GPU whose driver calls it `product_name`, or None: an unknown GPU has no peak."""
+        return next((gpu for gpu in self.gpus.values() if product_name in gpu.product_names), None)

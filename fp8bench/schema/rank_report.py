@@ -1,0 +1,46 @@
+"""What a rank tells its launcher: the one message that crosses the process border on the way back.
+
+A rank that could not finish says so here too, with the status that the record shall have. A rank that says nothing at
+all has died; the launcher says that for it.
+"""
+
+from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.record import (
+    Environment,
+    Evidence,
+    Parity,
+    RankMemory,
+    RankSamples,
+    RankTelemetry,
+    Status,
+)
+
+
+class WorkloadFacts(Frozen):
+    """What the workload says of itself: its unit, its sizes, and the work in one rank's step."""
+
+    unit: str
+    units_per_step: int
+    flops_per_step: int
+    sizes: dict[str, int | str]
+    optimizer: str
+
+
+class RankReport(Frozen):
+    """One rank's outcome. Fields are null from the first one that was not reached.
+
+    collateral: the rank did nothing wrong, and was ended because another one failed.
+    """
+
+    rank: int
+    status: Status = "ok"
+    reason: str | None = None
+    remedy: str | None = None
+    collateral: bool = False
+    environment: Environment | None = None
+    facts: WorkloadFacts | None = None
+    evidence: Evidence | None = None
+    parity: Parity | None = None
+    samples: RankSamples | None = None
+    memory: RankMemory | None = None
+    telemetry: RankTelemetry | None = None

@@ -1,0 +1,196 @@
+"""A record: everything one measurement found out, and nothing about prices.
+
+History of the format (`SCHEMA_VERSION`):
+  1  the first.
+
+History of the method (`METHOD_VERSION`; unlike methods are never compared without being told to):
+  1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
+     start of the next; a run's is the median; its interval covers this run's steps only.
+"""
+
+from datetime import date, datetime
+from typing import Any, Literal
+
+from pydantic import Field
+
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.frozen import Frozen
+
+SCHEMA_VERSION = 1
+METHOD_VERSION = 1
+
+Status = Literal["ok", "unsupported", "failed", "invalid"]
+Source = Literal["measured", "published", "external"]
+
+
+class Tolerance(Frozen):
+    """How far a mode may be from the plain model and still count as computing the same (see `worker.parity`).
+
+    All are relative, without unit. settle_passes: forward and backward passes before the comparison, for recipes
+    whose scales come from earlier passes (delayed scaling starts with a scale of 1, under which gradients vanish).
+    """
+
+    logits: float = Field(gt=0)
+    loss: float = Field(gt=0)
+    input_gradient: float = Field(gt=0)
+    min_separation: float = Field(default=0.5, gt=0)
+    max_leakage: float = Field(default=1e-6, gt=0)
+    settle_passes: int = Field(default=0, ge=0)
+
+
+class Parity(Frozen):
+    """What the parity gate measured. Errors are relative; an error of 1 means nothing in common."""
+
+    passed: bool
+    reason: str | None
+    batch_size: int
+    logits_error: float | None
+    loss_error: float | None
+    input_gradient_error: float | None
+    separation: float | None
+    leakage: float | None
+    tolerance: Tolerance
+
+
+class CompileEvidence(Frozen):
+    """Whether torch.compile was on, why, and what it made of the model (null when off)."""
+
+    enabled: bool
+    reason: str
+    graphs: int | None = None
+    graph_breaks: int | None = None
+
+
+class Evidence(Frozen):
+    """What really ran, as found in the model and the libraries after the fact."""
+
+    converted_layers: int | None = Field(
+        description="linear layers in the mode's precision; null: the mode does not say"
+    )
+    total_layers: int | None
+    recipe: str | None = Field(description="the resolved recipe in its library's words")
+    attention: str | None = Field(description="implementation and kernel, e.g. `te:fused` or `sdpa:flash`")
+    emulated: bool = False
+    compile: CompileEvidence
+    details: dict[str, Any] = Field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+class Environment(Frozen):
+    """The machine and the software under the run. Null is unknown or absent."""
+
+    fp8bench: str
+    python: str
+    versions: dict[str, str | None]
+    device_name: str | None
+    compute_capability: str | None
+    driver: str | None
+    cpu: str | None
+    cpu_count: int | None
+    variables: dict[str, str]
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+
+
+class RankSamples(Frozen):
+    """One rank's raw samples, seconds, one a step. Nothing is dropped."""
+
+    rank: int
+    warmup_step_s: tuple[float, ...]
+    step_s: tuple[float, ...]
+    host_s: tuple[float, ...]
+    data_wait_s: tuple[float, ...]
+    loss: tuple[float | None, ...] = Field(description="every step, warm-up first; null where it was not finite")
+
+
+class RankMemory(Frozen):
+    """Peaks over warm-up and timed steps. GPU figures are torch's allocator's; null on a CPU."""
+
+    rank: int
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    peak_host_bytes: int
+
+
+class GpuState(Frozen):
+    """What NVML said of the GPU at one moment; null where the driver would not say."""
+
+    sm_clock_mhz: int | None
+    temperature_c: int | None
+    power_w: float | None
+    power_limit_w: float | None
+    throttle_reasons: int | None = Field(description="NVML's bit mask; 0 or 1 (idle) is no throttling")
+
+
+class RankTelemetry(Frozen):
+    """The GPU's state before the warm-up, and when the last step was queued (the GPU is then still at work)."""
+
+    rank: int
+    before: GpuState | None
+    after: GpuState | None
+
+
+class Summary(Frozen):
+    """Numbers drawn from the samples. Times in seconds; throughput in units a second over all ranks."""
+
+    step_time_s: float = Field(gt=0)
+    step_time_ci_s: tuple[float, float] | None
+    unit: str
+    units_per_step: int = Field(gt=0)
+    throughput_per_s: float = Field(gt=0)
+    data_wait_s: float | None
+    data_wait_share: float | None
+    host_s: float | None
+    flops_per_step: int | None = Field(description="model FLOPs over all ranks, forward and backward")
+    loss_first: float | None
+    loss_last: float | None
+
+
+class Provenance(Frozen):
+    """Where a figure that we did not measure comes from. published_on: null for an external figure."""
+
+    citation: str
+    published_on: date | None
+
+
+class Figure(Frozen):
+    """What an imported figure is a figure of. batch_size: samples a GPU and step; compile and attention: null if unsaid."""
+
+    mode: str
+    recipe: str | None = None
+    workload: str
+    batch_size: int = Field(gt=0)
+    world_size: int = Field(gt=0)
+    compile: bool | None = None
+    attention: str | None = None
+
+
+class Record(Frozen):
+    """One measurement, or one imported figure. Read by `store`, joined with prices by `report.compare`."""
+
+    schema_version: int
+    method_version: int | None = Field(description="null for a figure that was not measured by fp8bench")
+    run_id: str
+    status: Status
+    reason: str | None = None
+    remedy: str | None = None
+    source: Source
+    provenance: Provenance | None = None
+    created_utc: datetime
+    instance: str
+    config: RunConfig | None = Field(default=None, description="of a measurement; null for an imported figure")
+    figure: Figure | None = Field(default=None, description="of an imported figure; null for a measurement")
+    fingerprint: dict[str, Any]
+    environment: Environment | None = None
+    evidence: Evidence | None = None
+    parity: Parity | None = None
+    samples: tuple[RankSamples, ...] = ()
+    summary: Summary | None = None
+    memory: tuple[RankMemory, ...] = ()
+    telemetry: tuple[RankTelemetry, ...] = ()
+
+    def model_post_init(self, _context: Any) -> None:
+        if self.status == "ok" and self.summary is None:
+            raise ValueError("a record with status ok needs a summary")
+        if (self.source == "measured") != (self.figure is None) or (self.config is None) == (self.figure is None):
+            raise ValueError("a measured record has a config and no figure, an imported one a figure and no config")

@@ -1,0 +1,91 @@
+"""What a user asks of `fp8bench run`, gathered from four places, each value with its origin.
+
+    command-line flags  >  FP8BENCH_* environment variables  >  the --config YAML file  >  defaults
+
+A field's variable is its name in capitals: FP8BENCH_BATCH_SIZE=32. In the file a field is a key of the same name.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+
+from fp8bench.schema.config import CompileChoice, DataSource, TEAttention
+from fp8bench.schema.errors import UsageError, unknown_name
+from fp8bench.schema.frozen import Frozen
+
+PREFIX = "FP8BENCH_"
+
+
+class RunRequest(Frozen):
+    """The request; null is left to the machine (`launch.plan` fills it in)."""
+
+    mode: tuple[str, ...] = Field(default=(), description="modes to run; none: every default mode of this machine")
+    workload: str | None = Field(default=None, description="null: vit-huge on a GPU, vit-micro on a CPU")
+    instance: str = Field(default="auto", description="key in the catalogue, or auto")
+    gpus: PositiveInt | None = Field(default=None, description="workers; null: all GPUs, or two CPU processes")
+    batch_size: PositiveInt | None = Field(default=None, description="a worker; null: 64 on a GPU, 16 on a CPU")
+    warmup: NonNegativeInt = Field(default=11, description="steps before timing")
+    steps: PositiveInt = Field(default=40, description="timed steps")
+    compile: CompileChoice = Field(default="auto", description="torch.compile: where the mode gains by it, or as told")
+    data: DataSource = Field(default="loader", description="a DataLoader, or one batch kept on the device")
+    workers: NonNegativeInt | None = Field(default=None, description="DataLoader processes a worker; null: by cores")
+    seed: NonNegativeInt = Field(default=0, description="of weights and data")
+    te_attention: TEAttention = Field(default="te", description="attention of the Transformer Engine block")
+    price: PositiveFloat | None = Field(
+        default=None, description="USD per hour of this machine, kept beside its results"
+    )
+    results_dir: Path = Field(default=Path("results"), description="where records go")
+
+
+class Resolved(Frozen):
+    """A request with the origin of each value: "flag", "FP8BENCH_...", the file's name, or "default"."""
+
+    request: RunRequest
+    origins: dict[str, str]
+
+
+def resolve(
+    flags: Mapping[str, Any], environ: Mapping[str, str], file_values: Mapping[str, Any], file_name: str | None
+) -> Resolved:
+    """Lay the four sources over one another.
+
+    flags: only those that were given. Raises UsageError naming the first wrong field, its origin and its value.
+    """
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(RunRequest.model_fields, "default")
+    layers: list[tuple[str, Mapping[str, Any]]] = [(file_name or "file", _known(file_values, file_name))]
+    layers += [(PREFIX + name.upper(), {name: value}) for name, value in _from_environment(environ).items()]
+    layers.append(("flag", flags))
+    for origin, layer in layers:
+        values.update(layer)
+        origins.update(dict.fromkeys(layer, origin))
+    try:
+        return Resolved(request=RunRequest(**values), origins=origins)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = str(first["loc"][0])
+        origin = f"--{field.replace('_', '-')}" if origins[field] == "flag" else f"{field} from {origins[field]}"
+        raise UsageError(
+            f"{origin}: {values[field]!r} is wrong: {first['msg'].lower()}",
+            "See `fp8bench run --help` for what it takes",
+        ) from error
+
+
+def _known(values: Mapping[str, Any], file_name: str | None) -> dict[str, Any]:
+    known = {name.replace("-", "_"): value for name, value in values.items()}
+    for name in known:
+        if name not in RunRequest.model_fields:
+            raise unknown_name(f"field of {file_name}:", name, list(RunRequest.model_fields), "fp8bench run --dry-run")
+    return {name: _many(name, value) for name, value in known.items()}
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    given = {name: environ.get(PREFIX + name.upper()) for name in RunRequest.model_fields}
+    return {name: _many(name, value) for name, value in given.items() if value}
+
+
+def _many(name: str, value: Any) -> Any:
+    """`mode` alone takes several: a list in the file, commas in a variable."""
+    return tuple(part.strip() for part in value.split(",")) if name == "mode" and isinstance(value, str) else value

@@ -1,0 +1,1 @@
+"""Results on disk: one folder an instance, one JSON file a record, never overwritten."""

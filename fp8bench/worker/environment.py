@@ -1,0 +1,87 @@
+"""The machine and the software under a run, as found, for the record."""
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pynvml
+import torch
+
+from fp8bench import __version__
+from fp8bench.schema.record import Environment
+
+PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton", "numpy", "nvidia-ml-py")
+VARIABLES = ("NCCL_", "NVTE_", "TORCH_", "TORCHINDUCTOR_", "CUDA_", "CUDNN_", "CUBLAS_", "OMP_", "GLOO_", "PYTORCH_")
+
+
+def environment(device: torch.device) -> Environment:
+    """Everything that may move a number and that a reader could not find out afterwards."""
+    on_gpu = device.type == "cuda"
+    commit, dirty = _git_state()
+    return Environment(
+        fp8bench=__version__,
+        python=platform.python_version(),
+        versions={**{name: _version(name) for name in PACKAGES}, **_cuda_versions(on_gpu)},
+        device_name=torch.cuda.get_device_name(device) if on_gpu else None,
+        compute_capability="{}.{}".format(*torch.cuda.get_device_capability(device)) if on_gpu else None,
+        driver=_driver() if on_gpu else None,
+        cpu=_cpu_model(),
+        cpu_count=os.cpu_count(),
+        variables={name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)},
+        git_commit=commit,
+        git_dirty=dirty,
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cuda_versions(on_gpu: bool) -> dict[str, str | None]:
+    if not on_gpu:
+        return {}
+    cudnn = torch.backends.cudnn.version()
+    nccl = torch.cuda.nccl.version()
+    return {
+        "cuda": torch.version.cuda,
+        "cudnn": None if cudnn is None else str(cudnn),
+        "nccl": ".".join(map(str, nccl)) if isinstance(nccl, tuple) else str(nccl),
+    }
+
+
+def _driver() -> str | None:
+    try:
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+
+
+def _cpu_model() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+
+
+def _git_state() -> tuple[str | None, bool | None]:
+    """(commit, uncommitted changes) of the checkout that fp8bench runs from; (None, None) for an installed wheel."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None, None
+    try:
+        commit = _git(root, "rev-parse", "HEAD")
+        return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()

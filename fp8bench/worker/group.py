@@ -1,0 +1,51 @@
+"""The process group: joining it, leaving it, and parting together.
+
+Where one rank stops while another waits for it in a collective, both hang. So each stage that may refuse (the mode cannot
+run here, the gate says no, the loss is not finite) is an `agreement`: all ranks exchange what they found, and the first
+refusal by rank is raised on every one. A crash cannot be exchanged; whoever launched the ranks ends the others then.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from fp8bench.schema.errors import Fp8benchError
+
+TIMEOUT = timedelta(minutes=10)
+"""How long a collective waits for a late rank: longer than any compilation seen (two minutes)."""
+
+
+@contextmanager
+def process_group(rank: int, world_size: int, device: torch.device, init_method: str) -> Iterator[None]:
+    """NCCL between GPUs, gloo between CPU processes; left again whatever happens."""
+    on_gpu = device.type == "cuda"
+    dist.init_process_group(
+        backend="nccl" if on_gpu else "gloo",
+        init_method=init_method,
+        rank=rank,
+        world_size=world_size,
+        timeout=TIMEOUT,
+        device_id=device if on_gpu else None,
+    )
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def agreement() -> Iterator[None]:
+    """Every rank enters it; if the body refuses on any, the first refusal by rank is raised on all."""
+    mine: Fp8benchError | None = None
+    try:
+        yield
+    except Fp8benchError as refusal:
+        mine = refusal
+    found: list[Fp8benchError | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, mine)
+    first = next((refusal for refusal in found if refusal is not None), None)
+    if first is not None:
+        raise first

@@ -1,0 +1,51 @@
+"""What a workload is: a seeded plain float32 model, its batches, its loss, and its work in a step.
+
+    workload = cls(data=..., workers=..., seed=...)      # fields of RunConfig
+    model = workload.build(device)
+    for batch in workload.batches(batch_size, rank, device): loss = workload.loss(model, batch)
+
+A batch is (inputs, targets), both on the device. The parity gate takes the gradient at the inputs, so they are floating
+point, and reads the logits from the model's output.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from fp8bench.schema.config import DataSource
+
+
+class Batch(NamedTuple):
+    """inputs: [batch, ...] float32; targets: [batch] int64. Both on the device."""
+
+    inputs: Tensor
+    targets: Tensor
+
+
+class Workload(Protocol):
+    """The contract. unit: what throughput counts, "images" or "tokens"."""
+
+    name: str
+    unit: str
+
+    def __init__(self, data: DataSource = "loader", workers: int = 0, seed: int = 0) -> None: ...
+
+    def build(self, device: torch.device) -> nn.Module:
+        """The plain float32 model in training mode; the same weights for the same seed on every rank."""
+
+    def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
+        """Batches without end. Each rank's differ; the same seed gives the same ones."""
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """A scalar, from one call of `model`. Autocast is the loop's business."""
+
+    def units_per_step(self, batch_size: int) -> int:
+        """Units in one rank's step."""
+
+    def flops_per_step(self, batch_size: int) -> int:
+        """Model FLOPs of one rank's step, forward and backward, by torch's FlopCounterMode."""
+
+    def sizes(self) -> dict[str, int | str]:
+        """What makes two runs the same work; goes into the fingerprint."""

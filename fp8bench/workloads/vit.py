@@ -1,0 +1,113 @@
+"""timm's VisionTransformer on random images: ViT-Huge as in the articles, and a tiny one for CPUs.
+
+ViT-Huge/16 at 224 px has 632,199,400 parameters and costs 763.5 GFLOP an image, forward and backward (FlopCounterMode
+counts a multiply-add as two; the backward of the first layer's input is not computed and not counted).
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from fp8bench.schema.config import DataSource
+from fp8bench.workloads.fake_data import FakeDataset, device_batches, loader_batches
+from fp8bench.workloads.protocol import Batch
+
+
+class ViTHuge:
+    """ViT-Huge/16 with a class token, 224 px, 1000 classes."""
+
+    name = "vit-huge"
+    unit = "images"
+    architecture: ClassVar[dict[str, Any]] = {
+        "img_size": 224,
+        "patch_size": 16,
+        "embed_dim": 1280,
+        "depth": 32,
+        "num_heads": 16,
+        "num_classes": 1000,
+    }
+
+    def __init__(self, data: DataSource = "loader", workers: int = 0, seed: int = 0) -> None:
+        self.data = data
+        self.workers = workers
+        self.seed = seed
+
+    def build(self, device: torch.device) -> nn.Module:
+        """Weights are drawn on the CPU, where the seed gives the same ones whatever the GPU, then moved."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            model = _vision_transformer(self.architecture)
+        return model.to(device).train()
+
+    def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
+        """Batches without end, from a DataLoader or kept on the device."""
+        dataset = FakeDataset(self.architecture["img_size"], self.architecture["num_classes"], self.seed)
+        if self.data == "device":
+            return device_batches(dataset, batch_size, rank, device)
+        return loader_batches(dataset, batch_size, rank, device, self.workers)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Mean cross-entropy over the batch."""
+        return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
+
+    def units_per_step(self, batch_size: int) -> int:
+        """Images."""
+        return batch_size
+
+    def flops_per_step(self, batch_size: int) -> int:
+        """Every operation of a ViT is linear in the batch, so one image is counted."""
+        return batch_size * _flops_per_image(type(self))
+
+    def sizes(self) -> dict[str, int | str]:
+        """The architecture, in timm's words."""
+        return dict(self.architecture)
+
+
+class ViTHuge256(ViTHuge):
+    """The second article's: no class token, average pooling, 256 px (256 tokens), 1024 classes."""
+
+    name = "vit-huge-256"
+    architecture: ClassVar[dict[str, Any]] = {
+        **ViTHuge.architecture,
+        "class_token": False,
+        "global_pool": "avg",
+        "img_size": 256,
+        "num_classes": 1024,
+    }
+
+
+class ViTMicro(ViTHuge):
+    """Small enough for two CPU cores; its widths are multiples of 16, so that float8 layers can be emulated."""
+
+    name = "vit-micro"
+    architecture: ClassVar[dict[str, Any]] = {
+        "img_size": 32,
+        "patch_size": 8,
+        "embed_dim": 64,
+        "depth": 2,
+        "num_heads": 4,
+        "num_classes": 16,
+    }
+
+
+def _vision_transformer(architecture: dict[str, Any]) -> nn.Module:
+    from timm.models.vision_transformer import VisionTransformer
+
+    model: nn.Module = VisionTransformer(**architecture)
+    return model
+
+
+@cache
+def _flops_per_image(workload: type[ViTHuge]) -> int:
+    # On the meta device nothing is computed; attention takes the plain path there, whose products are all counted once.
+    with torch.device("meta"):
+        model = _vision_transformer(workload.architecture)
+        px = workload.architecture["img_size"]
+        images = torch.empty(1, 3, px, px)
+    with FlopCounterMode(display=False) as counter:
+        model(images).sum().backward()
+    return int(counter.get_total_flops())
