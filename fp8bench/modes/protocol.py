@@ -31,11 +31,13 @@ class CompilePolicy:
     refusal: str | None = None
 
 
-BF16_TOLERANCE = Tolerance(logits=0.2, loss=0.02, input_gradient=0.2)
-"""Two bf16 computations of one function, in units of what the input makes of the logits (see worker.parity)."""
+BF16_TOLERANCE = Tolerance(logits=0.1, loss=0.02, input_gradient=0.1)
+"""Two bf16 computations of one function (see worker.parity). Transformer Engine's block in ViT-Huge, measured on an H200:
+0.03 for the logits, 0.02 for the gradient."""
 
 FP8_TOLERANCE = Tolerance(logits=0.4, loss=0.05, input_gradient=0.45)
-"""fp8 keeps 3 (e4m3) or 2 (e5m2) bits of mantissa where bf16 keeps 7, so its rounding is 16 times coarser."""
+"""fp8 keeps 3 (e4m3) or 2 (e5m2) bits of mantissa where bf16 keeps 7, so its rounding is 16 times coarser. ViT-Huge on an
+H200, te-fp8:delayed and torchao tensorwise: 0.18 for the logits, 0.22 for the gradient."""
 
 
 class Mode(Protocol):

@@ -78,7 +78,7 @@ def compare(records: Sequence[Record], catalog: Catalog, options: CompareOptions
     else:
         rows = _against_reference(rows, reference, by_id, options.allow_mismatch)
     order = {name: place for place, name in enumerate(options.instances)}
-    rows.sort(key=lambda row: (order[row.instance], row.status != "ok", -(row.throughput_per_s or 0) / row.world_size))
+    rows.sort(key=lambda row: (order[row.instance], row.status != "ok", row.emulated, -(row.throughput_per_s or 0)))
     warnings += _mixed_dates(rows)
     return Comparison(rows=tuple(rows), warnings=tuple(warnings))
 

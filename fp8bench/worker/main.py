@@ -6,7 +6,7 @@ join the group -> check the mode -> build -> parity gate -> DDP and torch.compil
 import gc
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -170,7 +170,7 @@ def _train(
     workload: Workload,
     model: nn.Module,
     compiled: CompileEvidence,
-    after_last_step: Any,
+    after_last_step: Callable[[], None],
 ) -> LoopResult:
     # Compiled first and wrapped second: around a compiled model, DDP sees one backward; the other way round,
     # torch.compile cuts the model at every gradient bucket (32 blocks of ViT-Huge make about a hundred).
@@ -179,9 +179,16 @@ def _train(
         inner, device_ids=[device.index] if device.type == "cuda" else None, gradient_as_bucket_view=True
     )
     batches = workload.batches(config.batch_size, rank, device)
+    # What has been made so far stays: the collector need not walk it again and again while steps are timed.
     gc.collect()
+    gc.freeze()
     steps = config.warmup + config.steps
-    return train(replica, sgd(replica), mode, workload, batches, device, steps, clock_for(device), after_last_step)
+    try:
+        return train(replica, sgd(replica), mode, workload, batches, device, steps, clock_for(device), after_last_step)
+    finally:
+        # A generator over a DataLoader ends its processes here, and not some time while the interpreter goes down.
+        if isinstance(batches, Generator):
+            batches.close()
 
 
 def _require_finite(rank: int, losses: list[float]) -> None:
