@@ -4,17 +4,17 @@
 """
 
 import sys
+from typing import Any, NoReturn, cast
 
 import typer
 
 from fp8bench import __version__
 from fp8bench.cli import compare, import_figure, instances, modes, run, workloads
-from fp8bench.schema.errors import Fp8benchError
+from fp8bench.schema.errors import Fp8benchError, Interrupted, UsageError
 
 app = typer.Typer(
     name="fp8bench",
     help="Which precision mode, on which GPU instance, trains your model for the least money, and how sure are we?",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -43,13 +43,27 @@ def root(
     """What every command has."""
 
 
+# typer has its own copy of click in some versions and uses click itself in others; this is the base of its errors in
+# both.
+_ClickError = cast(type[Exception], typer.BadParameter.__mro__[2])
+
+
 def main() -> None:
     """Run the command line and exit. An error is one line: what, why, and the remedy."""
-    debug = "--debug" in sys.argv
+    arguments = sys.argv[1:] or ["--help"]
     try:
-        app()
+        sys.exit(app(arguments, prog_name="fp8bench", standalone_mode=False) or 0)
     except Fp8benchError as error:
-        if debug:
+        if "--debug" in arguments:
             raise
-        typer.echo(f"fp8bench: {error}", err=True)
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
+    except _ClickError as error:
+        said: Any = error
+        _fail(f"{str(said.format_message()).rstrip('.?')}. See `fp8bench --help`.", UsageError.exit_code)
+    except KeyboardInterrupt:
+        _fail("interrupted.", Interrupted.exit_code)
+
+
+def _fail(line: str, code: int) -> NoReturn:
+    typer.echo(f"fp8bench: {line}", err=True)
+    sys.exit(code)

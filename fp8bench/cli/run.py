@@ -40,7 +40,9 @@ def run(
     dry_run: bool = typer.Option(False, "--dry-run", help="Print every setting with its origin, and run nothing."),
     as_json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
 ) -> None:
-    """Train under each mode for some dozens of steps, and keep a record of each. A mode is proved before it is timed."""
+    """Train under each mode for some dozens of steps, and keep a record of each. A mode is proved before it is
+    timed.
+    """
     given = dict(locals())
     from fp8bench.launch.prepare import prepare, settle
     from fp8bench.schema.files import read_mapping
@@ -71,9 +73,7 @@ def _measure(prepared: "Prepared") -> "list[Record]":
         records.append(record)
         _log(f"{record.status}: {path}")
         if record.reason:
-            _log(
-                f"{record.config.mode_label if record.config else ''} {record.status}: {record.reason}. {record.remedy}."
-            )
+            _log(f"{record.reason}. {record.remedy}.")
         for warning in record.evidence.warnings if record.evidence else ():
             _log(f"warning: {warning}")
     return records

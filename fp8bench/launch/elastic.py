@@ -1,7 +1,7 @@
 """Under torchrun: join the group that it made, instead of making one. Rank 0 gathers the reports and keeps the record.
 
-A refusal reaches every rank (worker.group.agreement), so its record is kept too. A crash ends this process with an error
-line and exit code 5; torchrun then ends the other ranks, and there is no record.
+A refusal reaches every rank (worker.group.agreement), so its record is kept too. A crash ends this process with an
+error line and exit code 5; torchrun then ends the other ranks, and there is no record.
 """
 
 import torch.distributed as dist
@@ -19,7 +19,9 @@ class ElasticExecutor:
         self.place = place
 
     def run(self, config: RunConfig) -> list[RankReport] | None:
-        """The reports of all ranks on rank 0, None on the others. Raises RunFailed when this rank runs out of memory."""
+        """The reports of all ranks on rank 0, None on the others. Raises RunFailed when this rank runs out of
+        memory.
+        """
         with rank_group(config, self.place.rank, self.place.local_rank, init_method="env://") as device:
             mine = measure(config, self.place.rank, device)
             gathered = [mine] * self.place.world_size if self.place.rank == 0 else None

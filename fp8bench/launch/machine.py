@@ -16,7 +16,9 @@ CPU_INSTANCE = "cpu"
 
 @dataclass(frozen=True)
 class Machine:
-    """gpus: product name of each visible GPU, in order. product_name: as the firmware says (a cloud's instance type)."""
+    """gpus: product name of each visible GPU, in order. product_name: as the firmware says (a cloud's instance
+    type).
+    """
 
     gpus: tuple[str, ...]
     product_name: str | None
@@ -67,7 +69,9 @@ def _visible(gpus: list[tuple[str, str]], setting: str | None) -> tuple[str, ...
 
 
 def identify(machine: Machine, catalog: Catalog) -> Instance:
-    """The catalogue's instance by its product name, else one made up from the GPUs (`custom-2x-nvidia-h200`), or `cpu`."""
+    """The catalogue's instance by its product name, else one made up from the GPUs (`custom-2x-nvidia-h200`), or
+    `cpu`.
+    """
     if not machine.has_gpu:
         return Instance(key=CPU_INSTANCE, gpu=None, gpu_count=0, vcpus=machine.cpu_count)
     for instance in catalog.instances.values():

@@ -1,4 +1,6 @@
-"""What runs, in which order: a request and a machine become one configuration for each mode. Pure, and without torch."""
+"""What runs, in which order: a request and a machine become one configuration for each mode. Pure, and without
+torch.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

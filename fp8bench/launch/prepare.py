@@ -1,4 +1,6 @@
-"""Everything that must be settled before the first worker starts, so that a wrong word fails in a second and not in an hour."""
+"""Everything that must be settled before the first worker starts, so that a wrong word fails in a second and not in
+an hour.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,6 @@
-"""A session: each configuration in turn, each record kept as soon as it is there, so that what follows can lose nothing."""
+"""A session: each configuration in turn, each record kept as soon as it is there, so that what follows can lose
+nothing.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime

@@ -1,9 +1,9 @@
 """Fresh processes for each run, one a rank, by torch.multiprocessing; and none of them left behind.
 
-Each rank writes its report to a file of its own, whatever came of it: files need no reader that keeps up, and outlive the
-process. A rank without a report has died, and its last words are torch's. When one rank fails the others wait for it in a
-collective, so they are ended: SIGTERM after a grace, SIGKILL after another, all within 30 seconds. When this process dies
-the kernel ends the ranks (torch sets PR_SET_PDEATHSIG); when the user interrupts, we end them.
+Each rank writes its report to a file of its own, whatever came of it: files need no reader that keeps up, and outlive
+the process. A rank without a report has died, and its last words are torch's. When one rank fails the others wait for
+it in a collective, so they are ended: SIGTERM after a grace, SIGKILL after another, all within 30 seconds. When this
+process dies the kernel ends the ranks (torch sets PR_SET_PDEATHSIG); when the user interrupts, we end them.
 
 The rendezvous is a file, not a port: looking for a free port and binding it later is a race.
 """
@@ -41,7 +41,9 @@ class SpawnExecutor:
     """Runs each configuration in processes of its own."""
 
     def run(self, config: RunConfig) -> list[RankReport] | None:
-        """Start the ranks, wait for them, and read what they wrote. KeyboardInterrupt passes through once all are ended."""
+        """Start the ranks, wait for them, and read what they wrote. KeyboardInterrupt passes through once all are
+        ended.
+        """
         with tempfile.TemporaryDirectory(prefix="fp8bench-") as folder:
             with _interrupts_held_back():
                 context = multiprocessing.start_processes(
@@ -52,8 +54,8 @@ class SpawnExecutor:
 
 
 def _rank_main(rank: int, config: RunConfig, folder: str) -> None:
-    # The default action: an interrupt from the terminal, or the kernel's when the parent dies, ends the rank at once and
-    # without a traceback. Python's own handler would wait for a native call that may never return.
+    # The default action: an interrupt from the terminal, or the kernel's when the parent dies, ends the rank at once
+    # and without a traceback. Python's own handler would wait for a native call that may never return.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
@@ -68,7 +70,9 @@ def _rank_main(rank: int, config: RunConfig, folder: str) -> None:
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Children inherit the mask, so that none prints a traceback while it is still importing; ours waits and is not lost."""
+    """Children inherit the mask, so that none prints a traceback while it is still importing; ours waits and is not
+    lost.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -32,12 +32,12 @@ class CompilePolicy:
 
 
 BF16_TOLERANCE = Tolerance(logits=0.1, loss=0.02, input_gradient=0.1)
-"""Two bf16 computations of one function (see worker.parity). Transformer Engine's block in ViT-Huge, measured on an H200:
-0.03 for the logits, 0.02 for the gradient."""
+"""Two bf16 computations of one function (see worker.parity). Transformer Engine's block in ViT-Huge, measured on an
+H200: 0.03 for the logits, 0.02 for the gradient."""
 
 FP8_TOLERANCE = Tolerance(logits=0.4, loss=0.05, input_gradient=0.45)
-"""fp8 keeps 3 (e4m3) or 2 (e5m2) bits of mantissa where bf16 keeps 7, so its rounding is 16 times coarser. ViT-Huge on an
-H200, te-fp8:delayed and torchao tensorwise: 0.18 for the logits, 0.22 for the gradient."""
+"""fp8 keeps 3 (e4m3) or 2 (e5m2) bits of mantissa where bf16 keeps 7, so its rounding is 16 times coarser. ViT-Huge
+on an H200, te-fp8:delayed and torchao tensorwise: 0.18 for the logits, 0.22 for the gradient."""
 
 
 class Mode(Protocol):
@@ -60,7 +60,9 @@ class Mode(Protocol):
         """Entered around each forward pass, inside bf16 autocast."""
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
-        """What ran. Known keys: converted_layers, total_layers, recipe, attention, emulated, warnings; others are kept."""
+        """What ran. Known keys: converted_layers, total_layers, recipe, attention, emulated, warnings; others are
+        kept.
+        """
 
 
 def count_linears(model: nn.Module) -> int:

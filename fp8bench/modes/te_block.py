@@ -14,9 +14,9 @@ What makes te.TransformerLayer compute timm's Block, each against a default that
   attention_dropout, hidden_dropout   the model's, not 0.1
   fuse_qkv_params, not interleaved    so that timm's qkv weight (all queries, all keys, all values) fits as it is
 
-What stays different: the activation is GELU's tanh form where timm has the erf form, and the TransformerLayer's residual
-stream is bf16 under autocast where timm's stays float32. Both are inside the tolerance of the parity gate and stand in
-the evidence.
+What stays different: the activation is GELU's tanh form where timm has the erf form, and the TransformerLayer's
+residual stream is bf16 under autocast where timm's stays float32. Both are inside the tolerance of the parity gate
+and stand in the evidence.
 """
 
 from typing import Any
@@ -111,21 +111,21 @@ class TESDPABlock(_ConvertedBlock):
         return x
 
 
-def copy_layernorm_linear(layer: nn.Module, weights: BlockWeights) -> None:
+def copy_layernorm_linear(layer: Any, weights: BlockWeights) -> None:
     """norm1 and qkv into a te.LayerNormLinear."""
     _copy(layer.layer_norm_weight, weights.norm1_weight)
     _copy(layer.layer_norm_bias, weights.norm1_bias)
     copy_linear(layer, weights.qkv_weight, weights.qkv_bias)
 
 
-def copy_linear(layer: nn.Module, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+def copy_linear(layer: Any, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
     """Weight and bias into a te.Linear (or the linear part of a te.LayerNormLinear)."""
     _copy(layer.weight, weight)
     if bias is not None:
         _copy(layer.bias, bias)
 
 
-def copy_layernorm_mlp(layer: nn.Module, weights: BlockWeights) -> None:
+def copy_layernorm_mlp(layer: Any, weights: BlockWeights) -> None:
     """norm2, fc1 and fc2 into a te.LayerNormMLP."""
     _copy(layer.layer_norm_weight, weights.norm2_weight)
     _copy(layer.layer_norm_bias, weights.norm2_bias)

@@ -6,11 +6,15 @@ would be lost in a conversion without a word; it is refused instead.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
 from fp8bench.schema.errors import ModeUnavailable
+
+Block = Any
+"""timm's Block: nn.Module does not type its parts."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,11 @@ class BlockWeights:
     fc2_bias: torch.Tensor | None
 
 
-def timm_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
+def timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
     """Every timm Block in the model with its dotted name. Raises ModeUnavailable when there is none."""
-    from timm.models.vision_transformer import Block
+    from timm.models import vision_transformer
 
-    found = [(name, module) for name, module in model.named_modules() if type(module) is Block]
+    found = [(name, part) for name, part in model.named_modules() if type(part) is vision_transformer.Block]
     if not found:
         raise ModeUnavailable(
             "the model has no timm Block, which is what this mode knows how to convert",
@@ -57,7 +61,7 @@ def timm_blocks(model: nn.Module) -> list[tuple[str, nn.Module]]:
     return found
 
 
-def read_shape(block: nn.Module) -> BlockShape:
+def read_shape(block: Block) -> BlockShape:
     """The block's shape. Raises ModeUnavailable naming each part that only timm would compute."""
     attn, mlp = block.attn, block.mlp
     odd = [*_odd_block_parts(block), *_odd_attention_parts(attn), *_odd_mlp_parts(mlp)]
@@ -77,7 +81,7 @@ def read_shape(block: nn.Module) -> BlockShape:
     )
 
 
-def read_weights(block: nn.Module) -> BlockWeights:
+def read_weights(block: Block) -> BlockWeights:
     """The block's parameters by their role."""
     attn, mlp = block.attn, block.mlp
     return BlockWeights(
@@ -90,7 +94,7 @@ def read_weights(block: nn.Module) -> BlockWeights:
     )  # fmt: skip
 
 
-def _odd_block_parts(block: nn.Module) -> list[str]:
+def _odd_block_parts(block: Block) -> list[str]:
     odd = [
         label
         for name, label in (
@@ -108,7 +112,7 @@ def _odd_block_parts(block: nn.Module) -> list[str]:
     return list(dict.fromkeys(odd))
 
 
-def _odd_attention_parts(attn: nn.Module) -> list[str]:
+def _odd_attention_parts(attn: Any) -> list[str]:
     odd = []
     if not (isinstance(attn.q_norm, nn.Identity) and isinstance(attn.k_norm, nn.Identity)):
         odd.append("query and key norms (qk_norm)")
@@ -121,7 +125,7 @@ def _odd_attention_parts(attn: nn.Module) -> list[str]:
     return odd
 
 
-def _odd_mlp_parts(mlp: nn.Module) -> list[str]:
+def _odd_mlp_parts(mlp: Any) -> list[str]:
     odd = []
     if not isinstance(mlp.act, nn.GELU):
         odd.append(f"the activation {type(mlp.act).__name__}")

@@ -1,9 +1,9 @@
 """NVIDIA's Transformer Engine: `te-bf16` and `te-fp8`, over blocks that compute timm's Block (see te_block.py).
 
 te-fp8 runs the blocks' linear layers in fp8 (forward e4m3; backward e5m2 under `delayed` and `current`, e4m3 under
-`block` and `mxfp8`). The recipe is pinned here, `delayed` unless asked otherwise, because Transformer Engine's own default
-changes with the GPU; attention is not fp8 under any of them. Under DDP the amax histories are reduced over the
-data-parallel group, so that every rank scales alike.
+`block` and `mxfp8`). The recipe is pinned here, `delayed` unless asked otherwise, because Transformer Engine's own
+default changes with the GPU; attention is not fp8 under any of them. Under DDP the amax histories are reduced over
+the data-parallel group, so that every rank scales alike.
 
 Transformer Engine is imported on first use, never with this file.
 """

@@ -19,8 +19,8 @@ _SECTIONS = ("meta", "instances", "gpus")
 def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
     """The catalogue with the instances and GPUs of each overlay put in; a later file wins by name.
 
-    A file holds the lists `instances` and `gpus`, or is one instance by itself (a mapping with a `key`). Raises UsageError
-    by file, line and field.
+    A file holds the lists `instances` and `gpus`, or is one instance by itself (a mapping with a `key`). Raises
+    UsageError by file, line and field.
     """
     instances: dict[str, Instance] = {}
     gpus: dict[str, Gpu] = {}

@@ -11,7 +11,9 @@ EVERYWHERE = "all"
 
 @dataclass(frozen=True)
 class PriceQuery:
-    """as_of: the day for which the price must hold. current: that day is now, so that a price without a date may stand in."""
+    """as_of: the day for which the price must hold. current: that day is now, so that a price without a date may
+    stand in.
+    """
 
     as_of: date
     current: bool
@@ -22,8 +24,8 @@ class PriceQuery:
 def choose(prices: Sequence[Price], query: PriceQuery) -> Price | None:
     """The newest price that was known on the day, or None.
 
-    Dated prices go before undated ones, sure ones before doubtful ones, and the catalogue's order decides between equals.
-    With a region, only prices of that region (or of all) count; one whose source names no region does not.
+    Dated prices go before undated ones, sure ones before doubtful ones, and the catalogue's order decides between
+    equals. With a region, only prices of that region (or of all) count; one whose source names no region does not.
     """
     fitting = [price for price in prices if _fits(price, query)]
     for doubtful in (False, True):

@@ -1,4 +1,5 @@
-"""Price-performance: what a throughput costs. Pure formulas, as in the README; USD and hours, units as the workload counts.
+"""Price-performance: what a throughput costs. Pure formulas, as in the README; USD and hours, units as the workload
+counts.
 
 Checked against the article of 2023-11-15: 8 GPUs at batch 64 in 0.41 s for 32.77 USD/h give 137,187 images per USD.
 """

@@ -1,4 +1,6 @@
-"""The columns of a human's table: heading, and how a row's number is written. Machines get the row itself (see formats)."""
+"""The columns of a human's table: heading, and how a row's number is written. Machines get the row itself (see
+formats).
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

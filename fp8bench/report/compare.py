@@ -1,4 +1,6 @@
-"""The comparison: records joined with prices, held against a reference row. Numbers only; tables.py gives them looks."""
+"""The comparison: records joined with prices, held against a reference row. Numbers only; tables.py gives them
+looks.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,8 +62,8 @@ def parse_reference(text: str | None, instances: Sequence[str]) -> Reference:
 def compare(records: Sequence[Record], catalog: Catalog, options: CompareOptions) -> Comparison:
     """records: those of the instances in `options`, oldest first.
 
-    Raises UsageError when an instance has no record, the reference that was asked for is not there, or the records are of
-    unlike work and `allow_mismatch` is not set.
+    Raises UsageError when an instance has no record, the reference that was asked for is not there, or the records
+    are of unlike work and `allow_mismatch` is not set.
     """
     chosen = select(records, options.every, options.workload)
     _require_some(chosen, options)

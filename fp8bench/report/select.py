@@ -27,8 +27,8 @@ def variant(record: Record) -> Variant:
 def select(records: Sequence[Record], every: bool, workload: str | None = None) -> list[Record]:
     """records: oldest first. Keeps the latest `ok` record of each variant, or with `every` all of them.
 
-    Figures that were not measured stand in for an instance only while nothing of it was measured. A mode that has no `ok`
-    record on an instance is kept with its latest outcome, so that a failure is seen and not left out.
+    Figures that were not measured stand in for an instance only while nothing of it was measured. A mode that has no
+    `ok` record on an instance is kept with its latest outcome, so that a failure is seen and not left out.
     """
     chosen = [r for r in records if workload is None or _workload(r) == workload]
     if every:

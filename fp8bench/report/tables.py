@@ -1,4 +1,5 @@
-"""A comparison as text: a table in a terminal, plain text, markdown, csv or json. Looks only; every number is in the row.
+"""A comparison as text: a table in a terminal, plain text, markdown, csv or json. Looks only; every number is in the
+row.
 
 Short marks stand in the row; longer ones, and the reason of a mode that did not run, are footnotes under the table.
 """
@@ -112,7 +113,7 @@ class Footnotes:
 
     def mark(self, row: Row) -> str:
         """The notes of a row: its status if it is not ok, its short marks, and letters for the rest."""
-        words = [] if row.status == "ok" else [row.status]
+        words: list[str] = [] if row.status == "ok" else [row.status]
         long = [] if row.reason is None else [row.reason]
         for mark in row.marks:
             (words if len(mark) <= SHORT_MARK else long).append(mark)

@@ -49,7 +49,9 @@ class Instance(Frozen):
 
 
 class Gpu(Frozen):
-    """A GPU's figures from datasheets. product_names: what its driver calls it, exactly; no guessing by parts of names."""
+    """A GPU's figures from datasheets. product_names: what its driver calls it, exactly; no guessing by parts of
+    names.
+    """
 
     name: str
     product_names: tuple[str, ...] = ()

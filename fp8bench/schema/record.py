@@ -154,7 +154,9 @@ class Provenance(Frozen):
 
 
 class Figure(Frozen):
-    """What an imported figure is a figure of. batch_size: samples a GPU and step; compile and attention: null if unsaid."""
+    """What an imported figure is a figure of. batch_size: samples a GPU and step; compile and attention: null if
+    unsaid.
+    """
 
     mode: str
     recipe: str | None = None

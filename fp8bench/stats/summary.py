@@ -8,7 +8,9 @@ from fp8bench.stats.steps import median_interval, slowest_rank, typical
 
 
 def summarize(samples: Sequence[RankSamples], facts: WorkloadFacts) -> Summary:
-    """samples: one entry a rank, by rank. The losses are rank 0's; data wait and host time the slowest rank's medians."""
+    """samples: one entry a rank, by rank. The losses are rank 0's; data wait and host time the slowest rank's
+    medians.
+    """
     steps = slowest_rank([rank.step_s for rank in samples])
     step_time_s = typical(steps)
     data_wait_s = typical(slowest_rank([rank.data_wait_s for rank in samples]))

@@ -1,4 +1,5 @@
-"""What is known of an instance that the catalogue lacks, or of one's own price for it: results/<instance>/instance.yaml.
+"""What is known of an instance that the catalogue lacks, or of one's own price for it:
+results/<instance>/instance.yaml.
 
 It lies beside the records, so that they can be priced later and elsewhere. Records themselves know nothing of prices.
 """
@@ -22,8 +23,8 @@ def files(results_dir: Path) -> list[Path]:
 def keep(instance: Instance, price: Price | None, known: Instance | None, results_dir: Path) -> Path | None:
     """Write down an instance that is not in the catalogue, and the price that the user gave, newest first.
 
-    known: the same instance as read so far (catalogue and earlier files), or None. Returns the path, or None where there is
-    nothing to add. Raises UsageError where it cannot be written.
+    known: the same instance as read so far (catalogue and earlier files), or None. Returns the path, or None where
+    there is nothing to add. Raises UsageError where it cannot be written.
     """
     if known is not None and price is None:
         return None

@@ -4,8 +4,8 @@
     results/<instance>/instance.yaml      what is known of an instance that the catalogue lacks (see instances.py)
     results/published/<run_id>.json       figures from articles; those that travel with fp8bench are read too
 
-A record is written under a temporary name in its folder, flushed, synced and renamed, so that a reader never sees half of
-one. It is read back strictly: a field too many is an error, and so is a schema newer than this program.
+A record is written under a temporary name in its folder, flushed, synced and renamed, so that a reader never sees
+half of one. It is read back strictly: a field too many is an error, and so is a schema newer than this program.
 """
 
 import json
@@ -39,7 +39,8 @@ def require_writable(results_dir: Path) -> None:
 def write(record: Record, results_dir: Path) -> Path:
     """Keep the record; returns its path.
 
-    Raises RunFailed where it cannot be written (it is then kept in the folder for temporary files), or is there already.
+    Raises RunFailed where it cannot be written (it is then kept in the folder for temporary files), or is there
+    already.
     """
     folder = results_dir / (PUBLISHED if record.source == "published" else record.instance)
     path = folder / f"{record.run_id}.json"

@@ -1,7 +1,10 @@
 """Which attention kernel torch's scaled_dot_product_attention really took, read off the autograd graph.
 
-torch chooses by shape, dtype and GPU; asking which kernels are enabled does not say which one ran. The backward node does.
+torch chooses by shape, dtype and GPU; asking which kernels are enabled does not say which one ran. The backward node
+does.
 """
+
+from typing import Any
 
 from torch import Tensor
 
@@ -16,8 +19,8 @@ _KERNELS = {
 
 def sdpa_kernels(loss: Tensor) -> frozenset[str]:
     """Short names of the kernels under `loss`; empty where attention took none of them (plain matrix products)."""
-    found = set()
-    seen = set()
+    found: set[str] = set()
+    seen: set[Any] = set()
     pending = [loss.grad_fn]
     while pending:
         node = pending.pop()

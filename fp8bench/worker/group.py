@@ -1,8 +1,9 @@
 """The process group: joining it, leaving it, and parting together.
 
-Where one rank stops while another waits for it in a collective, both hang. So each stage that may refuse (the mode cannot
-run here, the gate says no, the loss is not finite) is an `agreement`: all ranks exchange what they found, and the first
-refusal by rank is raised on every one. A crash cannot be exchanged; whoever launched the ranks ends the others then.
+Where one rank stops while another waits for it in a collective, both hang. So each stage that may refuse (the mode
+cannot run here, the gate says no, the loss is not finite) is an `agreement`: all ranks exchange what they found, and
+the first refusal by rank is raised on every one. A crash cannot be exchanged; whoever launched the ranks ends the
+others then.
 """
 
 from collections.abc import Iterator

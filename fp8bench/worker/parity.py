@@ -1,23 +1,26 @@
 """The parity gate: a mode is proved to compute the same thing before it is timed.
 
-One batch goes through the plain model (bf16 autocast) and, with the same weights, through the converted one. Five numbers
-come of it, all relative and all without unit:
+One batch goes through the plain model (bf16 autocast) and, with the same weights, through the converted one. Five
+numbers come of it, all relative and all without unit:
 
   logits_error          the larger of |z' - z| / |z| and, with the mean over the batch taken off both,
-                        |c' - c| / |c|. The second is the error in what the *input* makes of the logits: in a fresh model
-                        most of a logit is the same for every image, and the first alone would hide one that ignores them.
+                        |c' - c| / |c|. The second is the error in what the *input* makes of the logits: in a fresh
+                        model most of a logit is the same for every image, and the first alone would hide one that
+                        ignores them.
   loss_error            |l' - l| / |l|.
-  input_gradient_error  |g' - g| / |g| for the gradient of the loss at the input: it has been through every layer twice, and
-                        is zero or turned wherever attention looks at the wrong tokens.
+  input_gradient_error  |g' - g| / |g| for the gradient of the loss at the input: it has been through every layer
+                        twice, and is zero or turned wherever attention looks at the wrong tokens.
   separation            |c'| / |c|: how far apart different inputs end; 0 where the output ignores them.
-  leakage               the gradient of one image's logits at the *other* images of the batch, against that at its own: 0
-                        unless samples see each other. Small or shallow models attend so weakly when fresh that attention
-                        across the batch would hide inside the other bounds; it cannot hide here.
+  leakage               the gradient of one image's logits at the *other* images of the batch, against that at its
+                        own: 0 unless samples see each other. Small or shallow models attend so weakly when fresh that
+                        attention across the batch would hide inside the other bounds; it cannot hide here.
 
-|.| is the Euclidean norm over the batch. Measured on ViT-Huge, 224 and 256 px: emulated fp8 against float32 gives 0.17 and
-0.13 for the logits, 0.21 and 0.14 for the gradient; attention across the batch or under a causal mask 0.93 and more.
+|.| is the Euclidean norm over the batch. Measured on ViT-Huge, 224 and 256 px: emulated fp8 against float32 gives
+0.17 and 0.13 for the logits, 0.21 and 0.14 for the gradient; attention across the batch or under a causal mask 0.93
+and more.
 
-What it is not: a proof of torch.compile's output, since the model is examined before it is compiled; nor of convergence.
+What it is not: a proof of torch.compile's output, since the model is examined before it is compiled; nor of
+convergence.
 """
 
 import math
@@ -178,7 +181,7 @@ def _centred(logits: Tensor) -> Tensor:
 
 
 def _norm(values: Tensor) -> float:
-    return values.double().norm().item()
+    return float(values.double().norm())
 
 
 def _ratio(part: float, whole: float) -> float:

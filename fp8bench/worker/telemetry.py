@@ -1,4 +1,6 @@
-"""What the GPU was doing: clock, temperature, power and throttling from NVML, and how much memory was used at the peak."""
+"""What the GPU was doing: clock, temperature, power and throttling from NVML, and how much memory was used at the
+peak.
+"""
 
 import resource
 

@@ -60,7 +60,7 @@ class ViTHuge:
 
     def flops_per_step(self, batch_size: int) -> int:
         """Every operation of a ViT is linear in the batch, so one image is counted."""
-        return batch_size * _flops_per_image(type(self))
+        return batch_size * _flops_per_image(tuple(self.architecture.items()))
 
     def sizes(self) -> dict[str, int | str]:
         """The architecture, in timm's words."""
@@ -102,12 +102,12 @@ def _vision_transformer(architecture: dict[str, Any]) -> nn.Module:
 
 
 @cache
-def _flops_per_image(workload: type[ViTHuge]) -> int:
+def _flops_per_image(architecture: tuple[tuple[str, Any], ...]) -> int:
     # On the meta device nothing is computed; attention takes the plain path there, whose products are all counted once.
+    sizes = dict(architecture)
     with torch.device("meta"):
-        model = _vision_transformer(workload.architecture)
-        px = workload.architecture["img_size"]
-        images = torch.empty(1, 3, px, px)
+        model = _vision_transformer(sizes)
+        images = torch.empty(1, 3, sizes["img_size"], sizes["img_size"])
     with FlopCounterMode(display=False) as counter:
         model(images).sum().backward()
     return int(counter.get_total_flops())

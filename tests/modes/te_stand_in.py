@@ -1,4 +1,5 @@
-"""Stands in for transformer_engine.pytorch on a CPU: same names of arguments, parameters and defaults, plain torch inside.
+"""Stands in for transformer_engine.pytorch on a CPU: same names of arguments, parameters and defaults, plain torch
+inside.
 
 It shows that our conversion passes what it must pass and copies what it must copy. It proves nothing about Transformer
 Engine itself; tests/gpu does that on a real one.

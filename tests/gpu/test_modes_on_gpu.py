@@ -1,0 +1,123 @@
+"""What only a GPU can show: every mode through the gate on the real libraries, and the articles' block refused."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+    pytest.mark.timeout(900),
+]
+
+
+def _capability():
+    return torch.cuda.get_device_capability() if torch.cuda.is_available() else (0, 0)
+
+
+needs_fp8 = pytest.mark.skipif(_capability() < (8, 9), reason="fp8 needs compute capability 8.9")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """`fp8bench run` with these flags; returns (exit code, records, standard error)."""
+
+    def call(*flags):
+        command = [sys.executable, "-m", "fp8bench", "run", "--json", "--results-dir", str(tmp_path), "--gpus", "1"]
+        done = subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
+        records = json.loads(done.stdout) if done.stdout.startswith("[") else []
+        return done.returncode, records, done.stderr
+
+    return call
+
+
+QUICK = ("--workload", "vit-micro", "--batch-size", "16", "--warmup", "2", "--steps", "5", "--data", "device")
+
+
+@needs_fp8
+@pytest.mark.parametrize("attention", ["te", "sdpa"])
+def test_every_transformer_engine_mode_passes_the_gate_and_converts_every_layer_but_the_head(run, attention):
+    pytest.importorskip("transformer_engine.pytorch")
+    modes = ("te-bf16", "te-fp8:delayed", "te-fp8:current", "te-fp8:block")
+    code, records, errors = run(*QUICK, "--te-attention", attention, *(f"--mode={mode}" for mode in modes))
+    assert [(r["config"]["mode"], r["config"]["recipe"], r["status"], r["reason"]) for r in records] == [
+        (*(mode.split(":") + [None])[:2], "ok", None) for mode in modes
+    ], errors
+    assert code == 0
+    for record in records:
+        evidence = record["evidence"]
+        assert (evidence["converted_layers"], evidence["total_layers"]) == (8, 9)
+        assert evidence["attention"].startswith("te:" if attention == "te" else "sdpa:")
+        assert record["parity"]["passed"]
+        if record["config"]["mode"] == "te-fp8":
+            assert evidence["details"]["fp8_layers"] == 8
+            assert {"delayed": "Delayed", "current": "Current", "block": "Block"}[record["config"]["recipe"]] in (
+                evidence["recipe"]
+            )
+
+
+@pytest.mark.parametrize("workload", ["vit-micro", "vit-huge-256"])
+def test_the_articles_block_is_refused_by_the_gate(run, workload):
+    pytest.importorskip("transformer_engine.pytorch")
+    flags = ("--workload", workload, "--batch-size", "16", "--warmup", "1", "--steps", "2", "--data", "device")
+    code, [record], _ = run(*flags, "--mode", "te-bf16-article")
+    assert (code, record["status"]) == (4, "invalid")
+    assert record["summary"] is None
+    assert "does not compute what the plain model does" in record["reason"]
+
+
+@needs_fp8
+def test_torchao_runs_fp8_and_compiles_the_model_in_one_graph(run):
+    code, [record], errors = run(*QUICK, "--mode", "torchao-float8", "--compile", "on")
+    assert code == 0, errors
+    evidence = record["evidence"]
+    assert (evidence["converted_layers"], evidence["emulated"]) == (8, False)
+    assert (evidence["compile"]["enabled"], evidence["compile"]["graphs"], evidence["compile"]["graph_breaks"]) == (
+        True,
+        1,
+        0,
+    )
+
+
+def test_float32_modes_switch_autocast_off_and_say_which_precision_ran(run):
+    code, records, errors = run(*QUICK, "--mode", "baseline-fp32", "--mode", "baseline-tf32", "--compile", "off")
+    assert code == 0, errors
+    assert [r["evidence"]["details"]["float32_matmul_precision"] for r in records] == ["highest", "high"]
+
+
+def test_running_out_of_memory_names_the_rank_what_was_asked_and_the_remedy(run):
+    flags = ("--workload", "vit-huge", "--batch-size", "4096", "--warmup", "0", "--steps", "1", "--data", "device")
+    code, [record], _ = run(*flags, "--mode", "baseline-bf16", "--compile", "off")
+    assert (code, record["status"]) == (5, "failed")
+    assert "rank 0 ran out of GPU memory at batch size 4096" in record["reason"]
+    assert "GiB" in record["reason"]
+    assert "Lower --batch-size" in record["remedy"]
+
+
+def test_the_records_of_a_gpu_say_what_it_was_and_did(run):
+    _, [record], errors = run(*QUICK, "--mode", "baseline-bf16", "--compile", "off")
+    assert record["environment"]["device_name"] == torch.cuda.get_device_name(), errors
+    assert record["memory"][0]["peak_allocated_bytes"] > 0
+    assert record["telemetry"][0]["after"]["power_w"] > 0
+    assert len(record["samples"][0]["step_s"]) == 5
+
+
+@needs_fp8
+def test_mxfp8_is_unsupported_below_compute_capability_10(run):
+    pytest.importorskip("transformer_engine.pytorch")
+    if _capability() >= (10, 0):
+        pytest.skip("this GPU has mxfp8")
+    code, [record], _ = run(*QUICK, "--mode", "te-fp8:mxfp8")
+    assert (code, record["status"]) == (3, "unsupported")
+    assert record["reason"]
+    assert record["remedy"]
+
+
+def test_delayed_scaling_refuses_torch_compile(run):
+    pytest.importorskip("transformer_engine.pytorch")
+    code, [record], _ = run(*QUICK, "--mode", "te-fp8:delayed", "--compile", "on")
+    assert (code, record["status"]) == (3, "unsupported")
+    assert "recompiles" in record["reason"]
