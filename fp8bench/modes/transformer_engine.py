@@ -97,6 +97,7 @@ class TEBF16:
             "attention": f"te:{backend or 'unknown'}" if self.te_attention == "te" else None,
             "residual_dtypes": sorted(dtypes),
             "gelu": "tanh",
+            "cudnn": ".".join(map(str, import_te().get_cudnn_version())),
             "warnings": _attention_warnings(backend),
         }
 

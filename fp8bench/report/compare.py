@@ -14,10 +14,12 @@ from fp8bench.report.row import Comparison, Row
 from fp8bench.report.select import select, variant
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog, Price, Purchase
-from fp8bench.schema.record import Record
+from fp8bench.schema.record import Record, Summary
 
 DEFAULT_REFERENCE_MODE = "baseline-bf16"
 MIXED_DATES_DAYS = 90
+HOST_BOUND_LEAD = 0.1
+"""Share of a step below which the host's lead says that the GPU waits for the host (see worker.clock)."""
 
 
 @dataclass(frozen=True)
@@ -180,9 +182,15 @@ def _own_marks(record: Record, price: Price | None, gpu_count: int | None) -> tu
         marks.append("per-GPU price x GPUs")
     if record.config is not None and gpu_count and record.config.world_size < gpu_count * record.config.nodes:
         marks.append(f"{record.config.world_size} of {gpu_count * record.config.nodes} GPUs used, all paid for")
+    if record.summary is not None and _host_bound(record.summary):
+        marks.append("host-bound")
     if record.evidence is not None:
         marks += record.evidence.warnings
     return tuple(marks)
+
+
+def _host_bound(summary: Summary) -> bool:
+    return summary.host_lead_s is not None and summary.host_lead_s < HOST_BOUND_LEAD * summary.step_time_s
 
 
 def _find_reference(rows: Sequence[Row], wanted: Reference) -> Row | None:

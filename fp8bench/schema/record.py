@@ -100,6 +100,9 @@ class RankSamples(Frozen):
     step_s: tuple[float, ...]
     host_s: tuple[float, ...]
     data_wait_s: tuple[float, ...]
+    host_lead_s: tuple[float, ...] | None = Field(
+        default=None, description="how much later than the host the GPU reached a step's start; null on a CPU"
+    )
     loss: tuple[float | None, ...] = Field(description="every step, warm-up first; null where it was not finite")
 
 
@@ -141,6 +144,7 @@ class Summary(Frozen):
     data_wait_s: float | None
     data_wait_share: float | None
     host_s: float | None
+    host_lead_s: float | None = Field(default=None, description="near zero: the GPU waits for the host")
     flops_per_step: int | None = Field(description="model FLOPs over all ranks, forward and backward")
     loss_first: float | None
     loss_last: float | None

@@ -24,7 +24,14 @@ def summarize(samples: Sequence[RankSamples], facts: WorkloadFacts) -> Summary:
         data_wait_s=data_wait_s,
         data_wait_share=data_wait_s / step_time_s,
         host_s=typical(slowest_rank([rank.host_s for rank in samples])),
+        host_lead_s=_smallest_lead(samples),
         flops_per_step=facts.flops_per_step * len(samples),
         loss_first=samples[0].loss[0],
         loss_last=samples[0].loss[-1],
     )
+
+
+def _smallest_lead(samples: Sequence[RankSamples]) -> float | None:
+    """The lead of the rank that is nearest to starving; None where any rank has none."""
+    leads = [rank.host_lead_s for rank in samples if rank.host_lead_s is not None]
+    return min(map(typical, leads)) if len(leads) == len(samples) else None

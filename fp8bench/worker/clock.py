@@ -3,7 +3,11 @@
 A step's time runs from its start to the start of the next one, so nothing between steps escapes it. On a GPU the starts
 are events on the compute stream: the host records them and goes on, and no step waits for the device. An event is
 reached when the work queued before it is done, so the difference of two is the device's time for a step, idle time
-included. The host's own time is kept beside it: where the two are equal, the host is what the GPU waits for.
+included.
+
+Whether the GPU waits for the host shows in the host's lead: how much later than the host recorded it the GPU reached the
+start of a step. A host that is faster than the GPU runs ahead until the launch queue is full, tens of milliseconds; a
+lead near zero means that kernels are launched only just in time, and that a faster GPU would not help.
 """
 
 from dataclasses import dataclass
@@ -15,11 +19,12 @@ import torch
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds, one value a step, in order. host_s is without the wait for data."""
+    """Seconds, one value a step, in order. host_s is without the wait for data; host_lead_s is None on a CPU."""
 
     step_s: list[float]
     host_s: list[float]
     data_wait_s: list[float]
+    host_lead_s: list[float] | None
 
 
 class Clock(Protocol):
@@ -53,7 +58,11 @@ class HostClock:
         steps = [end - start for start, end in zip(self._starts, self._starts[1:], strict=False)]
         waits = [ready - start for start, ready in zip(self._starts, self._ready, strict=False)]
         hosts = [step - wait for step, wait in zip(steps, waits, strict=True)]
-        return StepTimes(step_s=steps, host_s=hosts, data_wait_s=waits)
+        return StepTimes(step_s=steps, host_s=hosts, data_wait_s=waits, host_lead_s=None)
+
+    def since_first_step(self) -> list[float]:
+        """When each step started, seconds after the first one did."""
+        return [start - self._starts[0] for start in self._starts]
 
 
 class CudaClock:
@@ -65,9 +74,14 @@ class CudaClock:
         self._events: list[torch.cuda.Event] = []
 
     def start_step(self) -> None:
-        """A step begins: an event on the current stream, and the host's time."""
-        self._record()
+        """A step begins: an event on the current stream, and the host's time.
+
+        Before the first one the device is idle, so that both clocks begin together.
+        """
+        if not self._events:
+            torch.cuda.synchronize(self._device)
         self._host.start_step()
+        self._record()
 
     def data_ready(self) -> None:
         """The batch is here, as far as the host knows."""
@@ -79,7 +93,9 @@ class CudaClock:
         host = self._host.finish()
         torch.cuda.synchronize(self._device)
         steps = [start.elapsed_time(end) / 1e3 for start, end in zip(self._events, self._events[1:], strict=False)]
-        return StepTimes(step_s=steps, host_s=host.host_s, data_wait_s=host.data_wait_s)
+        reached = [self._events[0].elapsed_time(event) / 1e3 for event in self._events]
+        leads = [device - recorded for device, recorded in zip(reached, self._host.since_first_step(), strict=True)]
+        return StepTimes(step_s=steps, host_s=host.host_s, data_wait_s=host.data_wait_s, host_lead_s=leads[:-1])
 
     def _record(self) -> None:
         event = torch.cuda.Event(enable_timing=True)

@@ -13,7 +13,9 @@ from fp8bench import __version__
 from fp8bench.schema.record import Environment
 
 PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton", "numpy", "nvidia-ml-py")
-VARIABLES = ("NCCL_", "NVTE_", "TORCH_", "TORCHINDUCTOR_", "CUDA_", "CUDNN_", "CUBLAS_", "OMP_", "GLOO_", "PYTORCH_")
+PREFIXES = ("NCCL_", "NVTE_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "CUBLAS_", "OMP_", "GLOO_")
+VARIABLES = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING"})
+"""Settings that move numbers. Places of installations are not: the versions found there are recorded instead."""
 
 
 def environment(device: torch.device) -> Environment:
@@ -29,10 +31,14 @@ def environment(device: torch.device) -> Environment:
         driver=_driver() if on_gpu else None,
         cpu=_cpu_model(),
         cpu_count=os.cpu_count(),
-        variables={name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)},
+        variables={name: value for name, value in sorted(os.environ.items()) if _moves_numbers(name)},
         git_commit=commit,
         git_dirty=dirty,
     )
+
+
+def _moves_numbers(variable: str) -> bool:
+    return variable in VARIABLES or variable.startswith(PREFIXES)
 
 
 def _version(package: str) -> str | None:

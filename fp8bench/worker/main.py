@@ -148,6 +148,7 @@ def to_samples(rank: int, warmup: int, result: LoopResult) -> RankSamples:
         step_s=tuple(result.times.step_s[warmup:]),
         host_s=tuple(result.times.host_s[warmup:]),
         data_wait_s=tuple(result.times.data_wait_s[warmup:]),
+        host_lead_s=None if result.times.host_lead_s is None else tuple(result.times.host_lead_s[warmup:]),
         loss=tuple(loss if math.isfinite(loss) else None for loss in result.losses),
     )
 
