@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime
 from typing import Any
 
-from pydantic import PositiveFloat, PositiveInt, ValidationError
+from pydantic import Field, PositiveInt, ValidationError
 
 from fp8bench import registry
 from fp8bench.launch.assemble import new_run_id
@@ -19,7 +19,7 @@ class ImportedFigure(Frozen):
 
     mode: str
     workload: str
-    step_time_s: PositiveFloat
+    step_time_s: float = Field(ge=1e-6, description="a millionth of a second at least: less is a typing mistake")
     batch_size: PositiveInt
     gpus: PositiveInt
     source: str

@@ -1,6 +1,7 @@
 """This machine, without torch: its GPUs by NVML, its product name by DMI, and which catalogue instance it is."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,13 +58,18 @@ def _visible(gpus: list[tuple[str, str]], setting: str | None) -> tuple[str, ...
     """Apply CUDA_VISIBLE_DEVICES: numbers or UUID prefixes; CUDA stops at the first that it does not know."""
     if setting is None:
         return tuple(name for _, name in gpus)
-    chosen = []
+    chosen: list[str] = []
+    seen: set[str] = set()
     for token in (part.strip() for part in setting.split(",")):
         by_number = [name for number, (_, name) in enumerate(gpus) if token == str(number)]
         by_uuid = [name for uuid, name in gpus if token and uuid.startswith(token)]
         found = by_number or by_uuid
         if len(found) != 1:
             break
+        if token in seen:
+            # CUDA shows no device at all where one is named twice.
+            return ()
+        seen.add(token)
         chosen.append(found[0])
     return tuple(chosen)
 
@@ -78,7 +84,7 @@ def identify(machine: Machine, catalog: Catalog) -> Instance:
         if machine.product_name and machine.product_name == instance.instance_type:
             return instance
     gpu = catalog.gpu_by_product(machine.gpus[0])
-    slug = "-".join(machine.gpus[0].lower().split())
+    slug = re.sub(r"[^a-z0-9]+", "-", machine.gpus[0].lower()).strip("-")
     return Instance(
         key=f"custom-{len(machine.gpus)}x-{slug}",
         instance_type=machine.product_name,
@@ -109,4 +115,9 @@ def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
         raise UsageError(
             f"instance {instance.key!r} has {instance.gpu}, and this machine has {found.name}",
             "Name the instance that this is, or say --instance auto",
+        )
+    if len(machine.gpus) > instance.gpu_count:
+        raise UsageError(
+            f"instance {instance.key!r} has {instance.gpu_count} GPUs, and this machine shows {len(machine.gpus)}",
+            "Name the instance that this is, or show fewer with CUDA_VISIBLE_DEVICES",
         )

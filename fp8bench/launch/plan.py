@@ -37,18 +37,29 @@ def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
     """The group in torchrun's variables, or None where they are absent."""
     if not all(name in environ for name in TORCHRUN):
         return None
-    numbers = {name: int(environ[name]) for name in TORCHRUN[:4]}
-    return Elastic(numbers["RANK"], numbers["LOCAL_RANK"], numbers["WORLD_SIZE"], numbers["LOCAL_WORLD_SIZE"])
+    for name in TORCHRUN[:4]:
+        if not environ[name].isdecimal():
+            raise UsageError(
+                f"{name}={environ[name]!r} in the environment is no number, though torchrun sets one",
+                "Start with torchrun, or unset its variables to let fp8bench make its own processes",
+            )
+    return Elastic(*(int(environ[name]) for name in TORCHRUN[:4]))
 
 
 def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> list[RunConfig]:
-    """One configuration a mode, in the order asked for.
+    """One configuration a mode, in the order asked for. Under torchrun its world size holds, and --gpus must agree.
 
     Raises UsageError for unknown names and for several modes under torchrun, ModeUnavailable for missing GPUs.
     """
     device: Device = "cuda" if machine.has_gpu else "cpu"
     world_size = elastic.world_size if elastic else _world_size(request, machine)
     per_node = elastic.local_world_size if elastic else world_size
+    if machine.has_gpu:
+        _require_gpus(per_node, machine)
+    if elastic and request.gpus not in (None, world_size):
+        raise UsageError(
+            f"--gpus {request.gpus} disagrees with torchrun, which made {world_size} processes", "Leave --gpus away"
+        )
     workload = request.workload or _default_workload(device)
     registry.find_workload(workload)
     labels = request.mode or tuple(entry.name for entry in registry.modes().values() if device in entry.default_on)
@@ -84,14 +95,15 @@ def _entries(labels: tuple[str, ...]) -> list[tuple[ModeEntry, str | None]]:
 
 
 def _world_size(request: RunRequest, machine: Machine) -> int:
-    if not machine.has_gpu:
-        return request.gpus or CPU_WORLD_SIZE
-    if request.gpus is not None and request.gpus > len(machine.gpus):
+    return request.gpus or (len(machine.gpus) if machine.has_gpu else CPU_WORLD_SIZE)
+
+
+def _require_gpus(wanted: int, machine: Machine) -> None:
+    if wanted > len(machine.gpus):
         raise ModeUnavailable(
-            f"--gpus {request.gpus} asks for more GPUs than the {len(machine.gpus)} that this machine shows",
+            f"{wanted} GPUs are asked for (--gpus), and this machine shows {len(machine.gpus)}",
             "Lower --gpus, or look at CUDA_VISIBLE_DEVICES and `nvidia-smi`",
         )
-    return request.gpus or len(machine.gpus)
 
 
 def _default_workload(device: Device) -> str:

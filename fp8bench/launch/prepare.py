@@ -22,7 +22,7 @@ class Prepared:
 
     configs: list[RunConfig]
     instance: Instance
-    known: Instance | None
+    in_catalog: bool
     elastic: Elastic | None
     results_dir: Path
 
@@ -43,7 +43,7 @@ def prepare(request: RunRequest, environ: Mapping[str, str]) -> Prepared:
         claim(instance, machine, catalog)
     elastic = elastic_from(environ)
     configs = plan(request, machine, elastic)
-    return Prepared(configs, instance, catalog.instances.get(instance.key), elastic, request.results_dir)
+    return Prepared(configs, instance, instance.key in catalog.instances, elastic, request.results_dir)
 
 
 def settle(prepared: Prepared, price: float | None, today: date) -> None:
@@ -55,4 +55,4 @@ def settle(prepared: Prepared, price: float | None, today: date) -> None:
     given = None
     if price is not None:
         given = Price(usd_per_hour=price, purchase="on_demand", as_of=today, source="given with --price")
-    instances.keep(prepared.instance, given, prepared.known, prepared.results_dir)
+    instances.keep(prepared.instance, given, prepared.in_catalog, prepared.results_dir)

@@ -17,21 +17,26 @@ _SECTIONS = ("meta", "instances", "gpus")
 
 
 def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
-    """The catalogue with the instances and GPUs of each overlay put in; a later file wins by name.
+    """The catalogue with each overlay laid over it.
 
-    A file holds the lists `instances` and `gpus`, or is one instance by itself (a mapping with a `key`). Raises
-    UsageError by file, line and field.
+    A file holds the lists `instances` and `gpus`, which replace entries of the same name; or it is one instance by
+    itself (a mapping with a `key`), whose prices go before those that were known. Raises UsageError by file, line and
+    field.
     """
     instances: dict[str, Instance] = {}
     gpus: dict[str, Gpu] = {}
     for path in (base, *overlays):
         text = read_text(path)
-        document = parse_yaml(text, path) or {}
+        document = parse_yaml(text, path)
+        if document is None:
+            continue
         if not isinstance(document, dict):
             raise UsageError(f"{path} line 1 is not a mapping", "Write lists `instances:` and `gpus:`")
         if "key" in document:
             alone = _validated(Instance, document, path, text, ())
-            instances[alone.key] = alone
+            known = instances.get(alone.key)
+            prices = (*alone.prices, *(known.prices if known else ()))
+            instances[alone.key] = alone.model_copy(update={"prices": prices})
             continue
         for name in document:
             if name not in _SECTIONS:
@@ -54,7 +59,8 @@ def find(catalog: Catalog, name: str, more: Iterable[str] = ()) -> Instance:
     for instance in catalog.instances.values():
         if instance.instance_type == name:
             return instance
-    raise unknown_name("instance", name, [*catalog.instances, *more], "fp8bench instances")
+    types = [instance.instance_type for instance in catalog.instances.values() if instance.instance_type]
+    raise unknown_name("instance", name, [*catalog.instances, *types, *more], "fp8bench instances")
 
 
 def _items(model: type[_Item], section: str, document: dict[Any, Any], path: Path, text: str) -> list[_Item]:
@@ -63,7 +69,16 @@ def _items(model: type[_Item], section: str, document: dict[Any, Any], path: Pat
         raise UsageError(
             f"{path} line {line_of(text, (section,))}: {section} is not a list", "Begin its items with `-`"
         )
-    return [_validated(model, entry, path, text, (section, number)) for number, entry in enumerate(entries)]
+    found = [_validated(model, entry, path, text, (section, number)) for number, entry in enumerate(entries)]
+    seen: set[str] = set()
+    for number, entry in enumerate(entries):
+        name = entry.get("key") or entry.get("name")
+        if name in seen:
+            raise UsageError(
+                f"{path} line {line_of(text, (section, number))}: {name!r} is there twice", "Keep one of them"
+            )
+        seen.add(name)
+    return found
 
 
 def _validated(model: type[_Item], entry: Any, path: Path, text: str, where: tuple[str | int, ...]) -> _Item:

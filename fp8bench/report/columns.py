@@ -4,50 +4,52 @@ formats).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from fp8bench.report.row import Row
 
 NOTHING = "-"
-Theme = Literal["what", "speed", "money", "notes"]
 
 
 @dataclass(frozen=True)
 class Column:
-    """theme: what it belongs to, for terminals too narrow to show all at once; `what` is shown with every theme."""
+    """One column of the table."""
 
     heading: str
-    theme: Theme
     write: Callable[[Row], str]
     numeric: bool = True
 
 
 def columns(rows: Sequence[Row]) -> list[Column]:
-    """The columns for these rows; the unit (images, tokens) is taken from them."""
+    """The columns for these rows, the two that name a row first; the unit (images, tokens) is taken from them."""
     units = {row.unit for row in rows if row.unit}
     unit = units.pop() if len(units) == 1 else "units"
     return [
-        Column("instance", "what", lambda r: r.instance, numeric=False),
-        Column("mode", "what", lambda r: r.mode_label, numeric=False),
-        Column("compile", "what", lambda r: {True: "yes", False: "no", None: NOTHING}[r.compile], numeric=False),
-        Column("attention", "what", lambda r: r.attention or NOTHING, numeric=False),
-        Column("batch x GPUs", "speed", lambda r: f"{r.batch_size} x {r.world_size}"),
-        Column("step, ms (95 % interval)", "speed", _step),
-        Column(f"{unit}/s", "speed", lambda r: _number(r.throughput_per_s, ",.0f")),
-        Column("speed-up", "speed", lambda r: _number(r.speedup_vs_reference, ".2f", after="x")),
-        Column("peak GiB", "speed", lambda r: _number(r.peak_memory_bytes, ".1f", scale=2**-30)),
-        Column("MFU bf16", "speed", lambda r: _number(r.mfu_bf16, ".1f", scale=100, after=" %")),
-        Column("USD/h", "money", lambda r: _number(r.usd_per_hour, ",.2f")),
-        Column("price of", "money", _price_date, numeric=False),
-        Column(f"{unit}/USD", "money", lambda r: _number(r.units_per_usd, ",.0f")),
-        Column(f"USD/M {unit}", "money", lambda r: _number(r.usd_per_million_units, ",.3f")),
-        Column("gain", "money", _gain),
-        Column("break-even USD/h", "money", lambda r: _number(r.break_even_usd_per_hour, ",.2f")),
+        Column("instance", lambda r: r.instance, numeric=False),
+        Column("mode", lambda r: r.mode_label, numeric=False),
+        Column("compile", lambda r: {True: "yes", False: "no", None: NOTHING}[r.compile], numeric=False),
+        Column("attention", lambda r: r.attention or NOTHING, numeric=False),
+        Column("batch x GPUs", lambda r: f"{r.batch_size} x {r.world_size}"),
+        Column("step, ms (95 % interval)", _step),
+        Column(f"{unit}/s", lambda r: _rate(r.throughput_per_s)),
+        Column("speed-up", lambda r: _number(r.speedup_vs_reference, ".2f", after="x")),
+        Column("peak GiB", lambda r: _number(r.peak_memory_bytes, ".1f", scale=2**-30)),
+        Column("MFU bf16", lambda r: _number(r.mfu_bf16, ".1f", scale=100, after=" %")),
+        Column("USD/h", lambda r: _number(r.usd_per_hour, ",.2f")),
+        Column("price of", _price_date, numeric=False),
+        Column(f"{unit}/USD", lambda r: _rate(r.units_per_usd)),
+        Column(f"USD/M {unit}", lambda r: _number(r.usd_per_million_units, ",.3f")),
+        Column("gain", _gain),
+        Column("break-even USD/h", lambda r: _number(r.break_even_usd_per_hour, ",.2f")),
     ]
 
 
 def _number(value: float | None, form: str, scale: float = 1, after: str = "") -> str:
     return NOTHING if value is None else f"{value * scale:{form}}{after}"
+
+
+def _rate(value: float | None) -> str:
+    """Whole numbers, but three digits of a small one."""
+    return _number(value, ",.0f" if value is None or value >= 100 else ".3g")
 
 
 def _step(row: Row) -> str:

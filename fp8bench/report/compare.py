@@ -2,6 +2,7 @@
 looks.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -11,14 +12,14 @@ from pydantic import JsonValue
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.report.row import Comparison, Row
-from fp8bench.report.select import select, variant
+from fp8bench.report.select import select
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.instance import Catalog, Price, Purchase
+from fp8bench.schema.instance import Catalog, Instance, Price, Purchase
 from fp8bench.schema.record import Record, Summary
 
 DEFAULT_REFERENCE_MODE = "baseline-bf16"
 MIXED_DATES_DAYS = 90
-HOST_BOUND_LEAD = 0.1
+HOST_BOUND_LEAD = 0.15
 """Share of a step below which the host's lead says that the GPU waits for the host (see worker.clock)."""
 
 
@@ -100,12 +101,10 @@ def _require_some(chosen: Sequence[Record], options: CompareOptions) -> None:
 
 def _measured_row(record: Record, catalog: Catalog, options: CompareOptions) -> Row:
     """Everything about a record that needs no other row."""
-    what, summary = record.config or record.figure, record.summary
-    assert what is not None, "the schema gives every record one of them"
+    what, summary = record.what, record.summary
     instance = catalog.instances.get(record.instance)
-    _, _, _, compiled, attention = variant(record)
     device = record.config.device if record.config else "cuda"
-    nodes = record.config.nodes if record.config else 1
+    nodes = _nodes(record, instance)
     price = choose(instance.prices, _price_query(record, options)) if instance and device == "cuda" else None
     usd_per_hour = price.usd_per_hour * nodes if price and price.usd_per_hour else None
     per_usd = cost.units_per_usd(summary.throughput_per_s, usd_per_hour) if summary and usd_per_hour else None
@@ -120,8 +119,8 @@ def _measured_row(record: Record, catalog: Catalog, options: CompareOptions) -> 
         workload=what.workload,
         device=device,
         emulated=bool(record.evidence and record.evidence.emulated),
-        compile=compiled,
-        attention=attention,
+        compile=record.compiled,
+        attention=record.attention,
         batch_size=what.batch_size,
         world_size=what.world_size,
         nodes=nodes,
@@ -129,8 +128,7 @@ def _measured_row(record: Record, catalog: Catalog, options: CompareOptions) -> 
         usd_per_hour=usd_per_hour,
         price_as_of=price.as_of if price else None,
         price_source=price.source if price else None,
-        peak_memory_bytes=max(peaks, default=None),
-        marks=_own_marks(record, price, instance.gpu_count if instance else None),
+        marks=_own_marks(record, price, instance.gpu_count * nodes if instance else None),
     )
     if record.status != "ok" or summary is None:
         return row
@@ -142,9 +140,17 @@ def _measured_row(record: Record, catalog: Catalog, options: CompareOptions) -> 
             "unit": summary.unit,
             "units_per_usd": per_usd,
             "usd_per_million_units": cost.usd_per_million_units(per_usd) if per_usd else None,
+            "peak_memory_bytes": max(peaks, default=None),
             **_utilization(record, catalog),
         }
     )
+
+
+def _nodes(record: Record, instance: Instance | None) -> int:
+    """Machines to pay for: as the run counted them, or as many as an imported figure's GPUs fill."""
+    if record.config is not None:
+        return record.config.nodes
+    return math.ceil(record.what.world_size / instance.gpu_count) if instance and instance.gpu_count else 1
 
 
 def _price_query(record: Record, options: CompareOptions) -> PriceQuery:
@@ -168,7 +174,7 @@ def _utilization(record: Record, catalog: Catalog) -> dict[str, float | None]:
     }
 
 
-def _own_marks(record: Record, price: Price | None, gpu_count: int | None) -> tuple[str, ...]:
+def _own_marks(record: Record, price: Price | None, paid_gpus: int | None) -> tuple[str, ...]:
     marks = []
     if record.config is not None and record.config.device == "cpu":
         marks.append("cpu")
@@ -180,8 +186,8 @@ def _own_marks(record: Record, price: Price | None, gpu_count: int | None) -> tu
         marks.append("undated price")
     if price is not None and price.derived:
         marks.append("per-GPU price x GPUs")
-    if record.config is not None and gpu_count and record.config.world_size < gpu_count * record.config.nodes:
-        marks.append(f"{record.config.world_size} of {gpu_count * record.config.nodes} GPUs used, all paid for")
+    if paid_gpus and record.what.world_size < paid_gpus:
+        marks.append(f"{record.what.world_size} of {paid_gpus} GPUs used, all paid for")
     if record.summary is not None and _host_bound(record.summary):
         marks.append("host-bound")
     if record.evidence is not None:
@@ -240,7 +246,8 @@ def _held_against(row: Row, reference: Row, differing: Sequence[str]) -> Row:
     if row.batch_size != reference.batch_size:
         marks.append(f"batch {row.batch_size}, reference {reference.batch_size}")
     if row.world_size != reference.world_size:
-        marks.append(f"{row.world_size} GPUs, reference {reference.world_size}")
+        workers = "GPUs" if row.device == "cuda" else "processes"
+        marks.append(f"{row.world_size} {workers}, reference {reference.world_size}")
     update: dict[str, object] = {"marks": tuple(marks), "is_reference": row.run_id == reference.run_id}
     # A CPU's time, or an emulation's, says nothing about a GPU's or about fp8: such rows have no rank.
     comparable = row.device == reference.device and not row.emulated and not reference.emulated

@@ -15,6 +15,8 @@ from fp8bench.report.columns import Column, columns
 from fp8bench.report.row import Comparison, Row
 
 SHORT_MARK = 16
+NAMING_COLUMNS = 2
+PADDING = 3
 
 
 def to_json(comparison: Comparison) -> str:
@@ -49,47 +51,57 @@ def to_plain(comparison: Comparison) -> str:
 def _with_tabulate(comparison: Comparison, form: str, between: str) -> str:
     from tabulate import tabulate
 
-    shown, notes = columns(comparison.rows), Footnotes()
-    body = [[*(column.write(row) for column in shown), notes.mark(row)] for row in comparison.rows]
+    notes = Footnotes()
+    shown = [*columns(comparison.rows), notes.column]
     table = tabulate(
-        body,
-        headers=[*(column.heading for column in shown), "notes"],
+        [[column.write(row) for column in shown] for row in comparison.rows],
+        headers=[column.heading for column in shown],
         tablefmt=form,
-        colalign=[*("right" if column.numeric else "left" for column in shown), "left"],
+        colalign=["right" if column.numeric else "left" for column in shown],
         disable_numparse=True,
     )
     return between.join([table, *notes.lines()])
 
 
 def print_rich(comparison: Comparison) -> None:
-    """To the terminal: one table where it fits, else one for the speed and one for the money."""
+    """To the terminal: in one table where it fits, else in several, each with the columns that name a row."""
     from rich.console import Console
 
     console = Console()
-    whole = columns(comparison.rows)
     notes = Footnotes()
-    if _width(comparison.rows, whole) <= console.width:
-        console.print(_rich_table(comparison.rows, whole, notes))
-    else:
-        console.print(_rich_table(comparison.rows, [c for c in whole if c.theme in ("what", "speed")], notes))
-        console.print(_rich_table(comparison.rows, [c for c in whole if c.theme in ("what", "money")], notes))
+    rows = comparison.rows
+    for shown in _split([*columns(rows), notes.column], rows, console.width):
+        console.print(_rich_table(rows, shown))
     for line in notes.lines():
         console.print(line, style="dim", markup=False, highlight=False)
 
 
-def _rich_table(rows: Sequence[Row], shown: Sequence[Column], notes: "Footnotes") -> Any:
+def _split(whole: Sequence[Column], rows: Sequence[Row], width: int) -> list[list[Column]]:
+    """Columns for tables that are each at most `width` wide, if any choice of them is."""
+    names, rest = whole[:NAMING_COLUMNS], whole[NAMING_COLUMNS:]
+    tables = [list(names)]
+    for column in rest:
+        if len(tables[-1]) > len(names) and _width([*tables[-1], column], rows) > width:
+            tables.append(list(names))
+        tables[-1].append(column)
+    return tables
+
+
+def _width(shown: Sequence[Column], rows: Sequence[Row]) -> int:
+    return sum(PADDING + max(len(text) for text in (c.heading, *map(c.write, rows))) for c in shown)
+
+
+def _rich_table(rows: Sequence[Row], shown: Sequence[Column]) -> Any:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for column in shown:
-        table.add_column(column.heading, justify="right" if column.numeric else "left")
-    table.add_column("notes")
+        table.add_column(column.heading, justify="right" if column.numeric else "left", overflow="fold")
     for row in rows:
         style = "bold" if row.is_reference else "" if row.status == "ok" else "dim"
-        cells = [Text(column.write(row), style=_colour(column, row)) for column in shown]
-        table.add_row(*cells, Text(notes.mark(row)), style=style)
+        table.add_row(*(Text(column.write(row), style=_colour(column, row)) for column in shown), style=style)
     return table
 
 
@@ -99,17 +111,12 @@ def _colour(column: Column, row: Row) -> str:
     return "green" if row.gain_vs_reference > 0 else "red"
 
 
-def _width(rows: Sequence[Row], shown: Sequence[Column]) -> int:
-    notes = Footnotes()
-    widths = [max(len(column.heading), *(len(column.write(row)) for row in rows)) for column in shown]
-    return sum(widths) + 3 * len(widths) + max(5, *(len(notes.mark(row)) for row in rows))
-
-
 class Footnotes:
     """Letters for what is too long for a cell; equal texts share a letter."""
 
     def __init__(self) -> None:
         self._letters: dict[str, str] = {}
+        self.column = Column("notes", self.mark, numeric=False)
 
     def mark(self, row: Row) -> str:
         """The notes of a row: its status if it is not ok, its short marks, and letters for the rest."""

@@ -1,5 +1,6 @@
 """Reading YAML and JSON so that a fault is told by its file, line and field."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,43 @@ def parse_yaml(text: str, path: Path) -> Any:
     """The document in `text`. Raises UsageError with file and line."""
     try:
         return yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "cannot be parsed"
-        raise UsageError(f"{path}{where} is not YAML: {problem}", "Mend that line") from error
+    except (yaml.YAMLError, ValueError) as error:
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+        raise UsageError(
+            f"{path} line {_line_of_fault(text, error)} is not YAML: {problem}", "Mend that line"
+        ) from error
+
+
+def _line_of_fault(text: str, error: Exception) -> int:
+    """YAML errors carry a mark or a position; a value that cannot be built (2026-02-30) is looked for by building
+    each.
+    """
+    mark, position = getattr(error, "problem_mark", None), getattr(error, "position", None)
+    if mark is not None:
+        return int(mark.line) + 1
+    if position is not None:
+        return text.encode().count(b"\n", 0, position) + 1
+    loader = _Loader(text)
+    nodes = [loader.get_single_node()]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, yaml.ScalarNode):
+            try:
+                loader.construct_object(node)
+            except ValueError:
+                return int(node.start_mark.line) + 1
+        elif isinstance(node, yaml.MappingNode):
+            nodes += [part for pair in node.value for part in pair]
+        else:
+            nodes += node.value
+    return 1
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
     """A YAML file whose top level is a mapping; an empty file is an empty one. Raises UsageError."""
-    document = parse_yaml(read_text(path), path) or {}
+    document = parse_yaml(read_text(path), path)
+    if document is None:
+        return {}
     if not isinstance(document, dict):
         raise UsageError(f"{path} line 1 is not a mapping of names to values", "Write it as `name: value` lines")
     return {str(name): value for name, value in document.items()}
@@ -42,6 +70,12 @@ def read_mapping(path: Path) -> dict[str, Any]:
 def wrong_field(error: ValidationError, path: Path, text: str, prefix: tuple[str | int, ...] = ()) -> UsageError:
     """The first fault of a model, by file, line and field. prefix: where the model stands in the file."""
     first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        line = re.search(r"line (\d+)", first["msg"])
+        return UsageError(
+            f"{path} line {line[1] if line else 1} is not JSON: {first['ctx']['error']}",
+            "Mend it, or move the file away",
+        )
     location = (*prefix, *first["loc"])
     field = ".".join(map(str, location)) or "the whole file"
     return UsageError(

@@ -1,11 +1,9 @@
-"""The base of every model in the house: frozen, and strict about fields that it does not know."""
+"""The base of every model in the house: frozen, and strict about what it takes."""
 
 from pydantic import BaseModel, ConfigDict
 
 
 class Frozen(BaseModel):
-    """A value that never changes after it is made. Unknown fields are errors, so that a typing mistake is never
-    lost.
-    """
+    """A value that never changes after it is made. Unknown fields, and numbers that are not finite, are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)

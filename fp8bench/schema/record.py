@@ -8,10 +8,10 @@ History of the method (`METHOD_VERSION`; unlike methods are never compared witho
      start of the next; a run's is the median; its interval covers this run's steps only.
 """
 
-from datetime import date, datetime
+from datetime import date
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.frozen import Frozen
@@ -182,7 +182,7 @@ class Record(Frozen):
     remedy: str | None = None
     source: Source
     provenance: Provenance | None = None
-    created_utc: datetime
+    created_utc: AwareDatetime
     instance: str
     config: RunConfig | None = Field(default=None, description="of a measurement; null for an imported figure")
     figure: Figure | None = Field(default=None, description="of an imported figure; null for a measurement")
@@ -195,8 +195,35 @@ class Record(Frozen):
     memory: tuple[RankMemory, ...] = ()
     telemetry: tuple[RankTelemetry, ...] = ()
 
+    @property
+    def what(self) -> RunConfig | Figure:
+        """What was run, or what the figure is of: mode, recipe, workload, sizes."""
+        if self.config is not None:
+            return self.config
+        if self.figure is not None:
+            return self.figure
+        raise ValueError("a record has a config or a figure")
+
+    @property
+    def compiled(self) -> bool | None:
+        """Whether torch.compile was on; null if unknown."""
+        if self.evidence is not None:
+            return self.evidence.compile.enabled
+        return self.figure.compile if self.figure else None
+
+    @property
+    def attention(self) -> str | None:
+        """Which attention ran; null if unknown."""
+        if self.evidence is not None:
+            return self.evidence.attention
+        return self.figure.attention if self.figure else None
+
     def model_post_init(self, _context: Any) -> None:
         if self.status == "ok" and self.summary is None:
             raise ValueError("a record with status ok needs a summary")
+        if self.status != "ok" and (self.reason is None or self.summary is not None):
+            raise ValueError("a record with another status than ok needs a reason, and has no summary")
+        if (self.source == "published") != (self.provenance is not None and self.provenance.published_on is not None):
+            raise ValueError("a published record, and no other, has a provenance with its day")
         if (self.source == "measured") != (self.figure is None) or (self.config is None) == (self.figure is None):
             raise ValueError("a measured record has a config and no figure, an imported one a figure and no config")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, field_validator
 
 from fp8bench.schema.config import CompileChoice, DataSource, TEAttention
 from fp8bench.schema.errors import UsageError, unknown_name
@@ -37,6 +37,19 @@ class RunRequest(Frozen):
         default=None, description="USD per hour of this machine, kept beside its results"
     )
     results_dir: Path = Field(default=Path("results"), description="where records go")
+
+    @field_validator("compile", mode="before")
+    @classmethod
+    def _yaml_switch(cls, value: Any) -> Any:
+        """YAML reads a bare `on` or `off` as true or false."""
+        return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+    @field_validator("gpus", "batch_size", "warmup", "steps", "workers", "seed", "price", mode="before")
+    @classmethod
+    def _no_switch(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError("a number is wanted")
+        return value
 
 
 class Resolved(Frozen):
@@ -82,10 +95,16 @@ def _known(values: Mapping[str, Any], file_name: str | None) -> dict[str, Any]:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    given = {name: environ.get(PREFIX + name.upper()) for name in RunRequest.model_fields}
+    variables = {PREFIX + name.upper(): name for name in RunRequest.model_fields}
+    for variable in environ:
+        if variable.startswith(PREFIX) and variable not in variables:
+            raise unknown_name("variable", variable, list(variables), "fp8bench run --dry-run")
+    given = {name: environ.get(variable) for variable, name in variables.items()}
     return {name: _many(name, value) for name, value in given.items() if value}
 
 
 def _many(name: str, value: Any) -> Any:
     """`mode` alone takes several: a list in the file, commas in a variable."""
-    return tuple(part.strip() for part in value.split(",")) if name == "mode" and isinstance(value, str) else value
+    if name != "mode" or not isinstance(value, str):
+        return value
+    return tuple(part.strip() for part in value.split(",") if part.strip())

@@ -4,7 +4,6 @@ DDP ranks meet at every all-reduce, so a step has lasted as long as its slowest 
 first, step by step, and statistics after. (Pooling all ranks' times would count one late rank as noise.)
 """
 
-import math
 from collections.abc import Sequence
 from statistics import median
 
@@ -28,13 +27,14 @@ def median_interval(samples: Sequence[float], confidence: float = 0.95) -> tuple
     """
     n = len(samples)
     tail = (1 - confidence) / 2
-    cumulative = 0.0
-    lower = 0
+    term, cumulative, lower = 1, 0, 0
     for i in range(n // 2):
-        cumulative += math.comb(n, i) / 2**n
-        if cumulative > tail:
+        # term is the binomial coefficient (n over i); integers stay exact where 2**-n would vanish.
+        cumulative += term
+        if cumulative / 2**n > tail:
             break
         lower = i + 1
+        term = term * (n - i) // (i + 1)
     if lower == 0:
         return None
     ordered = sorted(samples)

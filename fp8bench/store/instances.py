@@ -7,8 +7,10 @@ It lies beside the records, so that they can be priced later and elsewhere. Reco
 from pathlib import Path
 
 import yaml
+from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import parse_yaml, read_text, wrong_field
 from fp8bench.schema.instance import Instance, Price
 from fp8bench.store.results import write_atomically
 
@@ -20,22 +22,32 @@ def files(results_dir: Path) -> list[Path]:
     return sorted(results_dir.glob(f"*/{FILE_NAME}"))
 
 
-def keep(instance: Instance, price: Price | None, known: Instance | None, results_dir: Path) -> Path | None:
+def keep(instance: Instance, price: Price | None, in_catalog: bool, results_dir: Path) -> Path | None:
     """Write down an instance that is not in the catalogue, and the price that the user gave, newest first.
 
-    known: the same instance as read so far (catalogue and earlier files), or None. Returns the path, or None where
-    there is nothing to add. Raises UsageError where it cannot be written.
+    The file holds the user's own prices only; the catalogue's are joined when it is read. Returns its path, or None
+    where there is nothing to write down. Raises UsageError where it cannot be read or written.
     """
-    if known is not None and price is None:
+    if in_catalog and price is None:
         return None
-    prices = tuple(known.prices if known else ())
-    if price is not None and price not in prices:
-        prices = (price, *prices)
     path = results_dir / instance.key / FILE_NAME
-    document = instance.model_copy(update={"prices": prices}).model_dump(mode="json", exclude_defaults=True)
+    own = _own_prices(path)
+    if price is not None:
+        own = (price, *(earlier for earlier in own if earlier != price))
+    document = instance.model_copy(update={"prices": own}).model_dump(mode="json", exclude_defaults=True)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+        write_atomically(path, yaml.safe_dump(document, sort_keys=False, allow_unicode=True), replace=True)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another --results-dir") from error
     return path
+
+
+def _own_prices(path: Path) -> tuple[Price, ...]:
+    if not path.exists():
+        return ()
+    text = read_text(path)
+    try:
+        return Instance.model_validate(parse_yaml(text, path)).prices
+    except ValidationError as error:
+        raise wrong_field(error, path, text) from error

@@ -8,6 +8,7 @@ A record is written under a temporary name in its folder, flushed, synced and re
 half of one. It is read back strictly: a field too many is an error, and so is a schema newer than this program.
 """
 
+import errno
 import json
 import os
 import tempfile
@@ -47,20 +48,25 @@ def write(record: Record, results_dir: Path) -> Path:
     text = record.model_dump_json(indent=1) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            raise FileExistsError(17, "a record of that name is there already", str(path))
-        write_atomically(path, text)
+        write_atomically(path, text, replace=False)
     except OSError as error:
-        kept = Path(tempfile.gettempdir()) / f"fp8bench-{record.run_id}.json"
-        kept.write_text(text, encoding="utf-8")
-        raise RunFailed(
-            f"cannot write {path}: {error.strerror}", f"The record is kept as {kept}: move it there by hand"
-        ) from error
+        raise RunFailed(f"cannot write {path}: {error.strerror}", _kept_elsewhere(path.name, text)) from error
     return path
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """All of it or nothing, also after a power cut. Raises OSError."""
+def _kept_elsewhere(name: str, text: str) -> str:
+    """The last resort for a record that cost an hour: the folder for temporary files. Returns the remedy."""
+    try:
+        descriptor, kept = tempfile.mkstemp(prefix="fp8bench-", suffix=f"-{name}")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError:
+        return "Nor could it be kept in the folder for temporary files: make room, and run again"
+    return f"The record is kept as {kept}: move it there by hand"
+
+
+def write_atomically(path: Path, text: str, replace: bool) -> None:
+    """All of it or nothing, also after a power cut. Raises OSError, FileExistsError unless `replace` is set."""
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -68,15 +74,38 @@ def write_atomically(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
-        os.rename(temporary, path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
+        if replace:
+            os.rename(temporary, path)
+        else:
+            _rename_to_new(temporary, path)
     finally:
-        os.close(folder)
+        Path(temporary).unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _rename_to_new(temporary: str, path: Path) -> None:
+    """Rename, but never onto another file: a hard link fails where the name is taken."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        # A file system without hard links: look, then rename.
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
+        os.rename(temporary, path)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems cannot sync a folder. The record is in its place all the same.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS):
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def known_instances(results_dir: Path) -> set[str]:
@@ -89,12 +118,15 @@ def known_instances(results_dir: Path) -> set[str]:
 def read(results_dir: Path, instances: Iterable[str]) -> list[Record]:
     """Every record of these instances, the published ones that travel with fp8bench among them, oldest first.
 
-    Raises UsageError for a file that is broken, by its line and field.
+    Raw samples are checked and then let go: they are most of a record, and nobody compares them (`read_record` keeps
+    them). Raises UsageError for a file that is broken, by its line and field.
     """
     wanted = set(instances)
     folders = [*(results_dir / name for name in sorted(wanted)), results_dir / PUBLISHED, PUBLISHED_RESULTS]
-    paths = {path.resolve(): path for folder in folders if folder.is_dir() for path in sorted(folder.glob("*.json"))}
-    records = {record.run_id: record for record in map(read_record, paths.values()) if record.instance in wanted}
+    present = {folder.resolve(): folder for folder in folders if folder.is_dir()}
+    paths = [path for folder in present.values() for path in sorted(folder.glob("*.json"))]
+    light = (read_record(path).model_copy(update={"samples": ()}) for path in paths)
+    records = {record.run_id: record for record in light if record.instance in wanted}
     return sorted(records.values(), key=lambda record: record.created_utc)
 
 

@@ -5,9 +5,10 @@ are events on the compute stream: the host records them and goes on, and no step
 reached when the work queued before it is done, so the difference of two is the device's time for a step, idle time
 included.
 
-Whether the GPU waits for the host shows in the host's lead: how much later than the host recorded it the GPU reached the
-start of a step. A host that is faster than the GPU runs ahead until the launch queue is full, tens of milliseconds; a
-lead near zero means that kernels are launched only just in time, and that a faster GPU would not help.
+Whether the GPU waits for the host shows in the host's lead: how much later than the host recorded it the GPU reached
+the start of a step. A host that is faster than the GPU runs ahead until the launch queue is full, tens of
+milliseconds; a lead near zero means that kernels are launched only just in time, and that a faster GPU would not
+help.
 """
 
 from dataclasses import dataclass

@@ -1,0 +1,55 @@
+"""Fixtures that more than one room of tests needs."""
+
+import importlib
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+OUTSIDE = Path(__file__).parent / "outside"
+ENTRY_POINTS = """\
+[fp8bench.modes]
+outside-polite = outside_plugins:Polite
+outside-unavailable = outside_plugins:Unavailable
+outside-raises = outside_plugins:Raises
+outside-killed = outside_plugins:Killed
+outside-out-of-memory = outside_plugins:OutOfMemory
+outside-explodes = outside_plugins:Explodes
+outside-across-the-batch = outside_plugins:AcrossTheBatch
+outside-sleeps = outside_plugins:Sleeps
+[fp8bench.workloads]
+outside-linear = outside_plugins:TinyLinear
+"""
+
+
+@pytest.fixture(scope="session")
+def outside_site(tmp_path_factory):
+    """A folder that holds an installed outside package, for PYTHONPATH."""
+    site = tmp_path_factory.mktemp("site")
+    shutil.copy(OUTSIDE / "outside_plugins.py", site)
+    info = site / "outside_plugins-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside-plugins\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    return site
+
+
+@pytest.fixture(scope="module")
+def outside_plugins(outside_site):
+    """The outside package, installed for this process."""
+    sys.path.insert(0, str(outside_site))
+    importlib.invalidate_caches()
+    yield
+    sys.path.remove(str(outside_site))
+
+
+@pytest.fixture(scope="module")
+def process_group(tmp_path_factory):
+    """A real gloo group of one, in this process: the gate's agreements are collectives."""
+    import torch.distributed as dist
+
+    folder = tmp_path_factory.mktemp("group")
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()

@@ -1,0 +1,187 @@
+"""Whole runs through the command line: real processes, real gloo between two ranks, real files; and every way to fail."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "--steps", "3")
+
+
+@pytest.fixture
+def environment(outside_site, tmp_path):
+    """Without GPUs, with the outside package installed."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("FP8BENCH_")}
+    return {**clean, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(outside_site), "OUTSIDE_PIDS": str(tmp_path)}
+
+
+@pytest.fixture
+def run(tmp_path, environment):
+    """`fp8bench run` with these flags in an empty folder; returns (exit code, records, standard error)."""
+
+    def call(*flags):
+        command = [sys.executable, "-m", "fp8bench", "run", "--json", *flags]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=240
+        )
+        return done.returncode, json.loads(done.stdout) if done.stdout.startswith("[") else [], done.stderr
+
+    return call
+
+
+def stored(tmp_path):
+    return [json.loads(path.read_text()) for path in sorted(tmp_path.glob("results/cpu/*.json"))]
+
+
+def test_the_default_run_measures_two_ranks_under_both_cpu_modes_and_keeps_what_it_prints(run, tmp_path):
+    code, records, errors = run("--warmup", "2", "--steps", "6")
+    assert code == 0, errors
+    assert records == stored(tmp_path)
+    assert [record["config"]["mode"] for record in records] == ["baseline-bf16", "torchao-float8"]
+    for record in records:
+        assert (record["status"], record["instance"], record["config"]["world_size"]) == ("ok", "cpu", 2)
+        assert record["parity"]["passed"]
+        assert [samples["rank"] for samples in record["samples"]] == [0, 1]
+        for samples in record["samples"]:
+            assert (len(samples["warmup_step_s"]), len(samples["step_s"]), len(samples["loss"])) == (2, 6, 8)
+            assert min(samples["step_s"]) > 0
+        slowest = [max(step) for step in zip(*(s["step_s"] for s in record["samples"]), strict=True)]
+        assert min(slowest) <= record["summary"]["step_time_s"] <= max(slowest)
+        assert record["summary"]["units_per_step"] == 32
+        assert record["summary"]["flops_per_step"] > 0
+    emulated = [record["evidence"]["emulated"] for record in records]
+    assert emulated == [False, True]
+    assert (records[1]["evidence"]["converted_layers"], records[1]["evidence"]["total_layers"]) == (8, 9)
+
+
+def test_ranks_see_different_data_and_agree_on_the_weights(run):
+    _, [record], errors = run("--mode", "baseline-bf16", "--warmup", "0", "--steps", "3")
+    first, second = (samples["loss"] for samples in record["samples"])
+    assert first[0] != second[0], errors
+
+
+def test_loader_processes_end_with_their_rank(run):
+    code, [record], errors = run("--mode", "baseline-bf16", "--workers", "2", "--warmup", "0", "--steps", "3")
+    assert (code, record["config"]["workers"]) == (0, 2)
+    assert "Error" not in errors
+    assert "terminate called" not in errors
+
+
+def test_a_seed_gives_the_same_losses_twice(run):
+    flags = ("--mode", "baseline-bf16", "--data", "device", "--warmup", "0", "--steps", "3", "--seed", "7")
+    first, second = (run(*flags)[1][0]["samples"][0]["loss"] for _ in range(2))
+    assert first == pytest.approx(second, rel=1e-3)
+
+
+def test_an_outside_mode_and_workload_run_like_our_own_and_their_evidence_is_kept(run):
+    code, [record], errors = run(*TINY, "--mode", "outside-polite:gentle")
+    assert code == 0, errors
+    assert (record["config"]["recipe"], record["evidence"]["recipe"]) == ("gentle", "gentle")
+    assert record["evidence"]["details"] == {"favourite_colour": "green"}
+    assert record["fingerprint"]["sizes"] == {"width": 16}
+    assert record["summary"]["flops_per_step"] == 2 * 8 * 6 * 16 * 4
+
+
+def test_a_mode_that_fails_the_gate_is_invalid_and_was_not_timed(run):
+    code, [record], _ = run("--mode", "outside-across-the-batch")
+    assert (code, record["status"], record["summary"]) == (4, "invalid", None)
+    assert record["samples"] == []
+    assert "failed the parity gate" in record["reason"]
+
+
+def test_a_loss_that_is_not_finite_makes_the_record_invalid_with_its_samples_kept(run):
+    code, [record], _ = run("--mode", "outside-explodes", "--warmup", "0", "--steps", "6")
+    assert (code, record["status"], record["summary"]) == (4, "invalid", None)
+    assert "the loss on rank 0 is" in record["reason"]
+    assert None in record["samples"][0]["loss"]
+
+
+def test_what_this_machine_cannot_run_is_on_record_and_alone_gives_exit_code_3(run):
+    code, [record], _ = run(*TINY, "--mode", "outside-unavailable")
+    assert (code, record["status"]) == (3, "unsupported")
+    assert (record["reason"], record["remedy"]) == ("this mode needs a GPU from the future", "Wait")
+
+
+def test_one_mode_that_runs_beside_one_that_cannot_is_a_success(run):
+    code, records, _ = run(*TINY, "--mode", "outside-unavailable", "--mode", "outside-polite")
+    assert (code, [record["status"] for record in records]) == (0, ["unsupported", "ok"])
+
+
+@pytest.mark.parametrize("mode", ["te-bf16", "te-fp8", "baseline-tf32", "torchao-float8:rowwise_with_gw_hp"])
+def test_modes_that_need_a_gpu_say_so_and_what_to_do(run, mode):
+    code, [record], _ = run("--mode", mode, "--warmup", "0", "--steps", "1")
+    assert (code, record["status"]) == (3, "unsupported")
+    assert record["reason"]
+    assert record["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("outside-raises", "rank 1 died: ZeroDivisionError: rank one has had enough"),
+        ("outside-killed", "rank 1 died: ended by SIGKILL"),
+        ("outside-out-of-memory", "rank 1 ran out of GPU memory at batch size 8: Tried to allocate 20.00 GiB"),
+    ],
+)
+def test_a_rank_that_dies_is_named_its_siblings_end_in_time_and_other_modes_still_run(run, mode, words):
+    start = time.monotonic()
+    code, records, errors = run(*TINY, "--mode", mode, "--mode", "outside-polite")
+    assert time.monotonic() - start < 60
+    assert (code, [record["status"] for record in records]) == (5, ["failed", "ok"])
+    assert words in records[0]["reason"]
+    assert words in errors
+
+
+def test_ctrl_c_ends_every_rank_keeps_what_was_finished_and_exits_with_130(tmp_path, environment):
+    command = [sys.executable, "-m", "fp8bench", "run", *TINY, "--mode", "outside-polite", "--mode", "outside-sleeps"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    pids = _wait_for_ranks(tmp_path, 2)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=40)
+    assert process.returncode == 130
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    assert [record["config"]["mode"] for record in stored(tmp_path)] == ["outside-polite"]
+    assert _gone(pids)
+
+
+def test_when_the_parent_is_killed_no_rank_stays_behind(tmp_path, environment):
+    command = [sys.executable, "-m", "fp8bench", "run", *TINY, "--mode", "outside-sleeps"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    pids = _wait_for_ranks(tmp_path, 2)
+    process.kill()
+    process.wait(timeout=10)
+    assert _gone(pids)
+
+
+def _wait_for_ranks(folder, count):
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        pids = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
+        if len(pids) == count:
+            return pids
+        time.sleep(0.2)
+    raise TimeoutError("the ranks did not start")
+
+
+def _gone(pids):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if not any(_alive(pid) for pid in pids):
+            return True
+        time.sleep(0.2)
+    return False
+
+
+def _alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

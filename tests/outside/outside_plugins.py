@@ -1,0 +1,160 @@
+"""An outside package's modes and workload, as a user would write them: plain classes, inheriting nothing of fp8bench."""
+
+import os
+import signal
+import time
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.workloads.protocol import Batch
+
+
+class Polite:
+    """The least that a mode can be."""
+
+    name = "outside-polite"
+
+    def __init__(self, recipe=None):
+        self.recipe = recipe
+
+    def check(self, device):
+        pass
+
+    def convert(self, model):
+        return model
+
+    def forward_context(self):
+        return nullcontext()
+
+    def evidence(self, model):
+        return {"recipe": self.recipe, "favourite_colour": "green"}
+
+
+class Unavailable(Polite):
+    name = "outside-unavailable"
+
+    def check(self, device):
+        raise ModeUnavailable("this mode needs a GPU from the future", "Wait")
+
+
+class Raises(Polite):
+    """Rank 1 raises while the others go on to a collective that will never end."""
+
+    name = "outside-raises"
+
+    def evidence(self, model):
+        if dist.get_rank() == 1:
+            raise ZeroDivisionError("rank one has had enough")
+        return super().evidence(model)
+
+
+class Killed(Polite):
+    """Rank 1 is killed, as by the kernel when memory runs out."""
+
+    name = "outside-killed"
+
+    def evidence(self, model):
+        if dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().evidence(model)
+
+
+class OutOfMemory(Polite):
+    """Rank 1 runs out of memory, in torch's words."""
+
+    name = "outside-out-of-memory"
+
+    def evidence(self, model):
+        if dist.get_rank() == 1:
+            raise torch.OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB of which "
+                "3.00 GiB is free."
+            )
+        return super().evidence(model)
+
+
+class Explodes(Polite):
+    """Passes the gate, and then learns its way to infinity."""
+
+    name = "outside-explodes"
+
+    def __init__(self, recipe=None):
+        super().__init__(recipe)
+        self.passes = 0
+
+    def forward_context(self):
+        self.passes += 1
+        if self.passes > 6:
+            with torch.no_grad():
+                self.model.head.weight.fill_(float("inf"))
+        return nullcontext()
+
+    def convert(self, model):
+        self.model = model
+        return model
+
+
+class AcrossTheBatch(Polite):
+    """Fails the gate."""
+
+    name = "outside-across-the-batch"
+
+    def convert(self, model):
+        class Block(nn.Module):
+            def __init__(self, block):
+                super().__init__()
+                self.block = block
+
+            def forward(self, x):
+                return self.block(x.transpose(0, 1)).transpose(0, 1)
+
+        model.blocks = nn.Sequential(*(Block(block) for block in model.blocks))
+        return model
+
+
+class Sleeps(Polite):
+    """Runs until it is interrupted; says where each rank is."""
+
+    name = "outside-sleeps"
+
+    def evidence(self, model):
+        with open(os.path.join(os.environ["OUTSIDE_PIDS"], str(os.getpid())), "w"):
+            pass
+        time.sleep(600)
+        return super().evidence(model)
+
+
+class TinyLinear:
+    """A workload of one layer."""
+
+    name = "outside-linear"
+    unit = "images"
+
+    def __init__(self, data="loader", workers=0, seed=0):
+        self.seed = seed
+
+    def build(self, device):
+        torch.manual_seed(self.seed)
+        return nn.Linear(16, 4).to(device)
+
+    def batches(self, batch_size, rank, device):
+        generator = torch.Generator().manual_seed(rank)
+        while True:
+            inputs = torch.randn(batch_size, 16, generator=generator)
+            yield Batch(inputs.to(device), torch.arange(batch_size).to(device) % 4)
+
+    def loss(self, model, batch):
+        return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
+
+    def units_per_step(self, batch_size):
+        return batch_size
+
+    def flops_per_step(self, batch_size):
+        return batch_size * 6 * 16 * 4
+
+    def sizes(self):
+        return {"width": 16}
