@@ -29,6 +29,6 @@ def instances(
         day = "-" if price is None else str(price.as_of or "undated")
         gpus = f"{instance.gpu_count} x {instance.gpu}" if instance.gpu_count else "none"
         table.append((instance.key, instance.provider or "-", instance.instance_type or "-", gpus, cost, day))
-    headers = ["instance", "provider", "type", "GPUs", "USD/h", "price of"]
+    headers = ["instance", "provider", "type", "GPUs", "USD/h", "price as of"]
     align = ("left", "left", "left", "left", "right", "left")
     typer.echo(tabulate(table, headers=headers, colalign=align, disable_numparse=True))

@@ -64,7 +64,7 @@ def timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
 def read_shape(block: Block) -> BlockShape:
     """The block's shape. Raises ModeUnavailable naming each part that only timm would compute."""
     attn, mlp = block.attn, block.mlp
-    odd = [*_odd_block_parts(block), *_odd_attention_parts(attn), *_odd_mlp_parts(mlp)]
+    odd = [*_odd_block_parts(block), *_odd_attention_parts(attn), *_odd_mlp_parts(mlp), *_odd_dropouts(block)]
     if odd:
         raise ModeUnavailable(
             f"the model's blocks use {', '.join(odd)}, which the converted block would not compute",
@@ -134,3 +134,8 @@ def _odd_mlp_parts(mlp: Any) -> list[str]:
     if mlp.drop1.p > 0:
         odd.append("dropout inside the MLP")
     return odd
+
+
+def _odd_dropouts(block: Block) -> list[str]:
+    unlike = block.attn.proj_drop.p != block.mlp.drop2.p
+    return ["unlike dropouts after attention and after the MLP"] if unlike else []

@@ -35,7 +35,7 @@ def columns(rows: Sequence[Row]) -> list[Column]:
         Column("peak GiB", lambda r: _number(r.peak_memory_bytes, ".1f", scale=2**-30)),
         Column("MFU bf16", lambda r: _number(r.mfu_bf16, ".1f", scale=100, after=" %")),
         Column("USD/h", lambda r: _number(r.usd_per_hour, ",.2f")),
-        Column("price of", _price_date, numeric=False),
+        Column("price as of", _price_date, numeric=False),
         Column(f"{unit}/USD", lambda r: _rate(r.units_per_usd)),
         Column(f"USD/M {unit}", lambda r: _number(r.usd_per_million_units, ",.3f")),
         Column("gain", _gain),

@@ -1,4 +1,6 @@
-"""Whole runs through the command line: real processes, real gloo between two ranks, real files; and every way to fail."""
+"""Whole runs through the command line: real processes, real gloo between two ranks, real files; and every way to
+fail.
+"""
 
 import json
 import os

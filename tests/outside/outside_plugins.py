@@ -1,4 +1,6 @@
-"""An outside package's modes and workload, as a user would write them: plain classes, inheriting nothing of fp8bench."""
+"""An outside package's modes and workload, as a user would write them: plain classes, inheriting nothing of
+fp8bench.
+"""
 
 import os
 import signal

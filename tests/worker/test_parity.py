@@ -1,4 +1,6 @@
-"""The gate on real models: right conversions pass, and each way of computing something else is refused with its reason."""
+"""The gate on real models: right conversions pass, and each way of computing something else is refused with its
+reason.
+"""
 
 import math
 

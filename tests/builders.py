@@ -1,0 +1,316 @@
+"""Builders of valid values for tests: each gives a whole object, and takes any of its fields by keyword.
+
+Everything is deterministic: records are of one day, told apart by `minutes`.
+"""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.instance import Instance, Price
+from fp8bench.schema.rank_report import RankReport, WorkloadFacts
+from fp8bench.schema.record import (
+    METHOD_VERSION,
+    SCHEMA_VERSION,
+    CompileEvidence,
+    Environment,
+    Evidence,
+    Figure,
+    Parity,
+    Provenance,
+    RankMemory,
+    RankSamples,
+    RankTelemetry,
+    Record,
+    Summary,
+    Tolerance,
+)
+
+START = datetime(2026, 5, 1, 10, 0, tzinfo=UTC)
+SIZES: dict[str, int | str] = {"img_size": 224, "patch_size": 16, "depth": 32}
+OPTIMIZER = "sgd"
+FLOPS_A_RANK = 48_864_000_000_000
+
+
+def at(minutes: float) -> datetime:
+    """A moment, so many minutes after the first one."""
+    return START + timedelta(minutes=minutes)
+
+
+def price(usd_per_hour: float | None = 10.0, **changes: Any) -> Price:
+    """A dated on-demand price; a null one comes with its reason."""
+    values: dict[str, Any] = {
+        "region": "us-east-1",
+        "purchase": "on_demand",
+        "as_of": date(2026, 11, 1),
+        "source": "a price list",
+        "reason": "not on the list" if usd_per_hour is None else None,
+    }
+    return Price(usd_per_hour=usd_per_hour, **{**values, **changes})
+
+
+def instance(key: str = "h200x8", **changes: Any) -> Instance:
+    """Eight H200s of nobody's cloud, without a price."""
+    return Instance(key=key, **{"gpu": "H200-SXM-141GB", "gpu_count": 8, **changes})
+
+
+def config(mode: str = "baseline-bf16", recipe: str | None = None, **changes: Any) -> RunConfig:
+    """A configuration of 8 GPUs at batch 64."""
+    values: dict[str, Any] = {
+        "workload": "vit-huge",
+        "device": "cuda",
+        "world_size": 8,
+        "batch_size": 64,
+        "warmup": 2,
+        "steps": 3,
+        "compile": "auto",
+        "data": "loader",
+        "workers": 4,
+        "seed": 0,
+        "te_attention": "te",
+    }
+    return RunConfig(mode=mode, recipe=recipe, **{**values, **changes})
+
+
+def fingerprint(workload: str = "vit-huge", **changes: Any) -> dict[str, Any]:
+    """What must be alike for a fair comparison."""
+    return {
+        "workload": workload,
+        "sizes": dict(SIZES),
+        "optimizer": OPTIMIZER,
+        "accumulation": 1,
+        "data": "loader",
+        "method_version": METHOD_VERSION,
+        **changes,
+    }
+
+
+def workload_facts(batch_size: int = 64, **changes: Any) -> WorkloadFacts:
+    """One rank's step of ViT-Huge."""
+    values: dict[str, Any] = {
+        "unit": "images",
+        "units_per_step": batch_size,
+        "flops_per_step": FLOPS_A_RANK // 64 * batch_size,
+        "sizes": SIZES,
+        "optimizer": OPTIMIZER,
+    }
+    return WorkloadFacts(**{**values, **changes})
+
+
+def environment(device_name: str | None = "NVIDIA H100 80GB HBM3", **changes: Any) -> Environment:
+    """A machine with one kind of GPU, or none."""
+    values: dict[str, Any] = {
+        "fp8bench": "0.1.0",
+        "python": "3.12.3",
+        "versions": {"torch": "2.11.0"},
+        "compute_capability": "9.0" if device_name else None,
+        "driver": "580.0" if device_name else None,
+        "cpu": "a CPU",
+        "cpu_count": 16,
+        "variables": {},
+    }
+    return Environment(device_name=device_name, **{**values, **changes})
+
+
+def evidence(compiled: bool = False, attention: str | None = "sdpa:flash", **changes: Any) -> Evidence:
+    """Evidence of a mode that converts nothing."""
+    values: dict[str, Any] = {"converted_layers": 0, "total_layers": 129, "recipe": None}
+    compile_evidence = CompileEvidence(enabled=compiled, reason="asked for" if compiled else "off")
+    return Evidence(attention=attention, compile=compile_evidence, **{**values, **changes})
+
+
+def parity(passed: bool = True, **changes: Any) -> Parity:
+    """A verdict of the parity gate."""
+    values: dict[str, Any] = {
+        "reason": None if passed else "the gradient at the input is 0",
+        "batch_size": 4,
+        "logits_error": 0.01,
+        "loss_error": 0.001,
+        "input_gradient_error": 0.02 if passed else 1.0,
+        "separation": 1.0,
+        "leakage": 0.0,
+        "tolerance": Tolerance(logits=0.05, loss=0.02, input_gradient=0.1),
+    }
+    return Parity(passed=passed, **{**values, **changes})
+
+
+def rank_samples(
+    rank: int = 0, step_s: tuple[float, ...] = (0.1, 0.1, 0.1), warmup: int = 2, **changes: Any
+) -> RankSamples:
+    """One rank's samples; a warm-up step takes a second."""
+    values: dict[str, Any] = {
+        "warmup_step_s": (1.0,) * warmup,
+        "host_s": tuple(time * 0.5 for time in step_s),
+        "data_wait_s": tuple(time * 0.1 for time in step_s),
+        "loss": tuple(7.0 - 0.5 * step for step in range(warmup + len(step_s))),
+    }
+    return RankSamples(rank=rank, step_s=step_s, **{**values, **changes})
+
+
+def summary(step_time_s: float = 0.1, units_per_step: int = 512, **changes: Any) -> Summary:
+    """Numbers of a run, in images, with an interval of one per cent to either side."""
+    values: dict[str, Any] = {
+        "step_time_ci_s": (step_time_s * 0.99, step_time_s * 1.01),
+        "unit": "images",
+        "data_wait_s": None,
+        "data_wait_share": None,
+        "host_s": None,
+        "flops_per_step": None,
+        "loss_first": 7.0,
+        "loss_last": 5.0,
+    }
+    return Summary(
+        step_time_s=step_time_s,
+        units_per_step=units_per_step,
+        throughput_per_s=units_per_step / step_time_s,
+        **{**values, **changes},
+    )
+
+
+def measured(
+    instance: str = "p5",
+    mode: str = "baseline-bf16",
+    recipe: str | None = None,
+    *,
+    compiled: bool = False,
+    attention: str | None = "sdpa:flash",
+    step_time_s: float = 0.1,
+    minutes: float = 0,
+    settings: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Record:
+    """An `ok` record of a GPU. settings: changes to its configuration; changes: to the record."""
+    settled = config(mode, recipe, **(settings or {}))
+    created = at(minutes)
+    values: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "method_version": METHOD_VERSION,
+        "run_id": _run_id(created, instance, settled.mode_label),
+        "status": "ok",
+        "source": "measured",
+        "created_utc": created,
+        "instance": instance,
+        "config": settled,
+        "fingerprint": fingerprint(settled.workload),
+        "environment": environment(),
+        "evidence": evidence(compiled, attention, recipe=recipe),
+        "parity": parity(),
+        "samples": tuple(rank_samples(rank, (step_time_s,) * 3) for rank in range(settled.world_size)),
+        "summary": summary(step_time_s, settled.batch_size * settled.world_size),
+        "memory": (RankMemory(rank=0, peak_allocated_bytes=26 * 2**30, peak_reserved_bytes=None, peak_host_bytes=1),),
+        "telemetry": (RankTelemetry(rank=0, before=None, after=None),),
+    }
+    return Record(**{**values, **changes})
+
+
+def measured_on_cpu(instance: str = "cpu", mode: str = "baseline-bf16", **changes: Any) -> Record:
+    """An `ok` record of two CPU processes."""
+    settings = {"device": "cpu", "workload": "vit-micro", "world_size": 2, "batch_size": 16, "workers": 0}
+    settings |= changes.pop("settings", {})
+    memory = tuple(
+        RankMemory(rank=rank, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=2**30)
+        for rank in range(2)
+    )
+    return measured(
+        instance, mode, settings=settings, **{"environment": environment(None), "memory": memory, **changes}
+    )
+
+
+def emulated(instance: str = "cpu", **changes: Any) -> Record:
+    """An `ok` record of torchao's float8 emulated on a CPU."""
+    recipe = "tensorwise"
+    found = evidence(recipe=recipe, emulated=True, converted_layers=12, total_layers=13)
+    return measured_on_cpu(instance, "torchao-float8", **{"recipe": recipe, "evidence": found, **changes})
+
+
+def published(
+    instance: str = "p5",
+    mode: str = "baseline-bf16",
+    recipe: str | None = None,
+    *,
+    published_on: date | None = date(2023, 11, 15),
+    step_time_s: float = 0.199,
+    batch_size: int = 64,
+    world_size: int = 8,
+    compiled: bool | None = None,
+    attention: str | None = None,
+    minutes: float = -60,
+    **changes: Any,
+) -> Record:
+    """A figure from an article; with published_on=None an external one."""
+    created = at(minutes)
+    figure = Figure(
+        mode=mode,
+        recipe=recipe,
+        workload="vit-huge",
+        batch_size=batch_size,
+        world_size=world_size,
+        compile=compiled,
+        attention=attention,
+    )
+    values: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "method_version": None,
+        "run_id": _run_id(created, instance, f"{mode}-figure"),
+        "status": "ok",
+        "created_utc": created,
+        "instance": instance,
+        "figure": figure,
+        "source": "published" if published_on else "external",
+        "provenance": Provenance(citation="an article", published_on=published_on),
+        "fingerprint": {"workload": "vit-huge", "method_version": None},
+        "summary": summary(step_time_s, batch_size * world_size, step_time_ci_s=None, loss_first=None, loss_last=None),
+    }
+    return Record(**{**values, **changes})
+
+
+def unsupported(instance: str = "p5", mode: str = "te-fp8", recipe: str | None = "mxfp8", **changes: Any) -> Record:
+    """A mode that refused this machine before it ran."""
+    values: dict[str, Any] = {
+        "status": "unsupported",
+        "reason": "mxfp8 needs compute capability 10.0",
+        "remedy": "Use te-fp8:delayed",
+        "fingerprint": fingerprint(sizes=None, optimizer=None),
+        "evidence": None,
+        "parity": None,
+        "samples": (),
+        "summary": None,
+        "memory": (),
+        "telemetry": (),
+    }
+    return measured(instance, mode, recipe, **{**values, **changes})
+
+
+def invalid(
+    instance: str = "p5", mode: str = "torchao-float8", recipe: str | None = "tensorwise", **changes: Any
+) -> Record:
+    """A mode that failed the parity gate, before any step was timed."""
+    values: dict[str, Any] = {
+        "status": "invalid",
+        "reason": "the gradient at the input is 0",
+        "remedy": "Do not use its speed",
+        "parity": parity(passed=False),
+        "samples": (),
+        "summary": None,
+        "memory": (),
+        "telemetry": (),
+    }
+    return measured(instance, mode, recipe, **{**values, **changes})
+
+
+def rank_report(rank: int = 0, step_s: tuple[float, ...] = (0.1, 0.1, 0.1), **changes: Any) -> RankReport:
+    """The report of a rank that finished, at batch 64."""
+    values: dict[str, Any] = {
+        "environment": environment(),
+        "facts": workload_facts(),
+        "evidence": evidence(),
+        "parity": parity(),
+        "samples": rank_samples(rank, step_s),
+        "memory": RankMemory(rank=rank, peak_allocated_bytes=2**30, peak_reserved_bytes=2**31, peak_host_bytes=2**32),
+        "telemetry": RankTelemetry(rank=rank, before=None, after=None),
+    }
+    return RankReport(rank=rank, **{**values, **changes})
+
+
+def _run_id(created: datetime, instance: str, label: str) -> str:
+    return f"{created:%Y%m%dT%H%M%SZ}-{instance}-{label.replace(':', '-')}-000000"

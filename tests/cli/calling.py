@@ -1,0 +1,66 @@
+"""Calling the program as its users do: in a process of its own, in a folder of its own."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from fp8bench.schema.record import Record
+
+OURS = re.compile(
+    "FP8BENCH_|NO_COLOR|FORCE_COLOR|COLUMNS|TTY_|RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_|PYTHONPATH"
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a process ended and what it said."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's variables without those that the program heeds; GPUs are hidden, to make every machine alike."""
+    kept = {name: value for name, value in os.environ.items() if not OURS.match(name)}
+    return {**kept, "CUDA_VISIBLE_DEVICES": "", **variables}
+
+
+def call(folder: Path, *arguments: str, **variables: str) -> Outcome:
+    """Run the program in `folder`, to its end."""
+    return call_python(folder, "-m", "fp8bench", *arguments, **variables)
+
+
+def call_python(folder: Path, *arguments: str, **variables: str) -> Outcome:
+    """Run this Python in `folder`, to its end."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def one_line(outcome: Outcome) -> str:
+    """What stderr says, which must be one line, and the only thing said."""
+    assert outcome.stdout == ""
+    assert "Traceback" not in outcome.stderr
+    assert outcome.stderr.startswith("fp8bench: ")
+    assert outcome.stderr.endswith(".\n")
+    assert outcome.stderr.count("\n") == 1
+    return outcome.stderr.rstrip("\n")
+
+
+def keep(record: Record, results_dir: Path) -> Path:
+    """Put a record where the program looks for it."""
+    path = results_dir / record.instance / f"{record.run_id}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(record.model_dump_json(indent=1))
+    return path

@@ -1,0 +1,45 @@
+"""`fp8bench run --dry-run`: every setting with its origin, and nothing made."""
+
+import json
+import re
+
+import pytest
+
+
+@pytest.fixture
+def four_origins(tmp_path):
+    """Arguments and variables that give one setting from each place, some of them twice."""
+    (tmp_path / "mine.yaml").write_text("mode: [baseline-bf16, torchao-float8]\nsteps: 5\nwarmup: 9\nbatch-size: 4\n")
+    arguments = ("run", "--dry-run", "--config", "mine.yaml", "--warmup", "1")
+    return arguments, {"FP8BENCH_STEPS": "7", "FP8BENCH_WARMUP": "3"}
+
+
+def test_a_dry_run_prints_every_setting_with_its_origin_and_makes_nothing(four_origins, fp8bench_in, tmp_path):
+    arguments, variables = four_origins
+    outcome = fp8bench_in(*arguments, **variables)
+    lines = [re.split(r"\s{2,}", line) for line in outcome.stdout.splitlines()]
+
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert ["warmup", "1", "flag"] in lines
+    assert ["steps", "7", "FP8BENCH_STEPS"] in lines
+    assert ["batch_size", "4", "mine.yaml"] in lines
+    assert ["seed", "0", "default"] in lines
+    assert "instance: cpu" in outcome.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+def test_a_dry_run_in_json_has_the_settings_and_the_runs(four_origins, fp8bench_in):
+    arguments, variables = four_origins
+    outcome = fp8bench_in(*arguments, "--json", **variables)
+    printed = json.loads(outcome.stdout)
+    settings = printed["settings"]
+
+    assert settings["warmup"] == {"value": 1, "origin": "flag"}
+    assert settings["steps"] == {"value": 7, "origin": "FP8BENCH_STEPS"}
+    assert settings["batch_size"] == {"value": 4, "origin": "mine.yaml"}
+    assert settings["seed"] == {"value": 0, "origin": "default"}
+    assert printed["instance"] == "cpu"
+    assert [(run["mode"], run["recipe"], run["steps"], run["batch_size"]) for run in printed["runs"]] == [
+        ("baseline-bf16", None, 7, 4),
+        ("torchao-float8", "tensorwise", 7, 4),
+    ]

@@ -1,0 +1,43 @@
+"""Help, and the lists of what there is."""
+
+import json
+import re
+
+import pytest
+from cli.calling import Outcome
+
+import fp8bench
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",)], ids=["nothing", "--help"])
+def test_help_lists_every_command(arguments, fp8bench_in):
+    outcome = fp8bench_in(*arguments)
+
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert outcome.stdout.startswith("Usage: fp8bench")
+    for command in ("run", "compare", "import", "modes", "workloads", "instances"):
+        assert re.search(rf"^  {command} ", outcome.stdout, re.MULTILINE)
+
+
+def test_version_says_the_version(fp8bench_in):
+    assert fp8bench_in("--version") == Outcome(0, f"fp8bench {fp8bench.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "key", "names"),
+    [
+        ("modes", "name", {"baseline-bf16", "te-bf16", "te-fp8", "torchao-float8", "baseline-fp32", "baseline-tf32"}),
+        ("workloads", "name", {"vit-huge", "vit-huge-256", "vit-micro"}),
+        ("instances", "key", {"p4d", "p5", "h200-1x"}),
+    ],
+)
+def test_listings_name_all_there_is_in_a_table_and_in_json(command, key, names, fp8bench_in):
+    table, listed = fp8bench_in(command), fp8bench_in(command, "--json")
+
+    assert (table.code, table.stderr, listed.code, listed.stderr) == (0, "", 0, "")
+    assert names <= {line.split()[0] for line in table.stdout.splitlines()}
+    assert names <= {item[key] for item in json.loads(listed.stdout)}
+
+
+def test_the_articles_block_is_in_no_listing(fp8bench_in):
+    assert "article" not in fp8bench_in("modes").stdout

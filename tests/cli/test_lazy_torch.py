@@ -1,0 +1,124 @@
+"""Commands that train nothing import neither torch nor its kin, and are quick."""
+
+import json
+import shutil
+import time
+
+import pytest
+from builders import at, measured, rank_samples
+from cli.calling import Outcome, call, call_python
+
+HEAVY = ("torch", "timm", "transformer_engine", "torchao")
+START_UP_LIMIT_S = 0.4
+TEN_THOUSAND_LIMIT_S = 5
+
+
+@pytest.fixture
+def trapped(tmp_path):
+    """Run Python in an empty folder, with modules on its path that raise when torch or its kin is imported."""
+    traps = tmp_path / "traps"
+    traps.mkdir()
+    for name in HEAVY:
+        (traps / f"{name}.py").write_text(f"raise RuntimeError('{name} was imported')\n")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    def call(*arguments: str) -> Outcome:
+        return call_python(folder, *arguments, PYTHONPATH=str(traps))
+
+    return call
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_the_trap_works(name, trapped):
+    done = trapped("-c", f"import {name}")
+
+    assert done.code == 1
+    assert f"RuntimeError: {name} was imported" in done.stderr
+
+
+def test_the_trap_would_catch_a_run(trapped):
+    done = trapped("-m", "fp8bench", "run", "--steps", "1")
+
+    assert done.code != 0
+    assert "torch was imported" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["--help"], "Usage: fp8bench"),
+        (["compare", "p4d", "p5"], "137,187"),
+        (["modes"], "te-fp8"),
+        (["workloads"], "vit-huge"),
+        (["instances"], "p5.48xlarge"),
+        (
+            [
+                *["import", "--instance", "p5", "--mode", "te-fp8", "--step-time", "0.2", "--batch-size", "64"],
+                *["--gpus", "8", "--source", "a talk"],
+            ],
+            "results/p5/",
+        ),
+        (["run", "--dry-run"], "vit-micro"),
+    ],
+    ids=["--help", "compare", "modes", "workloads", "instances", "import", "run --dry-run"],
+)
+def test_a_command_that_trains_nothing_imports_no_torch(command, words, trapped):
+    done = trapped("-m", "fp8bench", *command)
+
+    assert (done.code, done.stderr) == (0, "")
+    assert words in done.stdout
+
+
+@pytest.mark.parametrize("command", [["--help"], ["compare", "p4d", "p5"]], ids=lambda command: command[0])
+def test_the_answer_comes_in_less_than_four_tenths_of_a_second(command, tmp_path):
+    def timed() -> float:
+        start = time.perf_counter()
+        assert call(tmp_path, *command).code == 0
+        return time.perf_counter() - start
+
+    timed()
+    best_s = min(timed() for _ in range(10))
+
+    assert best_s < START_UP_LIMIT_S
+
+
+@pytest.fixture
+def ten_thousand_records(tmp_path):
+    """Records of 8 ranks x 40 steps, of one instance: some 400 MB, gone after the test."""
+
+    def times(count: int, about: float) -> tuple[float, ...]:
+        return tuple(about * (1 + ((number * 7919) % 104_729) / 10_472_900) for number in range(count))
+
+    ranks = tuple(
+        rank_samples(
+            rank,
+            times(40, 0.1),
+            warmup_step_s=times(11, 0.2),
+            host_s=times(40, 0.05),
+            data_wait_s=times(40, 0.001),
+            loss=times(51, 7.0),
+        )
+        for rank in range(8)
+    )
+    record = measured("p5", samples=ranks)
+    text = record.model_dump_json(indent=1)
+    created = json.loads(text)["created_utc"]
+    folder = tmp_path / "results" / "p5"
+    folder.mkdir(parents=True)
+    for number in range(10_000):
+        run_id = f"run-{number:05d}"
+        moment = at(number).isoformat().replace("+00:00", "Z")
+        (folder / f"{run_id}.json").write_text(text.replace(record.run_id, run_id).replace(created, moment))
+    yield tmp_path
+    shutil.rmtree(tmp_path / "results")
+
+
+def test_ten_thousand_records_are_compared_within_five_seconds(ten_thousand_records):
+    start = time.perf_counter()
+    done = call(ten_thousand_records, "compare", "p5", "--format", "json")
+    taken_s = time.perf_counter() - start
+
+    assert (done.code, done.stderr) == (0, "")
+    assert [row["run_id"] for row in json.loads(done.stdout)] == ["run-09999"]
+    assert taken_s < TEN_THOUSAND_LIMIT_S, taken_s

@@ -1,0 +1,183 @@
+"""From made-up reports of ranks to the record: numbers, the culprit among failures, and what was not alike."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import PurePath
+
+import pytest
+from builders import FLOPS_A_RANK, OPTIMIZER, SIZES, config, environment, evidence, parity, rank_report
+
+from fp8bench.launch.assemble import assemble, new_run_id
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Record
+
+NOW = datetime(2026, 11, 21, 10, 15, 0, tzinfo=UTC)
+TWO_RANKS = config("te-fp8", "delayed", world_size=2)
+
+
+def assembled(*reports: RankReport, settings: RunConfig = TWO_RANKS) -> Record:
+    return assemble(settings, reports, "p5", "20261121T101500Z-te-fp8-delayed-3f9a1c", NOW)
+
+
+def failed(rank: int, reason: str, collateral: bool = False) -> RankReport:
+    return RankReport(rank=rank, status="failed", reason=reason, remedy=f"Mend {rank}", collateral=collateral)
+
+
+def test_ranks_that_finished_make_an_ok_record_of_what_they_reported():
+    reports = rank_report(0), rank_report(1)
+    record = assembled(*reports)
+
+    assert (record.status, record.reason, record.remedy, record.source) == ("ok", None, None, "measured")
+    assert (record.schema_version, record.method_version) == (SCHEMA_VERSION, METHOD_VERSION)
+    assert (record.run_id, record.created_utc, record.instance) == (
+        "20261121T101500Z-te-fp8-delayed-3f9a1c",
+        NOW,
+        "p5",
+    )
+    assert record.config == TWO_RANKS
+    assert record.figure is record.provenance is None
+    assert record.samples == tuple(report.samples for report in reports)
+    assert record.memory == tuple(report.memory for report in reports)
+    assert record.telemetry == tuple(report.telemetry for report in reports)
+    assert (record.environment, record.evidence, record.parity) == (environment(), evidence(), parity())
+
+
+def test_the_summary_is_of_the_slowest_rank_step_by_step_and_of_the_units_of_all_ranks():
+    record = assembled(rank_report(0, (0.25, 0.1, 0.1)), rank_report(1, (0.2, 0.2, 0.125)))
+
+    assert record.summary is not None
+    assert record.summary.step_time_s == 0.2
+    assert record.summary.units_per_step == 128
+    assert record.summary.throughput_per_s == pytest.approx(640)
+    assert record.summary.flops_per_step == 2 * FLOPS_A_RANK
+
+
+def test_the_fingerprint_is_of_the_work_and_not_of_the_mode_nor_its_size():
+    one = assembled(rank_report(0), rank_report(1))
+    other = assembled(
+        rank_report(0), settings=config("baseline-bf16", world_size=1, batch_size=8, compile="on", te_attention="sdpa")
+    )
+
+    assert one.fingerprint == other.fingerprint
+    assert one.fingerprint == {
+        "workload": "vit-huge",
+        "sizes": SIZES,
+        "optimizer": OPTIMIZER,
+        "accumulation": 1,
+        "data": "loader",
+        "method_version": METHOD_VERSION,
+    }
+
+
+def test_a_record_reads_back_as_it_was_written():
+    record = assembled(rank_report(0), rank_report(1))
+
+    assert Record.model_validate_json(record.model_dump_json()) == record
+
+
+def test_the_rank_that_failed_by_itself_gives_the_reason_before_those_that_were_ended_for_it():
+    record = assembled(
+        failed(0, "rank 0 was ended because rank 1 failed", collateral=True),
+        failed(1, "rank 1 died: ended by SIGKILL"),
+    )
+
+    assert (record.status, record.reason, record.remedy) == ("failed", "rank 1 died: ended by SIGKILL", "Mend 1")
+    assert record.summary is None
+
+
+def test_the_status_is_that_of_the_culprit():
+    culprit = rank_report(1, status="invalid", reason="the loss is nan", remedy="Use another seed")
+    record = assembled(failed(0, "rank 0 was ended because rank 1 failed", collateral=True), culprit)
+
+    assert (record.status, record.reason) == ("invalid", "the loss is nan")
+
+
+def test_if_every_report_is_collateral_the_first_one_is_told():
+    record = assembled(rank_report(0), failed(1, "ended because of rank 7", collateral=True))
+
+    assert (record.status, record.reason) == ("failed", "ended because of rank 7")
+
+
+@pytest.mark.parametrize("status", ["unsupported", "invalid", "failed"])
+def test_a_run_that_stopped_has_no_summary_even_where_ranks_have_samples(status):
+    record = assembled(rank_report(0), rank_report(1, status=status, reason="why", remedy="What to do"))
+
+    assert (record.status, record.reason, record.remedy, record.summary) == (status, "why", "What to do", None)
+    assert len(record.samples) == 2
+
+
+def test_a_run_that_stopped_early_keeps_what_was_known_and_leaves_the_rest_null():
+    early = [
+        RankReport(rank=rank, status="unsupported", reason="no fp8", remedy="Buy", environment=environment())
+        for rank in (0, 1)
+    ]
+    record = assembled(*early)
+
+    assert record.status == "unsupported"
+    assert record.environment == environment()
+    assert record.evidence is record.parity is record.summary is None
+    assert record.samples == record.memory == record.telemetry == ()
+    assert record.fingerprint["workload"] == "vit-huge"
+    assert record.fingerprint["sizes"] is record.fingerprint["optimizer"] is None
+
+
+def test_ranks_alike_give_no_warning():
+    record = assembled(rank_report(0), rank_report(1))
+
+    assert record.evidence is not None
+    assert record.evidence.warnings == ()
+
+
+def test_ranks_that_ran_something_else_than_rank_0_are_warned_about():
+    odd = rank_report(1, evidence=evidence(attention="sdpa:math"))
+    record = assembled(rank_report(0), odd, rank_report(2), settings=config(world_size=3))
+
+    assert record.evidence is not None
+    assert record.evidence.attention == "sdpa:flash"
+    assert record.evidence.warnings == ("ranks [1] ran something else than rank 0",)
+
+
+def test_ranks_on_unlike_gpus_are_warned_about_after_the_warnings_of_rank_0():
+    alike = evidence(warnings=("fp8 is emulated",))
+    record = assembled(
+        rank_report(0, evidence=alike), rank_report(1, evidence=alike, environment=environment("NVIDIA L4"))
+    )
+
+    assert record.evidence is not None
+    assert record.evidence.warnings == (
+        "fp8 is emulated",
+        "the ranks ran on unlike GPUs: NVIDIA H100 80GB HBM3, NVIDIA L4",
+    )
+
+
+def test_the_parity_of_a_rank_that_failed_the_gate_is_kept_and_not_that_of_one_that_passed():
+    record = assembled(
+        rank_report(0), rank_report(1, status="invalid", reason="why", remedy="What", parity=parity(passed=False))
+    )
+
+    assert record.parity == parity(passed=False)
+
+
+def test_run_ids_sort_by_time():
+    moments = [NOW + timedelta(seconds=seconds) for seconds in (0, 1, 59, 3600, 86_400, 40_000_000)]
+    labels = ["te-fp8:delayed", "baseline-bf16", "a", "torchao-float8:rowwise", "Z", "0"]
+    ids = [new_run_id(label, moment) for label, moment in zip(labels, moments, strict=True)]
+
+    assert ids == sorted(ids)
+    assert ids[0].startswith("20261121T101500Z-te-fp8-delayed-")
+
+
+def test_two_run_ids_of_the_same_second_are_unlike():
+    assert len({new_run_id("baseline-bf16", NOW) for _ in range(50)}) == 50
+
+
+@pytest.mark.parametrize(
+    "label", ["te-fp8:delayed", "../../etc/passwd", "a b\tc\n", "naïve/mode", ".hidden", "-x-", ""]
+)
+def test_a_run_id_is_safe_as_a_file_name(label):
+    run_id = new_run_id(label, NOW)
+
+    assert PurePath(run_id).name == run_id
+    assert run_id.isascii()
+    assert not set(run_id) & set(" :/\\\"'\t\n*?$")
+    assert run_id.startswith("20261121T101500Z-")

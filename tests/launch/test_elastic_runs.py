@@ -1,0 +1,58 @@
+"""Under torchrun: its group is joined, rank 0 alone writes and prints, and refusals are kept."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def torchrun(tmp_path, outside_site):
+    """Two ranks of `fp8bench run` with these flags; returns (exit code, standard output, standard error)."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("FP8BENCH_")}
+    environment = {**clean, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(outside_site)}
+
+    def call(*flags):
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+        done = subprocess.run(
+            [*command, "-m", "fp8bench", "run", "--json", *flags],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return call
+
+
+def stored(tmp_path):
+    return [json.loads(path.read_text()) for path in tmp_path.glob("results/cpu/*.json")]
+
+
+def test_one_record_of_the_whole_group_is_written_and_printed_once(torchrun, tmp_path):
+    code, output, errors = torchrun("--mode", "baseline-bf16", "--warmup", "1", "--steps", "3")
+    assert code == 0, errors
+    [record] = stored(tmp_path)
+    assert json.loads(output) == [record]
+    assert (record["config"]["world_size"], record["config"]["nodes"]) == (2, 1)
+    assert [samples["rank"] for samples in record["samples"]] == [0, 1]
+    assert errors.count("baseline-bf16: vit-micro") == 1
+
+
+def test_a_refusal_reaches_every_rank_and_is_kept(torchrun, tmp_path):
+    code, _, errors = torchrun("--mode", "outside-across-the-batch")
+    assert code != 0
+    [record] = stored(tmp_path)
+    assert record["status"] == "invalid", errors
+
+
+def test_several_modes_are_refused_before_anything_runs(torchrun, tmp_path):
+    code, _, errors = torchrun("--mode", "baseline-bf16", "--mode", "torchao-float8")
+    assert code != 0
+    assert "torchrun makes one group of processes" in errors
+    assert stored(tmp_path) == []

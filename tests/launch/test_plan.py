@@ -1,0 +1,186 @@
+"""A request and a machine become configurations: defaults by device, refusals, and the place under torchrun."""
+
+import pytest
+
+from fp8bench.launch.machine import Machine
+from fp8bench.launch.plan import TORCHRUN, Elastic, elastic_from, plan
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.request import RunRequest
+
+EIGHT_GPUS = Machine(gpus=("NVIDIA H200",) * 8, product_name=None, cpu_count=64)
+NO_GPU = Machine(gpus=(), product_name=None, cpu_count=4)
+
+
+def planned(machine: Machine = EIGHT_GPUS, elastic: Elastic | None = None, **asked: object) -> list[RunConfig]:
+    return plan(RunRequest.model_validate(asked), machine, elastic)
+
+
+def variables(rank: int = 0, local_rank: int = 0, world_size: int = 8, local_world_size: int = 8) -> dict[str, str]:
+    numbers = dict(zip(TORCHRUN, map(str, (rank, local_rank, world_size, local_world_size)), strict=False))
+    return {**numbers, "MASTER_ADDR": "node0", "MASTER_PORT": "29500"}
+
+
+def test_a_gpu_machine_runs_its_default_modes_on_all_gpus():
+    configs = planned()
+
+    assert [config.mode_label for config in configs] == [
+        "baseline-bf16",
+        "te-bf16",
+        "te-fp8:delayed",
+        "torchao-float8:tensorwise",
+    ]
+    assert {(c.device, c.workload, c.world_size, c.nodes, c.batch_size) for c in configs} == {
+        ("cuda", "vit-huge", 8, 1, 64)
+    }
+    assert {(c.warmup, c.steps, c.compile, c.data, c.seed, c.te_attention) for c in configs} == {
+        (11, 40, "auto", "loader", 0, "te")
+    }
+
+
+def test_a_cpu_machine_runs_the_modes_that_a_cpu_can_on_two_processes():
+    configs = planned(NO_GPU)
+
+    assert [config.mode_label for config in configs] == ["baseline-bf16", "torchao-float8:tensorwise"]
+    assert {(c.device, c.workload, c.world_size, c.nodes, c.batch_size, c.workers) for c in configs} == {
+        ("cpu", "vit-micro", 2, 1, 16, 0)
+    }
+
+
+def test_what_was_asked_for_goes_before_the_defaults():
+    (config,) = planned(
+        mode=["te-fp8:current"],
+        workload="vit-huge-256",
+        gpus=2,
+        batch_size=256,
+        warmup=1,
+        steps=5,
+        compile="off",
+        data="device",
+        seed=7,
+        te_attention="sdpa",
+    )
+
+    assert config == RunConfig(
+        mode="te-fp8",
+        recipe="current",
+        workload="vit-huge-256",
+        device="cuda",
+        world_size=2,
+        batch_size=256,
+        warmup=1,
+        steps=5,
+        compile="off",
+        data="device",
+        workers=0,
+        seed=7,
+        te_attention="sdpa",
+    )
+
+
+def test_modes_run_in_the_order_asked_for():
+    configs = planned(mode=["torchao-float8:rowwise", "baseline-fp32", "te-bf16"])
+
+    assert [config.mode_label for config in configs] == ["torchao-float8:rowwise", "baseline-fp32", "te-bf16"]
+
+
+def test_a_mode_asked_for_twice_runs_once_also_where_its_default_recipe_is_spelled_out():
+    configs = planned(mode=["te-fp8", "baseline-bf16", "te-fp8:delayed", "baseline-bf16", "te-fp8:current"])
+
+    assert [config.mode_label for config in configs] == ["te-fp8:delayed", "baseline-bf16", "te-fp8:current"]
+
+
+def test_more_gpus_than_there_are_is_refused():
+    with pytest.raises(ModeUnavailable, match=r"9 GPUs are asked for \(--gpus\), and this machine shows 8"):
+        planned(gpus=9)
+
+
+def test_a_cpu_machine_takes_any_number_of_processes():
+    assert {config.world_size for config in planned(NO_GPU, gpus=6)} == {6}
+
+
+@pytest.mark.parametrize(
+    ("asked", "nearest"),
+    [({"mode": ["te-fp9"]}, "te-fp8"), ({"mode": ["te-fp8:curent"]}, "current"), ({"workload": "vit-hug"}, "vit-huge")],
+    ids=["mode", "recipe", "workload"],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(asked, nearest):
+    with pytest.raises(UsageError, match=f"Did you mean '{nearest}'"):
+        planned(**asked)
+
+
+@pytest.mark.parametrize(
+    ("cpu_count", "gpus", "workers"),
+    [(64, 8, 6), (64, 2, 16), (64, 1, 16), (8, 8, 0), (24, 8, 1), (1, 8, 0)],
+)
+def test_the_cores_that_the_ranks_leave_over_are_shared_among_them(cpu_count, gpus, workers):
+    machine = Machine(gpus=("NVIDIA H200",) * 8, product_name=None, cpu_count=cpu_count)
+
+    assert {config.workers for config in planned(machine, gpus=gpus)} == {workers}
+
+
+def test_a_number_of_loader_workers_that_was_asked_for_is_kept_even_if_it_is_none():
+    assert {config.workers for config in planned(workers=0)} == {0}
+    assert {config.workers for config in planned(NO_GPU, workers=3)} == {3}
+
+
+def test_a_batch_on_the_device_needs_no_loader_workers():
+    assert {config.workers for config in planned(data="device")} == {0}
+
+
+def test_under_torchrun_the_group_gives_world_size_and_nodes():
+    (config,) = planned(elastic=elastic_from(variables(world_size=16)), mode=["te-fp8"])
+
+    assert (config.world_size, config.nodes) == (16, 2)
+
+
+def test_under_torchrun_the_loader_workers_are_shared_among_the_ranks_of_one_node():
+    (config,) = planned(elastic=elastic_from(variables(world_size=32)), mode=["baseline-bf16"])
+
+    assert config.workers == 6
+
+
+def test_more_ranks_on_a_node_than_it_has_gpus_are_refused_under_torchrun_too():
+    group = elastic_from(variables(world_size=32, local_world_size=16))
+
+    with pytest.raises(ModeUnavailable, match=r"16 GPUs are asked for .* this machine shows 8"):
+        planned(elastic=group, mode=["baseline-bf16"])
+
+
+@pytest.mark.parametrize("gpus", [8, 17])
+def test_a_number_of_gpus_that_torchrun_did_not_make_is_refused(gpus):
+    group = elastic_from(variables(world_size=16))
+
+    with pytest.raises(UsageError, match=f"--gpus {gpus} disagrees with torchrun, which made 16 processes"):
+        planned(elastic=group, mode=["baseline-bf16"], gpus=gpus)
+
+
+def test_a_number_of_gpus_that_agrees_with_torchrun_is_taken():
+    (config,) = planned(elastic=elastic_from(variables(world_size=16)), mode=["baseline-bf16"], gpus=16)
+
+    assert (config.world_size, config.nodes) == (16, 2)
+
+
+@pytest.mark.parametrize("mode", [[], ["baseline-bf16", "te-fp8"]], ids=["defaults", "two"])
+def test_several_modes_under_torchrun_are_refused(mode):
+    with pytest.raises(UsageError, match="torchrun makes one group of processes"):
+        planned(elastic=elastic_from(variables()), mode=mode)
+
+
+def test_the_place_in_the_group_is_read_from_the_variables_of_torchrun():
+    assert elastic_from(variables(9, 1, 16, 8)) == Elastic(rank=9, local_rank=1, world_size=16, local_world_size=8)
+
+
+@pytest.mark.parametrize("name", TORCHRUN[:4])
+@pytest.mark.parametrize("text", ["x", "", "-1", "1.5"])
+def test_a_variable_that_is_no_number_is_wrong_usage(name, text):
+    with pytest.raises(UsageError, match=f"^{name}={text!r} in the environment is no number"):
+        elastic_from({**variables(), name: text})
+
+
+@pytest.mark.parametrize("missing", TORCHRUN)
+def test_without_one_of_its_variables_there_is_no_torchrun(missing):
+    environ = variables()
+    del environ[missing]
+
+    assert elastic_from(environ) is None

@@ -1,0 +1,94 @@
+"""Transformer Engine's conversion on a stand-in: arguments, copied weights, refusals. tests/gpu has the real one."""
+
+import sys
+import types
+
+import pytest
+import torch
+from modes import te_stand_in
+from timm.models.vision_transformer import VisionTransformer
+
+from fp8bench.modes.te_article import TEBF16Article
+from fp8bench.modes.te_block import TEBlock
+from fp8bench.modes.timm_block import read_shape, timm_blocks
+from fp8bench.modes.transformer_engine import TEBF16, TEFP8
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.worker.parity import prove
+from fp8bench.workloads.vit import ViTMicro
+
+CPU = torch.device("cpu")
+SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 64, "depth": 1, "num_heads": 4, "num_classes": 16}
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    package = types.ModuleType("transformer_engine")
+    package.pytorch = te_stand_in
+    monkeypatch.setitem(sys.modules, "transformer_engine", package)
+    monkeypatch.setitem(sys.modules, "transformer_engine.pytorch", te_stand_in)
+    return te_stand_in
+
+
+@pytest.mark.usefixtures("process_group", "stand_in")
+class TestGate:
+    @pytest.mark.parametrize("attention", ["te", "sdpa"])
+    def test_both_blocks_compute_timms_block_with_its_weights(self, attention):
+        found = prove(TEBF16(te_attention=attention), ViTMicro(data="device"), 0, CPU).parity
+        assert found.passed, found.reason
+
+    def test_the_articles_block_with_the_same_weights_is_refused(self):
+        found = prove(TEBF16Article(), ViTMicro(data="device"), 0, CPU).parity
+        assert (found.passed, found.separation) == (False, 0)
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_the_layer_is_told_everything_that_its_defaults_get_wrong():
+    model = VisionTransformer(**SMALL, attn_drop_rate=0.125)
+    model.blocks[0].attn.proj_drop.p = model.blocks[0].mlp.drop2.p = 0.25
+    block = TEBF16().convert(model).blocks[0]
+    assert isinstance(block, TEBlock)
+    assert (block.layer.batch_first, block.layer.causal) == (True, False)
+    assert block.layer.layernorm_mlp.eps == 1e-6
+    assert (block.layer.hidden_dropout, block.layer.attention_dropout) == (0.25, 0.125)
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_converted_block_refuses_a_mask_instead_of_ignoring_it():
+    block = TEBF16().convert(VisionTransformer(**SMALL)).blocks[0]
+    with pytest.raises(ModeUnavailable, match="attention mask"):
+        block(torch.zeros(2, 17, 64), is_causal=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"qk_norm": True}, "qk_norm"),
+        ({"init_values": 1e-5}, "LayerScale"),
+        ({"drop_path_rate": 0.5, "depth": 2}, "stochastic depth"),
+        ({"act_layer": torch.nn.ReLU}, "the activation ReLU"),
+        ({"proj_drop_rate": 0.1}, "dropout inside the MLP"),
+        ({"norm_layer": torch.nn.Identity}, "LayerNorm"),
+    ],
+)
+def test_what_the_converted_block_would_not_compute_is_refused_by_name(changes, named):
+    model = VisionTransformer(**{**SMALL, **changes})
+    with pytest.raises(ModeUnavailable, match=named):
+        read_shape(timm_blocks(model)[-1][1])
+
+
+def test_a_model_without_timms_block_is_refused():
+    with pytest.raises(ModeUnavailable, match="no timm Block"):
+        timm_blocks(torch.nn.Linear(2, 2))
+
+
+def test_without_a_gpu_the_modes_are_unavailable_and_say_what_runs_here():
+    for mode in (TEBF16(), TEFP8("current"), TEBF16Article()):
+        with pytest.raises(ModeUnavailable, match="needs an NVIDIA GPU") as caught:
+            mode.check(CPU)
+        assert "baseline-bf16" in caught.value.remedy
+
+
+def test_delayed_scaling_settles_before_the_gate_looks_and_refuses_torch_compile():
+    assert TEFP8().tolerance.settle_passes > TEFP8("current").tolerance.settle_passes == 0
+    assert TEFP8().compile_policy.refusal
+    assert TEFP8("current").compile_policy.refusal is None

@@ -1,0 +1,81 @@
+"""Like is compared with like: unlike work is refused or marked, and so is unlike batch and GPU count."""
+
+import pytest
+from builders import fingerprint, invalid, measured, measured_on_cpu, unsupported
+from report.comparing import compared, row_of
+
+from fp8bench.schema.errors import UsageError
+
+
+def test_unlike_work_is_refused_with_the_fields_that_differ_and_their_values():
+    other = measured("p5", "te-bf16", fingerprint=fingerprint(optimizer="adamw", data="device"))
+
+    with pytest.raises(UsageError) as refusal:
+        compared(measured("p5"), other)
+
+    assert "p5:te-bf16 and the reference p5:baseline-bf16 did unlike work" in refusal.value.what
+    assert "optimizer (adamw and sgd), data (device and loader)" in refusal.value.what
+    assert "sizes" not in refusal.value.what
+    assert "--allow-mismatch" in refusal.value.remedy
+
+
+def test_a_field_that_only_one_fingerprint_has_makes_work_unlike():
+    other = measured("p5", "te-bf16", fingerprint=fingerprint(dropout=0.1))
+
+    with pytest.raises(UsageError, match=r"dropout \(0.1 and None\)"):
+        compared(measured("p5"), other)
+
+
+def test_unlike_work_is_shown_marked_when_that_is_allowed():
+    other = measured("p5", "te-bf16", step_time_s=0.05, fingerprint=fingerprint(optimizer="adamw"))
+    comparison = compared(like := measured("p5"), other, allow_mismatch=True)
+
+    assert row_of(comparison, other).marks == ("unlike the reference in optimizer",)
+    assert row_of(comparison, other).speedup_vs_reference == pytest.approx(2.0)
+    assert row_of(comparison, like).marks == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "mark"),
+    [({"batch_size": 256}, "batch 256, reference 64"), ({"world_size": 16, "nodes": 2}, "16 GPUs, reference 8")],
+    ids=["batch", "GPUs"],
+)
+def test_unlike_batch_and_gpu_count_are_compared_and_marked(settings, mark):
+    comparison = compared(measured("p5"), other := measured("p5", "te-bf16", settings=settings))
+
+    assert row_of(comparison, other).marks == (mark,)
+    assert row_of(comparison, other).gain_vs_reference is not None
+
+
+def test_two_workloads_are_refused_by_name_where_none_was_chosen():
+    huge = measured("p5")
+    large = measured("p5", settings={"workload": "vit-huge-256"}, step_time_s=0.2, minutes=1)
+    large = large.model_copy(update={"fingerprint": fingerprint("vit-huge-256", sizes={"img_size": 256})})
+
+    with pytest.raises(UsageError, match=r"workload \(vit-huge-256 and vit-huge\), sizes \(") as refusal:
+        compared(huge, large)
+
+    assert "--workload chooses one" in refusal.value.remedy
+    assert [row.run_id for row in compared(huge, large, workload="vit-huge").rows] == [huge.run_id]
+    assert [row.run_id for row in compared(huge, large, workload="vit-huge-256").rows] == [large.run_id]
+
+
+def test_two_batches_of_one_mode_are_two_rows_and_the_other_one_is_marked():
+    small, large = measured("p5"), measured("p5", settings={"batch_size": 256}, step_time_s=0.5, minutes=1)
+    comparison = compared(small, large)
+
+    assert [row.batch_size for row in comparison.rows] == [64, 256]
+    assert row_of(comparison, large).marks == ("batch 256, reference 64",)
+
+
+def test_cpu_processes_are_not_called_gpus():
+    odd = measured_on_cpu(mode="baseline-fp32", settings={"world_size": 4})
+
+    assert "4 processes, reference 2" in row_of(compared(measured_on_cpu(), odd), odd).marks
+
+
+@pytest.mark.parametrize("record", [unsupported(), invalid()], ids=["unsupported", "invalid"])
+def test_a_row_that_did_not_run_is_not_refused_for_unlike_work(record):
+    odd = record.model_copy(update={"fingerprint": {"workload": "vit-huge"}})
+
+    assert row_of(compared(measured("p5"), odd), odd).status == record.status

@@ -1,0 +1,131 @@
+"""Which price a row takes: of today or of its day, for each node, and what is told of its date."""
+
+from datetime import date, timedelta
+
+import pytest
+from builders import (
+    measured,
+    published,
+)
+from report.comparing import NEW, OLD, TODAY, catalog, compared, instance, price, row_of
+
+from fp8bench.pricing.catalog import load
+from fp8bench.report.compare import CompareOptions, compare, parse_reference
+from fp8bench.store import results
+
+
+def test_a_measured_row_takes_the_price_of_today():
+    row = row_of(compared(record := measured("p5")), record)
+
+    assert (row.usd_per_hour, row.price_as_of, row.price_source) == (50.0, NEW, "a page")
+
+
+def test_an_external_figure_takes_the_price_of_today():
+    row = row_of(compared(record := published("p5", published_on=None)), record)
+
+    assert (row.source, row.usd_per_hour) == ("external", 50.0)
+
+
+def test_a_published_row_takes_the_price_of_its_publication_day():
+    row = row_of(compared(record := published("p5", published_on=date(2023, 11, 15))), record)
+
+    assert (row.usd_per_hour, row.price_as_of) == (100.0, OLD)
+
+
+@pytest.mark.parametrize(
+    ("as_of", "usd_per_hour"), [(date(2024, 1, 1), 100.0), (TODAY, 50.0), (date(2022, 12, 31), None)]
+)
+def test_as_of_prices_measured_and_published_rows_alike_for_that_day(as_of, usd_per_hour):
+    own, figure = measured("p5"), published("p5")
+    comparison = compared(own, figure, as_of=as_of, every=True, allow_mismatch=True)
+
+    assert [row.usd_per_hour for row in comparison.rows] == [usd_per_hour, usd_per_hour]
+
+
+def test_without_a_price_every_figure_in_dollars_is_null_and_the_speed_up_stays():
+    slow, fast = measured("p5", step_time_s=0.4), measured("p5", "te-bf16", step_time_s=0.1)
+    row = row_of(compared(slow, fast, as_of=date(2022, 12, 31)), fast)
+
+    assert row.speedup_vs_reference == pytest.approx(4.0)
+    assert row.units_per_usd is row.usd_per_million_units is row.gain_vs_reference is None
+    assert row.break_even_usd_per_hour is row.price_as_of is None
+
+
+def test_an_undated_price_is_marked_and_holds_today_only():
+    comparison = compared(own := measured("undated"), figure := published("undated"), every=True, allow_mismatch=True)
+
+    assert (row_of(comparison, own).usd_per_hour, row_of(comparison, own).price_as_of) == (40.0, None)
+    assert "undated price" in row_of(comparison, own).marks
+    assert row_of(comparison, figure).usd_per_hour is None
+
+
+def test_a_price_made_from_the_rate_of_one_gpu_is_marked():
+    prices = catalog(instance("p5", price(50.0, NEW, derived=True)))
+
+    assert "per-GPU price x GPUs" in row_of(compared(record := measured("p5"), prices=prices), record).marks
+
+
+def test_region_and_purchase_choose_among_the_prices():
+    prices = catalog(
+        instance(
+            "p5",
+            price(50.0, NEW, region="us-east-1"),
+            price(60.0, NEW, region="eu-west-1"),
+            price(15.0, NEW, region="us-east-1", purchase="spot"),
+        )
+    )
+    record = measured("p5")
+
+    assert row_of(compared(record, prices=prices, region="eu-west-1"), record).usd_per_hour == 60.0
+    assert row_of(compared(record, prices=prices, purchase="spot"), record).usd_per_hour == 15.0
+    assert row_of(compared(record, prices=prices, region="mars"), record).usd_per_hour is None
+
+
+def test_the_price_is_paid_once_a_node():
+    record = measured("p5", step_time_s=0.1, settings={"nodes": 2, "world_size": 16})
+    row = row_of(compared(record), record)
+
+    assert row.usd_per_hour == 100.0
+    assert row.units_per_usd == pytest.approx(16 * 64 / 0.1 * 3600 / 100.0)
+
+
+@pytest.mark.parametrize(("world_size", "usd_per_hour"), [(4, 50.0), (8, 50.0), (9, 100.0), (16, 100.0)])
+def test_a_figure_of_more_gpus_than_the_instance_has_pays_for_each_node_that_they_fill(world_size, usd_per_hour):
+    record = published("p5", published_on=None, world_size=world_size)
+    row = row_of(compared(record), record)
+
+    assert row.usd_per_hour == usd_per_hour
+    assert row.nodes == usd_per_hour / 50.0
+
+
+def test_a_figure_of_an_instance_that_no_catalogue_knows_is_of_one_node_without_a_price():
+    row = row_of(compared(record := published("unheard-of", published_on=None, world_size=16)), record)
+
+    assert (row.nodes, row.usd_per_hour) == (1, None)
+
+
+@pytest.mark.parametrize(("days", "warnings"), [(0, 0), (90, 0), (91, 1), (1000, 1)])
+def test_prices_more_than_90_days_apart_give_one_warning_with_both_dates(days, warnings):
+    later = TODAY - timedelta(days=1)
+    earlier = later - timedelta(days=days)
+    prices = catalog(instance("p4d", price(20.0, earlier)), instance("p5", price(50.0, later)))
+    records = [measured("p4d"), measured("p4d", "te-bf16"), measured("p5"), measured("p5", "te-bf16")]
+    comparison = compared(*records, prices=prices)
+
+    assert len(comparison.warnings) == warnings
+    assert all(f"{earlier} to {later}" in warning and "--price-as-of" in warning for warning in comparison.warnings)
+
+
+def test_a_price_without_a_date_gives_no_warning_about_dates():
+    assert compared(measured("p5"), measured("undated")).warnings == ()
+
+
+def test_the_published_pair_that_travels_with_the_program_gives_the_figures_of_the_article(tmp_path):
+    asked = CompareOptions(("p4d", "p5"), date(2026, 11, 21), parse_reference(None, ["p4d", "p5"]))
+    comparison = compare(results.read(tmp_path / "results", ["p4d", "p5"]), load(), asked)
+    first, second = comparison.rows
+
+    assert (first.instance, first.usd_per_hour, round(first.units_per_usd or 0)) == ("p4d", 32.77, 137_187)
+    assert (second.instance, second.usd_per_hour, round(second.units_per_usd or 0)) == ("p5", 98.32, 94_206)
+    assert f"{(second.gain_vs_reference or 0) * 100:.1f} %" == "-31.3 %"
+    assert comparison.warnings == ()

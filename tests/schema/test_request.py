@@ -1,0 +1,236 @@
+"""A request is laid together from flags, environment, file and defaults, and every value knows where it is from."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import read_mapping
+from fp8bench.schema.request import RunRequest, resolve
+
+FILE = "nightly.yaml"
+
+TEXT_OF_EVERY_FIELD = {
+    "mode": ("te-fp8:current", ("te-fp8:current",)),
+    "workload": ("vit-micro", "vit-micro"),
+    "instance": ("p5", "p5"),
+    "gpus": ("3", 3),
+    "batch_size": ("32", 32),
+    "warmup": ("0", 0),
+    "steps": ("7", 7),
+    "compile": ("off", "off"),
+    "data": ("device", "device"),
+    "workers": ("0", 0),
+    "seed": ("9", 9),
+    "te_attention": ("sdpa", "sdpa"),
+    "price": ("3.5", 3.5),
+    "results_dir": ("elsewhere", Path("elsewhere")),
+}
+
+
+def test_with_nothing_given_every_value_is_a_default() -> None:
+    resolved = resolve({}, {}, {}, None)
+
+    assert resolved.request == RunRequest()
+    assert resolved.origins == dict.fromkeys(RunRequest.model_fields, "default")
+
+
+def test_the_defaults_are_those_of_the_articles_method() -> None:
+    request = RunRequest()
+
+    assert (request.warmup, request.steps, request.seed) == (11, 40, 0)
+    assert (request.mode, request.workload, request.batch_size) == ((), None, None)
+    assert (request.instance, request.compile, request.data, request.te_attention) == ("auto", "auto", "loader", "te")
+
+
+@settings(deadline=None)
+@given(
+    flag=st.none() | st.integers(1, 99),
+    variable=st.none() | st.integers(1, 99),
+    in_file=st.none() | st.integers(1, 99),
+)
+def test_flags_beat_the_environment_which_beats_the_file_which_beats_defaults(
+    flag: int | None, variable: int | None, in_file: int | None
+) -> None:
+    resolved = resolve(
+        {} if flag is None else {"steps": flag},
+        {} if variable is None else {"FP8BENCH_STEPS": str(variable)},
+        {} if in_file is None else {"steps": in_file},
+        FILE,
+    )
+
+    ladder = [(flag, "flag"), (variable, "FP8BENCH_STEPS"), (in_file, FILE), (RunRequest().steps, "default")]
+    value, origin = next(rung for rung in ladder if rung[0] is not None)
+    assert resolved.request.steps == value
+    assert resolved.origins["steps"] == origin
+
+
+def test_each_value_has_an_origin_of_its_own() -> None:
+    resolved = resolve({"seed": 5}, {"FP8BENCH_WARMUP": "2"}, {"batch_size": 32}, FILE)
+
+    assert (resolved.request.seed, resolved.request.warmup, resolved.request.batch_size) == (5, 2, 32)
+    given_ones = {name: origin for name, origin in resolved.origins.items() if origin != "default"}
+    assert given_ones == {"seed": "flag", "warmup": "FP8BENCH_WARMUP", "batch_size": FILE}
+
+
+@pytest.mark.parametrize("field", list(RunRequest.model_fields))
+def test_every_field_can_be_set_from_the_environment(field: str) -> None:
+    text, value = TEXT_OF_EVERY_FIELD[field]
+
+    resolved = resolve({}, {f"FP8BENCH_{field.upper()}": text}, {}, None)
+
+    assert getattr(resolved.request, field) == value
+    assert resolved.origins[field] == f"FP8BENCH_{field.upper()}"
+
+
+def test_an_empty_variable_is_as_good_as_none() -> None:
+    resolved = resolve({}, {"FP8BENCH_BATCH_SIZE": "", "FP8BENCH_MODE": ""}, {"batch_size": 8}, FILE)
+
+    assert resolved.request.batch_size == 8
+    assert resolved.request.mode == ()
+    assert resolved.origins["batch_size"] == FILE
+
+
+@pytest.mark.parametrize("text", ["te-bf16,", "te-bf16,,", ",te-bf16", " , te-bf16"])
+def test_a_comma_too_many_is_no_mode_without_a_name(text: str) -> None:
+    assert resolve({}, {"FP8BENCH_MODE": text}, {}, None).request.mode == ("te-bf16",)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("FP8BENCH_BATCHSIZE", "FP8BENCH_BATCH_SIZE"), ("FP8BENCH_STEP", "FP8BENCH_STEPS")]
+)
+def test_a_mistyped_variable_is_refused_with_the_nearest_name(typed: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=f"unknown variable '{typed}'") as caught:
+        resolve({}, {typed: "32"}, {}, None)
+
+    assert f"Did you mean {meant!r}?" in caught.value.remedy
+
+
+def test_variables_without_the_prefix_are_somebody_elses() -> None:
+    resolved = resolve({}, {"STEPS": "3", "SEED": "3", "MODE": "te-fp8"}, {}, None)
+
+    assert resolved.request == RunRequest()
+
+
+def test_keys_of_the_file_may_be_spelt_as_the_flags_are() -> None:
+    resolved = resolve({}, {}, {"batch-size": 16, "te-attention": "sdpa"}, FILE)
+
+    assert (resolved.request.batch_size, resolved.request.te_attention) == (16, "sdpa")
+    assert resolved.origins["batch_size"] == FILE
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "file_values"),
+    [
+        ({"mode": ("te-fp8:current", "te-bf16")}, {}, {}),
+        ({}, {"FP8BENCH_MODE": "te-fp8:current,te-bf16"}, {}),
+        ({}, {"FP8BENCH_MODE": " te-fp8:current , te-bf16 "}, {}),
+        ({}, {}, {"mode": ["te-fp8:current", "te-bf16"]}),
+        ({}, {}, {"mode": "te-fp8:current, te-bf16"}),
+    ],
+)
+def test_several_modes_come_as_repeated_flags_as_commas_or_as_a_list(
+    flags: dict[str, Any], environ: dict[str, str], file_values: dict[str, Any]
+) -> None:
+    assert resolve(flags, environ, file_values, FILE).request.mode == ("te-fp8:current", "te-bf16")
+
+
+def test_modes_of_two_sources_are_not_mixed() -> None:
+    resolved = resolve({"mode": ("te-bf16",)}, {"FP8BENCH_MODE": "te-fp8,baseline-bf16"}, {"mode": ["x"]}, FILE)
+
+    assert resolved.request.mode == ("te-bf16",)
+
+
+@pytest.mark.parametrize("word", ["on", "off"])
+def test_compile_may_be_written_in_the_file_as_on_the_command_line(tmp_path: Path, word: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"compile: {word}\n")
+
+    assert resolve({}, {}, read_mapping(path), FILE).request.compile == word
+
+
+@pytest.mark.parametrize("field", ["gpus", "batch_size", "warmup", "steps", "workers", "seed", "price"])
+@pytest.mark.parametrize("value", [True, False])
+def test_yes_and_no_are_no_numbers(field: str, value: bool) -> None:
+    with pytest.raises(UsageError, match=f"{field} from {FILE}: {value} is wrong: .*a number is wanted"):
+        resolve({}, {}, {field: value}, FILE)
+
+
+@pytest.mark.parametrize(("flags", "variables"), [({"price": float("inf")}, {}), ({}, {"FP8BENCH_PRICE": "inf"})])
+def test_an_infinite_price_is_refused(flags: dict[str, Any], variables: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="price"):
+        resolve(flags, variables, {}, None)
+
+
+WRONG_VALUES = [
+    ("batch_size", 0),
+    ("gpus", -1),
+    ("steps", 0),
+    ("warmup", -1),
+    ("workers", -1),
+    ("seed", -1),
+    ("price", 0),
+    ("compile", "sometimes"),
+    ("data", "disk"),
+    ("te_attention", "flash"),
+    ("batch_size", "many"),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG_VALUES)
+def test_a_wrong_flag_is_named_as_it_was_typed_with_its_value(field: str, value: object) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve({field: value}, {}, {}, None)
+
+    assert caught.value.what.startswith(f"--{field.replace('_', '-')}: {value!r} is wrong: ")
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG_VALUES)
+def test_a_wrong_variable_is_named(field: str, value: object) -> None:
+    variable = f"FP8BENCH_{field.upper()}"
+
+    with pytest.raises(UsageError) as caught:
+        resolve({}, {variable: str(value)}, {}, None)
+
+    assert variable in caught.value.what
+    assert repr(str(value)) in caught.value.what
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG_VALUES)
+def test_a_wrong_value_of_the_file_is_named_with_the_file_and_field(field: str, value: object) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve({}, {}, {field: value}, FILE)
+
+    assert caught.value.what.startswith(f"{field} from {FILE}: {value!r} is wrong: ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("batchsize", "batch_size"), ("modes", "mode"), ("seeed", "seed"), ("result_dir", "results_dir")],
+)
+def test_an_unknown_key_of_the_file_is_refused_with_the_nearest_name(typed: str, meant: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve({}, {}, {"steps": 10, typed: 1}, FILE)
+
+    assert FILE in caught.value.what
+    assert repr(typed) in caught.value.what
+    assert f"Did you mean {meant!r}?" in caught.value.remedy
+
+
+def test_an_unknown_key_like_no_other_is_refused_without_a_guess() -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve({}, {}, {"qqqqqq": 1}, FILE)
+
+    assert "'qqqqqq'" in caught.value.what
+    assert "Did you mean" not in caught.value.remedy
+
+
+def test_a_request_never_changes_after_it_is_made() -> None:
+    request = resolve({"steps": 5}, {}, {}, None).request
+
+    with pytest.raises(ValidationError, match="frozen"):
+        request.steps = 6

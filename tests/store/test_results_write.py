@@ -1,0 +1,251 @@
+"""Records are written whole or not at all, and never over one another."""
+
+import errno
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from builders import invalid, measured, published
+
+from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.record import Record
+from fp8bench.store import results
+
+
+@pytest.fixture
+def kept_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files, empty and one's own."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture(params=[True, False], ids=["hard links", "no hard links"])
+def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with hard links, and one without."""
+    if not request.param:
+        monkeypatch.setattr(os, "link", no_links)
+
+
+def no_links(*_args: object, **_kwargs: object) -> None:
+    raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def no_space(*_args: object, **_kwargs: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+class TestWrite:
+    @pytest.mark.parametrize(
+        "record",
+        [measured(), invalid(), published(), published(published_on=None)],
+        ids=["measured", "invalid", "published", "external"],
+    )
+    def test_what_is_written_is_read_back_the_same(self, tmp_path: Path, record: Record) -> None:
+        path = results.write(record, tmp_path)
+
+        assert results.read_record(path) == record
+
+    def test_a_measurement_and_an_external_figure_lie_in_their_instances_folder(self, tmp_path: Path) -> None:
+        ours = measured("mine", run_id="one")
+        external = published("mine", published_on=None, run_id="two")
+
+        assert results.write(ours, tmp_path) == tmp_path / "mine" / "one.json"
+        assert results.write(external, tmp_path) == tmp_path / "mine" / "two.json"
+
+    def test_a_published_figure_lies_with_the_published_ones(self, tmp_path: Path) -> None:
+        assert results.write(published(run_id="one"), tmp_path) == tmp_path / "published" / "one.json"
+
+    def test_it_makes_the_folders_that_it_needs(self, tmp_path: Path) -> None:
+        assert results.write(measured(), tmp_path / "a" / "b").is_file()
+
+    def test_others_may_read_the_file(self, tmp_path: Path) -> None:
+        path = results.write(measured(), tmp_path)
+
+        assert path.stat().st_mode & 0o777 == 0o644
+
+    def test_nothing_but_the_record_is_left_in_the_folder(self, tmp_path: Path) -> None:
+        path = results.write(measured(), tmp_path)
+
+        assert list(path.parent.iterdir()) == [path]
+
+    @pytest.mark.parametrize("step", ["link", "rename"])
+    def test_the_file_is_whole_and_on_the_disk_before_it_gets_its_name(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    ) -> None:
+        if step == "rename":
+            monkeypatch.setattr(os, "link", no_links)
+        record, seen = measured(), []
+        sync = os.fsync
+
+        def watched_sync(descriptor: int) -> None:
+            sync(descriptor)
+            seen.append("sync")
+
+        def watched(put_in_place: Callable[[str, Path], None]) -> Callable[[str, Path], None]:
+            def watch(old: str, new: Path) -> None:
+                seen.append(f"named in {Path(old).parent.relative_to(tmp_path)}")
+                assert results.read_record(Path(old)) == record
+                put_in_place(old, new)
+
+            return watch
+
+        monkeypatch.setattr(os, "fsync", watched_sync)
+        monkeypatch.setattr(os, step, watched(getattr(os, step)))
+        results.write(record, tmp_path)
+
+        assert seen == ["sync", f"named in {record.instance}", "sync"]
+
+    @pytest.mark.parametrize("error", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS])
+    def test_a_file_system_without_hard_links_takes_records_too(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+    ) -> None:
+        def no_link(*_args: object) -> None:
+            raise OSError(error, os.strerror(error))
+
+        monkeypatch.setattr(os, "link", no_link)
+        path = results.write(measured(), tmp_path)
+
+        assert results.read_record(path) == measured()
+        assert files_in(tmp_path) == [path]
+
+    @pytest.mark.usefixtures("file_system")
+    def test_a_record_is_never_overwritten(self, tmp_path: Path, kept_in: Path) -> None:
+        first = measured(step_time_s=0.1, run_id="same")
+        second = measured(step_time_s=0.2, run_id="same")
+        path = results.write(first, tmp_path)
+
+        with pytest.raises(RunFailed, match="File exists") as caught:
+            results.write(second, tmp_path)
+
+        assert results.read_record(path) == first
+        assert str(path) in caught.value.what
+        assert [results.read_record(kept) for kept in kept_in.iterdir()] == [second]
+
+    @pytest.mark.parametrize("call", ["fsync", "link"])
+    def test_a_fault_of_the_disk_leaves_neither_half_a_record_nor_a_temporary_file(
+        self, tmp_path: Path, kept_in: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    ) -> None:
+        monkeypatch.setattr(os, call, no_space)
+
+        with pytest.raises(RunFailed, match="No space left on device"):
+            results.write(measured(), tmp_path / "results")
+
+        assert files_in(tmp_path / "results") == []
+
+    def test_ctrl_c_leaves_no_temporary_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def interrupted(_descriptor: int) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(os, "fsync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            results.write(measured(), tmp_path)
+
+        assert files_in(tmp_path) == []
+
+    @pytest.mark.usefixtures("file_system")
+    def test_a_record_that_appears_meanwhile_is_not_overwritten(
+        self, tmp_path: Path, kept_in: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Two processes of the same run id: the second must lose at the end, not only at a first look."""
+        record = measured()
+        path = tmp_path / "r" / record.instance / f"{record.run_id}.json"
+        sync = os.fsync
+
+        def other_process_wins(descriptor: int) -> None:
+            sync(descriptor)
+            path.write_text("the other's")
+
+        monkeypatch.setattr(os, "fsync", other_process_wins)
+        with pytest.raises(RunFailed):
+            results.write(record, tmp_path / "r")
+
+        assert path.read_text() == "the other's"
+        assert files_in(tmp_path / "r") == [path]
+        assert [results.read_record(kept) for kept in kept_in.iterdir()] == [record]
+
+    def test_a_record_that_is_in_place_is_not_reported_as_unwritten(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sync, calls = os.fsync, []
+
+        def folder_cannot_be_synced(descriptor: int) -> None:
+            calls.append(descriptor)
+            if len(calls) == 2:
+                raise OSError(errno.EINVAL, "Invalid argument")
+            sync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", folder_cannot_be_synced)
+
+        assert results.write(measured(), tmp_path).is_file()
+
+    @pytest.mark.parametrize("call", ["fsync", "link"])
+    def test_a_record_that_cannot_be_written_is_kept_and_its_place_told(
+        self, tmp_path: Path, kept_in: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    ) -> None:
+        monkeypatch.setattr(os, call, no_space)
+
+        with pytest.raises(RunFailed) as caught:
+            results.write(measured(), tmp_path / "results")
+
+        (kept,) = kept_in.iterdir()
+        assert results.read_record(kept) == measured()
+        assert str(kept) in caught.value.remedy
+
+    def test_so_is_one_whose_folder_cannot_be_made(self, tmp_path: Path, kept_in: Path) -> None:
+        (tmp_path / "file").write_text("not a folder")
+
+        with pytest.raises(RunFailed) as caught:
+            results.write(measured(), tmp_path / "file" / "results")
+
+        (kept,) = kept_in.iterdir()
+        assert results.read_record(kept) == measured()
+        assert str(kept) in caught.value.remedy
+        assert str(tmp_path / "file" / "results") in caught.value.what
+
+    def test_where_not_even_the_temporary_folder_takes_it_the_error_is_still_typed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "file").write_text("")
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+
+        with pytest.raises(RunFailed):
+            results.write(measured(), tmp_path / "file" / "results")
+
+
+class TestWriteAtomically:
+    @pytest.mark.usefixtures("file_system")
+    def test_an_existing_file_is_replaced_only_where_that_is_meant(self, tmp_path: Path) -> None:
+        path = tmp_path / "instance.yaml"
+        path.write_text("old")
+
+        with pytest.raises(FileExistsError):
+            results.write_atomically(path, "new", replace=False)
+        assert path.read_text() == "old"
+        results.write_atomically(path, "new", replace=True)
+
+        assert path.read_text() == "new"
+        assert files_in(tmp_path) == [path]
+
+
+class TestRequireWritable:
+    def test_it_makes_the_folder_and_leaves_it_empty(self, tmp_path: Path) -> None:
+        results.require_writable(tmp_path / "a" / "results")
+
+        assert list((tmp_path / "a" / "results").iterdir()) == []
+
+    def test_a_folder_that_cannot_be_made_is_told_before_the_run(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("not a folder")
+
+        with pytest.raises(UsageError, match="cannot write results to") as caught:
+            results.require_writable(tmp_path / "file" / "results")
+
+        assert str(tmp_path / "file" / "results") in caught.value.what
+        assert "--results-dir" in caught.value.remedy

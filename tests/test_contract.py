@@ -1,0 +1,111 @@
+"""The contract of every mode and workload in the registry, our own and outside ones."""
+
+import inspect
+from contextlib import AbstractContextManager
+
+import pytest
+import torch
+
+from fp8bench import registry
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.record import CompileEvidence, Tolerance
+from fp8bench.worker.evidence import to_evidence
+from fp8bench.worker.parity import prove, stated
+from fp8bench.workloads.vit import ViTMicro
+
+CPU = torch.device("cpu")
+OUTSIDE_MODES = ["outside-polite", "outside-unavailable"]
+BUILTIN_MODES = [entry.name for entry in registry.BUILTIN_MODES]
+BUILTIN_WORKLOADS = [entry.name for entry in registry.BUILTIN_WORKLOADS]
+
+pytestmark = pytest.mark.usefixtures("outside_plugins", "process_group")
+
+
+def mode_classes(names):
+    for name in names:
+        entry, _ = registry.find_mode(name)
+        yield entry, registry.load(entry)
+
+
+def refusal(mode):
+    """Why this machine cannot run the mode, or None."""
+    try:
+        mode.check(CPU)
+    except ModeUnavailable as unavailable:
+        return unavailable
+    return None
+
+
+@pytest.mark.parametrize("name", BUILTIN_MODES + OUTSIDE_MODES)
+class TestModes:
+    def test_it_is_called_as_it_is_registered_and_states_its_bounds(self, name):
+        [(entry, mode_class)] = mode_classes([name])
+        mode = mode_class()
+        assert mode.name == entry.name == name
+        assert isinstance(stated(mode, "tolerance"), Tolerance)
+        assert stated(mode, "compile_policy").reason
+
+    def test_every_recipe_in_the_registry_is_taken_and_no_other_by_a_mode_without(self, name):
+        [(entry, mode_class)] = mode_classes([name])
+        for recipe in entry.recipes or ():
+            assert mode_class(recipe).recipe == recipe
+        if entry.recipes == ():
+            with pytest.raises(UsageError, match="has no recipes"):
+                mode_class("sour")
+
+    def test_the_options_that_it_asks_for_are_fields_of_the_configuration(self, name):
+        [(_, mode_class)] = mode_classes([name])
+        taken = inspect.signature(mode_class).parameters
+        for option in stated(mode_class, "config_fields"):
+            assert option in RunConfig.model_fields
+            assert option in taken
+
+    def test_here_it_runs_and_passes_the_gate_or_says_why_not_and_what_to_do(self, name):
+        [(_, mode_class)] = mode_classes([name])
+        mode = mode_class()
+        unavailable = refusal(mode)
+        if unavailable is not None:
+            assert unavailable.what
+            assert unavailable.remedy
+            return
+        assert isinstance(mode.forward_context(), AbstractContextManager)
+        proof = prove(mode, ViTMicro(data="device"), 0, CPU)
+        assert proof.parity.passed, proof.parity.reason
+        off = CompileEvidence(enabled=False, reason="test")
+        evidence = to_evidence(mode.evidence(proof.model), proof.kernels, off)
+        assert evidence.attention == "sdpa:flash-cpu"
+
+
+@pytest.mark.parametrize("name", [*BUILTIN_WORKLOADS, "outside-linear"])
+class TestWorkloads:
+    def workload(self, name):
+        return registry.load(registry.find_workload(name))(data="device", workers=0, seed=3)
+
+    def test_it_says_its_name_unit_and_work(self, name):
+        workload = self.workload(name)
+        assert workload.name == name
+        assert workload.unit in ("images", "tokens")
+        assert workload.units_per_step(8) == 8 * workload.units_per_step(1)
+        assert workload.flops_per_step(8) == 8 * workload.flops_per_step(1) > 0
+        assert workload.sizes()
+
+    def test_its_batches_are_as_long_as_asked_and_alike_for_a_seed_but_not_for_a_rank(self, name):
+        workload = self.workload(name)
+        first, again = (next(workload.batches(2, 0, CPU)) for _ in range(2))
+        other = next(workload.batches(2, 1, CPU))
+        assert first.inputs.shape[0] == first.targets.shape[0] == 2
+        assert first.inputs.is_floating_point()
+        assert torch.equal(first.inputs, again.inputs)
+        assert not torch.equal(first.inputs, other.inputs)
+
+
+@pytest.mark.parametrize("name", ["vit-micro", "outside-linear"])
+def test_a_workload_builds_the_same_float32_model_for_the_same_seed(name):
+    workload = registry.load(registry.find_workload(name))(seed=3)
+    first, again = workload.build(CPU), workload.build(CPU)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    assert {parameter.dtype for parameter in first.parameters()} == {torch.float32}
+    assert first.training
+    batch = next(workload.batches(2, 0, CPU))
+    assert workload.loss(first, batch).dim() == 0

@@ -1,0 +1,43 @@
+"""The README shows what the program prints: its tables are made again from the committed records and held against it."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+TABLES = re.findall(r"<!-- made by: fp8bench (.+?) -->\n(.+?)\n<!-- end -->", README, re.DOTALL)
+
+
+@pytest.mark.parametrize(("command", "shown"), TABLES)
+def test_a_table_in_the_readme_is_what_its_command_prints(command, shown):
+    done = subprocess.run(
+        [sys.executable, "-m", "fp8bench", *shlex.split(command), "--format", "markdown"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == shown
+
+
+def test_the_readme_has_tables_of_measured_and_of_published_rows():
+    assert len(TABLES) == 3
+    assert any("te-fp8" in shown for _, shown in TABLES)
+    assert any("published" in shown for _, shown in TABLES)
+
+
+@pytest.mark.parametrize("preset", sorted((ROOT / "configs" / "presets").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_preset_resolves(preset):
+    done = subprocess.run(
+        [sys.executable, "-m", "fp8bench", "run", "--config", str(preset), "--dry-run", "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
