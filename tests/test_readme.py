@@ -1,4 +1,6 @@
-"""The README shows what the program prints: its tables are made again from the committed records and held against it."""
+"""The README shows what the program prints: its tables are made again from the committed records and held against
+it.
+"""
 
 import re
 import shlex
