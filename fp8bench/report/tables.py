@@ -77,8 +77,12 @@ def print_rich(comparison: Comparison) -> None:
 
 
 def _split(whole: Sequence[Column], rows: Sequence[Row], width: int) -> list[list[Column]]:
-    """Columns for tables that are each at most `width` wide, if any choice of them is."""
-    names, rest = whole[:NAMING_COLUMNS], whole[NAMING_COLUMNS:]
+    """Columns for tables at most `width` wide each, if any choice of them is; of several, rows are numbered."""
+    if _width(whole, rows) <= width:
+        return [list(whole)]
+    numbers = {row.run_id: str(number) for number, row in enumerate(rows, start=1)}
+    names = [Column("#", lambda row: numbers[row.run_id]), *whole[:NAMING_COLUMNS]]
+    rest = whole[NAMING_COLUMNS:]
     tables = [list(names)]
     for column in rest:
         if len(tables[-1]) > len(names) and _width([*tables[-1], column], rows) > width:
