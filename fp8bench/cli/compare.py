@@ -1,6 +1,7 @@
 """`fp8bench compare`: records and prices joined into a price-performance table."""
 
 import sys
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ def compare(
 ) -> None:
     """Which mode on which instance buys most for a dollar."""
     from fp8bench.pricing.catalog import find
+    from fp8bench.registry import find_workload
     from fp8bench.report.compare import CompareOptions, parse_reference
     from fp8bench.report.compare import compare as compare_records
     from fp8bench.schema.errors import unknown_name
@@ -44,15 +46,21 @@ def compare(
     for value, known, flag in ((form, FORMATS, "--format"), (purchase, PURCHASES, "--purchase")):
         if value not in known:
             raise unknown_name(flag, value, list(known), "fp8bench compare --help")
+    if workload is not None:
+        find_workload(workload)
     catalog = load_catalog(results_dir)
     measured = results.known_instances(results_dir)
-    keys = [name if name in measured else find(catalog, name, measured).key for name in instances]
-    keys = list(dict.fromkeys(keys))
+
+    def key_of(name: str) -> str:
+        return name if name in measured else find(catalog, name, measured).key
+
+    keys = list(dict.fromkeys(map(key_of, instances)))
+    wanted = parse_reference(reference, keys)
     today = date.today()
     options = CompareOptions(
         instances=tuple(keys),
         today=today,
-        reference=parse_reference(reference, keys),
+        reference=replace(wanted, instance=key_of(wanted.instance)),
         as_of=_date(price_as_of, today),
         region=region,
         purchase=_purchase(purchase),

@@ -45,17 +45,19 @@ def run(
     """
     given = dict(locals())
     from fp8bench.launch.prepare import prepare, settle
-    from fp8bench.schema.files import read_mapping
+    from fp8bench.schema.files import read_mapping, read_text
     from fp8bench.schema.request import RunRequest, resolve
 
     flags = {name: given[name] for name in RunRequest.model_fields if given[name]}
     file_values = read_mapping(config) if config else {}
-    resolved = resolve(flags, os.environ, file_values, str(config) if config else None)
+    file_text = read_text(config) if config else ""
+    resolved = resolve(flags, os.environ, file_values, str(config) if config else None, file_text)
     prepared = prepare(resolved.request, os.environ)
     if dry_run:
         _print_dry_run(resolved, prepared, as_json)
         return
-    settle(prepared, resolved.request.price, date.today())
+    if prepared.keeps_records:
+        settle(prepared, resolved.request.price, date.today())
     records = _measure(prepared)
     if prepared.keeps_records:
         _print_records(records, prepared, as_json)

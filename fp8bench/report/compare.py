@@ -105,7 +105,7 @@ def _measured_row(record: Record, catalog: Catalog, options: CompareOptions) -> 
     instance = catalog.instances.get(record.instance)
     device = record.config.device if record.config else "cuda"
     nodes = _nodes(record, instance)
-    price = choose(instance.prices, _price_query(record, options)) if instance and device == "cuda" else None
+    price = choose(instance.prices, _price_query(record, options)) if instance else None
     usd_per_hour = price.usd_per_hour * nodes if price and price.usd_per_hour else None
     per_usd = cost.units_per_usd(summary.throughput_per_s, usd_per_hour) if summary and usd_per_hour else None
     peaks = [memory.peak_allocated_bytes for memory in record.memory if memory.peak_allocated_bytes is not None]

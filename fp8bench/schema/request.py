@@ -13,6 +13,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, Validati
 
 from fp8bench.schema.config import CompileChoice, DataSource, TEAttention
 from fp8bench.schema.errors import UsageError, unknown_name
+from fp8bench.schema.files import line_of
 from fp8bench.schema.frozen import Frozen
 
 PREFIX = "FP8BENCH_"
@@ -60,15 +61,20 @@ class Resolved(Frozen):
 
 
 def resolve(
-    flags: Mapping[str, Any], environ: Mapping[str, str], file_values: Mapping[str, Any], file_name: str | None
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    file_values: Mapping[str, Any],
+    file_name: str | None,
+    file_text: str = "",
 ) -> Resolved:
     """Lay the four sources over one another.
 
-    flags: only those that were given. Raises UsageError naming the first wrong field, its origin and its value.
+    flags: only those that were given. file_text: the file as it stands, for the lines of its faults. Raises
+    UsageError naming the first wrong field, its origin and its value.
     """
     values: dict[str, Any] = {}
     origins = dict.fromkeys(RunRequest.model_fields, "default")
-    layers: list[tuple[str, Mapping[str, Any]]] = [(file_name or "file", _known(file_values, file_name))]
+    layers: list[tuple[str, Mapping[str, Any]]] = [(file_name or "file", _known(file_values, file_name, file_text))]
     layers += [(PREFIX + name.upper(), {name: value}) for name, value in _from_environment(environ).items()]
     layers.append(("flag", flags))
     for origin, layer in layers:
@@ -80,18 +86,27 @@ def resolve(
         first = error.errors()[0]
         field = str(first["loc"][0])
         origin = f"--{field.replace('_', '-')}" if origins[field] == "flag" else f"{field} from {origins[field]}"
+        if origins[field] == file_name:
+            origin += _at(file_text, field)
         raise UsageError(
             f"{origin}: {values[field]!r} is wrong: {first['msg'].lower()}",
             "See `fp8bench run --help` for what it takes",
         ) from error
 
 
-def _known(values: Mapping[str, Any], file_name: str | None) -> dict[str, Any]:
+def _known(values: Mapping[str, Any], file_name: str | None, file_text: str) -> dict[str, Any]:
     known = {name.replace("-", "_"): value for name, value in values.items()}
-    for name in known:
+    for written, name in zip(values, known, strict=True):
         if name not in RunRequest.model_fields:
-            raise unknown_name(f"field of {file_name}:", name, list(RunRequest.model_fields), "fp8bench run --dry-run")
+            where = f"field of {file_name}{_at(file_text, written)}:"
+            raise unknown_name(where, name, list(RunRequest.model_fields), "fp8bench run --dry-run")
     return {name: _many(name, value) for name, value in known.items()}
+
+
+def _at(text: str, field: str) -> str:
+    """` line 3`, or nothing where there is no text."""
+    lines = (line_of(text, (written,)) for written in (field, field.replace("_", "-")))
+    return f" line {max(lines)}" if text else ""
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
