@@ -4,44 +4,23 @@
 """
 
 import sys
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, NoReturn, cast
 
 import typer
 
 from fp8bench import __version__
-from fp8bench.cli import compare, import_figure, instances, modes, run, workloads
 from fp8bench.schema.errors import Fp8benchError, Interrupted, UsageError
 
-app = typer.Typer(
-    name="fp8bench",
-    help="Which precision mode, on which GPU instance, trains your model for the least money, and how sure are we?",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.command("run")(run.run)
-app.command("compare")(compare.compare)
-app.command("import")(import_figure.import_figure)
-app.command("modes")(modes.modes)
-app.command("workloads")(workloads.workloads)
-app.command("instances")(instances.instances)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"fp8bench {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Say the version and stop."
-    ),
-    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
-) -> None:
-    """What every command has."""
-
+COMMANDS = {
+    "run": "fp8bench.cli.run:run",
+    "compare": "fp8bench.cli.compare:compare",
+    "import": "fp8bench.cli.import_figure:import_figure",
+    "modes": "fp8bench.cli.modes:modes",
+    "workloads": "fp8bench.cli.workloads:workloads",
+    "instances": "fp8bench.cli.instances:instances",
+}
 
 # typer has its own copy of click in some versions and uses click itself in others; this is the base of its errors in
 # both.
@@ -52,7 +31,7 @@ def main() -> None:
     """Run the command line and exit. An error is one line: what, why, and the remedy."""
     arguments = sys.argv[1:] or ["--help"]
     try:
-        sys.exit(app(arguments, prog_name="fp8bench", standalone_mode=False) or 0)
+        sys.exit(program(arguments)(arguments, prog_name="fp8bench", standalone_mode=False) or 0)
     except Fp8benchError as error:
         if "--debug" in arguments:
             raise
@@ -62,6 +41,38 @@ def main() -> None:
         _fail(f"{str(said.format_message()).rstrip('.?')}. See `fp8bench --help`.", UsageError.exit_code)
     except KeyboardInterrupt:
         _fail("interrupted.", Interrupted.exit_code)
+
+
+def program(arguments: Sequence[str]) -> typer.Typer:
+    """The command line with the commands that `arguments` name, or with all of them: one that is not asked for is not
+    imported, since the program is to answer within a moment.
+    """
+    app = typer.Typer(
+        help="Which precision mode, on which GPU instance, trains your model for the least money, and how sure are we?",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(_root)
+    for name in [name for name in COMMANDS if name in arguments] or COMMANDS:
+        module, _, function = COMMANDS[name].partition(":")
+        app.command(name)(getattr(import_module(module), function))
+    return app
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fp8bench {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Say the version and stop."
+    ),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
+) -> None:
+    """What every command has."""
 
 
 def _fail(line: str, code: int) -> NoReturn:

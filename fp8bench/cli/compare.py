@@ -1,5 +1,6 @@
 """`fp8bench compare`: records and prices joined into a price-performance table."""
 
+import gc
 import sys
 from dataclasses import replace
 from datetime import date
@@ -36,10 +37,11 @@ def compare(
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
 ) -> None:
     """Which mode on which instance buys most for a dollar."""
+    # A command of a moment, over records that hold each other in no circle: collecting garbage only costs.
+    gc.disable()
     from fp8bench.pricing.catalog import find
-    from fp8bench.registry import find_workload
-    from fp8bench.report.compare import CompareOptions, parse_reference
     from fp8bench.report.compare import compare as compare_records
+    from fp8bench.report.options import CompareOptions, parse_reference
     from fp8bench.schema.errors import unknown_name
     from fp8bench.store import results
 
@@ -47,6 +49,8 @@ def compare(
         if value not in known:
             raise unknown_name(flag, value, list(known), "fp8bench compare --help")
     if workload is not None:
+        from fp8bench.registry import find_workload
+
         find_workload(workload)
     catalog = load_catalog(results_dir)
     measured = results.known_instances(results_dir)

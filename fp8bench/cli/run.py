@@ -114,7 +114,8 @@ def _print_records(records: "list[Record]", prepared: "Prepared", as_json: bool)
         typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
         return
     from fp8bench.cli.compare import load_catalog, print_comparison
-    from fp8bench.report.compare import CompareOptions, compare, parse_reference
+    from fp8bench.report.compare import compare
+    from fp8bench.report.options import CompareOptions, parse_reference
 
     key = prepared.instance.key
     options = CompareOptions((key,), date.today(), parse_reference(None, [key]), every=True)

@@ -38,9 +38,9 @@ def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
     if not all(name in environ for name in TORCHRUN):
         return None
     for name in TORCHRUN[:4]:
-        if not environ[name].isdecimal():
+        if not environ[name].isdecimal() or (name.endswith("SIZE") and int(environ[name]) < 1):
             raise UsageError(
-                f"{name}={environ[name]!r} in the environment is no number, though torchrun sets one",
+                f"{name}={environ[name]!r} in the environment is nothing that torchrun sets",
                 "Start with torchrun, or unset its variables to let fp8bench make its own processes",
             )
     return Elastic(*(int(environ[name]) for name in TORCHRUN[:4]))

@@ -63,9 +63,9 @@ def _rank_main(rank: int, config: RunConfig, folder: str) -> None:
     except Fp8benchError as error:
         report = stopped(error, {"rank": rank})
     _report_path(Path(folder), rank).write_text(report.model_dump_json())
-    if report.status == "failed":
-        # Siblings may be waiting in a collective: leave as a failure, at once, so that the parent ends them.
-        os._exit(1)
+    # Leave at once. After a failure siblings may be waiting in a collective, and the parent is to end them; after a
+    # success nothing is left to do but to tear native libraries down, of which several complain or abort.
+    os._exit(1 if report.status == "failed" else 0)
 
 
 @contextmanager

@@ -87,7 +87,8 @@ def wrong_field(error: ValidationError, path: Path, text: str, prefix: tuple[str
 def line_of(text: str, location: tuple[str | int, ...]) -> int:
     """The line (from 1) on which the field at `location` begins, or its nearest parent if it is missing."""
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        # JSON may write a character as two surrogates, which YAML refuses; what stands there moves no line.
+        node = yaml.compose(re.sub(r"\\u[dD][89a-fA-F]", r"\\u00", text), Loader=_Loader)
     except yaml.YAMLError:
         return 1
     line = 1

@@ -124,7 +124,8 @@ def read(results_dir: Path, instances: Iterable[str]) -> list[Record]:
     wanted = set(instances)
     folders = [*(results_dir / name for name in sorted(wanted)), results_dir / PUBLISHED, PUBLISHED_RESULTS]
     present = {folder.resolve(): folder for folder in folders if folder.is_dir()}
-    paths = [path for folder in present.values() for path in sorted(folder.glob("*.json"))]
+    names = [(folder, name) for folder in present.values() for name in sorted(os.listdir(folder))]
+    paths = [folder / name for folder, name in names if name.endswith(".json") and not name.startswith(".")]
     light = (read_record(path).model_copy(update={"samples": ()}) for path in paths)
     records = {record.run_id: record for record in light if record.instance in wanted}
     return sorted(records.values(), key=lambda record: record.created_utc)

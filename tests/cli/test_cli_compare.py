@@ -51,6 +51,12 @@ def test_an_instance_answers_to_the_clouds_own_name_and_is_shown_once(fp8bench_i
     assert [row["instance"] for row in json.loads(outcome.stdout)] == ["p5"]
 
 
+def test_the_reference_answers_to_the_clouds_own_name_too(fp8bench_in):
+    outcome = fp8bench_in("compare", "p4d", "p5", "--reference", "p5.48xlarge:baseline-bf16", "--format", "json")
+
+    assert [row["instance"] for row in json.loads(outcome.stdout) if row["is_reference"]] == ["p5"]
+
+
 def test_records_of_an_instance_that_no_catalogue_knows_are_compared_without_a_price(fp8bench_in, tmp_path):
     keep(measured("my-box"), tmp_path / "elsewhere")
     outcome = fp8bench_in("compare", "my-box", "--results-dir", "elsewhere", "--format", "json")

@@ -12,6 +12,8 @@ from cli.calling import keep, one_line
         (("compare", "p4dd"), "Did you mean 'p4d'? See every one with `fp8bench instances`"),
         (("compare", "p5", "--format", "jsn"), "Did you mean 'json'?"),
         (("compare", "p5", "--purchase", "on-demand"), "Did you mean 'on_demand'?"),
+        (("compare", "p5", "--workload", "vit-hug"), "Did you mean 'vit-huge'?"),
+        (("compare", "p5", "--reference", "p55:baseline-bf16"), "Did you mean 'p5'?"),
         (("modes", "--jsn"), "--json"),
         (("run", "--dry-run", "--mode", "te-fp9"), "Did you mean 'te-fp8'? See every one with `fp8bench modes`"),
         (("run", "--dry-run", "--mode", "te-fp8:curent"), "Did you mean 'current'?"),
@@ -97,8 +99,8 @@ def test_a_config_file_that_is_not_yaml_is_told_by_file_and_line(fp8bench_in, tm
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("steps: 5\nwarmpu: 1\n", ["mine.yaml", "'warmpu'", "Did you mean 'warmup'?"]),
-        ("steps: several\n", ["mine.yaml", "steps", "'several'"]),
+        ("steps: 5\nwarmpu: 1\n", ["mine.yaml line 2", "'warmpu'", "Did you mean 'warmup'?"]),
+        ("steps: several\n", ["mine.yaml line 1", "steps", "'several'"]),
     ],
     ids=["unknown field", "wrong value"],
 )

@@ -10,7 +10,8 @@ from builders import (
 from report.comparing import NEW, OLD, TODAY, catalog, compared, instance, price, row_of
 
 from fp8bench.pricing.catalog import load
-from fp8bench.report.compare import CompareOptions, compare, parse_reference
+from fp8bench.report.compare import compare
+from fp8bench.report.options import CompareOptions, parse_reference
 from fp8bench.store import results
 
 

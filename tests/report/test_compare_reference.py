@@ -4,7 +4,8 @@ import pytest
 from builders import invalid, measured
 from report.comparing import CATALOG, RELATIVE_NUMBERS, TODAY, compared, row_of
 
-from fp8bench.report.compare import CompareOptions, Reference, compare, parse_reference
+from fp8bench.report.compare import compare
+from fp8bench.report.options import CompareOptions, Reference, parse_reference
 from fp8bench.schema.errors import UsageError
 
 

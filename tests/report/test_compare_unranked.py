@@ -12,7 +12,7 @@ from builders import (
     rank_samples,
     unsupported,
 )
-from report.comparing import RELATIVE_NUMBERS, compared, row_of
+from report.comparing import NEW, RELATIVE_NUMBERS, compared, row_of
 
 from fp8bench.pricing.catalog import load
 
@@ -30,12 +30,12 @@ MEASURED_NUMBERS = (
 
 
 @pytest.mark.parametrize("make", [measured_on_cpu, emulated], ids=["cpu", "emulated"])
-def test_rows_of_a_cpu_have_no_price_speed_up_or_gain_against_a_gpu(make):
+def test_rows_of_a_cpu_have_no_speed_up_or_gain_against_a_gpu(make):
     slow = make("cpu", fingerprint=fingerprint())
     row = row_of(compared(measured("p5"), slow), slow)
 
     assert row.throughput_per_s is not None
-    assert row.usd_per_hour is row.units_per_usd is None
+    assert (row.usd_per_hour, row.price_as_of) == (1.0, NEW)
     assert [getattr(row, name) for name in RELATIVE_NUMBERS] == [None] * 3
     assert "cpu" in row.marks
 
@@ -61,7 +61,15 @@ def test_two_modes_of_one_cpu_have_a_speed_up_between_them():
     )
 
     assert row_of(comparison, other).speedup_vs_reference == pytest.approx(2.0)
-    assert row_of(comparison, other).gain_vs_reference is None
+    assert row_of(comparison, other).gain_vs_reference == pytest.approx(1.0)
+
+
+def test_a_cpu_without_a_price_has_a_speed_up_and_no_gain():
+    slow = measured_on_cpu("desk", step_time_s=0.4)
+    comparison = compared(slow, fast := measured_on_cpu("desk", "baseline-fp32", step_time_s=0.2))
+
+    assert row_of(comparison, fast).speedup_vs_reference == pytest.approx(2.0)
+    assert row_of(comparison, fast).usd_per_hour is row_of(comparison, fast).gain_vs_reference is None
 
 
 @pytest.mark.parametrize("make", [unsupported, invalid], ids=["unsupported", "invalid"])

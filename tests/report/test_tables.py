@@ -19,7 +19,8 @@ from builders import evidence, fingerprint, invalid, measured, measured_on_cpu, 
 from fp8bench.pricing.catalog import load
 from fp8bench.report import tables
 from fp8bench.report.columns import columns
-from fp8bench.report.compare import CompareOptions, compare, parse_reference
+from fp8bench.report.compare import compare
+from fp8bench.report.options import CompareOptions, parse_reference
 from fp8bench.report.row import Comparison, Row
 from fp8bench.schema.instance import Catalog, Instance, Price
 
@@ -269,19 +270,22 @@ def test_a_narrower_terminal_gets_more_tables_each_of_which_names_its_row(monkey
     one = row(unit="images")
 
     def headings(width: int) -> list[list[str]]:
-        """Of each table; every one of them has the row."""
+        """Of each table; every one of them has the row, with its number where there are several."""
         monkeypatch.setenv("COLUMNS", str(width))
         tables.print_rich(Comparison(rows=(one,)))
         lines = [re.split(r"\s{2,}", line.strip()) for line in capsys.readouterr().out.splitlines()]
-        found = [line for line in lines if line[:2] == ["instance", "mode"]]
-        assert len([line for line in lines if line[:2] == ["p5", "te-fp8:delayed"]]) == len(found)
-        return found
+        found = [line for line in lines if "instance" in line]
+        naming = ["instance", "mode"] if len(found) == 1 else ["#", "instance", "mode"]
+        this_row = ["p5", "te-fp8:delayed"] if len(found) == 1 else ["1", "p5", "te-fp8:delayed"]
+        assert all(line[: len(naming)] == naming for line in found)
+        assert len([line for line in lines if line[: len(this_row)] == this_row]) == len(found)
+        return [line[len(naming) :] for line in found]
 
     every = [*(column.heading for column in columns([one])[2:]), "notes"]
     for width, count in [(260, 1), (190, 2), (80, 5)]:
         found = headings(width)
         assert len(found) == count
-        assert [heading for table in found for heading in table[2:]] == every
+        assert [heading for table in found for heading in table] == every
 
 
 def test_the_terminal_table_has_no_escape_codes_where_there_is_no_terminal(monkeypatch, capsys):

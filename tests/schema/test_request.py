@@ -221,6 +221,21 @@ def test_an_unknown_key_of_the_file_is_refused_with_the_nearest_name(typed: str,
     assert f"Did you mean {meant!r}?" in caught.value.remedy
 
 
+def test_with_its_text_a_fault_of_the_file_is_told_by_its_line() -> None:
+    text = "seed: 1\nbatch-size: 0\n"
+
+    with pytest.raises(UsageError) as caught:
+        resolve({}, {}, {"seed": 1, "batch-size": 0}, FILE, text)
+
+    assert caught.value.what.startswith(f"batch_size from {FILE} line 2: 0 is wrong: ")
+
+
+@pytest.mark.parametrize("typed", ["batchsize", "batch-sizes"])
+def test_so_is_a_key_that_it_should_not_have(typed: str) -> None:
+    with pytest.raises(UsageError, match=f"{FILE} line 3:"):
+        resolve({}, {}, {"seed": 1, "steps": 2, typed: 3}, FILE, f"seed: 1\nsteps: 2\n{typed}: 3\n")
+
+
 def test_an_unknown_key_like_no_other_is_refused_without_a_guess() -> None:
     with pytest.raises(UsageError) as caught:
         resolve({}, {}, {"qqqqqq": 1}, FILE)

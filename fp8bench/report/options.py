@@ -1,0 +1,49 @@
+"""What a user asks of a comparison."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.instance import Purchase
+
+DEFAULT_REFERENCE_MODE = "baseline-bf16"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Which row the others are held against. mode: with or without its recipe; compile: None takes either."""
+
+    instance: str
+    mode: str
+    compile: bool | None = None
+    asked_for: bool = True
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """What the user asked of the comparison. as_of: None prices each row for its own day (see README, Prices)."""
+
+    instances: tuple[str, ...]
+    today: date
+    reference: Reference
+    as_of: date | None = None
+    region: str | None = None
+    purchase: Purchase = "on_demand"
+    workload: str | None = None
+    every: bool = False
+    allow_mismatch: bool = False
+
+
+def parse_reference(text: str | None, instances: Sequence[str]) -> Reference:
+    """`INSTANCE:MODE[:RECIPE][/eager|/compiled]`; None is the first instance's baseline-bf16. Raises UsageError."""
+    if text is None:
+        return Reference(instances[0], DEFAULT_REFERENCE_MODE, asked_for=False)
+    label, _, setting = text.partition("/")
+    instance, _, mode = label.partition(":")
+    settings = {"": None, "eager": False, "compiled": True}
+    if not instance or not mode or setting not in settings:
+        raise UsageError(
+            f"--reference {text!r} is not INSTANCE:MODE", "Say, for example, --reference p4d:baseline-bf16"
+        )
+    return Reference(instance, mode, settings[setting])
