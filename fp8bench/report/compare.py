@@ -27,8 +27,8 @@ def compare(records: Sequence[Record], catalog: Catalog, options: CompareOptions
     chosen = select(records, options.every, options.workload)
     _require_some(chosen, options)
     rows = [to_row(record, catalog, options) for record in chosen]
+    rows = _refuse_or_mark_unlike_work(rows, chosen, options)
     reference = _find_reference(rows, options.reference)
-    by_id = {record.run_id: record for record in chosen}
     warnings = []
     if reference is None:
         wanted = options.reference
@@ -37,7 +37,7 @@ def compare(records: Sequence[Record], catalog: Catalog, options: CompareOptions
             "name another row with --reference"
         )
     else:
-        rows = _against_reference(rows, reference, by_id, options.allow_mismatch)
+        rows = [_held_against(row, reference) for row in rows]
     order = {name: place for place, name in enumerate(options.instances)}
     rows.sort(key=lambda row: (order[row.instance], row.status != "ok", row.emulated, -(row.throughput_per_s or 0)))
     warnings += _mixed_dates(rows)
@@ -78,27 +78,30 @@ def _find_reference(rows: Sequence[Row], wanted: Reference) -> Row | None:
     return None
 
 
-def _against_reference(
-    rows: Sequence[Row], reference: Row, by_id: dict[str, Record], allow_mismatch: bool
-) -> list[Row]:
-    expected = by_id[reference.run_id].fingerprint
-    held = []
+def _refuse_or_mark_unlike_work(rows: Sequence[Row], records: Sequence[Record], options: CompareOptions) -> list[Row]:
+    """rows and records in the same order. The work to be like is the reference's, or that of the first ok row."""
+    reference = _find_reference(rows, options.reference) or next((row for row in rows if row.status == "ok"), None)
+    if reference is None:
+        return list(rows)
+    fingerprints = {record.run_id: record.fingerprint for record in records}
+    expected = fingerprints[reference.run_id]
+    marked = []
     for row in rows:
-        differing = _differing(by_id[row.run_id].fingerprint, expected) if row.status == "ok" else []
-        if differing and not allow_mismatch:
+        found = fingerprints[row.run_id]
+        differing = _differing(found, expected) if row.status == "ok" else []
+        if differing and not options.allow_mismatch:
             raise UsageError(
-                f"{row.instance}:{row.mode_label} and the reference {reference.instance}:{reference.mode_label} did "
-                f"unlike work: {_tell(differing, by_id[row.run_id].fingerprint, expected)}",
+                f"{row.instance}:{row.mode_label} and {reference.instance}:{reference.mode_label} did unlike work: "
+                f"{_tell(differing, found, expected)}",
                 "Compare like with like (--workload chooses one), or say --allow-mismatch to see them marked",
             )
-        held.append(_held_against(row, reference, differing))
-    return held
+        mark = (f"unlike the reference in {', '.join(differing)}",) if differing else ()
+        marked.append(row.model_copy(update={"marks": (*row.marks, *mark)}))
+    return marked
 
 
-def _held_against(row: Row, reference: Row, differing: Sequence[str]) -> Row:
+def _held_against(row: Row, reference: Row) -> Row:
     marks = list(row.marks)
-    if differing:
-        marks.append(f"unlike the reference in {', '.join(differing)}")
     if row.batch_size != reference.batch_size:
         marks.append(f"batch {row.batch_size}, reference {reference.batch_size}")
     if row.world_size != reference.world_size:

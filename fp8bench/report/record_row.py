@@ -21,7 +21,11 @@ def to_row(record: Record, catalog: Catalog, options: CompareOptions) -> Row:
     nodes = _nodes(record, instance)
     price = choose(instance.prices, _price_query(record, options)) if instance else None
     usd_per_hour = price.usd_per_hour * nodes if price and price.usd_per_hour else None
-    per_usd = cost.units_per_usd(summary.throughput_per_s, usd_per_hour) if summary and usd_per_hour else None
+    emulated = bool(record.evidence and record.evidence.emulated)
+    # The time of an emulation says nothing about fp8, so no money is computed from it.
+    per_usd = None
+    if summary is not None and usd_per_hour is not None and not emulated:
+        per_usd = cost.units_per_usd(summary.throughput_per_s, usd_per_hour)
     peaks = [memory.peak_allocated_bytes for memory in record.memory if memory.peak_allocated_bytes is not None]
     row = Row(
         instance=record.instance,
@@ -32,7 +36,7 @@ def to_row(record: Record, catalog: Catalog, options: CompareOptions) -> Row:
         source=record.source,
         workload=what.workload,
         device=device,
-        emulated=bool(record.evidence and record.evidence.emulated),
+        emulated=emulated,
         compile=record.compiled,
         attention=record.attention,
         batch_size=what.batch_size,

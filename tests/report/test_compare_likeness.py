@@ -13,10 +13,17 @@ def test_unlike_work_is_refused_with_the_fields_that_differ_and_their_values():
     with pytest.raises(UsageError) as refusal:
         compared(measured("p5"), other)
 
-    assert "p5:te-bf16 and the reference p5:baseline-bf16 did unlike work" in refusal.value.what
+    assert "p5:te-bf16 and p5:baseline-bf16 did unlike work" in refusal.value.what
     assert "optimizer (adamw and sgd), data (device and loader)" in refusal.value.what
     assert "sizes" not in refusal.value.what
     assert "--allow-mismatch" in refusal.value.remedy
+
+
+def test_unlike_work_is_refused_also_where_there_is_no_baseline_to_hold_it_against():
+    other = measured("p5", "te-fp8", "delayed", fingerprint=fingerprint(data="device"))
+
+    with pytest.raises(UsageError, match="did unlike work: data"):
+        compared(measured("p5", "te-bf16"), other)
 
 
 def test_a_field_that_only_one_fingerprint_has_makes_work_unlike():

@@ -48,6 +48,14 @@ def test_an_emulated_row_has_no_speed_up_against_the_baseline_of_the_same_cpu():
     assert row_of(comparison, other).marks == ("cpu", "emulated")
 
 
+def test_an_emulated_row_buys_nothing_for_a_dollar():
+    record = measured("p5", "te-fp8", "delayed", evidence=evidence(recipe="delayed", emulated=True))
+    row = row_of(compared(measured("p5"), record), record)
+
+    assert row.usd_per_hour == 50
+    assert (row.units_per_usd, row.usd_per_million_units) == (None, None)
+
+
 def test_an_emulated_row_of_a_gpu_has_no_speed_up_or_gain():
     record = measured("p5", "te-fp8", "delayed", step_time_s=0.01, evidence=evidence(recipe="delayed", emulated=True))
     row = row_of(compared(measured("p5"), record), record)
