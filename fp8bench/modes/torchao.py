@@ -81,7 +81,7 @@ class TorchAOFloat8:
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         """Float8Linear layers as counted in the model, and how one of them says that it casts."""
-        casts = {module.extra_repr().partition("cast_configs=")[2] for module in self._float8_linears(model)}
+        casts = {module.extra_repr().partition("cast_configs=")[2].strip('"') for module in self._float8_linears(model)}
         return {
             "converted_layers": self._converted(model),
             "total_layers": count_linears(model),

@@ -3,6 +3,8 @@ peak.
 """
 
 import resource
+from collections.abc import Callable
+from typing import Any
 
 import pynvml
 import torch
@@ -33,7 +35,7 @@ def gpu_state(device: torch.device) -> GpuState | None:
     )
 
 
-def _ask(function, *arguments) -> int | None:  # type: ignore[no-untyped-def]
+def _ask(function: Callable[..., Any], *arguments: Any) -> int | None:
     try:
         return int(function(*arguments))
     except pynvml.NVMLError:
