@@ -171,10 +171,16 @@ def test_the_place_in_the_group_is_read_from_the_variables_of_torchrun():
     assert elastic_from(variables(9, 1, 16, 8)) == Elastic(rank=9, local_rank=1, world_size=16, local_world_size=8)
 
 
+@pytest.mark.parametrize("name", ["WORLD_SIZE", "LOCAL_WORLD_SIZE"])
+def test_a_group_of_nobody_is_wrong_usage(name):
+    with pytest.raises(UsageError, match=f"^{name}='0' in the environment is nothing that torchrun"):
+        elastic_from({**dict.fromkeys(TORCHRUN, "1"), name: "0"})
+
+
 @pytest.mark.parametrize("name", TORCHRUN[:4])
 @pytest.mark.parametrize("text", ["x", "", "-1", "1.5"])
 def test_a_variable_that_is_no_number_is_wrong_usage(name, text):
-    with pytest.raises(UsageError, match=f"^{name}={text!r} in the environment is no number"):
+    with pytest.raises(UsageError, match=f"^{name}={text!r} in the environment is nothing that torchrun"):
         elastic_from({**variables(), name: text})
 
 
