@@ -3,8 +3,8 @@
 They subclass te.TransformerLayer and pass it to VisionTransformer(block_fn=...) with the layer's defaults. The layer
 then reads timm's [batch, tokens, width] as [sequence, batch, width], under a causal mask: token t of an image attends
 to token t of the images before it in the batch. The class token starts equal in every image, so it never learns what
-any image shows: the logits are the same for every image, and the gradient at the input is exactly zero. It trains, it
-is fast, and its loss even falls. This mode copies the model's weights, so that the attention alone is at fault; it is
+any image shows: the logits are the same for every image, and the gradient at the input is exactly zero. Nothing
+crashes, and every step has a time. This mode copies the model's weights, so that the attention alone is at fault; it is
 here to show what the parity gate is for, and must end `invalid`.
 """
 
