@@ -65,7 +65,7 @@ def test_a_machine_without_a_gpu_is_the_cpu_whatever_its_product_name(catalog):
 
 @pytest.mark.parametrize("gpu_name", ["NVIDIA H100 80GB HBM3", "A GPU that nobody knows"])
 def test_a_machine_may_be_called_an_instance_whose_gpu_it_has_or_may_have(gpu_name, catalog):
-    claim(catalog.instances["p5"], machine(*[gpu_name] * 8), catalog)
+    assert claim(catalog.instances["p5"], machine(*[gpu_name] * 8), catalog) is None
 
 
 def test_a_machine_with_another_gpu_may_not_be_called_that_instance(catalog):
@@ -94,7 +94,7 @@ def test_a_machine_with_more_gpus_may_not_be_called_a_smaller_instance(catalog):
 
 
 def test_a_machine_that_shows_fewer_gpus_may_be_called_that_instance(catalog):
-    claim(catalog.instances["p5"], machine(*["NVIDIA H100 80GB HBM3"] * 4), catalog)
+    assert claim(catalog.instances["p5"], machine(*["NVIDIA H100 80GB HBM3"] * 4), catalog) is None
 
 
 def test_without_cuda_visible_devices_all_gpus_are_seen(visible):
