@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import typer
 
@@ -67,7 +67,7 @@ def compare(
         reference=replace(wanted, instance=key_of(wanted.instance)),
         as_of=_date(price_as_of, today),
         region=region,
-        purchase=_purchase(purchase),
+        purchase=cast("Purchase", purchase),
         workload=workload,
         every=every,
         allow_mismatch=allow_mismatch,
@@ -107,7 +107,3 @@ def _date(text: str | None, today: date) -> date | None:
         return date.fromisoformat(text)
     except ValueError as error:
         raise UsageError(f"--price-as-of {text!r} is not a date", "Say `today`, or a day as 2026-11-09") from error
-
-
-def _purchase(text: str) -> "Purchase":
-    return text  # type: ignore[return-value]

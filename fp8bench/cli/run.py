@@ -45,6 +45,7 @@ def run(
     """
     given = dict(locals())
     from fp8bench.launch.prepare import prepare, settle
+    from fp8bench.launch.session import exit_code
     from fp8bench.schema.files import read_mapping, read_text
     from fp8bench.schema.request import RunRequest, resolve
 
@@ -61,7 +62,7 @@ def run(
     records = _measure(prepared)
     if prepared.keeps_records:
         _print_records(records, prepared, as_json)
-    raise typer.Exit(_exit_code(records))
+    raise typer.Exit(exit_code(records))
 
 
 def _measure(prepared: "Prepared") -> "list[Record]":
@@ -101,12 +102,6 @@ def _announcer(prepared: "Prepared") -> "Any":
             )
 
     return announce
-
-
-def _exit_code(records: "list[Record]") -> int:
-    from fp8bench.launch.session import exit_code
-
-    return exit_code(records) if records else 0
 
 
 def _print_records(records: "list[Record]", prepared: "Prepared", as_json: bool) -> None:

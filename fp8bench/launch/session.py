@@ -42,7 +42,7 @@ def measure_all(
 
 
 def exit_code(records: Sequence[Record]) -> int:
-    """5 if a run broke, else 4 if a measurement is invalid, else 3 if nothing could run here, else 0."""
+    """5 if a run broke, else 4 if a measurement is invalid, else 3 if nothing could run here, else 0. No record: 0."""
     statuses = {record.status for record in records}
     if "failed" in statuses:
         return 5

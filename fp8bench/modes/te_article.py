@@ -8,14 +8,15 @@ crashes, and every step has a time. This mode copies the model's weights, so tha
 here to show what the parity gate is for, and must end `invalid`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
 from fp8bench.modes.te_block import copy_layernorm_mlp, copy_linear
-from fp8bench.modes.timm_block import BlockShape, BlockWeights, read_shape, read_weights, timm_blocks
-from fp8bench.modes.transformer_engine import TEBF16, import_te
+from fp8bench.modes.timm_block import BlockShape, BlockWeights
+from fp8bench.modes.transformer_engine import TEBF16
 
 
 class TEBF16Article(TEBF16):
@@ -23,12 +24,9 @@ class TEBF16Article(TEBF16):
 
     name = "te-bf16-article"
 
-    def convert(self, model: nn.Module) -> nn.Module:
-        """Replace every timm Block as the articles do, but with the model's own weights."""
-        te = import_te()
-        for name, block in timm_blocks(model):
-            model.set_submodule(name, ArticleBlock(te, read_shape(block), read_weights(block)).train(block.training))
-        return model
+    def block_class(self) -> Callable[[Any, BlockShape, BlockWeights], nn.Module]:
+        """The articles' block, but with the model's own weights."""
+        return ArticleBlock
 
 
 class ArticleBlock(nn.Module):

@@ -24,7 +24,7 @@ from fp8bench.modes.protocol import (
     count_linears,
 )
 from fp8bench.modes.te_block import TEBlock, TESDPABlock
-from fp8bench.modes.timm_block import read_shape, read_weights, timm_blocks
+from fp8bench.modes.timm_block import BlockShape, BlockWeights, read_shape, read_weights, timm_blocks
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
 
@@ -74,12 +74,15 @@ class TEBF16:
 
     def convert(self, model: nn.Module) -> nn.Module:
         """Replace every timm Block, in place, by a block with the same weights."""
-        te = import_te()
-        block_class = TEBlock if self.te_attention == "te" else TESDPABlock
+        te, block_class = import_te(), self.block_class()
         for name, block in timm_blocks(model):
             converted = block_class(te, read_shape(block), read_weights(block))
             model.set_submodule(name, converted.train(block.training))
         return model
+
+    def block_class(self) -> Callable[[Any, BlockShape, BlockWeights], nn.Module]:
+        """What takes the place of timm's Block."""
+        return TEBlock if self.te_attention == "te" else TESDPABlock
 
     def forward_context(self) -> AbstractContextManager[Any]:
         """Nothing: bf16 autocast is the loop's business."""

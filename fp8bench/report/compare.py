@@ -27,8 +27,8 @@ def compare(records: Sequence[Record], catalog: Catalog, options: CompareOptions
     chosen = select(records, options.every, options.workload)
     _require_some(chosen, options)
     rows = [to_row(record, catalog, options) for record in chosen]
-    rows = _refuse_or_mark_unlike_work(rows, chosen, options)
     reference = _find_reference(rows, options.reference)
+    rows = _refuse_or_mark_unlike_work(rows, reference, chosen, options.allow_mismatch)
     warnings = []
     if reference is None:
         wanted = options.reference
@@ -78,20 +78,22 @@ def _find_reference(rows: Sequence[Row], wanted: Reference) -> Row | None:
     return None
 
 
-def _refuse_or_mark_unlike_work(rows: Sequence[Row], records: Sequence[Record], options: CompareOptions) -> list[Row]:
-    """rows and records in the same order. The work to be like is the reference's, or that of the first ok row."""
-    reference = _find_reference(rows, options.reference) or next((row for row in rows if row.status == "ok"), None)
-    if reference is None:
+def _refuse_or_mark_unlike_work(
+    rows: Sequence[Row], reference: Row | None, records: Sequence[Record], allow_mismatch: bool
+) -> list[Row]:
+    """The work to be like is the reference's, or where there is none that of the first ok row."""
+    model = reference or next((row for row in rows if row.status == "ok"), None)
+    if model is None:
         return list(rows)
     fingerprints = {record.run_id: record.fingerprint for record in records}
-    expected = fingerprints[reference.run_id]
+    expected = fingerprints[model.run_id]
     marked = []
     for row in rows:
         found = fingerprints[row.run_id]
         differing = _differing(found, expected) if row.status == "ok" else []
-        if differing and not options.allow_mismatch:
+        if differing and not allow_mismatch:
             raise UsageError(
-                f"{row.instance}:{row.mode_label} and {reference.instance}:{reference.mode_label} did unlike work: "
+                f"{row.instance}:{row.mode_label} and {model.instance}:{model.mode_label} did unlike work: "
                 f"{_tell(differing, found, expected)}",
                 "Compare like with like (--workload chooses one), or say --allow-mismatch to see them marked",
             )
