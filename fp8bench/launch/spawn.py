@@ -8,10 +8,12 @@ process dies the kernel ends the ranks (torch sets PR_SET_PDEATHSIG); when the u
 The rendezvous is a file, not a port: looking for a free port and binding it later is a race.
 """
 
+import json
 import os
 import signal
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException, 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.schema.rank_report import RankReport
-from fp8bench.worker.main import run_rank, stopped
+from fp8bench.worker.main import measure, rank_group, stopped
 
 GRACE_S = 5.0
 POLL_S = 0.5
@@ -49,7 +51,7 @@ class SpawnExecutor:
                 context = multiprocessing.start_processes(
                     _rank_main, args=(config, folder), nprocs=config.world_size, join=False, start_method="spawn"
                 )
-            death = _wait(context)
+            death = _find_culprit(context, Path(folder), _wait(context))
             return [_read_report(Path(folder), rank, death) for rank in range(config.world_size)]
 
 
@@ -59,13 +61,32 @@ def _rank_main(rank: int, config: RunConfig, folder: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
-        report = run_rank(config, rank, local_rank=rank, init_method=f"file://{folder}/rendezvous")
+        with (
+            rank_group(config, rank, local_rank=rank, init_method=f"file://{folder}/rendezvous") as device,
+            _LastWords(Path(folder), rank),
+        ):
+            report = measure(config, rank, device)
     except Fp8benchError as error:
         report = stopped(error, {"rank": rank})
     _report_path(Path(folder), rank).write_text(report.model_dump_json())
     # Leave at once. After a failure siblings may be waiting in a collective, and the parent is to end them; after a
     # success nothing is left to do but to tear native libraries down, of which several complain or abort.
     os._exit(1 if report.status == "failed" else 0)
+
+
+class _LastWords:
+    """When and how a rank failed, written down before it leaves its group: that is what makes the others fail too."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self._path = _last_words_path(folder, rank)
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is not None:
+            last_line = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+            # The monotonic clock is one for all processes of a machine.
+            self._path.write_text(json.dumps([time.monotonic(), last_line]))
 
 
 @contextmanager
@@ -95,6 +116,27 @@ def _wait(context: ProcessContext) -> Death | None:
     return None
 
 
+def _find_culprit(context: ProcessContext, folder: Path, first_seen: Death | None) -> Death | None:
+    """Of the ranks that died, the one that died for its own sake: by a signal that we do not send, else the one whose
+    last words are the earliest. The first that we saw may only have lost its connection to that one.
+    """
+    if first_seen is None:
+        return None
+    for rank, process in enumerate(context.processes):
+        code = process.exitcode or 0
+        if code < 0 and code != -signal.SIGTERM:
+            return Death(rank, f"ended by {signal.Signals(-code).name}")
+    spoken = [
+        (*json.loads(path.read_text()), rank)
+        for rank in range(len(context.processes))
+        if (path := _last_words_path(folder, rank)).exists()
+    ]
+    if not spoken:
+        return first_seen
+    _, last_line, rank = min(spoken)
+    return Death(rank, last_line)
+
+
 def _end(context: ProcessContext) -> None:
     for process in context.processes:
         if process.is_alive():
@@ -105,6 +147,10 @@ def _end(context: ProcessContext) -> None:
         if process.is_alive():
             process.kill()
             process.join()
+
+
+def _last_words_path(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}-last-words.json"
 
 
 def _report_path(folder: Path, rank: int) -> Path:
@@ -121,7 +167,7 @@ def _read_report(folder: Path, rank: int, death: Death | None) -> RankReport:
             rank=rank,
             status="failed",
             reason=f"rank {rank} died: {how}",
-            remedy="See its traceback above; `--gpus 1` tells whether it is one GPU or the group",
+            remedy="`--gpus 1` tells whether it is one GPU or the group",
         )
     return RankReport(
         rank=rank,

@@ -32,12 +32,6 @@ from fp8bench.workloads.protocol import Workload
 _STATUS: dict[type[Fp8benchError], Status] = {ModeUnavailable: "unsupported", MeasurementInvalid: "invalid"}
 
 
-def run_rank(config: RunConfig, rank: int, local_rank: int, init_method: str) -> RankReport:
-    """Join the group, measure, leave. Raises as `rank_group` and `measure` do."""
-    with rank_group(config, rank, local_rank, init_method) as device:
-        return measure(config, rank, device)
-
-
 @contextmanager
 def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) -> Iterator[torch.device]:
     """This rank's device, while the process group stands. Raises ModeUnavailable where torch sees no such device."""
