@@ -1,13 +1,14 @@
 # make bench   set up, measure what this machine has, print the comparison
 # make test    set up, run every test
 # make check   lint, types, layers
+# make overhead  what measuring costs: the tool's loop against a bare one (a benchmark: idle machine, no tests beside it)
 # make all     check and test, as CI does
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: bench test check all clean
+.PHONY: bench test check overhead all clean
 
 bench: $(INSTALLED)
 	$(BIN)/fp8bench run
@@ -20,6 +21,9 @@ check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+overhead: $(INSTALLED)
+	$(BIN)/python benchmarks/overhead.py
 
 all: check test
 

@@ -3,11 +3,13 @@
 Everything is deterministic: records are of one day, told apart by `minutes`.
 """
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.instance import Instance, Price
+from fp8bench.schema.profile import KernelTime, Profile
 from fp8bench.schema.rank_report import RankReport, WorkloadFacts
 from fp8bench.schema.record import (
     METHOD_VERSION,
@@ -20,11 +22,12 @@ from fp8bench.schema.record import (
     Provenance,
     RankMemory,
     RankSamples,
-    RankTelemetry,
     Record,
+    Session,
     Summary,
     Tolerance,
 )
+from fp8bench.schema.telemetry import RankTelemetry, TelemetrySeries
 
 START = datetime(2026, 5, 1, 10, 0, tzinfo=UTC)
 SIZES: dict[str, int | str] = {"img_size": 224, "patch_size": 16, "depth": 32}
@@ -142,6 +145,10 @@ def rank_samples(
         "warmup_step_s": (1.0,) * warmup,
         "host_s": tuple(time * 0.5 for time in step_s),
         "data_wait_s": tuple(time * 0.1 for time in step_s),
+        "forward_s": tuple(time * 0.3 for time in step_s),
+        "backward_s": tuple(time * 0.6 for time in step_s),
+        "optimizer_s": tuple(time * 0.1 for time in step_s),
+        "recompilations": 0,
         "loss": tuple(7.0 - 0.5 * step for step in range(warmup + len(step_s))),
     }
     return RankSamples(rank=rank, step_s=step_s, **{**values, **changes})
@@ -165,6 +172,90 @@ def summary(step_time_s: float = 0.1, units_per_step: int = 512, **changes: Any)
         throughput_per_s=units_per_step / step_time_s,
         **{**values, **changes},
     )
+
+
+def steps_about(step_time_s: float, count: int = 21, spread: float = 0.01) -> tuple[float, ...]:
+    """So many steps (an odd number) within `spread` of a time, which is exactly their median. They look like noise, and
+    are the same in every call.
+    """
+    places = [place * 8 % count for place in range(count)]
+    return tuple(step_time_s * (1 + spread * (2 * place / (count - 1) - 1)) for place in places)
+
+
+def telemetry(rank: int = 0, samples: int = 4, **changes: Any) -> RankTelemetry:
+    """An H200 in good health: one sample a second, no throttling. changes: columns of the series, or fields."""
+    columns: dict[str, Any] = {
+        "at_s": tuple(map(float, range(samples))),
+        **{"sm_clock_mhz": 1755, "memory_clock_mhz": 3201, "power_w": 650.0, "temperature_c": 60},
+        **{"utilization_percent": 99, "throttle_reasons": 0},
+    }
+    columns |= {name: changes.pop(name) for name in list(changes) if name in columns}
+    columns = {name: value if isinstance(value, tuple) else (value,) * samples for name, value in columns.items()}
+    columns["energy_j"] = tuple(650.0 * place for place in range(samples))
+    values: dict[str, Any] = {
+        "power_limit_w": 700.0,
+        "max_sm_clock_mhz": 1980,
+        "timed_s": float(samples),
+        "energy_j": 650.0 * samples,
+        "series": TelemetrySeries(**columns),
+    }
+    return RankTelemetry(rank=rank, **{**values, **changes})
+
+
+def profile(**changes: Any) -> Profile:
+    """A bf16 step: products, attention, and little else."""
+    values: dict[str, Any] = {
+        "device": "cuda",
+        "steps": 3,
+        "busy_s": 0.09,
+        "by_category": {"gemm_bf16": 0.06, "attention": 0.02, "elementwise": 0.01},
+        "kernels": (
+            KernelTime(name="nvjet_hsh_128x256", category="gemm_bf16", seconds_per_step=0.06, calls_per_step=388),
+            KernelTime(name="flash_fprop", category="attention", seconds_per_step=0.02, calls_per_step=64),
+        ),
+    }
+    return Profile(**{**values, **changes})
+
+
+def place(
+    number: int = 1,
+    session_id: str = "20260501T100000Z-aaaaaa",
+    position: int = 1,
+    arm: Literal["A", "B"] | None = None,
+) -> Session:
+    """A record's place in a session. number: the round."""
+    return Session(session_id=session_id, round=number, position=position, arm=arm)
+
+
+def rounds(
+    *step_times_s: float,
+    instance: str = "p5",
+    mode: str = "baseline-bf16",
+    recipe: str | None = None,
+    session_id: str = "20260501T100000Z-aaaaaa",
+    minutes: float = 0,
+    make: Callable[..., Record] | None = None,
+    **changes: Any,
+) -> list[Record]:
+    """A session's records of one mode, a minute apart: a round a step time, each with enough steps for an interval."""
+    records = []
+    for number, step_time_s in enumerate(step_times_s, start=1):
+        world_size = (changes.get("settings") or {}).get("world_size", 2 if make is measured_on_cpu else 8)
+        values: dict[str, Any] = {
+            "session": place(number, session_id),
+            "samples": tuple(rank_samples(rank, steps_about(step_time_s)) for rank in range(world_size)),
+        }
+        records.append(
+            (make or measured)(
+                instance,
+                mode,
+                recipe=recipe,
+                step_time_s=step_time_s,
+                minutes=minutes + number - 1,
+                **{**values, **changes},
+            )
+        )
+    return records
 
 
 def measured(
@@ -198,7 +289,7 @@ def measured(
         "samples": tuple(rank_samples(rank, (step_time_s,) * 3) for rank in range(settled.world_size)),
         "summary": summary(step_time_s, settled.batch_size * settled.world_size),
         "memory": (RankMemory(rank=0, peak_allocated_bytes=26 * 2**30, peak_reserved_bytes=None, peak_host_bytes=1),),
-        "telemetry": (RankTelemetry(rank=0, before=None, after=None),),
+        "telemetry": tuple(map(telemetry, range(settled.world_size))),
     }
     return Record(**{**values, **changes})
 
@@ -212,7 +303,10 @@ def measured_on_cpu(instance: str = "cpu", mode: str = "baseline-bf16", **change
         for rank in range(2)
     )
     return measured(
-        instance, mode, settings=settings, **{"environment": environment(None), "memory": memory, **changes}
+        instance,
+        mode,
+        settings=settings,
+        **{"environment": environment(None), "memory": memory, "telemetry": (), **changes},
     )
 
 
@@ -307,7 +401,7 @@ def rank_report(rank: int = 0, step_s: tuple[float, ...] = (0.1, 0.1, 0.1), **ch
         "parity": parity(),
         "samples": rank_samples(rank, step_s),
         "memory": RankMemory(rank=rank, peak_allocated_bytes=2**30, peak_reserved_bytes=2**31, peak_host_bytes=2**32),
-        "telemetry": RankTelemetry(rank=rank, before=None, after=None),
+        "telemetry": telemetry(rank),
     }
     return RankReport(rank=rank, **{**values, **changes})
 

@@ -16,6 +16,8 @@ from fp8bench.schema.errors import Fp8benchError, Interrupted, UsageError
 COMMANDS = {
     "run": "fp8bench.cli.run:run",
     "compare": "fp8bench.cli.compare:compare",
+    "explain": "fp8bench.cli.explain:explain",
+    "doctor": "fp8bench.cli.doctor:doctor",
     "import": "fp8bench.cli.import_figure:import_figure",
     "modes": "fp8bench.cli.modes:modes",
     "workloads": "fp8bench.cli.workloads:workloads",

@@ -72,7 +72,12 @@ def compare(
         every=every,
         allow_mismatch=allow_mismatch,
     )
-    print_comparison(compare_records(results.read(results_dir, keys), catalog, options), form)
+    kept = results.read(results_dir, keys)
+    paths = {record.run_id: path for record, path in kept}
+    comparison = compare_records(
+        [record for record, _ in kept], catalog, options, whole=lambda record: results.read_record(paths[record.run_id])
+    )
+    print_comparison(comparison, form)
 
 
 def load_catalog(results_dir: Path) -> "Catalog":

@@ -2,17 +2,17 @@
 
 import json
 import os
-import sys
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
+from fp8bench.cli.progress import listener, log
+
 if TYPE_CHECKING:
-    from fp8bench.launch.executor import Executor
     from fp8bench.launch.prepare import Prepared
-    from fp8bench.schema.config import RunConfig
+    from fp8bench.launch.rounds import Schedule
     from fp8bench.schema.record import Record
     from fp8bench.schema.request import Resolved
 
@@ -32,20 +32,27 @@ def run(
     workers: str = typer.Option(None, "--workers", metavar="N", help="DataLoader processes a worker [by cores]."),
     seed: str = typer.Option(None, "--seed", metavar="N", help="Of weights and data [0]."),
     te_attention: str = typer.Option(None, "--te-attention", metavar="te|sdpa", help="Attention of te modes [te]."),
+    rounds: str = typer.Option(None, "--rounds", metavar="N", help="Fresh processes a mode [3; on a CPU 1]."),
+    precision: str = typer.Option(
+        None, "--precision", metavar="1%", help="More rounds until each interval's half-width is below this."
+    ),
+    max_rounds: str = typer.Option(None, "--max-rounds", metavar="N", help="With --precision: stop here [10]."),
+    aa: bool = typer.Option(False, "--aa", help="Hold one mode against itself: must be inconclusive."),
+    allow_busy: bool = typer.Option(False, "--allow-busy", help="Run on a GPU that others use, marked."),
     price: str = typer.Option(
         None, "--price", metavar="USD_PER_HOUR", help="Price of this machine, kept by its results."
     ),
     config: Path = typer.Option(None, "--config", metavar="FILE", help="YAML file with any of these."),
     results_dir: str = typer.Option(None, "--results-dir", metavar="DIR", help="Where records go [results]."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print every setting with its origin, and run nothing."),
+    quiet: bool = typer.Option(False, "--quiet", help="No progress; warnings and errors only."),
     as_json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
 ) -> None:
-    """Train under each mode for some dozens of steps, and keep a record of each. A mode is proved before it is
-    timed.
+    """Train under each mode for some dozens of steps, in several fresh processes, and keep a record of each. A mode is
+    proved before it is timed.
     """
     given = dict(locals())
     from fp8bench.launch.prepare import prepare, settle
-    from fp8bench.launch.session import exit_code
     from fp8bench.schema.files import read_mapping, read_text
     from fp8bench.schema.request import RunRequest, resolve
 
@@ -59,49 +66,39 @@ def run(
         return
     if prepared.keeps_records:
         settle(prepared, resolved.request.price, date.today())
-    records = _measure(prepared)
+    raise typer.Exit(_measure_and_print(prepared, quiet, as_json))
+
+
+def _measure_and_print(prepared: "Prepared", quiet: bool, as_json: bool) -> int:
+    from fp8bench.launch.measure import measure, schedule
+    from fp8bench.launch.session import exit_code
+
+    rounds = schedule(prepared)
+    with listener(rounds, quiet or not prepared.keeps_records) as told:
+        records = [record for record, _ in measure(prepared, rounds, told)]
     if prepared.keeps_records:
         _print_records(records, prepared, as_json)
-    raise typer.Exit(exit_code(records))
+    code = exit_code(records)
+    return _judge_itself(rounds) if code == 0 and rounds.entries[0].arm else code
 
 
-def _measure(prepared: "Prepared") -> "list[Record]":
-    from fp8bench.launch.session import measure_all
+def _judge_itself(rounds: "Schedule") -> int:
+    """A mode held against itself: whatever is not `inconclusive` convicts the machine, or the method."""
+    from fp8bench.stats.ratio import ratio
 
-    records = []
-    executor = _executor(prepared)
-    for record, path in measure_all(
-        prepared.configs, executor, prepared.instance.key, prepared.results_dir, _announcer(prepared)
-    ):
-        records.append(record)
-        _log(f"{record.status}: {path}")
-        if record.reason:
-            _log(f"{record.reason}. {record.remedy}.")
-        for warning in record.evidence.warnings if record.evidence else ():
-            _log(f"warning: {warning}")
-    return records
-
-
-def _executor(prepared: "Prepared") -> "Executor":
-    if prepared.elastic:
-        from fp8bench.launch.elastic import ElasticExecutor
-
-        return ElasticExecutor(prepared.elastic)
-    from fp8bench.launch.spawn import SpawnExecutor
-
-    return SpawnExecutor()
-
-
-def _announcer(prepared: "Prepared") -> "Any":
-    def announce(config: "RunConfig") -> None:
-        if prepared.keeps_records:
-            _log(
-                f"{config.mode_label}: {config.workload}, batch {config.batch_size} x {config.world_size} "
-                f"{'GPU' if config.device == 'cuda' else 'CPU process'}{'es' if config.device == 'cpu' else 's'}, "
-                f"{config.warmup} + {config.steps} steps"
-            )
-
-    return announce
+    first, second = (rounds.estimate(entry) for entry in rounds.entries)
+    if first is None or second is None:
+        return 4
+    found = ratio(second, first)
+    what = (
+        f"{rounds.entries[0].config.mode_label} against itself: {found.value:.4f} "
+        f"({found.low:.4f} to {found.high:.4f}), {found.verdict}"
+    )
+    if found.verdict == "inconclusive":
+        log(f"{what}, as it must be")
+        return 0
+    log(f"{what}. Nothing measured here can be believed: see `fp8bench doctor`, and use more rounds.")
+    return 4
 
 
 def _print_records(records: "list[Record]", prepared: "Prepared", as_json: bool) -> None:
@@ -112,17 +109,24 @@ def _print_records(records: "list[Record]", prepared: "Prepared", as_json: bool)
     from fp8bench.report.compare import compare
     from fp8bench.report.options import CompareOptions, parse_reference
 
+    if not records:
+        return
     key = prepared.instance.key
-    options = CompareOptions((key,), date.today(), parse_reference(None, [key]), every=True)
+    options = CompareOptions((key,), date.today(), parse_reference(None, [key]))
     print_comparison(compare(records, load_catalog(prepared.results_dir), options), "table")
 
 
 def _print_dry_run(resolved: "Resolved", prepared: "Prepared", as_json: bool) -> None:
     request = resolved.request.model_dump(mode="json")
-    runs = [config.model_dump(mode="json") for config in prepared.configs]
+    runs = [entry.config.model_dump(mode="json") for entry in prepared.entries]
+    stop = prepared.stop
     if as_json:
         settings = {name: {"value": request[name], "origin": resolved.origins[name]} for name in request}
-        typer.echo(json.dumps({"settings": settings, "instance": prepared.instance.key, "runs": runs}, indent=1))
+        typer.echo(
+            json.dumps(
+                {"settings": settings, "instance": prepared.instance.key, "rounds": stop.rounds, "runs": runs}, indent=1
+            )
+        )
         return
     from tabulate import tabulate
 
@@ -131,9 +135,7 @@ def _print_dry_run(resolved: "Resolved", prepared: "Prepared", as_json: bool) ->
         for name, value in request.items()
     ]
     typer.echo(tabulate(asked, headers=["setting", "value", "origin"], disable_numparse=True))
-    typer.echo(f"\ninstance: {prepared.instance.key}\nwould run, each in fresh processes:\n")
+    typer.echo(
+        f"\ninstance: {prepared.instance.key}\nwould run {stop.rounds} {'round' if stop.rounds == 1 else 'rounds'} of these, each in fresh processes:\n"
+    )
     typer.echo(tabulate(runs, headers="keys", disable_numparse=True))
-
-
-def _log(line: str) -> None:
-    print(f"fp8bench: {line}", file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank_report import RankReport, WorkloadFacts
-from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Evidence, Parity, Record
+from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Evidence, Parity, Record, Session
 from fp8bench.stats.summary import summarize
 
 
@@ -19,12 +19,33 @@ def new_run_id(label: str, now: datetime) -> str:
     return f"{now:%Y%m%dT%H%M%SZ}-{words}-{secrets.token_hex(3)}"
 
 
-def assemble(config: RunConfig, reports: Sequence[RankReport], instance: str, run_id: str, now: datetime) -> Record:
-    """reports: one a rank, by rank. The record's status is that of the rank that stopped the others."""
+def new_session_id(now: datetime) -> str:
+    """Sorts by time, and is unlike any other: `20261121T101500Z-3f9a1c`."""
+    return f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+
+
+def assemble(
+    config: RunConfig,
+    reports: Sequence[RankReport],
+    instance: str,
+    run_id: str,
+    now: datetime,
+    session: Session | None = None,
+    marks: Sequence[str] = (),
+) -> Record:
+    """reports: one a rank, by rank. The record's status is that of the rank that stopped the others.
+
+    marks: what a reader must be told of the circumstances; they join the summary's flags.
+    """
     first = reports[0]
     culprit = _culprit(reports)
     finished = culprit is None and first.facts is not None
     samples = tuple(report.samples for report in reports if report.samples)
+    telemetry = tuple(report.telemetry for report in reports if report.telemetry)
+    summary = None
+    if finished and first.facts:
+        summary = summarize(samples, first.facts, telemetry, on_gpu=config.device == "cuda")
+        summary = summary.model_copy(update={"flags": (*marks, *summary.flags)})
     return Record(
         schema_version=SCHEMA_VERSION,
         method_version=METHOD_VERSION,
@@ -35,15 +56,17 @@ def assemble(config: RunConfig, reports: Sequence[RankReport], instance: str, ru
         source="measured",
         created_utc=now,
         instance=instance,
+        session=session,
         config=config,
         fingerprint=fingerprint(config, first.facts),
         environment=first.environment,
         evidence=_evidence(reports),
         parity=_worst_parity(reports),
         samples=samples,
-        summary=summarize(samples, first.facts) if finished and first.facts else None,
+        summary=summary,
         memory=tuple(report.memory for report in reports if report.memory),
-        telemetry=tuple(report.telemetry for report in reports if report.telemetry),
+        telemetry=telemetry,
+        profile=first.profile,
     )
 
 
@@ -71,7 +94,8 @@ def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
     evidence = reports[0].evidence
     if evidence is None:
         return None
-    others = [report.rank for report in reports if report.evidence and report.evidence != evidence]
+    seen = _without_profile(evidence)
+    others = [report.rank for report in reports if report.evidence and _without_profile(report.evidence) != seen]
     devices = {report.environment.device_name for report in reports if report.environment}
     warnings = list(evidence.warnings)
     if others:
@@ -79,6 +103,11 @@ def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
     if len(devices) > 1:
         warnings.append(f"the ranks ran on unlike GPUs: {', '.join(sorted(map(str, devices)))}")
     return evidence.model_copy(update={"warnings": tuple(warnings)})
+
+
+def _without_profile(evidence: Evidence) -> Evidence:
+    """Rank 0 alone is profiled, so what the profile says is no difference between ranks."""
+    return evidence.model_copy(update={"fp8_kernels": None, "warnings": ()})
 
 
 def _worst_parity(reports: Sequence[RankReport]) -> Parity | None:

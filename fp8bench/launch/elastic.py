@@ -4,12 +4,15 @@ A refusal reaches every rank (worker.group.agreement), so its record is kept too
 error line and exit code 5; torchrun then ends the other ranks, and there is no record.
 """
 
+from pathlib import Path
+
 import torch.distributed as dist
 
+from fp8bench.launch.executor import Watch
 from fp8bench.launch.plan import Elastic
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank_report import RankReport
-from fp8bench.worker.main import measure, rank_group
+from fp8bench.worker.main import Aside, measure, rank_group
 
 
 class ElasticExecutor:
@@ -18,12 +21,12 @@ class ElasticExecutor:
     def __init__(self, place: Elastic) -> None:
         self.place = place
 
-    def run(self, config: RunConfig) -> list[RankReport] | None:
-        """The reports of all ranks on rank 0, None on the others. Raises RunFailed when this rank runs out of
-        memory.
+    def run(self, config: RunConfig, watch: Watch, trace: Path | None = None) -> list[RankReport] | None:
+        """The reports of all ranks on rank 0, None on the others; nobody watches, since this process is the one at
+        work. Raises RunFailed when this rank runs out of memory.
         """
         with rank_group(config, self.place.rank, self.place.local_rank, init_method="env://") as device:
-            mine = measure(config, self.place.rank, device)
+            mine = measure(config, self.place.rank, device, Aside(trace=trace))
             gathered = [mine] * self.place.world_size if self.place.rank == 0 else None
             dist.gather_object(mine, gathered, dst=0)
         return gathered

@@ -4,16 +4,24 @@
 see whole runs and their tables come out the same every time.
 """
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank_report import RankReport
+from fp8bench.worker.progress import Progress
+
+Watch = Callable[[Progress], None]
+"""Called a few times a second with how far rank 0 has come."""
 
 
 class Executor(Protocol):
     """Runs one configuration."""
 
-    def run(self, config: RunConfig) -> list[RankReport] | None:
-        """One report a rank, by rank; a rank that died has one too, with status failed. None: this process is not the
+    def run(self, config: RunConfig, watch: Watch, trace: Path | None = None) -> list[RankReport] | None:
+        """trace: where rank 0 keeps the Chrome trace of its profile; None: nowhere.
+
+        One report a rank, by rank; a rank that died has one too, with status failed. None: this process is not the
         one that keeps the record (a rank other than 0 under torchrun).
         """

@@ -37,11 +37,11 @@ def this_machine(environ: Mapping[str, str]) -> Machine:
         product = DMI_PRODUCT_NAME.read_text().strip() or None
     except OSError:
         product = None
-    visible = _visible(_nvml_gpus(), environ.get("CUDA_VISIBLE_DEVICES"))
+    visible = visible_gpus(nvml_gpus(), environ.get("CUDA_VISIBLE_DEVICES"))
     return Machine(gpus=visible, product_name=product, cpu_count=len(os.sched_getaffinity(0)))
 
 
-def _nvml_gpus() -> list[tuple[str, str]]:
+def nvml_gpus() -> list[tuple[str, str]]:
     """(uuid, product name) of every GPU that the driver knows; none without a driver."""
     try:
         pynvml.nvmlInit()
@@ -54,7 +54,7 @@ def _nvml_gpus() -> list[tuple[str, str]]:
         pynvml.nvmlShutdown()
 
 
-def _visible(gpus: list[tuple[str, str]], setting: str | None) -> tuple[str, ...]:
+def visible_gpus(gpus: list[tuple[str, str]], setting: str | None) -> tuple[str, ...]:
     """Apply CUDA_VISIBLE_DEVICES: numbers or UUID prefixes; CUDA stops at the first that it does not know."""
     if setting is None:
         return tuple(name for _, name in gpus)

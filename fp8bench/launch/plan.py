@@ -1,12 +1,13 @@
-"""What runs, in which order: a request and a machine become one configuration for each mode. Pure, and without
-torch.
+"""What runs: a request and a machine become one configuration for each mode, and a number of rounds. Pure, and without
+torch. In which order, see rounds.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fp8bench import registry
 from fp8bench.launch.machine import Machine
+from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.registry import ModeEntry
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
@@ -14,6 +15,8 @@ from fp8bench.schema.request import RunRequest
 
 CPU_WORLD_SIZE = 2
 BATCH_SIZE: dict[Device, int] = {"cuda": 64, "cpu": 16}
+ROUNDS: dict[Device, int] = {"cuda": 3, "cpu": 1}
+MIN_ROUNDS_AA = 3
 MAX_LOADER_WORKERS = 16
 TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -87,6 +90,37 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
         )
         for entry, recipe in _entries(labels)
     ]
+
+
+def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:
+    """What each round runs: every configuration once, or with --aa one of them twice. Raises UsageError."""
+    if not request.aa:
+        return [Entry(config) for config in configs]
+    if len(configs) != 1:
+        raise UsageError(f"--aa holds one mode against itself, and {len(configs)} would run", "Name one with --mode")
+    return [Entry(configs[0], "A"), Entry(configs[0], "B")]
+
+
+def stop(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> Stop:
+    """How many rounds. Raises UsageError under torchrun for more than one: its processes are not ours to renew."""
+    if elastic:
+        if (request.rounds or 1) > 1 or request.precision is not None or request.aa:
+            raise UsageError(
+                "torchrun makes one group of processes, and each round needs fresh ones",
+                "Leave --rounds, --precision and --aa away, and call torchrun once a round",
+            )
+        return Stop(rounds=1)
+    fewest = MIN_ROUNDS_AA if request.aa else 1
+    rounds = request.rounds or max(fewest, ROUNDS["cuda" if machine.has_gpu else "cpu"])
+    if rounds < fewest:
+        raise UsageError(
+            f"--rounds {rounds} cannot tell how far processes of one mode differ", f"Use {fewest} or more with --aa"
+        )
+    if request.precision is not None and request.max_rounds < rounds:
+        raise UsageError(
+            f"--max-rounds {request.max_rounds} is less than --rounds {rounds}", "Raise the one or lower the other"
+        )
+    return Stop(rounds=rounds, precision=request.precision, max_rounds=request.max_rounds)
 
 
 def _entries(labels: tuple[str, ...]) -> list[tuple[ModeEntry, str | None]]:

@@ -8,9 +8,9 @@ from datetime import date
 from pathlib import Path
 
 from fp8bench.launch.machine import claim, identify, this_machine
-from fp8bench.launch.plan import Elastic, elastic_from, plan
+from fp8bench.launch.plan import Elastic, elastic_from, entries, plan, stop
+from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.pricing import catalog as catalogs
-from fp8bench.schema.config import RunConfig
 from fp8bench.schema.instance import Instance, Price
 from fp8bench.schema.request import RunRequest
 from fp8bench.store import instances, results
@@ -20,10 +20,12 @@ from fp8bench.store import instances, results
 class Prepared:
     """What will run, where it is kept, and as part of what."""
 
-    configs: list[RunConfig]
+    entries: list[Entry]
+    stop: Stop
     instance: Instance
     in_catalog: bool
     elastic: Elastic | None
+    allow_busy: bool
     results_dir: Path
 
     @property
@@ -42,8 +44,15 @@ def prepare(request: RunRequest, environ: Mapping[str, str]) -> Prepared:
         instance = catalogs.find(catalog, request.instance, more=["auto"])
         claim(instance, machine, catalog)
     elastic = elastic_from(environ)
-    configs = plan(request, machine, elastic)
-    return Prepared(configs, instance, instance.key in catalog.instances, elastic, request.results_dir)
+    return Prepared(
+        entries=entries(request, plan(request, machine, elastic)),
+        stop=stop(request, machine, elastic),
+        instance=instance,
+        in_catalog=instance.key in catalog.instances,
+        elastic=elastic,
+        allow_busy=request.allow_busy,
+        results_dir=request.results_dir,
+    )
 
 
 def settle(prepared: Prepared, price: float | None, today: date) -> None:

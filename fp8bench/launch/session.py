@@ -1,44 +1,73 @@
-"""A session: each configuration in turn, each record kept as soon as it is there, so that what follows can lose
-nothing.
-"""
+"""A session: round after round, each record kept as soon as it is there, so that what follows can lose nothing."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 from fp8bench.launch.assemble import assemble, new_run_id
-from fp8bench.launch.executor import Executor
+from fp8bench.launch.executor import Executor, Watch
+from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted
-from fp8bench.schema.record import Record
+from fp8bench.schema.record import Record, Session
 from fp8bench.store import results
 
 
+class Listener(Protocol):
+    """Who is told how the session goes."""
+
+    def begins(self, entry: Entry, place: Session) -> Watch:
+        """A turn begins; the returned function is called with its progress."""
+
+    def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None:
+        """A turn ended, and its record is kept at `path`."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """What every record of a session has in common. marks: given a configuration, what a reader must be told of all
+    its runs (a busy GPU); raises ModeUnavailable where it should not run at all. traces: labels of entries whose first
+    round keeps its Chrome trace, and where.
+    """
+
+    instance: str
+    results_dir: Path
+    marks: Callable[[RunConfig], tuple[str, ...]] = lambda _config: ()
+    traces: Mapping[str, Path] | None = None
+
+
 def measure_all(
-    configs: Sequence[RunConfig],
-    executor: Executor,
-    instance: str,
-    results_dir: Path,
-    announce: Callable[[RunConfig], None],
+    schedule: Schedule, executor: Executor, where: Where, listener: Listener
 ) -> Iterator[tuple[Record, Path]]:
     """Yield each record with the path where it is kept; none on a rank that keeps none.
 
-    announce: called before each run. Raises Interrupted after Ctrl-C, when every worker has ended.
+    Raises Interrupted after Ctrl-C, when every worker has ended.
     """
-    for config in configs:
-        announce(config)
-        try:
-            reports = executor.run(config)
-        except KeyboardInterrupt as interrupt:
-            raise Interrupted(
-                f"interrupted while {config.mode_label} ran; its workers have ended",
-                f"What was finished before it is in {results_dir}",
-            ) from interrupt
-        if reports is None:
-            continue
-        now = datetime.now(UTC)
-        record = assemble(config, reports, instance, new_run_id(config.mode_label, now), now)
-        yield record, results.write(record, results_dir)
+    number = 1
+    while turns := schedule.round(number):
+        for entry, place in turns:
+            marks = where.marks(entry.config)
+            trace = (where.traces or {}).get(entry.label) if number == 1 else None
+            watch = listener.begins(entry, place)
+            try:
+                reports = executor.run(entry.config, watch, trace)
+            except KeyboardInterrupt as interrupt:
+                raise Interrupted(
+                    f"interrupted while {entry.label} ran; its workers have ended",
+                    f"What was finished before it is in {where.results_dir}",
+                ) from interrupt
+            if reports is None:
+                continue
+            now = datetime.now(UTC)
+            run_id = new_run_id(entry.config.mode_label, now)
+            record = assemble(entry.config, reports, where.instance, run_id, now, place, marks)
+            path = results.write(record, where.results_dir)
+            schedule.take(entry, record)
+            listener.ended(entry, place, record, path)
+            yield record, path
+        number += 1
 
 
 def exit_code(records: Sequence[Record]) -> int:

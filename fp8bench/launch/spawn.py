@@ -22,13 +22,15 @@ from pathlib import Path
 from torch import multiprocessing
 from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException, ProcessRaisedException
 
+from fp8bench.launch.executor import Watch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.schema.rank_report import RankReport
-from fp8bench.worker.main import measure, rank_group, stopped
+from fp8bench.worker.main import Aside, measure, rank_group, stopped
+from fp8bench.worker.progress import read_progress
 
 GRACE_S = 5.0
-POLL_S = 0.5
+POLL_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -42,30 +44,33 @@ class Death:
 class SpawnExecutor:
     """Runs each configuration in processes of its own."""
 
-    def run(self, config: RunConfig) -> list[RankReport] | None:
+    def run(self, config: RunConfig, watch: Watch, trace: Path | None = None) -> list[RankReport] | None:
         """Start the ranks, wait for them, and read what they wrote. KeyboardInterrupt passes through once all are
         ended.
         """
+        # The profiler's library talks to standard error, in every rank, unless it is told not to before torch is loaded.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         with tempfile.TemporaryDirectory(prefix="fp8bench-") as folder:
             with _interrupts_held_back():
                 context = multiprocessing.start_processes(
-                    _rank_main, args=(config, folder), nprocs=config.world_size, join=False, start_method="spawn"
+                    _rank_main, args=(config, folder, trace), nprocs=config.world_size, join=False, start_method="spawn"
                 )
-            death = _find_culprit(context, Path(folder), _wait(context))
+            death = _find_culprit(context, Path(folder), _wait(context, _progress_path(Path(folder)), watch))
             return [_read_report(Path(folder), rank, death) for rank in range(config.world_size)]
 
 
-def _rank_main(rank: int, config: RunConfig, folder: str) -> None:
+def _rank_main(rank: int, config: RunConfig, folder: str, trace: Path | None) -> None:
     # The default action: an interrupt from the terminal, or the kernel's when the parent dies, ends the rank at once
     # and without a traceback. Python's own handler would wait for a native call that may never return.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    aside = Aside(progress=_progress_path(Path(folder)), trace=trace) if rank == 0 else Aside()
     try:
         with (
             rank_group(config, rank, local_rank=rank, init_method=f"file://{folder}/rendezvous") as device,
             _LastWords(Path(folder), rank),
         ):
-            report = measure(config, rank, device)
+            report = measure(config, rank, device, aside)
     except Fp8benchError as error:
         report = stopped(error, {"rank": rank})
     _report_path(Path(folder), rank).write_text(report.model_dump_json())
@@ -101,11 +106,13 @@ def _interrupts_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def _wait(context: ProcessContext) -> Death | None:
-    """Wait for every rank, or for the first death; on the way out no process is left."""
+def _wait(context: ProcessContext, progress: Path, watch: Watch) -> Death | None:
+    """Wait for every rank, or for the first death, and tell `watch` meanwhile; on the way out no process is left."""
     try:
         while not context.join(timeout=POLL_S, grace_period=GRACE_S):
-            pass
+            come_to = read_progress(progress)
+            if come_to is not None:
+                watch(come_to)
     except ProcessRaisedException as error:
         return Death(error.error_index, str(error).strip().splitlines()[-1])
     except ProcessExitedException as error:
@@ -151,6 +158,10 @@ def _end(context: ProcessContext) -> None:
 
 def _last_words_path(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}-last-words.json"
+
+
+def _progress_path(folder: Path) -> Path:
+    return folder / "progress"
 
 
 def _report_path(folder: Path, rank: int) -> Path:

@@ -1,4 +1,4 @@
-"""What a mode is: five methods, and two things that it states about itself.
+"""What a mode is: five methods, and four things that it states about itself.
 
 The worker calls them in this order, once each but for `forward_context`, which is entered around every forward pass:
 
@@ -8,8 +8,8 @@ The worker calls them in this order, once each but for `forward_context`, which 
     with mode.forward_context(): loss = ...          # forward alone; backward runs outside
     mode.evidence(model)          # what really ran, read off the model afterwards
 
-A class need not inherit from `Mode`; where it does not state `tolerance`, `compile_policy` or `config_fields`, the
-values here hold.
+A class need not inherit from `Mode`; where it does not state `tolerance`, `compile_policy`, `config_fields` or `fp8`,
+the values here hold. `fp8` is a promise: a run of such a mode in which no fp8 matrix product is seen is invalid.
 """
 
 from contextlib import AbstractContextManager
@@ -47,6 +47,7 @@ class Mode(Protocol):
     tolerance: Tolerance = BF16_TOLERANCE
     compile_policy: CompilePolicy = CompilePolicy(auto=False, reason="the mode does not say that it gains by it")
     config_fields: ClassVar[tuple[str, ...]] = ()
+    fp8: ClassVar[bool] = False
 
     def __init__(self, recipe: str | None = None) -> None: ...
 

@@ -12,7 +12,7 @@ CUDA's autocast alone, so there the products are emulated from float32.
 import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -37,6 +37,7 @@ class TorchAOFloat8:
     name = "torchao-float8"
     tolerance = FP8_TOLERANCE
     compile_policy = CompilePolicy(auto=True, reason="Float8Linear's casts are slower than bf16 unless they are fused")
+    fp8: ClassVar[bool] = True
 
     def __init__(self, recipe: str | None = None) -> None:
         self.recipe = recipe or "tensorwise"

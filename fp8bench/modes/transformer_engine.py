@@ -23,6 +23,7 @@ from fp8bench.modes.protocol import (
     compute_capability,
     count_linears,
 )
+from fp8bench.modes.te_attention import AttentionLog, listen
 from fp8bench.modes.te_block import TEBlock, TESDPABlock
 from fp8bench.modes.timm_block import BlockShape, BlockWeights, read_shape, read_weights, timm_blocks
 from fp8bench.schema.config import TEAttention
@@ -60,6 +61,7 @@ class TEBF16:
         if recipe is not None:
             raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Say `--mode {self.name}`")
         self.te_attention = te_attention
+        self._attention_log: AttentionLog | None = None
 
     def check(self, device: torch.device) -> None:
         """Needs an NVIDIA GPU with bf16 units (compute capability 8.0), and Transformer Engine."""
@@ -75,6 +77,8 @@ class TEBF16:
     def convert(self, model: nn.Module) -> nn.Module:
         """Replace every timm Block, in place, by a block with the same weights."""
         te, block_class = import_te(), self.block_class()
+        if self.te_attention == "te":
+            self._attention_log = listen()
         for name, block in timm_blocks(model):
             converted = block_class(te, read_shape(block), read_weights(block))
             model.set_submodule(name, converted.train(block.training))
@@ -102,6 +106,7 @@ class TEBF16:
             "gelu": "tanh",
             "cudnn": ".".join(map(str, import_te().get_cudnn_version())),
             "warnings": _attention_warnings(backend),
+            **(self._attention_log.evidence() if self._attention_log else {}),
         }
 
 
@@ -109,6 +114,7 @@ class TEFP8(TEBF16):
     """recipe: delayed (default), current, block, mxfp8."""
 
     name = "te-fp8"
+    fp8: ClassVar[bool] = True
 
     def __init__(self, recipe: str | None = None, te_attention: TEAttention = "te") -> None:
         super().__init__(te_attention=te_attention)

@@ -29,11 +29,16 @@ def columns(rows: Sequence[Row]) -> list[Column]:
         Column("compile", lambda r: {True: "yes", False: "no", None: NOTHING}[r.compile], numeric=False),
         Column("attention", lambda r: r.attention or NOTHING, numeric=False),
         Column("batch x GPUs", lambda r: f"{r.batch_size} x {r.world_size}"),
+        Column("rounds", lambda r: str(r.rounds) if r.status == "ok" and r.source == "measured" else NOTHING),
         Column("step, ms (95 % interval)", _step),
         Column(f"{unit}/s", lambda r: _rate(r.throughput_per_s)),
-        Column("speed-up", lambda r: _number(r.speedup_vs_reference, ".2f", after="x")),
+        Column("speed-up (95 %)", _speedup),
+        Column("verdict", lambda r: r.verdict or NOTHING, numeric=False),
         Column("peak GiB", lambda r: _number(r.peak_memory_bytes, ".1f", scale=2**-30)),
         Column("MFU bf16", lambda r: _number(r.mfu_bf16, ".1f", scale=100, after=" %")),
+        Column("MFU fp8", lambda r: _number(r.mfu_fp8, ".1f", scale=100, after=" %")),
+        Column(f"J/{_one(unit)}", lambda r: _number(r.joules_per_unit, ".3g")),
+        Column(f"{unit}/kWh", lambda r: _rate(r.units_per_kwh)),
         Column("USD/h", lambda r: _number(r.usd_per_hour, ",.2f")),
         Column("price as of", _price_date, numeric=False),
         Column(f"{unit}/USD", lambda r: _rate(r.units_per_usd)),
@@ -59,6 +64,18 @@ def _step(row: Row) -> str:
         return f"{row.step_time_s * 1e3:.1f}"
     low, high = row.step_time_ci_s
     return f"{row.step_time_s * 1e3:.1f} ({low * 1e3:.1f}-{high * 1e3:.1f})"
+
+
+def _speedup(row: Row) -> str:
+    if row.speedup_ci_vs_reference is None:
+        return _number(row.speedup_vs_reference, ".2f", after="x")
+    low, high = row.speedup_ci_vs_reference
+    return f"{row.speedup_vs_reference:.2f}x ({low:.2f}-{high:.2f})"
+
+
+def _one(unit: str) -> str:
+    """`image` for `images`."""
+    return unit.removesuffix("s")
 
 
 def _price_date(row: Row) -> str:

@@ -2,33 +2,50 @@
 looks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
 from fp8bench.pricing import cost
+from fp8bench.report.measurement import Measurement
+from fp8bench.report.measurement_row import to_row
 from fp8bench.report.options import CompareOptions, Reference
-from fp8bench.report.record_row import to_row
 from fp8bench.report.row import Comparison, Row
 from fp8bench.report.select import select
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 
+if TYPE_CHECKING:
+    from fp8bench.stats.estimate import Estimate
+
 MIXED_DATES_DAYS = 90
 
 
-def compare(records: Sequence[Record], catalog: Catalog, options: CompareOptions) -> Comparison:
-    """records: those of the instances in `options`, oldest first.
+def _as_it_is(record: Record) -> Record:
+    return record
+
+
+def compare(
+    records: Sequence[Record], catalog: Catalog, options: CompareOptions, whole: Callable[[Record], Record] = _as_it_is
+) -> Comparison:
+    """records: those of the instances in `options`, oldest first; `whole` gives a record with its samples, and is asked
+    for those alone that are shown.
 
     Raises UsageError when an instance has no record, the reference that was asked for is not there, or the records
     are of unlike work and `allow_mismatch` is not set.
     """
-    chosen = select(records, options.every, options.workload)
-    _require_some(chosen, options)
-    rows = [to_row(record, catalog, options) for record in chosen]
+    chosen = [
+        Measurement(tuple(map(whole, measurement.rounds)), measurement.stopped)
+        for measurement in select(records, options.every, options.workload)
+    ]
+    _require_some([measurement.latest for measurement in chosen], options)
+    found = {measurement.latest.run_id: measurement.seconds_per_unit() for measurement in chosen}
+    rows = [to_row(measurement, found[measurement.latest.run_id], catalog, options) for measurement in chosen]
     reference = _find_reference(rows, options.reference)
-    rows = _refuse_or_mark_unlike_work(rows, reference, chosen, options.allow_mismatch)
+    latest = [measurement.latest for measurement in chosen]
+    rows = _refuse_or_mark_unlike_work(rows, reference, latest, options.allow_mismatch)
     warnings = []
     if reference is None:
         wanted = options.reference
@@ -37,7 +54,7 @@ def compare(records: Sequence[Record], catalog: Catalog, options: CompareOptions
             "name another row with --reference"
         )
     else:
-        rows = [_held_against(row, reference) for row in rows]
+        rows = [_held_against(row, reference, found[row.run_id], found[reference.run_id]) for row in rows]
     order = {name: place for place, name in enumerate(options.instances)}
     rows.sort(key=lambda row: (order[row.instance], row.status != "ok", row.emulated, -(row.throughput_per_s or 0)))
     warnings += _mixed_dates(rows)
@@ -102,24 +119,37 @@ def _refuse_or_mark_unlike_work(
     return marked
 
 
-def _held_against(row: Row, reference: Row) -> Row:
+def _held_against(row: Row, reference: Row, found: "Estimate | None", reference_found: "Estimate | None") -> Row:
+    """found: seconds a unit takes in the row, and in the reference."""
     marks = list(row.marks)
     if row.batch_size != reference.batch_size:
         marks.append(f"batch {row.batch_size}, reference {reference.batch_size}")
     if row.world_size != reference.world_size:
         workers = "GPUs" if row.device == "cuda" else "processes"
         marks.append(f"{row.world_size} {workers}, reference {reference.world_size}")
-    update: dict[str, object] = {"marks": tuple(marks), "is_reference": row.run_id == reference.run_id}
+    is_reference = row.run_id == reference.run_id
+    update: dict[str, object] = {"marks": tuple(marks), "is_reference": is_reference}
     # A CPU's time, or an emulation's, says nothing about a GPU's or about fp8: such rows have no rank.
     comparable = row.device == reference.device and not row.emulated and not reference.emulated
-    if comparable and row.throughput_per_s and reference.throughput_per_s:
-        update["speedup_vs_reference"] = row.throughput_per_s / reference.throughput_per_s
-        if reference.units_per_usd:
-            update["break_even_usd_per_hour"] = cost.break_even_usd_per_hour(
-                row.throughput_per_s, reference.units_per_usd
-            )
-            if row.units_per_usd:
-                update["gain_vs_reference"] = cost.gain(row.units_per_usd, reference.units_per_usd)
+    if not (comparable and row.throughput_per_s and reference.throughput_per_s):
+        return row.model_copy(update=update)
+    speedup = row.throughput_per_s / reference.throughput_per_s
+    interval = None
+    if found is not None and reference_found is not None and not is_reference:
+        # Imported here, as in measurement.py: numpy takes a moment, and published figures have no samples.
+        from fp8bench.stats.ratio import ratio
+
+        held = ratio(found, reference_found)
+        update |= {"verdict": held.verdict, "verdict_why": held.why}
+        if held.low is not None and held.high is not None:
+            interval = (1 / held.high, 1 / held.low)
+    update |= {"speedup_vs_reference": speedup, "speedup_ci_vs_reference": interval}
+    if reference.units_per_usd:
+        update["break_even_usd_per_hour"] = cost.break_even_usd_per_hour(row.throughput_per_s, reference.units_per_usd)
+        if row.units_per_usd:
+            update["gain_vs_reference"] = gain = cost.gain(row.units_per_usd, reference.units_per_usd)
+            # Prices are exact, so the gain is as uncertain as the speed-up is.
+            update["gain_ci_vs_reference"] = interval and tuple((1 + gain) * end / speedup - 1 for end in interval)
     return row.model_copy(update=update)
 
 

@@ -1,14 +1,22 @@
 """One row of a comparison: the numbers that every format prints. Null is unknown, or would mean nothing."""
 
 from datetime import date
+from typing import Literal
 
 from fp8bench.schema.config import Device
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.record import Source, Status
 
+Verdict = Literal["faster", "slower", "inconclusive"]
+
 
 class Row(Frozen):
-    """SI units; ratios without unit. The names are the keys of `compare --format json` and the columns of csv."""
+    """SI units; ratios without unit. The names are the keys of `compare --format json` and the columns of csv.
+
+    A pair is a 95 % interval. spread_between_processes is the relative standard deviation of the processes' own step
+    times, spread_within_process the relative standard error of one process's. Verdicts are about speed, not money.
+    run_id: the latest round's.
+    """
 
     instance: str
     mode: str
@@ -26,6 +34,9 @@ class Row(Frozen):
     nodes: int
     step_time_s: float | None = None
     step_time_ci_s: tuple[float, float] | None = None
+    rounds: int = 1
+    spread_between_processes: float | None = None
+    spread_within_process: float | None = None
     throughput_per_s: float | None = None
     unit: str | None = None
     usd_per_hour: float | None = None
@@ -34,14 +45,24 @@ class Row(Frozen):
     units_per_usd: float | None = None
     usd_per_million_units: float | None = None
     gain_vs_reference: float | None = None
+    gain_ci_vs_reference: tuple[float, float] | None = None
     speedup_vs_reference: float | None = None
+    speedup_ci_vs_reference: tuple[float, float] | None = None
+    verdict: Verdict | None = None
+    verdict_why: str | None = None
     break_even_usd_per_hour: float | None = None
     peak_memory_bytes: int | None = None
     mfu_bf16: float | None = None
     mfu_fp8: float | None = None
+    joules_per_unit: float | None = None
+    units_per_kwh: float | None = None
+    host_lead_share: float | None = None
+    data_wait_share: float | None = None
     is_reference: bool = False
     marks: tuple[str, ...] = ()
     run_id: str
+    run_ids: tuple[str, ...] = ()
+    session_id: str | None = None
 
     @property
     def mode_label(self) -> str:

@@ -1,35 +1,58 @@
-"""Which records a comparison shows."""
+"""Which records a comparison shows, and which of them make one row."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from fp8bench.report.measurement import Measurement
 from fp8bench.schema.record import Record
 
-Variant = tuple[str | int | bool | None, ...]
+Key = tuple[str | int | bool | None, ...]
 
 
-def variant(record: Record) -> Variant:
+def variant(record: Record) -> Key:
     """What makes two records two rows and not two tries at one: all that is compared, and all that is marked."""
     what = record.what
     return (*mode(record), record.compiled, record.attention, what.workload, what.batch_size, what.world_size)
 
 
-def mode(record: Record) -> Variant:
+def mode(record: Record) -> Key:
     """The mode on its instance."""
     return record.instance, record.what.mode, record.what.recipe
 
 
-def select(records: Sequence[Record], every: bool, workload: str | None = None) -> list[Record]:
-    """records: oldest first. Keeps the latest `ok` record of each variant, or with `every` all of them.
+def session(record: Record) -> str:
+    """The session; a record without one is one of its own."""
+    return record.session.session_id if record.session else record.run_id
+
+
+def select(records: Sequence[Record], every: bool, workload: str | None = None) -> list[Measurement]:
+    """records: oldest first. Keeps the latest session's rounds of each variant, or with `every` each record for itself.
 
     Figures that were not measured stand in for an instance only while nothing of it was measured. A mode that has no
-    measured `ok` record on an instance is kept with its latest outcome, so that a failure is seen and not left out.
+    measured `ok` record on an instance is kept with its latest outcome, so that a failure is seen and not left out. A
+    mode that was invalid in any round of the session is invalid: what is proved in one process and not in the next is
+    not proved.
     """
     chosen = [record for record in records if workload in (None, record.what.workload)]
     if every:
-        return chosen
+        return [Measurement((record,)) for record in chosen]
     ok = [record for record in chosen if record.status == "ok"]
     measured = {record.instance for record in ok if record.source == "measured"}
     latest = {variant(r): r for r in ok if r.source == "measured" or r.instance not in measured}
+    found = [_with_its_rounds(record, chosen) for record in latest.values()]
     done = {mode(record) for record in ok if record.source == "measured"}
     stopped = {mode(record): record for record in chosen if record.status != "ok" and mode(record) not in done}
-    return [*latest.values(), *stopped.values()]
+    return [*found, *(Measurement((record,)) for record in stopped.values())]
+
+
+def _with_its_rounds(latest: Record, records: Iterable[Record]) -> Measurement:
+    together = [record for record in records if session(record) == session(latest)]
+    stopped = tuple(
+        record
+        for record in together
+        if record.status != "ok" and mode(record) == mode(latest) and record.what.batch_size == latest.what.batch_size
+    )
+    invalid = [record for record in stopped if record.status == "invalid"]
+    if invalid:
+        return Measurement((invalid[-1],))
+    rounds = [record for record in together if record.status == "ok" and variant(record) == variant(latest)]
+    return Measurement(tuple(rounds), stopped)

@@ -14,7 +14,7 @@ from typing import Any
 from fp8bench.report.columns import Column, columns
 from fp8bench.report.row import Comparison, Row
 
-SHORT_MARK = 16
+SHORT_MARK = 24
 NAMING_COLUMNS = 2
 PADDING = 3
 

@@ -5,15 +5,16 @@ all has died; the launcher says that for it.
 """
 
 from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.profile import Profile
 from fp8bench.schema.record import (
     Environment,
     Evidence,
     Parity,
     RankMemory,
     RankSamples,
-    RankTelemetry,
     Status,
 )
+from fp8bench.schema.telemetry import RankTelemetry
 
 
 class WorkloadFacts(Frozen):
@@ -44,3 +45,4 @@ class RankReport(Frozen):
     samples: RankSamples | None = None
     memory: RankMemory | None = None
     telemetry: RankTelemetry | None = None
+    profile: Profile | None = None

@@ -1,11 +1,17 @@
 """A record: everything one measurement found out, and nothing about prices.
 
-History of the format (`SCHEMA_VERSION`):
+A record is of one process group: one round of one mode. What belongs together says so in `session`, and reports put it
+together.
+
+History of the format (`SCHEMA_VERSION`; `store.migrate` reads the older ones):
   1  the first.
+  2  session, profile, telemetry as a series, the split of the step, energy, and how steady the steps were.
 
 History of the method (`METHOD_VERSION`; unlike methods are never compared without being told to):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
      start of the next; a run's is the median; its interval covers this run's steps only.
+  2  as 1; the interval is a block bootstrap's; several rounds in fresh processes make one measurement, whose interval
+     covers the spread between processes; weights are drawn on the device; a single GPU compiles one graph.
 """
 
 from datetime import date
@@ -15,9 +21,11 @@ from pydantic import AwareDatetime, Field
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.profile import Profile
+from fp8bench.schema.telemetry import RankTelemetry
 
-SCHEMA_VERSION = 1
-METHOD_VERSION = 1
+SCHEMA_VERSION = 2
+METHOD_VERSION = 2
 
 Status = Literal["ok", "unsupported", "failed", "invalid"]
 Source = Literal["measured", "published", "external"]
@@ -59,6 +67,9 @@ class CompileEvidence(Frozen):
     reason: str
     graphs: int | None = None
     graph_breaks: int | None = None
+    graph_break_reasons: tuple[str, ...] = ()
+    split_graphs: int | None = Field(default=None, description="what DDP's buckets made of the graphs")
+    recompilations: int | None = Field(default=None, description="over the whole run")
 
 
 class Evidence(Frozen):
@@ -71,6 +82,8 @@ class Evidence(Frozen):
     recipe: str | None = Field(description="the resolved recipe in its library's words")
     attention: str | None = Field(description="implementation and kernel, e.g. `te:fused` or `sdpa:flash`")
     emulated: bool = False
+    fp8: bool = Field(default=False, description="the mode means its matrix products to run in fp8")
+    fp8_kernels: bool | None = Field(default=None, description="fp8 matrix products were seen; null: not profiled")
     compile: CompileEvidence
     details: dict[str, Any] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -103,6 +116,11 @@ class RankSamples(Frozen):
     host_lead_s: tuple[float, ...] | None = Field(
         default=None, description="how much later than the host the GPU reached a step's start; null on a CPU"
     )
+    forward_s: tuple[float, ...] | None = Field(default=None, description="by the device's clock, as what follows")
+    backward_s: tuple[float, ...] | None = None
+    optimizer_s: tuple[float, ...] | None = None
+    recompilations: int | None = Field(default=None, description="of torch.compile, while steps were timed")
+    allocator_retries: int | None = Field(default=None, description="of torch's CUDA allocator, while steps were timed")
     loss: tuple[float | None, ...] = Field(description="every step, warm-up first; null where it was not finite")
 
 
@@ -115,22 +133,23 @@ class RankMemory(Frozen):
     peak_host_bytes: int
 
 
-class GpuState(Frozen):
-    """What NVML said of the GPU at one moment; null where the driver would not say."""
+class Session(Frozen):
+    """Where a record belongs: one call of `fp8bench run`, and its place in it."""
 
-    sm_clock_mhz: int | None
-    temperature_c: int | None
-    power_w: float | None
-    power_limit_w: float | None
-    throttle_reasons: int | None = Field(description="NVML's bit mask; 0 or 1 (idle) is no throttling")
+    session_id: str
+    round: int = Field(ge=1, description="rounds begin at 1")
+    position: int = Field(ge=1, description="of the mode in its round, which is run forwards and backwards by turns")
+    arm: Literal["A", "B"] | None = Field(default=None, description="in a comparison of a mode with itself")
 
 
-class RankTelemetry(Frozen):
-    """The GPU's state before the warm-up, and when the last step was queued (the GPU is then still at work)."""
+class Steadiness(Frozen):
+    """What one process's steps say about themselves. Nothing is dropped for it."""
 
-    rank: int
-    before: GpuState | None
-    after: GpuState | None
+    lag1_autocorrelation: float | None
+    effective_samples: float | None = Field(description="how many independent steps would say as much")
+    outliers: tuple[int, ...] = Field(description="places of steps far from the median (by MAD), counted from 0")
+    drift: float | None = Field(description="how much the steps changed from first to last, over the median")
+    unsteady: str | None = Field(description="why warm-up had not ended when timing began; null: it had")
 
 
 class Summary(Frozen):
@@ -145,7 +164,15 @@ class Summary(Frozen):
     data_wait_share: float | None
     host_s: float | None
     host_lead_s: float | None = Field(default=None, description="near zero: the GPU waits for the host")
+    forward_s: float | None = None
+    backward_s: float | None = None
+    optimizer_s: float | None = None
     flops_per_step: int | None = Field(description="model FLOPs over all ranks, forward and backward")
+    joules_per_unit: float | None = Field(default=None, description="what all GPUs drew, and nothing else of the host")
+    units_per_kwh: float | None = None
+    sm_clock_mhz: float | None = Field(default=None, description="median while steps were timed; the slowest rank's")
+    steadiness: Steadiness | None = None
+    flags: tuple[str, ...] = Field(default=(), description="what a reader should know of this run: throttling, ...")
     loss_first: float | None
     loss_last: float | None
 
@@ -184,6 +211,7 @@ class Record(Frozen):
     provenance: Provenance | None = None
     created_utc: AwareDatetime
     instance: str
+    session: Session | None = None
     config: RunConfig | None = Field(default=None, description="of a measurement; null for an imported figure")
     figure: Figure | None = Field(default=None, description="of an imported figure; null for a measurement")
     fingerprint: dict[str, Any]
@@ -194,6 +222,7 @@ class Record(Frozen):
     summary: Summary | None = None
     memory: tuple[RankMemory, ...] = ()
     telemetry: tuple[RankTelemetry, ...] = ()
+    profile: Profile | None = Field(default=None, description="of rank 0; null: not taken")
 
     @property
     def what(self) -> RunConfig | Figure:

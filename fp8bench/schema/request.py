@@ -34,6 +34,13 @@ class RunRequest(Frozen):
     workers: NonNegativeInt | None = Field(default=None, description="DataLoader processes a worker; null: by cores")
     seed: NonNegativeInt = Field(default=0, description="of weights and data")
     te_attention: TEAttention = Field(default="te", description="attention of the Transformer Engine block")
+    rounds: PositiveInt | None = Field(default=None, description="processes a mode; null: 3 on a GPU, 1 on a CPU")
+    precision: float | None = Field(
+        default=None, gt=0, lt=1, description="go on until the interval's half-width is below this share of the step"
+    )
+    max_rounds: PositiveInt = Field(default=10, description="with precision: stop here all the same")
+    aa: bool = Field(default=False, description="hold one mode against itself, which must be inconclusive")
+    allow_busy: bool = Field(default=False, description="run on a GPU that others use, marked")
     price: PositiveFloat | None = Field(
         default=None, description="USD per hour of this machine, kept beside its results"
     )
@@ -45,7 +52,31 @@ class RunRequest(Frozen):
         """YAML reads a bare `on` or `off` as true or false."""
         return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
-    @field_validator("gpus", "batch_size", "warmup", "steps", "workers", "seed", "price", mode="before")
+    @field_validator("precision", mode="before")
+    @classmethod
+    def _percent(cls, value: Any) -> Any:
+        """`1%` is 0.01."""
+        text = str(value).strip()
+        if not text.endswith("%"):
+            return value
+        try:
+            return float(text[:-1]) / 100
+        except ValueError:
+            raise ValueError("a share is wanted, such as 1% or 0.01") from None
+
+    @field_validator(
+        "gpus",
+        "batch_size",
+        "warmup",
+        "steps",
+        "workers",
+        "seed",
+        "rounds",
+        "max_rounds",
+        "precision",
+        "price",
+        mode="before",
+    )
     @classmethod
     def _no_switch(cls, value: Any) -> Any:
         if isinstance(value, bool):

@@ -1,34 +1,65 @@
-"""From all ranks' samples and the workload's facts to the summary that a record carries."""
+"""From all ranks' samples, their telemetry and the workload's facts to the summary that a record carries."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fp8bench.schema.rank_report import WorkloadFacts
 from fp8bench.schema.record import RankSamples, Summary
-from fp8bench.stats.steps import median_interval, slowest_rank, typical
+from fp8bench.schema.telemetry import RankTelemetry
+from fp8bench.stats import telemetry as gpu
+from fp8bench.stats.estimate import estimate
+from fp8bench.stats.steadiness import steadiness
+from fp8bench.stats.steps import slowest_rank, typical
 
 
-def summarize(samples: Sequence[RankSamples], facts: WorkloadFacts) -> Summary:
-    """samples: one entry a rank, by rank. The losses are rank 0's; data wait and host time the slowest rank's
-    medians.
+def summarize(
+    samples: Sequence[RankSamples], facts: WorkloadFacts, telemetry: Sequence[RankTelemetry] = (), on_gpu: bool = False
+) -> Summary:
+    """samples, telemetry: one entry a rank, by rank. The losses are rank 0's; data wait, host time and the parts of a
+    step the slowest rank's medians. The interval is of this process group and no other (see stats.estimate).
     """
     steps = slowest_rank([rank.step_s for rank in samples])
-    step_time_s = typical(steps)
+    found = estimate([steps])
     data_wait_s = typical(slowest_rank([rank.data_wait_s for rank in samples]))
     units_per_step = facts.units_per_step * len(samples)
+    joules_per_unit, units_per_kwh = gpu.energy(telemetry, units_per_step * len(steps)) if on_gpu else (None, None)
+    steady = steadiness(
+        steps,
+        _most([rank.recompilations for rank in samples]),
+        _most([rank.allocator_retries for rank in samples]),
+    )
     return Summary(
-        step_time_s=step_time_s,
-        step_time_ci_s=median_interval(steps),
+        step_time_s=found.value,
+        step_time_ci_s=None if found.low is None or found.high is None else (found.low, found.high),
         unit=facts.unit,
         units_per_step=units_per_step,
-        throughput_per_s=units_per_step / step_time_s,
+        throughput_per_s=units_per_step / found.value,
         data_wait_s=data_wait_s,
-        data_wait_share=data_wait_s / step_time_s,
+        data_wait_share=data_wait_s / found.value,
         host_s=typical(slowest_rank([rank.host_s for rank in samples])),
         host_lead_s=_smallest_lead(samples),
+        forward_s=_part(samples, lambda rank: rank.forward_s),
+        backward_s=_part(samples, lambda rank: rank.backward_s),
+        optimizer_s=_part(samples, lambda rank: rank.optimizer_s),
         flops_per_step=facts.flops_per_step * len(samples),
+        joules_per_unit=joules_per_unit,
+        units_per_kwh=units_per_kwh,
+        sm_clock_mhz=gpu.median_sm_clock(telemetry),
+        steadiness=steady,
+        flags=gpu.flags(telemetry) if on_gpu else (),
         loss_first=samples[0].loss[0],
         loss_last=samples[0].loss[-1],
     )
+
+
+def _part(samples: Sequence[RankSamples], of: Callable[[RankSamples], tuple[float, ...] | None]) -> float | None:
+    """The slowest rank's median of a part of the step; None where any rank has none."""
+    parts = [part for rank in samples if (part := of(rank)) is not None]
+    return typical(slowest_rank(parts)) if len(parts) == len(samples) else None
+
+
+def _most(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return max(known, default=None)
 
 
 def _smallest_lead(samples: Sequence[RankSamples]) -> float | None:

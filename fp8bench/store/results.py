@@ -11,9 +11,11 @@ half of one. It is read back strictly: a field too many is an error, and so is a
 import errno
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -21,8 +23,11 @@ from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import wrong_field
 from fp8bench.schema.packaged import PUBLISHED_RESULTS
 from fp8bench.schema.record import SCHEMA_VERSION, Record
+from fp8bench.store.migrate import is_old, migrate
 
 PUBLISHED = "published"
+_THIS_VERSION = re.compile(rb'\s*\{\s*"schema_version":\s*%d\s*[,}]' % SCHEMA_VERSION)
+_HEAVY: dict[str, Any] = {"samples": (), "telemetry": (), "profile": None}
 
 
 def require_writable(results_dir: Path) -> None:
@@ -115,35 +120,52 @@ def known_instances(results_dir: Path) -> set[str]:
     return {folder.name for folder in results_dir.iterdir() if folder.is_dir() and folder.name != PUBLISHED}
 
 
-def read(results_dir: Path, instances: Iterable[str]) -> list[Record]:
+class Kept(NamedTuple):
+    """A record and the file where it lies."""
+
+    record: Record
+    path: Path
+
+
+def read(results_dir: Path, instances: Iterable[str]) -> list[Kept]:
     """Every record of these instances, the published ones that travel with fp8bench among them, oldest first.
 
-    Raw samples are checked and then let go: they are most of a record, and nobody compares them (`read_record` keeps
-    them). Raises UsageError for a file that is broken, by its line and field.
+    Raw samples, telemetry and profiles are checked and then let go: they are most of a record, and few are compared
+    (`read_record` keeps them). Raises UsageError for a file that is broken, by its line and field.
     """
     wanted = set(instances)
     folders = [*(results_dir / name for name in sorted(wanted)), results_dir / PUBLISHED, PUBLISHED_RESULTS]
     present = {folder.resolve(): folder for folder in folders if folder.is_dir()}
     names = [(folder, name) for folder in present.values() for name in sorted(os.listdir(folder))]
     paths = [folder / name for folder, name in names if name.endswith(".json") and not name.startswith(".")]
-    light = (read_record(path).model_copy(update={"samples": ()}) for path in paths)
-    records = {record.run_id: record for record in light if record.instance in wanted}
-    return sorted(records.values(), key=lambda record: record.created_utc)
+    light = (Kept(read_record(path).model_copy(update=_HEAVY), path) for path in paths)
+    found = {kept.record.run_id: kept for kept in light if kept.record.instance in wanted}
+    return sorted(found.values(), key=lambda kept: kept.record.created_utc)
 
 
 def read_record(path: Path) -> Record:
-    """One record, strictly. Raises UsageError."""
+    """One record, strictly, of this format or an older one. Raises UsageError."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "Check its permissions") from error
     try:
-        record = Record.model_validate_json(data)
+        return Record.model_validate_json(_of_this_version(data, path))
     except ValidationError as error:
-        _refuse_newer(_schema_version(data), path)
         raise wrong_field(error, path, data.decode("utf-8", "replace")) from error
-    _refuse_newer(record.schema_version, path)
-    return record
+
+
+def _of_this_version(data: bytes, path: Path) -> bytes:
+    """The same bytes, or an older format's rewritten. Raises UsageError for a newer one.
+
+    The version is looked for in the first bytes, since a whole record is long and nearly all are of this version.
+    """
+    if _THIS_VERSION.match(data):
+        return data
+    document = _document(data)
+    version = document.get("schema_version") if document else None
+    _refuse_newer(version, path)
+    return json.dumps(migrate(document)).encode() if document and is_old(version) else data
 
 
 def _refuse_newer(version: object, path: Path) -> None:
@@ -154,9 +176,9 @@ def _refuse_newer(version: object, path: Path) -> None:
         )
 
 
-def _schema_version(data: bytes) -> object:
+def _document(data: bytes) -> dict[str, Any] | None:
     try:
         document = json.loads(data)
     except ValueError:
         return None
-    return document.get("schema_version") if isinstance(document, dict) else None
+    return document if isinstance(document, dict) else None

@@ -3,7 +3,8 @@
 A step's time runs from its start to the start of the next one, so nothing between steps escapes it. On a GPU the starts
 are events on the compute stream: the host records them and goes on, and no step waits for the device. An event is
 reached when the work queued before it is done, so the difference of two is the device's time for a step, idle time
-included.
+included. Two more events part a step into forward (with the copy of the batch), backward (with what of the all-reduce
+it cannot hide) and optimizer.
 
 Whether the GPU waits for the host shows in the host's lead: how much later than the host recorded it the GPU reached
 the start of a step. A host that is faster than the GPU runs ahead until the launch queue is full, tens of
@@ -20,20 +21,32 @@ import torch
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds, one value a step, in order. host_s is without the wait for data; host_lead_s is None on a CPU."""
+    """Seconds, one value a step, in order; the parts of a step by the device's clock.
 
+    began_s: perf_counter when the first step began, with the device idle. host_s: the host's time without the wait for
+    data. forward_s on a CPU is without that wait too. host_lead_s is None on a CPU.
+    """
+
+    began_s: float
     step_s: list[float]
     host_s: list[float]
     data_wait_s: list[float]
+    forward_s: list[float]
+    backward_s: list[float]
+    optimizer_s: list[float]
     host_lead_s: list[float] | None
 
 
 class Clock(Protocol):
-    """Call start_step, then data_ready, in every step, and finish once after the last."""
+    """Call these five in order, the first four in every step, `finish` once after the last."""
 
     def start_step(self) -> None: ...
 
     def data_ready(self) -> None: ...
+
+    def forward_done(self) -> None: ...
+
+    def backward_done(self) -> None: ...
 
     def finish(self) -> StepTimes: ...
 
@@ -44,6 +57,8 @@ class HostClock:
     def __init__(self) -> None:
         self._starts: list[float] = []
         self._ready: list[float] = []
+        self._forward: list[float] = []
+        self._backward: list[float] = []
 
     def start_step(self) -> None:
         """A step begins (and the one before it ends)."""
@@ -53,13 +68,30 @@ class HostClock:
         """The batch is here."""
         self._ready.append(perf_counter())
 
+    def forward_done(self) -> None:
+        """The loss is there, as far as the host knows."""
+        self._forward.append(perf_counter())
+
+    def backward_done(self) -> None:
+        """The gradients are there, as far as the host knows."""
+        self._backward.append(perf_counter())
+
     def finish(self) -> StepTimes:
         """The last step has ended."""
         self._starts.append(perf_counter())
-        steps = [end - start for start, end in zip(self._starts, self._starts[1:], strict=False)]
-        waits = [ready - start for start, ready in zip(self._starts, self._ready, strict=False)]
-        hosts = [step - wait for step, wait in zip(steps, waits, strict=True)]
-        return StepTimes(step_s=steps, host_s=hosts, data_wait_s=waits, host_lead_s=None)
+        ends = self._starts[1:]
+        steps = _differences(self._starts[:-1], ends)
+        waits = _differences(self._starts[:-1], self._ready)
+        return StepTimes(
+            began_s=self._starts[0],
+            step_s=steps,
+            host_s=_differences(self._ready, ends),
+            data_wait_s=waits,
+            forward_s=_differences(self._ready, self._forward),
+            backward_s=_differences(self._forward, self._backward),
+            optimizer_s=_differences(self._backward, ends),
+            host_lead_s=None,
+        )
 
     def since_first_step(self) -> list[float]:
         """When each step started, seconds after the first one did."""
@@ -67,43 +99,73 @@ class HostClock:
 
 
 class CudaClock:
-    """Events for the steps, the host clock for what the host did meanwhile."""
+    """Events for the device's steps, the host clock for what the host did meanwhile."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._host = HostClock()
-        self._events: list[torch.cuda.Event] = []
+        self._starts: list[torch.cuda.Event] = []
+        self._forward: list[torch.cuda.Event] = []
+        self._backward: list[torch.cuda.Event] = []
 
     def start_step(self) -> None:
         """A step begins: an event on the current stream, and the host's time.
 
         Before the first one the device is idle, so that both clocks begin together.
         """
-        if not self._events:
+        if not self._starts:
             torch.cuda.synchronize(self._device)
         self._host.start_step()
-        self._record()
+        self._starts.append(_record())
 
     def data_ready(self) -> None:
         """The batch is here, as far as the host knows."""
         self._host.data_ready()
 
+    def forward_done(self) -> None:
+        """The forward pass is queued."""
+        self._host.forward_done()
+        self._forward.append(_record())
+
+    def backward_done(self) -> None:
+        """The backward pass is queued."""
+        self._host.backward_done()
+        self._backward.append(_record())
+
     def finish(self) -> StepTimes:
         """The last step has been queued: record its end, then wait for the device, once."""
-        self._record()
+        self._starts.append(_record())
         host = self._host.finish()
         torch.cuda.synchronize(self._device)
-        steps = [start.elapsed_time(end) / 1e3 for start, end in zip(self._events, self._events[1:], strict=False)]
-        reached = [self._events[0].elapsed_time(event) / 1e3 for event in self._events]
-        leads = [device - recorded for device, recorded in zip(reached, self._host.since_first_step(), strict=True)]
-        return StepTimes(step_s=steps, host_s=host.host_s, data_wait_s=host.data_wait_s, host_lead_s=leads[:-1])
-
-    def _record(self) -> None:
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        self._events.append(event)
+        starts, ends = self._starts[:-1], self._starts[1:]
+        reached = [self._starts[0].elapsed_time(event) / 1e3 for event in starts]
+        leads = [device - host for device, host in zip(reached, self._host.since_first_step(), strict=False)]
+        return StepTimes(
+            began_s=host.began_s,
+            step_s=_elapsed(starts, ends),
+            host_s=host.host_s,
+            data_wait_s=host.data_wait_s,
+            forward_s=_elapsed(starts, self._forward),
+            backward_s=_elapsed(self._forward, self._backward),
+            optimizer_s=_elapsed(self._backward, ends),
+            host_lead_s=leads,
+        )
 
 
 def clock_for(device: torch.device) -> Clock:
     """The right clock for the device."""
     return CudaClock(device) if device.type == "cuda" else HostClock()
+
+
+def _record() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _differences(starts: list[float], ends: list[float]) -> list[float]:
+    return [end - start for start, end in zip(starts, ends, strict=True)]
+
+
+def _elapsed(starts: list[torch.cuda.Event], ends: list[torch.cuda.Event]) -> list[float]:
+    return [start.elapsed_time(end) / 1e3 for start, end in zip(starts, ends, strict=True)]

@@ -4,12 +4,15 @@ from typing import Any
 
 import torch
 
-from fp8bench.modes.protocol import CompilePolicy
+from fp8bench.modes.protocol import CompilePolicy, Mode
 from fp8bench.schema.config import CompileChoice
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.record import CompileEvidence, Evidence
+from fp8bench.worker.parity import Proof, stated
+from fp8bench.worker.profiler import Profiled
 
 _OWN_FIELDS = ("converted_layers", "total_layers", "recipe", "attention", "emulated", "warnings")
+NOT_PROFILED = Profiled(None)
 
 
 def decide_compile(choice: CompileChoice, policy: CompilePolicy, device: torch.device) -> CompileEvidence:
@@ -25,21 +28,24 @@ def decide_compile(choice: CompileChoice, policy: CompilePolicy, device: torch.d
     return CompileEvidence(enabled=policy.auto, reason=f"auto: {policy.reason}")
 
 
-def count_graphs(decided: CompileEvidence) -> CompileEvidence:
-    """Fill in what torch.compile made of the model in this process."""
-    if not decided.enabled:
-        return decided
-    from torch._dynamo.utils import counters
-
-    return decided.model_copy(
-        update={
-            "graphs": counters["stats"]["unique_graphs"],
-            "graph_breaks": sum(counters["graph_break"].values()),
-        }
+def to_evidence(mode: Mode, proof: Proof, compiled: CompileEvidence, profiled: Profiled = NOT_PROFILED) -> Evidence:
+    """What the mode says of its model, what the gate saw of attention, and what the profile saw of kernels."""
+    return gather(
+        mode.evidence(proof.model),
+        proof.kernels,
+        compiled,
+        fp8=bool(stated(mode, "fp8")),
+        profiled=profiled,
     )
 
 
-def to_evidence(found: dict[str, Any], kernels: frozenset[str], compiled: CompileEvidence) -> Evidence:
+def gather(
+    found: dict[str, Any],
+    kernels: frozenset[str],
+    compiled: CompileEvidence,
+    fp8: bool = False,
+    profiled: Profiled = NOT_PROFILED,
+) -> Evidence:
     """found: what the mode's evidence() gave. kernels: torch's attention kernels seen in the parity pass."""
     own = {name: found[name] for name in _OWN_FIELDS if name in found}
     if own.get("attention") is None:
@@ -47,9 +53,13 @@ def to_evidence(found: dict[str, Any], kernels: frozenset[str], compiled: Compil
     warnings = list(own.pop("warnings", ()))
     if compiled.enabled and compiled.graphs == 0:
         warnings.append("torch.compile was on but compiled nothing")
+    if profiled.warning is not None:
+        warnings.append(profiled.warning)
     details = {name: value for name, value in found.items() if name not in _OWN_FIELDS}
     return Evidence(
         **{"converted_layers": None, "total_layers": None, "recipe": None, **own},
+        fp8=fp8,
+        fp8_kernels=None if profiled.profile is None else profiled.profile.has_fp8_gemm,
         compile=compiled,
         warnings=tuple(warnings),
         details=details,

@@ -1,32 +1,37 @@
 """One rank, from its birth to its report.
 
-join the group -> check the mode -> build -> parity gate -> DDP and torch.compile -> train -> report
+join the group -> check the mode -> build -> parity gate -> DDP and torch.compile -> train -> profile -> report
 """
 
-import gc
 import math
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from fp8bench import registry
 from fp8bench.modes.protocol import Mode
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed
 from fp8bench.schema.rank_report import RankReport, WorkloadFacts
-from fp8bench.schema.record import CompileEvidence, GpuState, RankSamples, RankTelemetry, Status
+from fp8bench.schema.record import Evidence, RankSamples, Status
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.environment import environment
-from fp8bench.worker.evidence import count_graphs, decide_compile, to_evidence
+from fp8bench.worker.evidence import decide_compile, to_evidence
 from fp8bench.worker.group import agreement, process_group
-from fp8bench.worker.loop import OPTIMIZER, LoopResult, sgd, train
-from fp8bench.worker.telemetry import gpu_state, peak_memory, reset_peaks
+from fp8bench.worker.loop import OPTIMIZER, Training, train
+from fp8bench.worker.memory import peak_memory, reset_peaks
+from fp8bench.worker.profiler import STEPS as PROFILED_STEPS
+from fp8bench.worker.profiler import Profiled, profile_steps
+from fp8bench.worker.progress import ProgressFile
+from fp8bench.worker.timing import compiled_to, time_steps
+from fp8bench.worker.training import ready_to_train
 from fp8bench.workloads.protocol import Workload
 
 _STATUS: dict[type[Fp8benchError], Status] = {ModeUnavailable: "unsupported", MeasurementInvalid: "invalid"}
@@ -40,14 +45,24 @@ def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) 
         yield device
 
 
-def measure(config: RunConfig, rank: int, device: torch.device) -> RankReport:
+@dataclass(frozen=True)
+class Aside:
+    """What a rank does beside its measurement. progress: a file to tell in how far it has come; trace: where rank 0
+    keeps its Chrome trace. None: nowhere.
+    """
+
+    progress: Path | None = None
+    trace: Path | None = None
+
+
+def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) -> RankReport:
     """Run one rank of `config` inside its group; a refusal is a report too, with what was found before it.
 
     Raises RunFailed when the GPU's memory does not suffice: siblings may be waiting, and must be ended from outside.
     """
     found: dict[str, Any] = {"rank": rank}
     try:
-        _stages(config, rank, device, found)
+        _stages(config, rank, device, aside, found)
     except (ModeUnavailable, MeasurementInvalid) as refusal:
         return stopped(refusal, found)
     except torch.OutOfMemoryError as error:
@@ -84,8 +99,9 @@ def _device(config: RunConfig, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def _stages(config: RunConfig, rank: int, device: torch.device, found: dict[str, Any]) -> None:
+def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, found: dict[str, Any]) -> None:
     """Fill `found` with the report's fields, stage by stage."""
+    progress = ProgressFile(aside.progress, config.warmup + config.steps)
     mode = make_mode(config)
     workload = make_workload(config)
     with agreement():
@@ -94,10 +110,11 @@ def _stages(config: RunConfig, rank: int, device: torch.device, found: dict[str,
         compiled = decide_compile(config.compile, parity.stated(mode, "compile_policy"), device)
     found["facts"] = _facts(workload, config.batch_size)
 
+    progress.stage("proving")
     # The gate wants one batch, for which no loader need start its processes; the images are the same.
     proof = parity.prove(mode, make_workload(config.model_copy(update={"data": "device"})), rank, device)
     found["parity"] = proof.parity
-    found["evidence"] = to_evidence(mode.evidence(proof.model), proof.kernels, compiled)
+    found["evidence"] = to_evidence(mode, proof, compiled)
     with agreement():
         if not proof.parity.passed:
             raise MeasurementInvalid(
@@ -106,17 +123,28 @@ def _stages(config: RunConfig, rank: int, device: torch.device, found: dict[str,
             )
 
     reset_peaks(device)
-    before = gpu_state(device)
-    after: list[GpuState | None] = []
-    result = _train(
-        config, rank, device, mode, workload, proof.model, compiled, lambda: after.append(gpu_state(device))
-    )
-    found["samples"] = to_samples(rank, config.warmup, result)
-    found["memory"] = peak_memory(device, rank)
-    found["telemetry"] = RankTelemetry(rank=rank, before=before, after=after[0])
-    found["evidence"] = to_evidence(mode.evidence(proof.model), proof.kernels, count_graphs(compiled))
+    progress.stage("warming up")
+    with ready_to_train(config, rank, device, mode, workload, proof.model, compiled.enabled) as training:
+        timed = time_steps(training, rank, config.warmup, config.steps, progress)
+        found |= {"samples": timed.samples, "telemetry": timed.telemetry, "memory": peak_memory(device, rank)}
+        progress.stage("profiling")
+        profiled = _profile(training, rank, config.mode_label, timed.samples, aside)
+    found["profile"] = profiled.profile
+    found["evidence"] = to_evidence(mode, proof, compiled_to(compiled, timed), profiled)
     with agreement():
-        _require_finite(rank, result.losses)
+        _require_finite(rank, timed.losses)
+        _require_fp8_kernels(config.mode_label, found["evidence"])
+    progress.stage("done")
+
+
+def _profile(training: Training, rank: int, label: str, samples: RankSamples, aside: Aside) -> Profiled:
+    def run_steps(steps: int) -> None:
+        train(training, steps, clock_for(training.device), before_step=lambda _step: None)
+
+    if rank != 0:
+        run_steps(PROFILED_STEPS)
+        return Profiled(None)
+    return profile_steps(run_steps, training.device, label, median(samples.step_s), aside.trace)
 
 
 def make_mode(config: RunConfig) -> Mode:
@@ -135,19 +163,6 @@ def make_workload(config: RunConfig) -> Workload:
     return workload
 
 
-def to_samples(rank: int, warmup: int, result: LoopResult) -> RankSamples:
-    """Split warm-up from timed steps; a loss that is not finite becomes null."""
-    return RankSamples(
-        rank=rank,
-        warmup_step_s=tuple(result.times.step_s[:warmup]),
-        step_s=tuple(result.times.step_s[warmup:]),
-        host_s=tuple(result.times.host_s[warmup:]),
-        data_wait_s=tuple(result.times.data_wait_s[warmup:]),
-        host_lead_s=None if result.times.host_lead_s is None else tuple(result.times.host_lead_s[warmup:]),
-        loss=tuple(loss if math.isfinite(loss) else None for loss in result.losses),
-    )
-
-
 def _facts(workload: Workload, batch_size: int) -> WorkloadFacts:
     return WorkloadFacts(
         unit=workload.unit,
@@ -158,39 +173,18 @@ def _facts(workload: Workload, batch_size: int) -> WorkloadFacts:
     )
 
 
-def _train(
-    config: RunConfig,
-    rank: int,
-    device: torch.device,
-    mode: Mode,
-    workload: Workload,
-    model: nn.Module,
-    compiled: CompileEvidence,
-    after_last_step: Callable[[], None],
-) -> LoopResult:
-    # Compiled first and wrapped second: around a compiled model, DDP sees one backward; the other way round,
-    # torch.compile cuts the model at every gradient bucket (32 blocks of ViT-Huge make about a hundred).
-    inner = torch.compile(model) if compiled.enabled else model
-    replica = DistributedDataParallel(
-        inner, device_ids=[device.index] if device.type == "cuda" else None, gradient_as_bucket_view=True
-    )
-    batches = workload.batches(config.batch_size, rank, device)
-    # What has been made so far stays: the collector need not walk it again and again while steps are timed.
-    gc.collect()
-    gc.freeze()
-    steps = config.warmup + config.steps
-    try:
-        return train(replica, sgd(replica), mode, workload, batches, device, steps, clock_for(device), after_last_step)
-    finally:
-        # A generator over a DataLoader ends its processes here, and not some time while the interpreter goes down.
-        if isinstance(batches, Generator):
-            batches.close()
-
-
 def _require_finite(rank: int, losses: list[float]) -> None:
     bad = next((step for step, loss in enumerate(losses) if not math.isfinite(loss)), None)
     if bad is not None:
         raise MeasurementInvalid(
             f"the loss on rank {rank} is {losses[bad]} at step {bad} (warm-up included)",
             "Use a recipe with a wider range (te-fp8:current, torchao-float8:rowwise), or another seed",
+        )
+
+
+def _require_fp8_kernels(label: str, evidence: Evidence) -> None:
+    if evidence.fp8 and not evidence.emulated and evidence.fp8_kernels is False:
+        raise MeasurementInvalid(
+            f"{label} ran no matrix product in fp8: the profile shows none",
+            "See the kernels in the record's profile; a fallback of its library is timed as fp8 otherwise",
         )

@@ -1,61 +1,196 @@
-"""What the GPU was doing: clock, temperature, power and throttling from NVML, and how much memory was used at the
-peak.
+"""What a rank's GPU did while steps were timed: start the sampler beside the rank, end it, and read what it saw.
+
+Start it before warm-up and wait until it samples; ask for the telemetry after the last step has ended. Nothing here
+disturbs a measurement: what goes wrong becomes a null and one line of warning, every wait has an end, and nothing is
+left behind. The sampler's file has no name on any disk, so it is gone with the processes that hold it open; the sampler
+itself ends when this process does, however that ends (see `worker.sampler`).
+
+It is not a verdict: `stats.telemetry` draws that from all ranks.
 """
 
-import resource
-from collections.abc import Callable
-from typing import Any
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import IO
 
-import pynvml
 import torch
 
-from fp8bench.schema.record import GpuState, RankMemory
+from fp8bench.schema.telemetry import RankTelemetry, TelemetrySeries
+from fp8bench.stats.telemetry import drawn_between
+from fp8bench.worker.sampler import PERIOD_S, Sample, read_header, read_sample
+
+BEFORE_S = 1.0
+"""How much of the series before the first timed step is kept: enough to see in what state timing found the GPU."""
+
+END_S = 2.0
+POLL_S = 0.01
 
 
-def gpu_state(device: torch.device) -> GpuState | None:
-    """The device's state now; None on a CPU, or where NVML does not know the device (inside some containers)."""
-    if device.type != "cuda":
-        return None
-    try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
-    except pynvml.NVMLError:
-        return None
-    clock = _ask(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM)
-    temperature = _ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)
-    power = _ask(pynvml.nvmlDeviceGetPowerUsage, handle)
-    limit = _ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
-    throttle = _ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
-    return GpuState(
-        sm_clock_mhz=clock,
-        temperature_c=temperature,
-        power_w=None if power is None else power / 1e3,
-        power_limit_w=None if limit is None else limit / 1e3,
-        throttle_reasons=throttle,
+class Sampler:
+    """The sampler of one rank's GPU, while the context stands. On a CPU it does nothing.
+
+    device: the rank's. period_s: from sample to sample, seconds.
+    """
+
+    def __init__(self, device: torch.device, rank: int, period_s: float = PERIOD_S) -> None:
+        self._device = device
+        self._rank = rank
+        self._period_s = period_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._file: IO[bytes] | None = None
+        self._trouble: str | None = None
+
+    def __enter__(self) -> "Sampler":
+        if self._device.type == "cuda":
+            try:
+                self._file = tempfile.TemporaryFile(prefix="fp8bench-sampler-")
+                self._process = _start(_uuid(self._device), self._period_s, self._file)
+            except (OSError, RuntimeError) as error:
+                self._trouble = f"the sampler did not start: {_line(error)}"
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._end()
+        if self._file is not None:
+            self._file.close()
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Wait until the first sample is there: NVML starts within a second where a CUDA context exists, on a host that
+        is short of cores later. False where none will come, or none came in time; then measure all the same.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self._process is not None:
+            # The header is one line, a sample another.
+            if self._read().count(b"\n") >= 2:
+                return True
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                break
+            time.sleep(POLL_S)
+        return False
+
+    def telemetry(self, timed_from_s: float, timed_to_s: float) -> RankTelemetry | None:
+        """End the sampler, and say what it saw; None on a CPU. Ask inside the context, after the last step has ended.
+
+        timed_from_s and timed_to_s: when the timed steps began and ended, in seconds of time.perf_counter().
+        """
+        if self._device.type != "cuda":
+            return None
+        self._end()
+        return read(self._read(), self._rank, timed_from_s, timed_to_s, self._period_s, self._trouble)
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._trouble = _end(self._process)
+            self._process = None
+
+    def _read(self) -> bytes:
+        if self._file is None:
+            return b""
+        self._file.seek(0)
+        return self._file.read()
+
+
+def _uuid(device: torch.device) -> str:
+    """The GPU's name in NVML, which does not heed CUDA_VISIBLE_DEVICES and counts the GPUs otherwise than CUDA."""
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+
+
+def _start(uuid: str, period_s: float, file: IO[bytes]) -> "subprocess.Popen[bytes]":
+    """The sampler, writing into `file`, which has no name: the process opens it by the number of its descriptor."""
+    number = file.fileno()
+    command = [sys.executable, "-m", "fp8bench.worker.sampler", uuid, str(period_s), f"/proc/self/fd/{number}"]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(number,),
+        # A session of its own: an interrupt from the terminal is the rank's affair, and ends the sampler through it.
+        start_new_session=True,
     )
 
 
-def _ask(function: Callable[..., Any], *arguments: Any) -> int | None:
+def _end(process: "subprocess.Popen[bytes]") -> str | None:
+    """End the sampler in a bounded time. Returns what was wrong with it, or None."""
+    code = process.poll()
+    if process.stdin is not None:
+        process.stdin.close()
+    if code is not None:
+        return f"the sampler ended early, with exit code {code}"
+    process.terminate()
     try:
-        return int(function(*arguments))
-    except pynvml.NVMLError:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        # A process inside a driver that hangs cannot even be killed. We do not wait for it.
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+        return f"the sampler did not end within {END_S:g} s"
+    return None
+
+
+def read(
+    content: bytes, rank: int, timed_from_s: float, timed_to_s: float, period_s: float, trouble: str | None = None
+) -> RankTelemetry:
+    """Telemetry from a sampler's file. trouble: what is known to be wrong already; it goes into the warning."""
+    timed_s = timed_to_s - timed_from_s
+    # What follows the last line break was not written to its end.
+    lines = content.split(b"\n")[:-1]
+    if not lines:
+        return RankTelemetry(rank=rank, timed_s=timed_s, warning=trouble or "the sampler had not begun")
+    try:
+        header = read_header(lines[0].decode())
+        if header.error is not None:
+            return RankTelemetry(rank=rank, timed_s=timed_s, warning=f"NVML: {_line(header.error)}")
+        samples = [read_sample(line.decode()) for line in lines[1:]]
+        series = _series(samples, timed_from_s, timed_to_s)
+        drawn = drawn_between(
+            [sample.at_s for sample in samples],
+            [sample.energy_j for sample in samples],
+            timed_from_s,
+            timed_to_s,
+            reach_s=period_s,
+        )
+        return RankTelemetry(
+            rank=rank,
+            power_limit_w=header.power_limit_w,
+            max_sm_clock_mhz=header.max_sm_clock_mhz,
+            timed_s=timed_s,
+            energy_j=drawn,
+            series=series,
+            warning=_warning(trouble, header.denied, series, drawn),
+        )
+    except ValueError as error:
+        return RankTelemetry(
+            rank=rank, timed_s=timed_s, warning=trouble or f"the sampler's file is damaged: {_line(error)}"
+        )
+
+
+def _series(samples: list[Sample], timed_from_s: float, timed_to_s: float) -> TelemetrySeries | None:
+    """The samples from shortly before the first timed step to the end of the last; None where there is none."""
+    kept = [sample for sample in samples if timed_from_s - BEFORE_S <= sample.at_s <= timed_to_s]
+    if not kept:
         return None
+    relative = [sample._replace(at_s=sample.at_s - timed_from_s) for sample in kept]
+    return TelemetrySeries(**dict(zip(Sample._fields, zip(*relative, strict=True), strict=True)))
 
 
-def reset_peaks(device: torch.device) -> None:
-    """Forget what was allocated so far, and give the allocator's spare memory back."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
+def _warning(
+    trouble: str | None, denied: dict[str, str], series: TelemetrySeries | None, drawn: float | None
+) -> str | None:
+    parts = [trouble] if trouble else []
+    parts += [f"NVML denies {name} ({_line(words)})" for name, words in denied.items()]
+    if series is None or series.at_s[-1] < 0:
+        parts.append("no sample fell into the timed steps")
+    if drawn is None and "energy_j" not in denied:
+        parts.append("the energy counter does not enclose the timed steps")
+    return "; ".join(parts) or None
 
 
-def peak_memory(device: torch.device, rank: int) -> RankMemory:
-    """Peaks since the last reset; the host's is the process's whole life (ru_maxrss, KiB on Linux)."""
-    on_gpu = device.type == "cuda"
-    return RankMemory(
-        rank=rank,
-        peak_allocated_bytes=torch.cuda.max_memory_allocated(device) if on_gpu else None,
-        peak_reserved_bytes=torch.cuda.max_memory_reserved(device) if on_gpu else None,
-        peak_host_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    )
+def _line(words: object) -> str:
+    return " ".join(str(words).split())

@@ -19,7 +19,7 @@ def catalog() -> Catalog:
 @pytest.fixture
 def visible(monkeypatch):
     """Look at a machine of three unlike GPUs under some CUDA_VISIBLE_DEVICES."""
-    monkeypatch.setattr(machines, "_nvml_gpus", lambda: GPUS)
+    monkeypatch.setattr(machines, "nvml_gpus", lambda: GPUS)
     return lambda environ: this_machine(environ).gpus
 
 
@@ -132,7 +132,7 @@ def test_cuda_visible_devices_stops_at_the_first_that_is_unknown(setting, visibl
 
 
 def test_a_machine_without_a_driver_has_no_gpu(monkeypatch):
-    monkeypatch.setattr(machines, "_nvml_gpus", lambda: [])
+    monkeypatch.setattr(machines, "nvml_gpus", lambda: [])
 
     assert not this_machine({"CUDA_VISIBLE_DEVICES": "0"}).has_gpu
 

@@ -1,9 +1,12 @@
-"""A request and a machine become configurations: defaults by device, refusals, and the place under torchrun."""
+"""A request and a machine become configurations and a number of rounds: defaults by device, refusals, and the place
+under torchrun.
+"""
 
 import pytest
 
 from fp8bench.launch.machine import Machine
-from fp8bench.launch.plan import TORCHRUN, Elastic, elastic_from, plan
+from fp8bench.launch.plan import TORCHRUN, Elastic, elastic_from, entries, plan, stop
+from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.request import RunRequest
@@ -14,6 +17,10 @@ NO_GPU = Machine(gpus=(), product_name=None, cpu_count=4)
 
 def planned(machine: Machine = EIGHT_GPUS, elastic: Elastic | None = None, **asked: object) -> list[RunConfig]:
     return plan(RunRequest.model_validate(asked), machine, elastic)
+
+
+def stopped(machine: Machine = EIGHT_GPUS, elastic: Elastic | None = None, **asked: object) -> Stop:
+    return stop(RunRequest.model_validate(asked), machine, elastic)
 
 
 def variables(rank: int = 0, local_rank: int = 0, world_size: int = 8, local_world_size: int = 8) -> dict[str, str]:
@@ -190,3 +197,65 @@ def test_without_one_of_its_variables_there_is_no_torchrun(missing):
     del environ[missing]
 
     assert elastic_from(environ) is None
+
+
+@pytest.mark.parametrize(("machine", "rounds"), [(EIGHT_GPUS, 3), (NO_GPU, 1)], ids=["GPU", "CPU"])
+def test_a_gpu_is_measured_in_three_processes_and_a_cpu_in_one(machine, rounds):
+    assert stopped(machine) == Stop(rounds=rounds, precision=None)
+
+
+def test_rounds_and_precision_are_as_asked_for():
+    assert stopped(rounds=5) == Stop(rounds=5, precision=None)
+    assert stopped(NO_GPU, rounds=2, precision="1%", max_rounds=7) == Stop(rounds=2, precision=0.01, max_rounds=7)
+
+
+def test_fewer_rounds_at_most_than_at_least_are_refused_but_only_where_a_precision_makes_use_of_them():
+    with pytest.raises(UsageError, match="--max-rounds 2 is less than --rounds 3"):
+        stopped(rounds=3, precision="1%", max_rounds=2)
+    assert stopped(rounds=3, max_rounds=2).rounds == 3
+
+
+def test_a_mode_is_held_against_itself_in_two_arms_of_at_least_three_rounds():
+    request = RunRequest(aa=True, mode=("baseline-bf16",))
+    configs = plan(request, NO_GPU)
+
+    assert entries(request, configs) == [Entry(configs[0], "A"), Entry(configs[0], "B")]
+    assert stopped(NO_GPU, aa=True).rounds == stopped(EIGHT_GPUS, aa=True).rounds == 3
+    assert stopped(NO_GPU, aa=True, rounds=5).rounds == 5
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_too_few_rounds_to_hold_a_mode_against_itself_are_refused(rounds):
+    with pytest.raises(UsageError, match=f"--rounds {rounds} cannot tell") as refusal:
+        stopped(aa=True, rounds=rounds)
+
+    assert "3 or more" in refusal.value.remedy
+
+
+def test_several_modes_are_not_held_against_themselves():
+    request = RunRequest(aa=True)
+
+    with pytest.raises(UsageError, match="--aa holds one mode against itself, and 4 would run") as refusal:
+        entries(request, plan(request, EIGHT_GPUS))
+
+    assert "--mode" in refusal.value.remedy
+
+
+def test_without_that_every_mode_is_an_entry_of_its_own():
+    configs = planned()
+
+    assert entries(RunRequest(), configs) == [Entry(config) for config in configs]
+
+
+def test_under_torchrun_there_is_one_round_since_its_processes_are_not_ours_to_renew():
+    group = elastic_from(variables())
+
+    assert stopped(elastic=group) == stopped(elastic=group, rounds=1) == Stop(rounds=1)
+
+
+@pytest.mark.parametrize("asked", [{"rounds": 3}, {"precision": "1%"}, {"aa": True}], ids=str)
+def test_more_than_one_round_is_refused_under_torchrun(asked):
+    with pytest.raises(UsageError, match="each round needs fresh ones") as refusal:
+        stopped(elastic=elastic_from(variables()), **asked)
+
+    assert all(flag in refusal.value.remedy for flag in ("--rounds", "--precision", "--aa"))

@@ -5,18 +5,18 @@ from datetime import UTC, date
 from typing import Any
 
 import pytest
-from builders import config, invalid, measured, published, rank_report, rank_samples, unsupported
+from builders import config, invalid, measured, place, profile, published, rank_report, rank_samples, unsupported
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank_report import RankReport
-from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Provenance, RankSamples, Record, Summary
+from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Provenance, RankSamples, Record, Session, Summary
 
 FIELDS_OF_THE_CONTRACT = (
-    "schema_version method_version run_id status reason source created_utc instance config fingerprint environment "
-    "evidence parity samples summary memory telemetry"
+    "schema_version method_version run_id status reason source created_utc instance session config fingerprint "
+    "environment evidence parity samples summary memory telemetry profile"
 ).split()
 
 DAY = date(2023, 11, 15)
@@ -57,9 +57,9 @@ class TestStrict:
 
         assert caught.value.errors()[0]["type"] == "extra_forbidden"
 
-    @pytest.mark.parametrize("part", ["config", "summary", "environment", "evidence", "parity"])
+    @pytest.mark.parametrize("part", ["config", "session", "summary", "environment", "evidence", "parity", "profile"])
     def test_so_is_one_that_a_part_of_it_does_not_know(self, part: str) -> None:
-        document = json.loads(measured().model_dump_json())
+        document = json.loads(measured(session=place(), profile=profile()).model_dump_json())
         document[part]["typo"] = 1
 
         with pytest.raises(ValidationError) as caught:
@@ -79,6 +79,15 @@ class TestStrict:
     def test_a_summary_without_a_positive_time_and_throughput_is_refused(self, field: str, value: object) -> None:
         with pytest.raises(ValidationError) as caught:
             summary_with(**{field: value})
+
+        assert caught.value.errors()[0]["loc"] == (field,)
+
+    @pytest.mark.parametrize(
+        ("field", "value"), [("round", 0), ("position", 0), ("arm", "C"), ("session_id", None), ("round", None)]
+    )
+    def test_a_place_that_no_session_has_is_refused(self, field: str, value: object) -> None:
+        with pytest.raises(ValidationError) as caught:
+            Session.model_validate(place().model_dump() | {field: value})
 
         assert caught.value.errors()[0]["loc"] == (field,)
 
@@ -213,13 +222,14 @@ class TestJson:
         "record",
         [
             measured(),
+            measured(session=place(2, arm="B"), profile=profile()),
             measured("p5", "te-fp8", "delayed", compiled=True, settings={"world_size": 1}),
             invalid(),
             unsupported(environment=None),
             published(),
             published(published_on=None),
         ],
-        ids=["measured", "fp8", "invalid", "unsupported", "published", "external"],
+        ids=["measured", "a round", "fp8", "invalid", "unsupported", "published", "external"],
     )
     def test_a_record_comes_back_as_it_went(self, record: Record) -> None:
         back = Record.model_validate_json(record.model_dump_json())
@@ -241,8 +251,8 @@ class TestJson:
     def test_versions_and_time_are_written_as_they_are(self) -> None:
         document = json.loads(measured().model_dump_json())
 
-        assert document["schema_version"] == SCHEMA_VERSION == 1
-        assert document["method_version"] == METHOD_VERSION == 1
+        assert document["schema_version"] == SCHEMA_VERSION == 2
+        assert document["method_version"] == METHOD_VERSION == 2
         assert document["created_utc"] == "2026-05-01T10:00:00Z"
 
     def test_the_time_comes_back_in_utc(self) -> None:
@@ -263,7 +273,7 @@ class TestJson:
         assert "price" not in text
 
     @pytest.mark.parametrize(
-        "report", [rank_report(), rank_report(rank=3, status="failed", samples=None, collateral=True)]
+        "report", [rank_report(profile=profile()), rank_report(rank=3, status="failed", samples=None, collateral=True)]
     )
     def test_a_ranks_report_comes_back_as_it_went(self, report: RankReport) -> None:
         assert RankReport.model_validate_json(report.model_dump_json()) == report

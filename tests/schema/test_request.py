@@ -27,6 +27,11 @@ TEXT_OF_EVERY_FIELD = {
     "workers": ("0", 0),
     "seed": ("9", 9),
     "te_attention": ("sdpa", "sdpa"),
+    "rounds": ("5", 5),
+    "precision": ("0.5%", 0.005),
+    "max_rounds": ("4", 4),
+    "aa": ("true", True),
+    "allow_busy": ("1", True),
     "price": ("3.5", 3.5),
     "results_dir": ("elsewhere", Path("elsewhere")),
 }
@@ -45,6 +50,13 @@ def test_the_defaults_are_those_of_the_articles_method() -> None:
     assert (request.warmup, request.steps, request.seed) == (11, 40, 0)
     assert (request.mode, request.workload, request.batch_size) == ((), None, None)
     assert (request.instance, request.compile, request.data, request.te_attention) == ("auto", "auto", "loader", "te")
+
+
+def test_by_default_the_rounds_are_the_machines_affair_and_nobody_is_disturbed() -> None:
+    request = RunRequest()
+
+    assert (request.rounds, request.precision, request.max_rounds) == (None, None, 10)
+    assert (request.aa, request.allow_busy) == (False, False)
 
 
 @settings(deadline=None)
@@ -153,11 +165,37 @@ def test_compile_may_be_written_in_the_file_as_on_the_command_line(tmp_path: Pat
     assert resolve({}, {}, read_mapping(path), FILE).request.compile == word
 
 
-@pytest.mark.parametrize("field", ["gpus", "batch_size", "warmup", "steps", "workers", "seed", "price"])
+@pytest.mark.parametrize(
+    "field",
+    ["gpus", "batch_size", "warmup", "steps", "workers", "seed", "rounds", "max_rounds", "precision", "price"],
+)
 @pytest.mark.parametrize("value", [True, False])
 def test_yes_and_no_are_no_numbers(field: str, value: bool) -> None:
     with pytest.raises(UsageError, match=f"{field} from {FILE}: {value} is wrong: .*a number is wanted"):
         resolve({}, {}, {field: value}, FILE)
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("1%", 0.01), ("0.5 %", 0.005), (" 2% ", 0.02), ("0.01", 0.01), (0.02, 0.02), ("99%", 0.99)]
+)
+def test_a_precision_is_a_share_in_per_cent_or_without_unit(text: object, share: float) -> None:
+    assert resolve({"precision": text}, {}, {}, None).request.precision == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["%", "one%", "0%", "100%", "-1%", "1", "nan%", "inf%", "1 percent", ""])
+def test_what_is_no_share_between_nothing_and_all_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve({"precision": text}, {}, {}, None)
+
+    assert caught.value.what.startswith(f"--precision: {text!r} is wrong: ")
+
+
+@pytest.mark.parametrize("line", ["precision: 1%", "precision: 0.01"])
+def test_a_precision_may_be_written_in_the_file_as_on_the_command_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{line}\n")
+
+    assert resolve({}, {}, read_mapping(path), FILE).request.precision == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize(("flags", "variables"), [({"price": float("inf")}, {}), ({}, {"FP8BENCH_PRICE": "inf"})])
@@ -174,6 +212,10 @@ WRONG_VALUES = [
     ("workers", -1),
     ("seed", -1),
     ("price", 0),
+    ("rounds", 0),
+    ("max_rounds", 0),
+    ("precision", "1.5"),
+    ("aa", "perhaps"),
     ("compile", "sometimes"),
     ("data", "disk"),
     ("te_attention", "flash"),

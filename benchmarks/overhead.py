@@ -1,0 +1,134 @@
+"""What does measuring cost? The tool's loop against a bare one, over the same model, alternating in one process.
+
+The tool's block is worker.loop.train with its clock, its progress file and its sampler process; the bare block trains
+and does nothing else. Both are timed from outside, in the same way: synchronise, perf_counter, block, synchronise,
+perf_counter. Blocks are short and run tool, bare, bare, tool, ..., so that a host that changes its speed within minutes
+changes it for both. Each mode has a process of its own.
+
+    python benchmarks/overhead.py --mode baseline-bf16 --mode te-fp8
+
+Prints a line a mode: the ratio of the medians with its 95 % interval. Exits with 1 where a ratio is further from 1 than
+0.5 %. It is a benchmark: run it on an idle machine, not with the tests.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from torch import multiprocessing
+
+from fp8bench.schema.config import RunConfig
+from fp8bench.stats.estimate import estimate
+from fp8bench.stats.ratio import ratio
+from fp8bench.worker import parity
+from fp8bench.worker.clock import clock_for
+from fp8bench.worker.loop import Training, bf16_autocast, train
+from fp8bench.worker.main import make_mode, make_workload, rank_group
+from fp8bench.worker.progress import ProgressFile
+from fp8bench.worker.telemetry import Sampler
+from fp8bench.worker.training import ready_to_train
+
+BOUND = 0.005
+SAMPLER_TIMEOUT_S = 10.0
+
+
+def main() -> int:
+    """Every mode in turn."""
+    asked = _parse()
+    worst = 0.0
+    for label in asked.mode:
+        with tempfile.TemporaryDirectory(prefix="fp8bench-overhead-") as folder:
+            multiprocessing.start_processes(_measure, args=(label, asked, folder), nprocs=1, start_method="spawn")
+            tool, bare = json.loads((Path(folder) / "blocks.json").read_text())
+        found = ratio(estimate([tool]), estimate([bare]))
+        worst = max(worst, abs(found.value - 1))
+        print(
+            f"{label}: {found.value:.4f} of the bare loop ({found.low:.4f} to {found.high:.4f}), "
+            f"{len(tool)} blocks of {asked.steps} steps each, batch {asked.batch_size}, "
+            f"bare step {1e3 * estimate([bare]).value:.2f} ms",
+            flush=True,
+        )
+    return 0 if worst <= BOUND else 1
+
+
+def _parse() -> argparse.Namespace:
+    on_gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description="The cost of measuring: the tool's loop against a bare one.")
+    parser.add_argument("--mode", action="append", help="repeatable [baseline-bf16; on a GPU te-fp8 too]")
+    parser.add_argument("--workload", default="vit-huge" if on_gpu else "vit-micro")
+    parser.add_argument("--batch-size", type=int, default=64 if on_gpu else 16)
+    parser.add_argument("--blocks", type=int, default=40, help="of each kind")
+    parser.add_argument("--steps", type=int, default=5, help="in a block")
+    parser.add_argument("--warmup", type=int, default=11, help="steps before the first block")
+    asked = parser.parse_args()
+    asked.mode = asked.mode or (["baseline-bf16", "te-fp8"] if on_gpu else ["baseline-bf16"])
+    return asked
+
+
+def _measure(_rank: int, label: str, asked: argparse.Namespace, folder: str) -> None:
+    name, _, recipe = label.partition(":")
+    config = RunConfig(
+        mode=name,
+        recipe=recipe or None,
+        workload=asked.workload,
+        device="cuda" if torch.cuda.is_available() else "cpu",
+        world_size=1,
+        batch_size=asked.batch_size,
+        warmup=asked.warmup,
+        steps=asked.steps,
+        compile="off",
+        data="device",
+        workers=0,
+        seed=0,
+        te_attention="te",
+    )
+    with rank_group(config, 0, 0, f"file://{folder}/rendezvous") as device:
+        mode, workload = make_mode(config), make_workload(config)
+        mode.check(device)
+        model = parity.prove(mode, workload, 0, device).model
+        with ready_to_train(config, 0, device, mode, workload, model, compiled=False) as training:
+            _bare_block(training, asked.warmup)
+            kinds = {"tool": _tool_block, "bare": _bare_block}
+            times: dict[str, list[float]] = {kind: [] for kind in kinds}
+            for pair in range(asked.blocks):
+                for kind in ("tool", "bare") if pair % 2 == 0 else ("bare", "tool"):
+                    times[kind].append(kinds[kind](training, asked.steps))
+    (Path(folder) / "blocks.json").write_text(json.dumps([times["tool"], times["bare"]]))
+
+
+def _tool_block(training: Training, steps: int) -> float:
+    """Seconds a step, as fp8bench runs it."""
+    with tempfile.TemporaryDirectory() as folder, Sampler(training.device, 0) as sampler:
+        sampler.wait_ready(SAMPLER_TIMEOUT_S)
+        progress = ProgressFile(Path(folder) / "progress", steps)
+        clock = clock_for(training.device)
+        start = _now(training.device)
+        train(training, steps, clock, before_step=lambda _step: progress.step())
+        return (_now(training.device) - start) / steps
+
+
+def _bare_block(training: Training, steps: int) -> float:
+    """Seconds a step of the same work, with nothing beside it."""
+    start = _now(training.device)
+    for _ in range(steps):
+        batch = next(training.batches)
+        training.optimizer.zero_grad(set_to_none=True)
+        with bf16_autocast(training.device), training.mode.forward_context():
+            loss = training.workload.loss(training.model, batch)
+        loss.backward()
+        training.optimizer.step()
+    return (_now(training.device) - start) / steps
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return perf_counter()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

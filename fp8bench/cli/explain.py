@@ -1,0 +1,197 @@
+"""`fp8bench explain`: where a mode's step goes, and in one sentence why it is not faster than another.
+
+A mode is named by what is kept of it: a record, or a trace. What a word names is settled in this order: a file; the
+beginning of a run's id; INSTANCE:MODE, where there are results of that instance; MODE.
+"""
+
+import gc
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from fp8bench.profiling.facts import Facts
+    from fp8bench.report.explain import Explained
+    from fp8bench.schema.record import Record
+    from fp8bench.store.results import Kept
+
+FORMATS = ("table", "markdown", "json")
+AT_MOST = 2
+SETTINGS = {"": None, "eager": False, "compiled": True}
+
+
+def explain(
+    names: list[str] = typer.Argument(
+        None,
+        metavar="[RECORD [REFERENCE]]",
+        help="A record's or kept trace's file, a run's id or its beginning, INSTANCE:MODE, or MODE; "
+        "a mode may have its :RECIPE and /eager or /compiled.",
+    ),
+    modes: list[str] = typer.Option(
+        None, "--mode", metavar="MODE", help="Measure this mode now; twice: the second is the reference."
+    ),
+    plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw the steps as bars, .png or .svg."),
+    trace: Path = typer.Option(None, "--trace", metavar="FILE", help="With --mode, keep the Chrome trace."),
+    form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
+    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
+) -> None:
+    """Where a mode's step goes, and why it is not faster than another."""
+    # A command of a moment, over events that hold each other in no circle: collecting garbage only costs.
+    gc.disable()
+    from fp8bench.report.explain import explain_steps
+    from fp8bench.report.plots import require_drawable, step_bars
+    from fp8bench.schema.errors import unknown_name
+
+    if form not in FORMATS:
+        raise unknown_name("--format", form, list(FORMATS), "fp8bench explain --help")
+    _require_one_way(names or [], modes or [], trace)
+    if plot is not None:
+        require_drawable(plot)
+    chosen = measure_now(modes, trace) if modes else [find(name, results_dir) for name in names]
+    explained = explain_steps(chosen[0], chosen[1] if len(chosen) == AT_MOST else None)
+    _print(explained, form)
+    if plot is not None:
+        step_bars(explained.modes, plot)
+        typer.echo(f"fp8bench: drawn as {plot}", err=True)
+
+
+def measure_now(modes: Sequence[str], trace: Path | None) -> "list[Facts]":
+    """Run each mode on this machine, profiled; the first is explained. trace: where its Chrome trace is kept."""
+    from fp8bench.launch.explain_run import measure
+
+    return [_facts(record, record.run_id) for record in measure(list(modes), trace)]
+
+
+def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None) -> None:
+    """Raises UsageError unless either records are named or modes are to be measured, one or two of them."""
+    from fp8bench.schema.errors import UsageError
+
+    remedy = "Name one or two records, or measure one or two modes with --mode"
+    if bool(names) == bool(modes):
+        raise UsageError("both records and --mode were given" if names else "nothing to explain was named", remedy)
+    if max(len(names), len(modes)) > AT_MOST:
+        raise UsageError(f"{max(len(names), len(modes))} were named, and only one is held against another", remedy)
+    if trace is not None and not modes:
+        raise UsageError("--trace keeps the trace of a measurement, and none was asked for", "Say --mode MODE with it")
+
+
+def find(name: str, results_dir: Path) -> "Facts":
+    """What a word on the command line names. Raises UsageError where it names nothing, several, or no profile."""
+    from fp8bench.store import results
+
+    path = Path(name)
+    if path.is_file() or name.endswith((".json", ".json.gz")):
+        return _from_file(path)
+    measured = results.known_instances(results_dir)
+    kept = results.read(results_dir, measured)
+    by_id = [one for one in kept if one.record.run_id.startswith(name)]
+    if by_id:
+        return _facts(results.read_record(_only(by_id, name).path), name)
+    return _facts(_latest(name, kept, measured), name)
+
+
+def _from_file(path: Path) -> "Facts":
+    """A record, or a trace: the two are told apart by the list of events that only a trace has."""
+    from fp8bench.profiling.facts import facts_of_trace
+    from fp8bench.profiling.trace import looks_like_a_trace, read_trace
+    from fp8bench.store.results import read_record
+
+    if looks_like_a_trace(path):
+        return facts_of_trace(read_trace(path), path.name)
+    return _facts(read_record(path), str(path))
+
+
+def _facts(record: "Record", name: str) -> "Facts":
+    """Raises UsageError for a record that has nothing to explain."""
+    from fp8bench.profiling.facts import facts_of
+    from fp8bench.schema.errors import UsageError
+
+    mode = record.what.mode
+    if record.status != "ok":
+        raise UsageError(f"{name} is a record of status {record.status}: {record.reason}", "Name one that is ok")
+    if record.source != "measured":
+        raise UsageError(f"{name} is a {record.source} figure, which has no profile", "Name a measured record")
+    if record.profile is None:
+        raise UsageError(
+            f"{name} was recorded without a profile", f"Measure it anew with `fp8bench explain --mode {mode}`"
+        )
+    return facts_of(record)
+
+
+def _only(kept: "Sequence[Kept]", name: str) -> "Kept":
+    """Raises UsageError where several runs' ids begin with the name, and none is the name."""
+    from fp8bench.schema.errors import UsageError
+
+    exact = [one for one in kept if one.record.run_id == name]
+    if len(exact or kept) > 1:
+        shown = ", ".join([one.record.run_id for one in kept[:3]] + ["..."] * (len(kept) > 3))
+        raise UsageError(f"{len(kept)} run ids begin with {name!r}", f"Say more of it: {shown}")
+    return (exact or kept)[0]
+
+
+def _latest(name: str, kept: "Sequence[Kept]", measured: set[str]) -> "Record":
+    """The latest profiled ok record of [INSTANCE:]MODE[:RECIPE][/eager|/compiled], or where none is profiled the latest
+    ok one. A mode without its recipe takes any.
+
+    Raises UsageError where there is none, or a mode without its instance was profiled on several.
+    """
+    from fp8bench.schema.errors import UsageError
+
+    fitting = _fitting(name, kept, measured)
+    if not fitting:
+        there = sorted({f"{r.instance}:{r.config.mode_label}" for r, _ in kept if r.config and r.status == "ok"})
+        raise UsageError(f"no file, run or mode is called {name!r}", f"There are: {', '.join(there) or 'no records'}")
+    by_instance: dict[str, list[Kept]] = {}
+    for one in fitting:
+        by_instance.setdefault(one.record.instance, []).append(one)
+    profiled = {instance: record for instance, of in by_instance.items() if (record := _latest_profiled(of))}
+    if len(profiled) > 1:
+        first = next(iter(profiled))
+        raise UsageError(f"{name} was profiled on {' and '.join(profiled)}", f"Say which, as {first}:{name}")
+    return next(iter(profiled.values()), fitting[-1].record)
+
+
+def _fitting(name: str, kept: "Sequence[Kept]", measured: set[str]) -> "list[Kept]":
+    from fp8bench.schema.errors import UsageError
+
+    label, _, setting = name.partition("/")
+    if setting not in SETTINGS:
+        raise UsageError(f"{name!r} ends in /{setting}", "End it in /eager or /compiled, or in neither")
+    instance, _, mode = label.partition(":")
+    if instance not in measured or not mode:
+        instance, mode = "", label
+    return [
+        one
+        for one in kept
+        if one.record.status == "ok"
+        and one.record.config is not None
+        and instance in ("", one.record.instance)
+        and mode in (one.record.config.mode, one.record.config.mode_label)
+        and SETTINGS[setting] in (None, one.record.compiled)
+    ]
+
+
+def _latest_profiled(kept: "Sequence[Kept]") -> "Record | None":
+    """Records are read without their profiles, so each is read again, whole, until one has it. kept: oldest first."""
+    from fp8bench.store.results import read_record
+
+    whole = (read_record(one.path) for one in reversed(kept))
+    return next((record for record in whole if record.profile is not None), None)
+
+
+def _print(explained: "Explained", form: str) -> None:
+    """The table and its sentence to stdout; warnings, one line each, to stderr."""
+    from fp8bench.report import explain_text
+
+    writers = {"json": explain_text.to_json, "markdown": explain_text.to_markdown}
+    if form in writers:
+        typer.echo(writers[form](explained))
+    elif sys.stdout.isatty():
+        explain_text.print_rich(explained)
+    else:
+        typer.echo(explain_text.to_plain(explained))
+    for warning in explained.warnings:
+        typer.echo(f"fp8bench: warning: {warning}", err=True)

@@ -1,0 +1,121 @@
+"""The whole examination: look, ask the probes, judge, and take out what names the machine.
+
+The order matters. The GPUs and the load are looked at before the probes use them, and the host's speed is measured
+while no probe runs.
+"""
+
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+from fp8bench.doctor import host, nvml, speed
+from fp8bench.doctor.ask import Question, ask_all
+from fp8bench.doctor.driver_facts import DriverFacts
+from fp8bench.doctor.facts import Facts, Probed
+from fp8bench.doctor.finding import Examination, Finding, GpuCount, Machine
+from fp8bench.doctor.judge import (
+    attention,
+    compiling,
+    driver,
+    environment,
+    gpu_health,
+    gpu_use,
+    libraries,
+    packages,
+    precision,
+)
+from fp8bench.doctor.judge import host as host_judge
+from fp8bench.doctor.privacy import names_of_this_machine, scrubbed
+from fp8bench.doctor.probe_facts import ANSWERS
+
+LIMIT_S = 50.0
+WITHOUT_GPU_LIMIT_S = 25.0
+MOST_AT_ONCE = 8
+
+ANYWHERE = ("torch", "timm", "torchao")
+ON_A_GPU = ("precision", "compile")
+WITH_TRANSFORMER_ENGINE = ("attention", "libraries", "transformer-engine")
+
+JUDGES = (driver, gpu_use, gpu_health, precision, packages, libraries, attention, compiling, environment, host_judge)
+
+
+def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
+    """quick: no probe, so nothing that needs an import of torch or Transformer Engine."""
+    facts = look(environ, quick)
+    return scrubbed(Examination(machine=machine(facts), findings=judge(facts)), names_of_this_machine(environ))
+
+
+def look(environ: Mapping[str, str], quick: bool) -> Facts:
+    """Every fact."""
+    found = nvml.look(environ)
+    around = host.look()
+    evenness = speed.measure()
+    installed = {name: _installed(name) for name in packages.SUPPORTED}
+    probed = Probed() if quick else probe(environ, found, around.cores, installed)
+    return Facts(
+        driver=found,
+        host=around,
+        speed=evenness,
+        environ=environ,
+        installed=installed,
+        quick=quick,
+        probed=probed,
+    )
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def wanted(has_gpu: bool, installed: Mapping[str, str | None]) -> tuple[str, ...]:
+    """Probes worth asking here, the slowest first."""
+    if not has_gpu:
+        return ANYWHERE
+    return (*(WITH_TRANSFORMER_ENGINE if installed["transformer-engine"] else ()), *ON_A_GPU, *ANYWHERE)
+
+
+def probe(environ: Mapping[str, str], found: DriverFacts, cores: float, installed: Mapping[str, str | None]) -> Probed:
+    """Side by side where cores allow it and no GPU is kept for one process."""
+    names = wanted(bool(found.gpus), installed)
+    alone = gpu_use.one_process_a_gpu(found.gpus)
+    at_once = 1 if alone else max(2, min(MOST_AT_ONCE, int(cores)))
+    limit_s = LIMIT_S if found.gpus else WITHOUT_GPU_LIMIT_S
+    with tempfile.TemporaryDirectory(prefix="fp8bench-doctor-") as folder:
+        questions = [Question(name, ANSWERS[name], variables(name, environ, folder)) for name in names]
+        answers = ask_all(questions, at_once, limit_s)
+    return Probed(**{name.replace("-", "_"): answer for name, answer in answers.items()})  # type: ignore[arg-type]
+
+
+def variables(name: str, environ: Mapping[str, str], folder: str) -> dict[str, str]:
+    """What the probe runs under: what a run would, and what makes it tell. folder: empty, for compilers' caches."""
+    extra = {}
+    if name == "attention":
+        extra = {"NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"}
+    if name == "compile":
+        extra = {
+            "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
+            "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
+            # One small function: a pool of compilers takes longer to start than to use.
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        }
+    return {**environ, **extra}
+
+
+def judge(facts: Facts) -> tuple[Finding, ...]:
+    """Every finding, in the order of the judges."""
+    return tuple(finding for judging in JUDGES for finding in judging.findings(facts))
+
+
+def machine(facts: Facts) -> Machine:
+    """The machine in a few words."""
+    products = Counter(gpu.name for gpu in facts.driver.gpus)
+    return Machine(
+        gpus=tuple(GpuCount(name=name, count=count) for name, count in products.items()),
+        cpu=facts.host.cpu,
+        cores=max(1, int(facts.host.cores)),
+    )

@@ -1,0 +1,125 @@
+"""What the doctor says of one thing, and of all of them."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from fp8bench.schema.frozen import Frozen
+
+Status = Literal["ok", "warning", "problem", "unknown"]
+Subject = Literal["software", "gpu", "host"]
+
+NO_PROBLEM = 0
+UNSUPPORTED_HERE = 3
+
+
+class Finding(Frozen):
+    """name: a short slug that never changes. found: one line with the figures. remedy: one sentence in the
+    imperative, which a warning and a problem always have.
+
+    warning: a number measured here may be worse or less steady than it need be. problem: a mode does not run here, or
+    its number would be wrong. unknown: it could not be learned.
+    """
+
+    name: str
+    subject: Subject
+    title: str
+    status: Status
+    found: str
+    remedy: str | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.status in ("warning", "problem") and not self.remedy:
+            raise ValueError(f"finding {self.name!r} is a {self.status} without a remedy")
+        if "\n" in self.found:
+            raise ValueError(f"finding {self.name!r} has more than one line")
+        return self
+
+
+@dataclass(frozen=True)
+class Check:
+    """What is looked at; its methods are the four things that can be said of it."""
+
+    name: str
+    subject: Subject
+    title: str
+
+    def ok(self, found: str) -> Finding:
+        """As it should be."""
+        return self._say("ok", found)
+
+    def unknown(self, found: str) -> Finding:
+        """Could not be learned. found: why."""
+        return self._say("unknown", found)
+
+    def warning(self, found: str, remedy: str) -> Finding:
+        """Numbers may suffer."""
+        return self._say("warning", found, remedy)
+
+    def problem(self, found: str, remedy: str) -> Finding:
+        """Does not run, or gives wrong numbers."""
+        return self._say("problem", found, remedy)
+
+    def _say(self, status: Status, found: str, remedy: str | None = None) -> Finding:
+        return Finding(
+            name=self.name,
+            subject=self.subject,
+            title=self.title,
+            status=status,
+            found=" ".join(found.split()),
+            remedy=remedy,
+        )
+
+
+class GpuCount(Frozen):
+    """GPUs of one product."""
+
+    name: str
+    count: int
+
+
+class Machine(Frozen):
+    """The machine in a few words, none of which names it. cores: those that this process may use."""
+
+    gpus: tuple[GpuCount, ...]
+    cpu: str | None
+    cores: int
+
+
+class Examination(Frozen):
+    """Everything found."""
+
+    machine: Machine
+    findings: tuple[Finding, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """3 where there is a problem; warnings and unknowns do not fail."""
+        return UNSUPPORTED_HERE if any(f.status == "problem" for f in self.findings) else NO_PROBLEM
+
+    @property
+    def summary(self) -> str:
+        """`2 problems, 1 warning, 14 ok, 6 unknown (no GPU here)`; zeroes are left out."""
+        counts = Counter(finding.status for finding in self.findings)
+        words = [
+            _plural(counts["problem"], "problem"),
+            _plural(counts["warning"], "warning"),
+            f"{counts['ok']} ok" if counts["ok"] else "",
+            f"{counts['unknown']} unknown{self._why_unknown()}" if counts["unknown"] else "",
+        ]
+        return ", ".join(word for word in words if word) or "nothing was examined"
+
+    def _why_unknown(self) -> str:
+        """The commonest reason, with how many it is of if there are others."""
+        reasons = Counter(finding.found for finding in self.findings if finding.status == "unknown")
+        reason, count = reasons.most_common(1)[0]
+        if len(reasons) == 1:
+            return f" ({reason})"
+        return f" ({reason}: {count})" if count > 1 else ""
+
+
+def _plural(count: int, word: str) -> str:
+    return "" if count == 0 else f"{count} {word}{'' if count == 1 else 's'}"

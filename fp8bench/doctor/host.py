@@ -1,0 +1,98 @@
+"""Looking at the host: cores, load, memory, shared memory, files and the clock's governor. None: it does not say.
+
+A container may have less than the machine: its control group's limits count, whichever is smaller.
+"""
+
+import os
+import resource
+from collections.abc import Iterable
+from pathlib import Path
+
+from fp8bench.schema.frozen import Frozen
+
+CGROUP = Path("sys/fs/cgroup")
+KIB = 1024
+NO_LIMIT_BYTES = 1 << 60
+"""Control groups of the first version say `no limit` by a number near 2 ** 63."""
+
+
+class HostFacts(Frozen):
+    """cores: what this process may use, a fraction under a quota. load: runnable processes over the last minute."""
+
+    cpu: str | None
+    cores: float
+    load: float | None
+    governors: tuple[str, ...] | None
+    open_files: int | None
+    shm_bytes: int | None
+    shm_free_bytes: int | None
+    memory_free_bytes: int | None
+
+
+def look(root: Path = Path("/")) -> HostFacts:
+    """root: where /proc, /sys and /dev lie."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    shm, shm_free = _shm(root / "dev/shm")
+    return HostFacts(
+        cpu=_cpu(root),
+        cores=min([float(len(os.sched_getaffinity(0))), *_quota(root / CGROUP)]),
+        load=_first_number(root / "proc/loadavg"),
+        governors=_governors(root / "sys/devices/system/cpu"),
+        open_files=None if soft == resource.RLIM_INFINITY else soft,
+        shm_bytes=shm,
+        shm_free_bytes=shm_free,
+        memory_free_bytes=min([*_available(root), *_room(root / CGROUP)], default=None),
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _first_number(path: Path) -> float | None:
+    words = _text(path).split()
+    return float(words[0]) if words else None
+
+
+def _cpu(root: Path) -> str | None:
+    lines = _text(root / "proc/cpuinfo").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+
+
+def _governors(cpus: Path) -> tuple[str, ...] | None:
+    """Every governor in use; None in most virtual machines, where the host below has the clocks."""
+    found = {_text(path).strip() for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    return tuple(sorted(found - {""})) or None
+
+
+def _shm(path: Path) -> tuple[int | None, int | None]:
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None, None
+    return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
+
+
+def _available(root: Path) -> Iterable[int]:
+    lines = _text(root / "proc/meminfo").splitlines()
+    return [int(line.split()[1]) * KIB for line in lines if line.startswith("MemAvailable:")]
+
+
+def _quota(cgroup: Path) -> Iterable[float]:
+    """Cores that the control group may use at once."""
+    quota, _, period = _text(cgroup / "cpu.max").strip().partition(" ")
+    if not quota:
+        quota, period = (_text(cgroup / "cpu" / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
+    return [int(quota) / int(period)] if quota.isdigit() and period.isdigit() and int(period) else []
+
+
+def _room(cgroup: Path) -> Iterable[int]:
+    """Memory that the control group may still take."""
+    pairs = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
+    for limit, used in ((_text(cgroup / limit).strip(), _text(cgroup / used).strip()) for limit, used in pairs):
+        if limit.isdigit() and used.isdigit() and int(limit) < NO_LIMIT_BYTES:
+            return [max(0, int(limit) - int(used))]
+    return []

@@ -1,0 +1,168 @@
+"""Power, clocks, heat, memory errors: what makes a GPU slower than its product's name says.
+
+The GPU is idle while it is looked at, so its clocks now say nothing; its limits and its complaints do.
+"""
+
+from collections.abc import Callable
+
+from fp8bench.doctor.driver_facts import GpuFacts, named, which
+from fp8bench.doctor.facts import Facts
+from fp8bench.doctor.finding import Check, Finding
+
+Gpus = tuple[GpuFacts, ...]
+
+POWER = Check("power-limit", "gpu", "power limit")
+CLOCKS = Check("clocks", "gpu", "application clocks")
+THROTTLING = Check("throttling", "gpu", "throttling now")
+TEMPERATURE = Check("temperature", "gpu", "temperature")
+PERSISTENCE = Check("persistence", "gpu", "persistence mode")
+ECC = Check("ecc", "gpu", "memory errors")
+NOT_TOLD = "the driver does not tell"
+
+TOLERANCE_W = 1.0
+NEAR_SLOWDOWN_C = 10
+"""An idle GPU this near to the temperature at which it slows down will be there within a run."""
+
+COMPLAINTS = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+"""NVML's nvmlClocksThrottleReason bits that an idle, sound GPU never shows. Idleness, the power cap and the
+application clocks' setting are not complaints.
+"""
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """One a check, over all GPUs."""
+    checks: tuple[tuple[Check, Callable[[Gpus], Finding]], ...] = (
+        (POWER, power),
+        (CLOCKS, clocks),
+        (THROTTLING, throttling),
+        (TEMPERATURE, temperature),
+        (PERSISTENCE, persistence),
+        (ECC, ecc),
+    )
+    why = facts.driver.why_no_gpu
+    return [check.unknown(why) if why else judge(facts.driver.gpus) for check, judge in checks]
+
+
+def power(gpus: Gpus) -> Finding:
+    """Against the default; where that is not told, against the highest that may be set."""
+    known = which(gpus, lambda gpu: gpu.power_limit_w is not None and _normal_w(gpu) is not None)
+    if not known:
+        return POWER.unknown(NOT_TOLD)
+    low = which(known, lambda gpu: (gpu.power_limit_w or 0) < (_normal_w(gpu) or 0) - TOLERANCE_W)
+    if low:
+        return POWER.warning(
+            f"{named(low)}: {_each(low, lambda g: f'{g.power_limit_w:.0f} of {_normal_w(g):.0f} W')}",
+            f"Set it back: `sudo nvidia-smi -pl {_normal_w(low[0]):.0f}`",
+        )
+    return POWER.ok(_each(known, lambda g: f"{g.power_limit_w:.0f} W, as by default") + _most(known))
+
+
+def _normal_w(gpu: GpuFacts) -> float | None:
+    return gpu.power_max_w if gpu.power_default_w is None else gpu.power_default_w
+
+
+def _most(gpus: Gpus) -> str:
+    most = {gpu.power_max_w for gpu in gpus if gpu.power_max_w and gpu.power_max_w > (gpu.power_limit_w or 0) + 1}
+    return f" (up to {max(most):.0f} W may be set)" if most else ""
+
+
+def clocks(gpus: Gpus) -> Finding:
+    """Below the GPU's own default someone has lowered them. A default below the maximum is common, and no fault."""
+    known = which(gpus, lambda gpu: gpu.application_clock_mhz is not None)
+    if not known:
+        return CLOCKS.unknown(NOT_TOLD)
+    low = which(known, lambda gpu: (gpu.application_clock_mhz or 0) < (_normal_mhz(gpu) or 0))
+    if low:
+        return CLOCKS.warning(
+            f"{named(low)}: {_each(low, lambda g: f'{g.application_clock_mhz} of {_normal_mhz(g)} MHz')}",
+            "Reset them: `sudo nvidia-smi -rac`",
+        )
+    return CLOCKS.ok(_each(known, lambda g: f"{g.application_clock_mhz} MHz, of at most {g.max_clock_mhz or '?'}"))
+
+
+def _normal_mhz(gpu: GpuFacts) -> int | None:
+    return gpu.max_clock_mhz if gpu.default_application_clock_mhz is None else gpu.default_application_clock_mhz
+
+
+def throttling(gpus: Gpus) -> Finding:
+    """What the GPU complains of at this moment."""
+    known = which(gpus, lambda gpu: gpu.throttle_reasons is not None)
+    if not known:
+        return THROTTLING.unknown(NOT_TOLD)
+    slow = which(known, lambda gpu: bool(_complaints(gpu)))
+    if slow:
+        return THROTTLING.warning(
+            f"{named(slow)}: {_each(slow, lambda g: ', '.join(_complaints(g)))}",
+            "Mend the cooling or the power supply, or measure on another machine",
+        )
+    return THROTTLING.ok("none")
+
+
+def _complaints(gpu: GpuFacts) -> list[str]:
+    return [word for bit, word in COMPLAINTS.items() if (gpu.throttle_reasons or 0) & bit]
+
+
+def temperature(gpus: Gpus) -> Finding:
+    """At rest, against the GPU's own threshold."""
+    known = which(gpus, lambda gpu: gpu.temperature_c is not None)
+    if not known:
+        return TEMPERATURE.unknown(NOT_TOLD)
+    hot = which(
+        known,
+        lambda gpu: (
+            gpu.slowdown_temperature_c is not None
+            and (gpu.temperature_c or 0) >= gpu.slowdown_temperature_c - NEAR_SLOWDOWN_C
+        ),
+    )
+    if hot:
+        return TEMPERATURE.warning(
+            f"{named(hot)}: {_each(hot, lambda g: f'{g.temperature_c} C, slows down at {g.slowdown_temperature_c} C')}",
+            "Let it cool down, and look at the cooling",
+        )
+    limits = {gpu.slowdown_temperature_c for gpu in known} - {None}
+    slows = f", slows down at {min(limit for limit in limits if limit)} C" if limits else ""
+    return TEMPERATURE.ok(f"{max(gpu.temperature_c or 0 for gpu in known)} C{slows}")
+
+
+def persistence(gpus: Gpus) -> Finding:
+    """Without it the driver lets go of the GPU between processes, and the next one starts it anew."""
+    known = which(gpus, lambda gpu: gpu.persistence is not None)
+    if not known:
+        return PERSISTENCE.unknown(NOT_TOLD)
+    off = which(known, lambda gpu: not gpu.persistence)
+    if off:
+        return PERSISTENCE.warning(
+            f"off on {named(off)}: the driver starts the GPU anew for every process",
+            "Turn it on: `sudo nvidia-smi -pm 1`",
+        )
+    return PERSISTENCE.ok("on")
+
+
+def ecc(gpus: Gpus) -> Finding:
+    """Errors that ECC could not mend, rows of memory that wait to be replaced, and a change that waits for a reset."""
+    known = which(gpus, lambda gpu: gpu.ecc is not None)
+    if not known:
+        return ECC.unknown(NOT_TOLD)
+    broken = which(known, lambda gpu: bool(gpu.uncorrected_errors or gpu.remap_failed))
+    if broken:
+        return ECC.problem(
+            f"{named(broken)}: {_each(broken, lambda g: f'{g.uncorrected_errors or 0} uncorrected errors')}"
+            + (", and a row that could not be replaced" if any(gpu.remap_failed for gpu in broken) else ""),
+            "Restart the machine, and replace the GPU if they come back",
+        )
+    pending = which(known, lambda gpu: bool(gpu.remap_pending) or gpu.ecc != gpu.ecc_pending)
+    if pending:
+        return ECC.warning(
+            f"{named(pending)}: a change of ECC or a replacement of rows waits for a reset", "Restart the machine"
+        )
+    return ECC.ok(_each(known, lambda gpu: "ECC on" if gpu.ecc else "ECC off") + ", no uncorrected errors")
+
+
+def _each(gpus: Gpus, say: Callable[[GpuFacts], str]) -> str:
+    """What is to be said of each GPU, once where it is the same of all."""
+    return "; ".join(dict.fromkeys(map(say, gpus)))

@@ -1,0 +1,65 @@
+"""Which copies of NVIDIA's libraries a process has mapped, read from /proc/self/maps.
+
+Two cuDNN in one process is the trap that this is for: torch brings its own, Transformer Engine prefers the system's,
+parts of one are then looked up in the other, and attention falls back to slow kernels without a word.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from fp8bench.doctor.privacy import short_path
+from fp8bench.schema.frozen import Frozen
+
+_LIBRARY = re.compile(r"^lib(?:(cudnn)(?:_(?!frontend)\w+)?|(cublas)(?:Lt)?|(nccl))\.so(?:\.(\d[\d.]*))?$")
+_FULL_VERSION = 3
+"""Parts of a file name's version that tell releases apart: libcudnn.so.9 does not, libcudnn.so.9.14.0 does."""
+
+
+class Copy(Frozen):
+    """One installation of one family of libraries. folder: shortened, so that it names no one. version: None where
+    neither the files' names nor the package beside them tell it.
+    """
+
+    family: str
+    folder: str
+    version: str | None
+
+    def __str__(self) -> str:
+        return f"{self.version or 'of unknown version'} ({self.folder})"
+
+
+def copies(maps: str) -> tuple[Copy, ...]:
+    """Every copy in the text of a `maps` file, by family and folder."""
+    files: dict[tuple[str, str], set[str | None]] = {}
+    for path in sorted(_paths(maps.splitlines())):
+        folder, _, name = path.rpartition("/")
+        library = _LIBRARY.match(name)
+        if library:
+            family = library[1] or library[2] or library[3]
+            files.setdefault((family, folder), set()).add(library[4])
+    return tuple(
+        Copy(family=family, folder=short_path(folder), version=_of_names(versions) or _of_package(family, Path(folder)))
+        for (family, folder), versions in files.items()
+    )
+
+
+def _paths(lines: Iterable[str]) -> set[str]:
+    """The sixth column, which may hold blanks, and ends in ` (deleted)` for a file that was replaced."""
+    columns = (line.split(maxsplit=5) for line in lines)
+    return {parts[5].removesuffix(" (deleted)") for parts in columns if len(parts) == 6 and parts[5].startswith("/")}
+
+
+def _of_names(versions: Iterable[str | None]) -> str | None:
+    full = sorted({v for v in versions if v and len(v.split(".")) >= _FULL_VERSION})
+    return " and ".join(full) or None
+
+
+def _of_package(family: str, folder: Path) -> str | None:
+    """The version of the nvidia-* package that brought the folder: site-packages/nvidia/cudnn/lib."""
+    site = next((parent.parent for parent in folder.parents if parent.name == "nvidia"), None)
+    if site is None:
+        return None
+    package = re.compile(rf"^nvidia_{family}(?:_cu\d+)?-([\d.]+)\.dist-info$")
+    found = {match[1] for match in (package.match(path.name) for path in site.glob("*.dist-info")) if match}
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,75 @@
+"""What must not leave the machine: its name, its user's, tokens, addresses, UUIDs and serial numbers of GPUs.
+
+People paste what the doctor says into public threads. Figures are the doctor's own words, but a line that is quoted
+from a library's error may hold anything.
+"""
+
+import getpass
+import os
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from fp8bench.doctor.finding import Examination
+
+HIDDEN = "***"
+NOBODY = frozenset({"root", "user", "ubuntu", "ec2-user", "azureuser", "admin", "nobody", "localhost"})
+"""Names that many machines share, and that stand in plain sentences."""
+
+SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL|AUTH|SESSION", re.IGNORECASE)
+SHORTEST_SECRET = 6
+SHORTEST_NAME = 3
+
+_UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b")
+_ADDRESS = re.compile(
+    r"\b(?:(?:10|127)\.\d{1,3}|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2}\b"
+    r"|\b(?:\d{1,3}\.){3}\d{1,3}(?=:\d)"
+)
+"""Private ones, and any with a port. A bare 13.4.1.3 is a version of cuBLAS."""
+
+_PATH = re.compile(r"(?<![\w.~-])/(?:[\w.@+~-]+/)+[\w.@+~-]*")
+_PUBLIC_ROOTS = ("/usr/", "/lib/", "/lib64/", "/dev/", "/sys/", "/proc/")
+_SITE = re.compile(r"^.*/((?:site|dist)-packages/)")
+
+
+def short_path(path: str) -> str:
+    """A path without whose folder it lies in: from site-packages/ on, whole under the system's own roots, else the
+    last part.
+    """
+    site = _SITE.match(path)
+    if site:
+        return path[site.start(1) :]
+    return path if path.startswith(_PUBLIC_ROOTS) else path.rstrip("/").rpartition("/")[2]
+
+
+def names_of_this_machine(environ: Mapping[str, str]) -> frozenset[str]:
+    """Words that point to this machine, its user or what he may open."""
+    host = socket.gethostname()
+    words = {host, host.partition(".")[0], _user(), Path.home().name, environ.get("HOSTNAME", "")}
+    secrets = {value for name, value in environ.items() if SECRET_NAME.search(name) and len(value) >= SHORTEST_SECRET}
+    return frozenset(word for word in words if len(word) >= SHORTEST_NAME and word.lower() not in NOBODY) | secrets
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A container's user need not have a name.
+        return str(os.getuid())
+
+
+def scrub(text: str, names: Iterable[str] = ()) -> str:
+    """The text without UUIDs, addresses, folders of people, and `names`."""
+    text = _UUID.sub(HIDDEN, text)
+    text = _PATH.sub(lambda match: short_path(match[0]), text)
+    for name in sorted(names, key=len, reverse=True):
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", HIDDEN, text)
+    return _ADDRESS.sub(HIDDEN, text)
+
+
+def scrubbed(examination: Examination, names: Iterable[str]) -> Examination:
+    """What may be shown. Remedies are the doctor's own words and stay as they are."""
+    known = frozenset(names)
+    findings = tuple(f.model_copy(update={"found": scrub(f.found, known)}) for f in examination.findings)
+    return examination.model_copy(update={"findings": findings})

@@ -1,0 +1,86 @@
+"""Which mode runs when: rounds of fresh processes, interleaved in balanced order, and when to stop. Pure.
+
+    round 1: A B C D    round 2: D C B A    round 3: A B C D    ...
+
+A host that grows hot, or slower, over an hour so weighs on every mode alike. One process is not a measurement: the same
+mode took 126 ms a step in one process and 100 ms in the next on the same GPU.
+
+With a precision asked for, modes whose interval is still too wide go on, round by round, up to a last one. A mode that
+stopped (unsupported here, invalid, broken) is not run again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.record import Record, Session
+from fp8bench.stats.estimate import Estimate, estimate
+from fp8bench.stats.steps import slowest_rank
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is measured in every round. arm: set where a mode is held against itself."""
+
+    config: RunConfig
+    arm: Literal["A", "B"] | None = None
+
+    @property
+    def label(self) -> str:
+        """The mode's, with its arm."""
+        return f"{self.config.mode_label} {self.arm}" if self.arm else self.config.mode_label
+
+
+@dataclass(frozen=True)
+class Stop:
+    """rounds: at least so many. precision: half-width of the interval over its middle at which a mode has been run
+    enough; None: after `rounds`. max_rounds: at most so many.
+    """
+
+    rounds: int
+    precision: float | None = None
+    max_rounds: int = 10
+
+
+@dataclass
+class Schedule:
+    """The rounds still to come, told by what has been measured."""
+
+    entries: Sequence[Entry]
+    stop: Stop
+    session_id: str
+    _steps: dict[Entry, list[list[float]]] = field(default_factory=dict)
+    _stopped: set[Entry] = field(default_factory=set)
+
+    def round(self, number: int) -> list[tuple[Entry, Session]]:
+        """The entries of round `number` (from 1) in order; empty when all is done."""
+        wanted = [entry for entry in self.entries if self._wants(entry, number)]
+        ordered = wanted if number % 2 else wanted[::-1]
+        return [
+            (entry, Session(session_id=self.session_id, round=number, position=position, arm=entry.arm))
+            for position, entry in enumerate(ordered, start=1)
+        ]
+
+    def take(self, entry: Entry, record: Record) -> None:
+        """Note what came of an entry's turn."""
+        if record.status != "ok":
+            self._stopped.add(entry)
+        elif record.samples:
+            steps = slowest_rank([rank.step_s for rank in record.samples])
+            self._steps.setdefault(entry, []).append(steps)
+
+    def estimate(self, entry: Entry) -> Estimate | None:
+        """The entry's step time over the rounds so far, in seconds."""
+        return estimate(self._steps[entry]) if entry in self._steps else None
+
+    def _wants(self, entry: Entry, number: int) -> bool:
+        if entry in self._stopped:
+            return False
+        if number <= self.stop.rounds:
+            return True
+        if self.stop.precision is None or number > self.stop.max_rounds:
+            return False
+        so_far = self.estimate(entry)
+        reached = so_far.half_width_share if so_far else None
+        return reached is None or reached > self.stop.precision

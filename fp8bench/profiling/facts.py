@@ -1,0 +1,118 @@
+"""What is known of one mode's step when it is explained, drawn from a record or from a kept trace."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fp8bench.profiling.breakdown import PRODUCTS, breakdown
+from fp8bench.profiling.trace import Trace
+from fp8bench.schema.profile import Category, Profile
+from fp8bench.schema.record import Record
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Seconds a step, on rank 0's device. None is unknown. source: the run's id, or the trace's name.
+
+    step_time_s: timed without a profiler. data_wait_s: how long the host waited for a batch. host_lead_s: see
+    worker.clock. flags: what the record says of throttling and the like. fp8: the mode means its products to be fp8.
+    """
+
+    label: str
+    profile: Profile
+    step_time_s: float | None
+    source: str
+    fp8: bool
+    instance: str | None = None
+    workload: str | None = None
+    batch_size: int | None = None
+    world_size: int | None = None
+    compiled: bool | None = None
+    emulated: bool = False
+    host_lead_s: float | None = None
+    data_wait_s: float | None = None
+    sm_clock_mhz: float | None = None
+    flags: tuple[str, ...] = ()
+
+    @property
+    def device(self) -> Literal["cuda", "cpu"]:
+        """What the step ran on."""
+        return self.profile.device
+
+    @property
+    def busy_s(self) -> float:
+        """Time in which anything ran."""
+        return self.profile.busy_s
+
+    @property
+    def length_s(self) -> float:
+        """The step's time, or where it was not timed what its kernels need."""
+        return self.busy_s if self.step_time_s is None else self.step_time_s
+
+    @property
+    def idle_s(self) -> float | None:
+        """Time in which nothing ran; never negative, though a profiled step may be busy longer than a timed one."""
+        return None if self.step_time_s is None else max(0.0, self.step_time_s - self.busy_s)
+
+    @property
+    def products_s(self) -> float:
+        """Matrix products of every type: an fp8 mode leaves some in bf16."""
+        return self.seconds(*PRODUCTS)
+
+    @property
+    def has_fp8_products(self) -> bool:
+        """Whether any product ran in fp8."""
+        return self.profile.has_fp8_gemm
+
+    @property
+    def nccl_s(self) -> float:
+        """All communication, hidden or not."""
+        return self.profile.nccl_s
+
+    @property
+    def exposed_nccl_s(self) -> float:
+        """Communication that no other kernel hides."""
+        return self.seconds("nccl")
+
+    def seconds(self, *categories: Category) -> float:
+        """Time of these categories together."""
+        return sum(self.profile.by_category.get(category, 0.0) for category in categories)
+
+
+def facts_of(record: Record) -> Facts:
+    """Of an ok record that has a profile. Raises ValueError for another."""
+    summary, profile, config, evidence = record.summary, record.profile, record.config, record.evidence
+    if summary is None or profile is None or config is None:
+        raise ValueError("only an ok record of a measurement that has a profile can be explained")
+    data_wait_s = summary.data_wait_s
+    if data_wait_s is None and summary.data_wait_share is not None:
+        data_wait_s = summary.data_wait_share * summary.step_time_s
+    return Facts(
+        label=config.mode_label,
+        profile=profile,
+        step_time_s=summary.step_time_s,
+        source=record.run_id,
+        fp8=bool(evidence and evidence.fp8) or profile.has_fp8_gemm,
+        instance=record.instance,
+        workload=config.workload,
+        batch_size=config.batch_size,
+        world_size=config.world_size,
+        compiled=record.compiled,
+        emulated=bool(evidence and evidence.emulated),
+        host_lead_s=summary.host_lead_s,
+        data_wait_s=data_wait_s,
+        sm_clock_mhz=summary.sm_clock_mhz,
+        flags=summary.flags,
+    )
+
+
+def facts_of_trace(trace: Trace, source: str) -> Facts:
+    """Of a kept trace, which knows of the run only what its own key says."""
+    profile = breakdown(trace)
+    return Facts(
+        label=trace.mode, profile=profile, step_time_s=trace.step_time_s, source=source, fp8=profile.has_fp8_gemm
+    )
+
+
+def milliseconds(seconds: float) -> str:
+    """`38.1`, as sentences and tables say it."""
+    return f"{seconds * 1e3:.1f}"

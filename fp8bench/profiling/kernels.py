@@ -1,0 +1,88 @@
+"""What a GPU kernel is for, told by its name.
+
+A name is all that a trace says of a kernel. Libraries name theirs by a scheme, and the table below reads the schemes of
+cuBLAS, cuDNN, CUTLASS, Transformer Engine, torch, its compiler's triton kernels and NCCL. The first pattern that fits
+decides, so what is special stands above what is general. What no pattern knows is `other`, and a large `other` means
+that the table has to grow.
+
+Two rules where a kernel does more than one thing. A kernel that casts to fp8 and also finds the largest value,
+transposes or quantizes is a `cast` with all its time, even if a gelu or a sum rides along. A norm or an activation that
+merely writes fp8 instead of bf16 is `elementwise`: bf16 pays for it too. So work moves between the two when kernels are
+fused differently, and they are best compared together (see `causes`).
+
+Sources: cuBLAS names the types of its Hopper and Blackwell products by letters (nvjet_sm90_qrtst: A e4m3, B e5m2, C
+bf16, computed in float32; tst: bf16 all through; hsh: half), its older ones in words (sm89_xmma_gemm_e4m3bf16_...);
+torch's copies are in aten/src/ATen/native/cuda/Copy.cu; triton kernels list the operators they were fused from.
+"""
+
+import re
+from functools import lru_cache
+
+from fp8bench.schema.profile import Category
+
+_VIEWS = (
+    "_unsafe_view|view|t|transpose|permute|clone|expand|slice|select|squeeze|unsqueeze|stack|cat|as_strided"
+    "|split|split_with_sizes|unbind|_scaled_dot_product_[a-z]+_attention|_scaled_dot_product_[a-z]+_attention_backward"
+)
+_TRITON = "^triton_(?:poi|red|per)_fused"
+_PRODUCT = (
+    "nvjet_|gemm|gemv|xmma|cutlass.*(?:tensorop|simt|conv|ReduceSplitK|device_kernel)|splitKreduce|convolve|winograd"
+    "|[wd]grad|dot_kernel"
+)
+_FP8 = r"e4m3|e5m2|fp8|float8|f8f8|nvjet_(?:sm\d+[a-z]?_)?[qr]"
+_16_BIT = r"bf16|bfloat|[fp]16|half|16816|161616|(?<![a-z])h\d*gemm|nvjet_(?:sm\d+[a-z]?_)?[th]"
+_32_BIT = r"float|f32|sgemm|s1688|simt|nvjet_(?:sm\d+[a-z]?_)?s"
+
+PATTERNS: tuple[tuple[str, Category], ...] = (
+    # Communication first: its names hold the type they add up (AllReduce_Sum_bf16), which would mislead below.
+    (r"^nccl|ncclDevKernel|ncclKernel", "nccl"),
+    # Triton: a kernel's name lists every operator around it, products and attention too, which it does not do itself,
+    # unless it is made from a template (tem).
+    (r"^triton_tem_.*flex_attention", "attention"),
+    (r"^triton_tem_.*_scaled_(?:grouped_)?mm", "gemm_fp8"),
+    (r"^triton_tem_.*(?:mm|convolution)", "gemm_bf16"),
+    # foreach: the loops of a compiled optimizer over all its tensors.
+    (r"^triton_for_fused", "optimizer"),
+    # torchao: scale, clamp to fp8's range, cast; and the largest absolute value, from which the scale comes.
+    (rf"{_TRITON}_.*(?:_scaled_mm|clamp.*reciprocal|reciprocal.*clamp|abs_(?:.*_)?a?max)", "cast"),
+    # Nothing but a change of type, whatever views go with it: autocast's copies of the weights.
+    (rf"{_TRITON}(?=.*__to_copy)(?:_(?:_to_copy|{_VIEWS}))+_\d+$", "cast"),
+    (rf"{_TRITON}(?:_(?:{_VIEWS}))+_\d+$", "copy"),
+    (r"^triton_", "elementwise"),
+    # Transformer Engine: casts with and without transpose, gelu's backward or bias sums (CTDBias...) fused into them,
+    # transposes of what is fp8 already, largest values and scales, block scales and their layout.
+    (r"cast_transpose|CTDBias|(?<![a-z])transpose_(?:optimized|general)_kernel", "cast"),
+    (r"cast_(?:fp8|mxfp8|nvfp4|gated)|quantize_|dequantize|block_scaled_|swizzle_(?:row|col)", "cast"),
+    (r"amax|compute_scale|scale_update|update_scale|ComputeScale", "cast"),
+    (r"transformer_engine::unary_kernel<.*identity", "cast"),
+    # torch: a functor named after the type it writes, or a copy that loads with a cast. A copy that is `nocast`, or
+    # vectorized, keeps its type and changes only the layout: that is under copies below.
+    (r"float\w*_copy_kernel", "cast"),
+    (r"unrolled_elementwise_kernel<[^<]*direct_copy_kernel(?!.*LoadWithoutCast)", "cast"),
+    (r"gpu_kernel_impl<[^<]*direct_copy_kernel", "cast"),
+    # Attention before products: its kernels are called cutlass and wgmma too. cuDNN's backward is three kernels, of
+    # which compute_dot_do_o and convert_dq are the small ones.
+    (r"(?i)sdpa|flash|fmha|attention|attn|dot_do_o|convert_dq|efficient", "attention"),
+    # Products by the type of their operands. A convolution is a product: the patches of a ViT are embedded by one.
+    (rf"(?=.*(?:{_PRODUCT})).*(?:{_FP8})", "gemm_fp8"),
+    (rf"(?=.*(?:{_PRODUCT})).*(?:{_16_BIT})", "gemm_bf16"),
+    (rf"(?=.*(?:{_PRODUCT})).*(?:{_32_BIT})", "gemm_fp32"),
+    # The optimizer, where no annotation says so: torch's and Transformer Engine's loops over lists of tensors.
+    (r"multi_tensor|FusedAdam|fused_adam|fused_sgd", "optimizer"),
+    # Copies: memory to memory, fills, concatenation, and changes of layout for a convolution.
+    (r"^(?i:memcpy|memset)|FillFunctor|CatArrayBatchedCopy|direct_copy_kernel|copy_device_to_device", "copy"),
+    (r"(?i)nchwToNhwc|nhwcToNchw|nhwcAddPadding|batchTranspose|nhwc2nchw|nchw2nhwc", "copy"),
+    # Norms, activations, sums of bias gradients, softmax, the loss, and all that is left of torch's own kernels: each
+    # reads its tensors once and computes little.
+    (r"normalization|norm_|_norm|layer_norm|GammaBeta|softmax|dbias|Bgrad|gelu|activation|unary_kernel", "elementwise"),
+    (r"at::native|elementwise|reduce_kernel|vectorized|transformer_engine::|dropout", "elementwise"),
+)
+"""Pattern (searched for anywhere in the name) and what it means; the first that fits decides."""
+
+_COMPILED = tuple((re.compile(pattern, re.DOTALL), category) for pattern, category in PATTERNS)
+
+
+@lru_cache(maxsize=4096)
+def categorize(name: str) -> Category:
+    """The category of a GPU kernel (or memcpy, memset) of that name; `other` if no pattern knows it."""
+    return next((category for pattern, category in _COMPILED if pattern.search(name)), "other")

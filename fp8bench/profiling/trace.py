@@ -1,0 +1,145 @@
+"""Reading and keeping a Chrome trace of torch.profiler.
+
+A trace is a JSON document, zipped or not, whose `traceEvents` tell what ran when. The worker adds one key of its own,
+`fp8bench`, with what the events do not say: the mode, how many steps were traced, on which device, and how long a step
+took when nothing was traced. A trace without it is refused: nobody could say what a step of it is.
+
+Profiling slows the host and not the kernels. So kernels' times come from here, and the step's time does not.
+"""
+
+import gzip
+import json
+import zlib
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from fp8bench.profiling.spans import Event, Span, cpu_spans, gpu_spans
+from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.frozen import Frozen
+
+METADATA_KEY = "fp8bench"
+PRIVATE_KEYS = ("host_name", "hostname", "traceName")
+"""Keys of a trace that name the machine, or a folder on it: torch >= 2.13 writes the first."""
+
+_GZIP = b"\x1f\x8b"
+_MAKE_ANOTHER = "Make one with `fp8bench explain --mode MODE --trace FILE`"
+
+
+class TraceFacts(Frozen):
+    """What a trace's events do not say; the worker writes it under `fp8bench`."""
+
+    mode: str = Field(description="with its recipe: te-fp8:delayed")
+    steps: int = Field(gt=0, description="how many were traced")
+    device: Literal["cuda", "cpu"]
+    step_time_s: float | None = Field(gt=0, description="the median of the timed steps; null: none were timed")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What ran in some steps of training."""
+
+    facts: TraceFacts
+    spans: tuple[Span, ...]
+
+    @property
+    def device(self) -> Literal["cuda", "cpu"]:
+        """What the spans ran on."""
+        return self.facts.device
+
+    @property
+    def steps(self) -> int:
+        """How many steps the spans cover."""
+        return self.facts.steps
+
+    @property
+    def mode(self) -> str:
+        """The mode, with its recipe."""
+        return self.facts.mode
+
+    @property
+    def step_time_s(self) -> float | None:
+        """Seconds a step took when nothing was traced; None if it was not timed."""
+        return self.facts.step_time_s
+
+
+def read_trace(path: Path) -> Trace:
+    """The trace in a `.json` or `.json.gz`. Raises UsageError for anything that is not one of ours."""
+    document = _read_document(path)
+    if METADATA_KEY not in document:
+        raise UsageError(f"{path} is a trace without the key {METADATA_KEY!r}: not one of fp8bench's", _MAKE_ANOTHER)
+    try:
+        facts = TraceFacts.model_validate(document[METADATA_KEY])
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, (METADATA_KEY, *first["loc"])))
+        raise UsageError(f"{path}, field {field}: {first['msg'].lower()}", _MAKE_ANOTHER) from error
+    try:
+        events: dict[str, list[Event]] = defaultdict(list)
+        for event in document["traceEvents"]:
+            if event.get("ph") == "X":
+                events[event.get("cat", "")].append(event)
+        spans = gpu_spans(events) if facts.device == "cuda" else cpu_spans(events)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{path} has an event that is not as torch.profiler writes it: {error!r}", _MAKE_ANOTHER
+        ) from (error)
+    if not spans:
+        work = "kernel of a GPU" if facts.device == "cuda" else "operator"
+        raise UsageError(f"{path} tells of no {work}, so nothing was traced", _MAKE_ANOTHER)
+    return Trace(facts, spans)
+
+
+def looks_like_a_trace(path: Path) -> bool:
+    """Whether the file is meant as a trace, whole or not: zipped, or with the key of its events.
+
+    Cheap for a record, which is the other thing that ends in .json. A file that cannot be read is none.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return False
+    return data.startswith(_GZIP) or b'"traceEvents"' in data
+
+
+def _read_document(path: Path) -> dict[str, Any]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", "Check the name and its permissions") from error
+    try:
+        document = json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(f"{path} is not a whole gzip file: {error}", _MAKE_ANOTHER) from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON: {error}", _MAKE_ANOTHER) from error
+    if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
+        raise UsageError(f"{path} is not a Chrome trace: it has no list of traceEvents", _MAKE_ANOTHER)
+    return document
+
+
+def strip(document: dict[str, Any]) -> dict[str, Any]:
+    """The trace without what names the machine it was taken on. Labels of processes and threads stay."""
+    return {key: value for key, value in document.items() if key not in PRIVATE_KEYS}
+
+
+def keep_trace(source: Path, target: Path, facts: TraceFacts | None = None) -> None:
+    """Write the trace at `source`, stripped, to `target`: zipped where its name ends in .gz; the same trace gives the
+    same bytes. facts: put into the trace, where the profiler that wrote it did not have them yet.
+
+    Raises UsageError where `source` is no trace, RunFailed where `target` cannot be written.
+    """
+    document = strip(_read_document(source))
+    if facts is not None:
+        document[METADATA_KEY] = facts.model_dump(mode="json")
+    data = json.dumps(document, separators=(",", ":")).encode()
+    if target.suffix == ".gz":
+        data = gzip.compress(data, mtime=0)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    except OSError as error:
+        raise RunFailed(f"cannot write {target}: {error.strerror}", "Name another file with --trace") from error

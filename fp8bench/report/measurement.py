@@ -1,0 +1,39 @@
+"""What belongs together: the rounds of one variant in one session make one measurement, and one row."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fp8bench.schema.record import Record
+from fp8bench.stats.steps import slowest_rank
+
+if TYPE_CHECKING:
+    from fp8bench.stats.estimate import Estimate
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """rounds: its `ok` records, oldest first; where there is none, the one that tells why. stopped: rounds of the same
+    mode and session that came to nothing.
+    """
+
+    rounds: tuple[Record, ...]
+    stopped: tuple[Record, ...] = ()
+
+    @property
+    def latest(self) -> Record:
+        """The record that speaks for all of them in what does not differ between rounds."""
+        return self.rounds[-1]
+
+    def seconds_per_unit(self) -> "Estimate | None":
+        """What a unit (an image) takes, with its interval over the rounds; None where there are no samples."""
+        processes = [
+            [step / record.summary.units_per_step for step in slowest_rank([rank.step_s for rank in record.samples])]
+            for record in self.rounds
+            if record.summary is not None and record.samples
+        ]
+        if not processes:
+            return None
+        # Imported here, since numpy takes a moment and a table of published figures does without.
+        from fp8bench.stats.estimate import estimate
+
+        return estimate(processes)

@@ -1,0 +1,132 @@
+"""Whether a process had warmed up when its steps were timed, and which steps stand out. Nothing is dropped for it.
+
+Outliers are steps far from the median in units that outliers cannot stretch: the median absolute deviation (Iglewicz &
+Hoaglin, How to detect and handle outliers, 1993, whose limit of 3.5 is used). A late step happened, and costs its time
+in real training too; it is shown, and the median passes over it.
+
+Drift is Sen's slope (Theil 1950, Sen 1968), the median of all pairs' slopes, which one late step does not tilt. Whether
+it is more than chance is asked of Kendall's S, the number of later steps that are slower less that of faster ones
+(Mann 1945). Autocorrelated steps wander, and would be taken for a drift in one case of three; so S gets the variance of
+as many steps as were independent (Hamed & Rao, Journal of Hydrology 1998).
+
+A drift that is certain but small is no reason to distrust a median, and one that is large but uncertain is no drift:
+steps are called unsteady for one that is both. It finds slow change over all the timed steps; a first few steps that
+are slower hardly tilt the slope, and stand among the outliers.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fp8bench.schema.record import Steadiness
+from fp8bench.stats.dependence import effective_samples, lag1_autocorrelation, positive_correlation
+from fp8bench.stats.student import t_quantile
+
+_OUTLYING = 3.5
+_TOLERATED_DRIFT = 0.02
+_FEWEST_FOR_DRIFT = 8
+_MOST_FOR_PAIRS = 1000
+
+
+def steadiness(samples: Sequence[float], recompilations: int | None, allocator_retries: int | None) -> Steadiness:
+    """What a record keeps of one process's steps: seconds, in the order they were taken.
+
+    recompilations, allocator_retries: while steps were timed; None where unknown, which says nothing against them.
+    """
+    return Steadiness(
+        lag1_autocorrelation=lag1_autocorrelation(samples),
+        effective_samples=effective_samples(samples),
+        outliers=outliers(samples),
+        drift=drift(samples),
+        unsteady=unsteady(samples, recompilations, allocator_retries),
+    )
+
+
+def outliers(samples: Sequence[float]) -> tuple[int, ...]:
+    """The places, counted from 0, of samples more than 3.5 scaled median absolute deviations from the median.
+
+    0.6745 / MAD scales them to standard deviations of a normal distribution. Where more than half of the samples are
+    equal the MAD is 0 and says nothing; the mean absolute deviation stands in for it, with its own 0.7979. None of
+    constant samples, and none of no samples, is an outlier.
+    """
+    if len(samples) == 0:
+        return ()
+    values = np.asarray(samples, dtype=np.float64)
+    distances = np.abs(values - np.median(values))
+    scale = float(np.median(distances)) / 0.6745 or float(distances.mean()) / 0.7979
+    return tuple(int(place) for place in np.flatnonzero(distances > _OUTLYING * scale))
+
+
+def drift(samples: Sequence[float]) -> float | None:
+    """How much the steps changed from the first to the last, over their median; -0.02: they fell by 2 %.
+
+    Sen's slope times n - 1. None for fewer than 8 samples, of which a slope says nothing, or a median of 0.
+    """
+    if len(samples) < _FEWEST_FOR_DRIFT:
+        return None
+    values = _thinned(samples)
+    median = float(np.median(values))
+    return _slope(values) * (len(values) - 1) / median if median else None
+
+
+def unsteady(samples: Sequence[float], recompilations: int | None, allocator_retries: int | None) -> str | None:
+    """Why warm-up had not ended when these steps were timed, in one clause; None if nothing says so.
+
+    A recompilation or an emptied cache of the allocator is warm-up by itself. Otherwise it takes a drift of more than
+    2 % that is significant at 5 %, two-sided. Arguments as in `steadiness`.
+    """
+    if recompilations:
+        return f"torch.compile recompiled {_times(recompilations)} while steps were timed"
+    if allocator_retries:
+        return f"the GPU ran out of memory and the allocator retried {_times(allocator_retries)} while steps were timed"
+    changed = drift(samples)
+    if changed is None or abs(changed) <= _TOLERATED_DRIFT or not _significant(samples):
+        return None
+    direction = "rose" if changed > 0 else "fell"
+    return f"steps still {direction} by {100 * abs(changed):.1f} % while they were timed"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _significant(samples: Sequence[float]) -> bool:
+    """Whether Kendall's S is further from 0 than 19 of 20 samples without a drift would have it.
+
+    The independent steps are counted in what the slope leaves, for the slope itself looks like dependence. Both counts
+    of them overlook some of it after a fit, each in other samples, and the smaller is taken: by simulation false alarms
+    are then 2 to 5 % for an autocorrelation of 0 to 0.6 and 12 to 100 steps.
+    """
+    values = _thinned(samples)
+    n = len(values)
+    left: list[float] = (values - _slope(values) * np.arange(n)).tolist()
+    counted = effective_samples(left)
+    correlation = positive_correlation(left, fitted=2)
+    independent = min(n if counted is None else counted, n * (1 - correlation) / (1 + correlation))
+    score = float(np.sign(_rises(values)).sum())
+    variance = n * (n - 1) * (2 * n + 5) / 18 * n / independent
+    return abs(score) > t_quantile(max(1.0, independent - 2)) * math.sqrt(variance)
+
+
+def _thinned(samples: Sequence[float]) -> npt.NDArray[np.float64]:
+    """The samples; of more than a thousand, the medians of equally many neighbours. Pairs are as many as the square."""
+    values = np.asarray(samples, dtype=np.float64)
+    neighbours = -(-len(values) // _MOST_FOR_PAIRS)
+    rows = len(values) // neighbours
+    thinned: npt.NDArray[np.float64] = np.median(values[: rows * neighbours].reshape(rows, neighbours), axis=1)
+    return thinned
+
+
+def _slope(values: npt.NDArray[np.float64]) -> float:
+    """Sen's, in seconds from one value to the next."""
+    earlier, later = np.triu_indices(len(values), 1)
+    return float(np.median(_rises(values) / (later - earlier)))
+
+
+def _rises(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Of all pairs: the later less the earlier, in the order of numpy.triu_indices."""
+    earlier, later = np.triu_indices(len(values), 1)
+    rises: npt.NDArray[np.float64] = values[later] - values[earlier]
+    return rises

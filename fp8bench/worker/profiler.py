@@ -1,0 +1,66 @@
+"""A short profile after the timed steps: which kernels ran, and for how long.
+
+Every rank runs the same few steps, since they meet in collectives; rank 0 alone is profiled. The host is slower under
+the profiler, so a step's length is not read from it; the kernels are not. A profiler that fails costs the profile and
+nothing else.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from fp8bench.profiling.breakdown import breakdown
+from fp8bench.profiling.trace import keep_trace, read_trace
+from fp8bench.schema.errors import Fp8benchError
+from fp8bench.schema.profile import Profile
+
+STEPS = 3
+"""Enough for what happens in every other step, and few enough for a trace of some tens of megabytes."""
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """profile: None with the warning that says why."""
+
+    profile: Profile | None
+    warning: str | None = None
+
+
+def profile_steps(
+    run_steps: Callable[[int], None], device: torch.device, label: str, step_time_s: float, keep: Path | None
+) -> Profiled:
+    """Run STEPS steps under the profiler. label: the mode's; keep: where the Chrome trace shall go, if anywhere.
+
+    What the steps themselves raise passes through.
+    """
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+    profiler: Any = profile(activities=activities)
+    try:
+        profiler.start()
+    except (RuntimeError, OSError) as error:
+        run_steps(STEPS)
+        return Profiled(None, _failed(error))
+    run_steps(STEPS)
+    metadata = {"mode": label, "steps": STEPS, "device": device.type, "step_time_s": step_time_s}
+    try:
+        profiler.add_metadata_json("fp8bench", json.dumps(metadata))
+        profiler.stop()
+        with tempfile.TemporaryDirectory(prefix="fp8bench-trace-") as folder:
+            trace = Path(folder) / "trace.json"
+            profiler.export_chrome_trace(str(trace))
+            if keep is not None:
+                keep_trace(trace, keep)
+            return Profiled(breakdown(read_trace(trace)))
+    except (RuntimeError, OSError, ValueError, Fp8benchError) as error:
+        return Profiled(None, _failed(error))
+
+
+def _failed(error: Exception) -> str:
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"the profiler failed, so which kernels ran is unknown: {first}"

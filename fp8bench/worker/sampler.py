@@ -1,0 +1,222 @@
+"""The process beside a rank that looks at the rank's GPU: `python -m fp8bench.worker.sampler UUID PERIOD_S FILE`.
+
+Why a process: one NVML call takes up to 3 ms, and a thread that makes eight of them five times a second would take the
+interpreter's lock from a training loop that the GPU may be waiting for. Why it imports neither torch nor pydantic: it
+shall be there before the first step, and cost the host nothing.
+
+What it writes to FILE: a header first, a JSON object (see `Header`), then samples, one JSON array a line in the order
+of `Sample`'s fields, each flushed at once. Times are time.monotonic(), which on Linux reads CLOCK_MONOTONIC, as
+time.perf_counter() does in the rank: one clock for all processes of a machine.
+
+When it ends: at the end of its standard input, which comes when the rank closes it or dies, even by SIGKILL; when its
+parent has changed, since processes that the rank forked (a DataLoader's) keep the input open after the rank's death;
+and on SIGTERM. In each case it samples once more, so that the energy counter is known after the last step too.
+
+What it is not: exact. The counter moves every 20 to 100 ms (PETSc's manual, PetscLogGpuEnergyMeter), and a clock is
+one moment's. It watches, and changes nothing.
+"""
+
+import json
+import math
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import IO, Any, NamedTuple
+
+import pynvml
+
+PERIOD_S = 0.2
+"""NVML's power and utilisation are means over up to a second (nvml.h); more samples would say little more."""
+
+_LASTING = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+
+class Header(NamedTuple):
+    """What is said once. error: why there is no sample at all. denied: NVML's words by the column that it refused."""
+
+    power_limit_w: float | None
+    max_sm_clock_mhz: int | None
+    denied: dict[str, str]
+    error: str | None
+
+
+class Sample(NamedTuple):
+    """One look at the GPU. at_s: monotonic seconds when energy_j was read; null is what NVML would not say."""
+
+    at_s: float
+    sm_clock_mhz: int | None
+    memory_clock_mhz: int | None
+    power_w: float | None
+    temperature_c: int | None
+    utilization_percent: int | None
+    throttle_reasons: int | None
+    energy_j: float | None
+
+
+def read_header(line: str) -> Header:
+    """The header from the file's first line. Raises ValueError where it is none."""
+    values = json.loads(line)
+    if not isinstance(values, dict) or set(values) != set(Header._fields) or not isinstance(values["denied"], dict):
+        raise ValueError("not a sampler's header")
+    return Header(**values)
+
+
+def read_sample(line: str) -> Sample:
+    """A sample from one of the lines after it. Raises ValueError where it is none."""
+    values = json.loads(line)
+    if not isinstance(values, list) or len(values) != len(Sample._fields) or values[0] is None:
+        raise ValueError("not a sampler's sample")
+    if any(value is not None and type(value) not in (int, float) for value in values):
+        raise ValueError("a sample is made of numbers")
+    return Sample(*values)
+
+
+def next_due(due: float, now: float, period_s: float) -> float:
+    """When to sample next, after the sample that was due at `due`. A period that a slow call ran past is left out."""
+    return due + period_s * max(1, math.ceil((now - due) / period_s))
+
+
+def _sm_clock(handle: Any) -> int:
+    return int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
+
+
+def _memory_clock(handle: Any) -> int:
+    return int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM))
+
+
+def _power(handle: Any) -> float:
+    return float(pynvml.nvmlDeviceGetPowerUsage(handle)) / 1e3
+
+
+def _temperature(handle: Any) -> int:
+    return int(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))
+
+
+def _utilization(handle: Any) -> int:
+    return int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+
+
+def _throttle_reasons(handle: Any) -> int:
+    """The call was renamed: an older driver or nvidia-ml-py knows the old name only, a coming one the new."""
+    newer = getattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+    if newer is not None:
+        try:
+            return int(newer(handle))
+        except pynvml.NVMLError as error:
+            if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+                raise
+    return int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+
+
+def _energy(handle: Any) -> float:
+    return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
+
+
+def _power_limit(handle: Any) -> float:
+    return float(pynvml.nvmlDeviceGetEnforcedPowerLimit(handle)) / 1e3
+
+
+def _max_sm_clock(handle: Any) -> int:
+    return int(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM))
+
+
+_COLUMNS: dict[str, Callable[[Any], float]] = {
+    "sm_clock_mhz": _sm_clock,
+    "memory_clock_mhz": _memory_clock,
+    "power_w": _power,
+    "temperature_c": _temperature,
+    "utilization_percent": _utilization,
+    "throttle_reasons": _throttle_reasons,
+    "energy_j": _energy,
+}
+_ONCE: dict[str, Callable[[Any], float]] = {"power_limit_w": _power_limit, "max_sm_clock_mhz": _max_sm_clock}
+
+
+class _Card:
+    """The GPU by its handle. What it refused for good when first asked is not asked again: each call costs time."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        self._denied = {name: words for name, ask in _COLUMNS.items() if (words := self._refusal(ask))}
+
+    def header(self) -> Header:
+        denied = self._denied | {name: words for name, ask in _ONCE.items() if (words := self._refusal(ask))}
+        values: dict[str, Any] = {name: self._ask(ask) for name, ask in _ONCE.items()}
+        return Header(**values, denied=denied, error=None)
+
+    def sample(self) -> Sample:
+        before = time.monotonic()
+        energy = self._column("energy_j")
+        # The counter was read somewhere between the two: the middle is wrong by half the call at most.
+        at_s = (before + time.monotonic()) / 2
+        rest: dict[str, Any] = {name: self._column(name) for name in _COLUMNS if name != "energy_j"}
+        return Sample(at_s=at_s, energy_j=energy, **rest)
+
+    def _column(self, name: str) -> float | None:
+        return None if name in self._denied else self._ask(_COLUMNS[name])
+
+    def _ask(self, ask: Callable[[Any], float]) -> float | None:
+        try:
+            return ask(self._handle)
+        except pynvml.NVMLError:
+            return None
+
+    def _refusal(self, ask: Callable[[Any], float]) -> str | None:
+        try:
+            ask(self._handle)
+        except pynvml.NVMLError as error:
+            return str(error) if error.value in _LASTING else None
+        return None
+
+
+class _Ending:
+    """Whether it is time to end. Made first thing, so that SIGTERM finds us prepared."""
+
+    def __init__(self) -> None:
+        self._parent = os.getppid()
+        # A signal makes the pipe readable, and so ends a wait at once; without it Python would resume the wait.
+        self._woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, lambda *_: None)
+
+    def within(self, seconds: float) -> bool:
+        """Wait so long, or until it is time."""
+        ready, _, _ = select.select([sys.stdin.fileno(), self._woken], [], [], max(0.0, seconds))
+        if self._woken in ready or os.getppid() != self._parent:
+            return True
+        return bool(ready) and not os.read(sys.stdin.fileno(), 4096)
+
+
+def sample_all(uuid: str, period_s: float, file: IO[str]) -> None:
+    """Sample the GPU of that UUID into `file` until it is time to end. NVML's refusal is written down as the error."""
+    ending = _Ending()
+    try:
+        pynvml.nvmlInit()
+        card = _Card(pynvml.nvmlDeviceGetHandleByUUID(uuid))
+    except pynvml.NVMLError as error:
+        _write(file, Header(None, None, denied={}, error=str(error))._asdict())
+        return
+    _write(file, card.header()._asdict())
+    due = time.monotonic()
+    while True:
+        _write(file, card.sample())
+        now = time.monotonic()
+        due = next_due(due, now, period_s)
+        if ending.within(due - now):
+            break
+    _write(file, card.sample())
+
+
+def _write(file: IO[str], value: Any) -> None:
+    # A line in one call: whoever reads meanwhile, or after a SIGKILL, finds whole lines.
+    file.write(json.dumps(value) + "\n")
+    file.flush()
+
+
+if __name__ == "__main__":
+    with open(sys.argv[3], "w", encoding="utf-8") as opened:
+        sample_all(sys.argv[1], float(sys.argv[2]), opened)

@@ -1,0 +1,195 @@
+"""Machines as facts: a healthy H200 host, and the ways in which one is not."""
+
+from dataclasses import replace
+from typing import Any
+
+from fp8bench.doctor.driver_facts import DriverFacts, GpuFacts
+from fp8bench.doctor.facts import Facts, Probed
+from fp8bench.doctor.finding import Finding
+from fp8bench.doctor.host import HostFacts
+from fp8bench.doctor.mapped import Copy
+from fp8bench.doctor.probe_facts import (
+    AttentionFacts,
+    CompileFacts,
+    ImportFacts,
+    LibraryFacts,
+    PrecisionFacts,
+    Recipe,
+    TorchFacts,
+    TransformerEngineFacts,
+)
+from fp8bench.doctor.speed import SpeedFacts
+
+GIB = 1 << 30
+
+H200 = GpuFacts(
+    index=0,
+    name="NVIDIA H200",
+    capability=(9, 0),
+    memory_bytes=140 * GIB,
+    memory_used_bytes=4 << 20,
+    processes=0,
+    process_memory_bytes=0,
+    utilization_percent=0,
+    power_limit_w=700.0,
+    power_default_w=700.0,
+    power_max_w=700.0,
+    persistence=True,
+    ecc=True,
+    ecc_pending=True,
+    uncorrected_errors=0,
+    remap_pending=False,
+    remap_failed=False,
+    throttle_reasons=0x1,
+    temperature_c=31,
+    slowdown_temperature_c=87,
+    application_clock_mhz=1980,
+    default_application_clock_mhz=1980,
+    max_clock_mhz=1980,
+    mig=False,
+    nvlinks=18,
+    compute_mode=0,
+)
+
+TORCHS_CUDNN = Copy(family="cudnn", folder="site-packages/nvidia/cudnn/lib", version="9.19.0.56")
+SYSTEMS_CUDNN = Copy(family="cudnn", folder="/usr/lib/x86_64-linux-gnu", version="9.14.0")
+CUBLAS = Copy(family="cublas", folder="site-packages/nvidia/cu13/lib", version="13.1.0.3")
+NCCL = Copy(family="nccl", folder="site-packages/nvidia/nccl/lib", version="2.28.9")
+
+HOST = HostFacts(
+    cpu="INTEL(R) XEON(R) PLATINUM 8558",
+    cores=16.0,
+    load=0.3,
+    governors=("performance",),
+    open_files=65536,
+    shm_bytes=64 * GIB,
+    shm_free_bytes=64 * GIB,
+    memory_free_bytes=120 * GIB,
+)
+RECIPES = (
+    Recipe(name="delayed", available=True, reason=""),
+    Recipe(name="current", available=True, reason=""),
+    Recipe(name="block", available=True, reason=""),
+    Recipe(
+        name="mxfp8",
+        available=False,
+        reason="Device compute capability 10.0 or higher required for MXFP8 execution.",
+    ),
+)
+COPIES = (CUBLAS, TORCHS_CUDNN, NCCL)
+PROBED = Probed(
+    torch=TorchFacts(
+        version="2.11.0+cu130", cuda="13.0", cuda_error=None, gpus=1, cudnn="9.19.0", nccl="2.28.9", copies=COPIES
+    ),
+    timm=ImportFacts(version="1.0.24"),
+    torchao=ImportFacts(version="0.18.0"),
+    precision=PrecisionFacts(capability=(9, 0), bf16_error=None, fp8=True, fp8_error=None),
+    transformer_engine=TransformerEngineFacts(version="2.20.2", cudnn="9.19.0", recipes=RECIPES, linear_error=None),
+    libraries=LibraryFacts(copies=COPIES, use_error=None),
+    attention=AttentionFacts(backend="fused", reasons=(), copies=COPIES),
+    compile=CompileFacts(graphs=1, right=True),
+)
+INSTALLED = {"torch": "2.11.0", "timm": "1.0.24", "torchao": "0.18.0", "transformer-engine": "2.20.2"}
+
+
+def gpu(**fields: Any) -> GpuFacts:
+    """An H200 with some fields of another kind."""
+    return H200.model_copy(update=fields)
+
+
+def h200_host(*gpus: GpuFacts, **fields: Any) -> Facts:
+    """A healthy host with these GPUs, or one H200. fields: of Facts."""
+    shown = gpus or (H200,)
+    torch = PROBED.torch.model_copy(update={"gpus": len(shown)})
+    healthy = Facts(
+        driver=DriverFacts(version="580.82.07", cuda=(13, 0), gpus=shown, on_the_bus=len(shown)),
+        host=HOST.model_copy(update={"cores": 16.0 * len(shown), "memory_free_bytes": 120 * GIB * len(shown)}),
+        speed=SpeedFacts(loop_s=(0.011, 0.012, 0.011)),
+        environ={},
+        installed=INSTALLED,
+        probed=replace(PROBED, torch=torch),
+    )
+    return replace(healthy, **fields)
+
+
+def probing(facts: Facts, **answers: Any) -> Facts:
+    """The machine with other answers of its probes."""
+    return replace(facts, probed=replace(facts.probed, **answers))
+
+
+def cudnn_mix() -> Facts:
+    """The trap: torch's cuDNN and the system's in one process, and unfused attention for it."""
+    both = (CUBLAS, TORCHS_CUDNN, SYSTEMS_CUDNN, NCCL)
+    reasons = ("Disabling FusedAttention: cuDNN frontend: CUDNN_STATUS_NOT_INITIALIZED.",)
+    return probing(
+        h200_host(),
+        libraries=LibraryFacts(copies=both, use_error=None),
+        attention=AttentionFacts(backend="unfused", reasons=reasons, copies=both),
+    )
+
+
+def l4_host() -> Facts:
+    """One L4: fp8 units, no NVLink, a small limit that is its own."""
+    l4 = gpu(
+        name="NVIDIA L4",
+        capability=(8, 9),
+        power_limit_w=72.0,
+        power_default_w=72.0,
+        power_max_w=72.0,
+        application_clock_mhz=2040,
+        default_application_clock_mhz=2040,
+        max_clock_mhz=2040,
+        nvlinks=None,
+        mig=None,
+    )
+    return probing(
+        h200_host(l4), precision=PrecisionFacts(capability=(8, 9), bf16_error=None, fp8=True, fp8_error=None)
+    )
+
+
+def a100_host() -> Facts:
+    """One A100: bf16, and no fp8."""
+    a100 = gpu(name="NVIDIA A100-SXM4-40GB", capability=(8, 0), nvlinks=12)
+    reason = "Device compute capability 8.9 or higher required for FP8 execution."
+    none = tuple(Recipe(name=recipe.name, available=False, reason=reason) for recipe in RECIPES)
+    return probing(
+        h200_host(a100),
+        precision=PrecisionFacts(capability=(8, 0), bf16_error=None, fp8=False, fp8_error=None),
+        transformer_engine=TransformerEngineFacts(version="2.20.2", cudnn="9.19.0", recipes=none, linear_error=None),
+    )
+
+
+def without_gpu(driver: DriverFacts | None = None) -> Facts:
+    """A machine where nothing of a GPU can be asked."""
+    torch = TorchFacts(
+        version="2.15.0+cu132",
+        cuda="13.2",
+        cuda_error="Found no NVIDIA driver on your system.",
+        gpus=0,
+        cudnn=None,
+        nccl="2.30.7",
+        copies=COPIES,
+    )
+    return replace(
+        h200_host(),
+        driver=driver or DriverFacts(),
+        installed={**INSTALLED, "transformer-engine": None},
+        probed=Probed(torch=torch, timm=PROBED.timm, torchao=PROBED.torchao),
+    )
+
+
+def driver_denied() -> Facts:
+    """A GPU that this user may not touch."""
+    return without_gpu(DriverFacts(on_the_bus=1, error="Insufficient Permissions"))
+
+
+def by_name(findings: Any) -> dict[str, Finding]:
+    """Findings by their names, which must differ."""
+    named = {finding.name: finding for finding in findings}
+    assert len(named) == len(list(findings))
+    return named
+
+
+def statuses(findings: Any, *wanted: str) -> set[str]:
+    """Names of the findings with one of these statuses."""
+    return {finding.name for finding in findings if finding.status in wanted}

@@ -1,0 +1,60 @@
+"""The steps that tests explain: what kernels of ViT-Huge at batch 64 took on an H200, by the files in data/."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from fp8bench.profiling.facts import Facts
+from fp8bench.profiling.kernels import categorize
+from fp8bench.schema.profile import Category, Profile
+
+DATA = Path(__file__).parent / "data"
+STEPS = 3
+MODES = {
+    "baseline-bf16-eager": "baseline-bf16",
+    "baseline-bf16-compiled": "baseline-bf16",
+    "te-bf16-eager": "te-bf16",
+    "te-fp8-eager": "te-fp8:delayed",
+    "te-fp8-eager-two-gpus": "te-fp8:delayed",
+    "torchao-float8-compiled": "torchao-float8:tensorwise",
+}
+IN_FP8 = [name for name in MODES if "fp8" in name or "float8" in name]
+
+
+def kernel_rows(name: str) -> list[tuple[str, float]]:
+    """Full kernel name and seconds a step."""
+    rows = json.loads((DATA / f"kernels-{name}.json").read_text())
+    return [(row[1], row[3] * 1e-6 / STEPS) for row in rows]
+
+
+def by_category(name: str) -> dict[Category, float]:
+    """Seconds a step, kernels' times added up."""
+    seconds: dict[Category, float] = defaultdict(float)
+    for kernel, time in kernel_rows(name):
+        seconds[categorize(kernel)] += time
+    return dict(seconds)
+
+
+def profile_of(name: str, exposed_nccl_s: float = 0.0) -> Profile:
+    """The file's profile. Its communication is all hidden but for what is given."""
+    seconds = by_category(name)
+    nccl_s = seconds.pop("nccl", 0.0)
+    if exposed_nccl_s:
+        seconds["nccl"] = exposed_nccl_s
+    return Profile(
+        device="cuda", steps=STEPS, busy_s=sum(seconds.values()), by_category=seconds, nccl_s=nccl_s, kernels=()
+    )
+
+
+def facts(name: str, step_time_s: float | None, exposed_nccl_s: float = 0.0, **changes: Any) -> Facts:
+    """The file's step, timed as told; the host is well ahead of the GPU unless told otherwise."""
+    values: dict[str, Any] = {
+        "label": MODES[name],
+        "source": name,
+        "fp8": name in IN_FP8,
+        "host_lead_s": None if step_time_s is None else 0.4 * step_time_s,
+        "compiled": "compiled" in name,
+        "batch_size": 64,
+    }
+    return Facts(profile=profile_of(name, exposed_nccl_s), step_time_s=step_time_s, **{**values, **changes})

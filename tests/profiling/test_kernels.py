@@ -1,0 +1,102 @@
+"""GPU kernels by name: those of real steps, and the schemes of other GPUs and libraries."""
+
+import pytest
+from steps_of_vit_huge import IN_FP8, MODES, by_category, kernel_rows
+
+from fp8bench.profiling.kernels import categorize
+
+BUSY_MS = {
+    "baseline-bf16-eager": 133.2,
+    "baseline-bf16-compiled": 115.0,
+    "te-bf16-eager": 124.1,
+    "te-fp8-eager": 103.4,
+    "torchao-float8-compiled": 121.5,
+}
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_no_kernel_of_a_real_step_is_unknown(name):
+    assert {kernel for kernel, _ in kernel_rows(name) if categorize(kernel) == "other"} == set()
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_only_modes_that_mean_it_multiply_in_fp8(name):
+    seconds = by_category(name)
+    products = seconds.get("gemm_fp8", 0) + seconds["gemm_bf16"]
+    assert seconds.get("gemm_fp8", 0) / products == (pytest.approx(0.98, abs=0.01) if name in IN_FP8 else 0)
+    assert "gemm_fp32" not in seconds
+
+
+@pytest.mark.parametrize(("name", "busy_ms"), BUSY_MS.items())
+def test_the_categories_add_up_to_all_kernels(name, busy_ms):
+    assert sum(by_category(name).values()) * 1e3 == pytest.approx(busy_ms, abs=0.1)
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_the_optimizer_and_attention_cost_the_same_in_every_mode(name):
+    seconds = by_category(name)
+    assert seconds["optimizer"] * 1e3 == pytest.approx(5.25, abs=0.05)
+    assert seconds["attention"] * 1e3 == pytest.approx(11.7, abs=0.3)
+
+
+def test_what_casts_cost_each_mode():
+    casts = {name: round(by_category(name)["cast"] * 1e3, 1) for name in BUSY_MS}
+    assert casts == {
+        "baseline-bf16-eager": 10.0,
+        "baseline-bf16-compiled": 7.0,
+        "te-bf16-eager": 4.5,
+        "te-fp8-eager": 15.8,
+        "torchao-float8-compiled": 41.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("kernel", "category"),
+    [
+        ("nvjet_sm90_qrtst_128x160_128x5_2x1_v_bz_coopA_algo2_TNT", "gemm_fp8"),
+        ("nvjet_sm100_qqtst_128x256_128x6_2x1_2cta_v_bz_bias_TNT", "gemm_fp8"),
+        ("nvjet_qqtst_128x256_128x4_2x1_v_bz_coopA_TNT", "gemm_fp8"),
+        ("sm89_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x64x64_stage4_tensor16x8x32_execute_kernel", "gemm_fp8"),
+        ("sm90_xmma_gemm_e4m3e5m2_e4m3f32_f32_tn_n_tilesize64x128x128_warpgroupsize1x1x1_kernel", "gemm_fp8"),
+        ("void cutlass::device_kernel<GemmUniversal<cutlass::float_e4m3_t, cutlass::bfloat16_t> >()", "gemm_fp8"),
+        ("triton_tem_fused__scaled_mm_3", "gemm_fp8"),
+        ("nvjet_sm100_tst_16x64_64x16_4x1_v_bz_splitK_TNN", "gemm_bf16"),
+        ("nvjet_sm120_tst_mma_64x64x128_3_32x32x128_tmaAB_alignCD4_bz_TNNN", "gemm_bf16"),
+        ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTN", "gemm_bf16"),
+        ("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn", "gemm_bf16"),
+        ("ampere_fp16_s16816gemm_fp16_256x128_ldg8_stages_64x3_nn", "gemm_bf16"),
+        ("sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize160x128x32_stage4_kernel", "gemm_bf16"),
+        ("void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_128x2_tn_align8>()", "gemm_bf16"),
+        ("sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64_kernel", "gemm_bf16"),
+        ("void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float, __nv_bfloat16>()", "gemm_bf16"),
+        ("void gemvNSP_kernel<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, 1, 32, 4>()", "gemm_bf16"),
+        ("triton_tem_fused_addmm_7", "gemm_bf16"),
+        ("ampere_sgemm_128x64_tn", "gemm_fp32"),
+        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16_stage4_kernel", "gemm_fp32"),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x256_16x3_tn_align4>()", "gemm_fp32"),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>()", "gemm_fp32"),
+        ("nvjet_sm90_sss_128x128_32x5_1x2_h_bz_coopA_TNT", "gemm_fp32"),
+        ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, cutlass::bfloat16_t> >()", "attention"),
+        ("void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<cutlass::float_e4m3_t> > >()", "attention"),
+        ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel::Params)", "attention"),
+        ("triton_tem_fused_flex_attention_2", "attention"),
+        ("void transformer_engine::quantize_transpose::block_scaled_cast_transpose_kernel<true, float, __nv_bfloat16>()", "cast"),
+        ("void transformer_engine::cast_mxfp8_2D_kernel<false, false, false>()", "cast"),
+        ("void transformer_engine::amax_kernel<8, true, __nv_bfloat16>()", "cast"),
+        ("void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::float8_copy_kernel_cuda>", "cast"),
+        ("triton_poi_fused__to_copy_scalar_tensor_abs_amax_clamp_mul_reciprocal_3", "cast"),
+        ("triton_poi_fused__to_copy_clone_t_view_12", "cast"),
+        ("triton_poi_fused__to_copy_add_mul_12", "elementwise"),
+        ("triton_poi_fused__scaled_dot_product_flash_attention_clone_permute_view_4", "copy"),
+        ("triton_poi_fused_addmm_gelu_view_3", "elementwise"),
+        ("triton_for_fused_0", "optimizer"),
+        ("void transformer_engine::multi_tensor_apply_kernel<AdamFunctor<float, float>>()", "optimizer"),
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "nccl"),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWork*)", "nccl"),
+        ("Memcpy HtoD (Pinned -> Device)", "copy"),
+        ("Memset (Device)", "copy"),
+        ("some_kernel_of_nobody", "other"),
+    ],
+)  # fmt: skip
+def test_names_of_other_gpus_and_libraries(kernel, category):
+    assert categorize(kernel) == category

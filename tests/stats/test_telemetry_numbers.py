@@ -1,0 +1,173 @@
+"""Energy, clock and flags from what the GPUs did while steps were timed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fp8bench.schema.telemetry import RankTelemetry, TelemetrySeries
+from fp8bench.stats.telemetry import drawn_between, energy, flags, median_sm_clock, round_flags
+
+LINE = ([0.0, 1.0, 2.0, 3.0], [100.0, 200.0, 400.0, 500.0])
+
+
+def gpu(rank: int = 0, samples: int = 4, before: int = 0, **changes) -> RankTelemetry:
+    """A GPU of 1980 MHz, timed for 10 s. before: samples before the steps. The rest are columns or fields of it."""
+    count = samples + before
+    columns = {
+        "at_s": tuple(float(place) for place in range(-before, samples)),
+        **{"sm_clock_mhz": 1755, "memory_clock_mhz": 3201, "power_w": 650.0, "temperature_c": 60},
+        **{"utilization_percent": 99, "throttle_reasons": 0, "energy_j": None},
+    }
+    fields = {"timed_s": 10.0, "energy_j": 6000.0, "max_sm_clock_mhz": 1980}
+    columns |= {name: value for name, value in changes.items() if name in columns and name not in fields}
+    fields |= {name: value for name, value in changes.items() if name in fields}
+    series = {name: value if isinstance(value, tuple) else (value,) * count for name, value in columns.items()}
+    return RankTelemetry(rank=rank, series=TelemetrySeries(**series), **fields)
+
+
+class TestDrawnBetween:
+    @pytest.mark.parametrize(
+        ("from_s", "to_s", "joules"),
+        [
+            (0.0, 3.0, 400.0),
+            (0.5, 2.5, 300.0),
+            (1.0, 2.0, 200.0),
+            (1.25, 1.75, 100.0),
+            (-0.2, 3.2, 440.0),
+        ],
+        ids=["all", "between", "on samples", "inside one gap", "a little beyond"],
+    )
+    def test_the_counter_is_on_the_line_between_its_samples(self, from_s, to_s, joules):
+        assert drawn_between(*LINE, from_s, to_s, reach_s=0.2) == pytest.approx(joules)
+
+    @pytest.mark.parametrize(("from_s", "to_s"), [(-0.3, 2.0), (1.0, 3.3), (4.0, 5.0), (-5.0, -4.0)])
+    def test_it_reaches_no_further(self, from_s, to_s):
+        assert drawn_between(*LINE, from_s, to_s, reach_s=0.2) is None
+
+    def test_a_sample_that_nvml_refused_is_bridged(self):
+        assert drawn_between([0.0, 1.0, 2.0], [100.0, None, 300.0], 0.5, 1.5, 0.2) == pytest.approx(100)
+
+    @pytest.mark.parametrize(
+        ("at_s", "counter"),
+        [
+            ([], []),
+            ([1.0], [5.0]),
+            ([0.0, 1.0], [None, 5.0]),
+            ([0.0, 3.0], [5.0, 5.0]),
+            ([0.0, 3.0], [500.0, 1.0]),
+            ([1.0, 1.0], [1.0, 2.0]),
+        ],
+        ids=["none", "one", "one known", "it stood still", "it was reset", "two at one moment"],
+    )
+    def test_a_counter_that_says_nothing_is_null(self, at_s, counter):
+        assert drawn_between(at_s, counter, 0.9, 1.1, 0.2) is None
+
+    @given(st.lists(st.floats(0.1, 1000), min_size=3, max_size=20), st.tuples(*[st.floats(0, 1)] * 3))
+    def test_the_parts_of_a_time_add_up(self, growth, cuts):
+        counter = [sum(growth[:place]) for place in range(len(growth))]
+        at_s = [float(place) for place in range(len(growth))]
+        first, middle, last = sorted(cut * at_s[-1] for cut in cuts)
+        whole = drawn_between(at_s, counter, first, last, 0)
+        parts = [drawn_between(at_s, counter, first, middle, 0), drawn_between(at_s, counter, middle, last, 0)]
+
+        assert sum(part or 0 for part in parts) == pytest.approx(whole or 0, abs=1e-6)
+
+
+class TestEnergy:
+    def test_it_is_the_sum_of_all_ranks_over_all_units(self):
+        joules, per_kwh = energy([gpu(0, energy_j=6000.0), gpu(1, energy_j=4000.0)], units=2000)
+
+        assert (joules, per_kwh) == (pytest.approx(5.0), pytest.approx(720_000))
+
+    @pytest.mark.parametrize(
+        ("telemetry", "units"),
+        [
+            ([], 100),
+            ([gpu(0), gpu(1, energy_j=None)], 100),
+            ([RankTelemetry(rank=0, warning="NVML: Driver Not Loaded")], 100),
+            ([gpu(0)], 0),
+        ],
+        ids=["a CPU", "one without", "no NVML", "no units"],
+    )
+    def test_it_is_unknown_where_one_rank_does_not_know(self, telemetry, units):
+        assert energy(telemetry, units) == (None, None)
+
+
+class TestMedianClock:
+    def test_it_is_the_slowest_ranks(self):
+        assert median_sm_clock([gpu(0, sm_clock_mhz=(1700, 1800, 1900, 1980)), gpu(1, sm_clock_mhz=1755)]) == 1755
+
+    def test_it_is_of_the_timed_steps_only(self):
+        clocks = (345, 345, 345, 1755, 1770, 1785, 345, 345)
+        at_s = (-3.0, -2.0, -1.0, 0.0, 5.0, 10.0, 10.1, 11.0)
+
+        assert median_sm_clock([gpu(before=4, at_s=at_s, sm_clock_mhz=clocks)]) == 1770
+
+    @pytest.mark.parametrize("telemetry", [[], [RankTelemetry(rank=0)], [gpu(sm_clock_mhz=None)], [gpu(0, 0, 3)]])
+    def test_it_is_unknown_without_a_sample(self, telemetry):
+        assert median_sm_clock(telemetry) is None
+
+
+class TestFlags:
+    def test_a_quiet_run_has_none(self):
+        assert flags([gpu(0), gpu(1, throttle_reasons=1)]) == ()
+
+    def test_a_cpu_has_none(self):
+        assert flags([]) == ()
+
+    @pytest.mark.parametrize(
+        ("capped", "expected"),
+        [(2, ("power-capped 50 % of the time",)), (4, ("power-capped 100 % of the time",)), (1, ())],
+    )
+    def test_the_power_cap_from_half_of_the_time_on(self, capped, expected):
+        assert flags([gpu(0), gpu(1, throttle_reasons=(4,) * capped + (0,) * (4 - capped))]) == expected
+
+    def test_a_slowdown_from_one_sample_on(self):
+        reasons = (0x20, 0x48, 0, None, 0)
+
+        assert flags([gpu(samples=5, throttle_reasons=reasons)]) == (
+            "throttled: hardware slowdown 25 %, hot 25 %, hot (hardware) 25 %",
+        )
+
+    def test_a_rare_slowdown_is_not_called_none(self):
+        reasons = (0x80,) + (0,) * 299
+
+        assert flags([gpu(samples=300, timed_s=300.0, throttle_reasons=reasons)]) == (
+            "throttled: power brake under 1 %",
+        )
+
+    @pytest.mark.parametrize(
+        ("clock", "expected"), [(1335, ("clock dropped to 1335 MHz of 1980",)), (1485, ()), (None, ())]
+    )
+    def test_a_clock_below_three_quarters_of_the_highest(self, clock, expected):
+        assert flags([gpu(0), gpu(1, sm_clock_mhz=clock)]) == expected
+
+    def test_a_highest_clock_that_is_unknown_says_nothing(self):
+        assert flags([gpu(sm_clock_mhz=300, max_sm_clock_mhz=None)]) == ()
+
+    def test_a_second_memory_clock(self):
+        assert flags([gpu(memory_clock_mhz=(3201, 3201, 1593, 3201))]) == ("memory clock changed: 1593 to 3201 MHz",)
+
+    def test_what_was_before_the_steps_is_no_ones_business(self):
+        assert flags([gpu(before=1, memory_clock_mhz=(1593, *(3201,) * 4), throttle_reasons=(0x20, 0, 0, 0, 0))]) == ()
+
+    def test_missing_telemetry(self):
+        none = RankTelemetry(rank=1, warning="NVML: Driver Not Loaded")
+
+        assert flags([none]) == ("telemetry missing",)
+        assert flags([gpu(0), none]) == ("telemetry missing on 1 of 2",)
+
+
+class TestRoundFlags:
+    def test_a_round_well_below_the_best_one_is_flagged(self):
+        assert round_flags([1755, 1683.0, 1710, None, 1702]) == (
+            None,
+            "clock 4.1 % below this mode's best round",
+            None,
+            None,
+            "clock 3.0 % below this mode's best round",
+        )
+
+    @pytest.mark.parametrize("clocks", [[], [None], [None, None], [1755], [1755, 1755]])
+    def test_rounds_that_are_alike_or_unknown_are_not(self, clocks):
+        assert round_flags(clocks) == (None,) * len(clocks)

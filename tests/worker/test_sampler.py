@@ -1,0 +1,232 @@
+"""The real sampler process, before an NVML that is not one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from fp8bench.worker.sampler import Sample, next_due, read_header, read_sample
+
+FAKE = Path(__file__).parent / "fake_nvml"
+UUID = "GPU-1a2b"
+PERIOD_S = 0.02
+PATIENCE_S = 20.0
+ENDS_WITHIN_S = 2.0
+
+PARENT = """
+import os, subprocess, sys, tempfile, time
+file = tempfile.TemporaryFile()
+path = f"/proc/self/fd/{file.fileno()}"
+command = [sys.executable, "-m", "fp8bench.worker.sampler", sys.argv[1], "0.1", path]
+sampler = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(file.fileno(),))
+while file.seek(0) or file.read().count(b"\\n") < 2:
+    time.sleep(0.01)
+fork = os.fork()
+if fork:
+    print(sampler.pid, fork, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start the sampler of a scripted NVML; what still runs after the test is killed."""
+    started = []
+
+    def call(uuid: str = UUID, period_s: float = PERIOD_S, **script) -> tuple[subprocess.Popen, Path]:
+        path = tmp_path / f"samples-{len(started)}"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fp8bench.worker.sampler", uuid, str(period_s), str(path)],
+            stdin=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": str(FAKE), "FAKE_NVML": json.dumps(script)},
+        )
+        started.append(process)
+        return process, path
+
+    yield call
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def wait_for_lines(path: Path, count: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while len(lines_of(path)) < count:
+        assert time.monotonic() < deadline, "the sampler wrote too little"
+        time.sleep(0.005)
+
+
+def finish(process: subprocess.Popen) -> float:
+    """Close its input; how long it took to end."""
+    start = time.monotonic()
+    process.communicate(timeout=PATIENCE_S)
+    return time.monotonic() - start
+
+
+def samples(path: Path) -> list[Sample]:
+    return [read_sample(line) for line in lines_of(path)[1:]]
+
+
+def test_monotonic_and_perf_counter_are_one_clock():
+    clocks = [time.get_clock_info(name).implementation for name in ("monotonic", "perf_counter")]
+
+    assert clocks == ["clock_gettime(CLOCK_MONOTONIC)"] * 2
+
+
+def test_it_writes_what_nvml_says_in_units_until_its_input_ends(start):
+    begun = time.perf_counter()
+    process, path = start()
+    wait_for_lines(path, 8)
+    taken = finish(process)
+    header, found = read_header(lines_of(path)[0]), samples(path)
+
+    assert process.returncode == 0
+    assert taken < ENDS_WITHIN_S
+    assert header == (700.0, 1980, {}, None)
+    assert {sample[1:7] for sample in found} == {(1755, 3201, 500.0, 61, 99, 0)}
+    assert begun < found[0].at_s < found[-1].at_s < time.perf_counter()
+    # The scripted counter is 500 W times the clock, so that the stamp is when it was read.
+    # (Between the two a busy machine may take the processor away, hence the median.)
+    assert median(abs(sample.energy_j - 500 * sample.at_s) for sample in found) < 0.5
+
+
+def test_it_samples_once_more_when_it_is_told_to_end(start):
+    process, path = start(period_s=60)
+    wait_for_lines(path, 2)
+    told = time.monotonic()
+    process.terminate()
+    process.wait(PATIENCE_S)
+
+    assert process.returncode == 0
+    assert time.monotonic() - told < ENDS_WITHIN_S
+    assert [sample.at_s > told for sample in samples(path)] == [False, True]
+
+
+def test_it_ends_with_its_parent_though_a_fork_keeps_its_input_open(start):
+    """The parent forks, as a DataLoader does, and is killed; the fork lives on, and with it the input's other end."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, UUID],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(FAKE)},
+    )
+    assert parent.stdout is not None
+    sampler, fork = (int(word) for word in parent.stdout.readline().split())
+    try:
+        assert is_running(sampler)
+        parent.kill()
+        parent.wait(PATIENCE_S)
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while is_running(sampler) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+        assert not is_running(sampler)
+        assert is_running(fork)
+    finally:
+        os.kill(fork, signal.SIGKILL)
+        parent.stdout.close()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def test_a_column_that_nvml_denies_is_null_and_named(start):
+    process, path = start(denied={"energy": 3, "power": 4, "max_clock": 3})
+    wait_for_lines(path, 4)
+    finish(process)
+    header, found = read_header(lines_of(path)[0]), samples(path)
+
+    assert header.denied == {
+        "energy_j": "Not Supported",
+        "power_w": "Insufficient Permissions",
+        "max_sm_clock_mhz": "Not Supported",
+    }
+    assert (header.power_limit_w, header.max_sm_clock_mhz) == (700.0, None)
+    assert {(sample.energy_j, sample.power_w, sample.sm_clock_mhz) for sample in found} == {(None, None, 1755)}
+
+
+def test_a_passing_error_is_null_and_not_called_a_denial(start):
+    process, path = start(denied={"temperature": 999})
+    wait_for_lines(path, 3)
+    finish(process)
+
+    assert read_header(lines_of(path)[0]).denied == {}
+    assert {sample.temperature_c for sample in samples(path)} == {None}
+
+
+@pytest.mark.parametrize(
+    "script", [{"old": True}, {"denied": {"events": 13}}], ids=["an older library", "an older driver"]
+)
+def test_throttle_reasons_go_by_their_old_name_too(script, start):
+    process, path = start(**script)
+    wait_for_lines(path, 2)
+    finish(process)
+
+    assert {sample.throttle_reasons for sample in samples(path)} == {4}
+
+
+@pytest.mark.parametrize(
+    ("uuid", "script", "words"),
+    [(UUID, {"missing": True}, "NVML Shared Library Not Found"), ("GPU-ffff", {}, "Not Found")],
+)
+def test_where_there_is_nothing_to_sample_it_says_why_and_ends(uuid, script, words, start):
+    process, path = start(uuid, **script)
+
+    assert process.wait(PATIENCE_S) == 0
+    assert [read_header(line).error for line in lines_of(path)] == [words]
+
+
+def test_periods_that_a_slow_call_ran_past_are_left_out(start):
+    process, path = start(period_s=0.05, slow_s=0.12)
+    wait_for_lines(path, 5)
+    finish(process)
+    at_s = [sample.at_s for sample in samples(path)[:-1]]
+
+    # On the grid of periods, and none made up for.
+    assert all(later - earlier > 0.12 for earlier, later in pairwise(at_s))
+
+
+@pytest.mark.parametrize(
+    ("due", "now", "expected"), [(10.0, 10.01, 10.2), (10.0, 10.2, 10.2), (10.0, 10.3, 10.4), (10.0, 11.1, 11.2)]
+)
+def test_the_next_sample_is_due_on_the_grid(due, now, expected):
+    assert next_due(due, now, 0.2) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "line", ["", "{", "[1.0]", "{}", '["x",1,1,1,1,1,1,1]', "[null,1,1,1,1,1,1,1]", "[1,true,1,1,1,1,1,1]"]
+)
+def test_a_line_that_is_no_sample_is_an_error(line):
+    with pytest.raises(ValueError, match=r"sample|Expecting"):
+        read_sample(line)
+
+
+@pytest.mark.parametrize(
+    "line", ["", "[]", "{}", '{"power_limit_w": 1, "max_sm_clock_mhz": 1, "denied": 3, "error": 0}']
+)
+def test_a_line_that_is_no_header_is_an_error(line):
+    with pytest.raises(ValueError, match=r"header|Expecting"):
+        read_header(line)
+
+
+def test_it_imports_neither_torch_nor_pydantic():
+    code = "import sys, fp8bench.worker.sampler; print(sorted({'torch', 'pydantic', 'numpy'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,265 @@
+"""A rank's telemetry: from the sampler's start to figures of the timed steps, whatever goes wrong on the way."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from fp8bench.worker import telemetry
+from fp8bench.worker.sampler import Header, Sample
+from fp8bench.worker.telemetry import Sampler, read
+
+FAKE = Path(__file__).parent / "fake_nvml"
+WATTS = 500
+GPU = torch.device("cuda", 0)
+PERIOD_S = 0.05
+PATIENCE_S = 20.0
+BOUNDED_S = 5.0
+ENDS_WITHIN_S = 2.0
+
+
+@pytest.fixture
+def nvml(monkeypatch):
+    """Put an NVML that is not one before the sampler, scripted, and a GPU that torch need not have."""
+    monkeypatch.setenv("PYTHONPATH", str(FAKE))
+    monkeypatch.setattr(telemetry, "_uuid", lambda _device: "GPU-1a2b")
+    return lambda **script: monkeypatch.setenv("FAKE_NVML", json.dumps(script))
+
+
+def pid_of(sampler: Sampler) -> int:
+    assert sampler._process is not None
+    return sampler._process.pid
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def file_of(samples: list[tuple[float, float | None]], header: Header | None = None, **columns) -> bytes:
+    """What a sampler writes: (seconds, counter in joules) with every other column as given, or its usual value."""
+    usual = {
+        **{"sm_clock_mhz": 1755, "memory_clock_mhz": 3201, "power_w": 500.0, "temperature_c": 61},
+        **{"utilization_percent": 99, "throttle_reasons": 4},
+    }
+    rows = [Sample(at_s=at_s, energy_j=counter, **(usual | columns)) for at_s, counter in samples]
+    first = header or Header(700.0, 1980, {}, None)
+    return "".join(json.dumps(line) + "\n" for line in [first._asdict(), *rows]).encode()
+
+
+class TestSampler:
+    def test_it_tells_what_the_gpu_did_between_two_moments(self, nvml):
+        nvml()
+        with Sampler(GPU, rank=3, period_s=PERIOD_S) as sampler:
+            assert sampler.wait_ready(PATIENCE_S)
+            pid = pid_of(sampler)
+            begin = time.perf_counter()
+            time.sleep(0.4)
+            end = time.perf_counter()
+            found = sampler.telemetry(begin, end)
+
+        assert found is not None
+        assert (found.rank, found.power_limit_w, found.max_sm_clock_mhz, found.warning) == (3, 700.0, 1980, None)
+        assert found.timed_s == pytest.approx(0.4, abs=0.3)
+        assert found.energy_j == pytest.approx(WATTS * found.timed_s, rel=0.1)
+        assert found.series is not None
+        assert found.series.at_s[-1] <= found.timed_s
+        assert sum(at_s >= 0 for at_s in found.series.at_s) >= 3
+        assert set(found.series.sm_clock_mhz) == {1755}
+        assert not is_running(pid)
+
+    def test_a_short_time_between_two_samples_has_its_energy_since_the_sampler_looks_once_more(self, nvml):
+        nvml()
+        with Sampler(GPU, rank=0, period_s=60) as sampler:
+            assert sampler.wait_ready(PATIENCE_S)
+            begin = time.perf_counter()
+            time.sleep(0.1)
+            end = time.perf_counter()
+            found = sampler.telemetry(begin, end)
+
+        assert found is not None
+        assert found.energy_j == pytest.approx(WATTS * (end - begin), rel=0.2)
+        assert found.warning == "no sample fell into the timed steps"
+
+    def test_a_cpu_has_none(self):
+        with Sampler(torch.device("cpu"), rank=0) as sampler:
+            assert not sampler.wait_ready(PATIENCE_S)
+            assert sampler.telemetry(0.0, 1.0) is None
+
+    def test_leaving_without_asking_ends_the_sampler_too(self, nvml):
+        nvml()
+        seen = []
+
+        def interrupted() -> None:
+            with Sampler(GPU, rank=0) as sampler:
+                seen.append(pid_of(sampler))
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+
+        assert [is_running(pid) for pid in seen] == [False]
+
+    def test_nothing_is_left_open(self, nvml):
+        nvml()
+        before = set(os.listdir("/proc/self/fd"))
+        with Sampler(GPU, rank=0) as sampler:
+            sampler.wait_ready(PATIENCE_S)
+
+        assert set(os.listdir("/proc/self/fd")) == before
+
+    @pytest.mark.parametrize(
+        ("script", "warning"),
+        [
+            ({"missing": True}, "NVML: NVML Shared Library Not Found"),
+            ({"denied": {"energy": 4}}, "NVML denies energy_j (Insufficient Permissions)"),
+            ({"denied": {"energy": 999}}, "the energy counter does not enclose the timed steps"),
+        ],
+    )
+    def test_what_nvml_refuses_is_null_and_a_line_of_warning(self, script, warning, nvml):
+        nvml(**script)
+        with Sampler(GPU, rank=0, period_s=PERIOD_S) as sampler:
+            ready = sampler.wait_ready(PATIENCE_S)
+            begin = time.perf_counter()
+            time.sleep(0.15)
+            found = sampler.telemetry(begin, time.perf_counter())
+
+        assert found is not None
+        assert (found.energy_j, found.warning) == (None, warning)
+        assert ready == (found.series is not None) == ("missing" not in script)
+
+    def test_a_sampler_that_died_leaves_what_it_saw(self, nvml):
+        nvml()
+        with Sampler(GPU, rank=0, period_s=PERIOD_S) as sampler:
+            assert sampler.wait_ready(PATIENCE_S)
+            begin = time.perf_counter()
+            os.kill(pid_of(sampler), signal.SIGKILL)
+            time.sleep(0.4)
+            found = sampler.telemetry(begin, time.perf_counter())
+
+        assert found is not None
+        assert found.energy_j is None
+        assert found.warning is not None
+        assert found.warning.startswith("the sampler ended early, with exit code -9")
+
+    def test_a_sampler_that_hangs_is_killed_in_a_bounded_time(self, nvml, monkeypatch):
+        monkeypatch.setattr(telemetry, "END_S", 0.3)
+        nvml(hang=True)
+        with Sampler(GPU, rank=0, period_s=PERIOD_S) as sampler:
+            assert sampler.wait_ready(PATIENCE_S)
+            pid = pid_of(sampler)
+            begin = time.perf_counter()
+            found = sampler.telemetry(begin, begin + 1)
+            taken = time.perf_counter() - begin
+
+        assert taken < BOUNDED_S
+        assert not is_running(pid)
+        assert found is not None
+        assert found.warning is not None
+        assert found.warning.startswith("the sampler did not end within 0.3 s")
+
+    def test_a_sampler_that_cannot_start_is_a_line_of_warning(self, nvml, monkeypatch):
+        monkeypatch.setattr(telemetry.sys, "executable", "/nowhere/python")
+        with Sampler(GPU, rank=0) as sampler:
+            assert not sampler.wait_ready(PATIENCE_S)
+            found = sampler.telemetry(1.0, 3.0)
+
+        assert found is not None
+        assert (found.timed_s, found.series, found.energy_j) == (2.0, None, None)
+        assert found.warning is not None
+        assert found.warning.startswith("the sampler did not start: [Errno 2]")
+
+    def test_waiting_for_the_first_sample_has_an_end(self, nvml):
+        nvml(slow_s=600)
+        with Sampler(GPU, rank=0) as sampler:
+            begin = time.monotonic()
+            assert not sampler.wait_ready(0.3)
+            assert time.monotonic() - begin < BOUNDED_S
+
+    def test_it_ends_when_its_rank_is_killed(self, nvml):
+        nvml()
+        read_end, write_end = os.pipe()
+        rank = os.fork()
+        if rank == 0:
+            # This is a copy of pytest, which must never return from here.
+            try:
+                with Sampler(GPU, rank=0, period_s=PERIOD_S) as sampler:
+                    sampler.wait_ready(PATIENCE_S)
+                    os.write(write_end, str(pid_of(sampler)).encode())
+                    time.sleep(60)
+            finally:
+                os._exit(1)
+        pid = int(os.read(read_end, 100))
+        os.close(read_end)
+        os.close(write_end)
+
+        assert is_running(pid)
+        os.kill(rank, signal.SIGKILL)
+        os.waitpid(rank, 0)
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while is_running(pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not is_running(pid)
+
+
+class TestRead:
+    def test_the_series_begins_shortly_before_the_first_step_and_ends_with_the_last(self):
+        found = read(
+            file_of([(at_s, 100.0 * at_s) for at_s in (98.9, 99.0, 99.9, 100.0, 101.0, 102.0, 102.1)]),
+            *(0, 100.0, 102.0, 0.2),
+        )
+
+        assert found.series is not None
+        assert found.series.at_s == pytest.approx((-1.0, -0.1, 0.0, 1.0, 2.0))
+        assert found.warning is None
+
+    def test_the_counter_is_read_between_its_samples(self):
+        found = read(file_of([(9.9, 1000.0), (10.1, 1100.0), (11.9, 2000.0), (12.1, 2060.0)]), 0, 10.0, 12.0, 0.2)
+
+        assert found.energy_j == pytest.approx(2030 - 1050)
+
+    def test_a_line_that_was_not_written_to_its_end_is_left_out(self):
+        content = file_of([(10.0, 0.0), (11.0, 500.0), (12.0, 1000.0)])
+        found = read(content[:-5], 0, 10.0, 11.0, 0.2)
+
+        assert found.series is not None
+        assert len(found.series.at_s) == 2
+        assert found.energy_j == pytest.approx(500)
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"\x00\xff\xfe\n",
+            b"Traceback (most recent call last):\n",
+            b"[1, 2]\n",
+            file_of([(10.0, 0.0)]) + b"garbage\n",
+            file_of([(10.0, 0.0), (11.0, float("nan")), (12.0, 2.0)]),
+            file_of([(10.0, 0.0)], sm_clock_mhz=1755.5),
+            file_of([(10.0, 0.0)], Header("much", 1, {}, None)),
+        ],
+        ids=["bytes", "words", "no header", "a line", "not a number", "half a megahertz", "a limit in words"],
+    )
+    def test_garbage_is_null_and_one_line_of_warning(self, content):
+        found = read(content, 0, 10.0, 12.0, 0.2)
+
+        assert (found.series, found.energy_j, found.timed_s) == (None, None, 2.0)
+        assert found.warning is not None
+        assert found.warning.startswith("the sampler's file is damaged: ")
+        assert "\n" not in found.warning
+
+    @pytest.mark.parametrize("content", [b"", b'{"power_lim'])
+    def test_an_empty_file_is_a_sampler_that_had_not_begun(self, content):
+        assert read(content, 0, 10.0, 12.0, 0.2).warning == "the sampler had not begun"
+
+    def test_trouble_that_is_known_is_said_first(self):
+        found = read(file_of([(10.5, 0.0)]), 0, 10.0, 12.0, 0.2, trouble="the sampler ended early, with exit code -9")
+
+        assert found.warning == (
+            "the sampler ended early, with exit code -9; the energy counter does not enclose the timed steps"
+        )
