@@ -17,6 +17,7 @@ from fp8bench.workloads.vit import ViTMicro
 CPU = torch.device("cpu")
 OUTSIDE_MODES = ["outside-polite", "outside-unavailable"]
 BUILTIN_MODES = [entry.name for entry in registry.BUILTIN_MODES]
+FP8_MODES = {"te-fp8", "torchao-float8"}
 BUILTIN_WORKLOADS = [entry.name for entry in registry.BUILTIN_WORKLOADS]
 
 pytestmark = pytest.mark.usefixtures("outside_plugins", "process_group")
@@ -45,6 +46,7 @@ class TestModes:
         assert mode.name == entry.name == name
         assert isinstance(stated(mode, "tolerance"), Tolerance)
         assert stated(mode, "compile_policy").reason
+        assert stated(mode, "fp8") is (name in FP8_MODES)
 
     def test_every_recipe_in_the_registry_is_taken_and_no_other_by_a_mode_without(self, name):
         [(entry, mode_class)] = mode_classes([name])
@@ -73,8 +75,10 @@ class TestModes:
         proof = prove(mode, ViTMicro(data="device"), 0, CPU)
         assert proof.parity.passed, proof.parity.reason
         off = CompileEvidence(enabled=False, reason="test")
-        evidence = to_evidence(mode.evidence(proof.model), proof.kernels, off)
+        evidence = to_evidence(mode, proof, off)
         assert evidence.attention == "sdpa:flash-cpu"
+        # On a CPU fp8 is emulated, so that nobody may ask for its kernels.
+        assert evidence.fp8 is evidence.emulated is stated(mode, "fp8")
 
 
 @pytest.mark.parametrize("name", [*BUILTIN_WORKLOADS, "outside-linear"])

@@ -5,12 +5,16 @@ beginning of a run's id; INSTANCE:MODE, where there are results of that instance
 """
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from fp8bench.cli.progress import listener
 
 if TYPE_CHECKING:
     from fp8bench.profiling.facts import Facts
@@ -50,7 +54,7 @@ def explain(
     _require_one_way(names or [], modes or [], trace)
     if plot is not None:
         require_drawable(plot)
-    chosen = measure_now(modes, trace) if modes else [find(name, results_dir) for name in names]
+    chosen = measure_now(modes, trace, results_dir) if modes else [find(name, results_dir) for name in names]
     explained = explain_steps(chosen[0], chosen[1] if len(chosen) == AT_MOST else None)
     _print(explained, form)
     if plot is not None:
@@ -58,11 +62,22 @@ def explain(
         typer.echo(f"fp8bench: drawn as {plot}", err=True)
 
 
-def measure_now(modes: Sequence[str], trace: Path | None) -> "list[Facts]":
-    """Run each mode on this machine, profiled; the first is explained. trace: where its Chrome trace is kept."""
-    from fp8bench.launch.explain_run import measure
+def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> "list[Facts]":
+    """Run each mode once on this machine, as `fp8bench run` would; the first is explained. trace: where its Chrome trace
+    is kept. Settings are taken from FP8BENCH_* variables and defaults.
+    """
+    from fp8bench.launch.measure import measure, schedule
+    from fp8bench.launch.prepare import prepare, settle
+    from fp8bench.schema.request import resolve
 
-    return [_facts(record, record.run_id) for record in measure(list(modes), trace)]
+    asked = {"mode": tuple(modes), "rounds": 1, "results_dir": results_dir}
+    prepared = prepare(resolve(asked, os.environ, {}, None).request, os.environ)
+    settle(prepared, None, date.today())
+    rounds = schedule(prepared)
+    traces = {rounds.entries[0].label: trace} if trace else None
+    with listener(rounds, quiet=False) as told:
+        records = [record for record, _ in measure(prepared, rounds, told, traces)]
+    return [_facts(record, record.run_id) for record in records]
 
 
 def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None) -> None:

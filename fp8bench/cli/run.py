@@ -135,7 +135,6 @@ def _print_dry_run(resolved: "Resolved", prepared: "Prepared", as_json: bool) ->
         for name, value in request.items()
     ]
     typer.echo(tabulate(asked, headers=["setting", "value", "origin"], disable_numparse=True))
-    typer.echo(
-        f"\ninstance: {prepared.instance.key}\nwould run {stop.rounds} {'round' if stop.rounds == 1 else 'rounds'} of these, each in fresh processes:\n"
-    )
+    times = f"{stop.rounds} {'round' if stop.rounds == 1 else 'rounds'}"
+    typer.echo(f"\ninstance: {prepared.instance.key}\nwould run {times} of these, each in fresh processes:\n")
     typer.echo(tabulate(runs, headers="keys", disable_numparse=True))

@@ -28,8 +28,9 @@ _ADDRESS = re.compile(
 )
 """Private ones, and any with a port. A bare 13.4.1.3 is a version of cuBLAS."""
 
-_PATH = re.compile(r"(?<![\w.~-])/(?:[\w.@+~-]+/)+[\w.@+~-]*")
+_PATH = re.compile(r"(?<![\w.~/-])/(?:[\w.@+~-]+/)+[\w.@+~-]*")
 _PUBLIC_ROOTS = ("/usr/", "/lib/", "/lib64/", "/dev/", "/sys/", "/proc/")
+_HOME = re.compile(r"/(?:home|Users)/[^/]+/?|/root/?")
 _SITE = re.compile(r"^.*/((?:site|dist)-packages/)")
 
 
@@ -37,6 +38,8 @@ def short_path(path: str) -> str:
     """A path without whose folder it lies in: from site-packages/ on, whole under the system's own roots, else the
     last part.
     """
+    if _HOME.fullmatch(path):
+        return "~"
     site = _SITE.match(path)
     if site:
         return path[site.start(1) :]

@@ -1,7 +1,8 @@
 """Why a mode is not faster than another, in one sentence with its figures.
 
 A step is what its kernels need and what the GPU is idle. fp8 promises one thing: matrix products in less time. What can
-come to nothing of that promise is measured, each in seconds a step, and the largest is the cause:
+come to nothing of that promise is measured, each in seconds a step, and the largest is the cause, the first two before
+all others where the GPU waits for the host, since shorter kernels would then only lengthen the wait:
 
   host-bound            idle time, while the host launches kernels only just in time (its lead is small)
   loader-bound          idle time, while the host waits for the next batch
@@ -42,27 +43,29 @@ Cause = Literal[
 ]
 
 HOST_BOUND_LEAD = 0.15
-"""Share of a step below which the host's lead says that the GPU waits for the host: a host that is ahead gains the
-length of the launch queue, and one that is not stays near zero, so anything between is rare."""
+"""Share of a step below which the host's lead says that the GPU waits for the host. The same as in stats.bound, which
+tells where it comes from."""
+
+WAITS: tuple[Cause, ...] = ("host-bound", "loader-bound")
 
 NOTICEABLE = 0.03
-"""Share of a step below which a cause is not named: steps of one mode differ by 1 to 2 % between processes."""
+"""Ours: share of a step below which a cause is not named, since processes of one mode differ by a per cent or two."""
 
 FASTER = 0.02
-"""How much shorter a step has to be to count as faster, for the same reason."""
+"""Ours: how much shorter a step has to be to count as faster, for the same reason."""
 
 FAIR_FP8_SPEED_UP = 1.3
-"""What fp8 should at least make of products: its peak is twice that of bf16, and large products reach 1.6 to 1.9 of it,
-so below this they are too small to be bound by arithmetic."""
+"""Ours: what fp8 should at least make of products. Its peak is twice that of bf16, and ViT-Huge at batch 64 on an H200
+reaches 1.8; products far below are too small to be bound by arithmetic."""
 
 PEAK_FP8_SPEED_UP = 2.0
-"""Peak of fp8 over that of bf16 on every GPU that has both."""
+"""Peak of fp8 over that of bf16, by NVIDIA's data sheets of Ada, Hopper and Blackwell."""
 
 ATTENTION_SHARE = 0.4
-"""Share of the busy time from which attention may be what dominates: below it, more than half is something else."""
+"""Ours: share of the busy time from which attention may be what dominates."""
 
 SLOWER_CLOCK = 0.97
-"""Clock over the reference's below which the clocks differ: NVML's medians of two alike runs are within 2 %."""
+"""Ours: clock over the reference's below which the two differ by more than runs at a power limit do anyway."""
 
 AROUND: tuple[Category, ...] = ("cast", "elementwise", "copy")
 """Casts and what they are fused into or out of, from one mode to another (see `kernels`)."""
@@ -90,15 +93,24 @@ def explain(facts: Facts, reference: Facts | None) -> Explanation:
     """Why `facts` is not faster than `reference`, or what limits it. Both are of the same work on each GPU."""
     if facts.emulated:
         return Explanation("emulated", f"{facts.label} is emulated here, so its speed says nothing of fp8.")
-    candidates = sorted(_candidates(facts, reference), key=lambda candidate: -candidate.seconds)
+    if reference is not None:
+        facts, reference = _alike_in_timing(facts, reference)
+    candidates = sorted(_candidates(facts, reference), key=lambda candidate: _weight(candidate, facts))
     noticed = [candidate for candidate in candidates if candidate.seconds >= NOTICEABLE * facts.length_s]
     explained = {candidate.cause: candidate.seconds for candidate in noticed}
     if reference is None:
         explanation = _alone(facts, noticed)
+    elif _is_faster(facts, reference):
+        explanation = _faster(facts, reference)
     else:
-        pair = _alike_in_timing(facts, reference)
-        explanation = _faster(*pair) if _is_faster(*pair) else _not_faster(*pair, noticed)
+        explanation = _not_faster(facts, reference, noticed)
     return replace(explanation, explained_s=explained)
+
+
+def _weight(candidate: _Candidate, facts: Facts) -> tuple[bool, float]:
+    """Smallest first. Where the GPU waits for the host, shorter kernels would only lengthen the wait."""
+    hidden = host_waits(facts) is True and candidate.cause not in WAITS
+    return hidden, -candidate.seconds
 
 
 def host_waits(facts: Facts) -> bool | None:
@@ -120,10 +132,10 @@ def _is_faster(facts: Facts, reference: Facts) -> bool:
 
 
 def _candidates(facts: Facts, reference: Facts | None) -> Iterable[_Candidate]:
-    """Every cause that was measured; nobody waits for a GPU on a CPU."""
-    found = [_attention(facts)]
+    """Every cause that was measured. A CPU waits for no host: it is the host."""
+    found: list[_Candidate | None] = [_attention(facts), _loader(facts), _communication(facts)]
     if facts.device == "cuda":
-        found += [_host(facts, reference), _loader(facts), _communication(facts)]
+        found.append(_host(facts, reference))
     if reference is not None:
         found += [_casts(facts, reference), _shapes(facts, reference), _throttling(facts, reference)]
     elif facts.fp8:
@@ -161,8 +173,8 @@ def _loader(facts: Facts) -> _Candidate:
     return _Candidate(
         "loader-bound",
         wait,
-        f"it is loader-bound: the GPU is idle for {milliseconds(wait)} of {milliseconds(facts.length_s)} ms a step, "
-        "while the host waits for the next batch",
+        f"it is loader-bound: the {_device(facts)} is idle for {milliseconds(wait)} of {milliseconds(facts.length_s)} "
+        "ms a step, while the host waits for the next batch",
     )
 
 
@@ -304,7 +316,7 @@ def _limit(facts: Facts) -> str:
     idle = (facts.idle_s or 0.0) - _waiting_for_data(facts)
     parts = {
         _who_idles(facts): idle,
-        "the loader, while the GPU is idle": _waiting_for_data(facts),
+        f"the loader, while the {_device(facts)} is idle": _waiting_for_data(facts),
         "communication that nothing hides": facts.exposed_nccl_s,
         "attention": facts.seconds("attention"),
         "casts and scales": facts.seconds("cast"),
@@ -315,6 +327,10 @@ def _limit(facts: Facts) -> str:
         f"Beside its matrix products ({milliseconds(facts.products_s)} ms), what limits it most is {name}: "
         f"{milliseconds(seconds)} of {milliseconds(facts.length_s)} ms."
     )
+
+
+def _device(facts: Facts) -> str:
+    return "GPU" if facts.device == "cuda" else "CPU"
 
 
 def _who_idles(facts: Facts) -> str:

@@ -49,7 +49,10 @@ class Span:
 
 
 def gpu_spans(events: ByKind) -> tuple[Span, ...]:
-    """Kernels, copies and fills, in order of start. Raises KeyError or TypeError for an event that lacks a field."""
+    """Kernels, copies and fills, in order of start.
+
+    Raises KeyError, TypeError or ValueError for an event that lacks a field.
+    """
     optimizer = _Intervals(events[ANNOTATION])
     launches = (event for kind in LAUNCHES for event in events[kind] if "correlation" in event.get("args", ()))
     of_optimizer = {event["args"]["correlation"] for event in launches if event["ts"] in optimizer}
@@ -68,7 +71,10 @@ def gpu_spans(events: ByKind) -> tuple[Span, ...]:
 
 
 def cpu_spans(events: ByKind) -> tuple[Span, ...]:
-    """Operators' own time, in order of start. Raises KeyError or TypeError for an event that lacks a field."""
+    """Operators' own time, in order of start.
+
+    Raises KeyError, TypeError or ValueError for an event that lacks a field.
+    """
     optimizer = _Intervals(events[ANNOTATION])
     threads: dict[int, list[Event]] = defaultdict(list)
     for event in events[OPERATOR]:

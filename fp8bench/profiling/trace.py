@@ -83,7 +83,7 @@ def read_trace(path: Path) -> Trace:
             if event.get("ph") == "X":
                 events[event.get("cat", "")].append(event)
         spans = gpu_spans(events) if facts.device == "cuda" else cpu_spans(events)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
             f"{path} has an event that is not as torch.profiler writes it: {error!r}", _MAKE_ANOTHER
         ) from (error)

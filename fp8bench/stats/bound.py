@@ -2,8 +2,8 @@
 
 A GPU that never waits has a host that runs ahead of it: the queue of launches is tens of milliseconds long, a quarter
 and more of a step (measured on H200s: 26 to 40 % for modes that the GPU limits, 2 to 5 % for those that the host
-does; 15 % parts them). Where that lead is gone, the GPU is waiting: for data if the host itself waits for a tenth of the
-step or more, else for launches. On a CPU no such lead exists; a quarter of a step spent waiting for data is called
+does; 15 % parts them). Where that lead is gone, the GPU is waiting: for data if the host itself waits for a tenth of
+the step or more, else for launches. On a CPU no such lead exists; a quarter of a step spent waiting for data is called
 loader-bound.
 """
 

@@ -59,7 +59,7 @@ def ratio(ours: Estimate, reference: Estimate, noise: float = 0.01) -> Ratio:
         return Ratio(value, low, high, "faster", None)
     if low > 1 + noise:
         return Ratio(value, low, high, "slower", None)
-    held = f"a difference of less than {noise:.2g}" if noise else "1"
+    held = f"a difference of less than {100 * noise:.2g} %" if noise else "1"
     return Ratio(value, low, high, "inconclusive", f"the interval holds {held}")
 
 

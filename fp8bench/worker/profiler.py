@@ -6,6 +6,7 @@ nothing else.
 """
 
 import json
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,8 +41,10 @@ def profile_steps(
     What the steps themselves raise passes through.
     """
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-    profiler: Any = profile(activities=activities)
+    # Else torch's profiler tells its stages to standard error, across our own progress.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     try:
+        profiler: Any = profile(activities=activities)
         profiler.start()
     except (RuntimeError, OSError) as error:
         run_steps(STEPS)

@@ -1,8 +1,8 @@
 """How far a rank has come, told without disturbing it: a few bytes in a file that both sides map into memory.
 
 The rank writes a number where the launcher looks from time to time. No pipe can fill, no reader can be late, and
-stamping a step costs about a microsecond. The steps' times shown live are the host's pace, which is the GPU's as long as
-the launch queue is full; what is recorded comes from the clock.
+stamping a step costs about a microsecond. The steps' times shown live are the host's pace, which is the GPU's as long
+as the launch queue is full; what is recorded comes from the clock.
 
 This module imports no torch, since the launcher reads with it.
 """
@@ -10,6 +10,7 @@ This module imports no torch, since the launcher reads with it.
 import mmap
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -59,7 +60,7 @@ class ProgressFile:
 
 
 def read_progress(path: Path) -> Progress | None:
-    """The launcher's side; None before the rank has made the file."""
+    """The launcher's side; None before the rank has made the whole file."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -67,7 +68,9 @@ def read_progress(path: Path) -> Progress | None:
     if len(data) < _HEAD.size:
         return None
     stage, step = _HEAD.unpack_from(data)
+    if len(data) < _HEAD.size + _STAMP.size * step:
+        return None
     first = max(0, step - RECENT - 1)
     stamps = [_STAMP.unpack_from(data, _HEAD.size + _STAMP.size * place)[0] for place in range(first, step)]
-    paces = [later - earlier for earlier, later in zip(stamps, stamps[1:], strict=False)]
+    paces = [later - earlier for earlier, later in pairwise(stamps)]
     return Progress(STAGES[stage], step, median(paces) if paces else None)

@@ -75,7 +75,7 @@ def test_anything_else_is_refused_in_one_line(write, content, said):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(UsageError, match="cannot read .*: No such file"):
+    with pytest.raises(UsageError, match=r"cannot read .*: No such file"):
         read_trace(tmp_path / "none.json")
 
 

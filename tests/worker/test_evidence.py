@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from builders import profile
 
 from fp8bench.modes.protocol import CompilePolicy
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.record import CompileEvidence
-from fp8bench.worker.evidence import decide_compile, to_evidence
+from fp8bench.worker.evidence import decide_compile, gather
+from fp8bench.worker.profiler import Profiled
 
 GAINS = CompilePolicy(auto=True, reason="it fuses")
 BREAKS = CompilePolicy(auto=False, reason="it breaks graphs", refusal="it recompiles without end")
@@ -38,7 +40,7 @@ OFF = CompileEvidence(enabled=False, reason="test")
 
 def test_known_words_take_their_place_and_all_others_are_kept():
     found = {"converted_layers": 3, "total_layers": 4, "recipe": "rowwise", "emulated": True, "gelu": "tanh"}
-    evidence = to_evidence(found, frozenset({"flash"}), OFF)
+    evidence = gather(found, frozenset({"flash"}), OFF)
     assert (evidence.converted_layers, evidence.total_layers, evidence.recipe, evidence.emulated) == (
         3,
         4,
@@ -50,14 +52,43 @@ def test_known_words_take_their_place_and_all_others_are_kept():
 
 
 def test_a_silent_mode_is_unknown_and_not_zero():
-    evidence = to_evidence({}, frozenset(), OFF)
+    evidence = gather({}, frozenset(), OFF)
     assert (evidence.converted_layers, evidence.attention) == (None, None)
 
 
 def test_what_a_mode_says_of_its_attention_goes_before_what_torch_shows():
-    assert to_evidence({"attention": "te:fused"}, frozenset({"flash"}), OFF).attention == "te:fused"
+    assert gather({"attention": "te:fused"}, frozenset({"flash"}), OFF).attention == "te:fused"
 
 
 def test_compiling_nothing_is_warned_about():
     nothing = CompileEvidence(enabled=True, reason="asked", graphs=0, graph_breaks=0)
-    assert "compiled nothing" in to_evidence({}, frozenset(), nothing).warnings[0]
+    assert "compiled nothing" in gather({}, frozenset(), nothing).warnings[0]
+
+
+@pytest.mark.parametrize(
+    "compiled",
+    [OFF, CompileEvidence(enabled=True, reason="asked"), CompileEvidence(enabled=True, reason="asked", graphs=1)],
+    ids=["off", "not yet known", "one graph"],
+)
+def test_what_compiled_something_or_did_not_mean_to_is_not_warned_about(compiled):
+    assert gather({}, frozenset(), compiled).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("profiled", "seen"),
+    [
+        (Profiled(None), None),
+        (Profiled(profile()), False),
+        (Profiled(profile(by_category={"gemm_fp8": 0.01, "gemm_bf16": 0.05})), True),
+    ],
+    ids=["not profiled", "no fp8 product", "fp8 products"],
+)
+def test_whether_fp8_ran_is_what_the_profile_saw_and_unknown_without_one(profiled, seen):
+    evidence = gather({}, frozenset(), OFF, fp8=True, profiled=profiled)
+    assert (evidence.fp8, evidence.fp8_kernels) == (True, seen)
+
+
+def test_a_profiler_that_failed_is_warned_about_after_what_the_mode_warns_of():
+    failed = Profiled(None, "the profiler failed, so which kernels ran is unknown: CUPTI is busy")
+    evidence = gather({"warnings": ("it is hot",)}, frozenset(), OFF, profiled=failed)
+    assert evidence.warnings == ("it is hot", failed.warning)

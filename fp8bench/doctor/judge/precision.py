@@ -76,8 +76,12 @@ def recipes(facts: Facts) -> Finding:
 def _recipes(found: TransformerEngineFacts) -> Finding:
     if not found.recipes:
         return RECIPES.unknown("Transformer Engine saw no GPU")
-    words = [r.name if r.available else f"not {r.name} ({r.reason.rstrip('. ')})" for r in found.recipes]
-    text = ", ".join(words)
+    missing: dict[str, list[str]] = {}
+    for recipe in found.recipes:
+        if not recipe.available:
+            missing.setdefault(recipe.reason.rstrip(". "), []).append(recipe.name)
+    there = ", ".join(recipe.name for recipe in found.recipes if recipe.available)
+    text = "; ".join([*filter(None, [there]), *(f"not {', '.join(n)}: {why}" for why, n in missing.items())])
     if found.linear_error:
         return RECIPES.problem(
             f"a te.Linear in fp8 failed: {found.linear_error}",

@@ -12,26 +12,12 @@ from timm.models.vision_transformer import Block
 from torch import nn
 
 from fp8bench.doctor.probe.own_maps import own_copies
+from fp8bench.doctor.probe.refusals import Refusals
 from fp8bench.doctor.probe_facts import AttentionFacts
 from fp8bench.modes.transformer_engine import TEBF16, attention_backend
 
 BATCH, TOKENS, WIDTH, HEADS = 64, 197, 1280, 16
 LOGGER = "DotProductAttention"
-REFUSAL = "Disabling "
-
-
-class Refusals(logging.Handler):
-    """Keeps the lines that say why a kernel was refused."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.lines: dict[str, None] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """One line of the log."""
-        text = record.getMessage()
-        if text.startswith(REFUSAL):
-            self.lines[" ".join(text.split())] = None
 
 
 def look() -> AttentionFacts:

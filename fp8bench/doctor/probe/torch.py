@@ -2,6 +2,7 @@
 
 import torch
 
+from fp8bench.doctor.probe.cudnn_number import decoded
 from fp8bench.doctor.probe.own_maps import own_copies
 from fp8bench.doctor.probe_facts import TorchFacts
 
@@ -29,12 +30,6 @@ def _start_cuda() -> str | None:
         # torch without CUDA asserts; a driver that is too old, or no GPU, is a RuntimeError.
         return str(error).strip().partition("\n")[0]
     return None
-
-
-def decoded(cudnn: int) -> str:
-    """91900 is 9.19.0; before cuDNN 9 it was 8902 for 8.9.2."""
-    base = 10_000 if cudnn >= 90_000 else 1_000
-    return f"{cudnn // base}.{cudnn % base // 100}.{cudnn % 100}"
 
 
 def _nccl() -> str | None:

@@ -1,0 +1,70 @@
+"""`fp8bench doctor` on this machine, its GPUs hidden: both forms, the exit codes, and no heavy import of its own."""
+
+import json
+import re
+import sys
+
+import pytest
+from cli.calling import call_python
+
+PROGRAM = """
+import sys
+import typer
+from fp8bench.cli.doctor import doctor
+app = typer.Typer()
+app.command("doctor")(doctor)
+code = app(sys.argv[1:], standalone_mode=False)
+heavy = {"torch", "timm", "torchao", "transformer_engine"} & set(sys.modules)
+assert not heavy, heavy
+sys.exit(code or 0)
+"""
+
+
+@pytest.fixture
+def doctor_in(tmp_path):
+    def calling(*arguments, **variables):
+        return call_python(tmp_path, "-c", PROGRAM, *arguments, **variables)
+
+    return calling
+
+
+def test_json_holds_the_machine_and_every_finding(doctor_in):
+    outcome = doctor_in(
+        "--json", MY_TOKEN="sesame-open", CUDA_LAUNCH_BLOCKING="1", CUBLAS_WORKSPACE_CONFIG="sesame-open"
+    )
+
+    read = json.loads(outcome.stdout)
+    findings = {finding["name"]: finding for finding in read["findings"]}
+    assert outcome.code == 0, outcome.stdout
+    assert read["machine"]["gpus"] == []
+    assert read["machine"]["cores"] >= 1
+    assert findings["torch"]["status"] in ("ok", "unknown")
+    assert findings["environment"]["status"] == "warning"
+    assert {findings[name]["status"] for name in ("busy", "power-limit", "fp8", "te-attention")} == {"unknown"}
+    assert "sesame" not in outcome.stdout
+
+
+def test_text_ends_in_a_sum_and_quick_asks_no_probe(doctor_in):
+    outcome = doctor_in("--quick")
+
+    assert outcome.code == 0, outcome.stdout
+    assert outcome.stderr == ""
+    assert "\x1b" not in outcome.stdout
+    lines = outcome.stdout.splitlines()
+    assert {"GPU", "Software", "Host"} <= set(lines)
+    assert re.fullmatch(r"(\d+ warnings?, )?\d+ ok, \d+ unknown \(.*\)", lines[-1])
+    assert "imports" not in outcome.stdout
+
+
+def test_packages_that_break_are_problems_with_their_last_lines(doctor_in, tmp_path):
+    traps = tmp_path / "traps"
+    traps.mkdir()
+    for name in ("torch", "timm", "torchao"):
+        (traps / f"{name}.py").write_text(f"raise RuntimeError('{name} is broken')\n")
+
+    outcome = doctor_in(PYTHONPATH=str(traps))
+
+    assert outcome.code == 3
+    assert re.search(r"problem +timm .*import: RuntimeError: timm is broken\n +-> Install it: ", outcome.stdout)
+    assert "3 problems" in outcome.stdout.splitlines()[-1]
+    assert sys.executable not in outcome.stdout

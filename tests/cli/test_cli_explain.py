@@ -1,0 +1,229 @@
+"""`fp8bench explain`: what a word names, what is printed where, and what is refused."""
+
+import gc
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from builders import invalid, measured, profile, published, summary
+from calling import call, keep, one_line
+from typer.testing import CliRunner
+
+from fp8bench.cli.app import program
+from fp8bench.schema.errors import Fp8benchError, UsageError
+
+TRACE = Path(__file__).parent.parent / "profiling" / "data" / "trace-te-fp8.json.gz"
+BF16 = {"gemm_bf16": 0.065, "attention": 0.012, "cast": 0.01, "elementwise": 0.046}
+FP8 = {"gemm_fp8": 0.035, "attention": 0.012, "cast": 0.016, "elementwise": 0.04}
+
+
+def bf16(instance="p5", **changes):
+    shape = profile(by_category=BF16, busy_s=sum(BF16.values()))
+    values = {"profile": shape, "summary": summary(0.1386, host_lead_s=0.05)}
+    return measured(instance, **{**values, **changes})
+
+
+def fp8(instance="p5", **changes):
+    """A step of 141.1 ms that waits for the host."""
+    shape = profile(by_category=FP8, busy_s=sum(FP8.values()))
+    values = {"profile": shape, "summary": summary(0.1411, host_lead_s=0.006), "minutes": 1}
+    return measured(instance, "te-fp8", "delayed", **{**values, **changes})
+
+
+@pytest.fixture(autouse=True)
+def _collect_garbage_again():
+    """The command is the whole life of its process, and turns collection off."""
+    yield
+    gc.enable()
+
+
+@pytest.fixture
+def explain(tmp_path, monkeypatch):
+    """Call the command in a folder of its own; what it raises is raised here."""
+    monkeypatch.chdir(tmp_path)
+
+    def called(*arguments):
+        words = ["explain", *map(str, arguments)]
+        done = CliRunner().invoke(program(words), words)
+        if done.exception is not None and isinstance(done.exception, Fp8benchError):
+            raise done.exception
+        assert done.exit_code == 0, done.output
+        return done
+
+    return called
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Two modes, profiled, on one instance."""
+    folder = tmp_path / "results"
+    keep(bf16(), folder)
+    keep(fp8(), folder)
+    return folder
+
+
+def labels(done):
+    return [mode["label"] for mode in json.loads(done.stdout)["modes"]]
+
+
+def test_the_table_then_the_sentence(explain, results):
+    done = explain("te-fp8", "baseline-bf16")
+    assert done.stdout.startswith("part of a step")
+    assert done.stdout.rstrip().splitlines()[-1] == (
+        "te-fp8:delayed is not faster than baseline-bf16 because it is host-bound: the GPU is idle for 38.1 of 141.1 "
+        "ms a step (its kernels need 103.0 ms, the reference's 133.0), waiting for Python to launch."
+    )
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", ["te-fp8", "te-fp8:delayed", "te-fp8/eager", "p5:te-fp8", "p5:te-fp8:delayed/eager"])
+def test_what_names_a_mode(explain, results, name):
+    assert labels(explain(name, "--format", "json")) == ["te-fp8:delayed"]
+
+
+def test_a_records_file_and_a_runs_id_and_its_beginning(explain, results):
+    record = fp8()
+    for name in (results / "p5" / f"{record.run_id}.json", record.run_id, record.run_id[:16]):
+        assert labels(explain(name, "--format", "json")) == ["te-fp8:delayed"]
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_kept_trace(explain, results, tmp_path, zipped):
+    kept = tmp_path / ("trace.json.gz" if zipped else "trace.json")
+    kept.write_bytes(TRACE.read_bytes() if zipped else gzip.decompress(TRACE.read_bytes()))
+    done = explain(kept, "baseline-bf16", "--format", "json")
+    assert labels(done) == ["te-fp8:delayed", "baseline-bf16"]
+    assert json.loads(done.stdout)["modes"][0]["by_category"]["gemm_fp8"] == pytest.approx(0.0352, abs=1e-4)
+
+
+def test_the_latest_profiled_record_is_taken(explain, results):
+    keep(fp8(minutes=5, summary=summary(0.12)), results)
+    keep(fp8(minutes=9, profile=None), results)
+    keep(invalid(minutes=10, mode="te-fp8", recipe="delayed"), results)
+    (mode,) = json.loads(explain("te-fp8", "--format", "json").stdout)["modes"]
+    assert mode["step_time_s"] == 0.12
+
+
+def test_compiled_and_eager_are_told_apart(explain, results):
+    keep(bf16(compiled=True, minutes=3, summary=summary(0.126)), results)
+    done = explain("baseline-bf16/compiled", "baseline-bf16/eager", "--format", "json")
+    assert labels(done) == ["baseline-bf16/compiled", "baseline-bf16/eager"]
+    assert "unlike settings of torch.compile" in done.stderr
+
+
+def test_a_mode_of_two_instances_wants_its_instance(explain, results):
+    keep(fp8("h200x8"), results)
+    with pytest.raises(UsageError, match=r"te-fp8 was profiled on h200x8 and p5. Say which, as h200x8:te-fp8"):
+        explain("te-fp8")
+    assert labels(explain("h200x8:te-fp8", "--format", "json")) == ["te-fp8:delayed"]
+
+
+def test_a_mode_profiled_on_one_of_two_instances_is_plain(explain, results):
+    keep(fp8("h200x8", profile=None), results)
+    (mode,) = json.loads(explain("te-fp8", "--format", "json").stdout)["modes"]
+    assert mode["instance"] == "p5"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "nothing to explain was named. Name one or two records"),
+        (["a", "b", "c"], "3 were named, and only one is held against another"),
+        (["te-fp8", "--mode", "te-fp8"], "both records and --mode were given"),
+        (["te-fp8", "--trace", "t.json"], "--trace keeps the trace of a measurement, and none was asked for"),
+        (["te-fp8", "--format", "csv"], "unknown --format 'csv'"),
+        (["te-fp8", "--plot", "steps.pdf"], "cannot draw steps.pdf"),
+        (["te-fp9"], "no file, run or mode is called 'te-fp9'. There are: p5:baseline-bf16, p5:te-fp8:delayed"),
+        (["p4d:te-fp8"], "no file, run or mode is called 'p4d:te-fp8'"),
+        (["te-fp8:block"], "no file, run or mode is called 'te-fp8:block'"),
+        (["te-fp8/compiled"], "no file, run or mode is called 'te-fp8/compiled'"),
+        (["te-fp8/fast"], "'te-fp8/fast' ends in /fast"),
+        (["none.json"], "cannot read none.json: No such file or directory"),
+        (["202605"], "2 run ids begin with '202605'. Say more of it: 20260501T100000Z-p5-baseline-bf16-000000, "),
+    ],
+)
+def test_what_names_nothing_is_refused_in_one_line(explain, results, arguments, said):
+    with pytest.raises(UsageError) as refused:
+        explain(*arguments)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (
+            bf16(profile=None),
+            "was recorded without a profile. Measure it anew with `fp8bench explain --mode baseline-b",
+        ),
+        (invalid("p5"), "is a record of status invalid: the gradient at the input is 0"),
+        (published("p5"), "is a published figure, which has no profile"),
+    ],
+)
+def test_a_record_with_nothing_to_explain(explain, tmp_path, record, said):
+    path = keep(record, tmp_path / "results")
+    for name in (path, record.run_id):
+        with pytest.raises(UsageError) as refused:
+            explain(name)
+        assert said in str(refused.value)
+
+
+def test_a_foreign_trace(explain, tmp_path):
+    (tmp_path / "foreign.json").write_text('{"traceEvents": []}')
+    with pytest.raises(UsageError, match=r"foreign.json is a trace without the key 'fp8bench'"):
+        explain("foreign.json")
+
+
+def test_without_results_there_is_nothing(explain):
+    with pytest.raises(UsageError, match="There are: no records"):
+        explain("te-fp8")
+
+
+def test_the_plot_is_told_of_on_stderr(explain, results, tmp_path):
+    done = explain("te-fp8", "baseline-bf16", "--plot", "steps.svg")
+    assert done.stderr == "fp8bench: drawn as steps.svg\n"
+    assert "steps.svg" not in done.stdout
+    assert (tmp_path / "steps.svg").read_text().startswith("<?xml")
+
+
+def test_markdown(explain, results):
+    assert explain("te-fp8", "--format", "markdown").stdout.startswith("| part of a step")
+
+
+@pytest.fixture
+def launcher(monkeypatch):
+    """A session that measures nothing, and notes what it was asked."""
+    asked = []
+
+    def measure(prepared, rounds, listener, traces):
+        asked.append(([entry.label for entry in prepared.entries], prepared.stop.rounds, traces))
+        for entry in prepared.entries:
+            yield {"te-fp8": fp8(), "baseline-bf16": bf16()}[entry.config.mode], Path("kept.json")
+
+    monkeypatch.setattr("fp8bench.launch.measure.measure", measure)
+    return asked
+
+
+def test_modes_are_measured_now_once_each_and_the_first_ones_trace_is_kept(explain, launcher):
+    done = explain("--mode", "te-fp8", "--mode", "baseline-bf16", "--trace", "kept.json.gz", "--format", "json")
+    assert labels(done) == ["te-fp8:delayed", "baseline-bf16"]
+    kept = {"te-fp8:delayed": Path("kept.json.gz")}
+    assert launcher == [(["te-fp8:delayed", "baseline-bf16"], 1, kept)]
+
+
+def test_nothing_is_measured_for_a_plot_that_cannot_be_drawn(explain, launcher):
+    with pytest.raises(UsageError, match="cannot draw"):
+        explain("--mode", "te-fp8", "--plot", "steps.pdf")
+    assert launcher == []
+
+
+def test_as_a_program(tmp_path):
+    shutil.copy(TRACE, tmp_path)
+    done = call(tmp_path, "explain", TRACE.name)
+    assert (done.code, done.stderr) == (0, "")
+    assert "te-fp8:delayed takes 141.1 ms a step, and it is host-bound" in done.stdout
+    refused = call(tmp_path, "explain", "te-fp8")
+    assert refused.code == 2
+    assert "no file, run or mode is called 'te-fp8'" in one_line(refused)

@@ -1,0 +1,136 @@
+"""What is said of GPUs that are not as they should be: driver, other users, health."""
+
+from dataclasses import replace
+
+import pytest
+from doctor.machines import GIB, H200, by_name, gpu, h200_host, probing
+
+from fp8bench.doctor.driver_facts import DriverFacts
+from fp8bench.doctor.judge import driver, gpu_health, gpu_use
+
+
+def judged(*gpus, **fields):
+    facts = h200_host(*gpus, **fields)
+    return by_name([*driver.findings(facts), *gpu_use.findings(facts), *gpu_health.findings(facts)])
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "status", "words"),
+    [
+        ({"power_limit_w": 500.0}, "power-limit", "warning", "500 of 700 W"),
+        ({"power_limit_w": 699.5}, "power-limit", "ok", "700 W, as by default"),
+        ({"power_max_w": 900.0}, "power-limit", "ok", "up to 900 W may be set"),
+        ({"power_limit_w": 400.0, "power_default_w": None}, "power-limit", "warning", "400 of 700 W"),
+        ({"power_limit_w": None}, "power-limit", "unknown", "does not tell"),
+        ({"application_clock_mhz": 1200}, "clocks", "warning", "1200 of 1980 MHz"),
+        ({"application_clock_mhz": 1095, "default_application_clock_mhz": 1095}, "clocks", "ok", "of at most 1980"),
+        ({"application_clock_mhz": None}, "clocks", "unknown", "does not tell"),
+        ({"throttle_reasons": 0x04 | 0x02}, "throttling", "ok", "none"),
+        ({"throttle_reasons": 0x08 | 0x40}, "throttling", "warning", "hardware slowdown, hardware thermal slowdown"),
+        ({"throttle_reasons": None}, "throttling", "unknown", "does not tell"),
+        ({"temperature_c": 79}, "temperature", "warning", "79 C, slows down at 87 C"),
+        ({"temperature_c": 79, "slowdown_temperature_c": None}, "temperature", "ok", "79 C"),
+        ({"temperature_c": None}, "temperature", "unknown", "does not tell"),
+        ({"persistence": False}, "persistence", "warning", "off on GPU 0"),
+        ({"persistence": None}, "persistence", "unknown", "does not tell"),
+        ({"uncorrected_errors": 3}, "ecc", "problem", "3 uncorrected errors"),
+        ({"remap_failed": True}, "ecc", "problem", "could not be replaced"),
+        ({"remap_pending": True}, "ecc", "warning", "waits for a reset"),
+        ({"ecc_pending": False}, "ecc", "warning", "waits for a reset"),
+        ({"ecc": False, "ecc_pending": False}, "ecc", "ok", "ECC off"),
+        ({"ecc": None, "ecc_pending": None}, "ecc", "unknown", "does not tell"),
+        ({"mig": True}, "mig", "warning", "a slice"),
+        ({"mig": None}, "mig", "unknown", "does not tell"),
+        ({"compute_mode": 2}, "compute-mode", "problem", "prohibited on GPU 0"),
+        ({"compute_mode": 3}, "compute-mode", "ok", "one process a GPU"),
+        ({"compute_mode": None}, "compute-mode", "unknown", "does not tell"),
+        ({"utilization_percent": 98, "processes": 1}, "busy", "problem", "1 other process(es), 0.0 GiB in use, 98 %"),
+        (
+            {"processes": 2, "memory_used_bytes": 9 * GIB, "process_memory_bytes": 9 * GIB},
+            "busy",
+            "warning",
+            "GPU 0: 2 other process(es), 9.0 GiB in use, 0 % busy",
+        ),
+        ({"memory_used_bytes": 9 * GIB}, "busy", "warning", "9.0 GiB in use, held by none that is visible"),
+        ({"memory_used_bytes": GIB // 2}, "busy", "ok", "no other process, at most 0.5 GiB"),
+        ({"processes": None, "memory_used_bytes": None}, "busy", "unknown", "does not tell"),
+    ],
+)
+def test_one_gpu(fields, name, status, words):
+    finding = judged(gpu(**fields))[name]
+
+    assert finding.status == status
+    assert words in finding.found
+
+
+def test_only_the_gpus_concerned_are_named():
+    findings = judged(gpu(), gpu(index=1, power_limit_w=350.0), gpu(index=2, power_limit_w=350.0))
+
+    assert findings["power-limit"].found == "GPUs 1, 2: 350 of 700 W"
+
+
+@pytest.mark.parametrize(
+    ("links", "status", "words"),
+    [
+        ((18, 18), "ok", "18 active links a GPU"),
+        ((18, 16), "warning", "GPU 0 18, GPU 1 16"),
+        ((None, None), "ok", "over PCIe"),
+        ((None,), "ok", "one GPU"),
+    ],
+)
+def test_nvlink(links, status, words):
+    finding = judged(*(gpu(index=index, nvlinks=count) for index, count in enumerate(links)))["nvlink"]
+
+    assert finding.status == status
+    assert words in finding.found
+
+
+def test_gpus_of_two_kinds_are_a_warning():
+    finding = judged(gpu(), gpu(index=1, name="NVIDIA L4"))["driver"]
+
+    assert finding.status == "warning"
+    assert "1 x NVIDIA H200, 1 x NVIDIA L4" in finding.found
+
+
+def test_only_exclusive_gpus_are_kept_for_one_process():
+    assert not gpu_use.one_process_a_gpu((gpu(), gpu(compute_mode=None)))
+    assert gpu_use.one_process_a_gpu((gpu(), gpu(compute_mode=3)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "words"),
+    [
+        ({}, "ok", "1; torch was built for CUDA 13.0"),
+        ({"cuda": None}, "problem", "without CUDA"),
+        ({"cuda_error": "system not yet initialized"}, "problem", "system not yet initialized"),
+        ({"gpus": 0}, "problem", "torch sees 0 GPU(s), the driver 1"),
+    ],
+)
+def test_torchs_view_of_the_gpus(fields, status, words):
+    facts = h200_host()
+    facts = probing(facts, torch=facts.probed.torch.model_copy(update=fields))
+
+    finding = driver.torch_sees(facts)
+
+    assert finding.status == status
+    assert words in finding.found
+
+
+def test_an_old_driver_is_told_to_be_updated():
+    facts = h200_host(driver=DriverFacts(version="535.1", cuda=(12, 2), gpus=(H200,)))
+    torch = facts.probed.torch.model_copy(update={"cuda_error": "The NVIDIA driver on your system is too old"})
+
+    assert "Update the driver" in driver.torch_sees(probing(facts, torch=torch)).remedy
+
+
+def test_slices_are_not_counted_as_gpus():
+    facts = h200_host(gpu(mig=True))
+    torch = facts.probed.torch.model_copy(update={"gpus": 3})
+
+    assert driver.torch_sees(probing(facts, torch=torch)).status == "ok"
+
+
+def test_hidden_gpus_are_not_missed():
+    facts = replace(h200_host(), driver=DriverFacts(hidden=2, on_the_bus=2))
+
+    assert {finding.found for finding in driver.findings(facts)} == {"CUDA_VISIBLE_DEVICES hides every GPU"}

@@ -1,0 +1,222 @@
+"""What is said of packages, libraries, attention, precision and torch.compile."""
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from doctor.machines import (
+    COPIES,
+    CUBLAS,
+    INSTALLED,
+    NCCL,
+    PROBED,
+    SYSTEMS_CUDNN,
+    TORCHS_CUDNN,
+    a100_host,
+    by_name,
+    cudnn_mix,
+    h200_host,
+    l4_host,
+    probing,
+    without_gpu,
+)
+
+from fp8bench.doctor.ask import Failure
+from fp8bench.doctor.facts import Probed
+from fp8bench.doctor.judge import attention, compiling, libraries, packages, precision
+from fp8bench.doctor.mapped import Copy
+from fp8bench.doctor.probe_facts import AttentionFacts, CompileFacts, ImportFacts, LibraryFacts
+
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
+LATE = Failure(kind="timeout", said="no answer within 50 s")
+DEAD = Failure(kind="killed", said="the probe died of SIGSEGV")
+
+
+def test_the_ranges_are_those_of_pyproject():
+    project = tomllib.loads(PYPROJECT.read_text())["project"]
+    wanted = {
+        *project["dependencies"],
+        *(text.replace("[pytorch]", "") for text in project["optional-dependencies"]["te"]),
+    }
+
+    assert {f"{name}{supported}" for name, supported in packages.SUPPORTED.items()} <= wanted
+
+
+@pytest.mark.parametrize(
+    ("version", "numbers"),
+    [("2.15.0+cu132", (2, 15, 0)), ("2.11.0a0+eb65", (2, 11, 0)), ("1.0.20", (1, 0, 20)), ("dev", ())],
+)
+def test_a_version_is_its_releases_numbers(version, numbers):
+    assert packages.parsed(version) == numbers
+
+
+@pytest.mark.parametrize(
+    ("installed", "answer", "status", "words"),
+    [
+        ("2.11.0", ImportFacts(version="2.11.0+cu130"), "ok", "2.11.0+cu130, imports"),
+        ("2.11.0", None, "ok", "2.11.0"),
+        ("2.10.1", None, "problem", "older than the supported >=2.11,<2.16"),
+        ("2.16.0", None, "warning", "newer than the supported"),
+        (None, None, "problem", "not installed"),
+        ("2.11.0", DEAD, "problem", "2.11.0; import: the probe died of SIGSEGV"),
+        ("2.11.0", LATE, "unknown", "no answer within 50 s"),
+    ],
+)
+def test_a_package(installed, answer, status, words):
+    finding = packages.package(packages.CHECKS["torch"], installed, answer)
+
+    assert finding.status == status
+    assert words in finding.found
+
+
+def test_transformer_engine_is_missed_only_where_there_is_a_gpu():
+    missing = {**INSTALLED, "transformer-engine": None}
+    bare = replace(h200_host(), installed=missing, probed=Probed(torch=PROBED.torch))
+
+    assert packages.transformer_engine(bare).status == "warning"
+    assert packages.transformer_engine(without_gpu()).status == "unknown"
+    assert attention.findings(bare)[0].found == "Transformer Engine is not installed"
+    assert libraries.findings(bare)[0].status == "ok"
+    assert [finding.name for finding in compiling.findings(bare)] == ["torch-compile"]
+
+
+def test_a_transformer_engine_that_does_not_import_is_a_problem():
+    facts = probing(h200_host(), transformer_engine=Failure(kind="error", said="OSError: libcudart.so.12: not found"))
+
+    assert packages.transformer_engine(facts).status == "problem"
+    assert precision.recipes(facts).found == "Transformer Engine does not import"
+
+
+@pytest.mark.parametrize(
+    ("copies", "status", "words"),
+    [
+        (COPIES, "ok", "9.19.0.56 (site-packages/nvidia/cudnn/lib)"),
+        ((TORCHS_CUDNN, SYSTEMS_CUDNN), "problem", "2 mapped in one process"),
+        ((TORCHS_CUDNN, TORCHS_CUDNN.model_copy(update={"folder": "lib"})), "warning", "mapped twice, in one version"),
+        ((TORCHS_CUDNN, Copy(family="cudnn", folder="lib", version=None)), "problem", "of unknown version (lib)"),
+        ((CUBLAS,), "unknown", "no file of cuDNN is mapped"),
+    ],
+)
+def test_copies_of_cudnn(copies, status, words):
+    finding = libraries.cudnn(h200_host(), copies)
+
+    assert finding.status == status
+    assert words in finding.found
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        (LibraryFacts(copies=COPIES, use_error="CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED"), "problem", "SUBLIBRARY"),
+        (DEAD, "problem", "the first use of cuDNN: the probe died of SIGSEGV"),
+        (LATE, "unknown", "no answer"),
+    ],
+)
+def test_the_first_use_of_cudnn(answer, status, words):
+    finding = libraries.cudnn(probing(h200_host(), libraries=answer), COPIES)
+
+    assert finding.status == status
+    assert words in finding.found
+
+
+def test_two_nccls_are_a_warning():
+    twice = (CUBLAS, NCCL, NCCL.model_copy(update={"folder": "/usr/lib", "version": "2.20.5"}))
+
+    assert libraries.others(twice).status == "warning"
+    assert libraries.others(()).status == "unknown"
+
+
+def test_what_mapped_most_is_judged():
+    mix = (TORCHS_CUDNN, SYSTEMS_CUDNN)
+    found_late = probing(h200_host(), attention=AttentionFacts(backend="fused", reasons=(), copies=mix))
+
+    assert libraries.findings(found_late)[0].status == "problem"
+    assert libraries.seen(probing(h200_host(), attention=DEAD, libraries=DEAD)) == COPIES
+    assert libraries.seen(replace(h200_host(), probed=Probed(torch=DEAD))) == ()
+
+
+@pytest.mark.parametrize(
+    ("backend", "status"), [("fused", "ok"), ("flash", "ok"), ("unfused", "problem"), (None, "unknown")]
+)
+def test_the_backend_of_attention(backend, status):
+    facts = probing(h200_host(), attention=AttentionFacts(backend=backend, reasons=(), copies=COPIES))
+
+    assert attention.findings(facts)[0].status == status
+
+
+def test_unfused_attention_gives_reasons_and_the_remedy_that_fits():
+    finding = attention.findings(cudnn_mix())[0]
+    assert "CUDNN_STATUS_NOT_INITIALIZED" in finding.found
+    assert "CUDNN_HOME" in finding.remedy
+
+    switched_off = replace(cudnn_mix(), environ={"NVTE_FUSED_ATTN": "0"})
+    assert attention.findings(switched_off)[0].remedy == "Unset NVTE_FUSED_ATTN"
+
+    no_mix = probing(h200_host(), attention=AttentionFacts(backend="unfused", reasons=(), copies=COPIES))
+    assert "NVTE_DEBUG=1" in attention.findings(no_mix)[0].remedy
+
+
+@pytest.mark.parametrize(("answer", "status"), [(DEAD, "problem"), (LATE, "unknown")])
+def test_attention_that_does_not_run(answer, status):
+    assert attention.findings(probing(h200_host(), attention=answer))[0].status == status
+
+
+def test_precisions_by_gpu():
+    assert {f.name: f.status for f in precision.findings(l4_host())} == {
+        **{"bf16": "ok", "fp8": "ok", "te-fp8-recipes": "ok"}
+    }
+    a100 = by_name(precision.findings(a100_host()))
+    assert (a100["bf16"].status, a100["fp8"].status) == ("ok", "warning")
+    assert a100["te-fp8-recipes"].found == (
+        "not delayed, current, block, mxfp8: Device compute capability 8.9 or higher required for FP8 execution"
+    )
+
+
+def test_an_older_gpu_has_no_bf16():
+    assert precision.bf16((7, 5), None).status == "problem"
+    assert precision.bf16(None, None).status == "unknown"
+    assert precision.fp8(None, None).status == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [({"bf16_error": "CUBLAS_STATUS_NOT_SUPPORTED"}, "bf16"), ({"fp8_error": "the product is off by 1"}, "fp8")],
+)
+def test_a_product_that_fails_is_a_problem(fields, name):
+    facts = probing(h200_host(), precision=PROBED.precision.model_copy(update=fields))
+
+    finding = by_name(precision.findings(facts))[name]
+
+    assert finding.status == "problem"
+    assert next(iter(fields.values())) in finding.found
+
+
+def test_a_linear_layer_that_fails_in_fp8_is_a_problem():
+    te = PROBED.transformer_engine.model_copy(update={"linear_error": "CUBLAS_STATUS_NOT_SUPPORTED"})
+
+    assert precision.recipes(probing(h200_host(), transformer_engine=te)).status == "problem"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        (CompileFacts(graphs=1, right=True), "ok", "compiles on the GPU"),
+        (CompileFacts(graphs=0, right=True), "problem", "0.36 of the baseline's speed"),
+        (CompileFacts(graphs=1, right=False), "problem", "wrong numbers"),
+        (Failure(kind="error", said="RuntimeError: No C compiler"), "problem", "No C compiler (without it"),
+        (LATE, "unknown", "no answer within 50 s"),
+        (None, "unknown", "not tried"),
+    ],
+)
+def test_torch_compile(answer, status, words):
+    finding = compiling.torch_compile(probing(h200_host(), compile=answer))
+
+    assert finding.status == status
+    assert words in finding.found
+
+
+def test_a_switch_that_stops_torch_compile_is_its_remedy():
+    facts = probing(h200_host(environ={"TORCHDYNAMO_DISABLE": "1"}), compile=CompileFacts(graphs=0, right=True))
+
+    assert compiling.torch_compile(facts).remedy == "Unset TORCHDYNAMO_DISABLE"

@@ -1,0 +1,143 @@
+"""Whole machines: what is found of each, what is asked of which, and that nothing names the machine."""
+
+from dataclasses import replace
+
+import pytest
+from doctor.machines import (
+    HOST,
+    INSTALLED,
+    a100_host,
+    by_name,
+    cudnn_mix,
+    driver_denied,
+    gpu,
+    h200_host,
+    l4_host,
+    probing,
+    statuses,
+    without_gpu,
+)
+
+from fp8bench.doctor.ask import Failure
+from fp8bench.doctor.examine import judge, machine, variables, wanted
+from fp8bench.doctor.facts import Probed
+from fp8bench.doctor.finding import Examination
+from fp8bench.doctor.mapped import Copy
+from fp8bench.doctor.privacy import names_of_this_machine, scrubbed
+from fp8bench.doctor.probe_facts import ANSWERS, AttentionFacts, LibraryFacts
+from fp8bench.doctor.show import to_json, to_plain
+
+
+@pytest.mark.parametrize(
+    "facts", [h200_host(), l4_host(), h200_host(gpu(), gpu(index=1))], ids=["H200", "L4", "2xH200"]
+)
+def test_a_healthy_gpu_host_is_all_ok(facts):
+    findings = judge(facts)
+
+    assert statuses(findings, "problem", "warning", "unknown") <= {"mig"}
+
+
+def test_the_cudnn_mix_and_what_comes_of_it_are_problems():
+    findings = by_name(judge(cudnn_mix()))
+
+    assert statuses(findings.values(), "problem") == {"cudnn-mix", "te-attention"}
+    assert "CUDNN_HOME" in findings["te-attention"].remedy
+
+
+def test_an_a100_is_warned_of_fp8_and_nothing_else():
+    assert statuses(judge(a100_host()), "warning", "problem") == {"fp8", "te-fp8-recipes"}
+
+
+def test_a_denied_driver_is_the_one_problem():
+    findings = judge(driver_denied())
+
+    assert statuses(findings, "problem") == {"driver"}
+    assert statuses(findings, "warning") == set()
+
+
+def test_a_machine_without_a_gpu_has_no_problem():
+    findings = judge(without_gpu())
+
+    assert statuses(findings, "problem", "warning") == set()
+    assert {finding.found for finding in findings if finding.status == "unknown"} == {"no GPU here"}
+
+
+def test_a_gpu_host_under_quick_leaves_the_probed_unknown():
+    findings = judge(replace(h200_host(), quick=True, probed=Probed()))
+
+    assert statuses(findings, "problem", "warning") == set()
+    assert statuses(findings, "unknown") == {
+        *("torch-sees-gpus", "bf16", "fp8", "te-fp8-recipes", "cudnn-mix", "cuda-libraries", "te-attention"),
+        *("torch-compile", "nccl"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["timeout", "killed", "error", "garbage"])
+def test_probes_that_fail_are_findings(kind):
+    failed = Failure(kind=kind, said="it failed")
+    facts = replace(h200_host(), probed=Probed(**{name.replace("-", "_"): failed for name in ANSWERS}))
+
+    failing = statuses(judge(facts), "unknown" if kind == "timeout" else "problem")
+
+    assert {"torch", "timm", "torchao", "transformer-engine", "te-attention", "torch-compile", "bf16", "fp8"} <= failing
+    assert "warning" not in {finding.status for finding in judge(facts)}
+
+
+def test_names_and_order_are_the_same_on_every_machine():
+    everywhere = [finding.name for finding in judge(h200_host())]
+    without = [finding.name for finding in judge(without_gpu())]
+
+    assert [name for name in everywhere if name != "delayed-scaling-compile"] == without
+    assert len(set(everywhere)) == len(everywhere)
+
+
+def test_probes_are_asked_where_they_can_answer():
+    assert wanted(False, INSTALLED) == ("torch", "timm", "torchao")
+    assert set(wanted(True, INSTALLED)) == set(ANSWERS)
+    assert set(wanted(True, {**INSTALLED, "transformer-engine": None})) == {
+        *("torch", "timm", "torchao", "precision", "compile")
+    }
+
+
+def test_a_probe_runs_under_what_a_run_would():
+    environ = {"CUDNN_HOME": "/x", "NVTE_DEBUG": "0"}
+
+    assert variables("torch", environ, "/tmp/y") == environ
+    assert variables("attention", environ, "/tmp/y") == {"CUDNN_HOME": "/x", "NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"}
+    assert variables("compile", environ, "/tmp/y")["TRITON_CACHE_DIR"].startswith("/tmp/y")
+
+
+def test_the_machine_is_counted_by_product():
+    found = machine(h200_host(gpu(), gpu(index=1), gpu(index=2, name="NVIDIA L4")))
+
+    assert [(part.name, part.count) for part in found.gpus] == [("NVIDIA H200", 2), ("NVIDIA L4", 1)]
+    assert machine(replace(without_gpu(), host=HOST.model_copy(update={"cores": 0.5}))).cores == 1
+
+
+def test_nothing_that_is_shown_names_the_machine():
+    secrets = {
+        "HF_TOKEN": "hf_verysecret",
+        "NCCL_ALGO": "hf_verysecret",
+        "TORCH_LOGS": "/home/alice/hf_verysecret",
+        "HOSTNAME": "bigbox-17",
+        "NCCL_TOPO_FILE": "bigbox-17",
+        "OMP_NUM_THREADS": "1",
+    }
+    uuid = "GPU-1a2b3c4d-1a2b-1a2b-1a2b-1a2b3c4d5e6f"
+    leak = f"bigbox-17:/home/alice/x hf_verysecret {uuid} at 10.0.0.7:29500"
+    copies = (Copy(family="cudnn", folder="lib", version="9.1.0"), Copy(family="cudnn", folder="lib", version="9.2.0"))
+    facts = probing(
+        h200_host(gpu(), gpu(index=1), environ=secrets),
+        torch=Failure(kind="error", said=f"ImportError: {leak}"),
+        libraries=LibraryFacts(copies=copies, use_error=leak),
+        attention=AttentionFacts(backend="unfused", reasons=(f"Disabling: {leak}",), copies=()),
+        compile=Failure(kind="error", said=leak),
+    )
+
+    shown = scrubbed(Examination(machine=machine(facts), findings=judge(facts)), names_of_this_machine(secrets))
+
+    for text in (to_json(shown), to_plain(shown)):
+        for leaked in ("verysecret", "bigbox", "alice", "1a2b3c4d", "10.0.0.7"):
+            assert leaked not in text, text
+        assert "OMP_NUM_THREADS=1" in text
+        assert "NCCL_ALGO is set" in text

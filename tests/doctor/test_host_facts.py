@@ -1,0 +1,96 @@
+"""The host as its files tell it, a container's limits included."""
+
+import os
+
+import pytest
+
+from fp8bench.doctor.host import look
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Write files under a root of our own, then look."""
+
+    def looking(**files):
+        for name, text in files.items():
+            path = tmp_path / name.replace("__", "/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return look(tmp_path)
+
+    return looking
+
+
+def test_a_bare_machine(root):
+    found = root(
+        proc__loadavg="1.25 0.5 0.1 2/300 77\n",
+        proc__meminfo="MemTotal: 100 kB\nMemAvailable:   4194304 kB\n",
+        proc__cpuinfo="processor : 0\nmodel name : AMD EPYC 9654\n",
+    )
+
+    assert (found.cpu, found.load, found.memory_free_bytes) == ("AMD EPYC 9654", 1.25, 4 * GIB)
+    assert found.cores == len(os.sched_getaffinity(0))
+    assert (found.governors, found.shm_bytes) == (None, None)
+
+
+def test_nothing_told_is_none(root):
+    found = root()
+
+    assert (found.cpu, found.load, found.memory_free_bytes, found.governors) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"sys__fs__cgroup__cpu.max": "50000 100000\n"},
+        {"sys__fs__cgroup__cpu__cpu.cfs_quota_us": "50000\n", "sys__fs__cgroup__cpu__cpu.cfs_period_us": "100000\n"},
+    ],
+    ids=["v2", "v1"],
+)
+def test_a_quota_limits_the_cores(files, root):
+    assert root(**files).cores == 0.5
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"sys__fs__cgroup__cpu.max": "max 100000\n"},
+        {"sys__fs__cgroup__cpu__cpu.cfs_quota_us": "-1\n", "sys__fs__cgroup__cpu__cpu.cfs_period_us": "100000\n"},
+    ],
+    ids=["v2", "v1"],
+)
+def test_no_quota_limits_nothing(files, root):
+    assert root(**files).cores == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "free"), [("3221225472", "1073741824", 2 * GIB), ("max", "5", 4 * GIB), ("5", "9", 0)]
+)
+def test_a_containers_limit_on_memory_counts(limit, used, free, root):
+    found = root(
+        **{
+            "proc__meminfo": "MemAvailable: 4194304 kB\n",
+            "sys__fs__cgroup__memory.max": f"{limit}\n",
+            "sys__fs__cgroup__memory.current": f"{used}\n",
+        }
+    )
+
+    assert found.memory_free_bytes == free
+
+
+def test_every_governor_is_told_once(root):
+    governor = "sys__devices__system__cpu__cpu{}__cpufreq__scaling_governor"
+
+    found = root(**{governor.format(0): "powersave\n", governor.format(1): "performance\n", governor.format(2): "\n"})
+
+    assert found.governors == ("performance", "powersave")
+
+
+def test_this_machine_has_cores_and_a_load():
+    found = look()
+
+    assert found.cores > 0
+    assert found.load is not None
+    assert found.memory_free_bytes

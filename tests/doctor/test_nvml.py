@@ -1,0 +1,188 @@
+"""What NVML tells becomes facts; what it refuses becomes None."""
+
+from types import SimpleNamespace
+
+import pynvml
+import pytest
+
+from fp8bench.doctor.nvml import gpus_on_the_bus, look, visible
+
+UUIDS = ["GPU-1a2b", "GPU-1a3c", "GPU-77ff"]
+
+
+class Nvml:
+    """pynvml with some GPUs behind it. Questions in `refused` raise; those not in `answers` are not supported."""
+
+    def __init__(self, uuids, refused=None, **answers):
+        self.uuids = uuids
+        self.refused = refused or {}
+        self.answers = answers
+        self.shut = False
+
+    def nvmlInit(self):
+        self._refuse("nvmlInit")
+
+    def nvmlShutdown(self):
+        self.shut = True
+
+    def nvmlDeviceGetCount(self):
+        return len(self.uuids)
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        self._refuse("nvmlDeviceGetHandleByIndex")
+        return index
+
+    def nvmlDeviceGetUUID(self, handle):
+        return self.uuids[handle]
+
+    def _refuse(self, name):
+        if name in self.refused:
+            raise pynvml.NVMLError(self.refused[name])
+
+    def __getattr__(self, name):
+        if name.startswith(("NVML_", "nvmlMemory")):
+            return getattr(pynvml, name)
+        assert hasattr(pynvml, name), name
+
+        def ask(*arguments):
+            self._refuse(name)
+            if name not in self.answers:
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            return self.answers[name]
+
+        return ask
+
+
+H200 = {
+    "nvmlSystemGetDriverVersion": "580.82.07",
+    "nvmlSystemGetCudaDriverVersion_v2": 13000,
+    "nvmlDeviceGetName": "NVIDIA H200",
+    "nvmlDeviceGetCudaComputeCapability": (9, 0),
+    "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150 << 30, used=3 << 30),
+    "nvmlDeviceGetComputeRunningProcesses": [
+        SimpleNamespace(pid=1, usedGpuMemory=1 << 30),
+        SimpleNamespace(pid=2, usedGpuMemory=None),
+    ],
+    "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=37, memory=2),
+    "nvmlDeviceGetEnforcedPowerLimit": 500_000,
+    "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
+    "nvmlDeviceGetPowerManagementLimitConstraints": [200_000, 700_000],
+    "nvmlDeviceGetPersistenceMode": 0,
+    "nvmlDeviceGetEccMode": [1, 0],
+    "nvmlDeviceGetTotalEccErrors": 2,
+    "nvmlDeviceGetRemappedRows": (0, 1, 1, 0),
+    "nvmlDeviceGetCurrentClocksThrottleReasons": 0x20,
+    "nvmlDeviceGetTemperature": 64,
+    "nvmlDeviceGetMigMode": [1, 1],
+    "nvmlDeviceGetNvLinkState": 1,
+    "nvmlDeviceGetComputeMode": 3,
+}
+
+
+@pytest.fixture
+def no_bus(tmp_path):
+    return tmp_path / "absent"
+
+
+@pytest.fixture
+def bus(tmp_path):
+    """A PCI bus with one NVIDIA GPU, its sound device, and another maker's graphics."""
+    devices = {"01": ("0x10de", "0x030200"), "02": ("0x10de", "0x040300"), "03": ("0x1002", "0x030000")}
+    for name, (vendor, kind) in devices.items():
+        folder = tmp_path / "pci" / name
+        folder.mkdir(parents=True)
+        (folder / "vendor").write_text(f"{vendor}\n")
+        (folder / "class").write_text(f"{kind}\n")
+    return tmp_path / "pci"
+
+
+def test_what_the_driver_tells_becomes_facts(no_bus):
+    nvml = Nvml(UUIDS[:1], **H200)
+
+    found = look({}, nvml, no_bus)
+
+    assert (found.version, found.cuda, found.hidden, found.error) == ("580.82.07", (13, 0), 0, None)
+    (gpu,) = found.gpus
+    assert (gpu.name, gpu.capability, gpu.memory_used_bytes) == ("NVIDIA H200", (9, 0), 3 << 30)
+    assert (gpu.processes, gpu.process_memory_bytes, gpu.utilization_percent) == (2, 1 << 30, 37)
+    assert (gpu.power_limit_w, gpu.power_default_w, gpu.power_max_w) == (500.0, 700.0, 700.0)
+    assert (gpu.persistence, gpu.ecc, gpu.ecc_pending, gpu.uncorrected_errors) == (False, True, False, 2)
+    assert (gpu.remap_pending, gpu.remap_failed, gpu.throttle_reasons) == (True, False, 0x20)
+    assert (gpu.mig, gpu.nvlinks, gpu.compute_mode) == (True, pynvml.NVML_NVLINK_MAX_LINKS, 3)
+    assert "GPU-1a2b" not in found.model_dump_json()
+    assert nvml.shut
+
+
+def test_what_it_does_not_tell_is_none(no_bus):
+    (gpu,) = look({}, Nvml(UUIDS[:1]), no_bus).gpus
+
+    told = {name for name, value in gpu if value is not None}
+    assert told == {"index", "name"}
+
+
+def test_one_refused_question_leaves_the_others(no_bus):
+    refused = {"nvmlDeviceGetPersistenceMode": pynvml.NVML_ERROR_NO_PERMISSION}
+
+    (gpu,) = look({}, Nvml(UUIDS[:1], refused, **H200), no_bus).gpus
+
+    assert (gpu.persistence, gpu.power_limit_w) == (None, 500.0)
+
+
+def test_a_machine_without_gpu_and_driver_lacks_nothing(no_bus):
+    found = look({}, Nvml([], {"nvmlInit": pynvml.NVML_ERROR_LIBRARY_NOT_FOUND}), no_bus)
+
+    assert (found.error, found.why_no_gpu) == (None, "no GPU here")
+
+
+@pytest.mark.parametrize(("setting", "missed"), [(None, True), ("0", True), ("", False), ("-1", False)])
+def test_a_gpu_on_the_bus_misses_its_driver_unless_none_is_wanted(setting, missed, bus):
+    environ = {} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}
+
+    found = look(environ, Nvml([], {"nvmlInit": pynvml.NVML_ERROR_DRIVER_NOT_LOADED}), bus)
+
+    assert (found.error is not None) == missed
+    assert found.on_the_bus == 1
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"nvmlInit": pynvml.NVML_ERROR_NO_PERMISSION},
+        {"nvmlInit": pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH},
+        {"nvmlDeviceGetHandleByIndex": pynvml.NVML_ERROR_GPU_IS_LOST},
+    ],
+    ids=["denied", "mismatch", "lost"],
+)
+def test_a_driver_that_refuses_says_why(refused, no_bus):
+    found = look({}, Nvml(UUIDS, refused), no_bus)
+
+    assert found.error
+    assert found.why_no_gpu == "the driver does not answer"
+
+
+def test_the_bus_counts_gpus_only(bus, no_bus):
+    assert (gpus_on_the_bus(bus), gpus_on_the_bus(no_bus)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "indices"),
+    [
+        (None, (0, 1, 2)),
+        ("", ()),
+        ("-1", ()),
+        ("2,0", (2, 0)),
+        ("0,9,1", (0,)),
+        ("GPU-1a3", (1,)),
+        ("GPU-1a", ()),
+        ("1,1", ()),
+        ("MIG-5f", (0, 1, 2)),
+    ],
+)
+def test_cuda_visible_devices_is_heeded(setting, indices):
+    assert visible(UUIDS, setting) == indices
+
+
+def test_hidden_gpus_are_counted(no_bus):
+    found = look({"CUDA_VISIBLE_DEVICES": ""}, Nvml(UUIDS), no_bus)
+
+    assert (found.hidden, found.why_no_gpu) == (3, "CUDA_VISIBLE_DEVICES hides every GPU")

@@ -1,0 +1,49 @@
+"""Nothing that the doctor shows names the machine, its user, or what opens a door."""
+
+import pytest
+
+from fp8bench.doctor.privacy import names_of_this_machine, scrub, short_path
+
+
+@pytest.mark.parametrize(
+    ("path", "short"),
+    [
+        ("/home/alice/.venv/lib/python3.11/site-packages/nvidia/cudnn/lib", "site-packages/nvidia/cudnn/lib"),
+        ("/usr/lib/python3/dist-packages/torch/lib", "dist-packages/torch/lib"),
+        ("/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"),
+        ("/home/alice/cuda/libcudnn.so.9.14.0", "libcudnn.so.9.14.0"),
+        ("/home/alice", "~"),
+        ("/data/alice/lib/", "lib"),
+    ],
+)
+def test_a_path_does_not_say_whose_it_is(path, short):
+    assert short_path(path) == short
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("OSError: /home/alice/x/libnccl.so: too short", "OSError: libnccl.so: too short"),
+        ("GPU-1a2b3c4d-1a2b-1a2b-1a2b-1a2b3c4d5e6f is lost", "*** is lost"),
+        ("no route to 10.1.2.3", "no route to ***"),
+        ("store at 54.2.3.4:29500", "store at ***:29500"),
+        ("cublas 13.4.1.3 and cudnn 9.26.0.51", "cublas 13.4.1.3 and cudnn 9.26.0.51"),
+        ("driver 10.2.1", "driver 10.2.1"),
+        ("see http://www.nvidia.com/Download/index.aspx", "see http://www.nvidia.com/Download/index.aspx"),
+        ("bigbox refused alice, said bigbox.", "*** refused ***, said ***."),
+        ("malice", "malice"),
+        ("64.0 GiB free of /dev/shm/x", "64.0 GiB free of /dev/shm/x"),
+    ],
+)
+def test_quoted_text_is_cleaned_and_figures_stay(text, clean):
+    assert scrub(text, {"bigbox", "alice"}) == clean
+
+
+def test_secrets_of_the_environment_are_names_to_hide():
+    environ = {"HF_TOKEN": "hf_abcdefgh", "AWS_SECRET_ACCESS_KEY": "abc123456", "MY_KEY": "1", "HOSTNAME": "node-17"}
+
+    names = names_of_this_machine(environ)
+
+    assert {"hf_abcdefgh", "abc123456", "node-17"} <= names
+    assert "1" not in names
+    assert "root" not in names

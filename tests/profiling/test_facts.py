@@ -1,0 +1,60 @@
+"""What is known of a step, drawn from a record or a trace."""
+
+import pytest
+from builders import emulated, evidence, measured, profile, published, summary
+from steps_of_vit_huge import DATA
+
+from fp8bench.profiling.facts import facts_of, facts_of_trace
+from fp8bench.profiling.trace import read_trace
+
+
+def test_of_a_record():
+    known = summary(0.1, host_lead_s=0.03, data_wait_s=0.002, sm_clock_mhz=1755.0, flags=("power-capped",))
+    record = measured("p5", "te-fp8", "delayed", compiled=True, summary=known, profile=profile())
+    facts = facts_of(record)
+    assert (facts.label, facts.instance, facts.workload) == ("te-fp8:delayed", "p5", "vit-huge")
+    assert (facts.batch_size, facts.world_size, facts.compiled) == (64, 8, True)
+    assert (facts.step_time_s, facts.busy_s, facts.idle_s) == (0.1, 0.09, pytest.approx(0.01))
+    assert (facts.host_lead_s, facts.data_wait_s, facts.sm_clock_mhz) == (0.03, 0.002, 1755.0)
+    assert (facts.flags, facts.source, facts.emulated) == (("power-capped",), record.run_id, False)
+
+
+def test_the_wait_for_data_from_its_share():
+    record = measured(summary=summary(0.1, data_wait_share=0.05), profile=profile())
+    assert facts_of(record).data_wait_s == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize(
+    ("meant", "categories", "fp8"),
+    [
+        (True, {"gemm_bf16": 0.09}, True),
+        (False, {"gemm_fp8": 0.09}, True),
+        (False, {"gemm_bf16": 0.09}, False),
+    ],
+)
+def test_a_mode_is_fp8_when_it_means_it_or_does_it(meant, categories, fp8):
+    record = measured(evidence=evidence(fp8=meant), profile=profile(by_category=categories))
+    assert facts_of(record).fp8 is fp8
+
+
+def test_an_emulation_is_one():
+    assert facts_of(emulated(profile=profile(device="cpu"))).emulated
+
+
+@pytest.mark.parametrize("record", [measured(), published()])
+def test_a_record_without_a_profile_has_no_facts(record):
+    with pytest.raises(ValueError, match="profile"):
+        facts_of(record)
+
+
+def test_idle_time_is_never_negative():
+    facts = facts_of(measured(summary=summary(0.08), profile=profile()))
+    assert facts.idle_s == 0.0
+
+
+def test_of_a_trace():
+    facts = facts_of_trace(read_trace(DATA / "trace-te-fp8.json.gz"), "trace.json.gz")
+    assert (facts.label, facts.source, facts.fp8) == ("te-fp8:delayed", "trace.json.gz", True)
+    assert facts.step_time_s == pytest.approx(0.1411, abs=1e-4)
+    assert (facts.products_s, facts.exposed_nccl_s) == (pytest.approx(0.03605, abs=1e-5), 0.0)
+    assert facts.instance is facts.host_lead_s is None

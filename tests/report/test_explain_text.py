@@ -1,0 +1,93 @@
+"""A breakdown as text."""
+
+import json
+
+import pytest
+from builders import measured, profile, summary
+
+from fp8bench.profiling.facts import facts_of
+from fp8bench.report.explain import explain_steps
+from fp8bench.report.explain_text import print_rich, to_json, to_markdown, to_plain
+
+FP8 = {"gemm_fp8": 0.0352, "attention": 0.0116, "cast": 0.0158, "optimizer": 0.02001}
+BF16 = {"gemm_bf16": 0.0651, "attention": 0.0116, "optimizer": 0.02}
+
+
+def facts(mode, recipe, step_time_s, parts, lead_s=0.05):
+    known = summary(step_time_s, host_lead_s=lead_s)
+    shape = profile(by_category=parts, busy_s=sum(parts.values()))
+    return facts_of(measured("p5", mode, recipe, summary=known, profile=shape))
+
+
+@pytest.fixture
+def two_modes():
+    fp8 = facts("te-fp8", "delayed", 0.1411, FP8, lead_s=0.006)
+    return explain_steps(fp8, facts("baseline-bf16", None, 0.1386, BF16))
+
+
+def test_a_plain_table_and_its_sentence(two_modes):
+    table, _, sentence = to_plain(two_modes).rpartition("\n\n")
+    assert [line.rstrip() for line in table.splitlines()] == [
+        "part of a step             te-fp8:delayed, ms    share    baseline-bf16, ms    share    difference, ms",
+        "-----------------------  --------------------  -------  -------------------  -------  ----------------",
+        "matrix products, fp8                     35.2   24.9 %                    -        -             +35.2",
+        "matrix products, 16 bit                     -        -                 65.1   47.0 %             -65.1",
+        "attention                                11.6    8.2 %                 11.6    8.4 %               0.0",
+        "casts and scales                         15.8   11.2 %                    -        -             +15.8",
+        "optimizer                                20.0   14.2 %                 20.0   14.4 %               0.0",
+        "idle                                     58.5   41.5 %                 41.9   30.2 %             +16.6",
+        "step                                    141.1  100.0 %                138.6  100.0 %              +2.5",
+    ]
+    assert sentence == two_modes.sentence
+
+
+def test_one_mode_has_no_difference():
+    alone = explain_steps(facts("te-fp8", "delayed", 0.1411, FP8), None)
+    heading = to_plain(alone).splitlines()[0].split("  ")
+    assert [words.strip() for words in heading if words.strip()] == ["part of a step", "te-fp8:delayed, ms", "share"]
+
+
+def test_markdown_has_the_same_cells(two_modes):
+    lines = to_markdown(two_modes).splitlines()
+    assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == [
+        "matrix products, fp8",
+        "35.2",
+        "24.9 %",
+        "-",
+        "-",
+        "+35.2",
+    ]
+    assert lines[-1] == two_modes.sentence
+
+
+def test_json_has_every_number_unrounded(two_modes):
+    document = json.loads(to_json(two_modes))
+    assert document["cause"] == "host-bound"
+    assert document["sentence"] == two_modes.sentence
+    assert document["explained_s"]["host-bound"] == pytest.approx(0.1411 - sum(FP8.values()))
+    first, second = document["modes"]
+    assert (first["label"], second["label"]) == ("te-fp8:delayed", "baseline-bf16")
+    assert first["by_category"] == FP8
+    assert first["step_time_s"] == 0.1411
+    assert first["idle_s"] == pytest.approx(0.05849)
+
+
+def test_a_part_too_small_to_be_shown_is_left_out():
+    tiny = explain_steps(facts("te-fp8", "delayed", 0.1411, FP8 | {"other": 4e-5}), None)
+    assert "other" not in to_plain(tiny)
+
+
+def test_a_terminal_of_80_columns_holds_two_modes(two_modes, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    print_rich(two_modes)
+    shown = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    (products,) = (line for line in shown.splitlines() if "matrix products, fp8" in line)
+    assert products.split() == ["matrix", "products,", "fp8", "35.2", "24.9", "%", "-", "-", "+35.2"]
+    assert "baseline-bf16" in shown
+    assert " ".join(two_modes.sentence.split()) == " ".join(shown[shown.index("te-fp8:delayed is") :].split())
+
+
+def test_a_terminal_shows_one_mode(capsys):
+    print_rich(explain_steps(facts("te-fp8", "delayed", 0.1411, FP8), None))
+    assert "difference" not in capsys.readouterr().out

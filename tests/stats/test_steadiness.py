@@ -1,0 +1,138 @@
+"""Outliers, drift, and when warm-up had not ended: found where they are, and seldom where they are not."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_steps import made_steps
+
+from fp8bench.schema.record import Steadiness
+from fp8bench.stats.dependence import effective_samples, lag1_autocorrelation
+from fp8bench.stats.steadiness import drift, outliers, steadiness, unsteady
+
+seconds = st.floats(min_value=1e-3, max_value=1e3)
+series = st.lists(seconds, min_size=8, max_size=40)
+
+
+def falling(share: float, steps: int = 40) -> list[float]:
+    """Steps that fall evenly by this share of their median."""
+    return [1 + share * (0.5 - step / (steps - 1)) for step in range(steps)]
+
+
+class TestOutliers:
+    def test_they_are_places_of_steps_far_from_the_median(self) -> None:
+        samples = [1.0, 1.01, 0.99, 1.02, 5.0, 0.98, 1.0, 0.2]
+
+        assert outliers(samples) == (4, 7)
+
+    def test_the_limit_is_that_of_iglewicz_and_hoaglin(self) -> None:
+        """The MAD is 1 about a median of 10: a modified score of 3.5 is 5.19 from it."""
+        assert outliers([9.0, 11.0, 9.0, 11.0, 10.0, 10.0, 9.0, 11.0, 10.0 + 5.1]) == ()
+        assert outliers([9.0, 11.0, 9.0, 11.0, 10.0, 10.0, 9.0, 11.0, 10.0 + 5.3]) == (8,)
+
+    def test_among_mostly_equal_steps_one_late_one_still_stands_out(self) -> None:
+        assert outliers([1.0] * 38 + [1.0001, 2.0]) == (39,)
+        assert outliers([1.0] * 39 + [2.0]) == (39,)
+
+    @pytest.mark.parametrize("samples", [[], [1.0], [0.4] * 40])
+    def test_constant_samples_have_none(self, samples: list[float]) -> None:
+        assert outliers(samples) == ()
+
+    def test_of_normal_steps_hardly_any_is_one(self) -> None:
+        rows = made_steps(200, 1, 0.0, 0)[:, 0]
+
+        assert np.mean([len(outliers(row.tolist())) for row in rows]) / 40 < 0.005
+
+    @settings(deadline=None)
+    @given(series)
+    def test_never_is_more_than_half_of_them(self, samples: list[float]) -> None:
+        places = outliers(samples)
+
+        assert len(places) <= len(samples) / 2
+        assert all(0 <= place < len(samples) for place in places)
+
+
+class TestDrift:
+    @pytest.mark.parametrize("share", [-0.1, 0.0, 0.041])
+    def test_it_is_the_change_from_first_to_last_over_the_median(self, share: float) -> None:
+        assert drift(falling(-share)) == pytest.approx(share, abs=1e-12)
+
+    def test_late_steps_do_not_tilt_it(self) -> None:
+        samples = falling(0.03)
+        samples[-3:] = [9.0, 9.0, 9.0]
+
+        assert drift(samples) == pytest.approx(-0.03, rel=0.15)
+
+    @pytest.mark.parametrize("count", range(8))
+    def test_of_fewer_than_eight_there_is_none(self, count: int) -> None:
+        assert drift([1.0] * count) is None
+
+    def test_of_thousands_of_steps_it_is_of_their_neighbours_medians(self) -> None:
+        assert drift(falling(0.1, steps=20_000)) == pytest.approx(-0.1, rel=0.01)
+
+    @settings(deadline=None)
+    @given(series)
+    def test_backwards_it_is_the_opposite_and_has_no_unit(self, samples: list[float]) -> None:
+        there, back = drift(samples), drift(samples[::-1])
+
+        assert there is not None
+        assert back == pytest.approx(-there)
+        assert drift([2 * sample for sample in samples]) == there
+
+
+class TestUnsteady:
+    def test_a_drift_is_told_with_its_figure(self) -> None:
+        assert unsteady(falling(0.041), 0, 0) == "steps still fell by 4.1 % while they were timed"
+        assert unsteady(falling(-0.03), None, None) == "steps still rose by 3.0 % while they were timed"
+
+    def test_a_certain_drift_that_is_small_is_none(self) -> None:
+        assert unsteady(falling(0.019), 0, 0) is None
+
+    @pytest.mark.parametrize(("count", "words"), [(1, "recompiled once"), (3, "recompiled 3 times")])
+    def test_a_recompilation_is_warm_up(self, count: int, words: str) -> None:
+        assert unsteady([1.0] * 40, count, None) == f"torch.compile {words} while steps were timed"
+
+    def test_an_allocator_that_retries_is_warm_up(self) -> None:
+        found = unsteady([1.0] * 40, 0, 2)
+
+        assert found == "the GPU ran out of memory and the allocator retried 2 times while steps were timed"
+
+    @pytest.mark.parametrize("samples", [[], [1.0, 2.0], [0.4] * 40])
+    def test_nothing_is_said_of_few_or_constant_steps(self, samples: list[float]) -> None:
+        assert unsteady(samples, None, None) is None
+
+    @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
+    @pytest.mark.parametrize("steps", [20, 40])
+    def test_steps_that_only_wander_are_seldom_taken_for_a_drift(self, correlation: float, steps: int) -> None:
+        """Spread five times over, so that nearly any slope is larger than 2 % and the test of it stands alone."""
+        rows = 1 + 5 * (made_steps(1000, 1, correlation, 0, steps)[:, 0] - 1)
+
+        alarms = np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows])
+
+        assert alarms <= 0.055
+
+    @pytest.mark.parametrize(("correlation", "least"), [(0.0, 0.95), (0.3, 0.9), (0.6, 0.5)])
+    def test_a_drift_of_5_percent_is_found(self, correlation: float, least: float) -> None:
+        rows = made_steps(200, 1, correlation, 0)[:, 0] * (1 - 0.05 * np.linspace(0, 1, 40))
+
+        assert np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows]) >= least
+
+
+class TestSteadiness:
+    def test_it_is_all_of_it(self) -> None:
+        samples = made_steps(1, 1, 0.6, 0)[0, 0].tolist()
+        samples[5] = 2.0
+
+        assert steadiness(samples, 1, 0) == Steadiness(
+            lag1_autocorrelation=lag1_autocorrelation(samples),
+            effective_samples=effective_samples(samples),
+            outliers=(5,),
+            drift=drift(samples),
+            unsteady="torch.compile recompiled once while steps were timed",
+        )
+
+    @pytest.mark.parametrize("count", range(4))
+    def test_few_steps_have_little_to_say(self, count: int) -> None:
+        assert steadiness([0.5] * count, None, None) == Steadiness(
+            lag1_autocorrelation=None, effective_samples=None, outliers=(), drift=None, unsteady=None
+        )

@@ -1,0 +1,79 @@
+"""What torch.compile has done, by torch's own counters, after real compilations on a CPU."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from fp8bench.worker.compilation import MAX_REASONS, REASON_LENGTH, Compilations, compilations
+
+
+@pytest.fixture
+def compiled():
+    """A fresh function through torch.compile, whose graphs are captured and run as they are: nothing is built."""
+    torch._dynamo.reset()
+    yield lambda function: torch.compile(function, backend="aot_eager")
+    torch._dynamo.reset()
+
+
+def since(before: Compilations) -> tuple[int, int, int, int]:
+    """(frames, graphs, split graphs, graph breaks) since then."""
+    now = compilations()
+    return (
+        now.frames - before.frames,
+        now.graphs - before.graphs,
+        now.split_graphs - before.split_graphs,
+        now.graph_breaks - before.graph_breaks,
+    )
+
+
+def test_a_process_that_never_loaded_torch_compile_has_compiled_nothing(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
+
+    assert compilations() == Compilations(0, 0, 0, 0, ())
+
+
+def test_one_graph_is_one_frame_and_running_it_again_compiles_nothing(compiled):
+    function, before = compiled(lambda x: torch.sin(x) + 1), compilations()
+    function(torch.ones(4))
+    assert since(before) == (1, 1, 1, 0)
+
+    function(torch.ones(4))
+    assert since(before) == (1, 1, 1, 0)
+
+
+def test_another_shape_compiles_anew(compiled):
+    function, before = compiled(lambda x: torch.cos(x) + 1), compilations()
+    function(torch.ones(4))
+    function(torch.ones(5))
+
+    assert since(before) == (2, 2, 2, 0)
+
+
+def test_a_graph_break_is_counted_with_its_reason(compiled):
+    def breaks(x):
+        x = torch.tan(x)
+        torch._dynamo.graph_break()
+        return x + 1
+
+    before = compilations()
+    compiled(breaks)(torch.ones(4))
+    frames, graphs, _, graph_breaks = since(before)
+
+    assert (graphs, graph_breaks) == (2, 1)
+    assert frames >= 1
+    assert compilations().graph_break_reasons
+
+
+def test_reasons_are_a_few_short_lines(monkeypatch):
+    breaks = {f"reason {number} {'x' * 500}\nand a traceback": 2 for number in range(20)}
+    counters = {"frames": {"total": 3}, "stats": {"unique_graphs": 21}, "aot_autograd": {"total": 98}}
+    monkeypatch.setitem(
+        sys.modules, "torch._dynamo.utils", SimpleNamespace(counters={**counters, "graph_break": breaks})
+    )
+    found = compilations()
+
+    assert (found.frames, found.graphs, found.split_graphs, found.graph_breaks) == (3, 21, 98, 40)
+    assert len(found.graph_break_reasons) == MAX_REASONS
+    assert all(len(reason) == REASON_LENGTH and "\n" not in reason for reason in found.graph_break_reasons)

@@ -1,0 +1,144 @@
+"""A profile of real steps on a CPU; and a profiler that fails, which costs the profile and nothing else."""
+
+import gzip
+import json
+
+import pytest
+import torch
+import torch.profiler
+from torch import nn
+
+from fp8bench.schema.errors import UsageError
+from fp8bench.worker import profiler
+from fp8bench.worker.profiler import STEPS, profile_steps
+
+CPU = torch.device("cpu")
+
+
+class Steps:
+    """Steps of a small model; they count themselves."""
+
+    def __init__(self):
+        self.model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
+        self.taken = 0
+
+    def __call__(self, steps):
+        for _ in range(steps):
+            self.optimizer.zero_grad(set_to_none=True)
+            self.model(torch.ones(32, 64)).sum().backward()
+            self.optimizer.step()
+            self.taken += 1
+
+
+@pytest.fixture
+def steps():
+    return Steps()
+
+
+def profiled(steps, keep=None):
+    return profile_steps(steps, CPU, "baseline-bf16", 0.125, keep)
+
+
+def test_a_profile_says_what_the_steps_spent_their_time_on(steps):
+    found = profiled(steps)
+
+    assert (steps.taken, found.warning) == (STEPS, None)
+    assert (found.profile.device, found.profile.steps) == ("cpu", STEPS)
+    assert sum(found.profile.by_category.values()) == pytest.approx(found.profile.busy_s)
+    assert found.profile.busy_s > 0
+    # On a CPU a product's type is not in its name.
+    assert {"gemm_bf16", "optimizer"} <= set(found.profile.by_category)
+    assert not found.profile.has_fp8_gemm
+    products = [kernel for kernel in found.profile.kernels if kernel.category == "gemm_bf16"]
+    # Two layers forward; backward both weights' gradients and one input's.
+    assert sum(kernel.calls_per_step for kernel in products if kernel.name in ("aten::addmm", "aten::mm")) == 5
+
+
+@pytest.mark.parametrize("name", ["trace.json", "folder/trace.json.gz"])
+def test_the_trace_is_kept_where_that_was_asked_for_with_what_its_events_do_not_say(steps, name, tmp_path):
+    kept = tmp_path / name
+    found = profiled(steps, kept)
+    data = kept.read_bytes()
+    document = json.loads(gzip.decompress(data) if name.endswith(".gz") else data)
+
+    assert found.warning is None
+    assert document["fp8bench"] == {"mode": "baseline-bf16", "steps": STEPS, "device": "cpu", "step_time_s": 0.125}
+    assert document["traceEvents"]
+
+
+def test_by_default_no_trace_is_left_behind(steps, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert profiled(steps).profile is not None
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def failing(call, error):
+    """torch's profiler, but one of its calls fails, after having done its work."""
+
+    class Failing(torch.profiler.profile):
+        pass
+
+    def fail(self, *_arguments, **_options):
+        if call == "stop":
+            super(Failing, self).stop()
+        raise error
+
+    setattr(Failing, call, fail)
+    return Failing
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        ("__init__", RuntimeError("no Kineto here"), "no Kineto here"),
+        ("start", RuntimeError("CUPTI is in use by another\nand a trace"), "CUPTI is in use by another"),
+        ("stop", RuntimeError("the buffers are lost"), "the buffers are lost"),
+        ("export_chrome_trace", OSError(28, "No space left on device"), "No space left on device"),
+        ("export_chrome_trace", RuntimeError(""), "RuntimeError"),
+    ],
+    ids=["made", "started", "stopped", "exported", "without a word"],
+)
+def test_a_profiler_that_fails_costs_the_profile_and_the_steps_still_run(call, error, words, steps, monkeypatch):
+    monkeypatch.setattr(profiler, "profile", failing(call, error))
+    found = profiled(steps)
+
+    assert (steps.taken, found.profile) == (STEPS, None)
+    assert found.warning.startswith("the profiler failed, so which kernels ran is unknown: ")
+    assert words in found.warning
+    assert "\n" not in found.warning
+
+
+@pytest.mark.parametrize("error", [UsageError("the trace is torn", "Make another"), ValueError("not a number")])
+def test_so_does_a_trace_that_cannot_be_read(error, steps, monkeypatch):
+    def unreadable(_path):
+        raise error
+
+    monkeypatch.setattr(profiler, "read_trace", unreadable)
+    found = profiled(steps)
+
+    assert (steps.taken, found.profile) == (STEPS, None)
+    assert str(error) in found.warning
+
+
+def test_and_one_that_cannot_be_kept(steps, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    found = profiled(steps, tmp_path / "file" / "trace.json")
+
+    assert (steps.taken, found.profile) == (STEPS, None)
+    assert "cannot write" in found.warning
+
+
+def test_what_the_steps_raise_is_theirs_and_passes_through(monkeypatch):
+    class Idle:
+        def __init__(self, activities): ...
+
+        def start(self): ...
+
+    def out_of_memory(_steps):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(profiler, "profile", Idle)
+    with pytest.raises(torch.OutOfMemoryError):
+        profile_steps(out_of_memory, CPU, "baseline-bf16", 0.1, None)

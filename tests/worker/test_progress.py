@@ -1,0 +1,118 @@
+"""How far a rank has come, read by another process while it works; and nothing where there is nothing to read."""
+
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from fp8bench.worker import progress
+from fp8bench.worker.progress import RECENT, STAGES, Progress, ProgressFile, read_progress
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "progress"
+
+
+@pytest.fixture
+def paced(monkeypatch):
+    """The clock that stamps steps: its times, in turn."""
+
+    def pace(*times):
+        ticks = iter(times)
+        monkeypatch.setattr(progress, "perf_counter", lambda: next(ticks))
+
+    return pace
+
+
+def test_before_the_rank_has_made_the_file_there_is_nothing(path):
+    assert read_progress(path) is None
+
+
+def test_a_rank_that_has_just_begun_is_starting(path):
+    ProgressFile(path, 3)
+
+    assert read_progress(path) == Progress("starting", 0, None)
+
+
+def test_every_stage_is_told_at_once(path):
+    file = ProgressFile(path, 3)
+    seen = []
+    for stage in STAGES:
+        file.stage(stage)
+        seen.append(read_progress(path).stage)
+
+    assert tuple(seen) == STAGES
+
+
+def test_steps_are_counted_and_their_median_is_of_the_time_between_them(path, paced):
+    paced(10.0, 11.0, 12.0, 17.0)
+    file = ProgressFile(path, 4)
+    file.stage("timing")
+    seen = []
+    for _ in range(4):
+        file.step()
+        seen.append(read_progress(path))
+
+    assert seen == [
+        Progress("timing", 1, None),
+        Progress("timing", 2, 1.0),
+        Progress("timing", 3, 1.0),
+        Progress("timing", 4, 1.0),
+    ]
+
+
+def test_the_median_is_of_the_latest_steps_so_that_a_slow_warm_up_is_soon_forgotten(path, paced):
+    warm_up, timed = RECENT + 10, RECENT
+    paced(*(100.0 * step for step in range(warm_up)), *(100.0 * (warm_up - 1) + step for step in range(1, timed + 1)))
+    file = ProgressFile(path, warm_up + timed)
+    for _ in range(warm_up + timed):
+        file.step()
+
+    assert read_progress(path) == Progress("starting", warm_up + timed, 1.0)
+
+
+def test_more_steps_than_were_announced_are_not_written_beyond_the_end(path):
+    file = ProgressFile(path, 2)
+    size = path.stat().st_size
+    for _ in range(5):
+        file.step()
+
+    assert (read_progress(path).step, path.stat().st_size) == (2, size)
+
+
+def test_without_a_file_nothing_happens(tmp_path):
+    file = ProgressFile(None, 2)
+    file.stage("timing")
+    file.step()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 15, struct.pack("<qq", 3, 2), struct.pack("<qqd", 3, 2, 1.0)])
+def test_a_file_that_is_cut_short_is_as_good_as_none(path, content):
+    path.write_bytes(content)
+
+    assert read_progress(path) is None
+
+
+def test_another_process_reads_it_live_and_without_torch(path):
+    file = ProgressFile(path, 4)
+    look = (
+        "import sys; from pathlib import Path; from fp8bench.worker.progress import read_progress\n"
+        "for _ in sys.stdin:\n"
+        "    print(read_progress(Path(sys.argv[1])).step, 'torch' in sys.modules, flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", look, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as reader:
+        seen = []
+        for _ in range(3):
+            file.step()
+            reader.stdin.write("look\n")
+            reader.stdin.flush()
+            seen.append(reader.stdout.readline().split())
+        reader.stdin.close()
+
+    assert seen == [["1", "False"], ["2", "False"], ["3", "False"]]

@@ -1,0 +1,170 @@
+"""One rank from its birth to its report, in this process: what it reports, what it shows, and when it is refused."""
+
+import gc
+
+import pytest
+import torch
+import torch.profiler
+from builders import config, evidence
+from outside.outside_plugins import Polite, TinyLinear
+
+from fp8bench.modes.baseline import BaselineBF16
+from fp8bench.modes.torchao import TorchAOFloat8
+from fp8bench.schema.errors import MeasurementInvalid
+from fp8bench.worker import main, profiler
+from fp8bench.worker.main import Aside, measure
+from fp8bench.worker.profiler import STEPS
+from fp8bench.worker.progress import Progress, read_progress
+from fp8bench.workloads.vit import ViTMicro
+
+CPU = torch.device("cpu")
+SETTINGS = {"device": "cpu", "world_size": 1, "batch_size": 8, "warmup": 1, "steps": 3, "data": "device", "workers": 0}
+
+pytestmark = pytest.mark.usefixtures("process_group", "thawed")
+
+
+@pytest.fixture
+def thawed():
+    """What the collector was told to pass over is its affair again after the test."""
+    yield
+    gc.unfreeze()
+
+
+class Counting(Polite):
+    """Counts its forward passes."""
+
+    def __init__(self):
+        super().__init__()
+        self.passes = 0
+
+    def forward_context(self):
+        self.passes += 1
+        return super().forward_context()
+
+
+class PretendsFp8(Counting):
+    """Says that its products run in fp8, and converts nothing."""
+
+    fp8 = True
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """The report of a rank that runs this mode."""
+
+    def run(mode, workload=TinyLinear, rank=0, aside=Aside()):  # noqa: B008
+        monkeypatch.setattr(main, "make_mode", lambda _config: mode)
+        monkeypatch.setattr(main, "make_workload", lambda _config: workload())
+        return measure(config("a-mode", **SETTINGS), rank, CPU, aside)
+
+    return run
+
+
+def test_a_rank_that_finished_reports_all_that_it_found(measured):
+    report = measured(BaselineBF16(), ViTMicro)
+
+    assert (report.rank, report.status, report.reason) == (0, "ok", None)
+    assert report.parity.passed
+    assert report.facts.units_per_step == 8
+    assert (len(report.samples.step_s), len(report.samples.loss)) == (3, 4)
+    assert report.memory.peak_host_bytes > 0
+    assert report.telemetry is None
+    assert (report.evidence.fp8, report.evidence.fp8_kernels, report.evidence.warnings) == (False, False, ())
+    assert (report.profile.device, report.profile.steps) == ("cpu", STEPS)
+    assert sum(report.profile.by_category.values()) == pytest.approx(report.profile.busy_s)
+
+
+def test_it_shows_how_far_it_has_come_and_keeps_its_trace(measured, tmp_path):
+    seen = []
+
+    class Watched(TinyLinear):
+        def loss(self, model, batch):
+            seen.append(read_progress(tmp_path / "progress").stage)
+            return super().loss(model, batch)
+
+    aside = Aside(progress=tmp_path / "progress", trace=tmp_path / "trace.json")
+    measured(Polite(), Watched, aside=aside)
+
+    assert list(dict.fromkeys(seen)) == ["proving", "warming up", "timing", "profiling"]
+    assert seen.count("timing") == 3
+    assert seen.count("profiling") == STEPS
+    last = read_progress(tmp_path / "progress")
+    assert last == Progress("done", 4, last.median_s)
+    assert (tmp_path / "trace.json").exists()
+
+
+def test_every_rank_takes_the_profiled_steps_and_rank_0_alone_is_profiled(measured):
+    first, second = Counting(), Counting()
+    reports = measured(first), measured(second, rank=1)
+
+    assert first.passes == second.passes > 4 + STEPS
+    assert reports[0].profile is not None
+    assert reports[1].profile is reports[1].evidence.fp8_kernels is None
+    assert reports[1].evidence.warnings == ()
+
+
+def test_a_profiler_that_fails_costs_the_profile_and_nothing_else(measured, monkeypatch):
+    class Broken(torch.profiler.profile):
+        def start(self):
+            raise RuntimeError("CUPTI is in use by another")
+
+    whole, spared = Counting(), Counting()
+    measured(whole)
+    monkeypatch.setattr(profiler, "profile", Broken)
+    report = measured(spared)
+
+    assert (report.status, report.profile, report.evidence.fp8_kernels) == ("ok", None, None)
+    assert spared.passes == whole.passes
+    assert report.evidence.warnings == (
+        "the profiler failed, so which kernels ran is unknown: CUPTI is in use by another",
+    )
+
+
+def test_a_mode_that_promises_fp8_and_runs_no_product_in_it_is_invalid_with_what_was_found_kept(measured):
+    report = measured(PretendsFp8())
+
+    assert report.status == "invalid"
+    assert report.reason == "a-mode ran no matrix product in fp8: the profile shows none"
+    assert len(report.samples.step_s) == 3
+    assert report.profile is not None
+    assert report.evidence.fp8_kernels is False
+
+
+def test_an_emulation_need_not_run_in_fp8(measured):
+    report = measured(TorchAOFloat8(), ViTMicro)
+
+    assert (report.status, report.evidence.emulated, report.evidence.fp8_kernels) == ("ok", True, False)
+
+
+def test_a_profiler_that_fails_does_not_convict_a_mode_of_having_no_fp8(measured, monkeypatch):
+    monkeypatch.setattr(profiler, "read_trace", lambda _path: (_ for _ in ()).throw(ValueError("torn")))
+    report = measured(PretendsFp8())
+
+    assert (report.status, report.evidence.fp8_kernels) == ("ok", None)
+    assert "torn" in report.evidence.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("fp8", "emulated", "seen", "refused"),
+    [
+        (True, False, False, True),
+        (True, False, True, False),
+        (True, False, None, False),
+        (True, True, False, False),
+        (False, False, False, False),
+        (False, False, None, False),
+    ],
+)
+def test_only_a_promise_that_the_profile_refutes_is_refused(fp8, emulated, seen, refused):
+    found = evidence(fp8=fp8, emulated=emulated, fp8_kernels=seen)
+    if refused:
+        with pytest.raises(MeasurementInvalid, match="te-fp8:delayed ran no matrix product in fp8"):
+            main._require_fp8_kernels("te-fp8:delayed", found)
+    else:
+        main._require_fp8_kernels("te-fp8:delayed", found)
+
+
+def test_a_loss_that_is_not_finite_is_told_by_rank_and_step():
+    main._require_finite(0, [7.0, 6.0])
+    with pytest.raises(MeasurementInvalid, match=r"the loss on rank 2 is nan at step 1 \(warm-up included\)"):
+        main._require_finite(2, [7.0, float("nan"), 5.0])

@@ -1,0 +1,189 @@
+"""Warm-up and timed steps of a real model on a CPU: where one ends and the other begins, and what happens meanwhile."""
+
+import math
+
+import pytest
+import torch
+from builders import workload_facts
+from outside.outside_plugins import Polite, TinyLinear
+from torch import nn
+
+from fp8bench.schema.record import CompileEvidence
+from fp8bench.schema.telemetry import RankTelemetry
+from fp8bench.stats.summary import summarize
+from fp8bench.worker import timing
+from fp8bench.worker.clock import StepTimes
+from fp8bench.worker.compilation import Compilations
+from fp8bench.worker.evidence import gather
+from fp8bench.worker.loop import LoopResult, Training, sgd
+from fp8bench.worker.progress import Progress, ProgressFile, read_progress
+from fp8bench.worker.timing import Timed, compiled_to, time_steps, to_samples
+
+CPU = torch.device("cpu")
+NO_FILE = ProgressFile(None, 0)
+
+
+class Growing(TinyLinear):
+    """Its batches are of these sizes, one after the other."""
+
+    def __init__(self, *sizes):
+        super().__init__()
+        self.sizes_in_turn = sizes
+
+    def batches(self, batch_size, rank, device):
+        for size in self.sizes_in_turn:
+            yield next(super().batches(size, rank, device))
+
+
+def training(workload=None, model=None):
+    """A layer and its optimizer, with batches of eight unless the workload says otherwise."""
+    workload = workload or TinyLinear()
+    model = workload.build(CPU) if model is None else model
+    return Training(model, sgd(model), Polite(), workload, workload.batches(8, 0, CPU), CPU)
+
+
+def result(step_s, losses):
+    """What a loop of these steps gave."""
+    times = StepTimes(100.0, step_s, step_s, step_s, step_s, step_s, step_s, host_lead_s=None)
+    return LoopResult(times, losses)
+
+
+def test_warm_up_is_kept_apart_from_the_timed_steps_and_every_loss_is_kept():
+    timed = time_steps(training(), 3, 2, 5, NO_FILE)
+    samples = timed.samples
+
+    assert samples.rank == 3
+    assert (len(samples.warmup_step_s), len(samples.step_s), len(samples.loss)) == (2, 5, 7)
+    parts = (samples.host_s, samples.data_wait_s, samples.forward_s, samples.backward_s, samples.optimizer_s)
+    assert [len(part) for part in parts] == [5] * 5
+    assert samples.host_lead_s is None
+    assert list(samples.loss) == timed.losses
+    assert all(math.isfinite(loss) for loss in timed.losses)
+
+
+def test_the_parts_of_a_step_add_up_to_it():
+    samples = time_steps(training(), 0, 1, 4, NO_FILE).samples
+    parts = (samples.data_wait_s, samples.forward_s, samples.backward_s, samples.optimizer_s)
+
+    assert [sum(step) for step in zip(*parts, strict=True)] == pytest.approx(samples.step_s)
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 3])
+def test_the_launcher_sees_every_step_and_when_timing_began(warmup, tmp_path):
+    path = tmp_path / "progress"
+    seen = []
+
+    class Watched(TinyLinear):
+        def loss(self, model, batch):
+            seen.append(read_progress(path))
+            return super().loss(model, batch)
+
+    progress = ProgressFile(path, warmup + 2)
+    progress.stage("warming up")
+    time_steps(training(Watched()), 0, warmup, 2, progress)
+
+    stages = ["warming up"] * warmup + ["timing"] * 2
+    assert [(look.stage, look.step) for look in seen] == [(stage, step) for step, stage in enumerate(stages, start=1)]
+    assert isinstance(read_progress(path), Progress)
+
+
+def test_a_cpu_has_no_telemetry_and_no_allocator_that_retries():
+    timed = time_steps(training(), 0, 1, 2, NO_FILE)
+
+    assert timed.telemetry is timed.samples.allocator_retries is None
+
+
+def test_the_telemetry_is_asked_for_over_the_timed_steps_alone(monkeypatch):
+    asked = []
+
+    class FakeSampler:
+        def __init__(self, device, rank):
+            self.rank = rank
+
+        def __enter__(self):
+            asked.append("begun")
+            return self
+
+        def __exit__(self, *_error):
+            asked.append("ended")
+
+        def wait_ready(self, timeout_s):
+            asked.append("ready")
+
+        def telemetry(self, from_s, to_s):
+            asked.append((from_s, to_s))
+            return RankTelemetry(rank=self.rank, timed_s=to_s - from_s)
+
+    monkeypatch.setattr(timing, "Sampler", FakeSampler)
+    timed = time_steps(training(), 1, 2, 3, NO_FILE)
+    begun, ready, (from_s, to_s), ended = asked
+
+    assert (begun, ready, ended) == ("begun", "ready", "ended")
+    assert to_s - from_s == pytest.approx(sum(timed.samples.step_s))
+    assert timed.telemetry == RankTelemetry(rank=1, timed_s=to_s - from_s)
+
+
+def test_the_timed_window_begins_where_warm_up_ends():
+    assert timing._timed_window(result([1.0, 2.0, 4.0, 8.0], []).times, 2) == (103.0, 115.0)
+
+
+def test_a_loss_that_is_not_finite_becomes_null_in_the_samples():
+    samples = to_samples(0, 1, result([1.0, 1.0, 1.0], [1.5, math.nan, math.inf]), 0, None)
+
+    assert samples.loss == (1.5, None, None)
+
+
+@pytest.fixture
+def compiled():
+    """A model through torch.compile, whose graphs are captured and run as they are: nothing is built."""
+    torch._dynamo.reset()
+    yield lambda model: torch.compile(model, backend="aot_eager")
+    torch._dynamo.reset()
+
+
+DECIDED = CompileEvidence(enabled=True, reason="asked for")
+
+
+def test_a_model_that_was_compiled_once_is_one_graph_and_steady(compiled):
+    timed = time_steps(training(model=compiled(nn.Linear(16, 4))), 0, 2, 3, NO_FILE)
+    found = compiled_to(DECIDED, timed)
+
+    assert timed.samples.recompilations == 0
+    assert (found.recompilations, found.graph_breaks) == (0, 0)
+    assert (found.graphs, found.split_graphs) == (timed.at_end.graphs, timed.at_end.split_graphs)
+    assert found.graphs >= 1
+    assert gather({}, frozenset(), found).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "while_timed", "in_all"),
+    [((8, 8, 8, 9, 9), 1, 1), ((8, 9, 9, 9, 9), 0, 1), ((8, 8, 8, 8, 8), 0, 0)],
+    ids=["while timed", "in warm-up", "never"],
+)
+def test_recompilations_while_timed_are_told_from_those_before(sizes, while_timed, in_all, compiled):
+    timed = time_steps(training(Growing(*sizes), compiled(nn.Linear(16, 4))), 0, 2, 3, NO_FILE)
+
+    assert timed.samples.recompilations == while_timed
+    assert compiled_to(DECIDED, timed).recompilations == in_all
+    steadiness = summarize([timed.samples], workload_facts()).steadiness
+    assert steadiness is not None
+    expected = "torch.compile recompiled once while steps were timed" if while_timed else None
+    assert steadiness.unsteady == expected
+
+
+def test_where_torch_compile_was_off_nothing_is_said_of_graphs():
+    off = CompileEvidence(enabled=False, reason="asked for")
+    counts = Compilations(frames=3, graphs=2)
+    timed = Timed(to_samples(0, 0, result([1.0], [1.0]), 0, None), None, [1.0], counts, counts)
+
+    assert compiled_to(off, timed) == off
+
+
+def test_the_reasons_of_graph_breaks_are_kept():
+    broken = Compilations(frames=5, graphs=4, split_graphs=6, graph_breaks=3, graph_break_reasons=("a print",))
+    first = Compilations(frames=2)
+    timed = Timed(to_samples(0, 0, result([1.0], [1.0]), 0, None), None, [1.0], first, broken)
+    found = compiled_to(DECIDED, timed)
+
+    assert (found.graphs, found.split_graphs, found.graph_breaks) == (4, 6, 3)
+    assert (found.graph_break_reasons, found.recompilations) == (("a print",), 3)
