@@ -13,6 +13,7 @@ Prints a line a mode: the ratio of the medians with its 95 % interval. Exits wit
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -22,6 +23,7 @@ import torch
 from torch import multiprocessing
 
 from fp8bench.schema.config import RunConfig
+from fp8bench.stats.bootstrap import FEWEST_STEPS
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.ratio import ratio
 from fp8bench.worker import parity
@@ -65,6 +67,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=5, help="in a block")
     parser.add_argument("--warmup", type=int, default=11, help="steps before the first block")
     asked = parser.parse_args()
+    if asked.blocks < FEWEST_STEPS:
+        parser.error(f"--blocks {asked.blocks} are too few for an interval: use {FEWEST_STEPS} or more")
     asked.mode = asked.mode or (["baseline-bf16", "te-fp8"] if on_gpu else ["baseline-bf16"])
     return asked
 
@@ -98,6 +102,8 @@ def _measure(_rank: int, label: str, asked: argparse.Namespace, folder: str) -> 
                 for kind in ("tool", "bare") if pair % 2 == 0 else ("bare", "tool"):
                     times[kind].append(kinds[kind](training, asked.steps))
     (Path(folder) / "blocks.json").write_text(json.dumps([times["tool"], times["bare"]]))
+    # As the tool's own ranks do: nothing is left but to tear native libraries down, of which several complain.
+    os._exit(0)
 
 
 def _tool_block(training: Training, steps: int) -> float:

@@ -63,8 +63,8 @@ def explain(
 
 
 def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> "list[Facts]":
-    """Run each mode once on this machine, as `fp8bench run` would; the first is explained. trace: where its Chrome trace
-    is kept. Settings are taken from FP8BENCH_* variables and defaults.
+    """Run each mode once on this machine, as `fp8bench run` would; the first is explained. trace: where its Chrome
+    trace is kept. Settings are taken from FP8BENCH_* variables and defaults.
     """
     from fp8bench.launch.measure import measure, schedule
     from fp8bench.launch.prepare import prepare, settle

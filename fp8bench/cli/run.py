@@ -90,10 +90,11 @@ def _judge_itself(rounds: "Schedule") -> int:
     if first is None or second is None:
         return 4
     found = ratio(second, first)
-    what = (
-        f"{rounds.entries[0].config.mode_label} against itself: {found.value:.4f} "
-        f"({found.low:.4f} to {found.high:.4f}), {found.verdict}"
-    )
+    label = rounds.entries[0].config.mode_label
+    if found.low is None or found.high is None:
+        log(f"{label} against itself: {found.why}. Use more --steps.")
+        return 4
+    what = f"{label} against itself: {found.value:.4f} ({found.low:.4f} to {found.high:.4f}), {found.verdict}"
     if found.verdict == "inconclusive":
         log(f"{what}, as it must be")
         return 0

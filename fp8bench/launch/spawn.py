@@ -48,7 +48,7 @@ class SpawnExecutor:
         """Start the ranks, wait for them, and read what they wrote. KeyboardInterrupt passes through once all are
         ended.
         """
-        # The profiler's library talks to standard error, in every rank, unless it is told not to before torch is loaded.
+        # The profiler's library talks to standard error in every rank, unless told not to before torch is loaded.
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         with tempfile.TemporaryDirectory(prefix="fp8bench-") as folder:
             with _interrupts_held_back():

@@ -101,13 +101,21 @@ def _significant(samples: Sequence[float]) -> bool:
     """
     values = _thinned(samples)
     n = len(values)
-    left: list[float] = (values - _slope(values) * np.arange(n)).tolist()
+    left: list[float] = (values - _slope(values) * np.arange(n)).round(_digits(values)).tolist()
     counted = effective_samples(left)
     correlation = positive_correlation(left, fitted=2)
     independent = min(n if counted is None else counted, n * (1 - correlation) / (1 + correlation))
     score = float(np.sign(_rises(values)).sum())
     variance = n * (n - 1) * (2 * n + 5) / 18 * n / independent
     return abs(score) > t_quantile(max(1.0, independent - 2)) * math.sqrt(variance)
+
+
+def _digits(values: npt.NDArray[np.float64]) -> int:
+    """How many decimals say anything, nine figures of the largest value: what is beyond is the arithmetic's rounding,
+    which is as dependent as can be, and is all that a straight line leaves.
+    """
+    largest = float(np.abs(values).max())
+    return 9 - math.ceil(math.log10(largest)) if largest > 0 else 0
 
 
 def _thinned(samples: Sequence[float]) -> npt.NDArray[np.float64]:

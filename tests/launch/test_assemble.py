@@ -2,11 +2,24 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
+from typing import Any
 
 import pytest
-from builders import FLOPS_A_RANK, OPTIMIZER, SIZES, config, environment, evidence, parity, rank_report
+from builders import (
+    FLOPS_A_RANK,
+    OPTIMIZER,
+    SIZES,
+    config,
+    environment,
+    evidence,
+    parity,
+    place,
+    profile,
+    rank_report,
+    telemetry,
+)
 
-from fp8bench.launch.assemble import assemble, new_run_id
+from fp8bench.launch.assemble import assemble, new_run_id, new_session_id
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank_report import RankReport
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Record
@@ -15,8 +28,8 @@ NOW = datetime(2026, 11, 21, 10, 15, 0, tzinfo=UTC)
 TWO_RANKS = config("te-fp8", "delayed", world_size=2)
 
 
-def assembled(*reports: RankReport, settings: RunConfig = TWO_RANKS) -> Record:
-    return assemble(settings, reports, "p5", "20261121T101500Z-te-fp8-delayed-3f9a1c", NOW)
+def assembled(*reports: RankReport, settings: RunConfig = TWO_RANKS, **options: Any) -> Record:
+    return assemble(settings, reports, "p5", "20261121T101500Z-te-fp8-delayed-3f9a1c", NOW, **options)
 
 
 def failed(rank: int, reason: str, collateral: bool = False) -> RankReport:
@@ -50,6 +63,35 @@ def test_the_summary_is_of_the_slowest_rank_step_by_step_and_of_the_units_of_all
     assert record.summary.units_per_step == 128
     assert record.summary.throughput_per_s == pytest.approx(640)
     assert record.summary.flops_per_step == 2 * FLOPS_A_RANK
+
+
+def test_a_record_knows_its_place_in_the_session():
+    assert assembled(rank_report(), session=place(2, position=3)).session == place(2, position=3)
+    assert assembled(rank_report()).session is None
+
+
+def test_what_a_reader_must_be_told_of_the_circumstances_joins_the_flags_of_the_gpus():
+    capped = rank_report(telemetry=telemetry(throttle_reasons=0x4))
+    record = assembled(capped, marks=("busy GPU: 1 other process, 2.0 GiB",))
+
+    assert record.summary is not None
+    assert record.summary.flags == ("busy GPU: 1 other process, 2.0 GiB", "power-capped 100 % of the time")
+
+
+def test_a_cpu_has_no_flags_for_want_of_telemetry():
+    report = rank_report(telemetry=None, environment=environment(None))
+    record = assembled(report, settings=config(device="cpu", world_size=1))
+
+    assert record.summary is not None
+    assert (record.summary.flags, record.telemetry) == ((), ())
+
+
+def test_the_profile_is_rank_0s_and_that_only_it_was_profiled_is_no_difference():
+    seen = evidence(fp8=True, fp8_kernels=True, warnings=("it is hot",))
+    record = assembled(rank_report(0, profile=profile(), evidence=seen), rank_report(1, evidence=evidence(fp8=True)))
+
+    assert record.profile == profile()
+    assert record.evidence == seen
 
 
 def test_the_fingerprint_is_of_the_work_and_not_of_the_mode_nor_its_size():
@@ -165,6 +207,12 @@ def test_run_ids_sort_by_time():
 
     assert ids == sorted(ids)
     assert ids[0].startswith("20261121T101500Z-te-fp8-delayed-")
+
+
+def test_sessions_sort_by_time_and_two_of_the_same_second_are_unlike():
+    assert new_session_id(NOW).startswith("20261121T101500Z-")
+    assert new_session_id(NOW) < new_session_id(NOW + timedelta(seconds=1))
+    assert len({new_session_id(NOW) for _ in range(50)}) == 50
 
 
 def test_two_run_ids_of_the_same_second_are_unlike():

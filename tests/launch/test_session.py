@@ -1,40 +1,73 @@
-"""A session with a fake executor: every record is on disk before the next run starts, whatever becomes of that one."""
+"""A session with a fake executor: round after round, every record is on disk before the next turn starts, whatever
+becomes of that one.
+"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from builders import config, invalid, measured, rank_report, unsupported
+from builders import config, invalid, measured, rank_report, steps_about, unsupported
 
-from fp8bench.launch.session import exit_code, measure_all
+from fp8bench.launch.executor import Watch
+from fp8bench.launch.rounds import Entry, Schedule, Stop
+from fp8bench.launch.session import Where, exit_code, measure_all
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import Interrupted
+from fp8bench.schema.errors import Interrupted, ModeUnavailable
 from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.record import Record, Session
 from fp8bench.store.results import read_record
+from fp8bench.worker.progress import Progress
 
-CONFIGS = [
-    config("baseline-bf16", world_size=2),
-    config("te-fp8", "delayed", world_size=2),
-    config("te-bf16", world_size=2),
-]
+BASELINE, TE_FP8, TE_BF16 = (
+    Entry(config(mode, recipe, world_size=2))
+    for mode, recipe in (("baseline-bf16", None), ("te-fp8", "delayed"), ("te-bf16", None))
+)
+ENTRIES = [BASELINE, TE_FP8, TE_BF16]
 
 
 def finished(config: RunConfig) -> list[RankReport]:
     """One report a rank."""
-    return [rank_report(rank) for rank in range(config.world_size)]
+    return [rank_report(rank, steps_about(0.1)) for rank in range(config.world_size)]
 
 
 class FakeExecutor:
-    """Answers each configuration in turn, after noting what lies on disk by then."""
+    """Answers each turn in order (the last answer for ever), after noting what lies on disk by then."""
 
     def __init__(self, results_dir: Path, *answers: Callable[[RunConfig], list[RankReport] | None]) -> None:
         self.answers = list(answers)
         self.results_dir = results_dir
         self.on_disk_before: list[int] = []
+        self.ran: list[str] = []
+        self.traces: list[Path | None] = []
 
-    def run(self, config: RunConfig) -> list[RankReport] | None:
+    def run(self, config: RunConfig, watch: Watch, trace: Path | None = None) -> list[RankReport] | None:
         self.on_disk_before.append(len(list(self.results_dir.rglob("*.json"))))
-        return self.answers.pop(0)(config)
+        self.ran.append(config.mode_label)
+        self.traces.append(trace)
+        watch(Progress("timing", 5, 0.1))
+        return (self.answers.pop(0) if len(self.answers) > 1 else self.answers[0])(config)
+
+
+class Told:
+    """A listener that writes everything down."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def begins(self, entry: Entry, place: Session) -> Watch:
+        self.said.append(f"{entry.label} begins round {place.round} at {place.position}")
+        return lambda progress: self.said.append(f"{progress.stage} {progress.step}")
+
+    def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None:
+        assert read_record(path) == record
+        self.said.append(f"{entry.label} ended {record.status}")
+
+
+def session(
+    executor: FakeExecutor, *entries: Entry, rounds: int = 1, listener: Told | None = None, **where: object
+) -> Iterator[tuple[Record, Path]]:
+    schedule = Schedule(entries or ENTRIES, Stop(rounds), "a-session")
+    return measure_all(schedule, executor, Where("p5", executor.results_dir, **where), listener or Told())
 
 
 def interrupted(_config: RunConfig) -> list[RankReport] | None:
@@ -45,60 +78,118 @@ def refused(_config: RunConfig) -> list[RankReport]:
     return [RankReport(rank=rank, status="unsupported", reason="no fp8", remedy="Use te-bf16") for rank in (0, 1)]
 
 
-def test_every_record_is_on_disk_before_the_next_run_starts(tmp_path):
-    executor = FakeExecutor(tmp_path, finished, finished, finished)
-    kept = list(measure_all(CONFIGS, executor, "p5", tmp_path, lambda config: None))
+def test_every_record_is_on_disk_before_the_next_turn_starts(tmp_path):
+    executor = FakeExecutor(tmp_path, finished)
+    kept = list(session(executor, rounds=2))
 
-    assert executor.on_disk_before == [0, 1, 2]
+    assert executor.on_disk_before == [0, 1, 2, 3, 4, 5]
     assert [read_record(path) for _, path in kept] == [record for record, _ in kept]
-    assert [path.parent for _, path in kept] == [tmp_path / "p5"] * 3
-    assert [record.config for record, _ in kept] == CONFIGS
+    assert [path.parent for _, path in kept] == [tmp_path / "p5"] * 6
     assert {(record.status, record.instance) for record, _ in kept} == {("ok", "p5")}
 
 
-def test_each_run_is_announced_just_before_it_starts(tmp_path):
-    told: list[str] = []
+def test_rounds_go_forwards_and_backwards_and_each_record_knows_its_place(tmp_path):
+    kept = [record for record, _ in session(FakeExecutor(tmp_path, finished), rounds=3)]
 
-    def answer(config: RunConfig) -> list[RankReport]:
-        told.append(f"ran {config.mode_label}")
-        return finished(config)
-
-    session = measure_all(
-        CONFIGS[:2], FakeExecutor(tmp_path, answer, answer), "p5", tmp_path, lambda c: told.append(c.mode)
-    )
-    list(session)
-
-    assert told == ["baseline-bf16", "ran baseline-bf16", "te-fp8", "ran te-fp8:delayed"]
+    there = ["baseline-bf16", "te-fp8", "te-bf16"]
+    assert [record.config.mode for record in kept if record.config] == [*there, *there[::-1], *there]
+    places = [record.session for record in kept if record.session]
+    assert {place.session_id for place in places} == {"a-session"}
+    assert [(place.round, place.position) for place in places] == [
+        (number, position) for number in (1, 2, 3) for position in (1, 2, 3)
+    ]
+    assert len({record.run_id for record in kept}) == 9
 
 
-def test_a_mode_that_did_not_run_is_kept_too_and_the_next_one_still_runs(tmp_path):
+def test_a_listener_is_told_of_each_turn_its_progress_and_its_end(tmp_path):
+    told = Told()
+    list(session(FakeExecutor(tmp_path, finished, refused), BASELINE, TE_FP8, listener=told))
+
+    assert told.said == [
+        "baseline-bf16 begins round 1 at 1",
+        "timing 5",
+        "baseline-bf16 ended ok",
+        "te-fp8:delayed begins round 1 at 2",
+        "timing 5",
+        "te-fp8:delayed ended unsupported",
+    ]
+
+
+def test_a_mode_that_stopped_is_kept_too_is_not_run_again_and_the_others_go_on(tmp_path):
     executor = FakeExecutor(tmp_path, finished, refused, finished)
-    kept = list(measure_all(CONFIGS, executor, "p5", tmp_path, lambda config: None))
+    kept = list(session(executor, rounds=3))
 
-    assert [read_record(path).status for _, path in kept] == ["ok", "unsupported", "ok"]
+    assert [read_record(path).status for _, path in kept] == ["ok", "unsupported", *["ok"] * 5]
+    assert executor.ran.count("te-fp8:delayed") == 1
+    assert executor.ran[3:] == ["te-bf16", "baseline-bf16", "baseline-bf16", "te-bf16"]
 
 
-def test_an_interrupt_in_the_second_run_leaves_the_first_record_on_disk(tmp_path):
-    executor = FakeExecutor(tmp_path, finished, interrupted, finished)
-    session = measure_all(CONFIGS, executor, "p5", tmp_path, lambda config: None)
-    record, path = next(session)
+def test_a_mode_against_itself_leaves_records_that_know_their_arm(tmp_path):
+    arms = Entry(BASELINE.config, "A"), Entry(BASELINE.config, "B")
+    kept = [record for record, _ in session(FakeExecutor(tmp_path, finished), *arms, rounds=2)]
+
+    assert [record.session.arm for record in kept if record.session] == ["A", "B", "B", "A"]
+
+
+def test_an_interrupt_in_the_second_round_leaves_every_record_before_it_on_disk(tmp_path):
+    executor = FakeExecutor(tmp_path, finished, finished, interrupted)
+    running = session(executor, BASELINE, TE_FP8, rounds=2)
+    kept = [next(running), next(running)]
 
     with pytest.raises(Interrupted, match="interrupted while te-fp8:delayed ran") as stop:
-        next(session)
+        next(running)
 
     assert stop.value.exit_code == 130
     assert str(tmp_path) in stop.value.remedy
-    assert read_record(path) == record
-    assert list(tmp_path.rglob("*.json")) == [path]
-    assert len(executor.on_disk_before) == 2
+    assert sorted(tmp_path.rglob("*.json")) == sorted(path for _, path in kept)
+    assert len(executor.on_disk_before) == 3
 
 
 def test_a_rank_that_keeps_no_record_writes_nothing(tmp_path):
-    executor = FakeExecutor(tmp_path, lambda config: None, lambda config: None)
+    executor = FakeExecutor(tmp_path, lambda config: None)
 
-    assert list(measure_all(CONFIGS[:2], executor, "p5", tmp_path, lambda config: None)) == []
+    assert list(session(executor, BASELINE)) == []
     assert list(tmp_path.iterdir()) == []
-    assert len(executor.on_disk_before) == 2
+    assert len(executor.on_disk_before) == 1
+
+
+def test_what_is_found_before_each_turn_is_marked_in_its_record_alone(tmp_path):
+    found = iter([("busy GPU: 1 other process, 2.0 GiB",), ()])
+    executor = FakeExecutor(tmp_path, finished)
+    kept = [record for record, _ in session(executor, BASELINE, rounds=2, marks=lambda _config: next(found))]
+
+    assert [record.summary.flags for record in kept if record.summary] == [("busy GPU: 1 other process, 2.0 GiB",), ()]
+
+
+def test_a_gpu_that_is_found_busy_later_ends_the_session_and_what_was_finished_stays(tmp_path):
+    def marks(config: RunConfig) -> tuple[str, ...]:
+        if config is TE_FP8.config:
+            raise ModeUnavailable("GPU 0 is busy: 1 other process holds 2.0 GiB", "End them")
+        return ()
+
+    executor = FakeExecutor(tmp_path, finished)
+    running = session(executor, BASELINE, TE_FP8, marks=marks)
+    _, path = next(running)
+
+    with pytest.raises(ModeUnavailable, match="GPU 0 is busy") as refusal:
+        next(running)
+
+    assert refusal.value.exit_code == 3
+    assert list(tmp_path.rglob("*.json")) == [path]
+    assert executor.ran == ["baseline-bf16"]
+
+
+def test_only_the_first_round_keeps_its_trace_and_only_where_that_was_asked_for(tmp_path):
+    executor = FakeExecutor(tmp_path, finished)
+    trace = tmp_path / "trace.json.gz"
+    list(session(executor, BASELINE, TE_FP8, rounds=2, traces={"te-fp8:delayed": trace}))
+
+    assert list(zip(executor.ran, executor.traces, strict=True)) == [
+        ("baseline-bf16", None),
+        ("te-fp8:delayed", trace),
+        ("te-fp8:delayed", None),
+        ("baseline-bf16", None),
+    ]
 
 
 OK, UNSUPPORTED, INVALID = measured(), unsupported(), invalid()

@@ -235,7 +235,7 @@ def test_every_explanation_is_one_line_that_ends():
 
 
 def test_where_the_gpu_waits_for_the_host_larger_costs_of_kernels_come_second():
-    torchao = facts("torchao-float8-compiled", 0.135, host_lead_s=0.003)
+    torchao = facts("torchao-float8-compiled", 0.137, host_lead_s=0.003)
     waiting = explain(torchao, BASELINE)
     assert waiting.cause == "host-bound"
     assert waiting.explained_s["casts eat the gain"] > waiting.explained_s["host-bound"]

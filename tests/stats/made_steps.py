@@ -1,8 +1,14 @@
 """Step times whose truth is known, for tests: every process has its own centre, and its steps follow one another."""
 
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
 
+from fp8bench.stats.estimate import Estimate, estimate
+
+TRIALS = 1000
+REPLICATES = 200
 SPREAD = 0.01
 _SETTLING = 60
 
@@ -20,3 +26,10 @@ def made_steps(
         noise[place] += correlation * noise[place - 1]
     wander = np.moveaxis(noise[_SETTLING:], 0, -1) * np.sqrt(1 - correlation**2)
     return 1 + SPREAD * (wander + between * random.standard_normal((trials, processes, 1)))
+
+
+@cache
+def made_estimates(processes: int, correlation: float, between: float, steps: int = 40) -> tuple[Estimate, ...]:
+    """One of each of a thousand such measurements; they take seconds, and several tests look at the same ones."""
+    rows = made_steps(TRIALS, processes, correlation, between, steps).tolist()
+    return tuple(estimate(row, replicates=REPLICATES) for row in rows)

@@ -61,7 +61,7 @@ class TestDrawMedians:
     @pytest.mark.parametrize("correlation", [0.0, 0.6])
     def test_the_variance_is_that_of_medians_of_other_steps(self, correlation: float) -> None:
         """For the middle process. The mean over processes lies above the truth, by a few that look very dependent."""
-        rows = made_steps(1000, 1, correlation, 0)[:, 0]
+        rows = made_steps(600, 1, correlation, 0)[:, 0]
 
         variances = [draw_medians(row.tolist(), generator(), 200).variance for row in rows]
 

@@ -4,6 +4,7 @@ of its own.
 
 import math
 import statistics
+from random import Random
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from fp8bench.stats.estimate import Estimate, estimate
 seconds = st.floats(min_value=1e-3, max_value=1e3)
 process = st.lists(seconds, min_size=8, max_size=30)
 measurement = st.lists(process, min_size=1, max_size=4)
-few = settings(deadline=None, max_examples=40)
+few = settings(deadline=None, max_examples=25)
 
 
 def quick(processes: list[list[float]]) -> Estimate:
@@ -53,9 +54,9 @@ class TestValue:
 class TestWhatLeavesItAlone:
     @few
     @given(measurement, st.randoms(use_true_random=False))
-    def test_the_order_of_processes(self, processes: list[list[float]], random: "np.random.Generator") -> None:
+    def test_the_order_of_processes(self, processes: list[list[float]], random: Random) -> None:
         shuffled = processes.copy()
-        random.shuffle(shuffled)  # type: ignore[arg-type]
+        random.shuffle(shuffled)
 
         assert quick(shuffled) == quick(processes)
 
@@ -67,8 +68,9 @@ class TestWhatLeavesItAlone:
 
         assert found.low is not None
         assert found.high is not None
-        assert scaled.low == pytest.approx(found.low * 2.0**power, abs=1e-12)
-        assert scaled.high == pytest.approx(found.high * 2.0**power)
+        nothing = 1e-9 * scaled.value
+        assert scaled.low == pytest.approx(found.low * 2.0**power, abs=nothing)
+        assert scaled.high == pytest.approx(found.high * 2.0**power, abs=nothing)
         assert scaled.between == pytest.approx(found.between, abs=1e-9)
         assert scaled.degrees_of_freedom == pytest.approx(found.degrees_of_freedom)
 
@@ -90,7 +92,7 @@ class TestWhatLeavesItAlone:
 
 class TestSpread:
     def test_it_is_told_apart_from_what_steps_explain(self) -> None:
-        found = estimate(made_steps(1, 200, 0.3, 2)[0].tolist())
+        found = estimate(made_steps(1, 150, 0.3, 2)[0].tolist())
 
         assert found.between == pytest.approx(0.02, rel=0.15)
         assert found.within == pytest.approx(0.0024, rel=0.15)

@@ -1,14 +1,17 @@
-"""A summary is drawn from the slowest rank of each step, over the work of all ranks together."""
+"""A summary is drawn from the slowest rank of each step, over the work of all ranks together, and from what the GPUs
+did meanwhile.
+"""
 
 import statistics
 
 import pytest
-from builders import rank_samples, workload_facts
+from builders import rank_samples, steps_about, telemetry, workload_facts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fp8bench.schema.record import RankSamples
-from fp8bench.stats.steps import median_interval
+from fp8bench.schema.telemetry import RankTelemetry
+from fp8bench.stats.estimate import estimate
 from fp8bench.stats.summary import summarize
 
 seconds = st.floats(min_value=1e-6, max_value=1e3)
@@ -39,8 +42,10 @@ def test_the_interval_is_of_the_slowest_ranks_steps() -> None:
 
     summary = summarize(ranks_with(early, late), workload_facts())
 
-    assert summary.step_time_ci_s == median_interval([12, 11, 10, 9, 8, 7, 7, 8, 9, 10, 11, 12])
-    assert summary.step_time_ci_s == (8.0, 11.0)
+    found = estimate([[12, 11, 10, 9, 8, 7, 7, 8, 9, 10, 11, 12]])
+    assert (summary.step_time_s, summary.step_time_ci_s) == (found.value, (found.low, found.high))
+    assert found.low is not None
+    assert found.low < 9.5
 
 
 def test_too_few_steps_have_a_step_time_and_no_interval() -> None:
@@ -79,6 +84,99 @@ def test_data_wait_and_host_time_are_medians_of_the_slowest_rank() -> None:
     assert summary.data_wait_s == 0.5
     assert summary.data_wait_share == 0.25
     assert summary.host_s == 1.0
+
+
+def test_the_parts_of_a_step_are_medians_of_the_slowest_rank_too() -> None:
+    parts = {"forward_s": (0.3, 0.5, 0.3), "backward_s": (1.0, 1.0, 1.2), "optimizer_s": (0.1, 0.1, 0.1)}
+    later = {"forward_s": (0.5, 0.3, 0.3), "backward_s": (1.1, 0.9, 0.9), "optimizer_s": (0.1, 0.2, 0.2)}
+    samples = [rank_samples(rank, step_s=(2.0,) * 3, **part) for rank, part in enumerate((parts, later))]
+
+    summary = summarize(samples, workload_facts())
+
+    assert (summary.forward_s, summary.backward_s, summary.optimizer_s) == (0.5, 1.1, 0.2)
+
+
+def test_a_part_that_one_rank_does_not_know_is_unknown() -> None:
+    summary = summarize([rank_samples(0), rank_samples(1, forward_s=None)], workload_facts())
+
+    assert summary.forward_s is None
+    assert summary.backward_s == pytest.approx(0.06)
+
+
+def test_the_hosts_lead_is_that_of_the_rank_nearest_to_starving() -> None:
+    leads = [rank_samples(0, host_lead_s=(0.03, 0.04, 0.05)), rank_samples(1, host_lead_s=(0.0, 0.001, 0.9))]
+
+    assert summarize(leads, workload_facts()).host_lead_s == 0.001
+    assert summarize([*leads, rank_samples(2)], workload_facts()).host_lead_s is None
+
+
+def test_energy_is_that_of_all_gpus_over_the_units_of_all_timed_steps() -> None:
+    ranks = ranks_with((0.1,) * 10, (0.1,) * 10)
+    gpus = [telemetry(0, energy_j=6000.0), telemetry(1, energy_j=6800.0)]
+
+    summary = summarize(ranks, workload_facts(batch_size=64), gpus, on_gpu=True)
+
+    assert summary.joules_per_unit == pytest.approx(12_800 / (2 * 64 * 10))
+    assert summary.units_per_kwh == pytest.approx(360_000)
+    assert summary.sm_clock_mhz == 1755
+    assert summary.flags == ()
+
+
+def test_a_gpu_that_was_throttled_or_said_nothing_is_a_flag() -> None:
+    hot = telemetry(0, throttle_reasons=(0x4, 0x20 | 0x4, 0x4, 0x4))
+    silent = RankTelemetry(rank=1, warning="NVML: library not found")
+
+    flags = summarize(ranks_with((0.1,), (0.1,)), workload_facts(), [hot, silent], on_gpu=True).flags
+
+    assert flags == ("power-capped 100 % of the time", "throttled: hot 25 %", "telemetry missing on 1 of 2")
+
+
+def test_where_nvml_is_missing_its_numbers_are_null_and_one_flag_says_so() -> None:
+    silent = [RankTelemetry(rank=rank, warning="NVML: library not found") for rank in range(2)]
+
+    summary = summarize(ranks_with((0.1,), (0.1,)), workload_facts(), silent, on_gpu=True)
+
+    assert summary.joules_per_unit is summary.units_per_kwh is summary.sm_clock_mhz is None
+    assert summary.flags == ("telemetry missing",)
+
+
+def test_a_cpu_has_no_energy_and_misses_no_telemetry() -> None:
+    summary = summarize(ranks_with((0.1,)), workload_facts())
+
+    assert summary.joules_per_unit is summary.units_per_kwh is summary.sm_clock_mhz is None
+    assert summary.flags == ()
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({"recompilations": (0, 0)}, None),
+        ({"recompilations": (None, None)}, None),
+        ({"recompilations": (None, 2)}, "torch.compile recompiled 2 times while steps were timed"),
+        ({"recompilations": (1, 0)}, "torch.compile recompiled once while steps were timed"),
+        (
+            {"allocator_retries": (0, 1)},
+            "the GPU ran out of memory and the allocator retried once while steps were timed",
+        ),
+    ],
+)
+def test_what_one_rank_had_still_to_warm_up_makes_the_run_unsteady(counts: dict, said: str | None) -> None:
+    ((name, values),) = counts.items()
+    samples = [rank_samples(rank, steps_about(0.1), **{name: value}) for rank, value in enumerate(values)]
+
+    steadiness = summarize(samples, workload_facts()).steadiness
+
+    assert steadiness is not None
+    assert steadiness.unsteady == said
+
+
+def test_the_steadiness_is_of_the_slowest_ranks_steps() -> None:
+    late = list(steps_about(0.1))
+    late[4] = 0.5
+    steadiness = summarize(ranks_with(steps_about(0.1), tuple(late)), workload_facts()).steadiness
+
+    assert steadiness is not None
+    assert 4 in steadiness.outliers
 
 
 def test_the_losses_are_rank_0s_first_and_last_with_the_warm_up_counted() -> None:
