@@ -3,9 +3,10 @@
 The tool's block is worker.loop.train with its clock, its progress file and its sampler process; the bare block trains
 and does nothing else. Both are timed from outside, in the same way: synchronise, perf_counter, block, synchronise,
 perf_counter. Blocks are short and run tool, bare, bare, tool, ..., so that a host that changes its speed within minutes
-changes it for both. Each mode has a process of its own.
+changes it for both. Before each the GPU rests for as long: a card at its power limit clocks higher after a pause, and
+the start of a sampler is one. Each mode has a process of its own.
 
-    python benchmarks/overhead.py --mode baseline-bf16 --mode te-fp8
+    python benchmarks/overhead.py --mode baseline-bf16 --mode te-fp8 --te-attention sdpa
 
 Prints a line a mode: the ratio of the medians with its 95 % interval. Exits with 1 where a ratio is further from 1 than
 0.5 %. It is a benchmark: run it on an idle machine, not with the tests.
@@ -17,7 +18,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 
 import torch
 from torch import multiprocessing
@@ -65,6 +66,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64 if on_gpu else 16)
     parser.add_argument("--blocks", type=int, default=40, help="of each kind")
     parser.add_argument("--steps", type=int, default=5, help="in a block")
+    parser.add_argument("--rest", type=float, default=1.0 if on_gpu else 0.0, help="seconds before each block")
+    parser.add_argument("--te-attention", choices=("te", "sdpa"), default="te", help="of te modes")
     parser.add_argument("--warmup", type=int, default=11, help="steps before the first block")
     asked = parser.parse_args()
     if asked.blocks < FEWEST_STEPS:
@@ -88,37 +91,39 @@ def _measure(_rank: int, label: str, asked: argparse.Namespace, folder: str) -> 
         data="device",
         workers=0,
         seed=0,
-        te_attention="te",
+        te_attention=asked.te_attention,
     )
     with rank_group(config, 0, 0, f"file://{folder}/rendezvous") as device:
         mode, workload = make_mode(config), make_workload(config)
         mode.check(device)
         model = parity.prove(mode, workload, 0, device).model
         with ready_to_train(config, 0, device, mode, workload, model, compiled=False) as training:
-            _bare_block(training, asked.warmup)
+            _bare_block(training, asked.warmup, begin_s=0)
             kinds = {"tool": _tool_block, "bare": _bare_block}
             times: dict[str, list[float]] = {kind: [] for kind in kinds}
             for pair in range(asked.blocks):
                 for kind in ("tool", "bare") if pair % 2 == 0 else ("bare", "tool"):
-                    times[kind].append(kinds[kind](training, asked.steps))
+                    times[kind].append(kinds[kind](training, asked.steps, perf_counter() + asked.rest))
     (Path(folder) / "blocks.json").write_text(json.dumps([times["tool"], times["bare"]]))
     # As the tool's own ranks do: nothing is left but to tear native libraries down, of which several complain.
     os._exit(0)
 
 
-def _tool_block(training: Training, steps: int) -> float:
-    """Seconds a step, as fp8bench runs it."""
+def _tool_block(training: Training, steps: int, begin_s: float) -> float:
+    """Seconds a step, as fp8bench runs it. begin_s: when to begin, by perf_counter."""
     with tempfile.TemporaryDirectory() as folder, Sampler(training.device, 0) as sampler:
         sampler.wait_ready(SAMPLER_TIMEOUT_S)
         progress = ProgressFile(Path(folder) / "progress", steps)
         clock = clock_for(training.device)
+        _rest_until(begin_s)
         start = _now(training.device)
         train(training, steps, clock, before_step=lambda _step: progress.step())
         return (_now(training.device) - start) / steps
 
 
-def _bare_block(training: Training, steps: int) -> float:
+def _bare_block(training: Training, steps: int, begin_s: float) -> float:
     """Seconds a step of the same work, with nothing beside it."""
+    _rest_until(begin_s)
     start = _now(training.device)
     for _ in range(steps):
         batch = next(training.batches)
@@ -128,6 +133,10 @@ def _bare_block(training: Training, steps: int) -> float:
         loss.backward()
         training.optimizer.step()
     return (_now(training.device) - start) / steps
+
+
+def _rest_until(begin_s: float) -> None:
+    sleep(max(0.0, begin_s - perf_counter()))
 
 
 def _now(device: torch.device) -> float:

@@ -51,7 +51,7 @@ class MedianDraws:
     def variance(self) -> float:
         """Of the median, seconds squared: of the normal distribution whose 95 % are as wide as the deviations'.
 
-        Their mean square would be a sixth more, by the heavy tails that a bootstrapped median has.
+        Their mean square would be a tenth more, by the heavy tails that a bootstrapped median has.
         """
         low, high = np.percentile(self.deviations, (2.5, 97.5))
         return float((high - low) / (2 * NORMAL_QUANTILE)) ** 2

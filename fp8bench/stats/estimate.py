@@ -21,8 +21,11 @@ the one to the other.
 
 One process has W only. Its interval speaks of that process's own centre, and says nothing of the next process's.
 
-By simulation (AR(1) steps, correlation 0 to 0.6, 40 steps, 1, 3 or 5 processes that differ by 0 to 3 times what steps
-do) the 95 % hold in @@COVER@@.
+By simulation (AR(1) steps, correlation 0 to 0.6; processes that differ by 0 to 3 times what steps do; 1500 trials each)
+the 95 % hold in 94 to 98 % for 1, 3 or 5 processes of 40 steps, and in 93 to 99 % for 20 steps. For two processes it is
+93 to 99 %, at two to three times the width of three.
+More dependence than that is beyond it (91 % for one process at 0.8), and so are processes of which few are far slower
+than the rest: where they lie as skew as an exponential distribution, 3 hold it in 88 %, and 5 in 90 %.
 """
 
 import math
@@ -106,8 +109,11 @@ def estimate(processes: Sequence[Sequence[float]], seed: int = SEED, replicates:
 
 
 def _geometric_mean(variances: Sequence[float]) -> float:
-    """0 where any of them is. A bootstrap's variance of a median from forty steps is so skewed that its mean is 1.2 to
-    1.4 times the truth; its logarithm's mean is about right (by simulation, as for the coverage above).
+    """0 where any of them is.
+
+    A bootstrap's variance of a median of forty steps is so skewed that the mean of several is 1.1 to 1.3 times the
+    truth, which would hide what processes really differ by; this mean is about 0.9 times (by simulation), and what it
+    lacks counts towards T.
     """
     return math.exp(sum(map(math.log, variances)) / len(variances)) if min(variances) > 0 else 0.0
 

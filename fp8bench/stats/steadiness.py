@@ -97,7 +97,7 @@ def _significant(samples: Sequence[float]) -> bool:
 
     The independent steps are counted in what the slope leaves, for the slope itself looks like dependence. Both counts
     of them overlook some of it after a fit, each in other samples, and the smaller is taken: by simulation false alarms
-    are then 2 to 5 % for an autocorrelation of 0 to 0.6 and 12 to 100 steps.
+    are then 1 to 5 % for an autocorrelation of 0 to 0.6 and 12 to 100 steps.
     """
     values = _thinned(samples)
     n = len(values)

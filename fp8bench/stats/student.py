@@ -49,7 +49,7 @@ def t_quantile(degrees_of_freedom: float) -> float:
     """The 97.5 % quantile of Student's t: 95 % lies between its negative and it. No unit.
 
     degrees_of_freedom: 1 or more, fractional too; math.inf gives the normal distribution's 1.96. Raises ValueError
-    below 1 (and for nan), where the distribution has not even a mean and an interval would say nothing.
+    below 1 and for nan: no estimated variance has less than one value to itself.
     """
     if not degrees_of_freedom >= 1:
         raise ValueError(f"Student's t needs at least 1 degree of freedom, not {degrees_of_freedom}")

@@ -1,7 +1,9 @@
 """Records of older formats, read as if they were of this one. The files stay as they are.
 
-From 1 to 2: telemetry was the GPU's state at two moments, of which only the power limit still has a place; the rest of
-what is new was not recorded, and is null.
+From 1 to 2: telemetry was the GPU's state at two moments, of which only the power limit still has a place; the modes
+with a recipe were those in fp8; the rest of what is new was not recorded, and is null.
+
+What is not as that version wrote it is left as it is, for the reader to refuse.
 """
 
 from typing import Any
@@ -12,11 +14,11 @@ from fp8bench.schema.record import SCHEMA_VERSION
 def migrate(document: dict[str, Any]) -> dict[str, Any]:
     """document: a record's JSON of any version up to this one's. Returns one of this version; changes nothing else."""
     if document.get("schema_version") == 1:
-        document = {
-            **document,
-            "schema_version": 2,
-            "telemetry": list(map(_telemetry_2, document.get("telemetry", ()))),
-        }
+        document = {**document, "schema_version": 2}
+        if isinstance(document.get("telemetry"), list):
+            document["telemetry"] = list(map(_telemetry_2, document["telemetry"]))
+        if isinstance(document.get("evidence"), dict):
+            document["evidence"] = {**document["evidence"], "fp8": document["evidence"].get("recipe") is not None}
     return document
 
 
@@ -25,7 +27,11 @@ def is_old(version: object) -> bool:
     return isinstance(version, int) and 1 <= version < SCHEMA_VERSION
 
 
-def _telemetry_2(telemetry: dict[str, Any]) -> dict[str, Any]:
-    state = telemetry.get("after") or telemetry.get("before") or {}
+def _telemetry_2(telemetry: Any) -> Any:
+    moments = [telemetry.get(name) for name in ("after", "before")] if isinstance(telemetry, dict) else ["none"]
+    if not all(moment is None or isinstance(moment, dict) for moment in moments):
+        return telemetry
+    state = next((moment for moment in moments if moment), {})
     warning = "recorded at two moments only, by an older fp8bench" if state else None
-    return {"rank": telemetry["rank"], "power_limit_w": state.get("power_limit_w"), "warning": warning}
+    kept = {name: value for name, value in telemetry.items() if name not in ("before", "after")}
+    return {**kept, "power_limit_w": state.get("power_limit_w"), "warning": warning}

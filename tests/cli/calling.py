@@ -42,7 +42,7 @@ def call_python(folder: Path, *arguments: str, **variables: str) -> Outcome:
         env=environment(**variables),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)

@@ -39,6 +39,14 @@ def test_an_unknown_name_is_wrong_usage_and_the_line_has_the_nearest_name(argume
         (("compare", "p6-b200"), "no record for instance 'p6-b200'"),
         (("run", "--dry-run", "--steps", "0"), "--steps: '0' is wrong"),
         (("run", "--dry-run", "--compile", "maybe"), "--compile: 'maybe' is wrong"),
+        (("run", "--dry-run", "--precision", "often"), "--precision: 'often' is wrong"),
+        (("run", "--dry-run", "--rounds", "0"), "--rounds: '0' is wrong"),
+        (
+            ("run", "--dry-run", "--rounds", "3", "--precision", "1%", "--max-rounds", "2"),
+            "--max-rounds 2 is less than --rounds 3",
+        ),
+        (("run", "--dry-run", "--aa"), "--aa holds one mode against itself, and 2 would run"),
+        (("run", "--dry-run", "--aa", "--mode", "te-fp8", "--rounds", "2"), "--rounds 2 cannot tell how far"),
         (("run", "--dry-run", "--config", "none.yaml"), "cannot read none.yaml: No such file or directory"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -81,10 +89,10 @@ def test_a_broken_record_is_told_by_file_line_and_field(fp8bench_in, tmp_path):
 
 def test_a_record_of_a_newer_schema_is_refused_with_both_versions(fp8bench_in, tmp_path):
     path = keep(measured("p5"), tmp_path / "results")
-    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 2, "news": []', 1))
+    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 3, "news": []', 1))
     outcome = fp8bench_in("compare", "p5")
 
-    assert "has schema version 2, and this fp8bench reads up to 1" in one_line(outcome)
+    assert "has schema version 3, and this fp8bench reads up to 2" in one_line(outcome)
     assert outcome.code == 2
 
 

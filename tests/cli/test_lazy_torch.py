@@ -61,8 +61,14 @@ def test_the_trap_would_catch_a_run(trapped):
             "results/p5/",
         ),
         (["run", "--dry-run"], "vit-micro"),
+        (["run", "--help"], "--precision"),
+        (["explain", "--help"], "Where a mode's step goes"),
+        (["doctor", "--help"], "Usage: fp8bench doctor"),
     ],
-    ids=["--help", "compare", "modes", "workloads", "instances", "import", "run --dry-run"],
+    ids=[
+        *["--help", "compare", "modes", "workloads", "instances", "import", "run --dry-run", "run --help"],
+        *["explain --help", "doctor --help"],
+    ],
 )
 def test_a_command_that_trains_nothing_imports_no_torch(command, words, trapped):
     done = trapped("-m", "fp8bench", *command)

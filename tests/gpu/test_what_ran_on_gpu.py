@@ -30,7 +30,8 @@ def measured(tmp_path_factory):
         pytest.skip("fp8 needs compute capability 8.9")
     folder = tmp_path_factory.mktemp("results")
     done = fp8bench(
-        "run", "--json", "--gpus", "1", "--rounds", "1", "--compile", "off", "--results-dir", str(folder),
+        "run", "--json", "--gpus", "1", "--rounds", "1", "--allow-busy", "--compile", "off",
+        *("--results-dir", str(folder)),
         *("--mode", "te-fp8", "--mode", "baseline-bf16"),
         *("--workload", "vit-huge", "--batch-size", "16", "--warmup", "5", "--steps", "40", "--data", "device"),
     )  # fmt: skip

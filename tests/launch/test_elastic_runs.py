@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from cli.calling import call, one_line
 
 
 @pytest.fixture
@@ -41,7 +42,9 @@ def test_one_record_of_the_whole_group_is_written_and_printed_once(torchrun, tmp
     assert json.loads(output) == [record]
     assert (record["config"]["world_size"], record["config"]["nodes"]) == (2, 1)
     assert [samples["rank"] for samples in record["samples"]] == [0, 1]
-    assert errors.count("baseline-bf16: vit-micro") == 1
+    assert errors.count("baseline-bf16, round 1 of 1: vit-micro") == 1
+    assert (record["session"]["round"], record["session"]["position"]) == (1, 1)
+    assert record["profile"]["device"] == "cpu"
 
 
 def test_a_refusal_reaches_every_rank_and_is_kept(torchrun, tmp_path):
@@ -56,3 +59,15 @@ def test_several_modes_are_refused_before_anything_runs(torchrun, tmp_path):
     assert code != 0
     assert "torchrun makes one group of processes" in errors
     assert stored(tmp_path) == []
+
+
+@pytest.mark.parametrize("flags", [("--rounds", "3"), ("--aa",), ("--precision", "1%")], ids=lambda flags: flags[0])
+def test_more_than_one_round_is_refused_before_anything_runs(flags, tmp_path):
+    """As torchrun would start rank 0; no group is needed to refuse."""
+    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    done = call(
+        tmp_path, "run", "--mode", "baseline-bf16", *flags, **place, MASTER_ADDR="localhost", MASTER_PORT="29500"
+    )
+    assert done.code == 2
+    assert "torchrun makes one group of processes, and each round needs fresh ones" in one_line(done)
+    assert list(tmp_path.iterdir()) == []

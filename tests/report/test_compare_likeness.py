@@ -37,9 +37,9 @@ def test_unlike_work_is_shown_marked_when_that_is_allowed():
     other = measured("p5", "te-bf16", step_time_s=0.05, fingerprint=fingerprint(optimizer="adamw"))
     comparison = compared(like := measured("p5"), other, allow_mismatch=True)
 
-    assert row_of(comparison, other).marks == ("unlike the reference in optimizer",)
+    assert row_of(comparison, other).marks == ("one process", "unlike the reference in optimizer")
     assert row_of(comparison, other).speedup_vs_reference == pytest.approx(2.0)
-    assert row_of(comparison, like).marks == ()
+    assert row_of(comparison, like).marks == ("one process",)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_unlike_work_is_shown_marked_when_that_is_allowed():
 def test_unlike_batch_and_gpu_count_are_compared_and_marked(settings, mark):
     comparison = compared(measured("p5"), other := measured("p5", "te-bf16", settings=settings))
 
-    assert row_of(comparison, other).marks == (mark,)
+    assert row_of(comparison, other).marks == ("one process", mark)
     assert row_of(comparison, other).gain_vs_reference is not None
 
 
@@ -72,7 +72,7 @@ def test_two_batches_of_one_mode_are_two_rows_and_the_other_one_is_marked():
     comparison = compared(small, large)
 
     assert [row.batch_size for row in comparison.rows] == [64, 256]
-    assert row_of(comparison, large).marks == ("batch 256, reference 64",)
+    assert row_of(comparison, large).marks == ("one process", "batch 256, reference 64")
 
 
 def test_cpu_processes_are_not_called_gpus():

@@ -1,50 +1,153 @@
-"""What is marked in a row: where it is from, GPUs that stood idle, waits for the host, warnings of the run."""
+"""What is marked in a row: where it is from, GPUs that stood idle, what held it back, and what its rounds found."""
 
 from datetime import date
+from typing import Any
 
 import pytest
-from builders import evidence, measured, published, summary
+from builders import emulated, evidence, measured, measured_on_cpu, place, published, rounds, summary, unsupported
 from report.comparing import compared, row_of
 
-
-@pytest.mark.parametrize(
-    ("settings", "mark"),
-    [
-        ({"world_size": 4}, "4 of 8 GPUs used, all paid for"),
-        ({"world_size": 8, "nodes": 2}, "8 of 16 GPUs used, all paid for"),
-    ],
-)
-def test_fewer_gpus_than_are_paid_for_are_marked(settings, mark):
-    assert mark in row_of(compared(record := measured("p5", settings=settings)), record).marks
+from fp8bench.schema.record import Record, Steadiness
 
 
-def test_all_gpus_in_use_leave_no_mark():
-    assert row_of(compared(record := measured("p5")), record).marks == ()
+def marks_of(*records: Record) -> tuple[str, ...]:
+    """The marks of the one row that these rounds become."""
+    (row,) = compared(*records).rows
+    return row.marks
 
 
-def test_warnings_of_the_run_are_marks_of_its_row():
-    record = measured("p5", evidence=evidence(warnings=("the GPU was throttled",)))
-
-    assert "the GPU was throttled" in row_of(compared(record), record).marks
-
-
-@pytest.mark.parametrize(
-    ("host_lead_s", "marks"),
-    [(0.0, ("host-bound",)), (0.0149, ("host-bound",)), (0.0151, ()), (0.2, ()), (None, ())],
-    ids=["none", "under 15 %", "over 15 %", "two steps", "unknown"],
-)
-def test_a_row_whose_gpu_waited_for_the_host_is_marked(host_lead_s, marks):
-    record = measured("p5", summary=summary(0.1, host_lead_s=host_lead_s))
-
-    assert row_of(compared(record), record).marks == marks
+def with_summaries(*changes: dict[str, Any]) -> list[Record]:
+    """Rounds of one mode that differ in their summaries alone."""
+    records = rounds(*[0.1] * len(changes))
+    return [
+        record.model_copy(update={"summary": record.summary.model_copy(update=change)})
+        for record, change in zip(records, changes, strict=True)
+        if record.summary
+    ]
 
 
-@pytest.mark.parametrize(("published_on", "mark"), [(date(2023, 11, 15), "published"), (None, "external")])
-def test_a_figure_from_elsewhere_is_marked_by_its_source(published_on, mark):
-    assert row_of(compared(record := published("p5", published_on=published_on)), record).marks == (mark,)
+def unsteady(why: str | None) -> dict[str, Steadiness]:
+    found = {"lag1_autocorrelation": 0.0, "effective_samples": 40.0, "outliers": (), "drift": 0.0}
+    return {"steadiness": Steadiness(**found, unsteady=why)}
 
 
-def test_a_figure_of_fewer_gpus_than_are_paid_for_is_marked():
-    record = published("p5", published_on=None, world_size=4)
+class TestWhereItIsFrom:
+    @pytest.mark.parametrize(
+        ("settings", "mark"),
+        [
+            ({"world_size": 4}, "4 of 8 GPUs used, all paid for"),
+            ({"world_size": 8, "nodes": 2}, "8 of 16 GPUs used, all paid for"),
+        ],
+    )
+    def test_fewer_gpus_than_are_paid_for_are_marked(self, settings, mark):
+        assert mark in row_of(compared(record := measured("p5", settings=settings)), record).marks
 
-    assert "4 of 8 GPUs used, all paid for" in row_of(compared(record), record).marks
+    @pytest.mark.parametrize(("published_on", "mark"), [(date(2023, 11, 15), "published"), (None, "external")])
+    def test_a_figure_from_elsewhere_is_marked_by_its_source(self, published_on, mark):
+        assert row_of(compared(record := published("p5", published_on=published_on)), record).marks == (mark,)
+
+    def test_a_figure_of_fewer_gpus_than_are_paid_for_is_marked(self):
+        record = published("p5", published_on=None, world_size=4)
+
+        assert "4 of 8 GPUs used, all paid for" in row_of(compared(record), record).marks
+
+    def test_a_cpu_and_an_emulation_are_marked(self):
+        slow, imitation = measured_on_cpu(), emulated(minutes=1)
+        comparison = compared(slow, imitation)
+
+        assert row_of(comparison, slow).marks[0] == "cpu"
+        assert row_of(comparison, imitation).marks[:2] == ("cpu", "emulated")
+
+
+class TestRounds:
+    def test_all_gpus_in_use_and_three_rounds_alike_leave_no_mark(self):
+        assert marks_of(*rounds(0.1, 0.1005, 0.0995)) == ()
+
+    def test_a_single_process_is_marked(self):
+        assert marks_of(*rounds(0.1)) == ("one process",)
+
+    def test_processes_that_differ_are_marked_with_their_spread(self):
+        (mark,) = marks_of(*rounds(0.1, 0.126, 0.11))
+
+        assert mark.startswith("its processes differ by 1")
+        assert mark.endswith(" % (standard deviation)")
+
+    def test_rounds_that_came_to_nothing_are_counted_with_the_reason_of_the_last(self):
+        good = rounds(0.1, 0.1)
+        broke = unsupported(
+            "p5", "baseline-bf16", None, status="failed", reason="rank 1 died", session=place(3), minutes=9
+        )
+
+        assert marks_of(*good, broke) == ("1 of 3 rounds failed: rank 1 died",)
+
+
+class TestWhatHoldsItBack:
+    @pytest.mark.parametrize(
+        ("found", "mark"),
+        [
+            ({"host_lead_s": 0.0}, "host-bound (lead 0 %)"),
+            ({"host_lead_s": 0.0149}, "host-bound (lead 15 %)"),
+            ({"host_lead_s": 0.002, "data_wait_share": 0.3}, "loader-bound (wait 30 %)"),
+        ],
+    )
+    def test_a_row_whose_gpu_waited_is_marked_with_what_it_waited_for(self, found, mark):
+        record = measured("p5", summary=summary(0.1, **found))
+
+        assert row_of(compared(record), record).marks == ("one process", mark)
+
+    @pytest.mark.parametrize("host_lead_s", [0.0151, 0.2, None])
+    def test_one_whose_host_ran_ahead_or_whose_lead_is_unknown_is_not(self, host_lead_s):
+        record = measured("p5", summary=summary(0.1, host_lead_s=host_lead_s))
+
+        assert row_of(compared(record), record).marks == ("one process",)
+
+    def test_what_differs_in_its_figures_alone_is_said_once_with_those_of_the_latest_round(self):
+        leads = [{"host_lead_s": lead} for lead in (0.002, 0.003, 0.004)]
+
+        assert marks_of(*with_summaries(*leads)) == ("host-bound (lead 4 %)",)
+
+    def test_what_some_rounds_found_says_how_many(self):
+        leads = [{"host_lead_s": lead} for lead in (0.03, 0.003, 0.04)]
+
+        assert marks_of(*with_summaries(*leads)) == ("host-bound (lead 3 %), in 1 of 3 rounds",)
+
+    def test_two_things_that_hold_rounds_back_are_two_marks(self):
+        found = [{"host_lead_s": 0.003}, {"host_lead_s": 0.003, "data_wait_share": 0.5}]
+
+        assert marks_of(*with_summaries(*found)) == (
+            "host-bound (lead 3 %), in 1 of 2 rounds",
+            "loader-bound (wait 50 %), in 1 of 2 rounds",
+        )
+
+
+class TestFlags:
+    def test_flags_of_every_round_are_marked_once(self):
+        flags = [{"flags": (f"power-capped {share} % of the time",)} for share in (97, 98, 100)]
+
+        assert marks_of(*with_summaries(*flags)) == ("power-capped 100 % of the time",)
+
+    def test_a_busy_gpu_in_one_round_is_marked_with_the_number_of_rounds(self):
+        flags = [{"flags": ()}, {"flags": ("busy GPU: 1 other process, 2.0 GiB",)}, {"flags": ()}]
+
+        assert marks_of(*with_summaries(*flags)) == ("busy GPU: 1 other process, 2.0 GiB, in 1 of 3 rounds",)
+
+    def test_steps_that_were_timed_too_early_are_marked(self):
+        found = [unsteady(None), unsteady("steps still fell by 3.1 % while they were timed")]
+
+        assert marks_of(*with_summaries(*found)) == (
+            "steps still fell by 3.1 % while they were timed, in 1 of 2 rounds",
+        )
+
+    def test_a_round_at_a_lower_clock_than_the_best_is_marked_by_its_number(self):
+        clocks = [{"sm_clock_mhz": clock} for clock in (1755.0, 1620.0, 1750.0)]
+
+        assert marks_of(*with_summaries(*clocks)) == ("round 2: clock 7.7 % below this mode's best round",)
+
+    def test_warnings_of_the_runs_come_last_each_once(self):
+        warned = evidence(warnings=("torch.compile was on but compiled nothing",))
+        records = [
+            record.model_copy(update={"evidence": warned})
+            for record in with_summaries({"flags": ("telemetry missing",)}, {"flags": ("telemetry missing",)})
+        ]
+
+        assert marks_of(*records) == ("telemetry missing", "torch.compile was on but compiled nothing")

@@ -123,7 +123,8 @@ def test_a_price_without_a_date_gives_no_warning_about_dates():
 
 def test_the_published_pair_that_travels_with_the_program_gives_the_figures_of_the_article(tmp_path):
     asked = CompareOptions(("p4d", "p5"), date(2026, 11, 21), parse_reference(None, ["p4d", "p5"]))
-    comparison = compare(results.read(tmp_path / "results", ["p4d", "p5"]), load(), asked)
+    records = [kept.record for kept in results.read(tmp_path / "results", ["p4d", "p5"])]
+    comparison = compare(records, load(), asked)
     first, second = comparison.rows
 
     assert (first.instance, first.usd_per_hour, round(first.units_per_usd or 0)) == ("p4d", 32.77, 137_187)

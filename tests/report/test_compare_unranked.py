@@ -45,7 +45,7 @@ def test_an_emulated_row_has_no_speed_up_against_the_baseline_of_the_same_cpu():
 
     assert row_of(comparison, baseline).speedup_vs_reference == 1.0
     assert row_of(comparison, other).speedup_vs_reference is None
-    assert row_of(comparison, other).marks == ("cpu", "emulated")
+    assert row_of(comparison, other).marks == ("cpu", "emulated", "one process")
 
 
 def test_an_emulated_row_buys_nothing_for_a_dollar():

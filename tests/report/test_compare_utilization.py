@@ -36,14 +36,14 @@ def test_mfu_is_against_the_dense_bf16_peak_of_the_gpu(real_catalog):
 
 
 def test_an_fp8_mode_has_an_mfu_against_the_fp8_peak_too(real_catalog):
-    (row,) = compared(on_gpu("NVIDIA H200", "te-fp8", recipe="DelayedScaling"), prices=real_catalog).rows
+    (row,) = compared(on_gpu("NVIDIA H200", "te-fp8", recipe="DelayedScaling", fp8=True), prices=real_catalog).rows
 
     assert row.mfu_bf16 == pytest.approx(0.5)
     assert row.mfu_fp8 == pytest.approx(0.249874, rel=1e-5)
 
 
 def test_an_emulated_fp8_mode_has_no_mfu_against_the_fp8_peak(real_catalog):
-    record = on_gpu("NVIDIA H200", "te-fp8", recipe="DelayedScaling", emulated=True)
+    record = on_gpu("NVIDIA H200", "te-fp8", recipe="DelayedScaling", fp8=True, emulated=True)
     (row,) = compared(record, prices=real_catalog).rows
 
     assert row.mfu_fp8 is None
@@ -51,7 +51,7 @@ def test_an_emulated_fp8_mode_has_no_mfu_against_the_fp8_peak(real_catalog):
 
 @pytest.mark.parametrize("device_name", ["NVIDIA H200 NVL", "H200", "nvidia h200", None])
 def test_an_unknown_gpu_has_no_mfu(device_name, real_catalog):
-    (row,) = compared(on_gpu(device_name, "te-fp8", recipe="DelayedScaling"), prices=real_catalog).rows
+    (row,) = compared(on_gpu(device_name, "te-fp8", recipe="DelayedScaling", fp8=True), prices=real_catalog).rows
 
     assert row.mfu_bf16 is row.mfu_fp8 is None
 

@@ -1,16 +1,109 @@
-"""Which records a comparison shows: the latest of each variant, every one on demand, failures that nothing hides."""
+"""Which records a comparison shows, and which make one row: the latest session's rounds of each variant, every one on
+demand, failures that nothing hides.
+"""
 
 from datetime import date
 
 import pytest
-from builders import invalid, measured, published, unsupported
+from builders import invalid, measured, place, published, rounds, unsupported
 
+from fp8bench.report.measurement import Measurement
 from fp8bench.report.select import select
 from fp8bench.schema.record import Record
 
+SESSION, EARLIER = "20260501T110000Z-bbbbbb", "20260501T100000Z-aaaaaa"
 
-def ids(records: list[Record]) -> list[str]:
+
+def ids(measurements: list[Measurement]) -> list[str]:
+    """Of measurements of one record each."""
+    assert all(len(measurement.rounds) == 1 for measurement in measurements)
+    return [measurement.latest.run_id for measurement in measurements]
+
+
+def run_ids(*records: Record) -> list[str]:
     return [record.run_id for record in records]
+
+
+def test_the_rounds_of_one_session_are_one_measurement_oldest_first():
+    first, second = rounds(0.1, 0.11, 0.12), rounds(0.2, 0.21, 0.22, mode="te-bf16", minutes=0.5)
+    interleaved = sorted([*first, *second], key=lambda record: record.created_utc)
+
+    assert select(interleaved, every=False) == [Measurement(tuple(first)), Measurement(tuple(second))]
+
+
+def test_of_two_sessions_only_the_latest_one_counts():
+    old, new = rounds(0.1, 0.11, 0.12, session_id=EARLIER), rounds(0.2, 0.21, session_id=SESSION, minutes=60)
+
+    assert select([*old, *new], every=False) == [Measurement(tuple(new))]
+
+
+def test_the_latest_session_is_each_variants_own():
+    old = rounds(0.1, 0.11, session_id=EARLIER)
+    new = rounds(0.2, 0.21, mode="te-bf16", session_id=SESSION, minutes=60)
+
+    assert select([*old, *new], every=False) == [Measurement(tuple(old)), Measurement(tuple(new))]
+
+
+def test_a_record_without_a_session_is_one_of_its_own():
+    first, second = measured(minutes=0), measured(minutes=1)
+
+    assert select([first, second], every=False) == [Measurement((second,))]
+
+
+def test_rounds_that_ran_another_attention_are_another_measurement():
+    flash = rounds(0.1, 0.1, session_id=SESSION)
+    maths = rounds(0.3, attention="sdpa:math", session_id=SESSION, minutes=5)
+
+    assert select([*flash, *maths], every=False) == [Measurement(tuple(flash)), Measurement(tuple(maths))]
+
+
+def test_with_every_each_round_is_for_itself():
+    records = rounds(0.1, 0.11, 0.12)
+
+    assert ids(select(records, every=True)) == run_ids(*records)
+
+
+def test_a_round_that_broke_is_kept_beside_those_that_did_not():
+    good = rounds(0.1, 0.11, session_id=SESSION)
+    broke = unsupported("p5", "baseline-bf16", None, status="failed", session=place(3, SESSION), minutes=9)
+
+    assert select([*good, broke], every=False) == [Measurement(tuple(good), (broke,))]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"mode": "te-bf16"},
+        {"recipe": "current"},
+        {"settings": {"batch_size": 256}},
+        {"session": place(3, EARLIER)},
+        {"instance": "p4d"},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_what_broke_elsewhere_is_no_round_of_this_one(other):
+    good = rounds(0.1, 0.11, mode="te-fp8", recipe="delayed", session_id=SESSION)
+    stopped = {"instance": "p5", "mode": "te-fp8", "recipe": "delayed", "session": place(3, SESSION)}
+    broke = unsupported(**{**stopped, **other}, status="failed", minutes=9)
+    found = select([*good, broke], every=False)
+
+    assert found[0] == Measurement(tuple(good))
+
+
+@pytest.mark.parametrize("minutes", [-1, 9], ids=["first", "last"])
+def test_a_mode_that_was_invalid_in_one_round_is_invalid(minutes):
+    good = rounds(0.1, 0.11, mode="te-fp8", recipe="delayed", session_id=SESSION)
+    wrong = invalid("p5", "te-fp8", "delayed", session=place(3, SESSION), minutes=minutes)
+    records = sorted([*good, wrong], key=lambda record: record.created_utc)
+
+    assert select(records, every=False) == [Measurement((wrong,))]
+
+
+def test_one_that_was_invalid_in_an_earlier_session_is_not():
+    wrong = invalid("p5", "te-fp8", "delayed", session=place(1, EARLIER))
+    good = rounds(0.1, 0.11, mode="te-fp8", recipe="delayed", session_id=SESSION, minutes=60)
+
+    assert select([wrong, *good], every=False) == [Measurement(tuple(good))]
 
 
 def test_of_one_variant_only_the_latest_ok_record_is_kept():
@@ -77,7 +170,7 @@ def test_an_ok_instance_does_not_hide_the_failure_of_another_instance():
 def test_every_keeps_all_records_in_their_order():
     records = [published("p5"), measured(), invalid(minutes=1), measured(minutes=2), published("p4d", minutes=3)]
 
-    assert ids(select(records, every=True)) == ids(records)
+    assert ids(select(records, every=True)) == run_ids(*records)
 
 
 @pytest.mark.parametrize("published_on", [date(2023, 11, 15), None], ids=["published", "external"])

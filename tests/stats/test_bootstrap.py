@@ -74,7 +74,7 @@ class TestDrawMedians:
 
 @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
 def test_the_interval_of_one_process_is_archs_made_wider(correlation: float) -> None:
-    """arch's plain interval of blocks this long misses the truth up to three times as often as it says. Ours is wider
+    """arch's plain interval of blocks this long misses the truth up to four times as often as it says. Ours is wider
     by the shortfall and by Student's t, which is what its coverage is made of (test_estimate_coverage).
     """
     samples = made_steps(1, 1, correlation, 0)[0, 0]

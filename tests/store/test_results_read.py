@@ -1,12 +1,13 @@
 """Records are read back strictly, oldest first, from their instances' folders and the published ones."""
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import measured, published
+from builders import measured, profile, published
 
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import SCHEMA_VERSION, Record
@@ -126,21 +127,21 @@ class TestRead:
         for minutes, run_id in [(1, "b"), (2, "a"), (0, "c")]:
             results.write(measured("mine", run_id=run_id, minutes=minutes), tmp_path)
 
-        assert [record.run_id for record in results.read(tmp_path, ["mine"])] == ["c", "b", "a"]
+        assert [kept.record.run_id for kept in results.read(tmp_path, ["mine"])] == ["c", "b", "a"]
 
     def test_records_of_other_instances_stay_away(self, tmp_path: Path) -> None:
         results.write(measured("mine", run_id="m"), tmp_path)
         results.write(measured("other", run_id="o"), tmp_path)
         results.write(published("other", run_id="p"), tmp_path)
 
-        assert [record.run_id for record in results.read(tmp_path, ["mine"])] == ["m"]
+        assert [kept.record.run_id for kept in results.read(tmp_path, ["mine"])] == ["m"]
 
     def test_a_broken_record_of_another_instance_is_not_even_opened(self, tmp_path: Path) -> None:
         results.write(measured("mine", run_id="m"), tmp_path)
         (tmp_path / "other").mkdir()
         (tmp_path / "other" / "broken.json").write_text("{")
 
-        assert [record.run_id for record in results.read(tmp_path, ["mine"])] == ["m"]
+        assert [kept.record.run_id for kept in results.read(tmp_path, ["mine"])] == ["m"]
 
     def test_a_broken_record_of_this_instance_is_an_error_and_not_passed_over(self, tmp_path: Path) -> None:
         results.write(measured("mine", run_id="m"), tmp_path)
@@ -158,22 +159,26 @@ class TestRead:
         results.write(measured("mine", run_id="m"), tmp_path)
         results.write(published("mine", run_id="p", minutes=1), tmp_path)
 
-        assert [record.run_id for record in results.read(tmp_path, ["mine"])] == ["m", "p"]
+        assert [kept.record.run_id for kept in results.read(tmp_path, ["mine"])] == ["m", "p"]
 
     def test_the_same_run_in_two_folders_counts_once(self, tmp_path: Path) -> None:
         record = measured("mine")
         results.write(record, tmp_path)
         put(tmp_path / "mine" / "a-copy.json", record)
 
-        assert [found.run_id for found in results.read(tmp_path, ["mine"])] == [record.run_id]
+        assert [kept.record.run_id for kept in results.read(tmp_path, ["mine"])] == [record.run_id]
 
-    def test_raw_samples_stay_on_the_disk(self, tmp_path: Path) -> None:
-        path = results.write(record := measured("mine"), tmp_path)
+    def test_raw_samples_telemetry_and_profile_stay_on_the_disk(self, tmp_path: Path) -> None:
+        path = results.write(record := measured("mine", profile=profile()), tmp_path)
 
-        (light,) = results.read(tmp_path, ["mine"])
+        ((light, where),) = results.read(tmp_path, ["mine"])
 
-        assert light == record.model_copy(update={"samples": ()})
-        assert results.read_record(path).samples == record.samples != ()
+        assert where == path
+        assert light == record.model_copy(update={"samples": (), "telemetry": (), "profile": None})
+        assert results.read_record(path) == record
+        assert record.samples
+        assert record.telemetry
+        assert record.profile
 
     def test_raw_samples_are_checked_all_the_same(self, tmp_path: Path) -> None:
         path = results.write(measured("mine"), tmp_path)
@@ -182,11 +187,23 @@ class TestRead:
         with pytest.raises(UsageError, match=r"field samples\.0\.rank"):
             results.read(tmp_path, ["mine"])
 
+    def test_so_are_telemetry_and_profile(self, tmp_path: Path) -> None:
+        record = measured("mine", profile=profile())
+        path = results.write(record, tmp_path)
+        whole = path.read_text()
+        for old, new, field in [
+            ('"sm_clock_mhz": [', '"sm_clock_mhz": ["fast", ', "telemetry.0.series.sm_clock_mhz.0"),
+            ('"gemm_bf16": 0.06', '"gemm_bf32": 0.06', "profile.by_category.gemm_bf32"),
+        ]:
+            path.write_text(whole.replace(old, new, 1))
+            with pytest.raises(UsageError, match=rf"line \d+, field {re.escape(field)}"):
+                results.read(tmp_path, ["mine"])
+
     @pytest.mark.parametrize("folder", ["", "not-there-yet"])
     def test_the_figures_that_travel_with_the_program_are_found_from_an_empty_folder(
         self, tmp_path: Path, folder: str
     ) -> None:
-        records = results.read(tmp_path / folder, ["p4d", "p5"])
+        records = [kept.record for kept in results.read(tmp_path / folder, ["p4d", "p5"])]
 
         times = {(r.instance, r.figure.mode, r.summary.step_time_s) for r in records if r.figure and r.summary}
         assert times >= {("p4d", "baseline-bf16", 0.41), ("p5", "baseline-bf16", 0.199)}
@@ -194,7 +211,7 @@ class TestRead:
         assert all(record.provenance and record.provenance.published_on for record in records)
 
     def test_of_those_too_only_the_asked_ones_are_returned(self, tmp_path: Path) -> None:
-        assert {record.instance for record in results.read(tmp_path, ["p5"])} == {"p5"}
+        assert {kept.record.instance for kept in results.read(tmp_path, ["p5"])} == {"p5"}
         assert results.read(tmp_path, ["mine"]) == []
         assert results.read(tmp_path, []) == []
 
@@ -203,7 +220,7 @@ class TestRead:
         (tmp_path / "mine" / "instance.yaml").write_text("key: mine\n")
         (tmp_path / "mine" / "notes.txt").write_text("a slow day\n")
 
-        assert [record.run_id for record in results.read(tmp_path, ["mine"])] == ["m"]
+        assert [kept.record.run_id for kept in results.read(tmp_path, ["mine"])] == ["m"]
 
     def test_times_of_different_zones_are_put_in_their_true_order(self, tmp_path: Path) -> None:
         late = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -211,7 +228,7 @@ class TestRead:
         early = measured("mine", run_id="2-early")
         put(tmp_path / "mine" / "b.json", early, created_utc="2026-01-01T13:00:00+02:00")
 
-        assert [record.run_id for record in results.read(tmp_path, ["mine"])] == ["2-early", "1-late"]
+        assert [kept.record.run_id for kept in results.read(tmp_path, ["mine"])] == ["2-early", "1-late"]
 
 
 class TestKnownInstances:

@@ -1,0 +1,185 @@
+"""How a session goes, told on standard error: live on a terminal, in lines elsewhere, hardly at all when quiet."""
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from builders import config, evidence, measured, place, rank_samples, steps_about, unsupported
+
+from fp8bench.cli import progress
+from fp8bench.cli.progress import LINE_EVERY_S, Lines, Live, Quiet, listener
+from fp8bench.launch.rounds import Entry, Schedule, Stop
+from fp8bench.worker.progress import Progress
+
+ENTRY = Entry(config("te-fp8", "delayed", world_size=8, warmup=2, steps=21))
+PATH = Path("results/p5/a-run.json")
+
+
+def schedule(**stop):
+    return Schedule([ENTRY], Stop(**{"rounds": 3, **stop}), "a-session")
+
+
+def record(step_time_s=0.1, **changes):
+    return measured(
+        "p5",
+        "te-fp8",
+        "delayed",
+        step_time_s=step_time_s,
+        samples=(rank_samples(0, steps_about(step_time_s)),),
+        **changes,
+    )
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds, which pass only when they are told to."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+
+    def wait(seconds):
+        now[0] += seconds
+
+    return wait
+
+
+class TestLines:
+    def test_a_turn_begins_with_what_runs_and_how_often(self, capsys):
+        Lines(schedule()).begins(ENTRY, place(2))
+
+        assert capsys.readouterr().err == (
+            "fp8bench: te-fp8:delayed, round 2 of 3: vit-huge, batch 64 x 8 GPUs, 2 + 21 steps\n"
+        )
+
+    def test_with_a_precision_the_number_of_rounds_is_a_limit(self, capsys):
+        Lines(schedule(precision=0.01, max_rounds=10)).begins(ENTRY, place(2))
+
+        assert "round 2 (at most 10): " in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("settings", "words"),
+        [
+            ({"device": "cpu", "world_size": 1}, "batch 64 x 1 CPU process, "),
+            ({"device": "cpu", "world_size": 2}, "batch 64 x 2 CPU processes, "),
+            ({"world_size": 1}, "batch 64 x 1 GPU, "),
+        ],
+    )
+    def test_who_works_is_named_in_one_or_many(self, settings, words, capsys):
+        Lines(schedule()).begins(Entry(config(**settings)), place())
+
+        assert words in capsys.readouterr().err
+
+    def test_each_stage_is_one_line_and_not_each_step(self, clock, capsys):
+        watch = Lines(schedule()).begins(ENTRY, place())
+        capsys.readouterr()
+        for come_to in [
+            Progress("starting", 0, None),
+            Progress("proving", 0, None),
+            Progress("warming up", 1, None),
+            Progress("warming up", 2, 0.2),
+            *(Progress("timing", step, 0.1) for step in range(3, 20)),
+            Progress("profiling", 23, 0.1004),
+        ]:
+            clock(0.25)
+            watch(come_to)
+
+        assert capsys.readouterr().err.splitlines() == [
+            "fp8bench:   proving: step 0 of 23",
+            "fp8bench:   warming up: step 1 of 23",
+            "fp8bench:   timing: step 3 of 23, median 100.0 ms",
+            "fp8bench:   profiling: step 23 of 23, median 100.4 ms",
+        ]
+
+    def test_a_long_stage_gives_a_sign_of_life_now_and_then(self, clock, capsys):
+        watch = Lines(schedule()).begins(ENTRY, place())
+        watch(Progress("warming up", 1, None))
+        capsys.readouterr()
+        for _ in range(5):
+            clock(LINE_EVERY_S / 2)
+            watch(Progress("warming up", 1, None))
+
+        assert capsys.readouterr().err == "fp8bench:   warming up: step 1 of 23\n" * 2
+
+    def test_a_turn_ends_with_its_outcome_and_from_the_second_on_with_the_interval_over_all(self, capsys):
+        scheduled = schedule()
+        lines = Lines(scheduled)
+        for number, step_time_s in enumerate((0.1, 0.102), start=1):
+            scheduled.take(ENTRY, record(step_time_s))
+            lines.ended(ENTRY, place(number), record(step_time_s), PATH)
+        found = scheduled.estimate(ENTRY)
+
+        assert capsys.readouterr().err.splitlines() == [
+            "fp8bench:   ok, 100.0 ms a step: results/p5/a-run.json",
+            f"fp8bench:   ok, 102.0 ms a step; over 2 processes 101.0 ({found.low * 1e3:.1f}-{found.high * 1e3:.1f}): "
+            "results/p5/a-run.json",
+        ]
+
+    def test_one_that_stopped_says_why_and_what_to_do(self, capsys):
+        lines = Lines(schedule())
+        lines.ended(ENTRY, place(), unsupported(), PATH)
+
+        assert capsys.readouterr().err.splitlines() == [
+            "fp8bench:   unsupported: results/p5/a-run.json",
+            "fp8bench: te-fp8:delayed: mxfp8 needs compute capability 10.0. Use te-fp8:delayed.",
+        ]
+
+
+class TestQuiet:
+    def test_what_went_well_is_not_told(self, capsys):
+        quiet = Quiet()
+        quiet.begins(ENTRY, place())(Progress("timing", 3, 0.1))
+        quiet.ended(ENTRY, place(), record(), PATH)
+
+        assert capsys.readouterr().err == ""
+
+    def test_what_stopped_and_what_the_record_warns_of_is(self, capsys):
+        quiet = Quiet()
+        quiet.ended(ENTRY, place(), unsupported(), PATH)
+        quiet.ended(ENTRY, place(), record(evidence=evidence(warnings=("the profiler failed", "it is hot"))), PATH)
+
+        assert capsys.readouterr().err.splitlines() == [
+            "fp8bench: te-fp8:delayed: mxfp8 needs compute capability 10.0. Use te-fp8:delayed.",
+            "fp8bench: warning: te-fp8:delayed: the profiler failed",
+            "fp8bench: warning: te-fp8:delayed: it is hot",
+        ]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class TestChoice:
+    def test_quiet_is_heeded_everywhere(self, monkeypatch):
+        monkeypatch.setattr(sys, "stderr", Terminal())
+        with listener(schedule(), quiet=True) as told:
+            assert type(told) is Quiet
+
+    def test_a_pipe_gets_lines(self):
+        with listener(schedule(), quiet=False) as told:
+            assert type(told) is Lines
+
+    def test_a_terminal_gets_a_bar_that_moves_and_keeps_the_outcome_of_every_turn(self, monkeypatch):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stderr", terminal)
+        for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("TERM", "xterm-256color")
+        monkeypatch.setenv("COLUMNS", "160")
+        scheduled = schedule()
+        with listener(scheduled, quiet=False) as told:
+            assert type(told) is Live
+            watch = told.begins(ENTRY, place(1))
+            watch(Progress("timing", 12, 0.1234))
+            told._bars.refresh()
+            drawn = terminal.getvalue()
+            scheduled.take(ENTRY, record())
+            told.ended(ENTRY, place(1), record(evidence=evidence(warnings=("it is hot",))), PATH)
+
+        assert "te-fp8:delayed, round 1 of 3" in drawn
+        assert "12/23" in drawn
+        assert "timing" in drawn
+        assert "median 123.4 ms" in drawn
+        after = terminal.getvalue()[len(drawn) :]
+        assert "te-fp8:delayed, round 1: ok, 100.0 ms a step" in after
+        assert "warning: te-fp8:delayed: it is hot" in after

@@ -1,0 +1,209 @@
+"""`fp8bench run` over several rounds: a mode against itself, made-up step times and real ones; busy GPUs; one table."""
+
+import json
+import re
+import sys
+
+import pytest
+from builders import rank_report, steps_about
+from cli.calling import call
+
+from fp8bench.cli.app import main
+from fp8bench.launch import measure as launching
+from fp8bench.launch.machine import Machine
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.rank_report import RankReport
+
+TINY = ("--workload", "outside-linear", "--gpus", "1", "--batch-size", "8", "--warmup", "1")
+
+
+class FakeExecutor:
+    """Answers each turn in order: a step time in seconds, or a report."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def run(self, config, watch, trace=None):
+        answer = self.answers.pop(0)
+        return [answer] if isinstance(answer, RankReport) else [rank_report(0, steps_about(answer))]
+
+
+@pytest.fixture
+def run_with(tmp_path, monkeypatch):
+    """`fp8bench run` in this process, with made-up turns instead of processes. Returns its exit code."""
+
+    def run(answers, *arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        monkeypatch.setattr(sys, "argv", ["fp8bench", "run", "--gpus", "1", *arguments])
+        monkeypatch.setattr(launching, "_executor", lambda _prepared: FakeExecutor(*answers))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code
+
+    return run
+
+
+def stored(tmp_path):
+    """Records on disk, in order of time."""
+    found = [json.loads(path.read_text()) for path in tmp_path.glob("results/cpu/*.json")]
+    return sorted(found, key=lambda record: (record["session"]["round"], record["session"]["position"]))
+
+
+class TestAgainstItself:
+    AA = ("--aa", "--mode", "baseline-bf16")
+
+    def test_arms_alike_are_inconclusive_as_they_must_be(self, run_with, tmp_path, capsys):
+        code = run_with([0.1, 0.101, 0.1, 0.1005, 0.1005, 0.1], *self.AA)
+        said = capsys.readouterr().err.splitlines()[-1]
+
+        assert code == 0
+        assert re.fullmatch(
+            r"fp8bench: baseline-bf16 against itself: [\d.]+ \([\d.]+ to [\d.]+\), inconclusive, as it must be", said
+        )
+        arms = [(record["session"]["round"], record["session"]["arm"]) for record in stored(tmp_path)]
+        assert arms == [(1, "A"), (1, "B"), (2, "B"), (2, "A"), (3, "A"), (3, "B")]
+
+    @pytest.mark.parametrize(("ours", "verdict"), [(0.12, "slower"), (0.08, "faster")])
+    def test_arms_that_can_be_told_apart_convict_the_machine_with_exit_code_4(self, ours, verdict, run_with, capsys):
+        # In balanced order: A B, B A, A B.
+        code = run_with([0.1, ours, ours, 0.1, 0.1, ours], *self.AA)
+        said = capsys.readouterr().err.splitlines()[-1]
+
+        assert code == 4
+        assert f", {verdict}. Nothing measured here can be believed" in said
+        assert "fp8bench doctor" in said
+
+    def test_steps_too_few_for_an_interval_prove_nothing(self, run_with, capsys):
+        few = rank_report(0, (0.1, 0.1, 0.1))
+        code = run_with([few] * 6, *self.AA)
+
+        assert code == 4
+        assert "too few steps for an interval. Use more --steps." in capsys.readouterr().err
+
+    def test_an_arm_that_broke_is_that_and_no_verdict(self, run_with, capsys):
+        broke = RankReport(rank=0, status="failed", reason="rank 0 died: ended by SIGKILL", remedy="Mend it")
+        code = run_with([0.1, broke, 0.1, 0.1], *self.AA)
+
+        assert code == 5
+        assert "against itself" not in capsys.readouterr().err
+
+    def test_a_real_cpu_says_what_it_finds_of_itself(self, tmp_path, outside_site):
+        done = call(
+            tmp_path,
+            *["run", *TINY, "--steps", "20", "--aa", "--mode", "outside-polite", "--json"],
+            PYTHONPATH=str(outside_site),
+        )
+        verdict = done.stderr.splitlines()[-1]
+
+        assert "outside-polite against itself: " in verdict
+        assert done.code == (0 if "inconclusive, as it must be" in verdict else 4)
+        records = json.loads(done.stdout)
+        assert {record["status"] for record in records} == {"ok"}
+        assert [record["session"]["arm"] for record in records] == ["A", "B", "B", "A", "A", "B"]
+
+
+def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path):
+    done = call(
+        tmp_path,
+        *["run", "--rounds", "2", "--mode", "baseline-bf16", "--gpus", "1", "--batch-size", "4"],
+        *["--warmup", "1", "--steps", "8"],
+    )
+    records = stored(tmp_path)
+
+    assert done.code == 0, done.stderr
+    assert [(record["session"]["round"], record["session"]["position"]) for record in records] == [(1, 1), (2, 1)]
+    assert len({record["session"]["session_id"] for record in records}) == 1
+    for record in records:
+        assert (record["status"], record["schema_version"], record["method_version"]) == ("ok", 2, 2)
+        profile = record["profile"]
+        assert profile["device"] == "cpu"
+        assert sum(profile["by_category"].values()) == pytest.approx(profile["busy_s"])
+        assert profile["by_category"]["gemm_bf16"] > 0
+        assert record["evidence"]["fp8_kernels"] is False
+        (samples,) = record["samples"]
+        assert {len(samples[name]) for name in ("step_s", "forward_s", "backward_s", "optimizer_s")} == {8}
+        assert record["summary"]["steadiness"]["outliers"] is not None
+        assert record["summary"]["joules_per_unit"] is None
+        assert record["telemetry"] == []
+    heading, _, row, *_ = (re.split(r"\s{2,}", line) for line in done.stdout.splitlines())
+    assert dict(zip(heading, row, strict=False)) | {"mode": "baseline-bf16", "rounds": "2"} == dict(
+        zip(heading, row, strict=False)
+    )
+    assert re.fullmatch(r"[\d.]+ \([\d.]+-[\d.]+\)", row[heading.index("step, ms (95 % interval)")])
+    assert done.stdout.count("baseline-bf16") == 1
+    # What others would say on standard error, torch's profiler first of all, is not heard.
+    assert all(line.startswith("fp8bench: ") for line in done.stderr.splitlines())
+    assert "fp8bench: baseline-bf16, round 2 of 2: vit-micro, batch 4 x 1 CPU process, 1 + 8 steps" in done.stderr
+    assert re.search(r"ok, [\d.]+ ms a step; over 2 processes [\d.]+ \([\d.]+-[\d.]+\): results/cpu/", done.stderr)
+
+
+def test_a_precision_goes_on_until_it_is_reached_and_not_beyond_max_rounds(run_with, tmp_path):
+    jumping = [0.1, 0.13, 0.08, 0.12, 0.09]
+    code = run_with(jumping, "--mode", "baseline-bf16", "--rounds", "2", "--precision", "1%", "--max-rounds", "5")
+    assert (code, len(stored(tmp_path))) == (0, 5)
+
+
+def test_and_stops_as_soon_as_it_is(run_with, tmp_path):
+    code = run_with([0.1] * 9, "--mode", "baseline-bf16", "--rounds", "2", "--precision", "1%", "--max-rounds", "9")
+    assert (code, len(stored(tmp_path))) == (0, 2)
+
+
+def test_modes_of_one_call_are_one_session_in_balanced_order(run_with, tmp_path, capsys):
+    code = run_with(
+        [0.1, 0.2, 0.2, 0.1, 0.1, 0.2], "--mode", "baseline-bf16", "--mode", "baseline-fp32", "--rounds", "3"
+    )
+    out = capsys.readouterr().out
+    modes = [record["config"]["mode"] for record in stored(tmp_path)]
+
+    assert code == 0
+    assert modes == [*["baseline-bf16", "baseline-fp32"], *["baseline-fp32", "baseline-bf16"], *modes[:2]]
+    assert re.search(r"baseline-fp32 .* 0\.50x \([\d.]+-[\d.]+\)  slower", out)
+
+
+@pytest.fixture
+def a_gpu(monkeypatch):
+    """This machine has one, as far as the plan is concerned."""
+    machine = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=8)
+    monkeypatch.setattr("fp8bench.launch.prepare.this_machine", lambda _environ: machine)
+
+
+@pytest.mark.usefixtures("a_gpu")
+class TestBusy:
+    def test_a_busy_gpu_is_refused_in_one_line_with_exit_code_3(self, run_with, tmp_path, monkeypatch, capsys):
+        def busy(*_args):
+            raise ModeUnavailable("GPU 0 is busy: 1 other process holds 2.0 GiB", "End them, or say --allow-busy")
+
+        monkeypatch.setattr(launching, "require_idle", busy)
+        code = run_with([], "--mode", "baseline-bf16", "--quiet")
+
+        assert code == 3
+        assert capsys.readouterr().err == (
+            "fp8bench: GPU 0 is busy: 1 other process holds 2.0 GiB. End them, or say --allow-busy.\n"
+        )
+        assert list(tmp_path.rglob("*-baseline-bf16-*.json")) == []
+
+    def test_with_leave_it_is_measured_and_marked_in_record_and_table(self, run_with, tmp_path, monkeypatch, capsys):
+        asked = []
+
+        def busy(_environ, local_rank, allow_busy):
+            asked.append((local_rank, allow_busy))
+            return ("busy GPU: 1 other process, 2.0 GiB",)
+
+        monkeypatch.setattr(launching, "require_idle", busy)
+        code = run_with([0.1] * 3, "--mode", "baseline-bf16", "--allow-busy")
+
+        assert (code, asked) == (0, [(None, True)] * 3)
+        assert "busy GPU: 1 other process, 2.0 GiB" in capsys.readouterr().out
+        flags = [json.loads(path.read_text())["summary"]["flags"] for path in tmp_path.glob("results/*/*.json")]
+        assert flags == [["busy GPU: 1 other process, 2.0 GiB"]] * 3
+
+
+def test_quiet_leaves_the_table_alone_and_tells_what_stopped(run_with, capsys):
+    refused = RankReport(rank=0, status="unsupported", reason="no fp8 here", remedy="Use te-bf16")
+    code = run_with([0.1, refused], "--quiet", "--mode", "baseline-bf16", "--mode", "torchao-float8")
+    said = capsys.readouterr()
+
+    assert code == 0
+    assert said.err == "fp8bench: torchao-float8:tensorwise: no fp8 here. Use te-bf16.\n"
+    assert "baseline-bf16" in said.out
