@@ -13,7 +13,6 @@ from fp8bench.cli.progress import listener, log
 if TYPE_CHECKING:
     from fp8bench.launch.prepare import Prepared
     from fp8bench.launch.rounds import Schedule
-    from fp8bench.schema.record import Record
     from fp8bench.schema.request import Resolved
 
 
@@ -37,6 +36,9 @@ def run(
         None, "--precision", metavar="1%", help="More rounds until each interval's half-width is below this."
     ),
     max_rounds: str = typer.Option(None, "--max-rounds", metavar="N", help="With --precision: stop here [10]."),
+    session: str = typer.Option(
+        None, "--session", metavar="NAME|latest", help="Take a session up: only its missing rounds are run."
+    ),
     aa: bool = typer.Option(False, "--aa", help="Hold one mode against itself: must be inconclusive."),
     allow_busy: bool = typer.Option(False, "--allow-busy", help="Run on a GPU that others use, marked."),
     price: str = typer.Option(
@@ -76,8 +78,10 @@ def _measure_and_print(prepared: "Prepared", quiet: bool, as_json: bool) -> int:
     rounds = schedule(prepared)
     with listener(rounds, quiet or not prepared.keeps_records) as told:
         records = [record for record, _ in measure(prepared, rounds, told)]
-    if prepared.keeps_records:
-        _print_records(records, prepared, as_json)
+    if prepared.keeps_records and as_json:
+        typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
+    elif prepared.keeps_records:
+        _print_session(rounds.session_id, prepared)
     code = exit_code(records)
     return _judge_itself(rounds) if code == 0 and rounds.entries[0].arm else code
 
@@ -102,19 +106,22 @@ def _judge_itself(rounds: "Schedule") -> int:
     return 4
 
 
-def _print_records(records: "list[Record]", prepared: "Prepared", as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
-        return
+def _print_session(session_id: str, prepared: "Prepared") -> None:
+    """The table of the whole session, with what was kept of it before this call."""
     from fp8bench.cli.compare import load_catalog, print_comparison
     from fp8bench.report.compare import compare
     from fp8bench.report.options import CompareOptions, parse_reference
+    from fp8bench.store import results
 
+    key = prepared.instance.key
+    kept = results.read(prepared.results_dir, [key])
+    paths = {record.run_id: path for record, path in kept}
+    records = [record for record, _ in kept if record.session and record.session.session_id == session_id]
     if not records:
         return
-    key = prepared.instance.key
     options = CompareOptions((key,), date.today(), parse_reference(None, [key]))
-    print_comparison(compare(records, load_catalog(prepared.results_dir), options), "table")
+    catalog = load_catalog(prepared.results_dir)
+    print_comparison(compare(records, catalog, options, lambda r: results.read_record(paths[r.run_id])), "table")
 
 
 def _print_dry_run(resolved: "Resolved", prepared: "Prepared", as_json: bool) -> None:

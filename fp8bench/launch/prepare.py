@@ -27,6 +27,7 @@ class Prepared:
     elastic: Elastic | None
     allow_busy: bool
     results_dir: Path
+    session: str | None = None
 
     @property
     def keeps_records(self) -> bool:
@@ -51,6 +52,7 @@ def prepare(request: RunRequest, environ: Mapping[str, str]) -> Prepared:
         in_catalog=instance.key in catalog.instances,
         elastic=elastic,
         allow_busy=request.allow_busy,
+        session=request.session,
         results_dir=request.results_dir,
     )
 

@@ -7,9 +7,11 @@ mode took 126 ms a step in one process and 100 ms in the next on the same GPU.
 
 With a precision asked for, modes whose interval is still too wide go on, round by round, up to a last one. A mode that
 stopped (unsupported here, invalid, broken) is not run again.
+
+A session that was cut short can be taken up: rounds that were kept count, and the others are run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -53,8 +55,23 @@ class Schedule:
     _steps: dict[Entry, list[list[float]]] = field(default_factory=dict)
     _stopped: set[Entry] = field(default_factory=set)
 
+    def restore(self, records: Iterable[Record]) -> None:
+        """Count rounds of this session that were kept before: `ok` ones of the very same configuration. What stopped
+        then is tried again.
+        """
+        for record in records:
+            arm = record.session.arm if record.session else None
+            for entry in self.entries:
+                if record.status == "ok" and (record.config, arm) == (entry.config, entry.arm):
+                    self.take(entry, record)
+
+    @property
+    def first_round(self) -> int:
+        """The earliest round that some entry has not had yet."""
+        return min(map(self._done, self.entries)) + 1
+
     def round(self, number: int) -> list[tuple[Entry, Session]]:
-        """The entries of round `number` (from 1) in order; empty when all is done."""
+        """The entries of round `number` (from 1) in order; empty when all is done. Ask for one after the other."""
         wanted = [entry for entry in self.entries if self._wants(entry, number)]
         ordered = wanted if number % 2 else wanted[::-1]
         return [
@@ -74,8 +91,11 @@ class Schedule:
         """The entry's step time over the rounds so far, in seconds."""
         return estimate(self._steps[entry]) if entry in self._steps else None
 
+    def _done(self, entry: Entry) -> int:
+        return len(self._steps.get(entry, []))
+
     def _wants(self, entry: Entry, number: int) -> bool:
-        if entry in self._stopped:
+        if entry in self._stopped or self._done(entry) >= number:
             return False
         if number <= self.stop.rounds:
             return True

@@ -45,11 +45,11 @@ def measure_all(
 
     Raises Interrupted after Ctrl-C, when every worker has ended.
     """
-    number = 1
+    first = number = schedule.first_round
     while turns := schedule.round(number):
         for entry, place in turns:
             marks = where.marks(entry.config)
-            trace = (where.traces or {}).get(entry.label) if number == 1 else None
+            trace = (where.traces or {}).get(entry.label) if number == first else None
             watch = listener.begins(entry, place)
             try:
                 reports = executor.run(entry.config, watch, trace)

@@ -17,6 +17,8 @@ from fp8bench.schema.files import line_of
 from fp8bench.schema.frozen import Frozen
 
 PREFIX = "FP8BENCH_"
+LATEST = "latest"
+"""The session that was begun last."""
 
 
 class RunRequest(Frozen):
@@ -39,6 +41,11 @@ class RunRequest(Frozen):
         default=None, gt=0, lt=1, description="go on until the interval's half-width is below this share of the step"
     )
     max_rounds: PositiveInt = Field(default=10, description="with precision: stop here all the same")
+    session: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="take up the session of this name, or the latest; null: a new one",
+    )
     aa: bool = Field(default=False, description="hold one mode against itself, which must be inconclusive")
     allow_busy: bool = Field(default=False, description="run on a GPU that others use, marked")
     price: PositiveFloat | None = Field(

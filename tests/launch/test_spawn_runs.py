@@ -74,7 +74,20 @@ def test_loader_processes_end_with_their_rank(run):
 
 
 def test_a_seed_gives_the_same_losses_twice(run):
-    flags = ("--mode", "baseline-bf16", "--data", "device", "--warmup", "0", "--steps", "3", "--seed", "7")
+    flags = (
+        "--mode",
+        "baseline-bf16",
+        "--gpus",
+        "1",
+        "--data",
+        "device",
+        "--warmup",
+        "0",
+        "--steps",
+        "3",
+        "--seed",
+        "7",
+    )
     first, second = (run(*flags)[1][0]["samples"][0]["loss"] for _ in range(2))
     assert first == pytest.approx(second, rel=1e-3)
 
@@ -96,26 +109,26 @@ def test_a_mode_that_fails_the_gate_is_invalid_and_was_not_timed(run):
 
 
 def test_a_loss_that_is_not_finite_makes_the_record_invalid_with_its_samples_kept(run):
-    code, [record], _ = run("--mode", "outside-explodes", "--warmup", "0", "--steps", "6")
+    code, [record], _ = run("--mode", "outside-explodes", "--gpus", "1", "--warmup", "0", "--steps", "6")
     assert (code, record["status"], record["summary"]) == (4, "invalid", None)
     assert "the loss on rank 0 is" in record["reason"]
     assert None in record["samples"][0]["loss"]
 
 
 def test_what_this_machine_cannot_run_is_on_record_and_alone_gives_exit_code_3(run):
-    code, [record], _ = run(*TINY, "--mode", "outside-unavailable")
+    code, [record], _ = run(*TINY, "--gpus", "1", "--mode", "outside-unavailable")
     assert (code, record["status"]) == (3, "unsupported")
     assert (record["reason"], record["remedy"]) == ("this mode needs a GPU from the future", "Wait")
 
 
 def test_one_mode_that_runs_beside_one_that_cannot_is_a_success(run):
-    code, records, _ = run(*TINY, "--mode", "outside-unavailable", "--mode", "outside-polite")
+    code, records, _ = run(*TINY, "--gpus", "1", "--mode", "outside-unavailable", "--mode", "outside-polite")
     assert (code, [record["status"] for record in records]) == (0, ["unsupported", "ok"])
 
 
 @pytest.mark.parametrize("mode", ["te-bf16", "te-fp8", "baseline-tf32", "torchao-float8:rowwise_with_gw_hp"])
 def test_modes_that_need_a_gpu_say_so_and_what_to_do(run, mode):
-    code, [record], _ = run("--mode", mode, "--warmup", "0", "--steps", "1")
+    code, [record], _ = run("--mode", mode, "--gpus", "1", "--warmup", "0", "--steps", "1")
     assert (code, record["status"]) == (3, "unsupported")
     assert record["reason"]
     assert record["remedy"]

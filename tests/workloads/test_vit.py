@@ -64,3 +64,24 @@ def test_a_loader_gives_the_same_batches_whatever_its_processes(workers):
 def test_resident_data_is_one_batch_over_and_over():
     batches = ViTMicro(data="device").batches(4, 0, CPU)
     assert next(batches).inputs is next(batches).inputs
+
+
+def test_drawing_the_weights_leaves_the_callers_random_numbers_alone():
+    torch.manual_seed(11)
+    expected = torch.rand(3)
+    torch.manual_seed(11)
+    ViTMicro(seed=5).build(CPU)
+
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_another_seed_draws_other_weights():
+    first, other = (next(ViTMicro(seed=seed).build(CPU).parameters()) for seed in (0, 1))
+
+    assert not torch.equal(first, other)
+
+
+def test_its_weights_are_made_on_the_device_itself():
+    model = ViTMicro().build(torch.device("meta"))
+
+    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
