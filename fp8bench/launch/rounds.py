@@ -70,8 +70,14 @@ class Schedule:
         """The earliest round that some entry has not had yet."""
         return min(map(self._done, self.entries)) + 1
 
+    def goes_on(self, number: int) -> bool:
+        """Whether anything is left to run in round `number` or later."""
+        return any(self._wants(entry, max(number, self._done(entry) + 1)) for entry in self.entries)
+
     def round(self, number: int) -> list[tuple[Entry, Session]]:
-        """The entries of round `number` (from 1) in order; empty when all is done. Ask for one after the other."""
+        """The entries of round `number` (from 1) in order; empty when all is done, or in a session that was taken up
+        all that is left belongs to later ones. Ask for one after the other.
+        """
         wanted = [entry for entry in self.entries if self._wants(entry, number)]
         ordered = wanted if number % 2 else wanted[::-1]
         return [

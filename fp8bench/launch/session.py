@@ -46,8 +46,8 @@ def measure_all(
     Raises Interrupted after Ctrl-C, when every worker has ended.
     """
     first = number = schedule.first_round
-    while turns := schedule.round(number):
-        for entry, place in turns:
+    while schedule.goes_on(number):
+        for entry, place in schedule.round(number):
             marks = where.marks(entry.config)
             trace = (where.traces or {}).get(entry.label) if number == first else None
             watch = listener.begins(entry, place)

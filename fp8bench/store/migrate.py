@@ -28,10 +28,12 @@ def is_old(version: object) -> bool:
 
 
 def _telemetry_2(telemetry: Any) -> Any:
-    moments = [telemetry.get(name) for name in ("after", "before")] if isinstance(telemetry, dict) else ["none"]
-    if not all(moment is None or isinstance(moment, dict) for moment in moments):
+    if not isinstance(telemetry, dict):
         return telemetry
-    state = next((moment for moment in moments if moment), {})
+    moments: list[Any] = [telemetry.get(name) or {} for name in ("after", "before")]
+    if not all(isinstance(moment, dict) for moment in moments):
+        return telemetry
+    state: dict[str, Any] = moments[0] or moments[1]
     warning = "recorded at two moments only, by an older fp8bench" if state else None
     kept = {name: value for name, value in telemetry.items() if name not in ("before", "after")}
     return {**kept, "power_limit_w": state.get("power_limit_w"), "warning": warning}

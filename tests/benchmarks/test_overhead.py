@@ -13,7 +13,7 @@ RATIO = r"([\d.]+) of the bare loop \(([\d.]+) to ([\d.]+)\)"
 def test_it_times_the_tools_loop_against_a_bare_one_and_prints_their_ratio(tmp_path):
     command = [sys.executable, str(ROOT / "benchmarks" / "overhead.py"), "--mode", "baseline-bf16"]
     done = subprocess.run(
-        [*command, "--blocks", "8", "--steps", "2", "--warmup", "1", "--batch-size", "2"],
+        [*command, "--pairs", "8", "--steps", "1", "--warmup", "1", "--batch-size", "2"],
         cwd=tmp_path,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -22,7 +22,7 @@ def test_it_times_the_tools_loop_against_a_bare_one_and_prints_their_ratio(tmp_p
         timeout=240,
     )
     (line,) = done.stdout.splitlines()
-    found = re.match(rf"baseline-bf16: {RATIO}, 8 blocks of 2 steps each, batch 2, bare step [\d.]+ ms$", line)
+    found = re.match(rf"baseline-bf16: {RATIO}, 8 pairs of 1 steps, batch 2, a bare step [\d.]+ ms$", line)
 
     assert found, done.stdout + done.stderr
     value, low, high = map(float, found.groups())
