@@ -5,7 +5,7 @@ together.
 
 History of the format (`SCHEMA_VERSION`; `store.migrate` reads the older ones):
   1  the first.
-  2  session, profile, telemetry as a series, the split of the step, energy, and how steady the steps were.
+  2  kind, session, profile, telemetry as a series, the split of the step, energy, and how steady the steps were.
 
 History of the method (`METHOD_VERSION`; unlike methods are never compared without being told to):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
@@ -198,10 +198,11 @@ class Figure(Frozen):
     attention: str | None = None
 
 
-class Record(Frozen):
-    """One measurement, or one imported figure. Read by `store`, joined with prices by `report.compare`."""
+class RecordHead(Frozen):
+    """What every kind of record has: what it is, how it ended, where and when it was made, and what is comparable."""
 
     schema_version: int
+    kind: str
     method_version: int | None = Field(description="null for a figure that was not measured by fp8bench")
     run_id: str
     status: Status
@@ -211,11 +212,17 @@ class Record(Frozen):
     provenance: Provenance | None = None
     created_utc: AwareDatetime
     instance: str
+    fingerprint: dict[str, Any]
+    environment: Environment | None = None
+
+
+class Record(RecordHead):
+    """One run, or one imported figure. Read by `store`, joined with prices by `report.compare`."""
+
+    kind: Literal["run"] = "run"
     session: Session | None = None
     config: RunConfig | None = Field(default=None, description="of a measurement; null for an imported figure")
     figure: Figure | None = Field(default=None, description="of an imported figure; null for a measurement")
-    fingerprint: dict[str, Any]
-    environment: Environment | None = None
     evidence: Evidence | None = None
     parity: Parity | None = None
     samples: tuple[RankSamples, ...] = ()
