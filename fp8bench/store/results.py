@@ -15,18 +15,23 @@ import re
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import wrong_field
 from fp8bench.schema.packaged import PUBLISHED_RESULTS
-from fp8bench.schema.record import SCHEMA_VERSION, Record
+from fp8bench.schema.record import SCHEMA_VERSION, Record, RecordHead
 from fp8bench.store.migrate import is_old, migrate
 
+SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
+
 PUBLISHED = "published"
-_THIS_VERSION = re.compile(rb'\s*\{\s*"schema_version":\s*%d\s*[,}]' % SCHEMA_VERSION)
+_HEAD = re.compile(rb'\s*\{\s*"schema_version":\s*%d\s*,\s*"kind":\s*"(\w+)"' % SCHEMA_VERSION)
+"""How a record of this version begins, as `write` writes it. A whole record is long, so this is looked for first."""
+
+RUN = "run"
 _HEAVY: dict[str, Any] = {"samples": (), "telemetry": (), "profile": None}
 
 
@@ -42,8 +47,8 @@ def require_writable(results_dir: Path) -> None:
         ) from error
 
 
-def write(record: Record, results_dir: Path) -> Path:
-    """Keep the record; returns its path.
+def write(record: RecordHead, results_dir: Path) -> Path:
+    """Keep the record, of whatever kind; returns its path.
 
     Raises RunFailed where it cannot be written (it is then kept in the folder for temporary files), or is there
     already.
@@ -121,46 +126,76 @@ def known_instances(results_dir: Path) -> set[str]:
 
 
 class Kept(NamedTuple):
-    """A record and the file where it lies."""
+    """A record of a run and the file where it lies."""
 
     record: Record
     path: Path
 
 
 def read(results_dir: Path, instances: Iterable[str]) -> list[Kept]:
-    """Every record of these instances, the published ones that travel with fp8bench among them, oldest first.
+    """Every run of these instances, the published ones that travel with fp8bench among them, oldest first.
 
     Raw samples, telemetry and profiles are checked and then let go: they are most of a record, and few are compared
     (`read_record` keeps them). Raises UsageError for a file that is broken, by its line and field.
     """
     wanted = set(instances)
-    folders = [*(results_dir / name for name in sorted(wanted)), results_dir / PUBLISHED, PUBLISHED_RESULTS]
-    present = {folder.resolve(): folder for folder in folders if folder.is_dir()}
-    names = [(folder, name) for folder in present.values() for name in sorted(os.listdir(folder))]
-    paths = [folder / name for folder, name in names if name.endswith(".json") and not name.startswith(".")]
-    light = (Kept(read_record(path).model_copy(update=_HEAVY), path) for path in paths)
-    found = {kept.record.run_id: kept for kept in light if kept.record.instance in wanted}
+    found: dict[str, Kept] = {}
+    for path in _paths(results_dir, wanted):
+        data = _bytes(path)
+        if _kind(data) == RUN:
+            record = _parse(data, path, Record)
+            if record.instance in wanted:
+                found[record.run_id] = Kept(record.model_copy(update=_HEAVY), path)
     return sorted(found.values(), key=lambda kept: kept.record.created_utc)
 
 
+def read_kind(results_dir: Path, instances: Iterable[str], model: type[SomeRecord]) -> list[SomeRecord]:
+    """Every record of one kind that is not a run, whole, oldest first. model: its class. Raises as `read` does."""
+    wanted = set(instances)
+    kind = model.model_fields["kind"].default
+    files = ((path, _bytes(path)) for path in _paths(results_dir, wanted))
+    records = [_parse(data, path, model) for path, data in files if _kind(data) == kind]
+    return sorted((record for record in records if record.instance in wanted), key=lambda record: record.created_utc)
+
+
+def _paths(results_dir: Path, instances: set[str]) -> list[Path]:
+    folders = [*(results_dir / name for name in sorted(instances)), results_dir / PUBLISHED, PUBLISHED_RESULTS]
+    present = {folder.resolve(): folder for folder in folders if folder.is_dir()}
+    names = [(folder, name) for folder in present.values() for name in sorted(os.listdir(folder))]
+    return [folder / name for folder, name in names if name.endswith(".json") and not name.startswith(".")]
+
+
+def _kind(data: bytes) -> str:
+    """What a file is a record of; a file that cannot be read is taken for a run, and refused as one."""
+    head = _HEAD.match(data)
+    if head:
+        return head.group(1).decode()
+    document = _document(data)
+    return str(document.get("kind", RUN)) if document else RUN
+
+
 def read_record(path: Path) -> Record:
-    """One record, strictly, of this format or an older one. Raises UsageError."""
+    """One record of a run, strictly, of this format or an older one. Raises UsageError."""
+    return _parse(_bytes(path), path, Record)
+
+
+def _bytes(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "Check its permissions") from error
+
+
+def _parse(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord:
     try:
-        return Record.model_validate_json(_of_this_version(data, path))
+        return model.model_validate_json(_of_this_version(data, path))
     except ValidationError as error:
         raise wrong_field(error, path, data.decode("utf-8", "replace")) from error
 
 
 def _of_this_version(data: bytes, path: Path) -> bytes:
-    """The same bytes, or an older format's rewritten. Raises UsageError for a newer one.
-
-    The version is looked for in the first bytes, since a whole record is long and nearly all are of this version.
-    """
-    if _THIS_VERSION.match(data):
+    """The same bytes, or an older format's rewritten. Raises UsageError for a newer one."""
+    if _HEAD.match(data):
         return data
     document = _document(data)
     version = document.get("schema_version") if document else None

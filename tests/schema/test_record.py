@@ -15,7 +15,7 @@ from fp8bench.schema.rank_report import RankReport
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Provenance, RankSamples, Record, Session, Summary
 
 FIELDS_OF_THE_CONTRACT = (
-    "schema_version method_version run_id status reason source created_utc instance session config fingerprint "
+    "schema_version kind method_version run_id status reason source created_utc instance session config fingerprint "
     "environment evidence parity samples summary memory telemetry profile"
 ).split()
 

@@ -135,8 +135,11 @@ def test_a_loss_that_is_not_finite_becomes_null_in_the_samples():
 
 @pytest.fixture
 def compiled():
-    """A model through torch.compile, whose graphs are captured and run as they are: nothing is built."""
+    """A model through torch.compile, whose graphs are captured and run as they are: nothing is built. What other tests
+    of this process compiled is not counted.
+    """
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     yield lambda model: torch.compile(model, backend="aot_eager")
     torch._dynamo.reset()
 
