@@ -12,33 +12,40 @@ NOTHING = "-"
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the table."""
+    """One column of the table. optional: left out where it has nothing to say of any row."""
 
     heading: str
     write: Callable[[Row], str]
     numeric: bool = True
+    optional: bool = False
 
 
 def columns(rows: Sequence[Row]) -> list[Column]:
     """The columns for these rows, the two that name a row first; the unit (images, tokens) is taken from them."""
+    return [c for c in _all(rows) if not c.optional or any(c.write(row) != NOTHING for row in rows)]
+
+
+def _all(rows: Sequence[Row]) -> list[Column]:
     units = {row.unit for row in rows if row.unit}
     unit = units.pop() if len(units) == 1 else "units"
     return [
         Column("instance", lambda r: r.instance, numeric=False),
         Column("mode", lambda r: r.mode_label, numeric=False),
-        Column("compile", lambda r: {True: "yes", False: "no", None: NOTHING}[r.compile], numeric=False),
-        Column("attention", lambda r: r.attention or NOTHING, numeric=False),
+        Column("compile", lambda r: {True: "yes", False: "no", None: NOTHING}[r.compile], numeric=False, optional=True),
+        Column("attention", lambda r: r.attention or NOTHING, numeric=False, optional=True),
         Column("batch x GPUs", lambda r: f"{r.batch_size} x {r.world_size}"),
-        Column("rounds", lambda r: str(r.rounds) if r.status == "ok" and r.source == "measured" else NOTHING),
+        Column(
+            "rounds", lambda r: str(r.rounds) if r.status == "ok" and r.source == "measured" else NOTHING, optional=True
+        ),
         Column("step, ms (95 % interval)", _step),
         Column(f"{unit}/s", lambda r: _rate(r.throughput_per_s)),
         Column("speed-up (95 %)", _speedup),
-        Column("verdict", lambda r: r.verdict or NOTHING, numeric=False),
-        Column("peak GiB", lambda r: _number(r.peak_memory_bytes, ".1f", scale=2**-30)),
-        Column("MFU bf16", lambda r: _number(r.mfu_bf16, ".1f", scale=100, after=" %")),
-        Column("MFU fp8", lambda r: _number(r.mfu_fp8, ".1f", scale=100, after=" %")),
-        Column(f"J/{_one(unit)}", lambda r: _number(r.joules_per_unit, ".3g")),
-        Column(f"{unit}/kWh", lambda r: _rate(r.units_per_kwh)),
+        Column("verdict", lambda r: r.verdict or NOTHING, numeric=False, optional=True),
+        Column("peak GiB", lambda r: _number(r.peak_memory_bytes, ".1f", scale=2**-30), optional=True),
+        Column("MFU bf16", lambda r: _number(r.mfu_bf16, ".1f", scale=100, after=" %"), optional=True),
+        Column("MFU fp8", lambda r: _number(r.mfu_fp8, ".1f", scale=100, after=" %"), optional=True),
+        Column(f"J/{_one(unit)}", lambda r: _number(r.joules_per_unit, ".3g"), optional=True),
+        Column(f"{unit}/kWh", lambda r: _rate(r.units_per_kwh), optional=True),
         Column("USD/h", lambda r: _number(r.usd_per_hour, ",.2f")),
         Column("price as of", _price_date, numeric=False),
         Column(f"{unit}/USD", lambda r: _rate(r.units_per_usd)),

@@ -251,8 +251,15 @@ def test_what_is_unknown_is_a_dash_and_a_price_without_a_date_says_so():
     (line,) = plain_lines(row(compile=None, attention=None))[2:]
     (undated,) = plain_lines(row(usd_per_hour=40.0))[2:]
 
-    assert line.split() == ["p5", "te-fp8:delayed", "-", "-", "64", "x", "8", "1", *["-"] * 15]
+    assert line.split() == ["p5", "te-fp8:delayed", "64", "x", "8", "1", *["-"] * 9]
     assert "undated" in undated
+
+
+def test_a_column_with_nothing_to_say_is_left_out_and_comes_back_with_the_first_row_that_has_it():
+    silent, telling = row(joules_per_unit=None), row(joules_per_unit=1.53, unit="images")
+
+    assert "J/" not in tables.to_plain(Comparison(rows=(silent,)))
+    assert "J/image" in tables.to_plain(Comparison(rows=(silent, telling)))
 
 
 def test_a_loss_has_its_sign_and_the_reference_says_that_it_is_one():
@@ -304,7 +311,7 @@ def test_a_narrower_terminal_gets_more_tables_each_of_which_names_its_row(monkey
         return [line[len(naming) :] for line in found]
 
     every = [*(column.heading for column in columns([one])[2:]), "notes"]
-    for width, count in [(320, 1), (190, 2), (80, 7)]:
+    for width, count in [(320, 1), (190, 2), (80, 5)]:
         found = headings(width)
         assert len(found) == count
         assert [heading for table in found for heading in table] == every
