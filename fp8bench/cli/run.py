@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fp8bench.launch.rounds import Schedule
     from fp8bench.schema.request import Resolved
 
+OFF_UNLESS_SET = ("precision", "session", "price")
+
 
 def run(
     mode: list[str] = typer.Option(None, "--mode", help="Mode, with its recipe: te-fp8:current. Repeatable."),
@@ -138,11 +140,15 @@ def _print_dry_run(resolved: "Resolved", prepared: "Prepared", as_json: bool) ->
         return
     from tabulate import tabulate
 
-    asked = [
-        (name, "by machine" if value in (None, []) else value, resolved.origins[name])
-        for name, value in request.items()
-    ]
+    asked = [(name, _shown(name, value), resolved.origins[name]) for name, value in request.items()]
     typer.echo(tabulate(asked, headers=["setting", "value", "origin"], disable_numparse=True))
     times = f"{stop.rounds} {'round' if stop.rounds == 1 else 'rounds'}"
     typer.echo(f"\ninstance: {prepared.instance.key}\nwould run {times} of these, each in fresh processes:\n")
     typer.echo(tabulate(runs, headers="keys", disable_numparse=True))
+
+
+def _shown(name: str, value: object) -> object:
+    """What is not set is left to the machine, but for a few settings that are then simply off."""
+    if value not in (None, []):
+        return value
+    return "none" if name in OFF_UNLESS_SET else "by machine"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from fp8bench.launch.executor import Watch
+from fp8bench.launch.executor import Watch, quieten_the_profiler
 from fp8bench.launch.plan import Elastic
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank_report import RankReport
@@ -25,6 +25,7 @@ class ElasticExecutor:
         """The reports of all ranks on rank 0, None on the others; nobody watches, since this process is the one at
         work. Raises RunFailed when this rank runs out of memory.
         """
+        quieten_the_profiler()
         with rank_group(config, self.place.rank, self.place.local_rank, init_method="env://") as device:
             mine = measure(config, self.place.rank, device, Aside(trace=trace))
             gathered = [mine] * self.place.world_size if self.place.rank == 0 else None

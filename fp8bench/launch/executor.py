@@ -4,6 +4,7 @@
 see whole runs and their tables come out the same every time.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -25,3 +26,10 @@ class Executor(Protocol):
         One report a rank, by rank; a rank that died has one too, with status failed. None: this process is not the
         one that keeps the record (a rank other than 0 under torchrun).
         """
+
+
+def quieten_the_profiler() -> None:
+    """torch's profiler writes to every rank's standard error, in the middle of the progress, unless it is told not to
+    before its first use.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")

@@ -22,7 +22,7 @@ from pathlib import Path
 from torch import multiprocessing
 from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException, ProcessRaisedException
 
-from fp8bench.launch.executor import Watch
+from fp8bench.launch.executor import Watch, quieten_the_profiler
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.schema.rank_report import RankReport
@@ -48,8 +48,7 @@ class SpawnExecutor:
         """Start the ranks, wait for them, and read what they wrote. KeyboardInterrupt passes through once all are
         ended.
         """
-        # The profiler's library talks to standard error in every rank, unless told not to before torch is loaded.
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+        quieten_the_profiler()
         with tempfile.TemporaryDirectory(prefix="fp8bench-") as folder:
             with _interrupts_held_back():
                 context = multiprocessing.start_processes(

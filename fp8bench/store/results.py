@@ -32,7 +32,9 @@ _HEAD = re.compile(rb'\s*\{\s*"schema_version":\s*%d\s*,\s*"kind":\s*"(\w+)"' % 
 """How a record of this version begins, as `write` writes it. A whole record is long, so this is looked for first."""
 
 RUN = "run"
-_HEAVY: dict[str, Any] = {"samples": (), "telemetry": (), "profile": None}
+_CLOSES = {b"[": b"\n ]", b"{": b"\n }"}
+_HEAVY = {b"samples": b"[]", b"telemetry": b"[]", b"profile": b"null"}
+"""Sections that are most of a record, and what stands for them where they are left out."""
 
 
 def require_writable(results_dir: Path) -> None:
@@ -135,17 +137,18 @@ class Kept(NamedTuple):
 def read(results_dir: Path, instances: Iterable[str]) -> list[Kept]:
     """Every run of these instances, the published ones that travel with fp8bench among them, oldest first.
 
-    Raw samples, telemetry and profiles are checked and then let go: they are most of a record, and few are compared
-    (`read_record` keeps them). Raises UsageError for a file that is broken, by its line and field.
+    Raw samples, telemetry and profiles are left out, unread: they are nine tenths of a record, and only those of the
+    few records that are shown are wanted (`read_record` reads them, and checks them then). Raises UsageError for a
+    file that is broken in what is left, by its line and field.
     """
     wanted = set(instances)
     found: dict[str, Kept] = {}
     for path in _paths(results_dir, wanted):
         data = _bytes(path)
         if _kind(data) == RUN:
-            record = _parse(data, path, Record)
+            record = _parse(_lighter(data), path, Record)
             if record.instance in wanted:
-                found[record.run_id] = Kept(record.model_copy(update=_HEAVY), path)
+                found[record.run_id] = Kept(record, path)
     return sorted(found.values(), key=lambda kept: kept.record.created_utc)
 
 
@@ -184,6 +187,23 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "Check its permissions") from error
+
+
+def _lighter(data: bytes) -> bytes:
+    """The same record without its heavy sections, which keep their lines, so that faults are still told by line.
+
+    They are found by the indent of one space that `write` gives them. A string in JSON holds no line break, so nothing
+    else can look like that; a record that is laid out otherwise is left as it is.
+    """
+    for name, nothing in _HEAVY.items():
+        key = b'\n "%s": ' % name
+        start = data.find(key) + len(key)
+        end = data.find(_CLOSES.get(data[start : start + 1], key), start)
+        if start < len(key) or end < 0:
+            continue
+        end += len(b"\n ]")
+        data = b"".join((data[:start], nothing, b"\n" * data.count(b"\n", start, end), data[end:]))
+    return data
 
 
 def _parse(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord:

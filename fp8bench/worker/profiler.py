@@ -6,7 +6,6 @@ nothing else.
 """
 
 import json
-import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,8 +40,6 @@ def profile_steps(
     What the steps themselves raise passes through.
     """
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-    # Else torch's profiler tells its stages to standard error, across our own progress.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     try:
         profiler: Any = profile(activities=activities)
         profiler.start()

@@ -1,7 +1,6 @@
 """Records are read back strictly, oldest first, from their instances' folders and the published ones."""
 
 import json
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -180,24 +179,34 @@ class TestRead:
         assert record.telemetry
         assert record.profile
 
-    def test_raw_samples_are_checked_all_the_same(self, tmp_path: Path) -> None:
-        path = results.write(measured("mine"), tmp_path)
+    def test_raw_samples_telemetry_and_profile_are_left_out_unread(self, tmp_path: Path) -> None:
+        path = results.write(measured("mine", profile=profile()), tmp_path)
         path.write_text(path.read_text().replace('"rank": 0', '"rank": "first"', 1))
+        [(record, found)] = results.read(tmp_path, ["mine"])
 
+        assert (record.samples, record.telemetry, record.profile, found) == ((), (), None, path)
         with pytest.raises(UsageError, match=r"field samples\.0\.rank"):
-            results.read(tmp_path, ["mine"])
+            results.read_record(path)
 
-    def test_so_are_telemetry_and_profile(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("indent", [None, 1, 2])
+    def test_however_a_record_is_laid_out_the_rest_of_it_is_the_same(self, tmp_path: Path, indent: int | None) -> None:
         record = measured("mine", profile=profile())
         path = results.write(record, tmp_path)
-        whole = path.read_text()
-        for old, new, field in [
-            ('"sm_clock_mhz": [', '"sm_clock_mhz": ["fast", ', "telemetry.0.series.sm_clock_mhz.0"),
-            ('"gemm_bf16": 0.06', '"gemm_bf32": 0.06', "profile.by_category.gemm_bf32"),
-        ]:
-            path.write_text(whole.replace(old, new, 1))
-            with pytest.raises(UsageError, match=rf"line \d+, field {re.escape(field)}"):
-                results.read(tmp_path, ["mine"])
+        path.write_text(json.dumps(json.loads(path.read_text()), indent=indent))
+        [(read, _)] = results.read(tmp_path, ["mine"])
+
+        heavy = {"samples": (), "telemetry": (), "profile": None}
+        assert read.model_copy(update=heavy) == record.model_copy(update=heavy)
+        assert results.read_record(path) == record
+
+    def test_a_fault_behind_what_was_left_out_is_told_by_its_own_line(self, tmp_path: Path) -> None:
+        path = results.write(measured("mine", profile=profile()), tmp_path)
+        lines = path.read_text().replace('"passed": true', '"passed": "perhaps"').splitlines()
+        path.write_text("\n".join([*lines[:-1], ' , "more": 1', "}"]))
+        expected = next(number for number, line in enumerate(lines, start=1) if "perhaps" in line)
+
+        with pytest.raises(UsageError, match=rf"line {expected}, field parity\.passed"):
+            results.read(tmp_path, ["mine"])
 
     @pytest.mark.parametrize("folder", ["", "not-there-yet"])
     def test_the_figures_that_travel_with_the_program_are_found_from_an_empty_folder(
