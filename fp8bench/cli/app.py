@@ -18,6 +18,7 @@ COMMANDS = {
     "compare": "fp8bench.cli.compare:compare",
     "explain": "fp8bench.cli.explain:explain",
     "doctor": "fp8bench.cli.doctor:doctor",
+    "dtypes": "fp8bench.cli.dtypes:dtypes",
     "import": "fp8bench.cli.import_figure:import_figure",
     "modes": "fp8bench.cli.modes:modes",
     "workloads": "fp8bench.cli.workloads:workloads",

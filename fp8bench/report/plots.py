@@ -83,7 +83,7 @@ def step_bars(modes: Sequence[StepBreakdown], path: Path) -> None:
             _bar(axes, place, mode, longest)
         _axis(axes, modes, longest)
         _legend(figure, axes)
-        _save(figure, path)
+        save(figure, path)
 
 
 def _bar(axes: "Axes", place: int, mode: StepBreakdown, longest_ms: float) -> None:
@@ -154,7 +154,7 @@ def _legend(figure: Any, axes: "Axes") -> None:
     )
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
     """Without the day or the version of what drew it, so that a plot changes only with its numbers."""
     metadata = {"Date": None, "Creator": None} if path.suffix.lower() == ".svg" else {"Software": None}
     try:
