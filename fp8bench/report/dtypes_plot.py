@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fp8bench.report.plots import FAINT, INK, WIDTH_IN, require_drawable
+from fp8bench.report.plots import FAINT, INK, WIDTH_IN, require_drawable, save
 from fp8bench.schema.formats import FormatReport, Reach, Rounded
 
 if TYPE_CHECKING:
