@@ -7,6 +7,7 @@ import torch
 from fp8bench.modes.protocol import CompilePolicy, Mode
 from fp8bench.schema.config import CompileChoice
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.profile import Profile
 from fp8bench.schema.record import CompileEvidence, Evidence
 from fp8bench.worker.parity import Proof, stated
 from fp8bench.worker.profiler import Profiled
@@ -55,6 +56,8 @@ def gather(
         warnings.append("torch.compile was on but compiled nothing")
     if profiled.warning is not None:
         warnings.append(profiled.warning)
+    if _attention_unseen(own["attention"], profiled.profile):
+        warnings.append(f"attention is said to be {own['attention']}, and the profile shows no kernel of attention")
     details = {name: value for name, value in found.items() if name not in _OWN_FIELDS}
     return Evidence(
         **{"converted_layers": None, "total_layers": None, "recipe": None, **own},
@@ -64,3 +67,10 @@ def gather(
         warnings=tuple(warnings),
         details=details,
     )
+
+
+def _attention_unseen(said: str | None, profile: Profile | None) -> bool:
+    """Whether a fused attention was taken by name and none by kernel: a fallback that nobody told of."""
+    if said is None or said.endswith(":unfused") or profile is None or profile.device != "cuda":
+        return False
+    return profile.by_category.get("attention", 0.0) == 0

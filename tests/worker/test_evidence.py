@@ -92,3 +92,19 @@ def test_a_profiler_that_failed_is_warned_about_after_what_the_mode_warns_of():
     failed = Profiled(None, "the profiler failed, so which kernels ran is unknown: CUPTI is busy")
     evidence = gather({"warnings": ("it is hot",)}, frozenset(), OFF, profiled=failed)
     assert evidence.warnings == ("it is hot", failed.warning)
+
+
+@pytest.mark.parametrize(
+    ("said", "by_category", "device", "warned"),
+    [
+        ("te:fused", {"gemm_bf16": 0.09}, "cuda", True),
+        ("te:fused", {"gemm_bf16": 0.07, "attention": 0.02}, "cuda", False),
+        ("te:unfused", {"gemm_bf16": 0.09}, "cuda", False),
+        ("sdpa:flash-cpu", {"gemm_bf16": 0.09}, "cpu", False),
+        (None, {"gemm_bf16": 0.09}, "cuda", False),
+    ],
+)
+def test_attention_that_is_named_but_not_seen_among_the_kernels_is_warned_about(said, by_category, device, warned):
+    seen = Profiled(profile(by_category=by_category, device=device))
+    evidence = gather({"attention": said}, frozenset(), OFF, profiled=seen)
+    assert any("shows no kernel of attention" in warning for warning in evidence.warnings) is warned
