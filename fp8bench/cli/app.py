@@ -19,6 +19,7 @@ COMMANDS = {
     "explain": "fp8bench.cli.explain:explain",
     "doctor": "fp8bench.cli.doctor:doctor",
     "dtypes": "fp8bench.cli.dtypes:dtypes",
+    "numerics": "fp8bench.cli.numerics:numerics",
     "import": "fp8bench.cli.import_figure:import_figure",
     "modes": "fp8bench.cli.modes:modes",
     "workloads": "fp8bench.cli.workloads:workloads",

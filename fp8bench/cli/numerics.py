@@ -1,0 +1,85 @@
+"""`fp8bench numerics`: what error each precision mode adds to a layer, and how delayed scaling answers to a jump."""
+
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from fp8bench.cli.progress import log
+
+if TYPE_CHECKING:
+    from fp8bench.schema.numerics import NumericsRecord
+
+FORMATS = ("table", "markdown", "csv", "json")
+
+
+def numerics(
+    mode: list[str] = typer.Option(
+        None, "--mode", metavar="MODE", help="Only this mode, with its recipe: te-fp8:current. Repeatable."
+    ),
+    layer: list[str] = typer.Option(None, "--layer", metavar="linear|block", help="Only this layer. Repeatable."),
+    inputs: list[str] = typer.Option(
+        None,
+        "--input",
+        metavar="KIND",
+        help="Only normal, heavy-tailed or outlier; with -exact, moved to values that fp8 has. Repeatable.",
+    ),
+    width: str = typer.Option(
+        None, "--width", metavar="N", help="Of the layers, a multiple of 16 [1280; on a CPU 64]."
+    ),
+    seed: str = typer.Option(None, "--seed", metavar="N", help="Of weights and inputs [0]."),
+    instance: str = typer.Option("auto", "--instance", help="Name in the catalogue, or auto."),
+    plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw the errors, .png or .svg."),
+    history_plot: Path = typer.Option(None, "--history-plot", metavar="FILE", help="Draw the jump, .png or .svg."),
+    form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
+    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where the record goes."),
+) -> None:
+    """What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump."""
+    from fp8bench.launch import numerics as launch
+    from fp8bench.report import numerics_plot
+    from fp8bench.report.plots import require_drawable
+    from fp8bench.schema.errors import unknown_name
+    from fp8bench.store import results
+
+    if form not in FORMATS:
+        raise unknown_name("--format", form, list(FORMATS), launch.HELP)
+    for path in (plot, history_plot):
+        if path is not None:
+            require_drawable(path)
+    request = launch.NumericsRequest(
+        results_dir=results_dir,
+        modes=tuple(mode or ()),
+        layers=tuple(layer or ()),
+        inputs=tuple(inputs or ()),
+        width=width,
+        seed=seed,
+        instance=instance,
+    )
+    prepared = launch.prepare(request, os.environ)
+    launch.settle(prepared)
+    record = launch.examine(prepared, datetime.now(UTC), log)
+    log(f"kept as {results.write(record, results_dir)}")
+    print_records([record], form)
+    if plot is not None and record.status == "ok":
+        numerics_plot.error_dots(record, plot)
+        log(f"drawn as {plot}")
+    if history_plot is not None:
+        numerics_plot.jump_lines(record, history_plot)
+        log(f"drawn as {history_plot}")
+    raise typer.Exit(launch.exit_code(record))
+
+
+def print_records(records: "list[NumericsRecord]", form: str) -> None:
+    """To stdout, in one of FORMATS."""
+    from fp8bench.report import numerics_text
+
+    writers = {"json": numerics_text.to_json, "csv": numerics_text.to_csv, "markdown": numerics_text.to_markdown}
+    if form in writers:
+        typer.echo(writers[form](records))
+    elif sys.stdout.isatty():
+        numerics_text.print_rich(records)
+    else:
+        typer.echo(numerics_text.to_plain(records))

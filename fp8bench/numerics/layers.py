@@ -1,0 +1,144 @@
+"""The layers that are examined: a linear layer and a timm ViT block, and each in a mode's precision.
+
+  linear  width -> 4 * width without bias, as the first of a block's MLP.
+  block   timm's Block with biases of zero, as fresh from initialisation, and the usual heads.
+
+Weights are normal of standard deviation in^-1/2, drawn in float32 once for all modes.
+
+A mode converts timm's blocks by itself. torchao's also converts the linear layer; for Transformer Engine's modes it
+becomes a te.Linear with the weight copied.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fp8bench.modes.protocol import Mode
+from fp8bench.modes.te_block import TEBlock, copy_linear
+from fp8bench.modes.torchao import TorchAOFloat8
+from fp8bench.modes.transformer_engine import TEBF16, import_te
+from fp8bench.numerics.inputs import draw_weight
+from fp8bench.numerics.quantiser import E4M3, representable
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.numerics import LayerName
+
+MLP_RATIO = 4
+HEADS = 16
+HEAD_MULTIPLE = 16
+IMAGES = 8
+EPSILON = 1e-6
+"""timm's ViT's, of its layer norms."""
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Of a layer's input and output."""
+
+    input: tuple[int, ...]
+    output: tuple[int, ...]
+
+
+def shapes(layer: LayerName, width: int, tokens: int) -> Shapes:
+    """linear: [tokens, width] to [tokens, 4 * width]. block: [images, tokens / images, width] in and out."""
+    if layer == "linear":
+        return Shapes((tokens, width), (tokens, MLP_RATIO * width))
+    images = IMAGES if tokens % IMAGES == 0 else 1
+    return Shapes((images, tokens // images, width), (images, tokens // images, width))
+
+
+def plain_layer(layer: LayerName, width: int, seed: int, exact: bool) -> nn.Module:
+    """The layer in float32 on the CPU, inside a module, since modes swap a module's parts. exact: the linear layer's
+    weight is moved to e4m3's grid.
+    """
+    if layer == "linear":
+        linear = nn.Linear(width, MLP_RATIO * width, bias=False)
+        weight = draw_weight(linear.weight.shape, seed, "linear")
+        with torch.no_grad():
+            linear.weight.copy_(representable(weight, E4M3) if exact else weight)
+        return nn.Sequential(OrderedDict(linear=linear))
+    block = _block(width)
+    with torch.no_grad():
+        for name, parameter in block.named_parameters():
+            if parameter.ndim > 1:
+                parameter.copy_(draw_weight(parameter.shape, seed, name))
+            elif name.endswith("bias"):
+                parameter.zero_()
+    return nn.Sequential(OrderedDict(block=block))
+
+
+def heads(width: int) -> int:
+    """16 where that leaves each a multiple of 16, as in ViT-Huge; else half, or half of that."""
+    count = HEADS
+    while width % (count * HEAD_MULTIPLE):
+        count //= 2
+    return count
+
+
+def convert(mode: Mode, plain: nn.Module) -> nn.Module:
+    """`plain` in the mode's precision; it may be changed in place. Raises what `mode.convert` raises."""
+    linear = plain.get_submodule("linear") if hasattr(plain, "linear") else None
+    if isinstance(mode, TEBF16) and isinstance(linear, nn.Linear):
+        return nn.Sequential(OrderedDict(linear=_te_linear(linear)))
+    return mode.convert(plain)
+
+
+def autocast(mode: Mode, device: torch.device) -> AbstractContextManager[Any]:
+    """bf16 autocast, as in training. Not around torchao on a CPU: emulated products are float32's, and so nothing but
+    the casts adds to the error.
+    """
+    if isinstance(mode, TorchAOFloat8) and device.type == "cpu":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+def weights(module: nn.Module) -> Sequence[nn.Parameter]:
+    """The weights of the linear layers in the order of computation, each [out, in], however converted.
+
+    Raises ModeUnavailable for a block that is none of those known here.
+    """
+    inner: Any = next(module.children())
+    if isinstance(inner, TEBlock):
+        attention, mlp = inner.layer.self_attention, inner.layer.layernorm_mlp
+        return (attention.layernorm_qkv.weight, attention.proj.weight, mlp.fc1_weight, mlp.fc2_weight)
+    if hasattr(module, "linear"):
+        return (inner.weight,)
+    try:
+        return (inner.attn.qkv.weight, inner.attn.proj.weight, inner.mlp.fc1.weight, inner.mlp.fc2.weight)
+    except AttributeError as error:
+        raise ModeUnavailable(
+            f"the mode made of timm's Block a {type(inner).__name__}, whose weights are not known here",
+            "Examine the linear layer alone with --layer linear",
+        ) from error
+
+
+def weight_gradient(module: nn.Module) -> Tensor:
+    """The gradients of `weights`, one after the other, [elements]."""
+    gradients = [weight.grad for weight in weights(module)]
+    return torch.cat([gradient.flatten() for gradient in gradients if gradient is not None])
+
+
+def _te_linear(linear: nn.Linear) -> nn.Module:
+    te = import_te()
+    layer: nn.Module = te.Linear(
+        linear.in_features,
+        linear.out_features,
+        bias=False,
+        params_dtype=torch.float32,
+        device=linear.weight.device,
+    )
+    copy_linear(layer, linear.weight, None)
+    return layer
+
+
+def _block(width: int) -> nn.Module:
+    from timm.models.vision_transformer import Block
+
+    norm: Any = partial(nn.LayerNorm, eps=EPSILON)
+    block: nn.Module = Block(width, heads(width), mlp_ratio=MLP_RATIO, qkv_bias=True, norm_layer=norm)
+    return block

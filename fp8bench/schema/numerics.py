@@ -1,0 +1,108 @@
+"""A record of what error precision modes add to a layer, and of how delayed scaling answers to a jump.
+
+Errors are relative to a reference: float64, computed from the very float32 weights, inputs and output gradients that
+every mode is given. How they are taken is in `numerics.errors`, of what layers in `numerics.layer_errors`, and the
+jump in `numerics.amax_history`.
+"""
+
+from typing import Any, Literal, get_args
+
+from pydantic import Field, PositiveInt
+
+from fp8bench.schema.config import Device
+from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.record import RecordHead, Status
+
+LayerName = Literal["linear", "block"]
+TensorName = Literal["output", "input_gradient", "weight_gradient"]
+Distribution = Literal["normal", "heavy-tailed", "outlier"]
+InputName = Literal["normal", "heavy-tailed", "outlier", "normal-exact", "heavy-tailed-exact", "outlier-exact"]
+Algo = Literal["max", "most_recent"]
+
+LAYERS: tuple[LayerName, ...] = get_args(LayerName)
+TENSORS: tuple[TensorName, ...] = get_args(TensorName)
+INPUTS: tuple[InputName, ...] = get_args(InputName)
+EXACT = "-exact"
+"""Ends the name of an input whose operands are on fp8's grid, so that casting them changes nothing."""
+
+
+class NumericsConfig(Frozen):
+    """What is measured. modes: labels with their recipes, in the order of the rows."""
+
+    device: Device
+    modes: tuple[str, ...]
+    layers: tuple[LayerName, ...]
+    inputs: tuple[InputName, ...]
+    width: PositiveInt = Field(multiple_of=16, description="the linear layer is width -> 4 * width, the block as wide")
+    tokens: PositiveInt = Field(description="rows of the linear layer's input; the block's images times tokens")
+    seed: int = Field(ge=0, description="of weights, inputs and output gradients")
+
+
+class LayerError(Frozen):
+    """The error of one tensor that a layer gives, under one mode and one kind of input; or why there is none.
+
+    Of a mode that could not run there is one row, without layer, input, tensor and numbers.
+    """
+
+    mode: str
+    status: Status
+    reason: str | None = None
+    remedy: str | None = None
+    layer: LayerName | None = None
+    input: InputName | None = None
+    tensor: TensorName | None = None
+    relative_error: float | None = Field(default=None, description="|found - reference| / |reference|, Euclidean")
+    sqnr_db: float | None = Field(default=None, description="-20 log10 of it, dB; null where there is no error at all")
+    cosine: float | None = Field(default=None, description="similarity to the reference: 1 is the same direction")
+    max_abs_error: float | None = Field(default=None, description="of any element, in the tensor's own unit")
+    held_in: str | None = Field(default=None, description="the narrowest of bfloat16 and float32 that has every value")
+    rounding_error: float | None = Field(
+        default=None, description="relative error of the reference rounded to `held_in`: no result can be nearer"
+    )
+    saturated: float | None = Field(
+        default=None, description="share of an operand's values beyond the format's largest; the worse operand"
+    )
+    flushed: float | None = Field(
+        default=None, description="share of an operand's values that the cast made zero; the worse operand"
+    )
+
+
+class ScalingTrace(Frozen):
+    """How one way of scaling went through the jump. One number a step; scale: what values are multiplied by.
+
+    algo and history_len are null for current scaling, which has no history.
+    """
+
+    scaling: Literal["delayed", "current"]
+    algo: Algo | None
+    history_len: int | None
+    source: Literal["simulated", "transformer_engine"]
+    amax: tuple[float, ...] = Field(description="largest magnitude of the values, as the scaling saw it")
+    scale: tuple[float, ...]
+    saturated: tuple[float, ...] = Field(description="share of values beyond the format's largest")
+    flushed: tuple[float, ...] = Field(description="share of values that the cast made zero")
+    relative_error: tuple[float, ...] = Field(description="of the values cast to e4m3 and back, Euclidean")
+
+
+class AmaxJump(Frozen):
+    """Normal values, `factor` times as large from step `up_at` until `down_at`. Steps are counted from 0."""
+
+    steps: PositiveInt
+    up_at: int
+    down_at: int
+    factor: float
+    largest: float = Field(description="the format's largest finite value")
+    traces: tuple[ScalingTrace, ...]
+
+
+class NumericsRecord(RecordHead):
+    """One call of `fp8bench numerics`. Its status is ok where any mode ran."""
+
+    kind: Literal["numerics"] = "numerics"
+    config: NumericsConfig
+    rows: tuple[LayerError, ...]
+    history: AmaxJump
+
+    def model_post_init(self, _context: Any) -> None:
+        if (self.status == "ok") != any(row.status == "ok" for row in self.rows):
+            raise ValueError("a record of numerics is ok where one of its rows is, and not otherwise")

@@ -1,0 +1,116 @@
+"""Stands in for Transformer Engine's delayed scaling on a CPU: a linear layer that casts to fp8 and multiplies in
+float32, its fp8_meta, and an autocast that updates scales where Transformer Engine does.
+
+It shows that what we read is there to be read, and read at the right moment. It proves nothing about Transformer Engine
+itself; tests/gpu does that on a real one.
+"""
+
+import types
+from dataclasses import dataclass
+
+import torch
+from modes import te_stand_in
+
+from fp8bench.numerics.quantiser import E4M3, E5M2, cast
+
+LAYERS = []
+"""Every layer that ever ran, as Transformer Engine's global buffers have them."""
+
+
+@dataclass
+class DelayedScaling:
+    amax_history_len: int = 1024
+    amax_compute_algo: str = "max"
+
+
+class State:
+    """scale and amax_history [length, quantizers]; row 0 of the latter takes the amaxes of the step."""
+
+    def __init__(self, length, quantizers):
+        self.scale = torch.ones(quantizers)
+        self.amax_history = torch.zeros(length, quantizers)
+
+    def cast(self, values, place, grid):
+        self.amax_history[0, place] = values.abs().amax()
+        return cast(values, self.scale[place], grid).values
+
+    def update(self, algo, largest):
+        amax = self.amax_history.amax(0) if algo == "max" else self.amax_history[0].clone()
+        known = self.amax_history[0] > 0
+        rolled = torch.roll(self.amax_history, -1, 0)
+        rolled[0] = 0
+        self.amax_history.copy_(torch.where(known, rolled, self.amax_history))
+        self.scale.copy_(torch.where(known, largest / amax, self.scale))
+
+
+class autocast:
+    """Sets the scales of the forward pass when it is left."""
+
+    recipe = None
+
+    def __init__(self, enabled=True, recipe=None, amax_reduction_group=None):
+        self.mine = recipe if enabled else None
+
+    def __enter__(self):
+        autocast.recipe = self.mine
+        return self
+
+    def __exit__(self, *_):
+        if autocast.recipe is not None:
+            for layer in LAYERS:
+                layer.fp8_meta["scaling_fwd"].update(autocast.recipe.amax_compute_algo, 448.0)
+        autocast.recipe = None
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, layer):
+        state = layer.fp8_meta["scaling_fwd"]
+        x8, weight8 = state.cast(x.float(), 0, E4M3), state.cast(weight, 1, E4M3)
+        ctx.save_for_backward(x8, weight8)
+        ctx.layer, ctx.dtypes = layer, (x.dtype, weight.dtype)
+        return (x8 @ weight8.t()).bfloat16()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x8, weight8 = ctx.saved_tensors
+        state = ctx.layer.fp8_meta["scaling_bwd"]
+        gradient8 = state.cast(gradient.float(), 0, E5M2)
+        state.update(ctx.layer.algo, 57344.0)
+        return (gradient8 @ weight8).bfloat16().to(ctx.dtypes[0]), (gradient8.t() @ x8).bfloat16().float(), None
+
+
+class Linear(te_stand_in.Linear):
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        self.fp8_meta = {}
+
+    def forward(self, x):
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
+        if autocast.recipe is None:
+            return super().forward(x.float()).to(x.dtype)
+        if not self.fp8_meta:
+            length, self.algo = autocast.recipe.amax_history_len, autocast.recipe.amax_compute_algo
+            self.fp8_meta.update(scaling_fwd=State(length, 3), scaling_bwd=State(length, 2))
+            LAYERS.append(self)
+        return Product.apply(x, self.weight, self)
+
+
+def install(monkeypatch):
+    """Make it importable as Transformer Engine."""
+    recipes = types.ModuleType("transformer_engine.common.recipe")
+    recipes.DelayedScaling = DelayedScaling
+    for name in ("Float8CurrentScaling", "Float8BlockScaling", "MXFP8BlockScaling"):
+        setattr(recipes, name, type(name, (), {}))
+    common = types.ModuleType("transformer_engine.common")
+    common.recipe = recipes
+    pytorch = types.ModuleType("transformer_engine.pytorch")
+    pytorch.Linear, pytorch.autocast = Linear, autocast
+    pytorch.TransformerLayer = te_stand_in.TransformerLayer
+    package = types.ModuleType("transformer_engine")
+    package.pytorch, package.common = pytorch, common
+    modules = {"": package, ".pytorch": pytorch, ".common": common, ".common.recipe": recipes}
+    for name, module in modules.items():
+        monkeypatch.setitem(__import__("sys").modules, f"transformer_engine{name}", module)
+    monkeypatch.setattr(f"{__name__}.LAYERS", [])
