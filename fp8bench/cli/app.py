@@ -20,6 +20,7 @@ COMMANDS = {
     "doctor": "fp8bench.cli.doctor:doctor",
     "dtypes": "fp8bench.cli.dtypes:dtypes",
     "numerics": "fp8bench.cli.numerics:numerics",
+    "gemm": "fp8bench.cli.gemm:gemm",
     "import": "fp8bench.cli.import_figure:import_figure",
     "modes": "fp8bench.cli.modes:modes",
     "workloads": "fp8bench.cli.workloads:workloads",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fp8bench.schema.instance import Catalog, Purchase
 
 FORMATS = ("table", "markdown", "csv", "json")
+KINDS = ("run", "gemm", "numerics")
 PURCHASES = ("on_demand", "spot", "capacity_block")
 
 
@@ -31,6 +32,9 @@ def compare(
     region: str = typer.Option(None, "--region", help="Only prices of this region."),
     purchase: str = typer.Option("on_demand", "--purchase", metavar="|".join(PURCHASES), help="How it is bought."),
     workload: str = typer.Option(None, "--workload", help="Only records of this workload."),
+    kind: str = typer.Option(
+        "run", "--kind", metavar="|".join(KINDS), help="Of what: runs, or what these commands kept."
+    ),
     every: bool = typer.Option(False, "--all", help="Every record, not only the latest of each variant."),
     allow_mismatch: bool = typer.Option(False, "--allow-mismatch", help="Show unlike work too, marked."),
     form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
@@ -45,7 +49,11 @@ def compare(
     from fp8bench.schema.errors import unknown_name
     from fp8bench.store import results
 
-    for value, known, flag in ((form, FORMATS, "--format"), (purchase, PURCHASES, "--purchase")):
+    for value, known, flag in (
+        (form, FORMATS, "--format"),
+        (purchase, PURCHASES, "--purchase"),
+        (kind, KINDS, "--kind"),
+    ):
         if value not in known:
             raise unknown_name(flag, value, list(known), "fp8bench compare --help")
     if workload is not None:
@@ -59,6 +67,9 @@ def compare(
         return name if name in measured else find(catalog, name, measured).key
 
     keys = list(dict.fromkeys(map(key_of, instances)))
+    if kind != "run":
+        _print_kind(kind, keys, every, catalog, form, results_dir)
+        return
     wanted = parse_reference(reference, keys)
     today = date.today()
     options = CompareOptions(
@@ -78,6 +89,34 @@ def compare(
         [record for record, _ in kept], catalog, options, whole=lambda record: results.read_record(paths[record.run_id])
     )
     print_comparison(comparison, form)
+
+
+def _print_kind(kind: str, keys: "list[str]", every: bool, catalog: "Catalog", form: str, results_dir: Path) -> None:
+    """Records of matrix products or of numerics, as the commands that made them print them."""
+    from fp8bench.report.select import latest_alike
+    from fp8bench.schema.errors import UsageError
+    from fp8bench.schema.gemm import GemmRecord
+    from fp8bench.schema.numerics import NumericsRecord
+    from fp8bench.store import results
+
+    if kind == "gemm":
+        from fp8bench.cli.gemm import print_gemm
+
+        products = results.read_kind(results_dir, keys, GemmRecord)
+        found: int = len(products)
+        if products:
+            print_gemm(products if every else latest_alike(products), catalog, form)
+    else:
+        from fp8bench.cli.numerics import print_records
+
+        errors = results.read_kind(results_dir, keys, NumericsRecord)
+        found = len(errors)
+        if errors:
+            print_records(errors if every else latest_alike(errors), form)
+    if not found:
+        raise UsageError(
+            f"no record of `fp8bench {kind}` for {', '.join(keys)}", f"Run `fp8bench {kind} --instance {keys[0]}` there"
+        )
 
 
 def load_catalog(results_dir: Path) -> "Catalog":

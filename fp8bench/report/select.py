@@ -1,10 +1,13 @@
 """Which records a comparison shows, and which of them make one row."""
 
+import json
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from fp8bench.report.measurement import Measurement
-from fp8bench.schema.record import Record
+from fp8bench.schema.record import Record, RecordHead
 
+SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
 Key = tuple[str | int | bool | None, ...]
 
 
@@ -56,3 +59,9 @@ def _with_its_rounds(latest: Record, records: Iterable[Record]) -> Measurement:
         return Measurement((invalid[-1],))
     rounds = [record for record in together if record.status == "ok" and variant(record) == variant(latest)]
     return Measurement(tuple(rounds), stopped)
+
+
+def latest_alike(records: Sequence[SomeRecord]) -> list[SomeRecord]:
+    """records: of one kind, oldest first. The latest of each instance and fingerprint."""
+    latest = {(record.instance, json.dumps(record.fingerprint, sort_keys=True)): record for record in records}
+    return list(latest.values())

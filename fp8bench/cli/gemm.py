@@ -1,0 +1,97 @@
+"""`fp8bench gemm`: matrix products by shape, in bf16 and fp8. From which shape on does fp8 pay, and how much can it
+give a whole step at most?
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from fp8bench.cli.progress import log
+
+if TYPE_CHECKING:
+    from fp8bench.schema.gemm import GemmRecord
+    from fp8bench.schema.instance import Catalog
+
+FORMATS = ("table", "markdown", "csv", "json")
+
+
+def gemm(
+    workload: str = typer.Option(
+        None, "--workload", help="Products of its linear layers, forward and backward [vit-huge; on a CPU vit-micro]."
+    ),
+    batch_size: str = typer.Option(None, "--batch-size", metavar="N", help="Samples a step [64; on a CPU 16]."),
+    shapes: list[str] = typer.Option(
+        None, "--shape", metavar="M,N,K", help="Rows, output features, inner dimension. Repeatable."
+    ),
+    sweep: bool = typer.Option(False, "--sweep", help="Square products, from small to large."),
+    precisions: list[str] = typer.Option(
+        None,
+        "--precision",
+        metavar="NAME",
+        help="bf16, fp8-tensorwise, fp8-rowwise, or either with -fast for fast accumulation. Repeatable [all].",
+    ),
+    compiled_casts: bool = typer.Option(
+        False, "--compiled-casts", help="Time casts by torch.compile too, which takes a while."
+    ),
+    seconds: str = typer.Option(None, "--seconds", metavar="S", help="For each timing, at least 20 times [0.1]."),
+    instance: str = typer.Option("auto", "--instance", help="Name in the catalogue, or auto."),
+    allow_busy: bool = typer.Option(False, "--allow-busy", help="Run on a GPU that others use, marked."),
+    seed: str = typer.Option(None, "--seed", metavar="N", help="Of the operands [0]."),
+    plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw the products, .png or .svg."),
+    form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
+    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records go."),
+) -> None:
+    """Matrix products by shape, in bf16 and fp8, each proved before it is timed."""
+    from fp8bench.launch.gemm import GemmRequest, exit_code, measure, prepare
+    from fp8bench.report.plots import require_drawable
+    from fp8bench.schema.errors import unknown_name
+
+    if form not in FORMATS:
+        raise unknown_name("--format", form, list(FORMATS), "fp8bench gemm --help")
+    if plot is not None:
+        require_drawable(plot)
+    request = GemmRequest(
+        workload=workload,
+        batch_size=batch_size,
+        shapes=tuple(shapes or ()),
+        sweep=sweep,
+        precisions=tuple(precisions or ()),
+        compiled_casts=compiled_casts,
+        seconds=seconds,
+        seed=seed,
+        instance=instance,
+        allow_busy=allow_busy,
+        results_dir=results_dir,
+    )
+    record, path = measure(prepare(request, os.environ), log)
+    log(f"kept as {path}")
+    from fp8bench.cli.compare import load_catalog
+
+    catalog = load_catalog(results_dir)
+    print_gemm([record], catalog, form)
+    if plot is not None:
+        from fp8bench.report.gemm import gemm_report
+        from fp8bench.report.gemm_plot import draw
+
+        draw(gemm_report(record, catalog), plot)
+        log(f"drawn as {plot}")
+    raise typer.Exit(exit_code(record))
+
+
+def print_gemm(records: "list[GemmRecord]", catalog: "Catalog", form: str) -> None:
+    """Tables to stdout; warnings, one line each, to stderr."""
+    from fp8bench.report import gemm_text
+
+    writers = {"json": gemm_text.to_json, "csv": gemm_text.to_csv, "markdown": gemm_text.to_markdown}
+    if form in writers:
+        typer.echo(writers[form](records, catalog))
+    elif sys.stdout.isatty():
+        gemm_text.print_rich(records, catalog)
+    else:
+        typer.echo(gemm_text.to_plain(records, catalog))
+    for record in records:
+        for warning in record.warnings:
+            log(f"warning: {warning}")

@@ -1,0 +1,176 @@
+"""Which matrix products a workload's linear layers make in a training step, found by watching one forward pass.
+
+The model is built on the meta device, where tensors have shapes and no memory, and every `nn.Linear` is hooked. A
+layer that sees an input of T rows (all leading dimensions together) and I features, and gives O, makes up to three
+products (see `schema.gemm`): the forward one; the input gradient, unless its input needs no gradient, as the first
+layer's does not; and the weight gradient, unless its weight is frozen.
+
+What is not an `nn.Linear` is not here: a convolution that makes patches, the products inside attention. No fp8 mode
+converts those either.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fp8bench.modes.torchao import HEADS, convertible
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.gemm import ALIGNMENT, Product, Role, Shape
+from fp8bench.workloads.protocol import Batch, Workload
+
+
+@dataclass(frozen=True)
+class LinearProducts:
+    """products: grouped, in the order in which the layers ran. rows_per_sample: T over the batch of the layers that
+    modes convert, each value once. unseen: linear layers whose forward was not called, so that their products are
+    missing here (`nn.MultiheadAttention` uses its output layer's weight without calling the layer).
+    """
+
+    products: tuple[Product, ...]
+    rows_per_sample: tuple[int, ...]
+    unseen: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call of one layer. rows: T."""
+
+    name: str
+    rows: int
+    in_features: int
+    out_features: int
+    input_gradient: bool
+    weight_gradient: bool
+    stays_bf16: str | None
+
+    def shapes(self) -> list[tuple[Role, Shape]]:
+        rows, features, out = self.rows, self.in_features, self.out_features
+        found: list[tuple[Role, Shape]] = [("forward", Shape(m=rows, n=out, k=features))]
+        if self.input_gradient:
+            found.append(("input gradient", Shape(m=rows, n=features, k=out)))
+        if self.weight_gradient:
+            found.append(("weight gradient", Shape(m=out, n=features, k=rows)))
+        return found
+
+
+def linear_products(workload: Workload, batch_size: int) -> LinearProducts:
+    """The products of one rank's step. Computes nothing, and allocates no weights.
+
+    Raises UsageError where the model cannot run on the meta device, or has no linear layer.
+    """
+    calls, unseen = _watch(workload, batch_size)
+    if not calls:
+        raise UsageError(
+            f"workload {workload.name!r} calls no nn.Linear, so it has no products to measure",
+            "Give shapes with --shape M,N,K",
+        )
+    rows = sorted({call.rows // batch_size for call in calls if call.stays_bf16 is None})
+    return LinearProducts(_grouped(calls), tuple(rows), unseen)
+
+
+def fold(name: str) -> str:
+    """`blocks.17.mlp.fc1` is `blocks.*.mlp.fc1`: layers that differ by their number do the same work."""
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
+
+
+def require_aligned(found: LinearProducts, batch_size: int) -> None:
+    """Raises UsageError where a product that modes convert has a dimension that fp8 cannot take: the batch makes it."""
+    for product in found.products:
+        wrong = misaligned(product.shape)
+        if product.stays_bf16 is None and wrong is not None:
+            name, size, _ = wrong
+            fitting = _fitting_batch(found.rows_per_sample, batch_size)
+            raise UsageError(
+                f"{product.label} is {product.shape} at batch {batch_size}: its {name} = {size} is not divisible by "
+                f"{ALIGNMENT}, as fp8 products need",
+                f"Say --batch-size {fitting}, or --precision bf16 alone",
+            )
+
+
+def misaligned(shape: Shape) -> tuple[str, int, int] | None:
+    """The first dimension that is no multiple of ALIGNMENT: its name, its size, and the next size that would do."""
+    for name, size in (("M", shape.m), ("N", shape.n), ("K", shape.k)):
+        if size % ALIGNMENT:
+            return name, size, -(-size // ALIGNMENT) * ALIGNMENT
+    return None
+
+
+def _fitting_batch(rows_per_sample: tuple[int, ...], batch_size: int) -> int:
+    """The next larger batch whose every number of rows is a multiple of ALIGNMENT."""
+    step = max(ALIGNMENT // gcd(ALIGNMENT, rows) for rows in rows_per_sample)
+    return -(-batch_size // step) * step
+
+
+def _watch(workload: Workload, batch_size: int) -> tuple[list[_Call], tuple[str, ...]]:
+    """One forward pass on the meta device, every linear layer hooked."""
+    meta = torch.device("meta")
+    sample = next(workload.batches(1, 0, torch.device("cpu")))
+    calls: list[_Call] = []
+    try:
+        model = workload.build(meta)
+        layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+        hooks = [layer.register_forward_pre_hook(_note(name, calls)) for name, layer in layers.items()]
+        workload.loss(model, Batch(_like(sample.inputs, batch_size), _like(sample.targets, batch_size)))
+    except (NotImplementedError, RuntimeError) as error:
+        raise UsageError(
+            f"workload {workload.name!r} does not run on the meta device, where its layers are counted: {error}",
+            "Give its shapes with --shape M,N,K",
+        ) from error
+    for hook in hooks:
+        hook.remove()
+    seen = {call.name for call in calls}
+    return calls, tuple(sorted({fold(name) for name in layers if name not in seen}))
+
+
+def _note(name: str, calls: list[_Call]) -> Callable[[nn.Module, Any], None]:
+    """A hook that notes each call of the layer of that name."""
+
+    def hook(layer: nn.Module, arguments: Any) -> None:
+        assert isinstance(layer, nn.Linear)
+        inputs: Tensor = arguments[0]
+        calls.append(
+            _Call(
+                name=name,
+                rows=inputs.numel() // layer.in_features,
+                in_features=layer.in_features,
+                out_features=layer.out_features,
+                input_gradient=inputs.requires_grad,
+                weight_gradient=layer.weight.requires_grad,
+                stays_bf16=_why_bf16(layer, name),
+            )
+        )
+
+    return hook
+
+
+def _like(tensor: Tensor, batch_size: int) -> Tensor:
+    return torch.empty((batch_size, *tensor.shape[1:]), dtype=tensor.dtype, device="meta")
+
+
+def _why_bf16(layer: nn.Linear, name: str) -> str | None:
+    """The rule that the fp8 modes go by."""
+    if convertible(layer, name):
+        return None
+    if name.rpartition(".")[2] in HEADS:
+        return "the head stays bf16 in every mode"
+    return f"{layer.in_features} or {layer.out_features} features are not divisible by {ALIGNMENT}"
+
+
+def _grouped(calls: list[_Call]) -> tuple[Product, ...]:
+    """Calls of equal shape and role are one product, with all their layers' names."""
+    layers: dict[tuple[Shape, Role, str | None], dict[str, None]] = {}
+    times: dict[tuple[Shape, Role, str | None], int] = {}
+    for call in calls:
+        for role, shape in call.shapes():
+            key = (shape, role, call.stays_bf16)
+            layers.setdefault(key, {})[fold(call.name)] = None
+            times[key] = times.get(key, 0) + 1
+    return tuple(
+        Product(shape=shape, role=role, layers=tuple(names), calls_per_step=times[shape, role, why], stays_bf16=why)
+        for (shape, role, why), names in layers.items()
+    )

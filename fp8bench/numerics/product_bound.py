@@ -1,0 +1,160 @@
+"""How much fp8 can give a whole step at most: Amdahl's law, over matrix products.
+
+fp8 makes the linear layers' products shorter and nothing else, so that
+
+    bound = T / (T - products in bf16 + products in fp8)
+
+with T the baseline's step time as measured by `fp8bench run`, and the products of the converted layers as timed here,
+each times its calls a step. Of each product the fastest right fp8 precision is taken; one that has none stays as it is.
+With the casts free it is the most that any recipe can reach; with eager casts it is what plain torch operations leave.
+
+What it assumes: products take in the step what they take alone (the baseline's profile says how far that holds: compare
+`profiled_products_s`), and the rest of the step stays. A mode that replaces more than the products, as Transformer
+Engine's block does with fused norms and bf16 activations, may give more; it is not fp8 that gives it then.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+from fp8bench.schema.gemm import Casts, Gain, ModeGain, ProductTimings, StepBound
+from fp8bench.schema.profile import Category
+from fp8bench.schema.record import Record
+
+BASELINE = "baseline-bf16"
+WAYS: tuple[Casts, ...] = ("none", "compiled", "eager")
+GEMMS: tuple[Category, ...] = ("gemm_fp8", "gemm_bf16", "gemm_fp32")
+
+
+def bound(
+    products: Sequence[ProductTimings],
+    baseline: Sequence[Record] = (),
+    modes: Iterable[Sequence[Record]] = (),
+    whole: Callable[[Record], Record] = lambda record: record,
+) -> StepBound | None:
+    """products: every one of a workload's step. baseline: the rounds of one measurement, oldest first; none: the bound
+    is of the products alone. modes: the rounds of each mode to show beside it. whole: gives a record with its profile.
+
+    None where no fp8 product was timed without emulation, or a product has no bf16 time.
+    """
+    converted = [one for one in products if one.product.stays_bf16 is None]
+    if not any(_fastest(one, "none") for one in converted) or not all(one.find("bf16") for one in products):
+        return None
+    bf16_s = sum(_bf16_s(one) for one in converted)
+    step_s = _step_time_s(baseline) if baseline else None
+    rest_s = None if step_s is None else step_s - bf16_s
+    # Where the products alone take longer than the step, they were timed on another day's clocks.
+    fits = rest_s is None or rest_s > 0
+    return StepBound(
+        baseline_run_id=baseline[-1].run_id if baseline else None,
+        compiled=baseline[-1].compiled if baseline else None,
+        rounds=len(baseline) or None,
+        step_time_s=step_s,
+        profiled_products_s=_profiled_s(whole(baseline[-1])) if baseline else None,
+        bf16_products_s=bf16_s,
+        other_products_s=sum(_bf16_s(one) for one in products if one.product.stays_bf16 is not None),
+        left_in_bf16=sum(_fastest(one, "none") is None for one in converted),
+        at_most=tuple(_gains(converted, bf16_s, rest_s or 0.0)) if fits else (),
+        modes=tuple(_mode_gain(rounds, step_s) for rounds in modes) if step_s is not None else (),
+        reason=None if fits else "the products alone take longer here than the whole step did",
+    )
+
+
+def _gains(converted: Sequence[ProductTimings], bf16_s: float, rest_s: float) -> Iterable[Gain]:
+    for way in WAYS:
+        times = [_fastest(one, way) for one in converted]
+        if any(time is not None for time in times):
+            fp8_s = sum(
+                _calls(one) * time if time is not None else _bf16_s(one)
+                for one, time in zip(converted, times, strict=True)
+            )
+            yield Gain(casts=way, products_s=fp8_s, speedup=(rest_s + bf16_s) / (rest_s + fp8_s))
+
+
+def _fastest(one: ProductTimings, way: Casts) -> float | None:
+    """Seconds a product; None without a right fp8 time."""
+    times = [
+        timing.time_s
+        for timing in one.timings
+        if timing.precision != "bf16" and timing.casts == way and timing.time_s is not None and not timing.emulated
+    ]
+    return min(times, default=None)
+
+
+def _bf16_s(one: ProductTimings) -> float:
+    """Seconds a step."""
+    timing = one.find("bf16")
+    assert timing is not None
+    assert timing.time_s is not None
+    return _calls(one) * timing.time_s
+
+
+def _calls(one: ProductTimings) -> int:
+    return one.product.calls_per_step or 1
+
+
+def _profiled_s(record: Record) -> float | None:
+    if record.profile is None:
+        return None
+    return sum(record.profile.by_category.get(category, 0.0) for category in GEMMS)
+
+
+def _step_time_s(rounds: Sequence[Record]) -> float:
+    return median(record.summary.step_time_s for record in rounds if record.summary is not None)
+
+
+def _mode_gain(rounds: Sequence[Record], step_s: float) -> ModeGain:
+    config = rounds[-1].config
+    assert config is not None
+    time_s = _step_time_s(rounds)
+    return ModeGain(label=config.mode_label, step_time_s=time_s, rounds=len(rounds), speedup=step_s / time_s)
+
+
+def latest_measurements(
+    records: Iterable[Record], workload: str, batch_size: int
+) -> dict[bool, dict[str, list[Record]]]:
+    """Of each setting of torch.compile, and in it of each mode, the latest measurement's rounds: one GPU, this workload
+    and batch, status ok. The baseline and modes that mean to run in fp8; no others.
+
+    records: oldest first.
+    """
+    sessions: dict[tuple[bool, str], dict[str, list[Record]]] = {}
+    for record in records:
+        if _fits(record, workload, batch_size):
+            assert record.config is not None
+            key = (bool(record.compiled), record.config.mode_label)
+            session = record.session.session_id if record.session else record.run_id
+            sessions.setdefault(key, {}).setdefault(session, []).append(record)
+    found: dict[bool, dict[str, list[Record]]] = {}
+    for (compiled, label), rounds in sessions.items():
+        latest = max(rounds.values(), key=lambda of_session: of_session[-1].created_utc)
+        found.setdefault(compiled, {})[label] = latest
+    return found
+
+
+def _fits(record: Record, workload: str, batch_size: int) -> bool:
+    config = record.config
+    return (
+        record.status == "ok"
+        and record.summary is not None
+        and record.source == "measured"
+        and config is not None
+        and (config.workload, config.batch_size, config.world_size, config.device) == (workload, batch_size, 1, "cuda")
+        and (config.mode == BASELINE or (record.evidence is not None and record.evidence.fp8))
+    )
+
+
+def bounds(
+    products: Sequence[ProductTimings],
+    measured: dict[bool, dict[str, list[Record]]],
+    whole: Callable[[Record], Record] = lambda record: record,
+) -> tuple[StepBound, ...]:
+    """One for each setting of torch.compile under which the baseline was measured (see latest_measurements), eager
+    first: a compiled mode held against an eager baseline would take the compiler's gain for fp8's. Without any
+    baseline, one of the products alone. Empty where there is nothing to bound.
+    """
+    found = [
+        bound(products, modes[BASELINE], [rounds for label, rounds in modes.items() if label != BASELINE], whole)
+        for _, modes in sorted(measured.items())
+        if BASELINE in modes
+    ]
+    return tuple(one for one in found or [bound(products)] if one is not None)

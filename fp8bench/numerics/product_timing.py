@@ -1,0 +1,127 @@
+"""How long one call takes on the device, from a cold cache, again and again.
+
+A loop that multiplies the same two matrices measures products whose operands lie in the L2 cache, which in training
+they do not: between two uses of a weight the whole model goes by. So before each repetition a buffer several times the
+L2 cache is written, and operands rotate among several sets.
+
+On a GPU a repetition lies between two CUDA events. The host records and launches without waiting, and nothing is read
+before the last repetition is queued. An event is stamped when the GPU comes to it: if the host were slower with a
+launch than the GPU with what it has, the wait for the host would be counted too. So the buffer is written as often as
+it takes the host to launch what is timed, half as often again, and the GPU always finds its work waiting.
+
+Repetitions fill a budget of time, at least FEWEST and at most MOST, after a warm-up of a quarter as many: the first
+calls choose kernels and load them, and the clock of a GPU that was idle needs some milliseconds to rise.
+
+A CPU is timed by the host's clock with its caches warm. Its figures are there to try the command with.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+Call = Callable[[int], object]
+"""Does the work once. The number of the repetition says which set of operands to take."""
+
+FEWEST = 20
+MOST = 200
+"""More of them make the interval no narrower than the process's own luck is wide."""
+
+FEWEST_WARM = 3
+WARM_SHARE = 0.25
+SMALLEST_FLUSH = 256 * 2**20
+MOST_FLUSHES = 32
+LEAD = 1.5
+"""How much longer the flush is to take the GPU than what follows takes the host to launch."""
+
+
+class Timer(Protocol):
+    """flush_bytes: what is written before each repetition; None: nothing."""
+
+    flush_bytes: int | None
+
+    def samples(self, call: Call, seconds: float) -> list[float]:
+        """Seconds, one a repetition, in order. seconds: the budget."""
+
+
+def repetitions(seconds: float, each_s: float) -> int:
+    """How many fill the budget, within FEWEST and MOST."""
+    return min(MOST, max(FEWEST, int(seconds / each_s) if each_s > 0 else MOST))
+
+
+class HostTimer:
+    """perf_counter: on a CPU the work is done when the call returns."""
+
+    flush_bytes: int | None = None
+
+    def samples(self, call: Call, seconds: float) -> list[float]:
+        """See Timer."""
+        warm = self._timed(call, FEWEST_WARM)
+        return self._timed(call, repetitions(seconds, min(warm)))
+
+    def _timed(self, call: Call, count: int) -> list[float]:
+        taken = []
+        for number in range(count):
+            began = time.perf_counter()
+            call(number)
+            taken.append(time.perf_counter() - began)
+        return taken
+
+
+class CudaTimer:
+    """Events on the current stream, each repetition from a cold L2 cache."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.flush_bytes: int | None = flush_bytes(device)
+        self._device = device
+        self._buffer = torch.empty(self.flush_bytes, dtype=torch.uint8, device=device)
+        # The second is timed: the first also loads the kernel.
+        self._flush_s = [self._elapsed(lambda _: self._buffer.zero_(), 1, 0)[0] for _ in range(2)][1]
+
+    def samples(self, call: Call, seconds: float) -> list[float]:
+        """See Timer. Waits for the device before and after."""
+        flushes = self._flushes(call)
+        pilot = self._elapsed(call, FEWEST_WARM, flushes)
+        each_s = sorted(pilot)[len(pilot) // 2] + flushes * self._flush_s
+        count = repetitions(seconds, each_s)
+        self._elapsed(call, max(FEWEST_WARM, math.ceil(WARM_SHARE * count)), flushes)
+        return self._elapsed(call, count, flushes)
+
+    def _flushes(self, call: Call) -> int:
+        """How often the buffer must be written for the host to stay ahead."""
+        launches = []
+        for number in range(1 + FEWEST_WARM):
+            torch.cuda.synchronize(self._device)
+            began = time.perf_counter()
+            call(number)
+            launches.append(time.perf_counter() - began)
+        torch.cuda.synchronize(self._device)
+        # The first call chooses and loads kernels. The slowest of the others: a lead that is lost once is a bad sample.
+        return min(MOST_FLUSHES, max(1, math.ceil(LEAD * max(launches[1:]) / self._flush_s)))
+
+    def _elapsed(self, call: Call, count: int, flushes: int) -> list[float]:
+        """count repetitions, queued without a wait."""
+        starts = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
+        ends = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
+        torch.cuda.synchronize(self._device)
+        for number in range(count):
+            for _ in range(flushes):
+                self._buffer.zero_()
+            starts[number].record()
+            call(number)
+            ends[number].record()
+        torch.cuda.synchronize(self._device)
+        return [start.elapsed_time(end) / 1e3 for start, end in zip(starts, ends, strict=True)]
+
+
+def flush_bytes(device: torch.device) -> int:
+    """Twice the L2 cache, SMALLEST_FLUSH at least."""
+    cache = int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
+    return max(SMALLEST_FLUSH, 2 * cache)
+
+
+def timer_for(device: torch.device) -> Timer:
+    """The right timer for the device."""
+    return CudaTimer(device) if device.type == "cuda" else HostTimer()

@@ -1,0 +1,187 @@
+"""Matrix products: what `fp8bench gemm` measures, and the record of it.
+
+A product is (M, N, K): rows of the output, columns of the output (the output features of a linear layer's forward
+product), and the inner dimension that is summed over. It costs 2 M N K floating-point operations.
+
+A linear layer makes three products a step. With T rows in (batch x tokens), I features in and O out:
+
+  forward          Y  = X W^T     (T, O, I)
+  input gradient   dX = dY W      (T, I, O)
+  weight gradient  dW = dY^T X    (O, I, T)
+
+They are apart even where their sizes are equal, for they differ in two things that cost time in fp8: which operand must
+be transposed first (fp8 units of compute capability 9 take both operands only with the inner dimension contiguous), and
+the format (with a scale a tensor, torchao and Transformer Engine keep the output's gradient as e5m2 and all else as
+e4m3; torchao's rowwise recipe has e4m3 throughout).
+"""
+
+from typing import Any, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from fp8bench.schema.config import Device
+from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.record import RecordHead
+
+ALIGNMENT = 16
+"""Of every dimension of an fp8 product: cuBLASLt and CUTLASS read operands in pieces of 16 bytes."""
+
+Role = Literal["forward", "input gradient", "weight gradient"]
+Precision = Literal["bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwise", "fp8-rowwise-fast"]
+"""tensorwise: one scale an operand; rowwise: one a row of the left and a column of the right operand. `-fast`: sums are
+accumulated in the tensor cores' own precision throughout, which is quicker and less exact."""
+
+Casts = Literal["none", "eager", "compiled"]
+"""What is timed with the product. none: operands are in its format already. eager: both operands are cast from bf16 by
+separate torch operations. compiled: by torch.compile's kernels."""
+
+PRECISIONS: tuple[Precision, ...] = (
+    "bf16",
+    "fp8-tensorwise",
+    "fp8-tensorwise-fast",
+    "fp8-rowwise",
+    "fp8-rowwise-fast",
+)
+TimingStatus = Literal["ok", "invalid", "unsupported"]
+
+
+class Shape(Frozen):
+    """m: rows of the output, n: its columns, k: the inner dimension."""
+
+    m: PositiveInt
+    n: PositiveInt
+    k: PositiveInt
+
+    @property
+    def flops(self) -> int:
+        """A multiply-add counts as two."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def is_square(self) -> bool:
+        """All three dimensions are equal."""
+        return self.m == self.n == self.k
+
+    def __str__(self) -> str:
+        return f"{self.m} x {self.n} x {self.k}"
+
+
+class Product(Frozen):
+    """Products of one shape and role."""
+
+    shape: Shape
+    role: Role = "forward"
+    layers: tuple[str, ...] = Field(default=(), description="their layers' names, numbers folded into `*`")
+    calls_per_step: PositiveInt | None = Field(default=None, description="null: of no model")
+    stays_bf16: str | None = Field(default=None, description="why fp8 modes leave it alone; null: they do not")
+
+    @property
+    def label(self) -> str:
+        """`blocks.*.mlp.fc1 forward`; of no model: the shape."""
+        return f"{', '.join(self.layers)} {self.role}" if self.layers else str(self.shape)
+
+
+class Timing(Frozen):
+    """One product in one precision. Times in seconds, a product each."""
+
+    precision: Precision
+    casts: Casts = "none"
+    status: TimingStatus = "ok"
+    reason: str | None = Field(default=None, description="of another status than ok")
+    emulated: bool = Field(default=False, description="computed without fp8 units: the time says nothing of fp8")
+    error: float | None = Field(
+        default=None,
+        ge=0,
+        description="relative (Frobenius), against exact sums of the same operands; null: not finite",
+    )
+    time_s: PositiveFloat | None = Field(default=None, description="median over the repetitions")
+    time_ci_s: tuple[float, float] | None = Field(default=None, description="95 %, of this process only")
+    repetitions: int = Field(default=0, ge=0)
+    samples_s: tuple[float, ...] = ()
+
+    def model_post_init(self, _context: Any) -> None:
+        if (self.status == "ok") != (self.time_s is not None) or (self.status == "ok") != (self.reason is None):
+            raise ValueError("a timing with status ok has a time, and one with another status a reason instead")
+
+
+class ProductTimings(Frozen):
+    """A product, and each precision that was asked for."""
+
+    product: Product
+    timings: tuple[Timing, ...]
+
+    def find(self, precision: Precision, casts: Casts = "none") -> Timing | None:
+        """The `ok` timing, or None."""
+        return next((t for t in self.timings if (t.precision, t.casts, t.status) == (precision, casts, "ok")), None)
+
+
+class Ceiling(Frozen):
+    """The best of a few large square products in one arithmetic, measured in the same run."""
+
+    arithmetic: Literal["bf16", "fp8"]
+    tflops: PositiveFloat
+    precision: Precision
+    size: PositiveInt = Field(description="M = N = K")
+
+
+class Gain(Frozen):
+    """What a step takes if its fp8 products are made in fp8. speedup: over the step (or the products) in bf16."""
+
+    casts: Casts
+    products_s: PositiveFloat = Field(description="the converted layers' products, seconds a step")
+    speedup: PositiveFloat
+
+
+class ModeGain(Frozen):
+    """What a whole mode was measured to give, on the same instance, batch and setting of torch.compile."""
+
+    label: str
+    step_time_s: PositiveFloat
+    rounds: PositiveInt
+    speedup: PositiveFloat
+
+
+class StepBound(Frozen):
+    """How much fp8 can give a whole step at most. Seconds a step.
+
+    step_time_s null: no baseline was kept, so `at_most` is of the products alone.
+    """
+
+    baseline_run_id: str | None = None
+    compiled: bool | None = None
+    rounds: PositiveInt | None = None
+    step_time_s: PositiveFloat | None = None
+    profiled_products_s: float | None = Field(default=None, description="all matrix products in the baseline's profile")
+    bf16_products_s: PositiveFloat = Field(description="of the converted layers, as timed here")
+    other_products_s: float = Field(ge=0, description="of the layers that stay bf16, as timed here")
+    left_in_bf16: int = Field(default=0, ge=0, description="products without a valid fp8 time, counted as bf16")
+    at_most: tuple[Gain, ...] = Field(description="one for each kind of casts that was timed")
+    modes: tuple[ModeGain, ...] = ()
+    reason: str | None = Field(default=None, description="why `at_most` is empty")
+
+
+class GemmConfig(Frozen):
+    """What was asked for, every number resolved."""
+
+    device: Device
+    workload: str | None
+    batch_size: PositiveInt | None
+    shapes: tuple[Shape, ...] = Field(description="given by --shape")
+    sweep: bool
+    precisions: tuple[Precision, ...]
+    compiled_casts: bool
+    seconds: PositiveFloat = Field(description="time for each timing, at least 20 repetitions")
+    seed: int = Field(ge=0)
+
+
+class GemmRecord(RecordHead):
+    """One call of `fp8bench gemm`: one process, one device. A single process says nothing of the next one's luck."""
+
+    kind: Literal["gemm"] = "gemm"
+    config: GemmConfig
+    products: tuple[ProductTimings, ...] = ()
+    ceilings: tuple[Ceiling, ...] = ()
+    bounds: tuple[StepBound, ...] = ()
+    scaled_mm: str | None = Field(default=None, description="which function made the fp8 products; null: none ran")
+    flush_bytes: int | None = Field(default=None, description="written before each repetition; null: caches stay warm")
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,110 @@
+"""Products on a GPU: right, timed from a cold cache, and on an H200 as fast as they are known to be."""
+
+import pytest
+import torch
+
+from fp8bench.launch.gemm import GemmRequest, exit_code, measure, prepare
+from fp8bench.numerics.products import Bench
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.gemm import PRECISIONS, Product, Shape
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+    pytest.mark.timeout(600),
+]
+
+FC1 = Shape(m=12608, n=5120, k=1280)
+BF16_TFLOPS = 669
+FP8_TFLOPS = 1141
+"""Of ViT-Huge's fc1 at batch 64 on an H200, read by a bare loop that did not say whether accumulation was fast."""
+
+
+def _capability():
+    return torch.cuda.get_device_capability() if torch.cuda.is_available() else (0, 0)
+
+
+def _name():
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
+needs_fp8 = pytest.mark.skipif(_capability() < (8, 9), reason="fp8 needs compute capability 8.9")
+needs_h200 = pytest.mark.skipif(_name() != "NVIDIA H200", reason="the readings are an NVIDIA H200's")
+
+
+@pytest.fixture(scope="module")
+def bench():
+    return Bench.on("cuda", seconds=0.1)
+
+
+@needs_fp8
+@pytest.mark.parametrize("role", ["forward", "input gradient", "weight gradient"])
+def test_every_precision_is_right_in_every_role(bench, role):
+    found = bench.measure(Product(shape=Shape(m=512, n=1024, k=2048), role=role), PRECISIONS)
+    assert [(t.precision, t.casts, t.status, t.reason) for t in found.timings] == [
+        ("bf16", "none", "ok", None),
+        *((precision, casts, "ok", None) for precision in PRECISIONS[1:] for casts in ("none", "eager")),
+    ]
+    assert not any(timing.emulated for timing in found.timings)
+    assert all(timing.error < 0.01 for timing in found.timings)
+
+
+@needs_fp8
+def test_compiled_casts_are_right_and_quicker_than_eager_ones():
+    bench = Bench.on("cuda", seconds=0.1, compiled_casts=True)
+    found = bench.measure(Product(shape=FC1), ("fp8-tensorwise",))
+    times = {timing.casts: timing.time_s for timing in found.timings}
+    assert {timing.casts: timing.reason for timing in found.timings} == dict.fromkeys(times)
+    assert times["none"] < times["compiled"] < times["eager"]
+
+
+@needs_fp8
+@pytest.mark.parametrize("role", ["forward", "weight gradient"])
+def test_long_sums_stay_within_the_limits_of_their_accumulation(bench, role):
+    found = bench.measure(Product(shape=Shape(m=1280, n=1280, k=12608), role=role), PRECISIONS)
+    assert {timing.status for timing in found.timings} == {"ok"}, found.timings
+
+
+@needs_h200
+def test_fc1_of_vit_huge_is_as_fast_as_is_known(bench):
+    found = bench.measure(Product(shape=FC1), ("bf16", "fp8-tensorwise", "fp8-tensorwise-fast"))
+    tflops = {t.precision: FC1.flops / t.time_s / 1e12 for t in found.timings if t.casts == "none"}
+    fp8 = max(tflops["fp8-tensorwise"], tflops["fp8-tensorwise-fast"])
+    print(tflops)
+    assert tflops["bf16"] == pytest.approx(BF16_TFLOPS, rel=0.05), tflops
+    assert fp8 == pytest.approx(FP8_TFLOPS, rel=0.05), tflops
+    assert fp8 / tflops["bf16"] > 1.3, tflops
+
+
+@needs_h200
+def test_ceilings_are_those_of_an_h200(bench):
+    found = {one.arithmetic: one.tflops for one in bench.ceilings(PRECISIONS)}
+    assert found["bf16"] == pytest.approx(790, rel=0.1)
+    assert found["fp8"] == pytest.approx(1470, rel=0.1)
+
+
+@needs_fp8
+def test_a_shape_beyond_the_gpus_memory_is_refused_before_it_is_asked_for(bench):
+    with pytest.raises(UsageError, match=r"needs .* GiB, and .* GiB are free on"):
+        bench.require_memory([Shape(m=2**20, n=2**20, k=2**10)])
+
+
+@needs_fp8
+def test_a_workloads_products_are_kept_with_ceilings_and_a_bound(tmp_path):
+    request = GemmRequest(
+        workload="vit-micro",
+        batch_size="16",
+        precisions=("fp8-tensorwise",),
+        seconds="0.01",
+        allow_busy=True,
+        results_dir=tmp_path,
+    )
+    record, path = measure(prepare(request, {}), lambda line: None)
+    assert exit_code(record) == 0, [timing for one in record.products for timing in one.timings]
+    assert path.exists()
+    assert [ceiling.arithmetic for ceiling in record.ceilings] == ["bf16", "fp8"]
+    assert record.scaled_mm == "torch.nn.functional.scaled_mm"
+    assert record.flush_bytes >= 2**28
+    (bound,) = record.bounds
+    assert bound.step_time_s is None
+    assert [gain.casts for gain in bound.at_most] == ["none", "eager"]

@@ -1,0 +1,152 @@
+"""Products proved and timed: what is right is timed, what is wrong is not, and what cannot run says why."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from fp8bench.numerics import products
+from fp8bench.numerics.product_kernels import Kernel, widened_mm
+from fp8bench.numerics.product_operands import Quantized
+from fp8bench.numerics.products import Bench
+from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.gemm import Product, Shape
+
+PRODUCT = Product(shape=Shape(m=48, n=32, k=64), role="weight gradient")
+EVERY = ("bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwise", "fp8-rowwise-fast")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Two threads of a shared machine wait for each other longer than they compute."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """On this CPU, quickly."""
+    monkeypatch.setattr(products, "CEILING_SIZES", {"cpu": (16, 32)})
+    return Bench.on("cpu", seconds=1e-4)
+
+
+def with_kernel(bench, multiply, emulated=False):
+    return dataclasses.replace(bench, kernel=Kernel("made", multiply, emulated))
+
+
+def test_every_precision_is_proved_and_timed_with_and_without_casts(bench):
+    found = bench.measure(PRODUCT, EVERY)
+    assert [(t.precision, t.casts) for t in found.timings] == [
+        ("bf16", "none"),
+        *((precision, casts) for precision in EVERY[1:] for casts in ("none", "eager")),
+    ]
+    for timing in found.timings:
+        assert (timing.status, timing.reason) == ("ok", None)
+        assert timing.error < 0.003
+        assert timing.repetitions == len(timing.samples_s) >= 20
+        assert timing.time_ci_s[0] <= timing.time_s <= timing.time_ci_s[1]
+        assert timing.emulated == (timing.precision != "bf16")
+
+
+def test_what_stays_bf16_is_timed_in_bf16_alone(bench):
+    head = Product(shape=Shape(m=16, n=10, k=64), stays_bf16="the head stays bf16 in every mode")
+    assert [t.precision for t in bench.measure(head, EVERY).timings] == ["bf16"]
+
+
+def test_a_wrong_product_is_invalid_and_has_no_time(bench):
+    def doubled(left, right, fast):
+        return widened_mm(left, right, fast) * 2
+
+    (bf16, wrong) = with_kernel(bench, doubled).measure(PRODUCT, ("bf16", "fp8-rowwise")).timings
+    assert bf16.status == "ok"
+    assert (wrong.status, wrong.time_s, wrong.samples_s) == ("invalid", None, ())
+    assert wrong.reason == "the product is off by 1, more than 0.01"
+    assert wrong.error == pytest.approx(1, abs=0.01)
+
+
+def test_a_wrong_cast_is_invalid(bench, monkeypatch):
+    def one_scale_off(matrix, dtype, rowwise):
+        data, inverse = real(matrix, dtype, rowwise)
+        return data, inverse * 1.5
+
+    real = products.cast
+    monkeypatch.setattr(products, "cast", one_scale_off)
+    found = bench.measure(PRODUCT, ("bf16", "fp8-tensorwise"))
+    assert [t.status for t in found.timings] == ["ok", "ok", "invalid"]
+    assert found.timings[2].reason == "a cast is off by 0.5, more than 0.1"
+
+
+def test_what_the_device_cannot_do_is_unsupported_and_the_rest_goes_on(bench):
+    def refuses(left, right, fast):
+        if left.inverse_scale.dim():
+            raise RuntimeError("rowwise scaling needs another GPU.\nand a long trace")
+        return widened_mm(left, right, fast)
+
+    found = with_kernel(bench, refuses).measure(PRODUCT, ("bf16", "fp8-tensorwise", "fp8-rowwise"))
+    assert [(t.precision, t.status) for t in found.timings] == [
+        ("bf16", "ok"),
+        ("fp8-tensorwise", "ok"),
+        ("fp8-tensorwise", "ok"),
+        ("fp8-rowwise", "unsupported"),
+    ]
+    assert found.timings[-1].reason == "rowwise scaling needs another GPU"
+
+
+def test_casts_that_do_not_compile_cost_no_other_timing(bench, monkeypatch):
+    def refuses():
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(products, "_compiled_cast", refuses)
+    both = dataclasses.replace(bench, compiled_casts=True).measure(PRODUCT, ("bf16", "fp8-tensorwise"))
+    assert [(t.casts, t.status, t.reason) for t in both.timings[1:]] == [
+        ("none", "ok", None),
+        ("eager", "ok", None),
+        ("compiled", "unsupported", "no compiler"),
+    ]
+
+
+def test_compiled_casts_are_proved_too(bench, monkeypatch):
+    compiled = torch.compile(products.cast, fullgraph=True, backend="eager")
+    monkeypatch.setattr(products, "_compiled_cast", lambda: compiled)
+    both = dataclasses.replace(bench, compiled_casts=True).measure(PRODUCT, ("fp8-rowwise",))
+    assert [(t.casts, t.status) for t in both.timings] == [("none", "ok"), ("eager", "ok"), ("compiled", "ok")]
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("no memory"), torch.AcceleratorError("illegal access")])
+def test_a_device_that_breaks_ends_the_run_with_a_remedy(bench, error):
+    def breaks(left, right, fast):
+        raise error
+
+    with pytest.raises(RunFailed, match="in fp8-tensorwise broke the run"):
+        with_kernel(bench, breaks).measure(PRODUCT, ("fp8-tensorwise",))
+
+
+def test_fast_accumulation_is_asked_for_where_the_name_says_so(bench):
+    asked = set()
+
+    def notes(left: Quantized, right: Quantized, fast: bool):
+        asked.add((left.inverse_scale.dim(), fast))
+        return widened_mm(left, right, fast)
+
+    with_kernel(bench, notes).measure(PRODUCT, ("fp8-tensorwise", "fp8-rowwise-fast"))
+    assert asked == {(0, False), (2, True)}
+
+
+def test_ceilings_are_the_best_of_the_large_squares(bench):
+    found = with_kernel(bench, widened_mm).ceilings(EVERY)
+    assert [one.arithmetic for one in found] == ["bf16", "fp8"]
+    assert all(one.size in (16, 32) and one.tflops > 0 for one in found)
+    assert found[1].precision.startswith("fp8-tensorwise")
+
+
+def test_emulation_has_no_ceiling_and_bf16_alone_asks_for_none_of_fp8(bench):
+    assert [one.arithmetic for one in bench.ceilings(EVERY)] == ["bf16"]
+    assert [one.arithmetic for one in with_kernel(bench, widened_mm).ceilings(("bf16",))] == ["bf16"]
+
+
+def test_shapes_are_held_against_free_memory(bench):
+    bench.require_memory([PRODUCT.shape])
+    with pytest.raises(UsageError, match="are free on this host"):
+        bench.require_memory([Shape(m=10**9, n=10**9, k=16)])

@@ -1,0 +1,158 @@
+"""Records of `fp8bench gemm` with made-up numbers that look like an H200's."""
+
+from typing import Any
+
+from builders import at, environment
+
+from fp8bench.schema.gemm import (
+    PRECISIONS,
+    Ceiling,
+    Gain,
+    GemmConfig,
+    GemmRecord,
+    ModeGain,
+    Precision,
+    Product,
+    ProductTimings,
+    Role,
+    Shape,
+    StepBound,
+    Timing,
+)
+from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION
+
+H200 = "NVIDIA H200"
+ROWS = 12608
+LAYERS = (("attn.qkv", 3840, 1280), ("attn.proj", 1280, 1280), ("mlp.fc1", 5120, 1280), ("mlp.fc2", 1280, 5120))
+FASTER: dict[Precision, float] = {
+    "bf16": 1.0,
+    "fp8-tensorwise": 1.70,
+    "fp8-tensorwise-fast": 1.62,
+    "fp8-rowwise": 1.45,
+    "fp8-rowwise-fast": 1.58,
+}
+SWEEP = (512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
+
+
+def timing(precision: Precision, time_s: float, spread: float = 0.005, **changes: Any) -> Timing:
+    """An `ok` timing with an interval of `spread` to either side."""
+    values: dict[str, Any] = {"time_ci_s": (time_s * (1 - spread), time_s * (1 + spread)), "repetitions": 3}
+    values["samples_s"] = (time_s, time_s * (1 - spread), time_s * (1 + spread))
+    return Timing(precision=precision, time_s=time_s, error=0.0017, **{**values, **changes})
+
+
+def timings(bf16_s: float, casts_s: float, faster: float = 1.0, **changes: Any) -> tuple[Timing, ...]:
+    """Every precision. casts_s: what both eager casts take. faster: the gain of fp8 over FASTER's."""
+    found = [timing("bf16", bf16_s)]
+    for precision in PRECISIONS[1:]:
+        alone_s = bf16_s / (FASTER[precision] * faster)
+        found += [
+            timing(precision, alone_s, **changes),
+            timing(precision, alone_s + casts_s, casts="eager", **changes),
+        ]
+    return tuple(found)
+
+
+def of_layers() -> tuple[ProductTimings, ...]:
+    """ViT-Huge's at batch 64, the head's forward product last. fc1's is 669 TFLOP/s in bf16."""
+    found = []
+    for name, out, features in LAYERS:
+        every: tuple[tuple[Role, tuple[int, int, int]], ...] = (
+            ("forward", (ROWS, out, features)),
+            ("input gradient", (ROWS, features, out)),
+            ("weight gradient", (out, features, ROWS)),
+        )
+        for role, (m, n, k) in every:
+            shape = Shape(m=m, n=n, k=k)
+            product = Product(shape=shape, role=role, layers=(f"blocks.*.{name}",), calls_per_step=32)
+            bf16_s = shape.flops / (669e12 if role != "weight gradient" else 610e12)
+            casts_s = 4.2e-12 * (m * k + n * k) * (1.0 if role == "forward" else 1.3)
+            found.append(ProductTimings(product=product, timings=timings(bf16_s, casts_s)))
+    shape = Shape(m=64, n=1000, k=1280)
+    head = Product(shape=shape, layers=("head",), calls_per_step=1, stays_bf16="the head stays bf16 in every mode")
+    return (*found, ProductTimings(product=head, timings=(timing("bf16", 8e-6),)))
+
+
+def of_sweep(sizes: tuple[int, ...] = SWEEP) -> tuple[ProductTimings, ...]:
+    """Squares: small ones are launch-bound, and fp8 gains nothing there."""
+    found = []
+    for size in sizes:
+        shape = Shape(m=size, n=size, k=size)
+        bf16_s = 5e-6 + shape.flops / 800e12
+        faster = (0.55 + 0.5 * min(1.0, size / 4096)) if size < 4096 else 1.05
+        casts_s = 3e-5 + 8.4e-12 * size * size
+        found.append(ProductTimings(product=Product(shape=shape), timings=timings(bf16_s, casts_s, faster)))
+    return tuple(found)
+
+
+CEILINGS = (
+    Ceiling(arithmetic="bf16", tflops=790.0, precision="bf16", size=8192),
+    Ceiling(arithmetic="fp8", tflops=1470.0, precision="fp8-tensorwise", size=8192),
+)
+
+
+def step_bound(**changes: Any) -> StepBound:
+    """An eager baseline of 137.5 ms, and Transformer Engine's fp8 beside it."""
+    values: dict[str, Any] = {
+        "baseline_run_id": "20260501T100000Z-baseline-bf16-000000",
+        "compiled": False,
+        "rounds": 3,
+        "step_time_s": 0.1375,
+        "profiled_products_s": 0.0752,
+        "bf16_products_s": 0.0746,
+        "other_products_s": 0.00003,
+        "at_most": (
+            Gain(casts="none", products_s=0.0439, speedup=1.287),
+            Gain(casts="eager", products_s=0.0693, speedup=1.04),
+        ),
+        "modes": (ModeGain(label="te-fp8:delayed", step_time_s=0.1106, rounds=3, speedup=1.243),),
+    }
+    return StepBound(**{**values, **changes})
+
+
+def config(**changes: Any) -> GemmConfig:
+    """ViT-Huge at batch 64, in every precision."""
+    values: dict[str, Any] = {
+        "device": "cuda",
+        "workload": "vit-huge",
+        "batch_size": 64,
+        "shapes": (),
+        "sweep": False,
+        "precisions": PRECISIONS,
+        "compiled_casts": False,
+        "seconds": 0.1,
+        "seed": 0,
+    }
+    return GemmConfig(**{**values, **changes})
+
+
+def gemm_record(device_name: str | None = H200, **changes: Any) -> GemmRecord:
+    """ViT-Huge's products."""
+    values: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "method_version": METHOD_VERSION,
+        "run_id": "20260501T100000Z-gemm-vit-huge-000000",
+        "status": "ok",
+        "source": "measured",
+        "created_utc": at(0),
+        "instance": "custom-1x-nvidia-h200",
+        "fingerprint": {"workload": "vit-huge", "batch_size": 64},
+        "environment": environment(device_name),
+        "config": config(),
+        "products": of_layers(),
+        "ceilings": CEILINGS,
+        "bounds": (step_bound(),),
+        "scaled_mm": "torch.nn.functional.scaled_mm",
+        "flush_bytes": 256 * 2**20,
+    }
+    return GemmRecord(**{**values, **changes})
+
+
+def sweep_record(**changes: Any) -> GemmRecord:
+    """Squares from 512 to 8192."""
+    values: dict[str, Any] = {
+        "config": config(workload=None, batch_size=None, sweep=True),
+        "products": of_sweep(),
+        "bounds": (),
+    }
+    return gemm_record(**{**values, **changes})
