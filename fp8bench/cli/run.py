@@ -80,6 +80,8 @@ def _measure_and_print(prepared: "Prepared", quiet: bool, as_json: bool) -> int:
     rounds = schedule(prepared)
     with listener(rounds, quiet or not prepared.keeps_records) as told:
         records = [record for record, _ in measure(prepared, rounds, told)]
+    if not records and prepared.keeps_records:
+        log(f"nothing was left to run: session {rounds.session_id} has its rounds")
     if prepared.keeps_records and as_json:
         typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
     elif prepared.keeps_records:
