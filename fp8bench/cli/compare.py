@@ -1,13 +1,15 @@
 """`fp8bench compare`: records and prices joined into a price-performance table."""
 
 import gc
-import sys
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import typer
+
+from fp8bench.cli.catalog import load_catalog
+from fp8bench.cli.output import show
 
 if TYPE_CHECKING:
     from fp8bench.report.row import Comparison
@@ -119,25 +121,11 @@ def _print_kind(kind: str, keys: "list[str]", every: bool, catalog: "Catalog", f
         )
 
 
-def load_catalog(results_dir: Path) -> "Catalog":
-    """The catalogue with what lies beside the results laid over it."""
-    from fp8bench.pricing.catalog import load
-    from fp8bench.store import instances
-
-    return load(instances.files(results_dir))
-
-
 def print_comparison(comparison: "Comparison", form: str) -> None:
     """Rows to stdout; warnings, one line each, to stderr."""
     from fp8bench.report import tables
 
-    writers = {"json": tables.to_json, "csv": tables.to_csv, "markdown": tables.to_markdown}
-    if form in writers:
-        typer.echo(writers[form](comparison))
-    elif sys.stdout.isatty():
-        tables.print_rich(comparison)
-    else:
-        typer.echo(tables.to_plain(comparison))
+    show(tables, form, comparison)
     for warning in comparison.warnings:
         typer.echo(f"fp8bench: warning: {warning}", err=True)
 

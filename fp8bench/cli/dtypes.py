@@ -7,12 +7,13 @@ up.
 
 import math
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from fp8bench.cli.output import show
 
 if TYPE_CHECKING:
     from fp8bench.schema.formats import FormatReport
@@ -36,7 +37,7 @@ def dtypes(
         raise unknown_name("--format", form, list(FORMATS), "fp8bench dtypes --help")
     values = [number for text in cast or [] for number in parse_numbers(text)]
     if plot is not None:
-        from fp8bench.report.plots import require_drawable
+        from fp8bench.report.drawing import require_drawable
 
         require_drawable(plot)
     # Here and not above: torch takes seconds, and whoever mistyped shall not wait for it.
@@ -90,10 +91,4 @@ def _chosen(names: Sequence[str], every: bool) -> list[str]:
 def _print(report: "FormatReport", form: str) -> None:
     from fp8bench.report import dtypes_text
 
-    writers = {"json": dtypes_text.to_json, "markdown": dtypes_text.to_markdown}
-    if form in writers:
-        typer.echo(writers[form](report))
-    elif sys.stdout.isatty():
-        dtypes_text.print_rich(report)
-    else:
-        typer.echo(dtypes_text.to_plain(report))
+    show(dtypes_text, form, report)

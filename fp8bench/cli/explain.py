@@ -6,7 +6,6 @@ beginning of a run's id; INSTANCE:MODE, where there are results of that instance
 
 import gc
 import os
-import sys
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fp8bench.cli.output import show
 from fp8bench.cli.progress import listener
 
 if TYPE_CHECKING:
@@ -45,8 +45,9 @@ def explain(
     """Where a mode's step goes, and why it is not faster than another."""
     # A command of a moment, over events that hold each other in no circle: collecting garbage only costs.
     gc.disable()
+    from fp8bench.report.drawing import require_drawable
     from fp8bench.report.explain import explain_steps
-    from fp8bench.report.plots import require_drawable, step_bars
+    from fp8bench.report.plots import step_bars
     from fp8bench.schema.errors import unknown_name
 
     if form not in FORMATS:
@@ -201,12 +202,6 @@ def _print(explained: "Explained", form: str) -> None:
     """The table and its sentence to stdout; warnings, one line each, to stderr."""
     from fp8bench.report import explain_text
 
-    writers = {"json": explain_text.to_json, "markdown": explain_text.to_markdown}
-    if form in writers:
-        typer.echo(writers[form](explained))
-    elif sys.stdout.isatty():
-        explain_text.print_rich(explained)
-    else:
-        typer.echo(explain_text.to_plain(explained))
+    show(explain_text, form, explained)
     for warning in explained.warnings:
         typer.echo(f"fp8bench: warning: {warning}", err=True)

@@ -3,12 +3,12 @@ give a whole step at most?
 """
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from fp8bench.cli.output import show
 from fp8bench.cli.progress import log
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def gemm(
 ) -> None:
     """Matrix products by shape, in bf16 and fp8, each proved before it is timed."""
     from fp8bench.launch.gemm import GemmRequest, exit_code, measure, prepare
-    from fp8bench.report.plots import require_drawable
+    from fp8bench.report.drawing import require_drawable
     from fp8bench.schema.errors import unknown_name
 
     if form not in FORMATS:
@@ -68,7 +68,7 @@ def gemm(
     )
     record, path = measure(prepare(request, os.environ), log)
     log(f"kept as {path}")
-    from fp8bench.cli.compare import load_catalog
+    from fp8bench.cli.catalog import load_catalog
 
     catalog = load_catalog(results_dir)
     print_gemm([record], catalog, form)
@@ -85,13 +85,7 @@ def print_gemm(records: "list[GemmRecord]", catalog: "Catalog", form: str) -> No
     """Tables to stdout; warnings, one line each, to stderr."""
     from fp8bench.report import gemm_text
 
-    writers = {"json": gemm_text.to_json, "csv": gemm_text.to_csv, "markdown": gemm_text.to_markdown}
-    if form in writers:
-        typer.echo(writers[form](records, catalog))
-    elif sys.stdout.isatty():
-        gemm_text.print_rich(records, catalog)
-    else:
-        typer.echo(gemm_text.to_plain(records, catalog))
+    show(gemm_text, form, records, catalog)
     for record in records:
         for warning in record.warnings:
             log(f"warning: {warning}")

@@ -21,7 +21,7 @@ def import_figure(
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
 ) -> None:
     """Import a step time from an article or another tool, always marked as such."""
-    from fp8bench.cli.compare import load_catalog
+    from fp8bench.cli.catalog import load_catalog
     from fp8bench.launch.imported import ImportedFigure, to_record
     from fp8bench.pricing.catalog import find
     from fp8bench.store import results

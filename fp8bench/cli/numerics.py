@@ -1,13 +1,13 @@
 """`fp8bench numerics`: what error each precision mode adds to a layer, and how delayed scaling answers to a jump."""
 
 import os
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from fp8bench.cli.output import show
 from fp8bench.cli.progress import log
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def numerics(
     """What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump."""
     from fp8bench.launch import numerics as launch
     from fp8bench.report import numerics_plot
-    from fp8bench.report.plots import require_drawable
+    from fp8bench.report.drawing import require_drawable
     from fp8bench.schema.errors import unknown_name
     from fp8bench.store import results
 
@@ -76,10 +76,4 @@ def print_records(records: "list[NumericsRecord]", form: str) -> None:
     """To stdout, in one of FORMATS."""
     from fp8bench.report import numerics_text
 
-    writers = {"json": numerics_text.to_json, "csv": numerics_text.to_csv, "markdown": numerics_text.to_markdown}
-    if form in writers:
-        typer.echo(writers[form](records))
-    elif sys.stdout.isatty():
-        numerics_text.print_rich(records)
-    else:
-        typer.echo(numerics_text.to_plain(records))
+    show(numerics_text, form, records)

@@ -112,7 +112,8 @@ def _judge_itself(rounds: "Schedule") -> int:
 
 def _print_session(session_id: str, prepared: "Prepared") -> None:
     """The table of the whole session, with what was kept of it before this call."""
-    from fp8bench.cli.compare import load_catalog, print_comparison
+    from fp8bench.cli.catalog import load_catalog
+    from fp8bench.cli.compare import print_comparison
     from fp8bench.report.compare import compare
     from fp8bench.report.options import CompareOptions, parse_reference
     from fp8bench.store import results

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pynvml
 
+from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.instance import Catalog, Instance
 
 DMI_PRODUCT_NAME = Path("/sys/class/dmi/id/product_name")
 CPU_INSTANCE = "cpu"
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -121,3 +123,12 @@ def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
             f"instance {instance.key!r} has {instance.gpu_count} GPU(s), and this machine shows {len(machine.gpus)}",
             "Name the instance that this is, or show fewer with CUDA_VISIBLE_DEVICES",
         )
+
+
+def instance_called(name: str, machine: Machine, catalog: Catalog) -> Instance:
+    """What `--instance` names: `auto` is what this machine is found to be. Raises as catalogs.find and claim do."""
+    if name == AUTO:
+        return identify(machine, catalog)
+    instance = catalogs.find(catalog, name, more=[AUTO])
+    claim(instance, machine, catalog)
+    return instance

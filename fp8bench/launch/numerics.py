@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from fp8bench import registry
 from fp8bench.launch.assemble import new_run_id
-from fp8bench.launch.machine import claim, identify, this_machine
+from fp8bench.launch.machine import instance_called, this_machine
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.instance import Instance
@@ -69,11 +69,7 @@ def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> NumericsPre
     seed = 0 if request.seed is None else _whole("--seed", request.seed, least=0)
     machine = this_machine(environ)
     catalog = catalogs.load(instances.files(request.results_dir))
-    if request.instance == "auto":
-        instance = identify(machine, catalog)
-    else:
-        instance = catalogs.find(catalog, request.instance, more=["auto"])
-        claim(instance, machine, catalog)
+    instance = instance_called(request.instance, machine, catalog)
     device: Any = "cuda" if machine.has_gpu else "cpu"
     config = NumericsConfig(
         device=device,

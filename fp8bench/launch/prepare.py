@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from fp8bench.launch.machine import claim, identify, this_machine
+from fp8bench.launch.machine import instance_called, this_machine
 from fp8bench.launch.plan import Elastic, elastic_from, entries, plan, stop
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.pricing import catalog as catalogs
@@ -39,11 +39,7 @@ def prepare(request: RunRequest, environ: Mapping[str, str]) -> Prepared:
     """Look at the machine and plan. Writes nothing. Raises UsageError and ModeUnavailable."""
     machine = this_machine(environ)
     catalog = catalogs.load(instances.files(request.results_dir))
-    if request.instance == "auto":
-        instance = identify(machine, catalog)
-    else:
-        instance = catalogs.find(catalog, request.instance, more=["auto"])
-        claim(instance, machine, catalog)
+    instance = instance_called(request.instance, machine, catalog)
     elastic = elastic_from(environ)
     return Prepared(
         entries=entries(request, plan(request, machine, elastic)),

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fp8bench.report.plots import FAINT, INK, WIDTH_IN, require_drawable, save
+from fp8bench.report import drawing
+from fp8bench.report.drawing import FAINT, INK
 from fp8bench.schema.formats import FormatReport, Reach, Rounded
 
 if TYPE_CHECKING:
@@ -81,28 +82,14 @@ class Panel:
 
 def number_lines(report: FormatReport, path: Path) -> None:
     """Raises UsageError as require_drawable, RunFailed where path cannot be written."""
-    require_drawable(path)
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    settings: Any = {
-        "svg.hashsalt": "fp8bench",
-        "svg.fonttype": "none",
-        "font.family": "sans-serif",
-        "font.sans-serif": ["DejaVu Sans"],
-    }
     shown = panels([one.reach for one in report.formats])
     heights = [PANEL_IN + ROW_IN * len(panel.rows) for panel in shown]
-    with rc_context(settings):
-        figure = Figure(figsize=(WIDTH_IN, AROUND_IN + sum(heights)), layout="constrained")
-        FigureCanvasAgg(figure)
+    with drawing.figure(AROUND_IN + sum(heights), path) as figure:
         every_axes = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
         for axes, panel in zip(every_axes, shown, strict=True):
             _draw(axes, panel, report.casts)
         every_axes[-1].set_xlabel(_below(shown, report.casts), fontsize=9, color=FAINT)
         _legend(figure, shown, report.casts)
-        save(figure, path)
 
 
 def panels(formats: Sequence[Reach]) -> list[Panel]:

@@ -12,11 +12,11 @@ Colours are those of Okabe and Ito, as in `plots`. The same numbers give the sam
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from fp8bench.report import drawing
+from fp8bench.report.drawing import FAINT, INK
 from fp8bench.report.gemm import GemmReport, GemmRow
-from fp8bench.report.plots import DPI, FAINT, INK, WIDTH_IN, require_drawable
-from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.gemm import Precision
 
 if TYPE_CHECKING:
@@ -61,28 +61,14 @@ def draw(report: GemmReport, path: Path) -> None:
     """A sweep as lines, all else as a heat map. Raises UsageError as require_drawable, RunFailed where path cannot be
     written.
     """
-    require_drawable(path)
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    settings: Any = {
-        "svg.hashsalt": "fp8bench",
-        "svg.fonttype": "none",
-        "font.family": "sans-serif",
-        "font.sans-serif": ["DejaVu Sans"],
-    }
     height = LINES_IN if report.is_sweep else AROUND_IN + ROW_IN * len(_products(report))
-    with rc_context(settings):
-        figure = Figure(figsize=(WIDTH_IN, height), layout="constrained")
-        FigureCanvasAgg(figure)
+    with drawing.figure(height, path) as figure:
         axes = figure.add_subplot()
         if report.is_sweep:
             _lines(axes, report)
         else:
             _heat_map(axes, report)
         figure.suptitle(_title(report), fontsize=10, color=INK, x=0.01, ha="left")
-        _save(figure, path)
 
 
 def _title(report: GemmReport) -> str:
@@ -198,12 +184,3 @@ def _lines(axes: "Axes", report: GemmReport) -> None:
     for side in ("left", "bottom"):
         axes.spines[side].set_color(GRID)
     axes.legend(fontsize=9, frameon=False, labelcolor=INK)
-
-
-def _save(figure: Any, path: Path) -> None:
-    """Without the day or the version of what drew it, so that a plot changes only with its numbers."""
-    metadata = {"Date": None, "Creator": None} if path.suffix.lower() == ".svg" else {"Software": None}
-    try:
-        figure.savefig(path, dpi=DPI, metadata=metadata, facecolor="white")
-    except OSError as error:
-        raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file with --plot") from error

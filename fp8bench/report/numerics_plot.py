@@ -14,13 +14,13 @@ Colours are those of Okabe and Ito, as in `plots`, and no two things differ by c
 same bytes.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fp8bench.report import drawing
+from fp8bench.report.drawing import FAINT, INK
 from fp8bench.report.numerics_text import scaling_name
-from fp8bench.report.plots import FAINT, INK, WIDTH_IN, require_drawable, save
 from fp8bench.schema.numerics import (
     EXACT,
     TENSORS,
@@ -68,12 +68,11 @@ JUMP_HEIGHT_IN = 6.4
 
 def error_dots(record: NumericsRecord, path: Path) -> None:
     """Raises UsageError as require_drawable, RunFailed where path cannot be written. The record has ok rows."""
-    require_drawable(path)
     rows = [row for row in record.rows if row.status == "ok"]
     layers = [layer for layer in record.config.layers if any(row.layer == layer for row in rows)]
     modes = [mode for mode in record.config.modes if any(row.mode == mode for row in rows)]
     height = AROUND_IN + len(layers) * (PANEL_IN + ROW_IN * len(modes))
-    with _figure(height, path) as figure:
+    with drawing.figure(height, path) as figure:
         panels = figure.subplots(len(layers), len(TENSORS), squeeze=False, sharex=True, sharey=True)
         for line, layer in zip(panels, layers, strict=True):
             for axes, tensor in zip(line, TENSORS, strict=True):
@@ -148,12 +147,11 @@ def _legend_of_inputs(figure: Any, rows: Sequence[LayerError]) -> None:
 
 def jump_lines(record: NumericsRecord, path: Path) -> None:
     """Raises UsageError as require_drawable, RunFailed where path cannot be written."""
-    require_drawable(path)
     history = record.history
     simulated = [trace for trace in history.traces if trace.source == "simulated"]
     measured = [trace for trace in history.traces if trace.source == "transformer_engine"]
     styles = {scaling_name(trace): style for trace, style in zip(simulated, STYLES, strict=False)}
-    with _figure(JUMP_HEIGHT_IN, path) as figure:
+    with drawing.figure(JUMP_HEIGHT_IN, path) as figure:
         above, middle, below = figure.subplots(3, 1, sharex=True, height_ratios=(2.2, 1, 1))
         steps = range(history.steps)
         above.plot(steps, simulated[0].amax, color=INK, linewidth=1.2, drawstyle="steps-mid", zorder=4)
@@ -221,23 +219,3 @@ def _plain_axes(axes: "Axes") -> None:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(GRID)
-
-
-@contextmanager
-def _figure(height_in: float, path: Path) -> Iterator[Any]:
-    """A figure that is saved when its block ends."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    settings: Any = {
-        "svg.hashsalt": "fp8bench",
-        "svg.fonttype": "none",
-        "font.family": "sans-serif",
-        "font.sans-serif": ["DejaVu Sans"],
-    }
-    with rc_context(settings):
-        figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
-        FigureCanvasAgg(figure)
-        yield figure
-        save(figure, path)

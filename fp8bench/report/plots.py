@@ -9,16 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fp8bench.report import drawing
+from fp8bench.report.drawing import FAINT, INK
 from fp8bench.report.explain import IDLE, PARTS, StepBreakdown
-from fp8bench.schema.errors import RunFailed, UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-SUFFIXES = (".png", ".svg")
-WIDTH_IN = 9.0
-DPI = 200
-"""Twice the pixels that a README shows, for screens that have them."""
 
 BAR_IN = 0.62
 AROUND_IN = 1.55
@@ -29,8 +25,6 @@ WIDE_ENOUGH = 0.032
 
 LEGEND_COLUMNS = 4
 
-INK = "#1f2328"
-FAINT = "#6e7781"
 COLOURS = {
     PARTS["gemm_fp8"]: "#0072B2",
     PARTS["gemm_bf16"]: "#56B4E9",
@@ -47,43 +41,19 @@ COLOURS = {
 ON_DARK = {PARTS["gemm_fp8"], PARTS["attention"], PARTS["cast"], PARTS["nccl"]}
 
 
-def require_drawable(path: Path) -> None:
-    """Fail before anything is measured. Raises UsageError for another suffix than SUFFIXES, or without matplotlib."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"cannot draw {path}: its name says no known format", f"End it in {' or '.join(SUFFIXES)}")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise UsageError("a plot needs matplotlib, which is not installed", "Run `pip install matplotlib`") from error
-
-
 def step_bars(modes: Sequence[StepBreakdown], path: Path) -> None:
-    """One bar a mode, the first on top. Raises UsageError as require_drawable, RunFailed where path cannot be written.
+    """One bar a mode, the first on top. Raises as drawing.figure does.
 
     A step that was not timed ends where its kernels do.
     """
-    require_drawable(path)
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    settings: Any = {
-        "svg.hashsalt": "fp8bench",
-        "svg.fonttype": "none",
-        "font.family": "sans-serif",
-        "font.sans-serif": ["DejaVu Sans"],
-        "hatch.linewidth": 0.6,
-    }
-    with rc_context(settings):
-        figure = Figure(figsize=(WIDTH_IN, AROUND_IN + BAR_IN * len(modes)), layout="constrained")
-        FigureCanvasAgg(figure)
+    height = AROUND_IN + BAR_IN * len(modes)
+    with drawing.figure(height, path, **{"hatch.linewidth": 0.6}) as figure:
         axes = figure.add_subplot()
         longest = max(mode.length_s for mode in modes) * 1e3
         for place, mode in enumerate(modes):
             _bar(axes, place, mode, longest)
         _axis(axes, modes, longest)
         _legend(figure, axes)
-        save(figure, path)
 
 
 def _bar(axes: "Axes", place: int, mode: StepBreakdown, longest_ms: float) -> None:
@@ -152,12 +122,3 @@ def _legend(figure: Any, axes: "Axes") -> None:
         handleheight=1.0,
         columnspacing=1.6,
     )
-
-
-def save(figure: Any, path: Path) -> None:
-    """Without the day or the version of what drew it, so that a plot changes only with its numbers."""
-    metadata = {"Date": None, "Creator": None} if path.suffix.lower() == ".svg" else {"Software": None}
-    try:
-        figure.savefig(path, dpi=DPI, metadata=metadata, facecolor="white")
-    except OSError as error:
-        raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file with --plot") from error
