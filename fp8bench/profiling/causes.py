@@ -27,6 +27,7 @@ from typing import Literal
 from fp8bench.profiling.breakdown import PRODUCTS
 from fp8bench.profiling.facts import Facts, milliseconds
 from fp8bench.schema.profile import Category
+from fp8bench.schema.record import HOST_BOUND_LEAD
 
 Cause = Literal[
     "faster",
@@ -41,10 +42,6 @@ Cause = Literal[
     "emulated",
     "none",
 ]
-
-HOST_BOUND_LEAD = 0.15
-"""Share of a step below which the host's lead says that the GPU waits for the host. The same as in stats.bound, which
-tells where it comes from."""
 
 WAITS: tuple[Cause, ...] = ("host-bound", "loader-bound")
 

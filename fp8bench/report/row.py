@@ -1,13 +1,11 @@
 """One row of a comparison: the numbers that every format prints. Null is unknown, or would mean nothing."""
 
 from datetime import date
-from typing import Literal
 
 from fp8bench.schema.config import Device
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.record import Source, Status
-
-Verdict = Literal["faster", "slower", "inconclusive"]
+from fp8bench.stats.verdict import Verdict
 
 
 class Row(Frozen):

@@ -27,6 +27,11 @@ from fp8bench.schema.telemetry import RankTelemetry
 SCHEMA_VERSION = 2
 METHOD_VERSION = 2
 
+HOST_BOUND_LEAD = 0.15
+"""Share of a step below which the host's lead says that the GPU waits for the host; `stats.bound` tells where it comes
+from.
+"""
+
 Status = Literal["ok", "unsupported", "failed", "invalid"]
 Source = Literal["measured", "published", "external"]
 

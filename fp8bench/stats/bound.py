@@ -10,9 +10,8 @@ loader-bound.
 from dataclasses import dataclass
 from typing import Literal
 
-from fp8bench.schema.record import Summary
+from fp8bench.schema.record import HOST_BOUND_LEAD, Summary
 
-HOST_BOUND_LEAD = 0.15
 LOADER_BOUND_WAIT = 0.10
 LOADER_BOUND_WAIT_ON_CPU = 0.25
 

@@ -14,15 +14,13 @@ tell the two apart.
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from fp8bench.stats.bootstrap import SEED
 from fp8bench.stats.estimate import Estimate
 from fp8bench.stats.student import NORMAL_QUANTILE, t_quantile
-
-Verdict = Literal["faster", "slower", "inconclusive"]
+from fp8bench.stats.verdict import Verdict
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,7 @@ H200 = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=16)
 SMALL = Shape(m=32, n=16, k=48)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Two threads of a shared machine wait for each other longer than they compute."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

@@ -166,8 +166,11 @@ def test_a_batch_that_fp8_cannot_take_is_refused_with_one_that_it_can(batch_size
 
 
 def test_what_stays_bf16_may_have_any_size():
-    product = Product(shape=shape(7, 10, 3), layers=("head",), calls_per_step=1, stays_bf16="the head stays bf16")
-    require_aligned(LinearProducts((product,), (), ()), 7)
+    goes_to_fp8 = Product(shape=shape(7, 10, 3), layers=("head",), calls_per_step=1)
+    stays = goes_to_fp8.model_copy(update={"stays_bf16": "the head stays bf16"})
+    with pytest.raises(UsageError, match="is not divisible by 16"):
+        require_aligned(LinearProducts((goes_to_fp8,), (1,), ()), 7)
+    assert require_aligned(LinearProducts((stays,), (1,), ()), 7) is None
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,7 @@ PRODUCT = Product(shape=Shape(m=48, n=32, k=64), role="weight gradient")
 EVERY = ("bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwise", "fp8-rowwise-fast")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Two threads of a shared machine wait for each other longer than they compute."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

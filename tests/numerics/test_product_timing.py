@@ -139,8 +139,11 @@ def test_a_shape_beyond_memory_is_refused_before_it_is_asked_for():
 
 
 def test_what_fits_is_not_refused():
-    require_memory([HUGE], FLUSH, 80 * 2**30, "NVIDIA H200")
-    require_memory([HUGE], FLUSH, None, "this host")
+    needed = needed_bytes(HUGE, FLUSH)
+    with pytest.raises(UsageError, match="are free on NVIDIA H200"):
+        require_memory([HUGE], FLUSH, needed - 1, "NVIDIA H200")
+    assert require_memory([HUGE], FLUSH, needed, "NVIDIA H200") is None
+    assert require_memory([HUGE], FLUSH, None, "this host") is None
 
 
 def test_the_host_says_what_is_free(monkeypatch, tmp_path):

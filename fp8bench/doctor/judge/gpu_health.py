@@ -8,8 +8,7 @@ from collections.abc import Callable
 from fp8bench.doctor.driver_facts import GpuFacts, named, which
 from fp8bench.doctor.facts import Facts
 from fp8bench.doctor.finding import Check, Finding
-
-Gpus = tuple[GpuFacts, ...]
+from fp8bench.doctor.judge.over_gpus import Gpus, over_gpus
 
 POWER = Check("power-limit", "gpu", "power limit")
 CLOCKS = Check("clocks", "gpu", "application clocks")
@@ -36,7 +35,7 @@ application clocks' setting are not complaints.
 
 def findings(facts: Facts) -> list[Finding]:
     """One a check, over all GPUs."""
-    checks: tuple[tuple[Check, Callable[[Gpus], Finding]], ...] = (
+    checks = (
         (POWER, power),
         (CLOCKS, clocks),
         (THROTTLING, throttling),
@@ -44,8 +43,7 @@ def findings(facts: Facts) -> list[Finding]:
         (PERSISTENCE, persistence),
         (ECC, ecc),
     )
-    why = facts.driver.why_no_gpu
-    return [check.unknown(why) if why else judge(facts.driver.gpus) for check, judge in checks]
+    return over_gpus(facts, checks)
 
 
 def power(gpus: Gpus) -> Finding:

@@ -1,12 +1,9 @@
 """Who else uses the GPUs, and are they whole? MIG, other processes, compute mode, NVLink."""
 
-from collections.abc import Callable
-
 from fp8bench.doctor.driver_facts import GpuFacts, named, which
 from fp8bench.doctor.facts import Facts
 from fp8bench.doctor.finding import Check, Finding
-
-Gpus = tuple[GpuFacts, ...]
+from fp8bench.doctor.judge.over_gpus import Gpus, over_gpus
 
 MIG = Check("mig", "gpu", "MIG")
 BUSY = Check("busy", "gpu", "other users")
@@ -25,14 +22,13 @@ DEFAULT_MODE, PROHIBITED_MODE = 0, 2
 
 def findings(facts: Facts) -> list[Finding]:
     """One a check, over all GPUs."""
-    checks: tuple[tuple[Check, Callable[[Gpus], Finding]], ...] = (
+    checks = (
         (BUSY, busy),
         (MIG, mig),
         (MODE, compute_mode),
         (NVLINK, nvlink),
     )
-    why = facts.driver.why_no_gpu
-    return [check.unknown(why) if why else judge(facts.driver.gpus) for check, judge in checks]
+    return over_gpus(facts, checks)
 
 
 def busy(gpus: Gpus) -> Finding:
