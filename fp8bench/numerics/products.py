@@ -3,18 +3,19 @@
     bench = Bench.on("cuda", seconds=0.1, seed=0, compiled_casts=False)
     timings = bench.measure(product, precisions)
 
-A product is compared with exact sums first (`product_check`), then timed from a cold cache (`product_timing`); what is
-wrong is not timed. bf16 operands are there already, in the layout of training; what autocast pays to make them from
-float32 is not counted. fp8 is timed twice: from operands that are cast already, which is what a kernel could give if
-casts cost nothing, and with both casts in front, in eager torch operations, each of which runs over the whole matrix
-(`product_operands`). What a mode pays lies between, the nearer to the first the better it fuses its casts.
+A product is compared with exact sums first (`product_check`), then timed from a cold cache and under a load that has
+lasted (`product_timing`); what is wrong is not timed. bf16 operands are there already, in the layout of training; what
+autocast pays to make them from float32 is not counted. fp8 is timed twice: from operands that are cast already, which
+is what a kernel could give if casts cost nothing, and with both casts in front, in eager torch operations, each of
+which runs over the whole matrix (`product_operands`). What a mode pays lies between, the nearer to the first the better
+it fuses its casts.
 
 Each timing is one process's: its interval says how far the median would have moved had the repetitions fallen out
 otherwise, and nothing of another process.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -39,7 +40,9 @@ NANOSECONDS = 9
 
 @dataclass(frozen=True)
 class Bench:
-    """Where and how products are measured. seconds: the budget of each timing. seed: of the operands."""
+    """Where and how products are measured. seconds: the budget of each timing. seed: of the operands. settled: under a
+    load that has lasted, as a training step's has (`product_timing`).
+    """
 
     device: torch.device
     timer: Timer
@@ -47,6 +50,7 @@ class Bench:
     seconds: float
     seed: int
     compiled_casts: bool
+    settled: bool = True
 
     @classmethod
     def on(cls, device: Device, seconds: float, seed: int = 0, compiled_casts: bool = False) -> "Bench":
@@ -76,17 +80,19 @@ class Bench:
         return ProductTimings(product=product, timings=tuple(found))
 
     def ceilings(self, precisions: Sequence[Precision]) -> tuple[Ceiling, ...]:
-        """The best of a few large square products in bf16 and, where it has units for it, in fp8.
+        """The best of a few large square products in bf16 and, where it has units for it, in fp8: what the device
+        reaches at all, before its power limit is felt.
 
         precisions: those that were asked for; no fp8 among them, no ceiling of fp8.
         """
         asked_fp8 = any(precision != "bf16" for precision in precisions)
+        burst = replace(self, settled=False)
         best: dict[str, Ceiling] = {}
         for shape in ceiling_shapes(self.device):
             product = Product(shape=shape)
-            sources = self._sources(product)
+            sources = burst._sources(product)
             for precision in CEILING_PRECISIONS if asked_fp8 else CEILING_PRECISIONS[:1]:
-                timing = self._alone(product, precision, sources)
+                timing = burst._alone(product, precision, sources)
                 found = None if timing.emulated else _ceiling(shape, timing)
                 if found and (found.arithmetic not in best or found.tflops > best[found.arithmetic].tflops):
                     best[found.arithmetic] = found
@@ -167,7 +173,7 @@ class Bench:
     def _timed(
         self, call: Callable[[int], object], precision: Precision, casts: Casts, error: float | None, emulated: bool
     ) -> Timing:
-        samples = self.timer.samples(call, self.seconds)
+        samples = self.timer.samples(call, self.seconds, self.settled)
         found = estimate([samples])
         return Timing(
             precision=precision,

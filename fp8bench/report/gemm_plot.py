@@ -1,11 +1,12 @@
 """Matrix products drawn, to be read in a README at 900 pixels.
 
 Of a workload's products, and of single shapes: a heat map. A row is a product, a column a precision. The upper part of
-a cell holds the TFLOP/s and the speed-up over bf16 with the casts free, the lower one the speed-up with eager casts.
+a cell holds the TFLOP/s and the speed-up over bf16 with the casts free, the lower one the speed-up with casts: compiled
+ones where they were timed, else eager ones.
 Each part has the colour of its speed-up: blue where fp8 is faster, orange where it is slower, white at even.
 
 Of a sweep: TFLOP/s over the size, on a logarithmic axis, one colour a precision; with the casts free as a full line,
-with eager casts as a broken one. Where fp8 begins to pay is where its line leaves bf16's.
+with casts as a broken one. Where fp8 begins to pay is where its line leaves bf16's.
 
 Colours are those of Okabe and Ito, as in `plots`. The same numbers give the same bytes.
 """
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from fp8bench.report import drawing
 from fp8bench.report.drawing import FAINT, INK
-from fp8bench.report.gemm import GemmReport, GemmRow
-from fp8bench.schema.gemm import Precision
+from fp8bench.report.gemm import GemmReport, GemmRow, WithCasts
+from fp8bench.schema.gemm import Casts, Precision
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,9 +45,10 @@ UPPER = 0.58
 """Share of a cell that its upper part takes."""
 
 HEAT_MAP_KEY = (
-    "above: TFLOP/s, and speed-up over bf16 with the casts free; below: speed-up with eager casts\n"
+    "above: TFLOP/s, and speed-up over bf16 with the casts free; below: speed-up with {casts} casts\n"
     "blue: faster than bf16; orange: slower"
 )
+LINES_KEY = "M = N = K;  full: casts free, broken: with {casts} casts"
 
 LINES: dict[Precision, str] = {
     "bf16": "#1f2328",
@@ -85,10 +87,16 @@ def _precisions(rows: Sequence[GemmRow]) -> list[Precision]:
     return [name for name in LINES if any(row.precision == name for row in rows)]
 
 
+def _casts(rows: Sequence[GemmRow]) -> Casts:
+    """Which casts are drawn: the cheaper of those that were timed."""
+    return "compiled" if any(row.way("compiled") for row in rows) else "eager"
+
+
 def _heat_map(axes: "Axes", report: GemmReport) -> None:
-    products, precisions = _products(report), _precisions(report.rows)
+    products, precisions, casts = _products(report), _precisions(report.rows), _casts(report.rows)
     for row in report.rows:
-        _cell(axes, precisions.index(row.precision), products.index((row.product, row.shape)), row)
+        place = products.index((row.product, row.shape))
+        _cell(axes, precisions.index(row.precision), place, row, row.way(casts))
     axes.set_xlim(-0.5, len(precisions) - 0.5)
     axes.set_ylim(len(products) - 0.5, -0.5)
     axes.set_xticks(range(len(precisions)), [name.replace("-", "\n", 1) for name in precisions], fontsize=9, color=INK)
@@ -97,15 +105,15 @@ def _heat_map(axes: "Axes", report: GemmReport) -> None:
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    axes.set_xlabel(HEAT_MAP_KEY, fontsize=8.5, color=FAINT)
+    axes.set_xlabel(HEAT_MAP_KEY.format(casts=casts), fontsize=8.5, color=FAINT)
 
 
 def _name(product: str, shape: str) -> str:
     return shape if product == shape else f"{product}\n{shape}"
 
 
-def _cell(axes: "Axes", column: int, place: int, row: GemmRow) -> None:
-    """Above, the product alone; below, where it was timed with eager casts, the speed-up with them."""
+def _cell(axes: "Axes", column: int, place: int, row: GemmRow, way: WithCasts | None) -> None:
+    """Above, the product alone; below, where it was timed with casts, the speed-up with them."""
     if row.tflops is None:
         _field(axes, column, place - EDGE, 2 * EDGE, row.status, None, 8.5)
         return
@@ -115,8 +123,7 @@ def _cell(axes: "Axes", column: int, place: int, row: GemmRow) -> None:
         said += " (emulated)"
     elif speedup is not None:
         said += f"  {speedup:.2f}x"
-    eager = row.way("eager")
-    with_casts = eager.speedup_vs_bf16 if eager else None
+    with_casts = way.speedup_vs_bf16 if way else None
     if with_casts is None:
         _field(axes, column, place - EDGE, 2 * EDGE, said, speedup, 9)
         return
@@ -153,6 +160,7 @@ def _colour(speedup: float | None) -> tuple[str, float]:
 
 def _lines(axes: "Axes", report: GemmReport) -> None:
     squares = sorted((row for row in report.rows if row.m == row.n == row.k), key=lambda row: row.m)
+    casts = _casts(squares)
     for precision in _precisions(squares):
         mine = [row for row in squares if row.precision == precision and row.tflops is not None]
         colour = LINES[precision]
@@ -165,7 +173,7 @@ def _lines(axes: "Axes", report: GemmReport) -> None:
             linewidth=1.8,
             label=precision,
         )
-        cast = [(row.m, row.tflops * row.time_s / way.time_s) for row in mine if (way := row.way("eager"))
+        cast = [(row.m, row.tflops * row.time_s / way.time_s) for row in mine if (way := row.way(casts))
                 and row.tflops and row.time_s and way.time_s]  # fmt: skip
         if cast:
             axes.plot(*zip(*cast, strict=True), color=colour, linewidth=1.4, linestyle=(0, (4, 2)))
@@ -174,7 +182,7 @@ def _lines(axes: "Axes", report: GemmReport) -> None:
     axes.set_xticks(sizes, list(map(str, sizes)), fontsize=9)
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("M = N = K;  full: casts free, broken: with eager casts", fontsize=9, color=FAINT)
+    axes.set_xlabel(LINES_KEY.format(casts=casts), fontsize=9, color=FAINT)
     axes.set_ylabel("TFLOP/s", fontsize=9, color=FAINT)
     axes.tick_params(labelsize=9, labelcolor=FAINT, color=FAINT)
     axes.grid(True, color=GRID, linewidth=0.6)

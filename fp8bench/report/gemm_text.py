@@ -237,7 +237,7 @@ def _notes(row: GemmRow) -> str:
 def _ceilings(report: GemmReport) -> Iterable[str]:
     if report.ceilings:
         found = (f"{c.arithmetic} {c.tflops:{_digits(c.tflops)}} TFLOP/s (a cube of {c.size})" for c in report.ceilings)
-        yield f"Measured ceilings: {', '.join(found)}."
+        yield f"Measured ceilings, before the power limit is felt: {', '.join(found)}."
     peaks = (("bf16", report.peak_bf16_tflops), ("fp8", report.peak_fp8_tflops))
     known = [f"{name} {peak:,.0f} TFLOP/s" for name, peak in peaks if peak is not None]
     if known:
@@ -283,6 +283,7 @@ def _bound_of_step(one: StepBound, gains: str) -> Iterable[str]:
     for mode in one.modes:
         beyond = bool(one.at_most) and mode.speedup > max(gain.speedup for gain in one.at_most)
         more = ", more than its products can: the mode replaces other parts too" if beyond else ""
+        setting = "compiled" if mode.compiled else "eager"
         yield f"{mode.label} ({setting}) gives {mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms){more}."
     alone = one.bf16_products_s + one.other_products_s
     if one.profiled_products_s and abs(alone / one.profiled_products_s - 1) > UNLIKE:

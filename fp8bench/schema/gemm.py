@@ -116,7 +116,9 @@ class ProductTimings(Frozen):
 
 
 class Ceiling(Frozen):
-    """The best of a few large square products in one arithmetic, measured in the same run."""
+    """The best of a few large square products in one arithmetic, measured in the same run before the power limit is
+    felt. A product under a load that lasts may stay below it for its shape, or for its power.
+    """
 
     arithmetic: Literal["bf16", "fp8"]
     tflops: PositiveFloat
@@ -133,9 +135,10 @@ class Gain(Frozen):
 
 
 class ModeGain(Frozen):
-    """What a whole mode was measured to give, on the same instance, batch and setting of torch.compile."""
+    """What a whole mode was measured to give, on the same instance and batch."""
 
     label: str
+    compiled: bool
     step_time_s: PositiveFloat
     rounds: PositiveInt
     speedup: PositiveFloat

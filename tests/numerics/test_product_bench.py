@@ -135,6 +135,24 @@ def test_ceilings_are_the_best_of_the_large_squares(bench):
     assert found[1].precision.startswith("fp8-tensorwise")
 
 
+def test_products_are_timed_under_a_lasting_load_and_ceilings_are_not(bench):
+    told = []
+
+    class Timer:
+        flush_bytes = None
+
+        def samples(self, call, seconds, settled=True):
+            told.append(settled)
+            return [1e-3] * 20
+
+    timed = dataclasses.replace(bench, timer=Timer())
+    timed.measure(PRODUCT, ("bf16", "fp8-tensorwise"))
+    assert told == [True, True, True]
+    del told[:]
+    timed.ceilings(("bf16",))
+    assert set(told) == {False}
+
+
 def test_emulation_has_no_ceiling_and_bf16_alone_asks_for_none_of_fp8(bench):
     assert [one.arithmetic for one in bench.ceilings(EVERY)] == ["bf16"]
     assert [one.arithmetic for one in with_kernel(bench, widened_mm).ceilings(("bf16",))] == ["bf16"]

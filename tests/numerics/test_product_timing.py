@@ -1,5 +1,7 @@
 """How often a product is timed, and how much memory it is allowed."""
 
+import math
+
 import pytest
 import torch
 
@@ -13,7 +15,7 @@ from fp8bench.numerics.product_memory import (
     operand_sets,
     require_memory,
 )
-from fp8bench.numerics.product_timing import FEWEST, MOST, HostTimer, repetitions
+from fp8bench.numerics.product_timing import FEWEST, MOST, SETTLE_S, WARM_SHARE, HostTimer, repetitions
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import Shape
 
@@ -82,6 +84,17 @@ def test_a_gpu_is_flushed_before_each_repetition_and_waited_for_only_at_the_ends
     assert samples == [0.0005] * 50
     last = cuda[len(cuda) - 1 - cuda[-2::-1].index("wait") :]
     assert last == [*["flush", "event", "work", "event"] * 50, "wait"]
+
+
+def test_a_product_is_loaded_until_the_power_limit_is_felt_unless_told_not_to(cuda):
+    timer = product_timing.CudaTimer(torch.device("cuda"))
+    counts = []
+    for settled in (True, False):
+        del cuda[:]
+        timer.samples(lambda number: cuda.append("work"), 0.05, settled)
+        counts.append(cuda.count("work"))
+    # A repetition takes 1 ms here, with its flush. Beside the warm-up, both make the same.
+    assert counts[0] - counts[1] == round(SETTLE_S / 0.001) - math.ceil(WARM_SHARE * 50)
 
 
 def test_the_flush_lasts_longer_than_the_host_needs_to_launch(cuda, monkeypatch):
