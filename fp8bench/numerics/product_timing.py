@@ -7,7 +7,9 @@ L2 cache is written, and operands rotate among several sets.
 On a GPU a repetition lies between two CUDA events. The host records and launches without waiting, and nothing is read
 before the last repetition is queued. An event is stamped when the GPU comes to it: if the host were slower with a
 launch than the GPU with what it has, the wait for the host would be counted too. So the buffer is written as often as
-it takes the host to launch what is timed, half as often again, and the GPU always finds its work waiting.
+it takes the host to launch what is timed, half as often again. On a host that runs unevenly even that may be too
+little; so once a repetition is queued, its first event is asked whether the GPU has passed it already. If it has, the
+repetition is late: it is not counted, and where one in ten is late, all is done again with twice the lead.
 
 Repetitions fill a budget of time, at least FEWEST and at most MOST, after a warm-up: the first calls choose kernels and
 load them, and the clock of a GPU that was idle needs some milliseconds to rise. A product that draws more than the
@@ -21,6 +23,7 @@ A CPU is timed by the host's clock with its caches warm. Its figures are there t
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -41,6 +44,9 @@ SMALLEST_FLUSH = 256 * 2**20
 MOST_FLUSHES = 32
 LEAD = 1.5
 """How much longer the flush is to take the GPU than what follows takes the host to launch."""
+
+MOST_LATE = 0.1
+"""Share of repetitions."""
 
 
 class Timer(Protocol):
@@ -76,6 +82,14 @@ class HostTimer:
         return taken
 
 
+@dataclass(frozen=True)
+class _Repetition:
+    """late: the GPU began before all of it was queued, and may have waited for the host."""
+
+    seconds: float
+    late: bool
+
+
 class CudaTimer:
     """Events on the current stream, each repetition from a cold L2 cache."""
 
@@ -84,15 +98,32 @@ class CudaTimer:
         self._device = device
         self._buffer = torch.empty(self.flush_bytes, dtype=torch.uint8, device=device)
         # The second is timed: the first also loads the kernel.
-        self._flush_s = [self._elapsed(lambda _: self._buffer.zero_(), 1, 0)[0] for _ in range(2)][1]
+        self._flush_s = [self._elapsed(lambda _: self._buffer.zero_(), 1, 0)[0].seconds for _ in range(2)][1]
 
     def samples(self, call: Call, seconds: float, settled: bool = True) -> list[float]:
-        """See Timer. Waits for the device before and after."""
+        """See Timer. Waits for the device before and after. Raises RuntimeError where the host is too slow for it."""
         flushes = self._flushes(call)
-        pilot = self._elapsed(call, FEWEST_WARM, flushes)
-        each_s = sorted(pilot)[len(pilot) // 2] + flushes * self._flush_s
+        while True:
+            found = self._loaded(call, seconds, settled, flushes)
+            kept = [one.seconds for one in found if not one.late]
+            if len(kept) >= (1 - MOST_LATE) * len(found):
+                return kept
+            if flushes == MOST_FLUSHES:
+                break
+            flushes = min(MOST_FLUSHES, 2 * flushes)
+        if len(kept) < FEWEST:
+            raise RuntimeError(
+                f"the host launches this more slowly than the GPU runs it: {len(found) - len(kept)} of {len(found)} "
+                "repetitions waited for it"
+            )
+        return kept
+
+    def _loaded(self, call: Call, seconds: float, settled: bool, flushes: int) -> list[_Repetition]:
+        """What fills the budget, after a warm-up under the same load."""
+        pilot = sorted(one.seconds for one in self._elapsed(call, FEWEST_WARM, flushes))
+        each_s = pilot[len(pilot) // 2] + flushes * self._flush_s
         count = repetitions(seconds, each_s)
-        warm = math.ceil(SETTLE_S / each_s) if settled and each_s > 0 else math.ceil(WARM_SHARE * count)
+        warm = math.ceil(SETTLE_S / each_s) if settled else math.ceil(WARM_SHARE * count)
         for number in range(max(FEWEST_WARM, warm)):
             self._flush(flushes)
             call(number)
@@ -110,18 +141,21 @@ class CudaTimer:
         # The first call chooses and loads kernels. The slowest of the others: a lead that is lost once is a bad sample.
         return min(MOST_FLUSHES, max(1, math.ceil(LEAD * max(launches[1:]) / self._flush_s)))
 
-    def _elapsed(self, call: Call, count: int, flushes: int) -> list[float]:
+    def _elapsed(self, call: Call, count: int, flushes: int) -> list[_Repetition]:
         """count repetitions, queued without a wait."""
         starts = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
         ends = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
+        late = []
         torch.cuda.synchronize(self._device)
-        for number in range(count):
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
             self._flush(flushes)
-            starts[number].record()
+            start.record()
             call(number)
-            ends[number].record()
+            end.record()
+            late.append(start.query())
         torch.cuda.synchronize(self._device)
-        return [start.elapsed_time(end) / 1e3 for start, end in zip(starts, ends, strict=True)]
+        times = [start.elapsed_time(end) / 1e3 for start, end in zip(starts, ends, strict=True)]
+        return list(map(_Repetition, times, late))
 
     def _flush(self, times: int) -> None:
         for _ in range(times):

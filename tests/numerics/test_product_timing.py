@@ -1,5 +1,6 @@
 """How often a product is timed, and how much memory it is allowed."""
 
+import itertools
 import math
 
 import pytest
@@ -46,12 +47,16 @@ class Event:
     """Notes when it is recorded; the device takes a millisecond for what was queued since the last one."""
 
     queue: list[str]
+    passed = staticmethod(lambda: False)
 
     def __init__(self, enable_timing):
         assert enable_timing
 
     def record(self):
         Event.queue.append("event")
+
+    def query(self):
+        return Event.passed()
 
     def elapsed_time(self, other):
         return 0.5
@@ -95,6 +100,27 @@ def test_a_product_is_loaded_until_the_power_limit_is_felt_unless_told_not_to(cu
         counts.append(cuda.count("work"))
     # A repetition takes 1 ms here, with its flush. Beside the warm-up, both make the same.
     assert counts[0] - counts[1] == round(SETTLE_S / 0.001) - math.ceil(WARM_SHARE * 50)
+
+
+def test_what_waited_for_the_host_does_not_count(cuda, monkeypatch):
+    asked = itertools.count()
+    monkeypatch.setattr(Event, "passed", staticmethod(lambda: next(asked) % 20 == 0))
+    samples = product_timing.CudaTimer(torch.device("cuda")).samples(lambda number: cuda.append("work"), 0.05)
+    assert len(samples) in (47, 48)
+
+
+def test_a_host_that_is_overtaken_gets_a_longer_lead(cuda, monkeypatch):
+    timer = product_timing.CudaTimer(torch.device("cuda"))
+    monkeypatch.setattr(Event, "passed", staticmethod(lambda: cuda[-7:].count("flush") < 4))
+    assert len(timer.samples(lambda number: cuda.append("work"), 0.05)) >= FEWEST
+    assert cuda[-8:] == [*["flush"] * 4, "event", "work", "event", "wait"]
+
+
+def test_a_host_that_is_always_overtaken_gives_no_time(cuda, monkeypatch):
+    monkeypatch.setattr(Event, "passed", staticmethod(lambda: True))
+    timer = product_timing.CudaTimer(torch.device("cuda"))
+    with pytest.raises(RuntimeError, match="more slowly than the GPU runs it: 20 of 20 repetitions waited for it"):
+        timer.samples(lambda number: cuda.append("work"), 0.05)
 
 
 def test_the_flush_lasts_longer_than_the_host_needs_to_launch(cuda, monkeypatch):

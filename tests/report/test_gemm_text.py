@@ -52,8 +52,8 @@ def test_markdown_is_a_github_table():
 
 def test_the_sentences_of_a_workload():
     assert said(gemm_record())[:4] == [
-        "Measured ceilings, before the power limit is felt: bf16 790 TFLOP/s (a cube of 8192), fp8 1,470 TFLOP/s (a cube "
-        "of 8192).",
+        "Measured ceilings, before the power limit is felt: bf16 790 TFLOP/s (a cube of 8192), "
+        "fp8 1,470 TFLOP/s (a cube of 8192).",
         "Datasheet's peaks, dense: bf16 989 TFLOP/s, fp8 1,979 TFLOP/s.",
         "A step takes 137.5 ms (baseline-bf16, eager, 3 rounds) and has 74.6 ms of products that fp8 modes convert: "
         "fp8 can give it at most 1.29x (casts free), 1.04x (with eager casts).",
