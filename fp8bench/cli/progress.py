@@ -72,7 +72,8 @@ class Lines(Quiet):
     def begins(self, entry: "Entry", place: "Session") -> "Watch":
         """Say what runs; its progress follows, stage by stage."""
         log(f"{entry.label}, round {place.round}{_of(self._schedule)}: {_work(entry)}")
-        told: dict[str, Any] = {"stage": "starting", "at": time.monotonic()}
+        began = time.monotonic()
+        told: dict[str, Any] = {"stage": "starting", "at": began}
 
         def watch(progress: "Progress") -> None:
             now = time.monotonic()
@@ -80,7 +81,7 @@ class Lines(Quiet):
                 return
             told.update(stage=progress.stage, at=now)
             median = f", median {progress.median_s * 1e3:.1f} ms" if progress.median_s else ""
-            log(f"  {progress.stage}: step {progress.step} of {_steps(entry)}{median}")
+            log(f"  after {now - began:.0f} s: {progress.stage}, step {progress.step} of {_steps(entry)}{median}")
 
         return watch
 

@@ -80,14 +80,14 @@ class TestLines:
             *(Progress("timing", step, 0.1) for step in range(3, 20)),
             Progress("profiling", 23, 0.1004),
         ]:
-            clock(0.25)
+            clock(0.75)
             watch(come_to)
 
         assert capsys.readouterr().err.splitlines() == [
-            "fp8bench:   proving: step 0 of 23",
-            "fp8bench:   warming up: step 1 of 23",
-            "fp8bench:   timing: step 3 of 23, median 100.0 ms",
-            "fp8bench:   profiling: step 23 of 23, median 100.4 ms",
+            "fp8bench:   after 2 s: proving, step 0 of 23",
+            "fp8bench:   after 2 s: warming up, step 1 of 23",
+            "fp8bench:   after 4 s: timing, step 3 of 23, median 100.0 ms",
+            "fp8bench:   after 16 s: profiling, step 23 of 23, median 100.4 ms",
         ]
 
     def test_a_long_stage_gives_a_sign_of_life_now_and_then(self, clock, capsys):
@@ -98,7 +98,9 @@ class TestLines:
             clock(LINE_EVERY_S / 2)
             watch(Progress("warming up", 1, None))
 
-        assert capsys.readouterr().err == "fp8bench:   warming up: step 1 of 23\n" * 2
+        assert capsys.readouterr().err == (
+            "fp8bench:   after 15 s: warming up, step 1 of 23\nfp8bench:   after 30 s: warming up, step 1 of 23\n"
+        )
 
     def test_a_turn_ends_with_its_outcome_and_from_the_second_on_with_the_interval_over_all(self, capsys):
         scheduled = schedule()
