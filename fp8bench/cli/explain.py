@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fp8bench.cli.kept import names_a_file, only_id
 from fp8bench.cli.output import show
 from fp8bench.cli.progress import listener
 
@@ -98,14 +99,13 @@ def find(name: str, results_dir: Path) -> "Facts":
     """What a word on the command line names. Raises UsageError where it names nothing, several, or no profile."""
     from fp8bench.store import results
 
-    path = Path(name)
-    if path.is_file() or name.endswith((".json", ".json.gz")):
-        return _from_file(path)
+    if names_a_file(name):
+        return _from_file(Path(name))
     measured = results.known_instances(results_dir)
     kept = results.read(results_dir, measured)
-    by_id = [one for one in kept if one.record.run_id.startswith(name)]
+    by_id = {one.record.run_id: one.path for one in kept if one.record.run_id.startswith(name)}
     if by_id:
-        return _facts(results.read_record(_only(by_id, name).path), name)
+        return _facts(results.read_record(by_id[only_id(list(by_id), name)]), name)
     return _facts(_latest(name, kept, measured), name)
 
 
@@ -135,17 +135,6 @@ def _facts(record: "Record", name: str) -> "Facts":
             f"{name} was recorded without a profile", f"Measure it anew with `fp8bench explain --mode {mode}`"
         )
     return facts_of(record)
-
-
-def _only(kept: "Sequence[Kept]", name: str) -> "Kept":
-    """Raises UsageError where several runs' ids begin with the name, and none is the name."""
-    from fp8bench.schema.errors import UsageError
-
-    exact = [one for one in kept if one.record.run_id == name]
-    if len(exact or kept) > 1:
-        shown = ", ".join([one.record.run_id for one in kept[:3]] + ["..."] * (len(kept) > 3))
-        raise UsageError(f"{len(kept)} run ids begin with {name!r}", f"Say more of it: {shown}")
-    return (exact or kept)[0]
 
 
 def _latest(name: str, kept: "Sequence[Kept]", measured: set[str]) -> "Record":

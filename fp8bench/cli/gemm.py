@@ -40,19 +40,40 @@ def gemm(
     instance: str = typer.Option("auto", "--instance", help="Name in the catalogue, or auto."),
     allow_busy: bool = typer.Option(False, "--allow-busy", help="Run on a GPU that others use, marked."),
     seed: str = typer.Option(None, "--seed", metavar="N", help="Of the operands [0]."),
+    kept: str = typer.Option(
+        None, "--record", metavar="RECORD", help="Measure nothing: show one that was kept, a file or a run's id."
+    ),
     plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw the products, .png or .svg."),
     form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records go."),
 ) -> None:
     """Matrix products by shape, in bf16 and fp8, each proved before it is timed."""
+    from fp8bench.cli.catalog import load_catalog
+    from fp8bench.cli.kept import find_kept, refuse_beside_record
     from fp8bench.launch.gemm import GemmRequest, exit_code, measure, prepare
     from fp8bench.report.drawing import require_drawable
     from fp8bench.schema.errors import unknown_name
+    from fp8bench.schema.gemm import GemmRecord
 
     if form not in FORMATS:
         raise unknown_name("--format", form, list(FORMATS), "fp8bench gemm --help")
     if plot is not None:
         require_drawable(plot)
+    if kept is not None:
+        refuse_beside_record(
+            {
+                "--workload": workload,
+                "--batch-size": batch_size,
+                "--shape": shapes,
+                "--sweep": sweep,
+                "--precision": precisions,
+                "--compiled-casts": compiled_casts,
+                "--seconds": seconds,
+                "--seed": seed,
+            }
+        )
+        _show(find_kept(kept, results_dir, GemmRecord), load_catalog(results_dir), form, plot)
+        return
     request = GemmRequest(
         workload=workload,
         batch_size=batch_size,
@@ -68,9 +89,12 @@ def gemm(
     )
     record, path = measure(prepare(request, os.environ), log)
     log(f"kept as {path}")
-    from fp8bench.cli.catalog import load_catalog
+    _show(record, load_catalog(results_dir), form, plot)
+    raise typer.Exit(exit_code(record))
 
-    catalog = load_catalog(results_dir)
+
+def _show(record: "GemmRecord", catalog: "Catalog", form: str, plot: Path | None) -> None:
+    """Printed, and drawn where that was asked for."""
     print_gemm([record], catalog, form)
     if plot is not None:
         from fp8bench.report.gemm import gemm_report
@@ -78,7 +102,6 @@ def gemm(
 
         draw(gemm_report(record, catalog), plot)
         log(f"drawn as {plot}")
-    raise typer.Exit(exit_code(record))
 
 
 def print_gemm(records: "list[GemmRecord]", catalog: "Catalog", form: str) -> None:

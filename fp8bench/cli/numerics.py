@@ -32,16 +32,20 @@ def numerics(
     ),
     seed: str = typer.Option(None, "--seed", metavar="N", help="Of weights and inputs [0]."),
     instance: str = typer.Option("auto", "--instance", help="Name in the catalogue, or auto."),
+    kept: str = typer.Option(
+        None, "--record", metavar="RECORD", help="Measure nothing: show one that was kept, a file or a run's id."
+    ),
     plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw the errors, .png or .svg."),
     history_plot: Path = typer.Option(None, "--history-plot", metavar="FILE", help="Draw the jump, .png or .svg."),
     form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where the record goes."),
 ) -> None:
     """What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump."""
+    from fp8bench.cli.kept import find_kept, refuse_beside_record
     from fp8bench.launch import numerics as launch
-    from fp8bench.report import numerics_plot
     from fp8bench.report.drawing import require_drawable
     from fp8bench.schema.errors import unknown_name
+    from fp8bench.schema.numerics import NumericsRecord
     from fp8bench.store import results
 
     if form not in FORMATS:
@@ -49,6 +53,10 @@ def numerics(
     for path in (plot, history_plot):
         if path is not None:
             require_drawable(path)
+    if kept is not None:
+        refuse_beside_record({"--mode": mode, "--layer": layer, "--input": inputs, "--width": width, "--seed": seed})
+        _show(find_kept(kept, results_dir, NumericsRecord), form, plot, history_plot)
+        return
     request = launch.NumericsRequest(
         results_dir=results_dir,
         modes=tuple(mode or ()),
@@ -62,6 +70,14 @@ def numerics(
     launch.settle(prepared)
     record = launch.examine(prepared, datetime.now(UTC), log)
     log(f"kept as {results.write(record, results_dir)}")
+    _show(record, form, plot, history_plot)
+    raise typer.Exit(launch.exit_code(record))
+
+
+def _show(record: "NumericsRecord", form: str, plot: Path | None, history_plot: Path | None) -> None:
+    """Printed, and drawn where that was asked for."""
+    from fp8bench.report import numerics_plot
+
     print_records([record], form)
     if plot is not None and record.status == "ok":
         numerics_plot.error_dots(record, plot)
@@ -69,7 +85,6 @@ def numerics(
     if history_plot is not None:
         numerics_plot.jump_lines(record, history_plot)
         log(f"drawn as {history_plot}")
-    raise typer.Exit(launch.exit_code(record))
 
 
 def print_records(records: "list[NumericsRecord]", form: str) -> None:

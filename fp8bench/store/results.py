@@ -15,7 +15,7 @@ import re
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 from pydantic import ValidationError
 
@@ -177,16 +177,30 @@ def _kind(data: bytes) -> str:
     return str(document.get("kind", RUN)) if document else RUN
 
 
-def read_record(path: Path) -> Record:
-    """One record of a run, strictly, of this format or an older one. Raises UsageError."""
-    return _parse(_bytes(path), path, Record)
+@overload
+def read_record(path: Path) -> Record: ...
+
+
+@overload
+def read_record(path: Path, model: type[SomeRecord]) -> SomeRecord: ...
+
+
+def read_record(path: Path, model: type[RecordHead] = Record) -> RecordHead:
+    """One record, strictly, of this format or an older one. model: the class of its kind. Raises UsageError, also for a
+    record of another kind.
+    """
+    data = _bytes(path)
+    wanted, kind = model.model_fields["kind"].default, _kind(data)
+    if kind != wanted and _document(data):
+        raise UsageError(f"{path} is a record of kind {kind}, not {wanted}", f"Name one of kind {wanted}")
+    return _parse(data, path, model)
 
 
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", "Check its permissions") from error
+        raise UsageError(f"cannot read {path}: {error.strerror}", "Check its name and its permissions") from error
 
 
 def _lighter(data: bytes) -> bytes:

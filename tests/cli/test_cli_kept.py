@@ -1,0 +1,103 @@
+"""Records named on the command line: by file, by the beginning of an id; shown and drawn without measuring."""
+
+import pytest
+import typer
+from report.made_gemm import gemm_record, sweep_record
+from report.made_numerics import record as numerics_record
+from report.made_numerics import row
+from typer.testing import CliRunner
+
+from fp8bench.cli.gemm import gemm
+from fp8bench.cli.kept import find_kept, names_a_file, only_id
+from fp8bench.cli.numerics import numerics
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.gemm import GemmRecord
+from fp8bench.schema.numerics import NumericsRecord
+from fp8bench.store.results import write
+
+
+@pytest.fixture
+def products(tmp_path):
+    """Two records of products, in a folder of results."""
+    records = [
+        gemm_record(run_id="20260501T100000Z-a"),
+        sweep_record(run_id="20260502T100000Z-b"),
+    ]
+    return tmp_path, records, [write(record, tmp_path) for record in records]
+
+
+def test_a_record_is_named_by_its_file_its_id_or_how_that_begins(products):
+    folder, (first, _), (path, _) = products
+    assert find_kept(str(path), folder, GemmRecord) == first
+    assert find_kept(first.run_id, folder, GemmRecord) == first
+    assert find_kept("20260501", folder, GemmRecord) == first
+
+
+def test_what_names_none_or_several_is_told(products, tmp_path):
+    folder, records, (path, _) = products
+    with pytest.raises(UsageError, match=f"2 run ids begin with '202605'. Say more of it: {records[0].run_id}, "):
+        find_kept("202605", folder, GemmRecord)
+    with pytest.raises(UsageError, match=f"no file is called '2025'.* The latest are: {records[0].run_id}, "):
+        find_kept("2025", folder, GemmRecord)
+    with pytest.raises(UsageError, match="keeps none of its kind: measure one first"):
+        find_kept("2025", tmp_path / "elsewhere", GemmRecord)
+    with pytest.raises(UsageError, match="is a record of kind gemm, not numerics"):
+        find_kept(str(path), folder, NumericsRecord)
+    with pytest.raises(UsageError, match=r"cannot read .*missing\.json: No such file"):
+        find_kept(str(tmp_path / "missing.json"), folder, GemmRecord)
+
+
+def test_an_id_that_others_begin_with_is_itself():
+    assert only_id(["a", "ab", "abc"], "a") == "a"
+    with pytest.raises(UsageError, match=r"5 run ids begin with 'b'. Say more of it: b1, b2, b3, \.\.\."):
+        only_id(["b1", "b2", "b3", "b4", "b5"], "b")
+
+
+def test_a_path_is_a_path_even_where_nothing_is(tmp_path):
+    (tmp_path / "trace").touch()
+    named = {"one.json": True, "one.json.gz": True, "20260501": False, str(tmp_path / "trace"): True}
+    assert {name: names_a_file(name) for name in named} == named
+
+
+def called(command, *arguments):
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    app.command("it")(command)
+    done = CliRunner().invoke(app, ["it", *map(str, arguments)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+def test_kept_products_are_shown_and_drawn_and_nothing_is_measured(products, monkeypatch):
+    folder, _, (path, _) = products
+    monkeypatch.setattr("fp8bench.launch.gemm.measure", lambda *_: pytest.fail("measured"))
+    done = called(gemm, "--record", path, "--results-dir", folder, "--plot", folder / "map.png")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("vit-huge, batch 64, on custom-1x-nvidia-h200")
+    assert (folder / "map.png").stat().st_size > 10_000
+
+
+def test_kept_errors_are_shown_and_drawn_and_nothing_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr("fp8bench.launch.numerics.examine", lambda *_: pytest.fail("measured"))
+    path = write(numerics_record(row()), tmp_path)
+    plots = ["--plot", tmp_path / "errors.png", "--history-plot", tmp_path / "jump.png"]
+    done = called(numerics, "--record", path, "--results-dir", tmp_path, *plots)
+    assert done.exit_code == 0
+    assert done.stdout.startswith("layer")
+    assert all((tmp_path / name).stat().st_size > 10_000 for name in ("errors.png", "jump.png"))
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (gemm, ["--sweep"]),
+        (gemm, ["--batch-size", "64"]),
+        (gemm, ["--shape", "16,16,16"]),
+        (numerics, ["--width", "64"]),
+        (numerics, ["--mode", "te-fp8"]),
+    ],
+)
+def test_what_belongs_to_a_measurement_is_refused_beside_a_record(command, words):
+    with pytest.raises(UsageError, match=f"--record shows what was kept, and {words[0]} belongs to a measurement"):
+        called(command, "--record", "20260501", *words)
