@@ -17,6 +17,9 @@ PREFIXES = ("NCCL_", "NVTE_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "CUBLAS_",
 VARIABLES = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING"})
 """Settings that move numbers. Places of installations are not: the versions found there are recorded instead."""
 
+A_PATH = "(a path)"
+"""Stands for one: that something was set may matter, and where it lies is nobody else's business."""
+
 
 def environment(device: torch.device) -> Environment:
     """Everything that may move a number and that a reader could not find out afterwards."""
@@ -31,7 +34,7 @@ def environment(device: torch.device) -> Environment:
         driver=_driver() if on_gpu else None,
         cpu=_cpu_model(),
         cpu_count=os.cpu_count(),
-        variables={name: value for name, value in sorted(os.environ.items()) if _moves_numbers(name)},
+        variables={name: _shown(value) for name, value in sorted(os.environ.items()) if _moves_numbers(name)},
         git_commit=commit,
         git_dirty=dirty,
     )
@@ -39,6 +42,10 @@ def environment(device: torch.device) -> Environment:
 
 def _moves_numbers(variable: str) -> bool:
     return variable in VARIABLES or variable.startswith(PREFIXES)
+
+
+def _shown(value: str) -> str:
+    return A_PATH if Path(value).is_absolute() else value
 
 
 def _version(package: str) -> str | None:
