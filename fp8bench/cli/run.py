@@ -57,12 +57,13 @@ def run(
     """
     given = dict(locals())
     from fp8bench.launch.prepare import prepare, settle
-    from fp8bench.schema.files import read_mapping, read_text
+    from fp8bench.schema.files import parse_mapping, read_text
     from fp8bench.schema.request import RunRequest, resolve
 
     flags = {name: given[name] for name in RunRequest.model_fields if given[name]}
-    file_values = read_mapping(config) if config else {}
+    # Once, since a pipe (`--config <(...)`) has nothing left for a second reader.
     file_text = read_text(config) if config else ""
+    file_values = parse_mapping(file_text, config) if config else {}
     resolved = resolve(flags, os.environ, file_values, str(config) if config else None, file_text)
     prepared = prepare(resolved.request, os.environ)
     if dry_run:

@@ -10,29 +10,30 @@ from typing import Any
 import pynvml
 
 from fp8bench.doctor.driver_facts import DriverFacts, GpuFacts, Version
+from fp8bench.schema.visible_gpus import hides_all, visible_gpus
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 NVIDIA_VENDOR = "0x10de"
 DISPLAY_CLASS = "0x03"
-HIDE_ALL = ("", "-1")
 MILLI = 1e-3
 
 
 def look(environ: Mapping[str, str], nvml: Any = pynvml, pci: Path = PCI_DEVICES) -> DriverFacts:
     """environ: CUDA_VISIBLE_DEVICES is heeded. nvml: the pynvml module."""
     on_the_bus = gpus_on_the_bus(pci)
+    setting = environ.get("CUDA_VISIBLE_DEVICES")
     try:
         nvml.nvmlInit()
     except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded) as error:
         # Nothing is missing where there is no GPU, or where none is wanted.
-        missed = on_the_bus and environ.get("CUDA_VISIBLE_DEVICES") not in HIDE_ALL
+        missed = on_the_bus and not hides_all(setting)
         return DriverFacts(on_the_bus=on_the_bus, error=str(error) if missed else None)
     except pynvml.NVMLError as error:
         return DriverFacts(on_the_bus=on_the_bus, error=str(error))
     try:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         uuids = [str(_ask(nvml.nvmlDeviceGetUUID, handle) or "") for handle in handles]
-        seen = visible(uuids, environ.get("CUDA_VISIBLE_DEVICES"))
+        seen = visible_gpus(uuids, setting)
         return DriverFacts(
             version=_ask(nvml.nvmlSystemGetDriverVersion),
             cuda=_cuda(_ask(nvml.nvmlSystemGetCudaDriverVersion_v2)),
@@ -65,24 +66,6 @@ def _word(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
-
-
-def visible(uuids: list[str], setting: str | None) -> tuple[int, ...]:
-    """Indices of the GPUs that CUDA_VISIBLE_DEVICES leaves: numbers or UUID prefixes; CUDA stops at the first that it
-    does not know. A slice of a GPU (MIG) is named by a UUID of its own, which its GPU does not tell: all are kept.
-    """
-    if setting is None or "MIG-" in setting:
-        return tuple(range(len(uuids)))
-    chosen: list[int] = []
-    for token in (part.strip() for part in setting.split(",")):
-        found = [i for i, uuid in enumerate(uuids) if token == str(i) or (token and uuid.startswith(token))]
-        if len(found) != 1:
-            break
-        if found[0] in chosen:
-            # CUDA shows no device at all where one is named twice.
-            return ()
-        chosen.append(found[0])
-    return tuple(chosen)
 
 
 def _gpu(nvml: Any, index: int, handle: Any) -> GpuFacts:

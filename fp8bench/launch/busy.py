@@ -13,8 +13,9 @@ from typing import Any
 
 import pynvml
 
-from fp8bench.launch.machine import nvml_gpus, visible_gpus
+from fp8bench.launch.machine import nvml_gpus
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.visible_gpus import visible_gpus
 
 HIDDEN_BYTES = 2**30
 """Idle cards hold up to some hundred MiB for the driver, and a CUDA context as much again."""
@@ -79,7 +80,7 @@ def require_idle(environ: Mapping[str, str], local_rank: int | None, allow_busy:
 def _watched(environ: Mapping[str, str], local_rank: int | None) -> tuple[str, ...]:
     """The UUIDs of the visible GPUs in CUDA's order, or of the rank's alone."""
     uuids = [uuid for uuid, _ in nvml_gpus()]
-    visible = visible_gpus([(uuid, uuid) for uuid in uuids], environ.get("CUDA_VISIBLE_DEVICES"))
+    visible = tuple(uuids[index] for index in visible_gpus(uuids, environ.get("CUDA_VISIBLE_DEVICES")))
     return visible if local_rank is None else visible[local_rank : local_rank + 1]
 
 

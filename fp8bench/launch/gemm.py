@@ -6,7 +6,7 @@ record says that its intervals are of one process.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from fp8bench import registry
 from fp8bench.launch.assemble import new_run_id
 from fp8bench.launch.busy import require_idle
-from fp8bench.launch.machine import Machine, claim, identify, this_machine
+from fp8bench.launch.machine import AUTO, instance_called, this_machine
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import ModeUnavailable, UsageError, unknown_name
@@ -33,7 +33,6 @@ from fp8bench.schema.instance import Instance
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Record
 from fp8bench.store import instances, results
 
-AUTO = "auto"
 LISTING = "fp8bench gemm --help"
 SECONDS = 0.1
 BATCH_SIZE: dict[Device, int] = {"cuda": 64, "cpu": 16}
@@ -259,21 +258,19 @@ def _place(request: GemmRequest, environ: Mapping[str, str]) -> tuple[Instance, 
     """Which instance this is, whether the catalogue knows it, on what is measured, and what a reader must be told."""
     machine = this_machine(environ)
     catalog = catalogs.load(instances.files(request.results_dir))
-    named = None if request.instance == AUTO else catalogs.find(catalog, request.instance, more=[AUTO])
-    if named is not None:
-        claim(named, machine, catalog)
+    instance = instance_called(request.instance, machine, catalog)
     warnings: tuple[str, ...] = ()
     if machine.has_gpu:
         warnings = require_idle(environ, 0, request.allow_busy)
         if not _torch_sees_cuda():
-            if named is not None:
+            if request.instance != AUTO:
                 raise ModeUnavailable(
                     f"the driver shows {machine.gpus[0]}, and this torch cannot use it",
                     "Install a torch that is built for this driver's CUDA, or say --instance auto to measure the CPU",
                 )
             warnings = (f"the driver shows {machine.gpus[0]}, and this torch cannot use it: measured on the CPU",)
-            machine = Machine(gpus=(), product_name=machine.product_name, cpu_count=machine.cpu_count)
-    instance = named or identify(machine, catalog)
+            machine = replace(machine, gpus=())
+            instance = instance_called(AUTO, machine, catalog)
     return instance, instance.key in catalog.instances, "cuda" if machine.has_gpu else "cpu", warnings
 
 

@@ -11,6 +11,7 @@ import pynvml
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.instance import Catalog, Instance
+from fp8bench.schema.visible_gpus import visible_gpus
 
 DMI_PRODUCT_NAME = Path("/sys/class/dmi/id/product_name")
 CPU_INSTANCE = "cpu"
@@ -39,8 +40,10 @@ def this_machine(environ: Mapping[str, str]) -> Machine:
         product = DMI_PRODUCT_NAME.read_text().strip() or None
     except OSError:
         product = None
-    visible = visible_gpus(nvml_gpus(), environ.get("CUDA_VISIBLE_DEVICES"))
-    return Machine(gpus=visible, product_name=product, cpu_count=len(os.sched_getaffinity(0)))
+    gpus = nvml_gpus()
+    visible = visible_gpus([uuid for uuid, _ in gpus], environ.get("CUDA_VISIBLE_DEVICES"))
+    names = tuple(gpus[index][1] for index in visible)
+    return Machine(gpus=names, product_name=product, cpu_count=len(os.sched_getaffinity(0)))
 
 
 def nvml_gpus() -> list[tuple[str, str]]:
@@ -54,26 +57,6 @@ def nvml_gpus() -> list[tuple[str, str]]:
         return [(str(pynvml.nvmlDeviceGetUUID(h)), str(pynvml.nvmlDeviceGetName(h))) for h in handles]
     finally:
         pynvml.nvmlShutdown()
-
-
-def visible_gpus(gpus: list[tuple[str, str]], setting: str | None) -> tuple[str, ...]:
-    """Apply CUDA_VISIBLE_DEVICES: numbers or UUID prefixes; CUDA stops at the first that it does not know."""
-    if setting is None:
-        return tuple(name for _, name in gpus)
-    chosen: list[str] = []
-    seen: set[str] = set()
-    for token in (part.strip() for part in setting.split(",")):
-        by_number = [name for number, (_, name) in enumerate(gpus) if token == str(number)]
-        by_uuid = [name for uuid, name in gpus if token and uuid.startswith(token)]
-        found = by_number or by_uuid
-        if len(found) != 1:
-            break
-        if token in seen:
-            # CUDA shows no device at all where one is named twice.
-            return ()
-        seen.add(token)
-        chosen.append(found[0])
-    return tuple(chosen)
 
 
 def identify(machine: Machine, catalog: Catalog) -> Instance:

@@ -12,7 +12,7 @@ converts those either.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, lcm
 from typing import Any
 
 import torch
@@ -23,17 +23,20 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import ALIGNMENT, Product, Role, Shape
 from fp8bench.workloads.protocol import Batch, Workload
 
+ROWS: dict[Role, str] = {"forward": "M", "input gradient": "M", "weight gradient": "K"}
+"""Which dimension of a product is T. The other two are the layer's widths, I and O."""
+
 
 @dataclass(frozen=True)
 class LinearProducts:
-    """products: grouped, in the order in which the layers ran. rows_per_sample: T over the batch of the layers that
-    modes convert, each value once. unseen: linear layers whose forward was not called, so that their products are
-    missing here (`nn.MultiheadAttention` uses its output layer's weight without calling the layer).
+    """products: grouped, in the order in which the layers ran. fixed_rows: layers whose T is not batch x tokens (one
+    that is applied to learned queries, say). unseen: linear layers whose forward was not called, so that their products
+    are missing here (`nn.MultiheadAttention` uses its output layer's weight without calling the layer).
     """
 
     products: tuple[Product, ...]
-    rows_per_sample: tuple[int, ...]
-    unseen: tuple[str, ...]
+    fixed_rows: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,7 @@ def linear_products(workload: Workload, batch_size: int) -> LinearProducts:
             f"workload {workload.name!r} calls no nn.Linear, so it has no products to measure",
             "Give shapes with --shape M,N,K",
         )
-    rows = sorted({call.rows // batch_size for call in calls if call.stays_bf16 is None})
-    return LinearProducts(_grouped(calls), tuple(rows), unseen)
+    return LinearProducts(_grouped(calls), _fixed_rows(workload, batch_size, calls), unseen)
 
 
 def fold(name: str) -> str:
@@ -79,30 +81,56 @@ def fold(name: str) -> str:
 
 
 def require_aligned(found: LinearProducts, batch_size: int) -> None:
-    """Raises UsageError where a product that modes convert has a dimension that fp8 cannot take: the batch makes it."""
+    """Raises UsageError where a product that modes convert has a dimension that fp8 cannot take: it names the product,
+    the dimension, its size and the next size that would do. batch_size: of `found`.
+
+    The batch is the remedy only where it makes the dimension. What it does not make is told first, since no batch would
+    do then. Widths that `linear_products` finds all fit, for modes leave a layer with others in bf16.
+    """
+    wrong = [
+        (product, dimension)
+        for product in found.products
+        if product.stays_bf16 is None
+        for dimension in misaligned(product.shape)
+    ]
+    if not wrong:
+        return
+    product, (name, size, padded) = min(wrong, key=lambda one: _made_by_batch(found, one[0], one[1][0]))
+    raise UsageError(
+        f"{product.label} is {product.shape} at batch {batch_size}: its {name} = {size} is not divisible by "
+        f"{ALIGNMENT}, as fp8 products need; {padded} would be",
+        _remedy(found, product, name, padded, batch_size),
+    )
+
+
+def misaligned(shape: Shape) -> tuple[tuple[str, int, int], ...]:
+    """Each dimension that is no multiple of ALIGNMENT: its name, its size, and the next size that would do."""
+    sizes = (("M", shape.m), ("N", shape.n), ("K", shape.k))
+    return tuple((name, size, -(-size // ALIGNMENT) * ALIGNMENT) for name, size in sizes if size % ALIGNMENT)
+
+
+def _remedy(found: LinearProducts, product: Product, name: str, padded: int, batch_size: int) -> str:
+    if _made_by_batch(found, product, name):
+        return f"Say --batch-size {_fitting_batch(found, batch_size)}, or --precision bf16 alone"
+    if name == ROWS[product.role]:
+        return f"It is not batch x tokens: pad the layer's rows to {padded}, or measure with --precision bf16 alone"
+    return f"No batch changes it: pad the layer's width to {padded}, or measure with --precision bf16 alone"
+
+
+def _made_by_batch(found: LinearProducts, product: Product, name: str) -> bool:
+    """Whether the dimension of that name is batch x tokens, in every layer that makes the product."""
+    return name == ROWS[product.role] and not set(product.layers) & set(found.fixed_rows)
+
+
+def _fitting_batch(found: LinearProducts, batch_size: int) -> int:
+    """The next larger batch that makes every number of rows a multiple of ALIGNMENT, of those that it makes."""
+    step = 1
     for product in found.products:
-        wrong = misaligned(product.shape)
-        if product.stays_bf16 is None and wrong is not None:
-            name, size, _ = wrong
-            fitting = _fitting_batch(found.rows_per_sample, batch_size)
-            raise UsageError(
-                f"{product.label} is {product.shape} at batch {batch_size}: its {name} = {size} is not divisible by "
-                f"{ALIGNMENT}, as fp8 products need",
-                f"Say --batch-size {fitting}, or --precision bf16 alone",
-            )
-
-
-def misaligned(shape: Shape) -> tuple[str, int, int] | None:
-    """The first dimension that is no multiple of ALIGNMENT: its name, its size, and the next size that would do."""
-    for name, size in (("M", shape.m), ("N", shape.n), ("K", shape.k)):
-        if size % ALIGNMENT:
-            return name, size, -(-size // ALIGNMENT) * ALIGNMENT
-    return None
-
-
-def _fitting_batch(rows_per_sample: tuple[int, ...], batch_size: int) -> int:
-    """The next larger batch whose every number of rows is a multiple of ALIGNMENT."""
-    step = max(ALIGNMENT // gcd(ALIGNMENT, rows) for rows in rows_per_sample)
+        name = ROWS[product.role]
+        if product.stays_bf16 is None and _made_by_batch(found, product, name):
+            rows = product.shape.m if name == "M" else product.shape.k
+            # Batch B makes rows x B / batch_size of them.
+            step = lcm(step, ALIGNMENT * batch_size // gcd(ALIGNMENT * batch_size, rows))
     return -(-batch_size // step) * step
 
 
@@ -125,6 +153,18 @@ def _watch(workload: Workload, batch_size: int) -> tuple[list[_Call], tuple[str,
         hook.remove()
     seen = {call.name for call in calls}
     return calls, tuple(sorted({fold(name) for name in layers if name not in seen}))
+
+
+def _fixed_rows(workload: Workload, batch_size: int, calls: list[_Call]) -> tuple[str, ...]:
+    """The layers with a call whose rows do not double with the batch, names folded; all of them where the model takes
+    no other batch.
+    """
+    try:
+        doubled, _ = _watch(workload, 2 * batch_size)
+    except UsageError:
+        doubled = []
+    seen = {(call.name, call.rows) for call in doubled}
+    return tuple(sorted({fold(call.name) for call in calls if (call.name, 2 * call.rows) not in seen}))
 
 
 def _note(name: str, calls: list[_Call]) -> Callable[[nn.Module, Any], None]:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from fp8bench.report.gemm import CAST_WAYS, BreakEven, GemmReport, GemmRow, WithCasts, gemm_report
+from fp8bench.report.table_split import split
 from fp8bench.schema.gemm import Casts, GemmRecord, StepBound
 from fp8bench.schema.instance import Catalog
 
 NOTHING = "-"
 SAID: dict[Casts, str] = {"none": "casts free", "compiled": "with compiled casts", "eager": "with eager casts"}
-NAMING_COLUMNS = 3
-PADDING = 3
+NAMING = ("product", "M x N x K", "precision")
 UNLIKE = 0.1
 """How far a profile's products and those timed here may lie apart before a reader is told."""
 
@@ -82,7 +82,9 @@ def print_rich(records: Sequence[GemmRecord], catalog: Catalog) -> None:
     for record in records:
         report = gemm_report(record, catalog)
         console.print(Text(title(report), style="bold"))
-        for shown in _split(columns(report), report.rows, console.width):
+        whole = columns(report)
+        naming = sum(column.heading in NAMING for column in whole)
+        for shown in split(whole, naming, report.rows, console.width):
             table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
             for column in shown:
                 table.add_column(column.heading, justify="right" if column.numeric else "left", overflow="fold")
@@ -160,23 +162,6 @@ def _cells(shown: Sequence[Column], rows: Sequence[GemmRow]) -> list[list[str]]:
         cells.append(["" if same and column.repeats else column.write(row) for column in shown])
         above = row
     return cells
-
-
-def _split(whole: Sequence[Column], rows: Sequence[GemmRow], width: int) -> list[list[Column]]:
-    """Columns for tables at most `width` wide each, if any choice of them is."""
-    if _width(whole, rows) <= width:
-        return [list(whole)]
-    names = [column for column in whole[:NAMING_COLUMNS] if column.heading in ("product", "M x N x K", "precision")]
-    tables = [list(names)]
-    for column in whole[len(names) :]:
-        if len(tables[-1]) > len(names) and _width([*tables[-1], column], rows) > width:
-            tables.append(list(names))
-        tables[-1].append(column)
-    return tables
-
-
-def _width(shown: Sequence[Column], rows: Sequence[GemmRow]) -> int:
-    return sum(PADDING + max(len(text) for text in (c.heading, *map(c.write, rows))) for c in shown)
 
 
 def _flat(value: Any) -> Any:

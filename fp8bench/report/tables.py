@@ -13,10 +13,10 @@ from typing import Any
 
 from fp8bench.report.columns import Column, columns
 from fp8bench.report.row import Comparison, Row
+from fp8bench.report.table_split import split
 
 SHORT_MARK = 24
 NAMING_COLUMNS = 2
-PADDING = 3
 
 
 def to_json(comparison: Comparison) -> str:
@@ -64,35 +64,18 @@ def _with_tabulate(comparison: Comparison, form: str, between: str) -> str:
 
 
 def print_rich(comparison: Comparison) -> None:
-    """To the terminal: in one table where it fits, else in several, each with the columns that name a row."""
+    """To the terminal: in one table where it fits, else in several, each with its rows' numbers and names."""
     from rich.console import Console
 
     console = Console()
     notes = Footnotes()
     rows = comparison.rows
-    for shown in _split([*columns(rows), notes.column], rows, console.width):
+    numbers = {row.run_id: str(number) for number, row in enumerate(rows, start=1)}
+    number = Column("#", lambda row: numbers[row.run_id])
+    for shown in split([*columns(rows), notes.column], NAMING_COLUMNS, rows, console.width, number):
         console.print(_rich_table(rows, shown))
     for line in notes.lines():
         console.print(line, style="dim", markup=False, highlight=False)
-
-
-def _split(whole: Sequence[Column], rows: Sequence[Row], width: int) -> list[list[Column]]:
-    """Columns for tables at most `width` wide each, if any choice of them is; of several, rows are numbered."""
-    if _width(whole, rows) <= width:
-        return [list(whole)]
-    numbers = {row.run_id: str(number) for number, row in enumerate(rows, start=1)}
-    names = [Column("#", lambda row: numbers[row.run_id]), *whole[:NAMING_COLUMNS]]
-    rest = whole[NAMING_COLUMNS:]
-    tables = [list(names)]
-    for column in rest:
-        if len(tables[-1]) > len(names) and _width([*tables[-1], column], rows) > width:
-            tables.append(list(names))
-        tables[-1].append(column)
-    return tables
-
-
-def _width(shown: Sequence[Column], rows: Sequence[Row]) -> int:
-    return sum(PADDING + max(len(text) for text in (c.heading, *map(c.write, rows))) for c in shown)
 
 
 def _rich_table(rows: Sequence[Row], shown: Sequence[Column]) -> Any:

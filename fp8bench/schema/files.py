@@ -57,9 +57,9 @@ def _line_of_fault(text: str, error: Exception) -> int:
     return 1
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """A YAML file whose top level is a mapping; an empty file is an empty one. Raises UsageError."""
-    document = parse_yaml(read_text(path), path)
+def parse_mapping(text: str, path: Path) -> dict[str, Any]:
+    """The document in `text`, whose top level is a mapping; empty text is an empty one. Raises UsageError."""
+    document = parse_yaml(text, path)
     if document is None:
         return {}
     if not isinstance(document, dict):

@@ -29,17 +29,18 @@ def environment(**variables: str) -> dict[str, str]:
     return {**kept, "CUDA_VISIBLE_DEVICES": "", **variables}
 
 
-def call(folder: Path, *arguments: str, **variables: str) -> Outcome:
-    """Run the program in `folder`, to its end."""
-    return call_python(folder, "-m", "fp8bench", *arguments, **variables)
+def call(folder: Path, *arguments: str, stdin: str | None = None, **variables: str) -> Outcome:
+    """Run the program in `folder`, to its end. stdin: what is piped to it."""
+    return call_python(folder, "-m", "fp8bench", *arguments, stdin=stdin, **variables)
 
 
-def call_python(folder: Path, *arguments: str, **variables: str) -> Outcome:
-    """Run this Python in `folder`, to its end."""
+def call_python(folder: Path, *arguments: str, stdin: str | None = None, **variables: str) -> Outcome:
+    """Run this Python in `folder`, to its end. stdin: what is piped to it."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
         env=environment(**variables),
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=240,

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from cli.calling import one_line
 
 
 @pytest.fixture
@@ -55,3 +56,15 @@ def test_a_dry_run_says_how_many_rounds_and_that_a_mode_would_run_against_itself
     assert ["precision", "0.01", "flag"] in lines
     assert ["aa", "True", "flag"] in lines
     assert outcome.stdout.count("te-fp8  delayed") == 2
+
+
+def test_the_config_file_is_read_once_so_that_it_may_be_a_pipe(fp8bench_in):
+    """What was read of a pipe is gone: a second reader would find no line for the fault, or no value."""
+    piped = ("run", "--dry-run", "--config", "/dev/stdin")
+    outcome = fp8bench_in(*piped, stdin="seed: 3\nsteps: 5\n")
+    assert outcome.code == 0
+    assert ["steps", "5", "/dev/stdin"] in [re.split(r"\s{2,}", line) for line in outcome.stdout.splitlines()]
+
+    outcome = fp8bench_in(*piped, stdin="seed: 3\nsteps: 0\n")
+    assert outcome.code == 2
+    assert "steps from /dev/stdin line 2: 0 is wrong" in one_line(outcome)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from fp8bench.doctor.nvml import gpus_on_the_bus, look, visible
+from fp8bench.doctor.nvml import gpus_on_the_bus, look
 
 UUIDS = ["GPU-1a2b", "GPU-1a3c", "GPU-77ff"]
 
@@ -134,7 +134,10 @@ def test_a_machine_without_gpu_and_driver_lacks_nothing(no_bus):
     assert (found.error, found.why_no_gpu) == (None, "no GPU here")
 
 
-@pytest.mark.parametrize(("setting", "missed"), [(None, True), ("0", True), ("", False), ("-1", False)])
+@pytest.mark.parametrize(
+    ("setting", "missed"),
+    [(None, True), ("0", True), ("GPU-1a2b", True), ("", False), ("-1", False), ("NoDevFiles", False)],
+)
 def test_a_gpu_on_the_bus_misses_its_driver_unless_none_is_wanted(setting, missed, bus):
     environ = {} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}
 
@@ -178,8 +181,11 @@ def test_the_bus_counts_gpus_only(bus, no_bus):
         ("MIG-5f", (0, 1, 2)),
     ],
 )
-def test_cuda_visible_devices_is_heeded(setting, indices):
-    assert visible(UUIDS, setting) == indices
+def test_cuda_visible_devices_is_heeded(setting, indices, no_bus):
+    found = look({} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}, Nvml(UUIDS), no_bus)
+
+    assert tuple(gpu.index for gpu in found.gpus) == indices
+    assert found.hidden == len(UUIDS) - len(indices)
 
 
 def test_hidden_gpus_are_counted(no_bus):

@@ -168,6 +168,7 @@ def test_nvml_that_does_not_say_is_marked_and_refuses_nothing(nvml):
         ({"CUDA_VISIBLE_DEVICES": "1,0"}, 0, ["GPU-bb"]),
         ({"CUDA_VISIBLE_DEVICES": "GPU-b"}, 0, ["GPU-bb"]),
         ({"CUDA_VISIBLE_DEVICES": ""}, None, []),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-5f"}, None, ["GPU-aa", "GPU-bb"]),
     ],
 )
 def test_only_what_this_process_will_use_is_looked_at(environ, local_rank, looked_at, nvml):

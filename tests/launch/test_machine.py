@@ -126,6 +126,14 @@ def test_a_gpu_that_is_named_twice_hides_every_one_as_cuda_does(setting, visible
     assert visible({"CUDA_VISIBLE_DEVICES": setting}) == ()
 
 
+@pytest.mark.parametrize(
+    ("setting", "names"),
+    [("MIG-5f", ["NVIDIA H200", "NVIDIA L4", "NVIDIA B200"]), ("MIG-GPU-77ff/1/0", ["NVIDIA B200"])],
+)
+def test_a_slice_of_a_gpu_is_a_gpu(setting, names, visible):
+    assert visible({"CUDA_VISIBLE_DEVICES": setting}) == tuple(names)
+
+
 @pytest.mark.parametrize("setting", ["1,-1,0", "1,7,0", "1,GPU-0000,0", "1,,0"])
 def test_cuda_visible_devices_stops_at_the_first_that_is_unknown(setting, visible):
     assert visible({"CUDA_VISIBLE_DEVICES": setting}) == ("NVIDIA L4",)

@@ -17,6 +17,17 @@ def shape(m, n, k):
     return Shape(m=m, n=n, k=k)
 
 
+WIDTHS = [
+    ("forward", (80, 100, 32), ("N", 100, 112)),
+    ("forward", (80, 96, 40), ("K", 40, 48)),
+    ("input gradient", (80, 40, 96), ("N", 40, 48)),
+    ("weight gradient", (100, 32, 80), ("M", 100, 112)),
+    ("weight gradient", (96, 40, 80), ("N", 40, 48)),
+    # The batch makes M too, but would not do alone.
+    ("forward", (85, 100, 32), ("N", 100, 112)),
+]
+
+
 class Made:
     """A workload of any model. Its inputs are [batch, *tail]."""
 
@@ -55,7 +66,7 @@ def test_vit_huge_at_batch_64_makes_the_known_products(huge):
     assert find(huge, "blocks.*.attn.qkv", "forward").shape == shape(12608, 3840, 1280)
     assert len(huge.products) == 5 * 3
     assert {one.calls_per_step for one in huge.products if "head" not in one.layers} == {32}
-    assert (huge.rows_per_sample, huge.unseen) == ((197,), ())
+    assert (huge.fixed_rows, huge.unseen) == ((), ())
 
 
 def test_the_head_stays_bf16_as_in_the_modes(huge):
@@ -113,7 +124,7 @@ def test_a_frozen_weight_has_no_gradient_product():
 def test_leading_dimensions_are_rows_together():
     found = linear_products(Made(lambda: nn.Linear(32, 48), tail=(3, 5, 32)), 16)
     assert found.products[0].shape == shape(16 * 3 * 5, 48, 32)
-    assert found.rows_per_sample == (15,)
+    assert found.fixed_rows == ()
 
 
 def test_layers_that_are_not_called_are_named():
@@ -123,8 +134,10 @@ def test_layers_that_are_not_called_are_named():
 
 
 def test_odd_features_stay_bf16():
-    (product, _) = linear_products(Made(lambda: nn.Linear(32, 10)), 16).products
+    found = linear_products(Made(lambda: nn.Linear(32, 10)), 16)
+    (product, _) = found.products
     assert product.stays_bf16 == "32 or 10 features are not divisible by 16"
+    assert require_aligned(found, 16) is None
 
 
 def test_a_workload_without_linear_layers_is_refused():
@@ -160,29 +173,130 @@ def test_a_batch_that_fp8_cannot_take_is_refused_with_one_that_it_can(batch_size
     found = linear_products(ViTMicro(data="device"), batch_size)
     with pytest.raises(UsageError) as refused:
         require_aligned(found, batch_size)
-    assert f"its M = {17 * batch_size} is not divisible by 16" in str(refused.value)
+    rows = 17 * batch_size
+    assert refused.value.what.startswith(f"blocks.*.attn.qkv forward is {rows} x 192 x 64 at batch {batch_size}: ")
+    assert f"its M = {rows} is not divisible by 16" in str(refused.value)
+    assert refused.value.what.endswith(f"; {math.ceil(rows / 16) * 16} would be")
     assert f"Say --batch-size {fitting}," in str(refused.value)
     require_aligned(linear_products(ViTMicro(data="device"), fitting), fitting)
+
+
+def test_the_inner_dimension_of_a_weight_gradient_is_made_by_the_batch_too():
+    gradient = Product(shape=shape(48, 32, 24), role="weight gradient", layers=("fc",), calls_per_step=1)
+    with pytest.raises(UsageError) as refused:
+        require_aligned(LinearProducts((gradient,)), 3)
+    assert refused.value.what == (
+        "fc weight gradient is 48 x 32 x 24 at batch 3: its K = 24 is not divisible by 16, as fp8 products need; "
+        "32 would be"
+    )
+    assert refused.value.remedy == "Say --batch-size 4, or --precision bf16 alone"
+
+
+def test_the_batch_fits_every_layer_at_once():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.pooled = nn.Linear(32, 32), nn.Linear(32, 32)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.pooled(self.tokens(inputs).mean(1))
+
+    workload = Made(Two, tail=(8, 32))
+    with pytest.raises(UsageError, match=r"tokens forward .* M = 24 .*Say --batch-size 16,"):
+        require_aligned(linear_products(workload, 3), 3)
+    require_aligned(linear_products(workload, 16), 16)
+
+
+@pytest.mark.parametrize(("role", "sizes", "named"), WIDTHS)
+def test_a_width_that_fp8_cannot_take_is_refused_without_naming_a_batch(role, sizes, named):
+    name, size, padded = named
+    product = Product(shape=shape(*sizes), role=role, layers=("fc",), calls_per_step=1)
+    with pytest.raises(UsageError) as refused:
+        require_aligned(LinearProducts((product,)), 5)
+    assert refused.value.what == (
+        f"fc {role} is {product.shape} at batch 5: its {name} = {size} is not divisible by 16, as fp8 products need; "
+        f"{padded} would be"
+    )
+    assert refused.value.remedy == (
+        f"No batch changes it: pad the layer's width to {padded}, or measure with --precision bf16 alone"
+    )
+
+
+def test_what_no_batch_mends_is_told_before_what_one_would():
+    batch_made = Product(shape=shape(24, 32, 32), layers=("first",), calls_per_step=1)
+    too_wide = Product(shape=shape(24, 100, 32), layers=("second",), calls_per_step=1)
+    with pytest.raises(UsageError, match=r"second forward .* its N = 100 .*pad the layer's width to 112,"):
+        require_aligned(LinearProducts((batch_made, too_wide)), 3)
+
+
+class Queries(nn.Module):
+    """A layer on the inputs, and one on learned queries, whose number the batch does not make."""
+
+    def __init__(self, queries):
+        super().__init__()
+        self.queries = nn.Parameter(torch.zeros(queries, 32))
+        self.of_inputs, self.of_queries = nn.Linear(32, 32), nn.Linear(32, 48)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.of_inputs(inputs).sum() + self.of_queries(self.queries).sum()
+
+
+@pytest.mark.parametrize("batch_size", [3, 8, 16, 24])
+def test_rows_that_the_batch_does_not_make_are_refused_without_naming_a_batch(batch_size):
+    """At batch 3 and 8 their number is a multiple of the batch all the same."""
+    found = linear_products(Made(lambda: Queries(24)), batch_size)
+    assert found.fixed_rows == ("of_queries",)
+    with pytest.raises(UsageError) as refused:
+        require_aligned(found, batch_size)
+    assert refused.value.what == (
+        f"of_queries forward is 24 x 48 x 32 at batch {batch_size}: its M = 24 is not divisible by 16, as fp8 products "
+        "need; 32 would be"
+    )
+    assert refused.value.remedy == (
+        "It is not batch x tokens: pad the layer's rows to 32, or measure with --precision bf16 alone"
+    )
+
+
+def test_rows_that_fit_anyway_do_not_change_the_batch_that_is_named():
+    with pytest.raises(UsageError, match=r"of_inputs forward .* M = 3 .*Say --batch-size 16,"):
+        require_aligned(linear_products(Made(lambda: Queries(48)), 3), 3)
+    require_aligned(linear_products(Made(lambda: Queries(48)), 16), 16)
+
+
+def test_a_model_that_takes_one_batch_only_has_rows_that_no_batch_changes():
+    class OnlyThree(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(32, 32)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.fc(inputs).view(3, 32)
+
+    found = linear_products(Made(OnlyThree), 3)
+    assert found.fixed_rows == ("fc",)
+    with pytest.raises(UsageError, match="It is not batch x tokens: pad the layer's rows to 16,"):
+        require_aligned(found, 3)
 
 
 def test_what_stays_bf16_may_have_any_size():
     goes_to_fp8 = Product(shape=shape(7, 10, 3), layers=("head",), calls_per_step=1)
     stays = goes_to_fp8.model_copy(update={"stays_bf16": "the head stays bf16"})
-    with pytest.raises(UsageError, match="is not divisible by 16"):
-        require_aligned(LinearProducts((goes_to_fp8,), (1,), ()), 7)
-    assert require_aligned(LinearProducts((stays,), (1,), ()), 7) is None
+    with pytest.raises(UsageError, match="its N = 10 is not divisible by 16"):
+        require_aligned(LinearProducts((goes_to_fp8,)), 7)
+    assert require_aligned(LinearProducts((stays,)), 7) is None
 
 
 @pytest.mark.parametrize(
     ("sizes", "wrong"),
     [
-        ((16, 32, 48), None),
-        ((17, 32, 48), ("M", 17, 32)),
-        ((16, 33, 48), ("N", 33, 48)),
-        ((16, 32, 40), ("K", 40, 48)),
+        ((16, 32, 48), ()),
+        ((17, 32, 48), (("M", 17, 32),)),
+        ((16, 33, 48), (("N", 33, 48),)),
+        ((16, 32, 40), (("K", 40, 48),)),
+        ((1, 32, 40), (("M", 1, 16), ("K", 40, 48))),
     ],
 )
-def test_the_dimension_that_does_not_fit_and_the_next_that_would(sizes, wrong):
+def test_the_dimensions_that_do_not_fit_and_the_next_that_would(sizes, wrong):
     assert misaligned(shape(*sizes)) == wrong
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import line_of, parse_yaml, read_mapping, read_text, wrong_field
+from fp8bench.schema.files import line_of, parse_mapping, parse_yaml, read_text, wrong_field
 from fp8bench.schema.frozen import Frozen
 
 PATH = Path("some/file.yaml")
@@ -139,29 +139,22 @@ class TestParseYaml:
         assert f"{PATH} line 2" in caught.value.what
 
 
-class TestReadMapping:
-    def test_names_are_text_and_values_are_as_written(self, tmp_path: Path) -> None:
-        path = tmp_path / "a.yaml"
-        path.write_text("steps: 3\n1: one\nmode: [a, b]\n")
+class TestParseMapping:
+    def test_names_are_text_and_values_are_as_written(self) -> None:
+        text = "steps: 3\n1: one\nmode: [a, b]\n"
 
-        assert read_mapping(path) == {"steps": 3, "1": "one", "mode": ["a", "b"]}
+        assert parse_mapping(text, PATH) == {"steps": 3, "1": "one", "mode": ["a", "b"]}
 
     @pytest.mark.parametrize("text", ["", "\n\n", "# nothing but a comment\n"])
-    def test_an_empty_file_is_an_empty_mapping(self, tmp_path: Path, text: str) -> None:
-        path = tmp_path / "a.yaml"
-        path.write_text(text)
-
-        assert read_mapping(path) == {}
+    def test_an_empty_file_is_an_empty_mapping(self, text: str) -> None:
+        assert parse_mapping(text, PATH) == {}
 
     @pytest.mark.parametrize("text", ["- a\n- b\n", "just words\n", "42\n", "[]\n", "false\n", "0\n", "''\n"])
-    def test_anything_else_on_top_is_refused(self, tmp_path: Path, text: str) -> None:
-        path = tmp_path / "a.yaml"
-        path.write_text(text)
-
+    def test_anything_else_on_top_is_refused(self, text: str) -> None:
         with pytest.raises(UsageError) as caught:
-            read_mapping(path)
+            parse_mapping(text, PATH)
 
-        assert caught.value.what.startswith(f"{path} line 1 is not a mapping")
+        assert caught.value.what.startswith(f"{PATH} line 1 is not a mapping")
 
 
 class TestLineOf:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import read_mapping
+from fp8bench.schema.files import parse_mapping
 from fp8bench.schema.request import RunRequest, resolve
 
 FILE = "nightly.yaml"
@@ -159,11 +159,10 @@ def test_modes_of_two_sources_are_not_mixed() -> None:
 
 
 @pytest.mark.parametrize("word", ["on", "off"])
-def test_compile_may_be_written_in_the_file_as_on_the_command_line(tmp_path: Path, word: str) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(f"compile: {word}\n")
+def test_compile_may_be_written_in_the_file_as_on_the_command_line(word: str) -> None:
+    values = parse_mapping(f"compile: {word}\n", Path(FILE))
 
-    assert resolve({}, {}, read_mapping(path), FILE).request.compile == word
+    assert resolve({}, {}, values, FILE).request.compile == word
 
 
 @pytest.mark.parametrize(
@@ -192,11 +191,10 @@ def test_what_is_no_share_between_nothing_and_all_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["precision: 1%", "precision: 0.01"])
-def test_a_precision_may_be_written_in_the_file_as_on_the_command_line(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(f"{line}\n")
+def test_a_precision_may_be_written_in_the_file_as_on_the_command_line(line: str) -> None:
+    values = parse_mapping(f"{line}\n", Path(FILE))
 
-    assert resolve({}, {}, read_mapping(path), FILE).request.precision == pytest.approx(0.01)
+    assert resolve({}, {}, values, FILE).request.precision == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize(("flags", "variables"), [({"price": float("inf")}, {}), ({}, {"FP8BENCH_PRICE": "inf"})])

@@ -1,10 +1,11 @@
 """A series of telemetry: columns of one length, and null where the driver would not say."""
 
+import pynvml
 import pytest
 from builders import telemetry
 from pydantic import ValidationError
 
-from fp8bench.schema.telemetry import RankTelemetry
+from fp8bench.schema.telemetry import POWER_CAP, SLOWDOWNS, RankTelemetry
 
 
 def test_a_column_that_is_shorter_than_the_others_is_refused():
@@ -29,3 +30,13 @@ def test_it_comes_back_from_json_as_it_went():
     found = telemetry(rank=3, warning="a driver that denies some things")
 
     assert RankTelemetry.model_validate_json(found.model_dump_json()) == found
+
+
+def test_the_bits_are_nvmls():
+    assert POWER_CAP == pynvml.nvmlClocksThrottleReasonSwPowerCap
+    assert set(SLOWDOWNS) == {
+        pynvml.nvmlClocksThrottleReasonHwSlowdown,
+        pynvml.nvmlClocksThrottleReasonSwThermalSlowdown,
+        pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
+        pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
+    }

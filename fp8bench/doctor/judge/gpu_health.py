@@ -9,6 +9,7 @@ from fp8bench.doctor.driver_facts import GpuFacts, named, which
 from fp8bench.doctor.facts import Facts
 from fp8bench.doctor.finding import Check, Finding
 from fp8bench.doctor.judge.over_gpus import Gpus, over_gpus
+from fp8bench.schema.telemetry import SLOWDOWNS
 
 POWER = Check("power-limit", "gpu", "power limit")
 CLOCKS = Check("clocks", "gpu", "application clocks")
@@ -22,15 +23,8 @@ TOLERANCE_W = 1.0
 NEAR_SLOWDOWN_C = 10
 """An idle GPU this near to the temperature at which it slows down will be there within a run."""
 
-COMPLAINTS = {
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake",
-}
-"""NVML's nvmlClocksThrottleReason bits that an idle, sound GPU never shows. Idleness, the power cap and the
-application clocks' setting are not complaints.
-"""
+IN_FULL = {"hot": "software thermal slowdown", "hot (hardware)": "hardware thermal slowdown"}
+"""What some of SLOWDOWNS are called here, where there is room: NVML's own words. The others are said as they are."""
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -102,7 +96,8 @@ def throttling(gpus: Gpus) -> Finding:
 
 
 def _complaints(gpu: GpuFacts) -> list[str]:
-    return [word for bit, word in COMPLAINTS.items() if (gpu.throttle_reasons or 0) & bit]
+    """What an idle, sound GPU never shows. Idleness, the power cap and the clocks' setting are not complaints."""
+    return [IN_FULL.get(name, name) for bit, name in SLOWDOWNS.items() if (gpu.throttle_reasons or 0) & bit]
 
 
 def temperature(gpus: Gpus) -> Finding:

@@ -7,6 +7,7 @@ from doctor.machines import GIB, H200, by_name, gpu, h200_host, probing
 
 from fp8bench.doctor.driver_facts import DriverFacts
 from fp8bench.doctor.judge import driver, gpu_health, gpu_use
+from fp8bench.schema.telemetry import POWER_CAP, SLOWDOWNS
 
 
 def judged(*gpus, **fields):
@@ -61,6 +62,25 @@ def test_one_gpu(fields, name, status, words):
 
     assert finding.status == status
     assert words in finding.found
+
+
+@pytest.mark.parametrize(
+    ("bit", "words"),
+    [
+        (0x08, "hardware slowdown"),
+        (0x20, "software thermal slowdown"),
+        (0x40, "hardware thermal slowdown"),
+        (0x80, "power brake"),
+    ],
+)
+def test_a_slowdown_is_a_complaint_in_nvmls_words_and_the_power_cap_is_none(bit, words):
+    finding = judged(gpu(throttle_reasons=bit | POWER_CAP))["throttling"]
+
+    assert (finding.status, finding.found) == ("warning", f"GPU 0: {words}")
+
+
+def test_nothing_is_said_in_full_that_is_no_slowdown():
+    assert set(gpu_health.IN_FULL) <= set(SLOWDOWNS.values())
 
 
 def test_only_the_gpus_concerned_are_named():
