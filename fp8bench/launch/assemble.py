@@ -12,6 +12,9 @@ from fp8bench.schema.rank_report import RankReport, WorkloadFacts
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Evidence, Parity, Record, Session
 from fp8bench.stats.summary import summarize
 
+MEASURED = ("logits_error", "weight_gradient_error")
+"""What evidence of torch.compile is a measurement, and differs from rank to rank."""
+
 
 def new_run_id(label: str, now: datetime) -> str:
     """Sorts by time, says the mode, and is unlike any other: `20261121T101500Z-te-fp8-delayed-3f9a1c`."""
@@ -90,24 +93,34 @@ def _culprit(reports: Sequence[RankReport]) -> RankReport | None:
 
 
 def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
-    """Rank 0's; a warning where another rank ran something else."""
+    """Rank 0's, with the worst errors and every warning of any; one more where a rank ran something else than it."""
     evidence = reports[0].evidence
     if evidence is None:
         return None
-    seen = _without_profile(evidence)
-    others = [report.rank for report in reports if report.evidence and _without_profile(report.evidence) != seen]
+    found = [report.evidence for report in reports if report.evidence]
+    seen = _alike(evidence)
+    others = [report.rank for report in reports if report.evidence and _alike(report.evidence) != seen]
     devices = {report.environment.device_name for report in reports if report.environment}
-    warnings = list(evidence.warnings)
+    warnings = list(dict.fromkeys(warning for one in found for warning in one.warnings))
     if others:
         warnings.append(f"ranks {others} ran something else than rank 0")
     if len(devices) > 1:
         warnings.append(f"the ranks ran on unlike GPUs: {', '.join(sorted(map(str, devices)))}")
-    return evidence.model_copy(update={"warnings": tuple(warnings)})
+    compiled = evidence.compile.model_copy(
+        update={name: _worst([getattr(one.compile, name) for one in found]) for name in MEASURED}
+    )
+    return evidence.model_copy(update={"warnings": tuple(warnings), "compile": compiled})
 
 
-def _without_profile(evidence: Evidence) -> Evidence:
-    """Rank 0 alone is profiled, so what the profile says is no difference between ranks."""
-    return evidence.model_copy(update={"fp8_kernels": None, "warnings": ()})
+def _alike(evidence: Evidence) -> Evidence:
+    """Without what differs between ranks that ran the same: rank 0 alone is profiled, and each has its own batch."""
+    compiled = evidence.compile.model_copy(update=dict.fromkeys(MEASURED))
+    return evidence.model_copy(update={"fp8_kernels": None, "warnings": (), "compile": compiled})
+
+
+def _worst(errors: Sequence[float | None]) -> float | None:
+    """None where any is unknown."""
+    return None if None in errors else max(error for error in errors if error is not None)
 
 
 def _worst_parity(reports: Sequence[RankReport]) -> Parity | None:

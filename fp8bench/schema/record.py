@@ -75,6 +75,10 @@ class CompileEvidence(Frozen):
     graph_break_reasons: tuple[str, ...] = ()
     split_graphs: int | None = Field(default=None, description="what DDP's buckets made of the graphs")
     recompilations: int | None = Field(default=None, description="over the whole run")
+    logits_error: float | None = Field(
+        default=None, description="against the same model uncompiled; null: not compared"
+    )
+    weight_gradient_error: float | None = None
 
 
 class Evidence(Frozen):

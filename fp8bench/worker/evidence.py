@@ -69,6 +69,11 @@ def gather(
     )
 
 
+def warn(evidence: Evidence, warning: str) -> Evidence:
+    """The same evidence with one warning more."""
+    return evidence.model_copy(update={"warnings": (*evidence.warnings, warning)})
+
+
 def _attention_unseen(said: str | None, profile: Profile | None) -> bool:
     """Whether a fused attention was taken by name and none by kernel: a fallback that nobody told of."""
     if said is None or said.endswith(":unfused") or profile is None or profile.device != "cuda":

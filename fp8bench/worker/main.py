@@ -1,6 +1,7 @@
 """One rank, from its birth to its report.
 
-join the group -> check the mode -> build -> parity gate -> DDP and torch.compile -> train -> profile -> report
+join the group -> check the mode -> build -> parity gate -> DDP and torch.compile -> train -> profile
+-> parity of what was compiled -> report
 """
 
 import math
@@ -19,11 +20,12 @@ from fp8bench.modes.protocol import Mode
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed
 from fp8bench.schema.rank_report import RankReport, WorkloadFacts
-from fp8bench.schema.record import Evidence, RankSamples, Status
+from fp8bench.schema.record import Evidence, RankSamples, Status, Tolerance
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
+from fp8bench.worker.compiled_parity import NOT_COMPARED, CompiledErrors, compiled_errors, complaint
 from fp8bench.worker.environment import environment
-from fp8bench.worker.evidence import decide_compile, to_evidence
+from fp8bench.worker.evidence import decide_compile, to_evidence, warn
 from fp8bench.worker.group import agreement, process_group
 from fp8bench.worker.loop import OPTIMIZER, Training, train
 from fp8bench.worker.memory import peak_memory, reset_peaks
@@ -129,11 +131,15 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         found |= {"samples": timed.samples, "telemetry": timed.telemetry, "memory": peak_memory(device, rank)}
         progress.stage("profiling")
         profiled = _profile(training, rank, config.mode_label, timed.samples, aside)
+        errors = compiled_errors(training, proof.model) if compiled.enabled else None
     found["profile"] = profiled.profile
-    found["evidence"] = to_evidence(mode, proof, compiled_to(compiled, timed), profiled)
+    found["evidence"] = to_evidence(mode, proof, compiled_to(compiled, timed, errors), profiled)
+    if compiled.enabled and errors is None:
+        found["evidence"] = warn(found["evidence"], NOT_COMPARED)
     with agreement():
         _require_finite(rank, timed.losses)
         _require_fp8_kernels(config.mode_label, found["evidence"])
+        _require_compiled_right(config.mode_label, errors, proof.parity.tolerance)
     progress.stage("done")
 
 
@@ -179,6 +185,15 @@ def _require_finite(rank: int, losses: list[float]) -> None:
         raise MeasurementInvalid(
             f"the loss on rank {rank} is {losses[bad]} at step {bad} (warm-up included)",
             "Use a recipe with a wider range (te-fp8:current, torchao-float8:rowwise), or another seed",
+        )
+
+
+def _require_compiled_right(label: str, errors: CompiledErrors | None, tolerance: Tolerance) -> None:
+    wrong = complaint(errors, tolerance) if errors else None
+    if wrong:
+        raise MeasurementInvalid(
+            f"{label} compiled does not compute what it does uncompiled: {wrong}",
+            "Do not use its speed: say --compile off, or try another torch",
         )
 
 

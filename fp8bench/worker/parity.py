@@ -19,11 +19,12 @@ numbers come of it, all relative and all without unit:
 0.17 and 0.13 for the logits, 0.21 and 0.14 for the gradient; attention across the batch or under a causal mask 0.93
 and more.
 
-What it is not: a proof of torch.compile's output, since the model is examined before it is compiled; nor of
-convergence.
+What it is not: a proof of torch.compile's output, since the model is examined before it is compiled (that is
+`compiled_parity`'s); nor of convergence.
 """
 
 import math
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -81,14 +82,22 @@ def leakage(
 def _forward(
     model: nn.Module, workload: Workload, batch: Batch, context: AbstractContextManager[Any] | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(inputs that take a gradient, logits, loss). The logits are what the model gives to the workload's loss."""
+    """(inputs that take a gradient, logits, loss), under autocast."""
     inputs = batch.inputs.detach().clone().requires_grad_()
+    with bf16_autocast(inputs.device), context or nullcontext():
+        logits, loss = observed(model, workload, batch._replace(inputs=inputs))
+    return inputs, logits, loss
+
+
+def observed(model: nn.Module, workload: Workload, batch: Batch) -> tuple[Tensor, Tensor]:
+    """(logits, loss) of one forward pass. The logits are what the model gives to the workload's loss."""
     outputs: list[Tensor] = []
     handle = model.register_forward_hook(lambda _module, _args, output: outputs.append(output))
-    with bf16_autocast(inputs.device), context or nullcontext():
-        loss = workload.loss(model, batch._replace(inputs=inputs))
-    handle.remove()
-    return inputs, outputs[-1], loss
+    try:
+        loss = workload.loss(model, batch)
+    finally:
+        handle.remove()
+    return outputs[-1], loss
 
 
 def _take_gradient(model: nn.Module, inputs: Tensor) -> Tensor:
@@ -131,14 +140,10 @@ def stated(mode: Mode | type[Mode], name: str) -> Any:
 def compare(plain: View, converted: View, leaked: float, tolerance: Tolerance) -> Parity:
     """Measure and judge. leaked: see `leakage`. A number that is not finite never passes."""
     own, others = _centred(plain.logits), _centred(converted.logits)
-    gradient = plain.input_gradient
     measured = {
-        "logits_error": max(
-            _ratio(_norm(converted.logits - plain.logits), _norm(plain.logits)),
-            _ratio(_norm(others - own), _norm(own)),
-        ),
+        "logits_error": logits_error(plain.logits, converted.logits),
         "loss_error": _ratio(abs(converted.loss - plain.loss), abs(plain.loss)),
-        "input_gradient_error": _ratio(_norm(converted.input_gradient - gradient), _norm(gradient)),
+        "input_gradient_error": relative_error([plain.input_gradient], [converted.input_gradient]),
         "separation": _ratio(_norm(others), _norm(own)),
         "leakage": leaked,
     }
@@ -174,6 +179,18 @@ def judge(measured: dict[str, float], tolerance: Tolerance, gradient_is_zero: bo
     if not faults:
         return None
     return "it does not compute what the plain model does: " + "; ".join(faults)
+
+
+def logits_error(plain: Tensor, other: Tensor) -> float:
+    """logits: [batch, ...]. The larger of the error of all, and of what the input makes of them (see above)."""
+    errors = relative_error([plain], [other]), relative_error([_centred(plain)], [_centred(other)])
+    return math.nan if any(map(math.isnan, errors)) else max(errors)
+
+
+def relative_error(plain: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+    """|other - plain| / |plain| over all tensors together; NaN where plain is zero. Same shapes, in the same order."""
+    apart = math.hypot(*(_norm(b - a) for a, b in zip(plain, other, strict=True)))
+    return _ratio(apart, math.hypot(*map(_norm, plain)))
 
 
 def _centred(logits: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from fp8bench.schema.record import CompileEvidence, RankSamples
 from fp8bench.schema.telemetry import RankTelemetry
 from fp8bench.worker.clock import StepTimes, clock_for
 from fp8bench.worker.compilation import Compilations, compilations
+from fp8bench.worker.compiled_parity import CompiledErrors
 from fp8bench.worker.loop import LoopResult, Training, train
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.telemetry import Sampler
@@ -69,8 +70,8 @@ class _Watch:
             self._progress.stage("timing")
 
 
-def compiled_to(decided: CompileEvidence, timed: Timed) -> CompileEvidence:
-    """Fill in what torch.compile made of the model; nothing where it was off."""
+def compiled_to(decided: CompileEvidence, timed: Timed, errors: CompiledErrors | None = None) -> CompileEvidence:
+    """Fill in what torch.compile made of the model, and how far that is from the model; nothing where it was off."""
     if not decided.enabled:
         return decided
     end = timed.at_end
@@ -81,6 +82,8 @@ def compiled_to(decided: CompileEvidence, timed: Timed) -> CompileEvidence:
             "graph_breaks": end.graph_breaks,
             "graph_break_reasons": end.graph_break_reasons,
             "recompilations": end.frames - timed.after_first_step.frames,
+            "logits_error": _finite(errors.logits) if errors else None,
+            "weight_gradient_error": _finite(errors.weight_gradient) if errors else None,
         }
     )
 
@@ -102,7 +105,7 @@ def to_samples(
         host_lead_s=None if times.host_lead_s is None else tuple(times.host_lead_s[warmup:]),
         recompilations=recompilations,
         allocator_retries=allocator_retries,
-        loss=tuple(loss if math.isfinite(loss) else None for loss in result.losses),
+        loss=tuple(map(_finite, result.losses)),
     )
 
 
@@ -114,6 +117,10 @@ def _timed_window(times: StepTimes, warmup: int) -> tuple[float, float]:
 def _allocator_retries(device: torch.device) -> int | None:
     """How often torch's allocator had to give memory back and ask again; None on a CPU."""
     return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0)) if device.type == "cuda" else None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _difference(before: int | None, after: int | None) -> int | None:

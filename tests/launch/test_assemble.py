@@ -179,6 +179,31 @@ def test_ranks_that_ran_something_else_than_rank_0_are_warned_about():
     assert record.evidence.warnings == ("ranks [1] ran something else than rank 0",)
 
 
+def compiled(logits_error, *warnings):
+    """What a rank found that compared its compiled model."""
+    errors = {"logits_error": logits_error, "weight_gradient_error": logits_error}
+    found = evidence(compiled=True)
+    return found.model_copy(update={"compile": found.compile.model_copy(update=errors), "warnings": warnings})
+
+
+def test_of_the_ranks_compiled_models_the_worst_errors_are_kept_and_are_no_difference():
+    record = assembled(rank_report(0, evidence=compiled(0.01)), rank_report(1, evidence=compiled(0.02)))
+
+    assert record.evidence is not None
+    assert record.evidence.compile.logits_error == record.evidence.compile.weight_gradient_error == 0.02
+    assert record.evidence.warnings == ()
+
+
+def test_an_error_that_one_rank_does_not_know_is_not_known_and_its_warning_is_kept():
+    record = assembled(
+        rank_report(0, evidence=compiled(0.01)), rank_report(1, evidence=compiled(None, "memory did not suffice"))
+    )
+
+    assert record.evidence is not None
+    assert record.evidence.compile.logits_error is record.evidence.compile.weight_gradient_error is None
+    assert record.evidence.warnings == ("memory did not suffice",)
+
+
 def test_ranks_on_unlike_gpus_are_warned_about_after_the_warnings_of_rank_0():
     alike = evidence(warnings=("fp8 is emulated",))
     record = assembled(
