@@ -19,6 +19,7 @@ from statistics import median
 from fp8bench.schema.gemm import Casts, Gain, ModeGain, ProductTimings, StepBound
 from fp8bench.schema.profile import Category
 from fp8bench.schema.record import Record
+from fp8bench.stats.bound import bound_by
 
 BASELINE = "baseline-bf16"
 WAYS: tuple[Casts, ...] = ("none", "compiled", "eager")
@@ -106,12 +107,14 @@ def _mode_gain(rounds: Sequence[Record], step_s: float) -> ModeGain:
     config = rounds[-1].config
     assert config is not None
     time_s = _step_time_s(rounds)
+    bounds = [bound_by(record.summary) for record in rounds if record.summary is not None]
     return ModeGain(
         label=config.mode_label,
         compiled=bool(rounds[-1].compiled),
         step_time_s=time_s,
         rounds=len(rounds),
         speedup=step_s / time_s,
+        held_back_by=next((str(one) for one in reversed(bounds) if one), None),
     )
 
 

@@ -269,7 +269,8 @@ def _bound_of_step(one: StepBound, gains: str) -> Iterable[str]:
         beyond = bool(one.at_most) and mode.speedup > max(gain.speedup for gain in one.at_most)
         more = ", more than its products can: the mode replaces other parts too" if beyond else ""
         setting = "compiled" if mode.compiled else "eager"
-        yield f"{mode.label} ({setting}) gives {mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms){more}."
+        held = f", and is {mode.held_back_by}" if mode.held_back_by else ""
+        yield f"{mode.label} ({setting}) gives {mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms){more}{held}."
     alone = one.bf16_products_s + one.other_products_s
     if one.profiled_products_s and abs(alone / one.profiled_products_s - 1) > UNLIKE:
         yield (

@@ -142,6 +142,7 @@ class ModeGain(Frozen):
     step_time_s: PositiveFloat
     rounds: PositiveInt
     speedup: PositiveFloat
+    held_back_by: str | None = Field(default=None, description="host or loader, with the figure; null: by neither")
 
 
 class StepBound(Frozen):

@@ -109,6 +109,13 @@ def test_measured_modes_stand_beside_it():
     assert (mode.label, mode.rounds, mode.step_time_s, mode.speedup) == ("te-fp8:delayed", 3, 0.08, 1.25)
 
 
+def test_a_mode_that_its_host_holds_back_says_so():
+    held = run("te-fp8", "delayed", summary=summary(0.2, host_lead_s=0.004))
+    free = run("te-fp8", "current", summary=summary(0.08, host_lead_s=0.03))
+    modes = bound([fc()], [run()], [[held], [free]]).modes
+    assert [mode.held_back_by for mode in modes] == ["host-bound (lead 2 %)", None]
+
+
 def test_the_latest_session_of_each_mode_is_taken():
     old = [run(step_time_s=0.5, number=n, session="20260401T100000Z-bbbbbb", minutes=n) for n in (1, 2)]
     new = [run(step_time_s=0.1, number=n, minutes=10 + n) for n in (1, 2)]

@@ -69,6 +69,14 @@ def test_a_mode_beyond_the_bound_replaces_more_than_products():
     ) in said(gemm_record(bounds=(bound,)))
 
 
+def test_a_mode_that_its_host_holds_back_is_told():
+    (mode,) = step_bound().modes
+    bound = step_bound(modes=(mode.model_copy(update={"held_back_by": "host-bound (lead 2 %)"}),))
+    assert "te-fp8:delayed (eager) gives 1.24x (110.6 ms), and is host-bound (lead 2 %)." in said(
+        gemm_record(bounds=(bound,))
+    )
+
+
 def test_without_a_baseline_it_says_what_is_missing():
     alone = step_bound(step_time_s=None, baseline_run_id=None, rounds=None, compiled=None, modes=())
     assert said(gemm_record(bounds=(alone,)))[2] == (
