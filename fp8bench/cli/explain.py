@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 import typer
@@ -38,6 +39,7 @@ def explain(
     modes: list[str] = typer.Option(
         None, "--mode", metavar="MODE", help="Measure this mode now; twice: the second is the reference."
     ),
+    batch_size: int = typer.Option(None, "--batch-size", metavar="N", help="Of the modes that are named [the latest]."),
     plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw the steps as bars, .png or .svg."),
     trace: Path = typer.Option(None, "--trace", metavar="FILE", help="With --mode, keep the Chrome trace."),
     form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
@@ -53,10 +55,10 @@ def explain(
 
     if form not in FORMATS:
         raise unknown_name("--format", form, list(FORMATS), "fp8bench explain --help")
-    _require_one_way(names or [], modes or [], trace)
+    _require_one_way(names or [], modes or [], trace, batch_size)
     if plot is not None:
         require_drawable(plot)
-    chosen = measure_now(modes, trace, results_dir) if modes else [find(name, results_dir) for name in names]
+    chosen = measure_now(modes, trace, results_dir) if modes else find_all(names, results_dir, batch_size)
     explained = explain_steps(chosen[0], chosen[1] if len(chosen) == AT_MOST else None)
     _print(explained, form)
     if plot is not None:
@@ -82,7 +84,7 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     return [_facts(record, record.run_id) for record in records]
 
 
-def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None) -> None:
+def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None, batch_size: int | None) -> None:
     """Raises UsageError unless either records are named or modes are to be measured, one or two of them."""
     from fp8bench.schema.errors import UsageError
 
@@ -93,9 +95,25 @@ def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | N
         raise UsageError(f"{max(len(names), len(modes))} were named, and only one is held against another", remedy)
     if trace is not None and not modes:
         raise UsageError("--trace keeps the trace of a measurement, and none was asked for", "Say --mode MODE with it")
+    if batch_size is not None and modes:
+        raise UsageError(
+            "--batch-size chooses among records, and --mode measures",
+            f"Say FP8BENCH_BATCH_SIZE={batch_size} to measure at that size",
+        )
 
 
-def find(name: str, results_dir: Path) -> "Facts":
+def find_all(names: Sequence[str], results_dir: Path, batch_size: int | None = None) -> "list[Facts]":
+    """The mode to explain, and the reference if one is named, of the same work where there is a choice.
+
+    batch_size: of modes; None: of the latest.
+    """
+    found: list[Facts] = []
+    for name in names:
+        found.append(find(name, results_dir, batch_size, like=found[0] if found else None))
+    return found
+
+
+def find(name: str, results_dir: Path, batch_size: int | None = None, like: "Facts | None" = None) -> "Facts":
     """What a word on the command line names. Raises UsageError where it names nothing, several, or no profile."""
     from fp8bench.store import results
 
@@ -106,7 +124,7 @@ def find(name: str, results_dir: Path) -> "Facts":
     by_id = {one.record.run_id: one.path for one in kept if one.record.run_id.startswith(name)}
     if by_id:
         return _facts(results.read_record(by_id[only_id(list(by_id), name)]), name)
-    return _facts(_latest(name, kept, measured), name)
+    return _facts(_latest(name, kept, measured, batch_size, like), name)
 
 
 def _from_file(path: Path) -> "Facts":
@@ -137,15 +155,26 @@ def _facts(record: "Record", name: str) -> "Facts":
     return facts_of(record)
 
 
-def _latest(name: str, kept: "Sequence[Kept]", measured: set[str]) -> "Record":
+def _latest(
+    name: str, kept: "Sequence[Kept]", measured: set[str], batch_size: int | None, like: "Facts | None"
+) -> "Record":
     """The latest profiled ok record of [INSTANCE:]MODE[:RECIPE][/eager|/compiled], or where none is profiled the latest
-    ok one. A mode without its recipe takes any.
+    ok one. A mode without its recipe takes any. like: what did the same work goes before what is later.
 
     Raises UsageError where there is none, or a mode without its instance was profiled on several.
     """
     from fp8bench.schema.errors import UsageError
 
     fitting = _fitting(name, kept, measured)
+    if fitting and batch_size is not None:
+        sizes = sorted({one.record.what.batch_size for one in fitting})
+        fitting = [one for one in fitting if one.record.what.batch_size == batch_size]
+        if not fitting:
+            raise UsageError(
+                f"{name} has no record at batch size {batch_size}", f"It has: {', '.join(map(str, sizes))}"
+            )
+    if like is not None:
+        fitting = [one for one in fitting if _same_work(one.record, like)] or fitting
     if not fitting:
         there = sorted({f"{r.instance}:{r.config.mode_label}" for r, _ in kept if r.config and r.status == "ok"})
         raise UsageError(f"no file, run or mode is called {name!r}", f"There are: {', '.join(there) or 'no records'}")
@@ -157,6 +186,11 @@ def _latest(name: str, kept: "Sequence[Kept]", measured: set[str]) -> "Record":
         first = next(iter(profiled))
         raise UsageError(f"{name} was profiled on {' and '.join(profiled)}", f"Say which, as {first}:{name}")
     return next(iter(profiled.values()), fitting[-1].record)
+
+
+def _same_work(record: "Record", like: "Facts") -> bool:
+    what = record.what
+    return (what.workload, what.batch_size, what.world_size) == (like.workload, like.batch_size, like.world_size)
 
 
 def _fitting(name: str, kept: "Sequence[Kept]", measured: set[str]) -> "list[Kept]":
@@ -180,11 +214,27 @@ def _fitting(name: str, kept: "Sequence[Kept]", measured: set[str]) -> "list[Kep
 
 
 def _latest_profiled(kept: "Sequence[Kept]") -> "Record | None":
-    """Records are read without their profiles, so each is read again, whole, until one has it. kept: oldest first."""
+    """Of the latest measurement that has a profile the round in the middle, by its step's time: a bar must be of one
+    round, whose kernels and step belong together. kept: oldest first, read without their profiles.
+    """
+    from fp8bench.report.select import session, variant
     from fp8bench.store.results import read_record
 
-    whole = (read_record(one.path) for one in reversed(kept))
-    return next((record for record in whole if record.profile is not None), None)
+    rounds: dict[object, list[Kept]] = {}
+    for one in reversed(kept):
+        rounds.setdefault((session(one.record), variant(one.record)), []).append(one)
+    for together in rounds.values():
+        middle = median(map(_step_time_s, together))
+        for one in sorted(together, key=lambda one: abs(_step_time_s(one) - middle)):
+            record = read_record(one.path)
+            if record.profile is not None:
+                return record
+    return None
+
+
+def _step_time_s(kept: "Kept") -> float:
+    summary = kept.record.summary
+    return summary.step_time_s if summary else 0.0
 
 
 def _print(explained: "Explained", form: str) -> None:

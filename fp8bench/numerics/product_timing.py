@@ -97,8 +97,8 @@ class CudaTimer:
         self.flush_bytes: int | None = flush_bytes(device)
         self._device = device
         self._buffer = torch.empty(self.flush_bytes, dtype=torch.uint8, device=device)
-        # The second is timed: the first also loads the kernel.
-        self._flush_s = [self._elapsed(lambda _: self._buffer.zero_(), 1, 0)[0].seconds for _ in range(2)][1]
+        # The quickest of some, behind others: the first loads the kernel, and one alone would wait for its launch.
+        self._flush_s = min(one.seconds for one in self._elapsed(lambda _: self._buffer.zero_(), FEWEST_WARM, 2))
 
     def samples(self, call: Call, seconds: float, settled: bool = True) -> list[float]:
         """See Timer. Waits for the device before and after. Raises RuntimeError where the host is too slow for it."""

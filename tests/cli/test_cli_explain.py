@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from builders import invalid, measured, profile, published, summary
+from builders import invalid, measured, place, profile, published, summary
 from calling import call, keep, one_line
 from typer.testing import CliRunner
 
@@ -106,6 +106,25 @@ def test_the_latest_profiled_record_is_taken(explain, results):
     assert mode["step_time_s"] == 0.12
 
 
+def test_of_the_latest_rounds_the_one_in_the_middle_is_taken(explain, results):
+    for number, step_time_s in enumerate((0.130, 0.110, 0.121), start=1):
+        keep(fp8(minutes=4 + number, summary=summary(step_time_s), session=place(number)), results)
+    (mode,) = json.loads(explain("te-fp8", "--format", "json").stdout)["modes"]
+    assert mode["step_time_s"] == 0.121
+
+
+def test_a_batch_size_is_chosen_and_the_reference_follows(explain, results):
+    keep(fp8(minutes=5, settings={"batch_size": 256}, summary=summary(0.35, host_lead_s=0.1)), results)
+    latest = json.loads(explain("te-fp8", "--format", "json").stdout)["modes"]
+    assert [mode["batch_size"] for mode in latest] == [256]
+    chosen = json.loads(explain("te-fp8", "--batch-size", "64", "--format", "json").stdout)["modes"]
+    assert [mode["batch_size"] for mode in chosen] == [64]
+    keep(bf16(minutes=6, settings={"batch_size": 256}, summary=summary(0.4, host_lead_s=0.1)), results)
+    keep(bf16(minutes=7), results)
+    both = json.loads(explain("te-fp8", "baseline-bf16", "--format", "json").stdout)["modes"]
+    assert [mode["batch_size"] for mode in both] == [256, 256]
+
+
 def test_compiled_and_eager_are_told_apart(explain, results):
     keep(bf16(compiled=True, minutes=3, summary=summary(0.126)), results)
     done = explain("baseline-bf16/compiled", "baseline-bf16/eager", "--format", "json")
@@ -135,6 +154,8 @@ def test_a_mode_profiled_on_one_of_two_instances_is_plain(explain, results):
         (["te-fp8", "--trace", "t.json"], "--trace keeps the trace of a measurement, and none was asked for"),
         (["te-fp8", "--format", "csv"], "unknown --format 'csv'"),
         (["te-fp8", "--plot", "steps.pdf"], "cannot draw steps.pdf"),
+        (["te-fp8", "--batch-size", "7"], "te-fp8 has no record at batch size 7. It has: 64."),
+        (["--mode", "te-fp8", "--batch-size", "7"], "--batch-size chooses among records, and --mode measures"),
         (["te-fp9"], "no file, run or mode is called 'te-fp9'. There are: p5:baseline-bf16, p5:te-fp8:delayed"),
         (["p4d:te-fp8"], "no file, run or mode is called 'p4d:te-fp8'"),
         (["te-fp8:block"], "no file, run or mode is called 'te-fp8:block'"),
