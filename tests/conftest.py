@@ -1,5 +1,6 @@
 """Fixtures that more than one room of tests needs."""
 
+import gc
 import importlib
 import shutil
 import sys
@@ -53,6 +54,13 @@ def process_group(tmp_path_factory):
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
+
+
+@pytest.fixture
+def thawed():
+    """What the collector was told to pass over is its affair again after the test."""
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """What was compiled against what it was made of: right ones agree, wrong ones are told, and nothing is left behind."""
 
-import gc
 import math
 
 import pytest
@@ -20,13 +19,6 @@ CPU = torch.device("cpu")
 SETTINGS = {"device": "cpu", "world_size": 1, "batch_size": 40, "warmup": 1, "steps": 3, "data": "device", "workers": 0}
 
 pytestmark = pytest.mark.usefixtures("process_group", "thawed")
-
-
-@pytest.fixture
-def thawed():
-    """What the collector was told to pass over is its affair again after the test."""
-    yield
-    gc.unfreeze()
 
 
 class Compiled(nn.Module):

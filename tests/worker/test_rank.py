@@ -1,7 +1,5 @@
 """One rank from its birth to its report, in this process: what it reports, what it shows, and when it is refused."""
 
-import gc
-
 import pytest
 import torch
 import torch.profiler
@@ -21,13 +19,6 @@ CPU = torch.device("cpu")
 SETTINGS = {"device": "cpu", "world_size": 1, "batch_size": 8, "warmup": 1, "steps": 3, "data": "device", "workers": 0}
 
 pytestmark = pytest.mark.usefixtures("process_group", "thawed")
-
-
-@pytest.fixture
-def thawed():
-    """What the collector was told to pass over is its affair again after the test."""
-    yield
-    gc.unfreeze()
 
 
 class Counting(Polite):

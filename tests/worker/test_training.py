@@ -18,13 +18,6 @@ CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("process_group", "thawed")
 
 
-@pytest.fixture
-def thawed():
-    """What the collector was told to pass over is its affair again after the test."""
-    yield
-    gc.unfreeze()
-
-
 class Watched(TinyLinear):
     """Knows whether its batches were ended."""
 
