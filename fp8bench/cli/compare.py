@@ -94,8 +94,10 @@ def compare(
 
 
 def _print_kind(kind: str, keys: "list[str]", every: bool, catalog: "Catalog", form: str, results_dir: Path) -> None:
-    """Records of matrix products or of numerics, as the commands that made them print them."""
-    from fp8bench.report.select import latest_alike
+    """Records of matrix products or of numerics, as the commands that made them print them; the same work of several
+    side by side.
+    """
+    from fp8bench.report.select import in_order, latest_alike
     from fp8bench.schema.errors import UsageError
     from fp8bench.schema.gemm import GemmRecord
     from fp8bench.schema.numerics import NumericsRecord
@@ -107,14 +109,14 @@ def _print_kind(kind: str, keys: "list[str]", every: bool, catalog: "Catalog", f
         products = results.read_kind(results_dir, keys, GemmRecord)
         found: int = len(products)
         if products:
-            print_gemm(products if every else latest_alike(products), catalog, form)
+            print_gemm(in_order(products if every else latest_alike(products), keys), catalog, form)
     else:
         from fp8bench.cli.numerics import print_records
 
         errors = results.read_kind(results_dir, keys, NumericsRecord)
         found = len(errors)
         if errors:
-            print_records(errors if every else latest_alike(errors), form)
+            print_records(in_order(errors if every else latest_alike(errors), keys), form)
     if not found:
         raise UsageError(
             f"no record of `fp8bench {kind}` for {', '.join(keys)}", f"Run `fp8bench {kind} --instance {keys[0]}` there"

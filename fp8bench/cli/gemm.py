@@ -105,10 +105,11 @@ def _show(record: "GemmRecord", catalog: "Catalog", form: str, plot: Path | None
 
 
 def print_gemm(records: "list[GemmRecord]", catalog: "Catalog", form: str) -> None:
-    """Tables to stdout; warnings, one line each, to stderr."""
-    from fp8bench.report import gemm_text
+    """Tables to stdout, of the same work side by side; warnings, one line each, to stderr."""
+    from fp8bench.report import gemm_compared_text
 
-    show(gemm_text, form, records, catalog)
+    show(gemm_compared_text, form, records, catalog)
     for record in records:
+        whose = f" {record.instance}:" if len(records) > 1 else ""
         for warning in record.warnings:
-            log(f"warning: {warning}")
+            log(f"warning:{whose} {warning}")

@@ -88,7 +88,7 @@ def _show(record: "NumericsRecord", form: str, plot: Path | None, history_plot: 
 
 
 def print_records(records: "list[NumericsRecord]", form: str) -> None:
-    """To stdout, in one of FORMATS."""
-    from fp8bench.report import numerics_text
+    """To stdout, in one of FORMATS; the same work side by side."""
+    from fp8bench.report import numerics_compared_text
 
-    show(numerics_text, form, records)
+    show(numerics_compared_text, form, records)

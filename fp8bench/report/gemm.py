@@ -9,7 +9,7 @@ Emulated products have no speed-up: their time says nothing of fp8.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.gemm import (
@@ -30,6 +30,19 @@ FEWEST_SIZES = 2
 
 CAST_WAYS: tuple[Casts, ...] = ("none", "compiled", "eager")
 Verdict = Literal["faster", "slower", "undecided"]
+
+
+class Timed(Protocol):
+    """What was timed, in seconds; None where there is no time, or no interval. emulated: says nothing of fp8."""
+
+    @property
+    def time_s(self) -> float | None: ...
+
+    @property
+    def time_ci_s(self) -> tuple[float, float] | None: ...
+
+    @property
+    def emulated(self) -> bool: ...
 
 
 class WithCasts(Frozen):
@@ -151,7 +164,7 @@ def break_even(products: Sequence[ProductTimings]) -> list[BreakEven]:
     wanted = dict.fromkeys((t.precision, t.casts) for one in squares for t in one.timings if t.precision != "bf16")
     found = []
     for precision, casts in wanted:
-        judged = [(one.product.shape.m, _verdict(one.find(precision, casts), one.find("bf16"))) for one in squares]
+        judged = [(one.product.shape.m, judge(one.find(precision, casts), one.find("bf16"))) for one in squares]
         known = [(size, verdict) for size, verdict in judged if verdict is not None]
         if len(known) < FEWEST_SIZES:
             continue
@@ -202,8 +215,8 @@ def _row(
         tflops=tflops,
         share_of_ceiling=None if timing.emulated else _share(tflops, ceilings.get(arithmetic)),
         share_of_peak=None if timing.emulated else _share(tflops, peaks.get(arithmetic)),
-        speedup_vs_bf16=_speedup(timing, reference),
-        verdict=None if arithmetic == "bf16" else _verdict(timing, reference),
+        speedup_vs_bf16=speedup(timing, reference),
+        verdict=None if arithmetic == "bf16" else judge(timing, reference),
         with_casts=tuple(_with_casts(other, reference) for other in one.timings if _belongs(other, timing.precision)),
     )
 
@@ -219,8 +232,8 @@ def _with_casts(timing: Timing, reference: Timing | None) -> WithCasts:
         reason=timing.reason,
         time_s=timing.time_s,
         time_ci_s=timing.time_ci_s,
-        speedup_vs_bf16=_speedup(timing, reference),
-        verdict=_verdict(timing, reference),
+        speedup_vs_bf16=speedup(timing, reference),
+        verdict=judge(timing, reference),
     )
 
 
@@ -228,18 +241,21 @@ def _share(tflops: float | None, whole: float | None) -> float | None:
     return tflops / whole if tflops is not None and whole is not None else None
 
 
-def _speedup(timing: Timing, reference: Timing | None) -> float | None:
-    if reference is None or reference.time_s is None or timing.time_s is None or timing.emulated:
+def speedup(timed: Timed | None, reference: Timed | None) -> float | None:
+    """How many times as fast as the reference. None where either was not timed, or is emulated."""
+    if timed is None or reference is None or timed.emulated or reference.emulated:
         return None
-    return reference.time_s / timing.time_s
+    if timed.time_s is None or reference.time_s is None:
+        return None
+    return reference.time_s / timed.time_s
 
 
-def _verdict(timing: Timing | None, reference: Timing | None) -> Verdict | None:
+def judge(timed: Timed | None, reference: Timed | None) -> Verdict | None:
     """None where either was not timed, or has no interval, or is emulated."""
-    if timing is None or reference is None or timing.emulated:
+    if timed is None or reference is None or timed.emulated or reference.emulated:
         return None
-    if timing.time_ci_s is None or reference.time_ci_s is None:
+    if timed.time_ci_s is None or reference.time_ci_s is None:
         return None
-    if timing.time_ci_s[1] < reference.time_ci_s[0]:
+    if timed.time_ci_s[1] < reference.time_ci_s[0]:
         return "faster"
-    return "slower" if timing.time_ci_s[0] > reference.time_ci_s[1] else "undecided"
+    return "slower" if timed.time_ci_s[0] > reference.time_ci_s[1] else "undecided"

@@ -24,9 +24,9 @@ UNLIKE = 0.1
 
 METHOD = (
     "Times are medians of this one process, {cache}; two of them are called different where their 95 % intervals have "
-    "nothing in common (a `?` marks those that overlap). Eager casts are torch operations one by one: a fused cast is "
-    "cheaper."
+    "nothing in common (a `?` marks those that overlap). {casts}"
 )
+CASTS = "Eager casts are torch operations one by one: a fused cast is cheaper."
 EMULATED = "fp8 is emulated on this device: its times say nothing of fp8, and no speed-up is shown."
 
 
@@ -114,11 +114,11 @@ def columns(report: GemmReport) -> list[Column]:
         shown.append(Column("calls", lambda r: _form(r.calls_per_step, "d"), repeats=True))
         shown.append(Column("ms a step", lambda r: _form(_per_step(r), ".2f", 1e3)))
     shown += [
-        Column("us (95 % interval)", lambda r: _time(r.time_s, r.time_ci_s)),
-        Column("TFLOP/s", lambda r: _form(r.tflops, _digits(r.tflops))),
+        Column("us (95 % interval)", lambda r: time_text(r.time_s, r.time_ci_s)),
+        Column("TFLOP/s", lambda r: tflops_text(r.tflops)),
         Column("of ceiling", lambda r: _form(r.share_of_ceiling, ".0f", 100, " %")),
         Column("of peak", lambda r: _form(r.share_of_peak, ".0f", 100, " %")),
-        Column("speed-up", lambda r: _speedup(r.speedup_vs_bf16, r.verdict)),
+        Column("speed-up", lambda r: ratio_text(r.speedup_vs_bf16, r.verdict)),
     ]
     for way in CAST_WAYS[1:]:
         if any(row.way(way) for row in report.rows):
@@ -129,11 +129,19 @@ def columns(report: GemmReport) -> list[Column]:
 
 def sentences(report: GemmReport) -> list[str]:
     """What follows from the table, a line each."""
+    emulated = [EMULATED] if any(row.emulated for row in report.rows) else []
+    return [*own_sentences(report), *emulated, METHOD.format(cache=cache(report), casts=CASTS)]
+
+
+def own_sentences(report: GemmReport) -> list[str]:
+    """What was found out here: ceilings, from which size on fp8 pays, and how much it can give a step."""
     said = [*_ceilings(report), *_break_even(report.break_even)]
-    said += [line for one in report.bounds for line in _bound(one, report)]
-    if any(row.emulated for row in report.rows):
-        said.append(EMULATED)
-    return [*said, METHOD.format(cache="from a cold cache" if report.cold_cache else "with warm caches")]
+    return [*said, *(line for one in report.bounds for line in _bound(one, report))]
+
+
+def cache(report: GemmReport) -> str:
+    """What the products found in the caches."""
+    return "from a cold cache" if report.cold_cache else "with warm caches"
 
 
 def _with_tabulate(records: Sequence[GemmRecord], catalog: Catalog, form: str, between: str) -> str:
@@ -172,25 +180,28 @@ def _form(value: float | None, form: str, scale: float = 1, after: str = "") -> 
     return NOTHING if value is None else f"{value * scale:{form}}{after}"
 
 
-def _digits(value: float | None) -> str:
-    return ".3g" if value is None or value < 100 else ",.0f"
+def tflops_text(value: float | None) -> str:
+    """Whole numbers, but three digits of a small one."""
+    return _form(value, ".3g" if value is None or value < 100 else ",.0f")
 
 
-def _time(time_s: float | None, interval: tuple[float, float] | None) -> str:
-    """Microseconds."""
+def time_text(
+    time_s: float | None, interval: tuple[float, float] | None, scale: float = 1e6, form: str = ",.1f"
+) -> str:
+    """With its interval, where it has one. scale: to the unit that is shown, of itself microseconds."""
     if time_s is None:
         return NOTHING
     if interval is None:
-        return f"{time_s * 1e6:,.1f}"
+        return f"{time_s * scale:{form}}"
     low, high = interval
-    return f"{time_s * 1e6:,.1f} ({low * 1e6:,.1f}-{high * 1e6:,.1f})"
+    return f"{time_s * scale:{form}} ({low * scale:{form}}-{high * scale:{form}})"
 
 
 def _per_step(row: GemmRow) -> float | None:
     return row.time_s * row.calls_per_step if row.time_s is not None and row.calls_per_step else None
 
 
-def _speedup(value: float | None, verdict: str | None) -> str:
+def ratio_text(value: float | None, verdict: str | None) -> str:
     """A `?` where the intervals overlap."""
     return NOTHING if value is None else f"{value:.2f}x{'?' if verdict == 'undecided' else ''}"
 
@@ -198,7 +209,7 @@ def _speedup(value: float | None, verdict: str | None) -> str:
 def _cast_time(way: Casts) -> Callable[[GemmRow], str]:
     def write(row: GemmRow) -> str:
         found = row.way(way)
-        return _time(found.time_s, found.time_ci_s) if found else NOTHING
+        return time_text(found.time_s, found.time_ci_s) if found else NOTHING
 
     return write
 
@@ -206,7 +217,7 @@ def _cast_time(way: Casts) -> Callable[[GemmRow], str]:
 def _cast_speedup(way: Casts) -> Callable[[GemmRow], str]:
     def write(row: GemmRow) -> str:
         found = row.way(way)
-        return _speedup(found.speedup_vs_bf16, found.verdict) if found else NOTHING
+        return ratio_text(found.speedup_vs_bf16, found.verdict) if found else NOTHING
 
     return write
 
@@ -221,7 +232,7 @@ def _notes(row: GemmRow) -> str:
 
 def _ceilings(report: GemmReport) -> Iterable[str]:
     if report.ceilings:
-        found = (f"{c.arithmetic} {c.tflops:{_digits(c.tflops)}} TFLOP/s (a cube of {c.size})" for c in report.ceilings)
+        found = (f"{c.arithmetic} {tflops_text(c.tflops)} TFLOP/s (a cube of {c.size})" for c in report.ceilings)
         yield f"Measured ceilings, before the power limit is felt: {', '.join(found)}."
     peaks = (("bf16", report.peak_bf16_tflops), ("fp8", report.peak_fp8_tflops))
     known = [f"{name} {peak:,.0f} TFLOP/s" for name, peak in peaks if peak is not None]

@@ -14,9 +14,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from string import ascii_lowercase
 from typing import Any
 
+from fp8bench.report.jump import Answer, answer
+from fp8bench.report.letters import Letters
 from fp8bench.schema.numerics import (
     INPUTS,
     LAYERS,
@@ -31,12 +32,6 @@ from fp8bench.schema.numerics import (
 NOTHING = "-"
 EMPTY = ("", NOTHING)
 SHORT = {"output": "output", "input_gradient": "input grad.", "weight_gradient": "weight grad."}
-MANY = 0.01
-"""More than this share of saturated values is a step that saturates; single values do so all the time."""
-
-NEAR = 2.0
-"""A scale is where current scaling has it when it is off by less than this factor."""
-
 NARROW = 112
 """Columns that the whole first table needs; in fewer, SQNR is left out: it says nothing that the error does not."""
 
@@ -165,22 +160,23 @@ def error_table(
 ) -> tuple[list[str], list[list[str]], list[str]]:
     """(headings, cells, notes). The instance has a column where there are several."""
     several = len({record.instance for record in records}) > 1
-    letters: dict[str, str] = {}
+    letters = Letters()
     headings = ["instance"] * several + ["layer", "input", "mode"]
     for tensor in TENSORS:
         headings += [SHORT[tensor], "dB"] if with_sqnr else [SHORT[tensor]]
     headings += ["saturated", "flushed", "notes"]
     cells = [[line.instance] * several + _cells(line, with_sqnr, letters) for line in lines(records)]
-    if not letters:
+    notes = letters.lines()
+    if not notes:
         headings, cells = headings[:-1], [line[:-1] for line in cells]
-    return headings, cells, [f"[{letter}] {text}" for text, letter in letters.items()]
+    return headings, cells, notes
 
 
-def _cells(line: Line, with_sqnr: bool, letters: dict[str, str]) -> list[str]:
+def _cells(line: Line, with_sqnr: bool, letters: Letters) -> list[str]:
     cells = [line.first.layer or NOTHING, line.first.input or NOTHING, line.first.mode]
     for tensor in TENSORS:
         row = line.rows.get(tensor)
-        cells.append(_error(row.relative_error if row else None))
+        cells.append(error_text(row.relative_error if row else None))
         if with_sqnr:
             cells.append(_sqnr(row))
     rows = line.rows.values()
@@ -188,18 +184,14 @@ def _cells(line: Line, with_sqnr: bool, letters: dict[str, str]) -> list[str]:
     return [*cells, _notes(line, letters)]
 
 
-def _notes(line: Line, letters: dict[str, str]) -> str:
+def _notes(line: Line, letters: Letters) -> str:
     """The status of what did not go well, and a letter for its reason; equal reasons share one."""
-    marks = []
-    for row in line.rows.values():
-        if row.reason is not None:
-            place = len(letters)
-            letter = letters.setdefault(row.reason, ascii_lowercase[place % 26] * (1 + place // 26))
-            marks.append(f"{row.status} [{letter}]")
+    marks = [f"{row.status} [{letters.of(row.reason)}]" for row in line.rows.values() if row.reason is not None]
     return ", ".join(dict.fromkeys(marks))
 
 
-def _error(value: float | None) -> str:
+def error_text(value: float | None) -> str:
+    """Two digits."""
     return NOTHING if value is None else f"{value:.1e}" if value else "0"
 
 
@@ -229,16 +221,18 @@ def jump_sentence(history: AmaxJump) -> str:
 
 def jump_table(history: AmaxJump) -> list[list[str]]:
     """Cells under JUMP_HEADINGS, one line a trace."""
+    return [_jump_cells(trace, history) for trace in history.traces]
+
+
+def _jump_cells(trace: ScalingTrace, history: AmaxJump) -> list[str]:
+    found = answer(trace, history)
     return [
-        [
-            scaling_name(trace),
-            "Transformer Engine" if trace.source == "transformer_engine" else "simulation",
-            str(sum(share > MANY for share in trace.saturated)),
-            _share(max(trace.saturated)),
-            _error(max(trace.relative_error)),
-            _comes_back(trace, history),
-        ]
-        for trace in history.traces
+        scaling_name(trace),
+        source_name(trace),
+        str(found.steps_that_saturate),
+        _share(found.worst_share),
+        error_text(found.worst_error),
+        come_back_text(found),
     ]
 
 
@@ -249,8 +243,11 @@ def scaling_name(trace: ScalingTrace) -> str:
     return "delayed, most recent" if trace.algo == "most_recent" else f"delayed, max of {trace.history_len}"
 
 
-def _comes_back(trace: ScalingTrace, history: AmaxJump) -> str:
-    after = range(history.down_at, history.steps)
-    wanted = {step: history.largest / trace.amax[step] for step in after}
-    back = next((step for step in after if wanted[step] / NEAR < trace.scale[step] < wanted[step] * NEAR), None)
-    return f"> {len(after)}" if back is None else str(back - history.down_at)
+def source_name(trace: ScalingTrace) -> str:
+    """Who did it."""
+    return "Transformer Engine" if trace.source == "transformer_engine" else "simulation"
+
+
+def come_back_text(found: Answer) -> str:
+    """`> 40`: in none of the 40 steps that there were."""
+    return f"> {found.steps_after}" if found.steps_to_come_back is None else str(found.steps_to_come_back)

@@ -63,5 +63,22 @@ def _with_its_rounds(latest: Record, records: Iterable[Record]) -> Measurement:
 
 def latest_alike(records: Sequence[SomeRecord]) -> list[SomeRecord]:
     """records: of one kind, oldest first. The latest of each instance and fingerprint."""
-    latest = {(record.instance, json.dumps(record.fingerprint, sort_keys=True)): record for record in records}
+    latest = {(record.instance, _work(record)): record for record in records}
     return list(latest.values())
+
+
+def in_order(records: Iterable[SomeRecord], instances: Sequence[str]) -> list[SomeRecord]:
+    """By instance as these are named, each instance's oldest first. Raises ValueError for an instance not named."""
+    return sorted(records, key=lambda record: (instances.index(record.instance), record.created_utc))
+
+
+def same_work(records: Iterable[SomeRecord]) -> list[list[SomeRecord]]:
+    """Those of one fingerprint together, in the order of each one's first."""
+    found: dict[str, list[SomeRecord]] = {}
+    for record in records:
+        found.setdefault(_work(record), []).append(record)
+    return list(found.values())
+
+
+def _work(record: RecordHead) -> str:
+    return json.dumps(record.fingerprint, sort_keys=True)

@@ -12,7 +12,7 @@ PADDING = 3
 
 
 class Written(Protocol):
-    """A column as far as its width goes: a heading, and how a row's cell is written."""
+    """A column as far as its width goes: a heading, of one line or more, and how a row's cell is written."""
 
     @property
     def heading(self) -> str: ...
@@ -32,9 +32,9 @@ def split(
     naming: how many of the first columns name a row. number: a column that goes before those, where there are several
     tables. Every table has at least one column beside these, however wide.
     """
-    needs = [_need(column, rows) for column in whole]
-    if sum(needs) <= width:
+    if fits(whole, rows, width):
         return [list(whole)]
+    needs = [_need(column, rows) for column in whole]
     names = [*([] if number is None else [number]), *whole[:naming]]
     named = sum(needs[:naming]) + (0 if number is None else _need(number, rows))
     tables = [list(names)]
@@ -48,6 +48,11 @@ def split(
     return tables
 
 
+def fits(whole: Sequence[Written], rows: Sequence[Any], width: int) -> bool:
+    """Whether all columns can stand side by side in `width` characters."""
+    return sum(_need(column, rows) for column in whole) <= width
+
+
 def _need(column: Written, rows: Sequence[Any]) -> int:
-    """Characters of the widest cell, the heading's or a row's, with what stands between columns."""
-    return PADDING + max(map(len, (column.heading, *map(column.write, rows))))
+    """Characters of the widest cell, of a line of the heading or of a row, with what stands between columns."""
+    return PADDING + max(map(len, (*column.heading.split("\n"), *map(column.write, rows))))

@@ -8,10 +8,10 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from string import ascii_lowercase
 from typing import Any
 
 from fp8bench.report.columns import Column, columns
+from fp8bench.report.letters import Letters
 from fp8bench.report.row import Comparison, Row
 from fp8bench.report.table_split import split
 
@@ -102,7 +102,7 @@ class Footnotes:
     """Letters for what is too long for a cell; equal texts share a letter."""
 
     def __init__(self) -> None:
-        self._letters: dict[str, str] = {}
+        self._letters = Letters()
         self.column = Column("notes", self.mark, numeric=False)
 
     def mark(self, row: Row) -> str:
@@ -111,13 +111,8 @@ class Footnotes:
         long = [] if row.reason is None else [row.reason]
         for mark in row.marks:
             (words if len(mark) <= SHORT_MARK else long).append(mark)
-        return " ".join([", ".join(words), *(f"[{self._letter(text)}]" for text in long)]).strip()
+        return " ".join([", ".join(words), *(f"[{self._letters.of(text)}]" for text in long)]).strip()
 
     def lines(self) -> list[str]:
         """One line a letter."""
-        return [f"[{letter}] {text}" for text, letter in self._letters.items()]
-
-    def _letter(self, text: str) -> str:
-        place = len(self._letters)
-        letter = ascii_lowercase[place % 26] * (1 + place // 26)
-        return self._letters.setdefault(text, letter)
+        return self._letters.lines()

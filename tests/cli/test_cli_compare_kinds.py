@@ -1,13 +1,16 @@
-"""`fp8bench compare --kind`: what other commands kept, found among the runs and printed as they print it."""
+"""`fp8bench compare --kind`: what other commands kept, found among the runs. A record alone is printed as its command
+prints it, several of the same work side by side.
+"""
 
 import json
 
 import pytest
 from builders import at, measured
-from report.made_gemm import gemm_record
+from report.made_gemm import gemm_record, timing
 from report.made_numerics import record as numerics_record
+from report.made_numerics import row
 
-from fp8bench.schema.gemm import GemmRecord
+from fp8bench.schema.gemm import GemmRecord, Product, ProductTimings, Shape
 from fp8bench.schema.numerics import NumericsRecord
 from fp8bench.store import results
 
@@ -16,6 +19,34 @@ EARLIER, LATER, OTHER = (
     for name, minute, shapes in (("earlier", 1, "a"), ("later", 2, "a"), ("other", 3, "b"))
 )
 ERRORS = numerics_record(instance="p5", minutes=4)
+
+
+def products(instance, bf16_s, minutes, **changes):
+    """A workload of one product, 64 x 64 x 64, that a step makes 1000 times."""
+    product = Product(shape=Shape(m=64, n=64, k=64), layers=("fc",), calls_per_step=1000)
+    timings = (timing("bf16", bf16_s), timing("fp8-rowwise", bf16_s / 2))
+    values = {"products": (ProductTimings(product=product, timings=timings),), "bounds": (), "ceilings": ()}
+    run_id = f"products-{instance}-{minutes}"
+    return gemm_record(instance=instance, run_id=run_id, created_utc=at(minutes), **{**values, **changes})
+
+
+@pytest.fixture
+def several(tmp_path):
+    """Of two instances, products and errors of the same work; of the first one twice."""
+    for record in (
+        products("p4d", 1e-3, 1),
+        products("p5", 5e-4, 2, warnings=("the GPU was busy",)),
+        products("p4d", 1.001e-3, 3),
+        numerics_record(row(relative_error=0.04), instance="p4d", minutes=4),
+        numerics_record(row(relative_error=0.06), instance="p5", minutes=5),
+    ):
+        results.write(record, tmp_path / "results")
+    return tmp_path / "results"
+
+
+def lines_with(word, done):
+    assert done.code == 0, done.stderr
+    return [line.split() for line in done.stdout.splitlines() if word in line]
 
 
 @pytest.fixture
@@ -66,3 +97,54 @@ def test_what_is_not_there_is_said_in_one_line(fp8bench_in, flags, words):
     done = fp8bench_in("compare", *flags)
     assert (done.code, done.stdout) == (2, "")
     assert words in done.stderr
+
+
+@pytest.mark.usefixtures("several")
+def test_products_of_two_instances_stand_side_by_side(fp8bench_in):
+    done = fp8bench_in("compare", "p4d", "p5", "--kind", "gemm")
+    times, step = lines_with("bf16  ", done)
+    assert times[-7:] == ["1,001", "(996-1,006)", "500.0", "(497.5-502.5)", "2.00x", "0.000524", "0.00105"]
+    assert step[-7:] == ["1,001", "(996-1,006)", "500.0", "(497.5-502.5)", "2.00x", "0.000524", "0.00105"]
+    assert "\x1b" not in done.stdout
+    assert done.stderr == "fp8bench: warning: p5: the GPU was busy\n"
+
+
+@pytest.mark.usefixtures("several")
+def test_the_instance_that_is_named_first_is_held_against(fp8bench_in):
+    done = fp8bench_in("compare", "p5", "p4d", "--kind", "gemm", "--format", "markdown")
+    times, _ = lines_with("| bf16", done)
+    assert times[-2:] == ["0.000524", "|"]
+    assert "0.50x" in times
+    assert "| p5: us (95 % interval) |" in " ".join(done.stdout.split())
+
+
+@pytest.mark.usefixtures("several")
+def test_all_of_one_instance_are_told_apart_by_when_they_were_made(fp8bench_in):
+    done = fp8bench_in("compare", "p4d", "--kind", "gemm", "--all")
+    assert "on p4d 2026-05-01 10:01 (NVIDIA H200), p4d 2026-05-01 10:03 (NVIDIA H200);" in done.stdout
+    times, _ = lines_with("bf16  ", done)
+    assert times[-3] == "1.00x?"
+
+
+@pytest.mark.usefixtures("several")
+def test_errors_of_two_instances_stand_side_by_side(fp8bench_in):
+    done = fp8bench_in("compare", "p5", "p4d", "--kind", "numerics")
+    (line,) = lines_with("linear   normal", done)
+    assert line == ["linear", "normal", "te-fp8:delayed", "output", "6.0e-02", "4.0e-02", "0.67"]
+
+
+@pytest.mark.usefixtures("several")
+@pytest.mark.parametrize("named", [("p5", "p4d"), ("p4d", "p5")])
+def test_machines_get_records_one_by_one_in_the_order_of_the_instances(fp8bench_in, named):
+    ids = {"p4d": ["products-p4d-1", "products-p4d-3"], "p5": ["products-p5-2"]}
+    done = fp8bench_in("compare", *named, "--kind", "gemm", "--format", "json", "--all")
+    assert [one["run_id"] for one in json.loads(done.stdout)] == [*ids[named[0]], *ids[named[1]]]
+    done = fp8bench_in("compare", *named, "--kind", "numerics", "--format", "csv")
+    assert [line.split(",")[0] for line in done.stdout.splitlines()[1:]] == list(named)
+
+
+def test_one_record_alone_is_printed_as_its_command_prints_it(several, fp8bench_in):
+    record = next(iter((several / "p5").glob("products*")))
+    alone = fp8bench_in("gemm", "--record", str(record))
+    assert alone.code == 0
+    assert fp8bench_in("compare", "p5", "--kind", "gemm").stdout == alone.stdout

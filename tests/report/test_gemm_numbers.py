@@ -4,7 +4,7 @@ import pytest
 from report.made_gemm import H200, gemm_record, of_sweep, sweep_record, timing
 
 from fp8bench.pricing.catalog import load
-from fp8bench.report.gemm import break_even, gemm_report
+from fp8bench.report.gemm import break_even, gemm_report, judge, speedup
 from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
 
 CATALOG = load()
@@ -67,6 +67,20 @@ def test_emulated_products_have_no_speed_up():
     (_, row) = report_of(timing("bf16", 1e-3), timing("fp8-rowwise", 1e-4, emulated=True)).rows
     assert (row.speedup_vs_bf16, row.verdict, row.share_of_ceiling, row.share_of_peak) == (None,) * 4
     assert row.tflops is not None
+
+
+@pytest.mark.parametrize("emulated", [(True, False), (False, True)])
+def test_nothing_is_held_against_an_emulated_time_either(emulated):
+    one, other = (timing("fp8-rowwise", 1e-3, emulated=which) for which in emulated)
+    assert (speedup(one, other), judge(one, other)) == (None, None)
+
+
+@pytest.mark.parametrize("missing", [None, Timing(precision="bf16", status="invalid", reason="off")])
+def test_what_was_not_timed_has_no_speed_up_on_either_side(missing):
+    one = timing("bf16", 1e-3)
+    assert (speedup(one, missing), judge(one, missing)) == (None, None)
+    assert (speedup(missing, one), judge(missing, one)) == (None, None)
+    assert speedup(one, timing("bf16", 2e-3)) == 2.0
 
 
 def test_an_invalid_product_has_no_speed_at_all():

@@ -8,7 +8,7 @@ import pytest
 from builders import invalid, measured, place, published, rounds, unsupported
 
 from fp8bench.report.measurement import Measurement
-from fp8bench.report.select import select
+from fp8bench.report.select import in_order, latest_alike, same_work, select
 from fp8bench.schema.record import Record
 
 SESSION, EARLIER = "20260501T110000Z-bbbbbb", "20260501T100000Z-aaaaaa"
@@ -216,3 +216,26 @@ def test_a_measurement_of_another_workload_does_not_displace_a_figure_of_the_wan
     own = measured("p5", settings={"workload": "vit-huge-256"})
 
     assert ids(select([figure, own], every=False, workload="vit-huge")) == [figure.run_id]
+
+
+def test_the_latest_of_each_instance_and_work_is_kept():
+    works = (("p5", "a"), ("p5", "b"), ("p4d", "a"), ("p5", "a"))
+    records = [measured(name, minutes=minute, fingerprint={"work": work}) for minute, (name, work) in enumerate(works)]
+
+    assert run_ids(*latest_alike(records)) == run_ids(records[3], records[1], records[2])
+
+
+def test_records_are_put_in_the_order_of_their_instances_and_then_of_time():
+    late, early, other = measured("p5", minutes=9), measured("p5", minutes=1), measured("p4d", minutes=5)
+
+    assert run_ids(*in_order([late, early, other], ["p4d", "p5"])) == run_ids(other, early, late)
+    assert run_ids(*in_order([late, early, other], ["p5", "p4d"])) == run_ids(early, late, other)
+
+
+def test_records_of_the_same_work_stand_together_whatever_the_order_of_its_words():
+    one = measured(fingerprint={"work": "a", "size": 1})
+    other = measured(minutes=1, fingerprint={"work": "b", "size": 1})
+    alike = measured("p4d", minutes=2, fingerprint={"size": 1, "work": "a"})
+
+    assert same_work([one, other, alike]) == [[one, alike], [other]]
+    assert same_work([]) == []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fp8bench.report.table_split import PADDING, split
+from fp8bench.report.table_split import PADDING, fits, split
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,12 @@ def test_the_widest_cell_counts_be_it_the_headings_or_a_rows():
     assert split([growing, A], 1, [2, 7], 20) == [[growing, A]]
     assert split([growing, A, B], 1, [2, 7], 29) == [[growing, A], [growing, B]]
     assert split([growing, A, B], 1, [2, 1], 29) == [[growing, A, B]]
+
+
+def test_a_heading_of_several_lines_is_as_wide_as_its_widest():
+    folded = Column("ten letter\ntwo", write=lambda row: "")
+    assert fits([NAME, folded], [], 23)
+    assert not fits([NAME, folded], [], 22)
 
 
 @given(st.lists(st.integers(1, 30), min_size=3, max_size=12), st.integers(1, 200), st.integers(0, 2), st.booleans())

@@ -1,0 +1,72 @@
+"""Records of the same work side by side: what each is called, and how their machines differ.
+
+A record is called by its instance. Several of one instance are told apart by when they were made, in UTC, as finely as
+that needs, and by their ids where even the second is the same.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fp8bench.schema.record import Environment, RecordHead
+
+PACKAGES = ("torch", "cuda", "transformer-engine", "torchao")
+"""Of an environment's versions, those that move a product's time or a mode's error."""
+
+MOMENTS: tuple[Callable[[RecordHead], str], ...] = (
+    lambda record: f"{record.created_utc:%Y-%m-%d %H:%M}",
+    lambda record: f"{record.created_utc:%Y-%m-%d %H:%M:%S}",
+    lambda record: record.run_id,
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is not the same for every record. values: one a record; None is unknown or absent."""
+
+    name: str
+    values: tuple[str | None, ...]
+
+
+def labels(records: Sequence[RecordHead]) -> tuple[str, ...]:
+    """A name for each record, no two alike; ids are taken to be unique."""
+    count = Counter(record.instance for record in records)
+    return tuple(
+        record.instance if count[record.instance] == 1 else f"{record.instance} {_moment(record, records)}"
+        for record in records
+    )
+
+
+def _moment(record: RecordHead, records: Sequence[RecordHead]) -> str:
+    """As coarse as tells every record of this instance from the others."""
+    beside = [other for other in records if other.instance == record.instance]
+    coarse = (write for write in MOMENTS if len(set(map(write, beside))) == len(beside))
+    return next(coarse, MOMENTS[-1])(record)
+
+
+def device(record: RecordHead) -> str:
+    """The GPU, or `CPU`, as far as is known."""
+    return (record.environment.device_name if record.environment else None) or "CPU"
+
+
+def differences(records: Sequence[RecordHead]) -> tuple[Difference, ...]:
+    """Of what moves numbers: the device, and the versions of torch, CUDA, the driver and the libraries of modes."""
+    found = [
+        Difference("", tuple(_device(record.environment) for record in records)),
+        *(Difference(name, tuple(_version(record.environment, name) for record in records)) for name in PACKAGES),
+        Difference("driver", tuple(_driver(record.environment) for record in records)),
+    ]
+    return tuple(one for one in found if len(set(one.values)) > 1)
+
+
+def _device(environment: Environment | None) -> str | None:
+    """Without a GPU it is the CPU that computes."""
+    return (environment.device_name or environment.cpu) if environment else None
+
+
+def _driver(environment: Environment | None) -> str | None:
+    return environment.driver if environment else None
+
+
+def _version(environment: Environment | None, package: str) -> str | None:
+    return environment.versions.get(package) if environment else None
