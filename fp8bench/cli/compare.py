@@ -34,6 +34,7 @@ def compare(
     region: str = typer.Option(None, "--region", help="Only prices of this region."),
     purchase: str = typer.Option("on_demand", "--purchase", metavar="|".join(PURCHASES), help="How it is bought."),
     workload: str = typer.Option(None, "--workload", help="Only records of this workload."),
+    batch_size: int = typer.Option(None, "--batch-size", metavar="N", help="Only records of this batch size a worker."),
     kind: str = typer.Option(
         "run", "--kind", metavar="|".join(KINDS), help="Of what: runs, or what these commands kept."
     ),
@@ -70,7 +71,16 @@ def compare(
 
     keys = list(dict.fromkeys(map(key_of, instances)))
     if kind != "run":
-        _print_kind(kind, keys, every, catalog, form, results_dir)
+        of_runs = {
+            "--reference": reference,
+            "--price-as-of": price_as_of,
+            "--region": region,
+            "--allow-mismatch": allow_mismatch,
+        }
+        if kind == "numerics":
+            of_runs |= {"--workload": workload, "--batch-size": batch_size}
+        _refuse_beside_kind(kind, of_runs)
+        _print_kind(kind, keys, every, catalog, form, results_dir, workload, batch_size)
         return
     wanted = parse_reference(reference, keys)
     today = date.today()
@@ -82,6 +92,7 @@ def compare(
         region=region,
         purchase=cast("Purchase", purchase),
         workload=workload,
+        batch_size=batch_size,
         every=every,
         allow_mismatch=allow_mismatch,
     )
@@ -93,9 +104,27 @@ def compare(
     print_comparison(comparison, form)
 
 
-def _print_kind(kind: str, keys: "list[str]", every: bool, catalog: "Catalog", form: str, results_dir: Path) -> None:
+def _refuse_beside_kind(kind: str, given: dict[str, object]) -> None:
+    """given: options that say nothing of this kind, by their flags. Raises UsageError for any that was set."""
+    from fp8bench.schema.errors import UsageError
+
+    for flag, value in given.items():
+        if value:
+            raise UsageError(f"{flag} says nothing of records of kind {kind}", f"Leave {flag} away")
+
+
+def _print_kind(
+    kind: str,
+    keys: "list[str]",
+    every: bool,
+    catalog: "Catalog",
+    form: str,
+    results_dir: Path,
+    workload: str | None,
+    batch_size: int | None,
+) -> None:
     """Records of matrix products or of numerics, as the commands that made them print them; the same work of several
-    side by side.
+    side by side. workload, batch_size: only products of these.
     """
     from fp8bench.report.select import in_order, latest_alike
     from fp8bench.schema.errors import UsageError
@@ -106,7 +135,11 @@ def _print_kind(kind: str, keys: "list[str]", every: bool, catalog: "Catalog", f
     if kind == "gemm":
         from fp8bench.cli.gemm import print_gemm
 
-        products = results.read_kind(results_dir, keys, GemmRecord)
+        products = [
+            record
+            for record in results.read_kind(results_dir, keys, GemmRecord)
+            if workload in (None, record.config.workload) and batch_size in (None, record.config.batch_size)
+        ]
         found: int = len(products)
         if products:
             print_gemm(in_order(products if every else latest_alike(products), keys), catalog, form)
@@ -118,8 +151,11 @@ def _print_kind(kind: str, keys: "list[str]", every: bool, catalog: "Catalog", f
         if errors:
             print_records(in_order(errors if every else latest_alike(errors), keys), form)
     if not found:
+        of = f" of {workload}" if workload else ""
+        of += f" at batch size {batch_size}" if batch_size else ""
         raise UsageError(
-            f"no record of `fp8bench {kind}` for {', '.join(keys)}", f"Run `fp8bench {kind} --instance {keys[0]}` there"
+            f"no record of `fp8bench {kind}`{of} for {', '.join(keys)}",
+            f"Run `fp8bench {kind} --instance {keys[0]}` there",
         )
 
 

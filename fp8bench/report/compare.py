@@ -38,7 +38,7 @@ def compare(
     """
     chosen = [
         Measurement(tuple(map(whole, measurement.rounds)), measurement.stopped)
-        for measurement in select(records, options.every, options.workload)
+        for measurement in select(records, options.every, options.workload, options.batch_size)
     ]
     _require_some([measurement.latest for measurement in chosen], options)
     found = {measurement.latest.run_id: measurement.seconds_per_unit() for measurement in chosen}
@@ -66,6 +66,7 @@ def _require_some(chosen: Sequence[Record], options: CompareOptions) -> None:
     for name in options.instances:
         if name not in present:
             of = f" of {options.workload}" if options.workload else ""
+            of += f" at batch size {options.batch_size}" if options.batch_size else ""
             raise UsageError(
                 f"no record{of} for instance {name!r}",
                 f"Run `fp8bench run --instance {name}` there, or put a figure in with `fp8bench import`",

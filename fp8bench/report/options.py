@@ -31,6 +31,7 @@ class CompareOptions:
     region: str | None = None
     purchase: Purchase = "on_demand"
     workload: str | None = None
+    batch_size: int | None = None
     every: bool = False
     allow_mismatch: bool = False
 

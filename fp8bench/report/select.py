@@ -27,15 +27,22 @@ def session(record: Record) -> str:
     return record.session.session_id if record.session else record.run_id
 
 
-def select(records: Sequence[Record], every: bool, workload: str | None = None) -> list[Measurement]:
+def select(
+    records: Sequence[Record], every: bool, workload: str | None = None, batch_size: int | None = None
+) -> list[Measurement]:
     """records: oldest first. Keeps the latest session's rounds of each variant, or with `every` each record for itself.
+    workload, batch_size: only records of these.
 
     Figures that were not measured stand in for an instance only while nothing of it was measured. A mode that has no
     measured `ok` record on an instance is kept with its latest outcome, so that a failure is seen and not left out. A
     mode that was invalid in any round of the session is invalid: what is proved in one process and not in the next is
     not proved.
     """
-    chosen = [record for record in records if workload in (None, record.what.workload)]
+    chosen = [
+        record
+        for record in records
+        if workload in (None, record.what.workload) and batch_size in (None, record.what.batch_size)
+    ]
     if every:
         return [Measurement((record,)) for record in chosen]
     ok = [record for record in chosen if record.status == "ok"]

@@ -74,6 +74,32 @@ def test_of_products_the_latest_of_each_fingerprint_is_shown_and_all_on_demand(k
     assert shown("--all") == ["products-earlier", "products-later", "products-other"]
 
 
+def test_of_products_a_workload_and_a_batch_size_are_chosen(kept, fp8bench_in):
+    def shown(*flags):
+        return fp8bench_in("compare", "p5", "--kind", "gemm", "--format", "json", *flags)
+
+    both = ["products-later", "products-other"]
+    assert [
+        report["run_id"] for report in json.loads(shown("--workload", "vit-huge", "--batch-size", "64").stdout)
+    ] == both
+    for flags, said in (
+        (("--batch-size", "7"), "no record of `fp8bench gemm` at batch size 7 for p5. "),
+        (("--workload", "vit-micro"), "no record of `fp8bench gemm` of vit-micro for p5. "),
+    ):
+        assert said in shown(*flags).stderr
+
+
+def test_what_says_nothing_of_a_kind_is_refused(kept, fp8bench_in):
+    for kind, flags in (
+        ("gemm", ("--price-as-of", "today")),
+        ("gemm", ("--reference", "p5:baseline-bf16")),
+        ("numerics", ("--batch-size", "64")),
+    ):
+        done = fp8bench_in("compare", "p5", "--kind", kind, *flags)
+        assert done.code == 2
+        assert f"{flags[0]} says nothing of records of kind {kind}. Leave {flags[0]} away." in done.stderr
+
+
 def test_numerics_are_printed_as_their_command_prints_them(kept, fp8bench_in):
     done = fp8bench_in("compare", "p5", "--kind", "numerics")
     assert (done.code, done.stderr) == (0, "")

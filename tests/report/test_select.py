@@ -211,6 +211,15 @@ def test_the_workload_filter_keeps_only_records_of_that_workload(every):
     assert ids(select([huge, large, failed], every=every, workload="vit-huge-256")) == [large.run_id, failed.run_id]
 
 
+@pytest.mark.parametrize("every", [False, True])
+def test_the_batch_size_filter_keeps_only_records_of_that_size(every):
+    small, large = measured(), measured(minutes=1, settings={"batch_size": 256})
+    failed = invalid(minutes=2, mode="te-fp8", settings={"batch_size": 256})
+    assert ids(select([small, large, failed], every=every, batch_size=64)) == [small.run_id]
+    assert ids(select([small, large, failed], every=every, batch_size=256)) == [large.run_id, failed.run_id]
+    assert ids(select([small, large, failed], every=every, batch_size=7)) == []
+
+
 def test_a_measurement_of_another_workload_does_not_displace_a_figure_of_the_wanted_one():
     figure = published("p5")
     own = measured("p5", settings={"workload": "vit-huge-256"})
