@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pynvml
 
@@ -16,6 +17,8 @@ from fp8bench.schema.visible_gpus import visible_gpus
 DMI_PRODUCT_NAME = Path("/sys/class/dmi/id/product_name")
 CPU_INSTANCE = "cpu"
 AUTO = "auto"
+SLICED = " (MIG)"
+"""After the name of a GPU of which a process sees a slice: another GPU to price, and to hold others against."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,11 @@ class Machine:
         """Whether workers train on CUDA here."""
         return bool(self.gpus)
 
+    @property
+    def is_sliced(self) -> bool:
+        """Whether workers would see slices of GPUs."""
+        return any(name.endswith(SLICED) for name in self.gpus)
+
 
 def this_machine(environ: Mapping[str, str]) -> Machine:
     """Look. environ: CUDA_VISIBLE_DEVICES is heeded."""
@@ -47,16 +55,28 @@ def this_machine(environ: Mapping[str, str]) -> Machine:
 
 
 def nvml_gpus() -> list[tuple[str, str]]:
-    """(uuid, product name) of every GPU that the driver knows; none without a driver."""
+    """(uuid, product name) of every GPU that the driver knows, the name with SLICED where MIG is on; none without a
+    driver.
+    """
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return []
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        return [(str(pynvml.nvmlDeviceGetUUID(h)), str(pynvml.nvmlDeviceGetName(h))) for h in handles]
+        return [(str(pynvml.nvmlDeviceGetUUID(handle)), _name(handle)) for handle in handles]
     finally:
         pynvml.nvmlShutdown()
+
+
+def _name(handle: Any) -> str:
+    name = str(pynvml.nvmlDeviceGetName(handle))
+    try:
+        sliced = pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    except pynvml.NVMLError:
+        # Most GPUs cannot be sliced.
+        sliced = False
+    return name + SLICED if sliced else name
 
 
 def identify(machine: Machine, catalog: Catalog) -> Instance:
@@ -66,7 +86,7 @@ def identify(machine: Machine, catalog: Catalog) -> Instance:
     if not machine.has_gpu:
         return Instance(key=CPU_INSTANCE, gpu=None, gpu_count=0, vcpus=machine.cpu_count)
     for instance in catalog.instances.values():
-        if machine.product_name and machine.product_name == instance.instance_type:
+        if machine.product_name and machine.product_name == instance.instance_type and not machine.is_sliced:
             return instance
     gpu = catalog.gpu_by_product(machine.gpus[0])
     slug = re.sub(r"[^a-z0-9]+", "-", machine.gpus[0].lower()).strip("-")
@@ -94,6 +114,11 @@ def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
         raise ModeUnavailable(
             f"instance {instance.key!r} has {instance.gpu_count} x {instance.gpu}, and this machine shows no GPU",
             "Run it there, look at `nvidia-smi` and CUDA_VISIBLE_DEVICES, or say --instance auto to measure this CPU",
+        )
+    if machine.is_sliced:
+        raise UsageError(
+            f"instance {instance.key!r} has {instance.gpu}, and this machine shows slices of it (MIG)",
+            "Say --instance auto, or turn slicing off: `sudo nvidia-smi -mig 0`",
         )
     found = catalog.gpu_by_product(machine.gpus[0])
     if found is not None and instance.gpu is not None and found.name != instance.gpu:

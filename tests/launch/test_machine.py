@@ -1,5 +1,6 @@
 """What this machine is: its visible GPUs, its name in the catalogue, and what it cannot be called."""
 
+import pynvml
 import pytest
 
 from fp8bench.launch import machine as machines
@@ -155,3 +156,35 @@ def test_the_product_name_is_what_the_firmware_says_or_unknown(text, product_nam
 
     assert found.product_name == product_name
     assert found.cpu_count > 0
+
+
+def test_a_slice_of_a_gpu_is_another_gpu_without_a_price_and_cannot_be_called_the_whole(catalog):
+    sliced = machine("NVIDIA H100 80GB HBM3 (MIG)", product_name="p5.48xlarge")
+
+    assert sliced.is_sliced
+    assert not machine("NVIDIA H100 80GB HBM3").is_sliced
+    found = identify(sliced, catalog)
+    assert (found.key, found.gpu, found.prices) == ("custom-1x-nvidia-h100-80gb-hbm3-mig", None, ())
+    with pytest.raises(UsageError, match=r"'p5' has H100-SXM5-80GB, and this machine shows slices of it \(MIG\)"):
+        claim(catalog.instances["p5"], sliced, catalog)
+
+
+@pytest.mark.parametrize(("mode", "name"), [(1, "NVIDIA H200 (MIG)"), (0, "NVIDIA H200"), (None, "NVIDIA H200")])
+def test_a_gpu_is_named_after_what_the_driver_says_of_slicing(mode, name, monkeypatch):
+    def mig_mode(_handle):
+        if mode is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return mode, mode
+
+    for function, answer in {
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetCount": lambda: 1,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetUUID": lambda _handle: "GPU-1a2b",
+        "nvmlDeviceGetName": lambda _handle: "NVIDIA H200",
+        "nvmlDeviceGetMigMode": mig_mode,
+    }.items():
+        monkeypatch.setattr(pynvml, function, answer)
+
+    assert machines.nvml_gpus() == [("GPU-1a2b", name)]
