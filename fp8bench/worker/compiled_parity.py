@@ -51,10 +51,10 @@ def compiled_errors(training: Training, uncompiled: nn.Module) -> CompiledErrors
         gradients = _take_gradients(uncompiled)
         compiled_logits = _compiled(training, batch)
         compiled_gradients = _take_gradients(uncompiled)
+        return CompiledErrors(logits_error(logits, compiled_logits), relative_error(gradients, compiled_gradients))
     except torch.OutOfMemoryError:
         uncompiled.zero_grad(set_to_none=True)
         return None
-    return CompiledErrors(logits_error(logits, compiled_logits), relative_error(gradients, compiled_gradients))
 
 
 def complaint(errors: CompiledErrors, tolerance: Tolerance) -> str | None:
@@ -92,7 +92,7 @@ def _compiled(training: Training, batch: Batch) -> Tensor:
 
 
 def _take_gradients(model: nn.Module) -> list[Tensor]:
-    """Each weight's, which is left without one."""
-    taken = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    """Each weight's, zero where none came; the weights are left without."""
+    taken = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in model.parameters()]
     model.zero_grad(set_to_none=True)
     return taken

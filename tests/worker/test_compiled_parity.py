@@ -80,6 +80,12 @@ def test_a_backward_pass_that_is_wrong_is_found_where_the_logits_are_right(monke
     )
 
 
+def test_a_gradient_that_never_comes_is_found(monkeypatch):
+    found = errors(monkeypatch, lambda output: output.detach() + 0 * output.detach().requires_grad_())
+    assert found.logits < 1e-2
+    assert found.weight_gradient == pytest.approx(1)
+
+
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 def test_what_is_not_finite_is_beyond_any_bound(monkeypatch, broken):
     found = errors(monkeypatch, lambda output: output * broken)
