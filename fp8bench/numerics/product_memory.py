@@ -1,15 +1,8 @@
-"""How much memory a product takes, known before any of it is asked for.
-
-An allocation that fails tells what it could not have, and not what the whole would have needed; and on a host it does
-not fail at all, but the process is killed. So the need is added up first, and held against what is free.
-"""
+"""How much memory a product takes, known before any of it is asked for."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
-import torch
-
-from fp8bench.schema.errors import UsageError
+from fp8bench.numerics.free_memory import require
 from fp8bench.schema.gemm import Shape
 
 BF16_BYTES = 2
@@ -23,8 +16,6 @@ CHECKED_ELEMENTS = 2**26
 
 HEADROOM = 1.15
 """For the allocator's rounding and cuBLAS's workspace."""
-
-MEMINFO = Path("/proc/meminfo")
 
 
 def operand_sets(shape: Shape, flush_bytes: int | None) -> int:
@@ -51,28 +42,8 @@ def needed_bytes(shape: Shape, flush_bytes: int | None) -> int:
     return int(HEADROOM * (kept + max(casting, checking))) + (flush_bytes or 0)
 
 
-def free_bytes(device: torch.device) -> int | None:
-    """On the GPU, or on the host without swapping; None where it cannot be told."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        lines = MEMINFO.read_text().splitlines()
-    except OSError:
-        return None
-    fields = [line.split() for line in lines if line.startswith("MemAvailable:")]
-    return int(fields[0][1]) * 1024 if fields else None
-
-
 def require_memory(shapes: Iterable[Shape], flush_bytes: int | None, free: int | None, device: str) -> None:
     """free: bytes; None refuses nothing. device: in words. Raises UsageError where the largest shape does not fit."""
     largest = max(shapes, key=lambda shape: needed_bytes(shape, flush_bytes))
-    needed = needed_bytes(largest, flush_bytes)
-    if free is not None and needed > free:
-        raise UsageError(
-            f"the product {largest} needs {_gib(needed)}, and {_gib(free)} are free on {device}",
-            "Give a smaller --shape or --batch-size, or end what else uses the memory",
-        )
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:,.1f} GiB"
+    remedy = "Give a smaller --shape or --batch-size, or end what else uses the memory"
+    require(f"the product {largest}", needed_bytes(largest, flush_bytes), free, device, remedy)

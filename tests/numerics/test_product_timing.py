@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from fp8bench.numerics import product_timing
+from fp8bench.numerics.free_memory import free_bytes
 from fp8bench.numerics.product_memory import (
     FEWEST_SETS,
     MOST_SETS,
     checked_rows,
-    free_bytes,
     needed_bytes,
     operand_sets,
     require_memory,
@@ -188,7 +188,7 @@ def test_what_fits_is_not_refused():
 def test_the_host_says_what_is_free(monkeypatch, tmp_path):
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:  100 kB\nMemAvailable:   64 kB\n")
-    monkeypatch.setattr("fp8bench.numerics.product_memory.MEMINFO", meminfo)
+    monkeypatch.setattr("fp8bench.numerics.free_memory.MEMINFO", meminfo)
     assert free_bytes(torch.device("cpu")) == 64 * 1024
     meminfo.unlink()
     assert free_bytes(torch.device("cpu")) is None
