@@ -17,10 +17,10 @@ from fp8bench.launch.assemble import new_run_id
 from fp8bench.launch.busy import require_idle
 from fp8bench.launch.machine import AUTO, instance_called, this_machine
 from fp8bench.pricing import catalog as catalogs
+from fp8bench.schema.alignment import ALIGNMENT, padded
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import ModeUnavailable, UsageError, unknown_name
 from fp8bench.schema.gemm import (
-    ALIGNMENT,
     PRECISIONS,
     GemmConfig,
     GemmRecord,
@@ -220,14 +220,13 @@ def _require_one_way(request: GemmRequest) -> None:
 
 def _require_aligned(shapes: Sequence[Shape]) -> None:
     for shape in shapes:
-        for name, size in (("M", shape.m), ("N", shape.n), ("K", shape.k)):
-            if size % ALIGNMENT:
-                m, n, k = (-(-one // ALIGNMENT) * ALIGNMENT for one in (shape.m, shape.n, shape.k))
-                raise UsageError(
-                    f"--shape {shape.m},{shape.n},{shape.k} has {name} = {size}, which is not divisible by "
-                    f"{ALIGNMENT}, as fp8 products need",
-                    f"Pad it: --shape {m},{n},{k} would do, or say --precision bf16 alone",
-                )
+        for name, size, _ in shape.misaligned:
+            m, n, k = map(padded, (shape.m, shape.n, shape.k))
+            raise UsageError(
+                f"--shape {shape.m},{shape.n},{shape.k} has {name} = {size}, which is not divisible by {ALIGNMENT}, as "
+                "fp8 products need",
+                f"Pad it: --shape {m},{n},{k} would do, or say --precision bf16 alone",
+            )
 
 
 def _number(flag: str, text: str | None, default: float) -> float:

@@ -14,6 +14,7 @@ from fp8bench import registry
 from fp8bench.launch.assemble import new_run_id
 from fp8bench.launch.machine import instance_called, this_machine
 from fp8bench.pricing import catalog as catalogs
+from fp8bench.schema.alignment import ALIGNMENT, padded
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.instance import Instance
 from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, NumericsConfig, NumericsRecord
@@ -25,7 +26,6 @@ MODES = ("baseline-fp32", "baseline-bf16", "torchao-float8", "te-fp8")
 
 WIDTHS = {"cuda": 1280, "cpu": 64}
 TOKENS = {"cuda": 2048, "cpu": 64}
-ALIGNMENT = 16
 HELP = "fp8bench numerics --help"
 KIND = "numerics"
 BY_GRAVITY: tuple[Status, ...] = ("failed", "invalid", "unsupported")
@@ -172,11 +172,10 @@ def _require_something(layers: tuple[str, ...], inputs: tuple[str, ...]) -> None
 
 def _width(text: str) -> int:
     width = _whole("--width", text, least=ALIGNMENT)
-    if width % ALIGNMENT:
-        padded = -(-width // ALIGNMENT) * ALIGNMENT
+    if width != padded(width):
         raise UsageError(
             f"--width {width} is not divisible by {ALIGNMENT}, as fp8 matrix products need it",
-            f"Pad it: say --width {padded}",
+            f"Pad it: say --width {padded(width)}",
         )
     return width
 

@@ -18,10 +18,10 @@ import torch
 from torch import nn
 
 from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, compute_capability, count_linears
+from fp8bench.schema.alignment import ALIGNMENT
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 
 HEADS = frozenset({"head", "lm_head"})
-ALIGNMENT = 16
 
 
 def convertible(module: nn.Module, fqn: str) -> bool:

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from fp8bench.modes.torchao import HEADS, convertible
+from fp8bench.schema.alignment import ALIGNMENT
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.gemm import ALIGNMENT, Product, Role, Shape
+from fp8bench.schema.gemm import Product, Role, Shape
 from fp8bench.workloads.protocol import Batch, Workload
 
 ROWS: dict[Role, str] = {"forward": "M", "input gradient": "M", "weight gradient": "K"}
@@ -91,7 +92,7 @@ def require_aligned(found: LinearProducts, batch_size: int) -> None:
         (product, dimension)
         for product in found.products
         if product.stays_bf16 is None
-        for dimension in misaligned(product.shape)
+        for dimension in product.shape.misaligned
     ]
     if not wrong:
         return
@@ -101,12 +102,6 @@ def require_aligned(found: LinearProducts, batch_size: int) -> None:
         f"{ALIGNMENT}, as fp8 products need; {padded} would be",
         _remedy(found, product, name, padded, batch_size),
     )
-
-
-def misaligned(shape: Shape) -> tuple[tuple[str, int, int], ...]:
-    """Each dimension that is no multiple of ALIGNMENT: its name, its size, and the next size that would do."""
-    sizes = (("M", shape.m), ("N", shape.n), ("K", shape.k))
-    return tuple((name, size, -(-size // ALIGNMENT) * ALIGNMENT) for name, size in sizes if size % ALIGNMENT)
 
 
 def _remedy(found: LinearProducts, product: Product, name: str, padded: int, batch_size: int) -> str:

@@ -19,12 +19,10 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
+from fp8bench.schema.alignment import padded
 from fp8bench.schema.config import Device
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.record import RecordHead
-
-ALIGNMENT = 16
-"""Of every dimension of an fp8 product: cuBLASLt and CUTLASS read operands in pieces of 16 bytes."""
 
 Role = Literal["forward", "input gradient", "weight gradient"]
 Precision = Literal["bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwise", "fp8-rowwise-fast"]
@@ -56,6 +54,12 @@ class Shape(Frozen):
     def flops(self) -> int:
         """A multiply-add counts as two."""
         return 2 * self.m * self.n * self.k
+
+    @property
+    def misaligned(self) -> tuple[tuple[str, int, int], ...]:
+        """Each dimension that fp8 cannot take: its name, its size, and the next size that would do."""
+        sizes = (("M", self.m), ("N", self.n), ("K", self.k))
+        return tuple((name, size, padded(size)) for name, size in sizes if size != padded(size))
 
     @property
     def is_square(self) -> bool:

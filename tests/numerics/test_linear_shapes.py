@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fp8bench.numerics.linear_shapes import LinearProducts, fold, linear_products, misaligned, require_aligned
+from fp8bench.numerics.linear_shapes import LinearProducts, fold, linear_products, require_aligned
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import Product, Shape
 from fp8bench.workloads.protocol import Batch
@@ -297,7 +297,7 @@ def test_what_stays_bf16_may_have_any_size():
     ],
 )
 def test_the_dimensions_that_do_not_fit_and_the_next_that_would(sizes, wrong):
-    assert misaligned(shape(*sizes)) == wrong
+    assert shape(*sizes).misaligned == wrong
 
 
 def test_flops():
