@@ -13,6 +13,7 @@ from fp8bench.cli.output import show
 
 if TYPE_CHECKING:
     from fp8bench.report.row import Comparison
+    from fp8bench.report.select import SomeRecord
     from fp8bench.schema.instance import Catalog, Purchase
 
 FORMATS = ("table", "markdown", "csv", "json")
@@ -49,7 +50,7 @@ def compare(
     from fp8bench.pricing.catalog import find
     from fp8bench.report.compare import compare as compare_records
     from fp8bench.report.options import CompareOptions, parse_reference
-    from fp8bench.schema.errors import unknown_name
+    from fp8bench.schema.errors import require_known
     from fp8bench.store import results
 
     for value, known, flag in (
@@ -57,8 +58,7 @@ def compare(
         (purchase, PURCHASES, "--purchase"),
         (kind, KINDS, "--kind"),
     ):
-        if value not in known:
-            raise unknown_name(flag, value, list(known), "fp8bench compare --help")
+        require_known(flag, value, known, "fp8bench compare --help")
     if workload is not None:
         from fp8bench.registry import find_workload
 
@@ -77,10 +77,12 @@ def compare(
             "--region": region,
             "--allow-mismatch": allow_mismatch,
         }
-        if kind == "numerics":
-            of_runs |= {"--workload": workload, "--batch-size": batch_size}
-        _refuse_beside_kind(kind, of_runs)
-        _print_kind(kind, keys, every, catalog, form, results_dir, workload, batch_size)
+        if kind == "gemm":
+            _refuse_beside_kind(kind, of_runs)
+            _print_products(keys, every, catalog, form, results_dir, workload, batch_size)
+        else:
+            _refuse_beside_kind(kind, {**of_runs, "--workload": workload, "--batch-size": batch_size})
+            _print_errors(keys, every, form, results_dir)
         return
     wanted = parse_reference(reference, keys)
     today = date.today()
@@ -113,8 +115,7 @@ def _refuse_beside_kind(kind: str, given: dict[str, object]) -> None:
             raise UsageError(f"{flag} says nothing of records of kind {kind}", f"Leave {flag} away")
 
 
-def _print_kind(
-    kind: str,
+def _print_products(
     keys: "list[str]",
     every: bool,
     catalog: "Catalog",
@@ -123,40 +124,44 @@ def _print_kind(
     workload: str | None,
     batch_size: int | None,
 ) -> None:
-    """Records of matrix products or of numerics, as the commands that made them print them; the same work of several
-    side by side. workload, batch_size: only products of these.
-    """
-    from fp8bench.report.select import in_order, latest_alike
-    from fp8bench.schema.errors import UsageError
+    """Matrix products, as `fp8bench gemm` prints them; the same work of several side by side."""
+    from fp8bench.cli.gemm import print_gemm
+    from fp8bench.report.options import narrowed
     from fp8bench.schema.gemm import GemmRecord
+    from fp8bench.store import results
+
+    kept = [
+        record
+        for record in results.read_kind(results_dir, keys, GemmRecord)
+        if workload in (None, record.config.workload) and batch_size in (None, record.config.batch_size)
+    ]
+    print_gemm(_chosen("gemm", kept, keys, every, narrowed(workload, batch_size)), catalog, form)
+
+
+def _print_errors(keys: "list[str]", every: bool, form: str, results_dir: Path) -> None:
+    """What modes add to a layer, as `fp8bench numerics` prints it; the same work of several side by side."""
+    from fp8bench.cli.numerics import print_records
     from fp8bench.schema.numerics import NumericsRecord
     from fp8bench.store import results
 
-    if kind == "gemm":
-        from fp8bench.cli.gemm import print_gemm
+    kept = results.read_kind(results_dir, keys, NumericsRecord)
+    print_records(_chosen("numerics", kept, keys, every), form)
 
-        products = [
-            record
-            for record in results.read_kind(results_dir, keys, GemmRecord)
-            if workload in (None, record.config.workload) and batch_size in (None, record.config.batch_size)
-        ]
-        found: int = len(products)
-        if products:
-            print_gemm(in_order(products if every else latest_alike(products), keys), catalog, form)
-    else:
-        from fp8bench.cli.numerics import print_records
 
-        errors = results.read_kind(results_dir, keys, NumericsRecord)
-        found = len(errors)
-        if errors:
-            print_records(in_order(errors if every else latest_alike(errors), keys), form)
-    if not found:
-        of = f" of {workload}" if workload else ""
-        of += f" at batch size {batch_size}" if batch_size else ""
+def _chosen(kind: str, kept: "list[SomeRecord]", keys: "list[str]", every: bool, of: str = "") -> "list[SomeRecord]":
+    """The latest of each work, or every one, in the order of the command line. of: see `narrowed`.
+
+    Raises UsageError where there is none.
+    """
+    from fp8bench.report.select import in_order, latest_alike
+    from fp8bench.schema.errors import UsageError
+
+    if not kept:
         raise UsageError(
             f"no record of `fp8bench {kind}`{of} for {', '.join(keys)}",
             f"Run `fp8bench {kind} --instance {keys[0]}` there",
         )
+    return in_order(kept if every else latest_alike(kept), keys)
 
 
 def print_comparison(comparison: "Comparison", form: str) -> None:

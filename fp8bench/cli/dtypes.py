@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fp8bench.cli.output import show
+from fp8bench.cli.progress import log
 
 if TYPE_CHECKING:
     from fp8bench.schema.formats import FormatReport
@@ -31,10 +32,9 @@ def dtypes(
     form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
 ) -> None:
     """What each number format can hold, and what a cast to it does."""
-    from fp8bench.schema.errors import unknown_name
+    from fp8bench.schema.errors import require_known
 
-    if form not in FORMATS:
-        raise unknown_name("--format", form, list(FORMATS), "fp8bench dtypes --help")
+    require_known("--format", form, FORMATS, "fp8bench dtypes --help")
     values = [number for text in cast or [] for number in parse_numbers(text)]
     if plot is not None:
         from fp8bench.report.drawing import require_drawable
@@ -49,7 +49,7 @@ def dtypes(
         from fp8bench.report.dtypes_plot import number_lines
 
         number_lines(report, plot)
-        typer.echo(f"fp8bench: drawn as {plot}", err=True)
+        log(f"drawn as {plot}")
 
 
 def parse_numbers(text: str) -> list[float]:
@@ -79,12 +79,11 @@ def _number(word: str) -> float:
 def _chosen(names: Sequence[str], every: bool) -> list[str]:
     """The formats to tell of, each once, in their own order. Raises UsageError for one that this torch lacks."""
     from fp8bench.numerics.casting import known_names
-    from fp8bench.schema.errors import unknown_name
+    from fp8bench.schema.errors import require_known
 
     known = known_names(every=True)
     for name in names:
-        if name not in known:
-            raise unknown_name("--dtype", name, known, "fp8bench dtypes --all")
+        require_known("--dtype", name, known, "fp8bench dtypes --all")
     return [name for name in known if name in names] if names else known_names(every=every)
 
 

@@ -16,7 +16,7 @@ import typer
 
 from fp8bench.cli.kept import names_a_file, only_id
 from fp8bench.cli.output import show
-from fp8bench.cli.progress import listener
+from fp8bench.cli.progress import listener, log
 
 if TYPE_CHECKING:
     from fp8bench.profiling.facts import Facts
@@ -51,10 +51,9 @@ def explain(
     from fp8bench.report.drawing import require_drawable
     from fp8bench.report.explain import explain_steps
     from fp8bench.report.plots import step_bars
-    from fp8bench.schema.errors import unknown_name
+    from fp8bench.schema.errors import require_known
 
-    if form not in FORMATS:
-        raise unknown_name("--format", form, list(FORMATS), "fp8bench explain --help")
+    require_known("--format", form, FORMATS, "fp8bench explain --help")
     _require_one_way(names or [], modes or [], trace, batch_size)
     if plot is not None:
         require_drawable(plot)
@@ -63,7 +62,7 @@ def explain(
     _print(explained, form)
     if plot is not None:
         step_bars(explained.modes, plot)
-        typer.echo(f"fp8bench: drawn as {plot}", err=True)
+        log(f"drawn as {plot}")
 
 
 def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> "list[Facts]":

@@ -52,11 +52,10 @@ def gemm(
     from fp8bench.cli.kept import find_kept, refuse_beside_record
     from fp8bench.launch.gemm import GemmRequest, exit_code, measure, prepare
     from fp8bench.report.drawing import require_drawable
-    from fp8bench.schema.errors import unknown_name
+    from fp8bench.schema.errors import require_known
     from fp8bench.schema.gemm import GemmRecord
 
-    if form not in FORMATS:
-        raise unknown_name("--format", form, list(FORMATS), "fp8bench gemm --help")
+    require_known("--format", form, FORMATS, "fp8bench gemm --help")
     if plot is not None:
         require_drawable(plot)
     if kept is not None:

@@ -44,12 +44,11 @@ def numerics(
     from fp8bench.cli.kept import find_kept, refuse_beside_record
     from fp8bench.launch import numerics as launch
     from fp8bench.report.drawing import require_drawable
-    from fp8bench.schema.errors import unknown_name
+    from fp8bench.schema.errors import require_known
     from fp8bench.schema.numerics import NumericsRecord
     from fp8bench.store import results
 
-    if form not in FORMATS:
-        raise unknown_name("--format", form, list(FORMATS), launch.HELP)
+    require_known("--format", form, FORMATS, launch.HELP)
     for path in (plot, history_plot):
         if path is not None:
             require_drawable(path)

@@ -19,7 +19,7 @@ from fp8bench.launch.machine import AUTO, instance_called, this_machine
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.alignment import ALIGNMENT, padded
 from fp8bench.schema.config import Device
-from fp8bench.schema.errors import ModeUnavailable, UsageError, unknown_name
+from fp8bench.schema.errors import ModeUnavailable, UsageError, require_known
 from fp8bench.schema.gemm import (
     PRECISIONS,
     GemmConfig,
@@ -205,8 +205,7 @@ def parse_precisions(names: Sequence[str]) -> tuple[Precision, ...]:
     Raises UsageError for one that nobody has heard of.
     """
     for name in names:
-        if name not in PRECISIONS:
-            raise unknown_name("precision", name, list(PRECISIONS), LISTING)
+        require_known("precision", name, PRECISIONS, LISTING)
     return tuple(one for one in PRECISIONS if not names or one in names or one == "bf16")
 
 

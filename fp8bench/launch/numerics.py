@@ -15,7 +15,7 @@ from fp8bench.launch.assemble import new_run_id
 from fp8bench.launch.machine import instance_called, this_machine
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.alignment import ALIGNMENT, padded
-from fp8bench.schema.errors import UsageError, unknown_name
+from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.instance import Instance
 from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, NumericsConfig, NumericsRecord
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Status
@@ -156,8 +156,7 @@ def _modes(asked: tuple[str, ...]) -> tuple[str, ...]:
 def _known(kind: str, asked: tuple[str, ...], names: tuple[_Name, ...]) -> tuple[_Name, ...]:
     """Those asked for, in our order; none: all. Raises UsageError with the nearest name."""
     for name in asked:
-        if name not in names:
-            raise unknown_name(kind, name, list(names), HELP)
+        require_known(kind, name, names, HELP)
     return tuple(name for name in names if name in asked) if asked else names
 
 

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from fp8bench.pricing import cost
 from fp8bench.report.measurement import Measurement
 from fp8bench.report.measurement_row import to_row
-from fp8bench.report.options import CompareOptions, Reference
+from fp8bench.report.options import CompareOptions, Reference, narrowed
 from fp8bench.report.row import Comparison, Row
 from fp8bench.report.select import select
 from fp8bench.schema.errors import UsageError
@@ -65,10 +65,8 @@ def _require_some(chosen: Sequence[Record], options: CompareOptions) -> None:
     present = {record.instance for record in chosen}
     for name in options.instances:
         if name not in present:
-            of = f" of {options.workload}" if options.workload else ""
-            of += f" at batch size {options.batch_size}" if options.batch_size else ""
             raise UsageError(
-                f"no record{of} for instance {name!r}",
+                f"no record{narrowed(options.workload, options.batch_size)} for instance {name!r}",
                 f"Run `fp8bench run --instance {name}` there, or put a figure in with `fp8bench import`",
             )
 

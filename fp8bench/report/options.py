@@ -36,6 +36,12 @@ class CompareOptions:
     allow_mismatch: bool = False
 
 
+def narrowed(workload: str | None, batch_size: int | None) -> str:
+    """` of vit-huge at batch size 64`, for a sentence about records; empty where all were asked for."""
+    of = f" of {workload}" if workload else ""
+    return f"{of} at batch size {batch_size}" if batch_size else of
+
+
 def parse_reference(text: str | None, instances: Sequence[str]) -> Reference:
     """`INSTANCE:MODE[:RECIPE][/eager|/compiled]`; None is the first instance's baseline-bf16. Raises UsageError."""
     if text is None:

@@ -4,6 +4,7 @@ They are raised anywhere and caught once, in `fp8bench.cli.app`, which prints on
 two words, so that a worker process can hand one to its parent.
 """
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 
 
@@ -60,3 +61,9 @@ def unknown_name(kind: str, name: str, known: list[str], listing: str) -> UsageE
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"Did you mean {near[0]!r}? " if near else ""
     return UsageError(f"unknown {kind} {name!r}", f"{hint}See every one with `{listing}`")
+
+
+def require_known(kind: str, name: str, known: Sequence[str], listing: str) -> None:
+    """Raises unknown_name unless something answers to the name."""
+    if name not in known:
+        raise unknown_name(kind, name, list(known), listing)
