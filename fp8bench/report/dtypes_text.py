@@ -12,6 +12,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
+from fp8bench.report.rich_table import empty_table
 from fp8bench.schema.formats import CastBehaviour, Format, FormatReport, Rounded
 
 NOTHING = "-"
@@ -106,11 +107,9 @@ def _split(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -
 
 
 def _rich_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    table = empty_table(collapse_padding=True)
     for heading in headings:
         # A word a line: numbers are narrower than what they are called.
         folded = heading.replace(" ", "\n")

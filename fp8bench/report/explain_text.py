@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from fp8bench.report.explain import Explained, Line, lines
+from fp8bench.report.rich_table import empty_table
 
 NOTHING = "-"
 SMALLEST_S = 0.5e-4
@@ -46,13 +47,11 @@ def _with_tabulate(explained: Explained, form: str) -> str:
 
 def print_rich(explained: Explained) -> None:
     """To the terminal. A time longer than the reference's is red, a shorter one green."""
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     console = Console()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    table = empty_table(collapse_padding=True)
     for place, heading in enumerate(_headings(explained)):
         # In lines of their own, mode, recipe and unit leave room for two modes in 80 columns.
         folded = heading.replace(":", ":\n").replace(", ms", "\nms").replace("difference", "differ-\nence")

@@ -143,7 +143,7 @@ def _of(place: int, write: Callable[[Reading], str]) -> Callable[[AnyRow], str]:
 
 def _microseconds(reading: Reading, letters: Letters) -> str:
     if reading.reason is not None:
-        return f"{reading.status} [{letters.of(reading.reason)}]"
+        return letters.mark(reading.status, reading.reason)
     return _time(reading, 1e6)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fp8bench.report.gemm import CAST_WAYS, BreakEven, GemmReport, GemmRow, WithCasts, gemm_report
+from fp8bench.report.rich_table import empty_table
 from fp8bench.report.table_split import split
 from fp8bench.schema.gemm import Casts, GemmRecord, StepBound
 from fp8bench.schema.instance import Catalog
@@ -73,9 +74,7 @@ def to_plain(records: Sequence[GemmRecord], catalog: Catalog) -> str:
 
 def print_rich(records: Sequence[GemmRecord], catalog: Catalog) -> None:
     """To the terminal; where a table is too wide, as several, each with the columns that name a row."""
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     console = Console()
@@ -85,9 +84,7 @@ def print_rich(records: Sequence[GemmRecord], catalog: Catalog) -> None:
         whole = columns(report)
         naming = sum(column.heading in NAMING for column in whole)
         for shown in split(whole, naming, report.rows, console.width):
-            table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-            for column in shown:
-                table.add_column(column.heading, justify="right" if column.numeric else "left", overflow="fold")
+            table = empty_table((column.heading, column.numeric) for column in shown)
             for row, cells in zip(report.rows, _cells(shown, report.rows), strict=True):
                 table.add_row(*map(Text, cells), style="" if row.status == "ok" else "dim")
             console.print(table)

@@ -20,6 +20,10 @@ class Letters:
         place = len(self._given)
         return self._given.setdefault(text, ascii_lowercase[place % 26] * (1 + place // 26))
 
+    def mark(self, status: str | None, reason: str) -> str:
+        """`invalid [a]`: for a cell of what is not ok."""
+        return f"{status} [{self.of(reason)}]"
+
     def lines(self) -> list[str]:
         """`[a] the text`, a line each."""
         return [f"[{letter}] {text}" for text, letter in self._given.items()]

@@ -128,7 +128,7 @@ def _of(place: int, write: Callable[[Reading], str]) -> Callable[[ErrorRow], str
 
 def _error(reading: Reading, letters: Letters) -> str:
     if reading.reason is not None:
-        return f"{reading.status} [{letters.of(reading.reason)}]"
+        return letters.mark(reading.status, reading.reason)
     return error_text(reading.error)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from fp8bench.report.jump import Answer, answer
 from fp8bench.report.letters import Letters
+from fp8bench.report.rich_table import empty_table
 from fp8bench.schema.numerics import (
     INPUTS,
     LAYERS,
@@ -140,11 +141,9 @@ def print_rich(records: Sequence[NumericsRecord]) -> None:
 
 
 def _rich_table(headings: Sequence[str], cells: Sequence[Sequence[str]], left: int) -> Any:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    table = empty_table(collapse_padding=True)
     for place, heading in enumerate(headings):
         is_left = place < left or heading == "notes"
         # A narrow heading in two lines leaves the mode's name whole in 80 columns.
@@ -186,7 +185,7 @@ def _cells(line: Line, with_sqnr: bool, letters: Letters) -> list[str]:
 
 def _notes(line: Line, letters: Letters) -> str:
     """The status of what did not go well, and a letter for its reason; equal reasons share one."""
-    marks = [f"{row.status} [{letters.of(row.reason)}]" for row in line.rows.values() if row.reason is not None]
+    marks = [letters.mark(row.status, row.reason) for row in line.rows.values() if row.reason is not None]
     return ", ".join(dict.fromkeys(marks))
 
 

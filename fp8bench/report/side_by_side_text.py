@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from fp8bench.report.rich_table import empty_table
 from fp8bench.report.side_by_side import Difference
 from fp8bench.report.table_split import fits, split
 
@@ -92,13 +93,10 @@ def print_table(table: Table[Any], console: "Console") -> None:
 
 
 def _draw(table: Table[Any], console: "Console") -> None:
-    from rich import box
-    from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for column, heading in zip(table.columns, _headings(table.columns), strict=True):
-        drawn.add_column(heading, justify="right" if column.numeric else "left", overflow="fold")
+    numeric = (column.numeric for column in table.columns)
+    drawn = empty_table(zip(_headings(table.columns), numeric, strict=True))
     for row, cells in zip(table.rows, _cells(table), strict=True):
         colours = (column.colour(row) for column in table.columns)
         drawn.add_row(*(Text(cell, style=colour) for cell, colour in zip(cells, colours, strict=True)))

@@ -12,6 +12,7 @@ from typing import Any
 
 from fp8bench.report.columns import Column, columns
 from fp8bench.report.letters import Letters
+from fp8bench.report.rich_table import empty_table
 from fp8bench.report.row import Comparison, Row
 from fp8bench.report.table_split import split
 
@@ -79,13 +80,9 @@ def print_rich(comparison: Comparison) -> None:
 
 
 def _rich_table(rows: Sequence[Row], shown: Sequence[Column]) -> Any:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for column in shown:
-        table.add_column(column.heading, justify="right" if column.numeric else "left", overflow="fold")
+    table = empty_table((column.heading, column.numeric) for column in shown)
     for row in rows:
         style = "bold" if row.is_reference else "" if row.status == "ok" else "dim"
         table.add_row(*(Text(column.write(row), style=_colour(column, row)) for column in shown), style=style)
