@@ -24,13 +24,13 @@ def find_kept(name: str, results_dir: Path, model: type[SomeRecord]) -> SomeReco
 
     if names_a_file(name):
         return results.read_record(Path(name), model)
-    kept = {one.run_id: one for one in results.read_kind(results_dir, results.known_instances(results_dir), model)}
-    begun = [run_id for run_id in kept if run_id.startswith(name)]
-    if not begun:
-        there = ", ".join(list(kept)[-SHOWN:])
+    instances = results.known_instances(results_dir)
+    kept = {one.run_id: one for one in results.read_kind(results_dir, instances, model, beginning=name)}
+    if not kept:
+        there = ", ".join(one.run_id for one in results.read_kind(results_dir, instances, model)[-SHOWN:])
         remedy = f"The latest are: {there}" if there else f"{results_dir} keeps none of its kind: measure one first"
         raise UsageError(f"no file is called {name!r}, and no run's id begins so", remedy)
-    return kept[only_id(begun, name)]
+    return kept[only_id(list(kept), name)]
 
 
 def only_id(run_ids: Sequence[str], name: str) -> str:

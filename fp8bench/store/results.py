@@ -152,11 +152,15 @@ def read(results_dir: Path, instances: Iterable[str]) -> list[Kept]:
     return sorted(found.values(), key=lambda kept: kept.record.created_utc)
 
 
-def read_kind(results_dir: Path, instances: Iterable[str], model: type[SomeRecord]) -> list[SomeRecord]:
-    """Every record of one kind that is not a run, whole, oldest first. model: its class. Raises as `read` does."""
+def read_kind(
+    results_dir: Path, instances: Iterable[str], model: type[SomeRecord], beginning: str = ""
+) -> list[SomeRecord]:
+    """Every record of one kind that is not a run, whole, oldest first. model: its class. beginning: of the run's id,
+    which is the file's name, so that no other file need be read. Raises as `read` does.
+    """
     wanted = set(instances)
     kind = model.model_fields["kind"].default
-    files = ((path, _bytes(path)) for path in _paths(results_dir, wanted))
+    files = ((path, _bytes(path)) for path in _paths(results_dir, wanted) if path.name.startswith(beginning))
     records = [_parse(data, path, model) for path, data in files if _kind(data) == kind]
     return sorted((record for record in records if record.instance in wanted), key=lambda record: record.created_utc)
 
