@@ -1,7 +1,7 @@
 """Products on a GPU: right, timed from a cold cache, and on an H200 as fast as they are known to be."""
 
 import pytest
-import torch
+from gpu.this_gpu import needs_fp8, needs_gpu, needs_h200
 
 from fp8bench.launch.gemm import GemmRequest, exit_code, measure, prepare
 from fp8bench.numerics.products import Bench
@@ -10,7 +10,7 @@ from fp8bench.schema.gemm import PRECISIONS, Product, Shape
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+    needs_gpu,
     pytest.mark.timeout(600),
 ]
 
@@ -18,18 +18,6 @@ FC1 = Shape(m=12608, n=5120, k=1280)
 BF16_TFLOPS = 669
 FP8_TFLOPS = 1141
 """Of ViT-Huge's fc1 at batch 64 on an H200, read by a bare loop that did not say whether accumulation was fast."""
-
-
-def _capability():
-    return torch.cuda.get_device_capability() if torch.cuda.is_available() else (0, 0)
-
-
-def _name():
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
-
-
-needs_fp8 = pytest.mark.skipif(_capability() < (8, 9), reason="fp8 needs compute capability 8.9")
-needs_h200 = pytest.mark.skipif(_name() != "NVIDIA H200", reason="the readings are an NVIDIA H200's")
 
 
 @pytest.fixture(scope="module")

@@ -6,19 +6,13 @@ import sys
 
 import pytest
 import torch
+from gpu.this_gpu import CAPABILITY, needs_fp8, needs_gpu
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+    needs_gpu,
     pytest.mark.timeout(900),
 ]
-
-
-def _capability():
-    return torch.cuda.get_device_capability() if torch.cuda.is_available() else (0, 0)
-
-
-needs_fp8 = pytest.mark.skipif(_capability() < (8, 9), reason="fp8 needs compute capability 8.9")
 
 
 @pytest.fixture
@@ -114,7 +108,7 @@ def test_running_out_of_memory_names_the_rank_what_was_asked_and_the_remedy(run)
 @needs_fp8
 def test_mxfp8_is_unsupported_below_compute_capability_10(run):
     pytest.importorskip("transformer_engine.pytorch")
-    if _capability() >= (10, 0):
+    if CAPABILITY >= (10, 0):
         pytest.skip("this GPU has mxfp8")
     code, [record], _ = run(*QUICK, "--mode", "te-fp8:mxfp8")
     assert (code, record["status"]) == (3, "unsupported")

@@ -14,6 +14,7 @@ import sys
 
 import pytest
 import torch
+from gpu.this_gpu import needs_fp8, needs_gpu
 
 from fp8bench.launch.numerics import MODES, NumericsRequest, prepare
 from fp8bench.registry import find_mode
@@ -21,16 +22,10 @@ from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+    needs_gpu,
     pytest.mark.timeout(900),
 ]
 
-
-def _capability():
-    return torch.cuda.get_device_capability() if torch.cuda.is_available() else (0, 0)
-
-
-needs_fp8 = pytest.mark.skipif(_capability() < (8, 9), reason="fp8 needs compute capability 8.9")
 
 TE_FP8 = ("te-fp8:delayed", "te-fp8:current", "te-fp8:block", "te-fp8:mxfp8")
 TORCHAO = ("torchao-float8:tensorwise", "torchao-float8:rowwise", "torchao-float8:rowwise_with_gw_hp")

@@ -8,10 +8,11 @@ import sys
 
 import pytest
 import torch
+from gpu.this_gpu import needs_gpu
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+    needs_gpu,
     pytest.mark.timeout(900),
 ]
 
