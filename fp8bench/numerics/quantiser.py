@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fp8bench.numerics.dtypes import DEFINITIONS, decode
+
 EXPONENT_BIAS = 127
 MANTISSA_BITS = 23
 
@@ -33,9 +35,14 @@ class Grid:
     largest: float
 
 
-E4M3 = Grid(mantissa_bits=3, least_exponent=-6, largest=448.0)
-E5M2 = Grid(mantissa_bits=2, least_exponent=-14, largest=57344.0)
-BOTH = Grid(mantissa_bits=2, least_exponent=-6, largest=448.0)
+def _grid(name: str) -> Grid:
+    definition = DEFINITIONS[name]
+    return Grid(definition.mantissa_bits, 1 - definition.bias, decode(definition, definition.largest))
+
+
+E4M3 = _grid("float8_e4m3fn")
+E5M2 = _grid("float8_e5m2")
+BOTH = Grid(E5M2.mantissa_bits, E4M3.least_exponent, E4M3.largest)
 """Values of e4m3 that e5m2 has too: the range of the one, the mantissa of the other."""
 
 

@@ -24,6 +24,7 @@ import torch
 from fp8bench import registry
 from fp8bench.modes.protocol import Mode
 from fp8bench.numerics.quantiser import E4M3, E5M2, Grid
+from fp8bench.schema.alignment import padded
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.numerics import TensorName
 
@@ -94,10 +95,8 @@ def open_mode(label: str, device: torch.device, width: int) -> Opened:
         return Opened(label, refusal)
     multiple = ALIGNMENTS.get(label, 1)
     if width % multiple:
-        padded = -(-width // multiple) * multiple
-        return Opened(
-            label, ModeUnavailable(f"{label} scales blocks of {multiple}, and {width} is no multiple", f"Use {padded}")
-        )
+        why = f"{label} scales blocks of {multiple}, and {width} is no multiple"
+        return Opened(label, ModeUnavailable(why, f"Use {padded(width, multiple)}"))
     return opened
 
 
