@@ -2,6 +2,7 @@
 it.
 """
 
+import json
 import re
 import shlex
 import subprocess
@@ -44,3 +45,22 @@ def test_every_preset_resolves(preset):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+SUMMARY = re.findall(r"^\| `(\S+)`, batch (\d+) \| (\S+ \(.+?\)) \| (\S+) % \| (\S+) % \|", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("mode", "batch_size", "speed", "gain", "energy"), SUMMARY)
+def test_a_line_of_the_summary_is_what_the_records_say(mode, batch_size, speed, gain, energy):
+    command = [sys.executable, "-m", "fp8bench", "compare", "h200-1x", "--batch-size", batch_size, "--format", "json"]
+    rows = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    (reference,) = (row for row in rows if row["is_reference"])
+    (row,) = (row for row in rows if row["mode"] == mode)
+    low, high = row["speedup_ci_vs_reference"]
+    assert speed == f"{row['speedup_vs_reference']:.2f}x ({low:.2f} to {high:.2f})"
+    assert gain == f"{row['gain_vs_reference'] * 100:+.0f}"
+    assert energy == f"{(row['joules_per_unit'] / reference['joules_per_unit'] - 1) * 100:+.0f}"
+
+
+def test_the_summary_has_a_line_that_gains_and_one_that_loses():
+    assert {line[3][0] for line in SUMMARY} == {"+", "-"}
