@@ -36,7 +36,12 @@ def gemm(
     compiled_casts: bool = typer.Option(
         False, "--compiled-casts", help="Time casts by torch.compile too, which takes a while."
     ),
-    seconds: str = typer.Option(None, "--seconds", metavar="S", help="For each timing, at least 20 times [0.1]."),
+    rounds: str = typer.Option(
+        None, "--rounds", metavar="R", help="Of each product without casts, in balanced order [3; on a CPU 1]."
+    ),
+    seconds: str = typer.Option(
+        None, "--seconds", metavar="S", help="For each timing, at least 20 times a round [0.1]."
+    ),
     instance: str = typer.Option("auto", "--instance", help="Name in the catalogue, or auto."),
     allow_busy: bool = typer.Option(False, "--allow-busy", help="Run on a GPU that others use, marked."),
     seed: str = typer.Option(None, "--seed", metavar="N", help="Of the operands [0]."),
@@ -67,6 +72,7 @@ def gemm(
                 "--sweep": sweep,
                 "--precision": precisions,
                 "--compiled-casts": compiled_casts,
+                "--rounds": rounds,
                 "--seconds": seconds,
                 "--seed": seed,
             }
@@ -80,6 +86,7 @@ def gemm(
         sweep=sweep,
         precisions=tuple(precisions or ()),
         compiled_casts=compiled_casts,
+        rounds=rounds,
         seconds=seconds,
         seed=seed,
         instance=instance,

@@ -35,6 +35,7 @@ from fp8bench.store import instances, results
 
 LISTING = "fp8bench gemm --help"
 SECONDS = 0.1
+ROUNDS: dict[Device, int] = {"cuda": 3, "cpu": 1}
 BATCH_SIZE: dict[Device, int] = {"cuda": 64, "cpu": 16}
 SWEEP: dict[Device, tuple[int, ...]] = {
     "cuda": (512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192),
@@ -60,6 +61,7 @@ class GemmRequest:
     sweep: bool = False
     precisions: tuple[str, ...] = ()
     compiled_casts: bool = False
+    rounds: str | None = None
     seconds: str | None = None
     seed: str | None = None
     instance: str = AUTO
@@ -93,6 +95,7 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> PreparedGemm:
     precisions = parse_precisions(request.precisions)
     seconds = _number("--seconds", request.seconds, SECONDS)
     seed = _whole("--seed", request.seed, 0, least=0)
+    rounds = _whole("--rounds", request.rounds, None, least=1)
     batch_size = _whole("--batch-size", request.batch_size, None, least=1)
     _require_one_way(request)
     if request.workload is not None:
@@ -110,6 +113,7 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> PreparedGemm:
         sweep=request.sweep,
         precisions=precisions,
         compiled_casts=request.compiled_casts,
+        rounds=rounds or ROUNDS[device],
         seconds=seconds,
         seed=seed or 0,
     )
@@ -130,7 +134,7 @@ def measure(prepared: PreparedGemm, told: Told) -> tuple[GemmRecord, Path]:
     config = prepared.config
     kept = _kept_runs(prepared)
     work = _work(config)
-    bench = Bench.on(config.device, config.seconds, config.seed, config.compiled_casts)
+    bench = Bench.on(config.device, config.seconds, config.seed, config.compiled_casts, config.rounds)
     bench.require_memory(product.shape for product in work.products)
     told("large square products, for the ceilings")
     ceilings = bench.ceilings(config.precisions)

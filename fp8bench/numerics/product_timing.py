@@ -13,9 +13,13 @@ repetition is late: it is not counted, and where one in ten is late, all is done
 
 Repetitions fill a budget of time, at least FEWEST and at most MOST, after a warm-up: the first calls choose kernels and
 load them, and the clock of a GPU that was idle needs some milliseconds to rise. A product that draws more than the
-GPU's power limit runs at full clock for a while, and slower from then on: ViT-Huge's fc1 at batch 64 takes an H200 227
-us in bf16 for 70 ms, then 241. A training step lives in that later state. So what is to be held against training is
-timed after SETTLE_S of its own load, and only what a GPU reaches at all, its ceiling, without that.
+GPU's power limit runs at full clock for a while, and slower from then on: ViT-Huge's fc1 at batch 64 takes an H200 226
+us in bf16 for 70 ms, then 230 to 244. A training step lives in that later state. So what is to be held against
+training is timed after SETTLE_S of its own load, and only what a GPU reaches at all, its ceiling, without that.
+
+That state is no fixed one. The flushes between repetitions draw less than a product does; back to back, without them,
+fc1 falls to 640 TFLOP/s in a quarter of a second and to 607 in three, from 737. With them its clock wanders between
+1800 and 1950 MHz, which is where ViT-Huge's steps have theirs (1680 to 1900). See evidence/README.md.
 
 A CPU is timed by the host's clock with its caches warm. Its figures are there to try the command with.
 """
@@ -38,7 +42,7 @@ MOST = 200
 FEWEST_WARM = 3
 WARM_SHARE = 0.25
 SETTLE_S = 0.3
-"""An H200's clock fell within 60 to 100 ms of a steady load, and then stayed."""
+"""An H200's clock fell within 60 to 400 ms of a steady load; what it does from then on, rounds average (`products`)."""
 
 SMALLEST_FLUSH = 256 * 2**20
 MOST_FLUSHES = 32

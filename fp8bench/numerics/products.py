@@ -1,6 +1,6 @@
 """Matrix products, proved and timed: one product in each precision, with and without its casts.
 
-    bench = Bench.on("cuda", seconds=0.1, seed=0, compiled_casts=False)
+    bench = Bench.on("cuda", seconds=0.1, seed=0, compiled_casts=False, rounds=3)
     timings = bench.measure(product, precisions)
 
 A product is compared with exact sums first (`product_check`), then timed from a cold cache and under a load that has
@@ -10,8 +10,11 @@ is what a kernel could give if casts cost nothing, and with both casts in front,
 which runs over the whole matrix (`product_operands`). What a mode pays lies between, the nearer to the first the better
 it fuses its casts.
 
-Each timing is one process's: its interval says how far the median would have moved had the repetitions fallen out
-otherwise, and nothing of another process.
+Products alone run at the GPU's power limit, where its clock wanders, and its repetitions within a tenth of a second
+share what the clock was: on two H200s ViT-Huge's fc1 read 1139 to 1198 TFLOP/s from one time to the next, each time
+within 0.1 %. So each precision is timed in several rounds, all precisions in turn, there and back. A round counts as
+`stats.estimate` counts a process; the interval is still of one process, and says nothing of another. With casts, whose
+times are mostly memory's, there is one round.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +28,7 @@ from fp8bench.numerics.product_check import CAST_LIMIT, cast_error, complaint, l
 from fp8bench.numerics.product_kernels import Kernel, find_kernel
 from fp8bench.numerics.product_memory import operand_sets, require_memory
 from fp8bench.numerics.product_operands import Quantized, cast, formats, is_fast, is_rowwise, operands
+from fp8bench.numerics.product_rounds import pooled
 from fp8bench.numerics.product_timing import Timer, timer_for
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import RunFailed
@@ -41,8 +45,9 @@ NANOSECONDS = 9
 
 @dataclass(frozen=True)
 class Bench:
-    """Where and how products are measured. seconds: the budget of each timing. seed: of the operands. settled: under a
-    load that has lasted, as a training step's has (`product_timing`).
+    """Where and how products are measured. seconds: the budget of each timing, over all its rounds. seed: of the
+    operands. rounds: of products alone. settled: under a load that has lasted, as a training step's has
+    (`product_timing`).
     """
 
     device: torch.device
@@ -51,13 +56,16 @@ class Bench:
     seconds: float
     seed: int
     compiled_casts: bool
+    rounds: int = 1
     settled: bool = True
 
     @classmethod
-    def on(cls, device: Device, seconds: float, seed: int = 0, compiled_casts: bool = False) -> "Bench":
+    def on(
+        cls, device: Device, seconds: float, seed: int = 0, compiled_casts: bool = False, rounds: int = 1
+    ) -> "Bench":
         """A bench on a CPU or the first visible GPU, with the timer and the fp8 function that fit it."""
         place = torch.device("cuda", 0) if device == "cuda" else torch.device("cpu")
-        return cls(place, timer_for(place), find_kernel(place), seconds, seed, compiled_casts)
+        return cls(place, timer_for(place), find_kernel(place), seconds, seed, compiled_casts, rounds)
 
     def require_memory(self, shapes: Iterable[Shape]) -> None:
         """Raises UsageError unless each shape, and those of the ceilings, fit into what is free on the device."""
@@ -66,17 +74,17 @@ class Bench:
         require_memory(every, self.timer.flush_bytes, free_bytes(self.device), name)
 
     def measure(self, product: Product, precisions: Sequence[Precision]) -> ProductTimings:
-        """Each precision in turn; a product that stays bf16 in bf16 only.
+        """Each precision alone, in rounds, then each with its casts; a product that stays bf16 in bf16 only.
 
         Raises RunFailed where the device runs out of memory or breaks.
         """
         wanted = [one for one in precisions if one == "bf16" or product.stays_bf16 is None]
         sources = self._sources(product)
+        alone = self._in_rounds(product, wanted, sources)
         found: list[Timing] = []
         for precision in wanted:
-            alone = self._alone(product, precision, sources)
-            found.append(alone)
-            if precision != "bf16" and alone.status == "ok":
+            found.append(alone[precision])
+            if precision != "bf16" and alone[precision].status == "ok":
                 found += [self._with_casts(product, precision, sources, way) for way in self._ways()]
         return ProductTimings(product=product, timings=tuple(found))
 
@@ -87,7 +95,7 @@ class Bench:
         precisions: those that were asked for; no fp8 among them, no ceiling of fp8.
         """
         asked_fp8 = any(precision != "bf16" for precision in precisions)
-        burst = replace(self, settled=False)
+        burst = replace(self, settled=False, rounds=1)
         best: dict[str, Ceiling] = {}
         for shape in ceiling_shapes(self.device):
             product = Product(shape=shape)
@@ -106,6 +114,15 @@ class Bench:
         generator = torch.Generator(self.device).manual_seed(self.seed)
         sets = operand_sets(product.shape, self.timer.flush_bytes)
         return [operands(product, self.device, generator) for _ in range(sets)]
+
+    def _in_rounds(self, product: Product, wanted: Sequence[Precision], sources: list[Pair]) -> dict[Precision, Timing]:
+        """Each precision alone, A B C, C B A, and so on. One that was not `ok` in a round is not tried again."""
+        rounds: dict[Precision, list[Timing]] = {precision: [] for precision in wanted}
+        for number in range(self.rounds):
+            for precision in wanted if number % 2 == 0 else reversed(wanted):
+                if all(timing.status == "ok" for timing in rounds[precision]):
+                    rounds[precision].append(self._alone(product, precision, sources))
+        return {precision: pooled(timings) for precision, timings in rounds.items()}
 
     def _alone(self, product: Product, precision: Precision, sources: list[Pair]) -> Timing:
         """The product from operands that are in its format already."""
@@ -174,7 +191,8 @@ class Bench:
     def _timed(
         self, call: Callable[[int], object], precision: Precision, casts: Casts, error: float | None, emulated: bool
     ) -> Timing:
-        samples = self.timer.samples(call, self.seconds, self.settled)
+        seconds = self.seconds / self.rounds if casts == "none" else self.seconds
+        samples = self.timer.samples(call, seconds, self.settled)
         found = estimate([samples])
         return Timing(
             precision=precision,

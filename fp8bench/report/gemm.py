@@ -14,11 +14,11 @@ from typing import Literal, Protocol
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.gemm import (
     Casts,
-    Ceiling,
     GemmRecord,
     Precision,
     ProductTimings,
     Role,
+    Shape,
     StepBound,
     Timing,
     TimingStatus,
@@ -107,8 +107,21 @@ class BreakEven(Frozen):
     sizes: tuple[int, ...]
 
 
+class MeasuredCeiling(Frozen):
+    """The fastest product of a record in one arithmetic, casts free: of the large squares, which run before the power
+    limit is felt, and of all others, of which a shape that suits the GPU better may be faster still.
+    """
+
+    arithmetic: Literal["bf16", "fp8"]
+    tflops: float
+    precision: Precision
+    shape: Shape
+
+
 class GemmReport(Frozen):
-    """One record, ready to be read. peaks: from datasheets, TFLOP/s; null where the GPU is unknown."""
+    """One record, ready to be read. rounds: of products without casts. peaks: from datasheets, TFLOP/s; null where the
+    GPU is unknown.
+    """
 
     run_id: str
     instance: str
@@ -117,8 +130,9 @@ class GemmReport(Frozen):
     batch_size: int | None
     is_sweep: bool
     cold_cache: bool
+    rounds: int
     rows: tuple[GemmRow, ...]
-    ceilings: tuple[Ceiling, ...]
+    ceilings: tuple[MeasuredCeiling, ...]
     peak_bf16_tflops: float | None
     peak_fp8_tflops: float | None
     break_even: tuple[BreakEven, ...]
@@ -131,9 +145,10 @@ def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
     device = record.environment.device_name if record.environment else None
     gpu = catalog.gpu_by_product(device)
     peaks = {"bf16": gpu.dense_bf16_tflops, "fp8": gpu.dense_fp8_tflops} if gpu else {}
-    ceilings = {ceiling.arithmetic: ceiling.tflops for ceiling in record.ceilings}
+    ceilings = measured_ceilings(record)
+    highest = {ceiling.arithmetic: ceiling.tflops for ceiling in ceilings}
     rows = [
-        _row(record, device, one, timing, peaks, ceilings)
+        _row(record, device, one, timing, peaks, highest)
         for one in record.products
         for timing in one.timings
         if timing.casts == "none"
@@ -146,14 +161,46 @@ def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
         batch_size=record.config.batch_size,
         is_sweep=record.config.sweep,
         cold_cache=record.flush_bytes is not None,
+        rounds=record.config.rounds,
         rows=tuple(rows),
-        ceilings=record.ceilings,
+        ceilings=ceilings,
         peak_bf16_tflops=peaks.get("bf16"),
         peak_fp8_tflops=peaks.get("fp8"),
         break_even=tuple(break_even(record.products)),
         bounds=record.bounds,
         warnings=record.warnings,
     )
+
+
+def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
+    """bf16's, then fp8's, where the record has any of its large squares."""
+    fastest: dict[str, MeasuredCeiling] = {}
+    for ceiling in record.ceilings:
+        size = ceiling.size
+        fastest[ceiling.arithmetic] = MeasuredCeiling(
+            arithmetic=ceiling.arithmetic,
+            tflops=ceiling.tflops,
+            precision=ceiling.precision,
+            shape=Shape(m=size, n=size, k=size),
+        )
+    for one in record.products:
+        for timing in one.timings:
+            known = fastest.get(_arithmetic(timing.precision))
+            tflops = _tflops(one.product.shape, timing)
+            if known is None or tflops is None or timing.casts != "none" or timing.emulated or tflops <= known.tflops:
+                continue
+            fastest[known.arithmetic] = MeasuredCeiling(
+                arithmetic=known.arithmetic, tflops=tflops, precision=timing.precision, shape=one.product.shape
+            )
+    return tuple(fastest.values())
+
+
+def _arithmetic(precision: Precision) -> Literal["bf16", "fp8"]:
+    return "bf16" if precision == "bf16" else "fp8"
+
+
+def _tflops(shape: Shape, timing: Timing) -> float | None:
+    return shape.flops / timing.time_s / 1e12 if timing.time_s else None
 
 
 def break_even(products: Sequence[ProductTimings]) -> list[BreakEven]:
@@ -189,8 +236,8 @@ def _row(
     ceilings: dict[Literal["bf16", "fp8"], float],
 ) -> GemmRow:
     product = one.product
-    arithmetic: Literal["bf16", "fp8"] = "bf16" if timing.precision == "bf16" else "fp8"
-    tflops = product.shape.flops / timing.time_s / 1e12 if timing.time_s else None
+    arithmetic = _arithmetic(timing.precision)
+    tflops = _tflops(product.shape, timing)
     reference = one.find("bf16")
     return GemmRow(
         run_id=record.run_id,

@@ -26,7 +26,7 @@ STEP_METHOD = "A step's interval goes from the sum of its products' lower ends t
 CASTS_METHOD = f"TFLOP/s count a product's operations over the whole time, casts too. {CASTS}"
 METHOD = (
     "ratio: the time of {first} over this one's, so that above 1 this one is faster than {first}; a `?`: their "
-    "intervals overlap. Times are medians of one process each, {cache}."
+    "intervals overlap. Times are of one process each, {cache}."
 )
 EMULATED = "fp8 is emulated on {who}: such times say nothing of fp8, and have no ratio."
 

@@ -14,7 +14,7 @@ from typing import Any
 from fp8bench.report.gemm import CAST_WAYS, BreakEven, GemmReport, GemmRow, WithCasts, gemm_report
 from fp8bench.report.rich_table import empty_table
 from fp8bench.report.table_split import split
-from fp8bench.schema.gemm import Casts, GemmRecord, StepBound
+from fp8bench.schema.gemm import Casts, GemmRecord, Shape, StepBound
 from fp8bench.schema.instance import Catalog
 
 NOTHING = "-"
@@ -24,8 +24,8 @@ UNLIKE = 0.1
 """How far a profile's products and those timed here may lie apart before a reader is told."""
 
 METHOD = (
-    "Times are medians of this one process, {cache}; two of them are called different where their 95 % intervals have "
-    "nothing in common (a `?` marks those that overlap). {casts}"
+    "Times are {medians}, all of this one process, {cache}; two of them are called different where their 95 % intervals "
+    "have nothing in common (a `?` marks those that overlap). {casts}"
 )
 CASTS = "Eager casts are torch operations one by one: a fused cast is cheaper."
 EMULATED = "fp8 is emulated on this device: its times say nothing of fp8, and no speed-up is shown."
@@ -127,13 +127,18 @@ def columns(report: GemmReport) -> list[Column]:
 def sentences(report: GemmReport) -> list[str]:
     """What follows from the table, a line each."""
     emulated = [EMULATED] if any(row.emulated for row in report.rows) else []
-    return [*own_sentences(report), *emulated, METHOD.format(cache=cache(report), casts=CASTS)]
+    return [*own_sentences(report), *emulated, METHOD.format(medians=medians(report), cache=cache(report), casts=CASTS)]
 
 
 def own_sentences(report: GemmReport) -> list[str]:
     """What was found out here: ceilings, from which size on fp8 pays, and how much it can give a step."""
     said = [*_ceilings(report), *_break_even(report.break_even)]
     return [*said, *(line for one in report.bounds for line in _bound(one, report))]
+
+
+def medians(report: GemmReport) -> str:
+    """What a time is."""
+    return "medians" if report.rounds == 1 else f"means of {report.rounds} rounds' medians (of one round with casts)"
 
 
 def cache(report: GemmReport) -> str:
@@ -229,12 +234,16 @@ def _notes(row: GemmRow) -> str:
 
 def _ceilings(report: GemmReport) -> Iterable[str]:
     if report.ceilings:
-        found = (f"{c.arithmetic} {tflops_text(c.tflops)} TFLOP/s (a cube of {c.size})" for c in report.ceilings)
-        yield f"Measured ceilings, before the power limit is felt: {', '.join(found)}."
+        found = (f"{c.arithmetic} {tflops_text(c.tflops)} TFLOP/s ({_of(c.shape)})" for c in report.ceilings)
+        yield f"Measured ceilings, the fastest products seen: {', '.join(found)}."
     peaks = (("bf16", report.peak_bf16_tflops), ("fp8", report.peak_fp8_tflops))
     known = [f"{name} {peak:,.0f} TFLOP/s" for name, peak in peaks if peak is not None]
     if known:
         yield f"Datasheet's peaks, dense: {', '.join(known)}."
+
+
+def _of(shape: Shape) -> str:
+    return f"a cube of {shape.m}" if shape.is_square else str(shape)
 
 
 def _break_even(found: Sequence[BreakEven]) -> Iterable[str]:

@@ -98,9 +98,12 @@ class Timing(Frozen):
         ge=0,
         description="relative (Frobenius), against exact sums of the same operands; null: not finite",
     )
-    time_s: PositiveFloat | None = Field(default=None, description="median over the repetitions")
+    time_s: PositiveFloat | None = Field(default=None, description="mean over the rounds of their medians")
     time_ci_s: tuple[float, float] | None = Field(default=None, description="95 %, of this process only")
-    repetitions: int = Field(default=0, ge=0)
+    repetitions: int = Field(default=0, ge=0, description="in all rounds together")
+    round_sizes: tuple[PositiveInt, ...] = Field(
+        default=(), description="how many of samples_s each round gave, in order; empty: there was one round"
+    )
     samples_s: tuple[float, ...] = ()
 
     def model_post_init(self, _context: Any) -> None:
@@ -178,7 +181,8 @@ class GemmConfig(Frozen):
     sweep: bool
     precisions: tuple[Precision, ...]
     compiled_casts: bool
-    seconds: PositiveFloat = Field(description="time for each timing, at least 20 repetitions")
+    rounds: PositiveInt = Field(default=1, description="of each product without casts; with casts there is one")
+    seconds: PositiveFloat = Field(description="time for each timing, at least 20 repetitions a round")
     seed: int = Field(ge=0)
 
 

@@ -89,8 +89,12 @@ def test_a_plot_is_drawn(call, measures, tmp_path, made):
 
 def test_flags_reach_what_is_measured(call, measures):
     asked = measures(sweep_record())
-    call("--sweep", "--shape", "64x64x64", "--seed", "3", "--seconds", "0.2", "--compiled-casts", "--precision", "bf16")
+    call(
+        *("--sweep", "--shape", "64x64x64", "--seed", "3", "--seconds", "0.2", "--rounds", "2"),
+        *("--compiled-casts", "--precision", "bf16"),
+    )
     (config,) = asked
+    assert config.rounds == 2
     assert (config.sweep, config.seed, config.seconds, config.compiled_casts) == (True, 3, 0.2, True)
     assert (config.precisions, str(config.shapes[0])) == (("bf16",), "64 x 64 x 64")
 

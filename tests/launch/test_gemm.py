@@ -88,11 +88,11 @@ def test_an_unknown_precision_is_refused_with_the_nearest():
 
 def test_the_machine_chooses_workload_and_batch(machine, request_of):
     config = prepare(request_of(), {}).config
-    assert (config.device, config.workload, config.batch_size) == ("cpu", "vit-micro", 16)
+    assert (config.device, config.workload, config.batch_size, config.rounds) == ("cpu", "vit-micro", 16, 1)
     machine(H200)
     config = prepare(request_of(), {}).config
     assert (config.device, config.workload, config.batch_size) == ("cuda", "vit-huge", 64)
-    assert (config.precisions, config.seconds, config.seed) == (PRECISIONS, 0.1, 0)
+    assert (config.precisions, config.seconds, config.seed, config.rounds) == (PRECISIONS, 0.1, 0, 3)
 
 
 def test_shapes_have_no_workload(machine, request_of):
@@ -106,6 +106,7 @@ def test_shapes_have_no_workload(machine, request_of):
     [
         ({"batch_size": "many"}, "--batch-size 'many' is not a whole number of at least 1"),
         ({"batch_size": "0"}, "--batch-size '0' is not a whole number"),
+        ({"rounds": "0"}, "--rounds '0' is not a whole number of at least 1"),
         ({"seed": "-1"}, "--seed '-1' is not a whole number of at least 0"),
         ({"seed": "1.5"}, "--seed '1.5' is not a whole number"),
         ({"seed": "9" * 5000}, "is not a whole number"),

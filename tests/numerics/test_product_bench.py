@@ -153,6 +153,76 @@ def test_products_are_timed_under_a_lasting_load_and_ceilings_are_not(bench):
     assert set(told) == {False}
 
 
+class Clock:
+    """A timer whose answers are made up. slower: what each call's time is multiplied by, in order."""
+
+    flush_bytes = None
+
+    def __init__(self, slower=()):
+        self.asked = []
+        self._slower = list(slower)
+
+    def samples(self, call, seconds, settled=True):
+        self.asked.append(seconds)
+        slower = self._slower.pop(0) if self._slower else 1.0
+        return [1e-3 * slower * (1 + 1e-4 * (number % 3)) for number in range(30)]
+
+
+def test_rounds_of_products_alone_go_there_and_back_and_share_the_budget(bench, monkeypatch):
+    order = []
+
+    def noted(self, product, precision, sources):
+        order.append(precision)
+        return real(self, product, precision, sources)
+
+    real = Bench._alone
+    monkeypatch.setattr(Bench, "_alone", noted)
+    clock = Clock()
+    in_rounds = dataclasses.replace(bench, timer=clock, rounds=3, seconds=0.3)
+    found = in_rounds.measure(PRODUCT, ("bf16", "fp8-tensorwise"))
+    assert order == ["bf16", "fp8-tensorwise", "fp8-tensorwise", "bf16", "bf16", "fp8-tensorwise"]
+    assert clock.asked == [pytest.approx(0.1)] * 6 + [0.3]
+    assert [(t.casts, t.repetitions, t.round_sizes) for t in found.timings] == [
+        ("none", 90, (30, 30, 30)),
+        ("none", 90, (30, 30, 30)),
+        ("eager", 30, ()),
+    ]
+
+
+def test_rounds_that_differ_widen_the_interval(bench):
+    def width(slower):
+        timed = dataclasses.replace(bench, timer=Clock(slower), rounds=3).measure(PRODUCT, ("bf16",)).timings[0]
+        return timed.time_s, (timed.time_ci_s[1] - timed.time_ci_s[0]) / timed.time_s
+
+    alike, unlike = width((1, 1, 1)), width((1, 1.03, 1.06))
+    assert alike[0] == pytest.approx(1.0001e-3, rel=1e-4)
+    assert unlike[0] == pytest.approx(1.03e-3, rel=1e-3)
+    assert alike[1] < 0.001
+    assert unlike[1] > 0.06
+
+
+def test_what_fails_in_a_later_round_is_not_timed(bench):
+    calls = []
+
+    def fails_in_the_end(left, right, fast):
+        calls.append(fast)
+        scale = 1 if len(calls) < 40 else 2
+        return widened_mm(left, right, fast) * scale
+
+    timed = dataclasses.replace(with_kernel(bench, fails_in_the_end), rounds=3)
+    found = timed.measure(PRODUCT, ("bf16", "fp8-tensorwise")).timings
+    assert [(t.precision, t.status, t.time_s is None) for t in found] == [
+        ("bf16", "ok", False),
+        ("fp8-tensorwise", "invalid", True),
+    ]
+
+
+def test_ceilings_have_one_round(bench):
+    clock = Clock()
+    dataclasses.replace(bench, timer=clock, rounds=3, seconds=0.3).ceilings(("bf16",))
+    assert clock.asked == [0.3, 0.3]
+
+
 def test_emulation_has_no_ceiling_and_bf16_alone_asks_for_none_of_fp8(bench):
     assert [one.arithmetic for one in bench.ceilings(EVERY)] == ["bf16"]
     assert [one.arithmetic for one in with_kernel(bench, widened_mm).ceilings(("bf16",))] == ["bf16"]

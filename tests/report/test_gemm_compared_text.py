@@ -119,7 +119,7 @@ def test_each_records_own_findings_are_told_after_its_label():
         "p5en: A step takes 137.5 ms (baseline-bf16, eager, 3 rounds) and has 74.6 ms of products that fp8 modes "
         "convert: fp8 can give it at most 1.29x (casts free), 1.04x (with eager casts)."
     ) in lines
-    assert "p5: Measured ceilings, before the power limit is felt: bf16 700 TFLOP/s (a cube of 8192)." in lines
+    assert "p5: Measured ceilings, the fastest products seen: bf16 700 TFLOP/s (a cube of 8192)." in lines
     assert "Datasheet's peaks, dense: bf16 989 TFLOP/s, fp8 1,979 TFLOP/s." in lines
 
 
@@ -127,7 +127,7 @@ def test_the_method_is_told_once_and_names_the_first_record():
     said = plain(FAST, SLOW).splitlines()[-3:]
     assert said[0] == (
         "ratio: the time of p5en over this one's, so that above 1 this one is faster than p5en; a `?`: their intervals "
-        "overlap. Times are medians of one process each, from a cold cache."
+        "overlap. Times are of one process each, from a cold cache."
     )
     assert said[1:] == [gemm_compared_text.STEP_METHOD, gemm_compared_text.CASTS_METHOD]
     without = plain(*(made(name, timing("bf16", 1e-3), flush_bytes=None) for name in ("p5en", "p5")))

@@ -1,11 +1,11 @@
 """From a record to rows: speed, shares, speed-ups, and where fp8 begins to pay."""
 
 import pytest
-from report.made_gemm import H200, gemm_record, of_sweep, sweep_record, timing
+from report.made_gemm import CEILINGS, H200, gemm_record, of_layers, of_sweep, sweep_record, timing
 
 from fp8bench.pricing.catalog import load
-from fp8bench.report.gemm import break_even, gemm_report, judge, speedup
-from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
+from fp8bench.report.gemm import break_even, gemm_report, judge, measured_ceilings, speedup
+from fp8bench.schema.gemm import Ceiling, Product, ProductTimings, Shape, Timing
 
 CATALOG = load()
 
@@ -37,6 +37,25 @@ def test_bf16_has_its_own_ceiling_and_peak():
     row = row_of(report, "blocks.*.mlp.fc1 forward", "bf16")
     assert (row.share_of_ceiling, row.share_of_peak) == (pytest.approx(669 / 790), pytest.approx(669 / 989))
     assert (row.speedup_vs_bf16, row.verdict) == (1.0, None)
+
+
+def test_a_product_that_is_faster_than_the_large_squares_is_the_ceiling():
+    low = Ceiling(arithmetic="fp8", tflops=900.0, precision="fp8-tensorwise", size=4096)
+    report = gemm_report(gemm_record(ceilings=(CEILINGS[0], low)), CATALOG)
+    bf16, fp8 = report.ceilings
+    assert (bf16.tflops, bf16.shape) == (790.0, Shape(m=8192, n=8192, k=8192))
+    assert (fp8.tflops, fp8.precision) == (pytest.approx(669 * 1.7), "fp8-tensorwise")
+    fastest = [row for row in report.rows if row.share_of_ceiling == pytest.approx(1) and row.precision != "bf16"]
+    assert str(fp8.shape) in {row.shape for row in fastest}
+    assert max(row.share_of_ceiling for row in report.rows) == pytest.approx(1)
+
+
+def test_emulated_products_and_those_with_casts_are_no_ceiling():
+    low = Ceiling(arithmetic="fp8", tflops=1.0, precision="fp8-tensorwise", size=4096)
+    slow = timing("fp8-rowwise", 1e-3, casts="eager"), timing("fp8-rowwise-fast", 1e-4, emulated=True)
+    one = ProductTimings(product=of_layers()[0].product, timings=(timing("bf16", 1e-3), *slow))
+    assert measured_ceilings(gemm_record(products=(one,), ceilings=(low,)))[0].tflops == 1.0
+    assert measured_ceilings(gemm_record(ceilings=())) == ()
 
 
 def test_an_unknown_gpu_has_no_peak():

@@ -50,9 +50,18 @@ def test_markdown_is_a_github_table():
     assert lines[3].startswith("|---")
 
 
+def test_a_reader_is_told_of_how_many_rounds_a_time_is():
+    assert "Times are medians, all of this one process, from a cold cache;" in said(gemm_record())[-1]
+    thrice = gemm_record(config=config(rounds=3))
+    assert (
+        "Times are means of 3 rounds' medians (of one round with casts), all of this one process, from a cold cache;"
+        in said(thrice)[-1]
+    )
+
+
 def test_the_sentences_of_a_workload():
     assert said(gemm_record())[:4] == [
-        "Measured ceilings, before the power limit is felt: bf16 790 TFLOP/s (a cube of 8192), "
+        "Measured ceilings, the fastest products seen: bf16 790 TFLOP/s (a cube of 8192), "
         "fp8 1,470 TFLOP/s (a cube of 8192).",
         "Datasheet's peaks, dense: bf16 989 TFLOP/s, fp8 1,979 TFLOP/s.",
         "A step takes 137.5 ms (baseline-bf16, eager, 3 rounds) and has 74.6 ms of products that fp8 modes convert: "
