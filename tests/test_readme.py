@@ -47,12 +47,17 @@ def test_every_preset_resolves(preset):
     assert done.returncode == 0, done.stderr
 
 
-SUMMARY = re.findall(r"^\| `(\S+)`, batch (\d+) \| (\S+ \(.+?\)) \| (\S+) % \| (\S+) % \|", README, re.MULTILINE)
+SUMMARY = re.findall(
+    r"^\| `(\S+)`, batch (\d+)(?: on each of (\d) GPUs)? \| (\S+ \(.+?\)) \| (\S+) % \| (\S+) % \|",
+    README,
+    re.MULTILINE,
+)
 
 
-@pytest.mark.parametrize(("mode", "batch_size", "speed", "gain", "energy"), SUMMARY)
-def test_a_line_of_the_summary_is_what_the_records_say(mode, batch_size, speed, gain, energy):
-    command = [sys.executable, "-m", "fp8bench", "compare", "h200-1x", "--batch-size", batch_size, "--format", "json"]
+@pytest.mark.parametrize(("mode", "batch_size", "gpus", "speed", "gain", "energy"), SUMMARY)
+def test_a_line_of_the_summary_is_what_the_records_say(mode, batch_size, gpus, speed, gain, energy):
+    instance = f"h200-{gpus or 1}x"
+    command = [sys.executable, "-m", "fp8bench", "compare", instance, "--batch-size", batch_size, "--format", "json"]
     rows = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     (reference,) = (row for row in rows if row["is_reference"])
     (row,) = (row for row in rows if row["mode"] == mode)
@@ -63,4 +68,5 @@ def test_a_line_of_the_summary_is_what_the_records_say(mode, batch_size, speed, 
 
 
 def test_the_summary_has_a_line_that_gains_and_one_that_loses():
-    assert {line[3][0] for line in SUMMARY} == {"+", "-"}
+    assert {line[4][0] for line in SUMMARY} == {"+", "-"}
+    assert {line[2] for line in SUMMARY} == {"", "2"}

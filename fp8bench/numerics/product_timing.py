@@ -18,8 +18,8 @@ us in bf16 for 70 ms, then 230 to 244. A training step lives in that later state
 training is timed after SETTLE_S of its own load, and only what a GPU reaches at all, its ceiling, without that.
 
 That state is no fixed one. The flushes between repetitions draw less than a product does; back to back, without them,
-fc1 falls to 640 TFLOP/s in a quarter of a second and to 607 in three, from 737. With them its clock wanders between
-1800 and 1950 MHz, which is where ViT-Huge's steps have theirs (1680 to 1900). See evidence/README.md.
+fc1 falls from 737 TFLOP/s to 640 in a quarter of a second, and on to 600 in three. With them its clock wanders between
+1800 and 1950 MHz, near to where ViT-Huge's steps have theirs (1680 to 1905). See evidence/README.md.
 
 A CPU is timed by the host's clock with its caches warm. Its figures are there to try the command with.
 """

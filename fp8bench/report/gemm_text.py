@@ -24,8 +24,8 @@ UNLIKE = 0.1
 """How far a profile's products and those timed here may lie apart before a reader is told."""
 
 METHOD = (
-    "Times are {medians}, all of this one process, {cache}; two of them are called different where their 95 % intervals "
-    "have nothing in common (a `?` marks those that overlap). {casts}"
+    "Times are {medians}, all of this one process, {cache}; two of them are called different where their 95 % "
+    "intervals have nothing in common (a `?` marks those that overlap). {casts}"
 )
 CASTS = "Eager casts are torch operations one by one: a fused cast is cheaper."
 EMULATED = "fp8 is emulated on this device: its times say nothing of fp8, and no speed-up is shown."
