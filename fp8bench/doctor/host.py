@@ -8,12 +8,8 @@ import resource
 from collections.abc import Iterable
 from pathlib import Path
 
+from fp8bench.numerics.host_memory import CGROUP, free_host_bytes
 from fp8bench.schema.frozen import Frozen
-
-CGROUP = Path("sys/fs/cgroup")
-KIB = 1024
-NO_LIMIT_BYTES = 1 << 60
-"""Control groups of the first version say `no limit` by a number near 2 ** 63."""
 
 
 class HostFacts(Frozen):
@@ -41,7 +37,7 @@ def look(root: Path = Path("/")) -> HostFacts:
         open_files=None if soft == resource.RLIM_INFINITY else soft,
         shm_bytes=shm,
         shm_free_bytes=shm_free,
-        memory_free_bytes=min([*_available(root), *_room(root / CGROUP)], default=None),
+        memory_free_bytes=free_host_bytes(root),
     )
 
 
@@ -76,23 +72,9 @@ def _shm(path: Path) -> tuple[int | None, int | None]:
     return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
 
 
-def _available(root: Path) -> Iterable[int]:
-    lines = _text(root / "proc/meminfo").splitlines()
-    return [int(line.split()[1]) * KIB for line in lines if line.startswith("MemAvailable:")]
-
-
 def _quota(cgroup: Path) -> Iterable[float]:
     """Cores that the control group may use at once."""
     quota, _, period = _text(cgroup / "cpu.max").strip().partition(" ")
     if not quota:
         quota, period = (_text(cgroup / "cpu" / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
     return [int(quota) / int(period)] if quota.isdigit() and period.isdigit() and int(period) else []
-
-
-def _room(cgroup: Path) -> Iterable[int]:
-    """Memory that the control group may still take."""
-    pairs = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
-    for limit, used in ((_text(cgroup / limit).strip(), _text(cgroup / used).strip()) for limit, used in pairs):
-        if limit.isdigit() and used.isdigit() and int(limit) < NO_LIMIT_BYTES:
-            return [max(0, int(limit) - int(used))]
-    return []

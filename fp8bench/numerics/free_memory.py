@@ -4,25 +4,17 @@ An allocation that fails tells what it could not have, and not what the whole wo
 not fail at all, but the process is killed. So a need is added up first, and held against what is free.
 """
 
-from pathlib import Path
-
 import torch
 
+from fp8bench.numerics.host_memory import free_host_bytes
 from fp8bench.schema.errors import UsageError
-
-MEMINFO = Path("/proc/meminfo")
 
 
 def free_bytes(device: torch.device) -> int | None:
     """On the GPU, or on the host without swapping; None where it cannot be told."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        lines = MEMINFO.read_text().splitlines()
-    except OSError:
-        return None
-    fields = [line.split() for line in lines if line.startswith("MemAvailable:")]
-    return int(fields[0][1]) * 1024 if fields else None
+    return free_host_bytes()
 
 
 def require(what: str, needed: int, free: int | None, place: str, remedy: str) -> None:

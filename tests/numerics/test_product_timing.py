@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from fp8bench.numerics import product_timing
-from fp8bench.numerics.free_memory import free_bytes
 from fp8bench.numerics.product_memory import (
     FEWEST_SETS,
     MOST_SETS,
@@ -183,12 +182,3 @@ def test_what_fits_is_not_refused():
         require_memory([HUGE], FLUSH, needed - 1, "NVIDIA H200")
     assert require_memory([HUGE], FLUSH, needed, "NVIDIA H200") is None
     assert require_memory([HUGE], FLUSH, None, "this host") is None
-
-
-def test_the_host_says_what_is_free(monkeypatch, tmp_path):
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemTotal:  100 kB\nMemAvailable:   64 kB\n")
-    monkeypatch.setattr("fp8bench.numerics.free_memory.MEMINFO", meminfo)
-    assert free_bytes(torch.device("cpu")) == 64 * 1024
-    meminfo.unlink()
-    assert free_bytes(torch.device("cpu")) is None
