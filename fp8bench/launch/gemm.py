@@ -4,7 +4,6 @@ One process is enough for what is asked here, a product's speed next to another'
 record says that its intervals are of one process.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from fp8bench import registry
 from fp8bench.launch.assemble import new_run_id
 from fp8bench.launch.busy import require_idle
 from fp8bench.launch.machine import AUTO, instance_called, this_machine
+from fp8bench.launch.words import above_zero, is_whole, whole
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.alignment import ALIGNMENT, padded
 from fp8bench.schema.config import Device
@@ -41,9 +41,6 @@ SWEEP: dict[Device, tuple[int, ...]] = {
     "cuda": (512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192),
     "cpu": (64, 128, 256, 512),
 }
-MOST_DIGITS = 18
-"""Of a whole number: beyond it no tensor has a dimension, and no generator a seed."""
-
 Measured = dict[bool, dict[str, list[Record]]]
 """See product_bound.latest_measurements."""
 
@@ -93,10 +90,10 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> PreparedGemm:
     """Check the words, then look at the machine. Raises UsageError and ModeUnavailable."""
     shapes = tuple(map(parse_shape, request.shapes))
     precisions = parse_precisions(request.precisions)
-    seconds = _number("--seconds", request.seconds, SECONDS)
-    seed = _whole("--seed", request.seed, 0, least=0)
-    rounds = _whole("--rounds", request.rounds, None, least=1)
-    batch_size = _whole("--batch-size", request.batch_size, None, least=1)
+    seconds = SECONDS if request.seconds is None else above_zero("--seconds", request.seconds, SECONDS)
+    seed = 0 if request.seed is None else whole("--seed", request.seed, least=0)
+    rounds = None if request.rounds is None else whole("--rounds", request.rounds, least=1)
+    batch_size = None if request.batch_size is None else whole("--batch-size", request.batch_size, least=1)
     _require_one_way(request)
     if request.workload is not None:
         registry.find_workload(request.workload)
@@ -115,7 +112,7 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> PreparedGemm:
         compiled_casts=request.compiled_casts,
         rounds=rounds or ROUNDS[device],
         seconds=seconds,
-        seed=seed or 0,
+        seed=seed,
     )
     return PreparedGemm(config, instance, in_catalog, request.results_dir, warnings)
 
@@ -193,7 +190,7 @@ def exit_code(record: GemmRecord) -> int:
 def parse_shape(text: str) -> Shape:
     """`12608,5120,1280` or `12608x5120x1280`: M, N, K. Raises UsageError."""
     words = [word.strip() for word in text.lower().replace("x", ",").split(",")]
-    if len(words) != len(Shape.model_fields) or not all(map(_is_whole, words)):
+    if len(words) != len(Shape.model_fields) or not all(map(is_whole, words)):
         raise UsageError(
             f"--shape {text!r} is not three whole numbers", "Say M,N,K: rows, output features, inner dimension"
         )
@@ -230,30 +227,6 @@ def _require_aligned(shapes: Sequence[Shape]) -> None:
                 "fp8 products need",
                 f"Pad it: --shape {m},{n},{k} would do, or say --precision bf16 alone",
             )
-
-
-def _number(flag: str, text: str | None, default: float) -> float:
-    if text is None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise UsageError(f"{flag} {text!r} is not a number above 0", f"Say, for example, {flag} {default}")
-    return value
-
-
-def _whole(flag: str, text: str | None, default: int | None, least: int) -> int | None:
-    if text is None:
-        return default
-    if not (_is_whole(text.strip()) and int(text) >= least):
-        raise UsageError(f"{flag} {text!r} is not a whole number of at least {least}", f"See `{LISTING}`")
-    return int(text)
-
-
-def _is_whole(word: str) -> bool:
-    return word.isascii() and word.isdecimal() and len(word) <= MOST_DIGITS
 
 
 def _place(request: GemmRequest, environ: Mapping[str, str]) -> tuple[Instance, bool, Device, tuple[str, ...]]:

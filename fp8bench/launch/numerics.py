@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from fp8bench import registry
 from fp8bench.launch.assemble import new_run_id
 from fp8bench.launch.machine import instance_called, this_machine
+from fp8bench.launch.words import whole
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.alignment import ALIGNMENT, padded
 from fp8bench.schema.errors import UsageError, require_known
@@ -66,7 +67,7 @@ def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> NumericsPre
     inputs = _known("input", request.inputs, INPUTS)
     _require_something(layers, inputs)
     width = None if request.width is None else _width(request.width)
-    seed = 0 if request.seed is None else _whole("--seed", request.seed, least=0)
+    seed = 0 if request.seed is None else whole("--seed", request.seed, least=0)
     machine = this_machine(environ)
     catalog = catalogs.load(instances.files(request.results_dir))
     instance = instance_called(request.instance, machine, catalog)
@@ -170,20 +171,10 @@ def _require_something(layers: tuple[str, ...], inputs: tuple[str, ...]) -> None
 
 
 def _width(text: str) -> int:
-    width = _whole("--width", text, least=ALIGNMENT)
+    width = whole("--width", text, least=ALIGNMENT)
     if width != padded(width):
         raise UsageError(
             f"--width {width} is not divisible by {ALIGNMENT}, as fp8 matrix products need it",
             f"Pad it: say --width {padded(width)}",
         )
     return width
-
-
-def _whole(flag: str, text: str, least: int) -> int:
-    try:
-        number = int(text)
-    except ValueError as error:
-        raise UsageError(f"{flag} {text!r} is not a whole number", f"Say a number of at least {least}") from error
-    if number < least:
-        raise UsageError(f"{flag} {number} is less than {least}", f"Say a number of at least {least}")
-    return number
