@@ -11,6 +11,13 @@ Emulated products have no speed-up: their time says nothing of fp8.
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
+from fp8bench.report.gemm_ceilings import (
+    Arithmetic,
+    MeasuredCeiling,
+    arithmetic_of,
+    measured_ceilings,
+    tflops_of,
+)
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.gemm import (
     Casts,
@@ -18,7 +25,6 @@ from fp8bench.schema.gemm import (
     Precision,
     ProductTimings,
     Role,
-    Shape,
     StepBound,
     Timing,
     TimingStatus,
@@ -107,17 +113,6 @@ class BreakEven(Frozen):
     sizes: tuple[int, ...]
 
 
-class MeasuredCeiling(Frozen):
-    """The fastest product of a record in one arithmetic, casts free: of the large squares, which run before the power
-    limit is felt, and of all others, of which a shape that suits the GPU better may be faster still.
-    """
-
-    arithmetic: Literal["bf16", "fp8"]
-    tflops: float
-    precision: Precision
-    shape: Shape
-
-
 class GemmReport(Frozen):
     """One record, ready to be read. rounds: of products without casts. peaks: from datasheets, TFLOP/s; null where the
     GPU is unknown.
@@ -172,37 +167,6 @@ def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
     )
 
 
-def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
-    """bf16's, then fp8's, where the record has any of its large squares."""
-    fastest: dict[str, MeasuredCeiling] = {}
-    for ceiling in record.ceilings:
-        size = ceiling.size
-        fastest[ceiling.arithmetic] = MeasuredCeiling(
-            arithmetic=ceiling.arithmetic,
-            tflops=ceiling.tflops,
-            precision=ceiling.precision,
-            shape=Shape(m=size, n=size, k=size),
-        )
-    for one in record.products:
-        for timing in one.timings:
-            known = fastest.get(_arithmetic(timing.precision))
-            tflops = _tflops(one.product.shape, timing)
-            if known is None or tflops is None or timing.casts != "none" or timing.emulated or tflops <= known.tflops:
-                continue
-            fastest[known.arithmetic] = MeasuredCeiling(
-                arithmetic=known.arithmetic, tflops=tflops, precision=timing.precision, shape=one.product.shape
-            )
-    return tuple(fastest.values())
-
-
-def _arithmetic(precision: Precision) -> Literal["bf16", "fp8"]:
-    return "bf16" if precision == "bf16" else "fp8"
-
-
-def _tflops(shape: Shape, timing: Timing) -> float | None:
-    return shape.flops / timing.time_s / 1e12 if timing.time_s else None
-
-
 def break_even(products: Sequence[ProductTimings]) -> list[BreakEven]:
     """For each fp8 precision and each way of casting, over the square sizes that were timed in it and in bf16. Nothing
     for fewer than FEWEST_SIZES of them, and for what is emulated.
@@ -233,11 +197,11 @@ def _row(
     one: ProductTimings,
     timing: Timing,
     peaks: dict[str, float | None],
-    ceilings: dict[Literal["bf16", "fp8"], float],
+    ceilings: dict[Arithmetic, float],
 ) -> GemmRow:
     product = one.product
-    arithmetic = _arithmetic(timing.precision)
-    tflops = _tflops(product.shape, timing)
+    arithmetic = arithmetic_of(timing.precision)
+    tflops = tflops_of(product.shape, timing)
     reference = one.find("bf16")
     return GemmRow(
         run_id=record.run_id,

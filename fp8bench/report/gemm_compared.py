@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fp8bench.report.gemm import CAST_WAYS, GemmReport, Verdict, gemm_report, judge, speedup
+from fp8bench.report.gemm_ceilings import tflops_of
 from fp8bench.report.side_by_side import Difference, differences, labels
 from fp8bench.schema.gemm import (
     PRECISIONS,
@@ -125,7 +126,7 @@ def _reading(timing: Timing | None, shape: Shape) -> Reading:
         emulated=timing.emulated,
         time_s=timing.time_s,
         time_ci_s=timing.time_ci_s,
-        tflops=shape.flops / timing.time_s / 1e12 if timing.time_s else None,
+        tflops=tflops_of(shape, timing),
     )
 
 
