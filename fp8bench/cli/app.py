@@ -3,6 +3,7 @@
 0 done    2 wrong usage    3 unsupported here    4 measurement invalid    5 the run broke    130 interrupted
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -34,6 +35,8 @@ _ClickError = cast(type[Exception], typer.BadParameter.__mro__[2])
 
 def main() -> None:
     """Run the command line and exit. An error is one line: what, why, and the remedy."""
+    # To look for pydantic's plugins in all installed packages takes a tenth of an answer's time; none has a part here.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     arguments = sys.argv[1:] or ["--help"]
     try:
         sys.exit(program(arguments)(arguments, prog_name="fp8bench", standalone_mode=False) or 0)

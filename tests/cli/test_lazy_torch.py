@@ -77,6 +77,23 @@ def test_a_command_that_trains_nothing_imports_no_torch(command, words, trapped)
     assert words in done.stdout
 
 
+def test_plugins_of_pydantic_that_happen_to_be_installed_have_no_part(tmp_path):
+    site, folder = tmp_path / "site", tmp_path / "folder"
+    info = site / "rude-1.dist-info"
+    info.mkdir(parents=True)
+    folder.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rude\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[pydantic]\nrude = rude:plugin\n")
+    (site / "rude.py").write_text("print('rude was imported')\nplugin = None\n")
+    make_a_model = "import pydantic; pydantic.create_model('Any', x=int)(x=1)"
+
+    assert "rude was imported" in call_python(folder, "-c", make_a_model, PYTHONPATH=str(site)).stdout
+    done = call_python(folder, "-m", "fp8bench", "compare", "p4d", "p5", PYTHONPATH=str(site))
+
+    assert done.code == 0
+    assert "rude" not in done.stdout
+
+
 @pytest.mark.parametrize("command", [["--help"], ["compare", "p4d", "p5"]], ids=lambda command: command[0])
 def test_the_answer_comes_in_less_than_four_tenths_of_a_second(command, tmp_path):
     def timed() -> float:
