@@ -64,6 +64,20 @@ def thawed():
 
 
 @pytest.fixture
+def written(tmp_path):
+    """Write files under a root of the test's own, each named by its path with `__` for `/`; returns the root."""
+
+    def writing(**files):
+        for name, text in files.items():
+            path = tmp_path / name.replace("__", "/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return tmp_path
+
+    return writing
+
+
+@pytest.fixture
 def one_thread():
     """Two threads of a shared machine wait for each other longer than they compute."""
     import torch

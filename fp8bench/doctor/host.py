@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fp8bench.numerics.host_memory import CGROUP, free_host_bytes
+from fp8bench.schema.files import text_if_any
 from fp8bench.schema.frozen import Frozen
 
 
@@ -41,26 +42,19 @@ def look(root: Path = Path("/")) -> HostFacts:
     )
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
-
-
 def _first_number(path: Path) -> float | None:
-    words = _text(path).split()
+    words = text_if_any(path).split()
     return float(words[0]) if words else None
 
 
 def _cpu(root: Path) -> str | None:
-    lines = _text(root / "proc/cpuinfo").splitlines()
+    lines = text_if_any(root / "proc/cpuinfo").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
 
 
 def _governors(cpus: Path) -> tuple[str, ...] | None:
     """Every governor in use; None in most virtual machines, where the host below has the clocks."""
-    found = {_text(path).strip() for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    found = {text_if_any(path).strip() for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     return tuple(sorted(found - {""})) or None
 
 
@@ -74,7 +68,7 @@ def _shm(path: Path) -> tuple[int | None, int | None]:
 
 def _quota(cgroup: Path) -> Iterable[float]:
     """Cores that the control group may use at once."""
-    quota, _, period = _text(cgroup / "cpu.max").strip().partition(" ")
+    quota, _, period = text_if_any(cgroup / "cpu.max").strip().partition(" ")
     if not quota:
-        quota, period = (_text(cgroup / "cpu" / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
+        quota, period = (text_if_any(cgroup / "cpu" / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
     return [int(quota) / int(period)] if quota.isdigit() and period.isdigit() and int(period) else []

@@ -10,6 +10,7 @@ from typing import Any
 import pynvml
 
 from fp8bench.doctor.driver_facts import DriverFacts, GpuFacts, Version
+from fp8bench.schema.files import text_if_any
 from fp8bench.schema.visible_gpus import hides_all, visible_gpus
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
@@ -50,7 +51,9 @@ def look(environ: Mapping[str, str], nvml: Any = pynvml, pci: Path = PCI_DEVICES
 def gpus_on_the_bus(pci: Path) -> int:
     """NVIDIA's display and 3D controllers on the PCI bus."""
     return sum(
-        _word(d / "vendor") == NVIDIA_VENDOR and _word(d / "class").startswith(DISPLAY_CLASS) for d in _each(pci)
+        text_if_any(device / "vendor").strip() == NVIDIA_VENDOR
+        and text_if_any(device / "class").strip().startswith(DISPLAY_CLASS)
+        for device in _each(pci)
     )
 
 
@@ -59,13 +62,6 @@ def _each(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())
     except OSError:
         return []
-
-
-def _word(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
 
 
 def _gpu(nvml: Any, index: int, handle: Any) -> GpuFacts:

@@ -11,6 +11,7 @@ import pynvml
 
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.files import text_if_any
 from fp8bench.schema.instance import Catalog, Instance
 from fp8bench.schema.visible_gpus import visible_gpus
 
@@ -44,10 +45,7 @@ class Machine:
 
 def this_machine(environ: Mapping[str, str]) -> Machine:
     """Look. environ: CUDA_VISIBLE_DEVICES is heeded."""
-    try:
-        product = DMI_PRODUCT_NAME.read_text().strip() or None
-    except OSError:
-        product = None
+    product = text_if_any(DMI_PRODUCT_NAME).strip() or None
     gpus = nvml_gpus()
     visible = visible_gpus([uuid for uuid, _ in gpus], environ.get("CUDA_VISIBLE_DEVICES"))
     names = tuple(gpus[index][1] for index in visible)

@@ -139,7 +139,7 @@ def _watch(workload: Workload, batch_size: int) -> tuple[list[_Call], tuple[str,
         layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
         hooks = [layer.register_forward_pre_hook(_note(name, calls)) for name, layer in layers.items()]
         workload.loss(model, Batch(_like(sample.inputs, batch_size), _like(sample.targets, batch_size)))
-    except (NotImplementedError, RuntimeError) as error:
+    except RuntimeError as error:  # NotImplementedError, which the meta device raises, is one.
         raise UsageError(
             f"workload {workload.name!r} does not run on the meta device, where its layers are counted: {error}",
             "Give its shapes with --shape M,N,K",

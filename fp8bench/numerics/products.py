@@ -32,7 +32,7 @@ from fp8bench.numerics.product_rounds import pooled
 from fp8bench.numerics.product_timing import Timer, timer_for
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import RunFailed
-from fp8bench.schema.gemm import Casts, Ceiling, Precision, Product, ProductTimings, Shape, Timing
+from fp8bench.schema.gemm import Casts, Ceiling, Precision, Product, ProductTimings, Shape, Timing, arithmetic_of
 from fp8bench.stats.estimate import estimate
 
 Cast = Callable[[Tensor, torch.dtype, bool], tuple[Tensor, Tensor]]
@@ -229,8 +229,8 @@ def _ceiling(shape: Shape, timing: Timing) -> Ceiling | None:
     if timing.time_s is None:
         return None
     return Ceiling(
-        arithmetic="bf16" if timing.precision == "bf16" else "fp8",
-        tflops=shape.flops / timing.time_s / 1e12,
+        arithmetic=arithmetic_of(timing.precision),
+        tflops=shape.tflops(timing.time_s),
         precision=timing.precision,
         size=shape.m,
     )

@@ -11,15 +11,10 @@ Emulated products have no speed-up: their time says nothing of fp8.
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from fp8bench.report.gemm_ceilings import (
-    Arithmetic,
-    MeasuredCeiling,
-    arithmetic_of,
-    measured_ceilings,
-    tflops_of,
-)
+from fp8bench.report.gemm_ceilings import MeasuredCeiling, measured_ceilings, tflops_of
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.gemm import (
+    Arithmetic,
     Casts,
     GemmRecord,
     Precision,
@@ -28,6 +23,7 @@ from fp8bench.schema.gemm import (
     StepBound,
     Timing,
     TimingStatus,
+    arithmetic_of,
 )
 from fp8bench.schema.instance import Catalog
 

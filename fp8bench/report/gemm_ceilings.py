@@ -1,11 +1,7 @@
 """The fastest that a record of `fp8bench gemm` has seen of each arithmetic: what other products are held against."""
 
-from typing import Literal
-
 from fp8bench.schema.frozen import Frozen
-from fp8bench.schema.gemm import GemmRecord, Precision, Shape, Timing
-
-Arithmetic = Literal["bf16", "fp8"]
+from fp8bench.schema.gemm import Arithmetic, GemmRecord, Precision, Shape, Timing, arithmetic_of
 
 
 class MeasuredCeiling(Frozen):
@@ -42,11 +38,6 @@ def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
     return tuple(fastest.values())
 
 
-def arithmetic_of(precision: Precision) -> Arithmetic:
-    """Of the units that make the product."""
-    return "bf16" if precision == "bf16" else "fp8"
-
-
 def tflops_of(shape: Shape, timing: Timing) -> float | None:
     """Of the product, and its casts if they were timed with it; None where it has no time."""
-    return shape.flops / timing.time_s / 1e12 if timing.time_s else None
+    return shape.tflops(timing.time_s) if timing.time_s else None

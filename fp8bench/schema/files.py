@@ -21,6 +21,14 @@ def read_text(path: Path) -> str:
         raise UsageError(f"cannot read {path}: {reason}", "Check the name and its permissions") from error
 
 
+def text_if_any(path: Path) -> str:
+    """The file's text; empty where it cannot be read, as one of /proc or /sys that this kernel does not have."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
 def parse_yaml(text: str, path: Path) -> Any:
     """The document in `text`. Raises UsageError with file and line."""
     try:

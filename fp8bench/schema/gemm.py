@@ -40,7 +40,13 @@ PRECISIONS: tuple[Precision, ...] = (
     "fp8-rowwise",
     "fp8-rowwise-fast",
 )
+Arithmetic = Literal["bf16", "fp8"]
 TimingStatus = Literal["ok", "invalid", "unsupported"]
+
+
+def arithmetic_of(precision: Precision) -> Arithmetic:
+    """Of the units that make the product."""
+    return "bf16" if precision == "bf16" else "fp8"
 
 
 class Shape(Frozen):
@@ -54,6 +60,10 @@ class Shape(Frozen):
     def flops(self) -> int:
         """A multiply-add counts as two."""
         return 2 * self.m * self.n * self.k
+
+    def tflops(self, time_s: float) -> float:
+        """What a product of this shape reaches that takes `time_s` seconds."""
+        return self.flops / time_s / 1e12
 
     @property
     def misaligned(self) -> tuple[tuple[str, int, int], ...]:
@@ -124,10 +134,11 @@ class ProductTimings(Frozen):
 
 class Ceiling(Frozen):
     """The best of a few large square products in one arithmetic, measured in the same run before the power limit is
-    felt. A product under a load that lasts may stay below it for its shape, or for its power.
+    felt. Another product may stay below it for its shape, or under a load that lasts, and one whose shape suits the GPU
+    better may exceed it.
     """
 
-    arithmetic: Literal["bf16", "fp8"]
+    arithmetic: Arithmetic
     tflops: PositiveFloat
     precision: Precision
     size: PositiveInt = Field(description="M = N = K")

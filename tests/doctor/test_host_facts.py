@@ -10,17 +10,9 @@ GIB = 1 << 30
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(written):
     """Write files under a root of our own, then look."""
-
-    def looking(**files):
-        for name, text in files.items():
-            path = tmp_path / name.replace("__", "/")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        return look(tmp_path)
-
-    return looking
+    return lambda **files: look(written(**files))
 
 
 def test_a_bare_machine(root):

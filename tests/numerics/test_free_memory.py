@@ -7,26 +7,12 @@ from fp8bench.numerics import free_memory
 from fp8bench.numerics.host_memory import free_host_bytes
 
 
-@pytest.fixture
-def root(tmp_path):
-    """Write files under a root of our own: a path with `/` as `__`."""
-
-    def writing(**files):
-        for name, text in files.items():
-            path = tmp_path / name.replace("__", "/")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        return tmp_path
-
-    return writing
+def test_a_machine_says_what_is_available(written):
+    assert free_host_bytes(written(proc__meminfo="MemTotal:  100 kB\nMemAvailable:   64 kB\n")) == 64 * 1024
 
 
-def test_a_machine_says_what_is_available(root):
-    assert free_host_bytes(root(proc__meminfo="MemTotal:  100 kB\nMemAvailable:   64 kB\n")) == 64 * 1024
-
-
-def test_nothing_tells(root):
-    assert free_host_bytes(root()) is None
+def test_nothing_tells(written):
+    assert free_host_bytes(written()) is None
 
 
 @pytest.mark.parametrize(
@@ -41,9 +27,9 @@ def test_nothing_tells(root):
     ("limit", "used", "free"),
     [("40960", "8192", 32768), ("5", "9", 0), ("max", "5", 65536), (str(2**63 - 4096), "5", 65536)],
 )
-def test_a_containers_limit_counts_where_it_is_the_smaller(root, limit_file, used_file, limit, used, free):
+def test_a_containers_limit_counts_where_it_is_the_smaller(written, limit_file, used_file, limit, used, free):
     files = {"proc__meminfo": "MemAvailable: 64 kB\n", limit_file: f"{limit}\n", used_file: f"{used}\n"}
-    assert free_host_bytes(root(**files)) == free
+    assert free_host_bytes(written(**files)) == free
 
 
 def test_on_a_cpu_the_hosts_memory_is_what_is_free(monkeypatch):
