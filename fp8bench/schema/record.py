@@ -12,6 +12,9 @@ History of the method (`METHOD_VERSION`; unlike methods are never compared witho
      start of the next; a run's is the median; its interval covers this run's steps only.
   2  as 1; the interval is a block bootstrap's; several rounds in fresh processes make one measurement, whose interval
      covers the spread between processes; weights are drawn on the device; a single GPU compiles one graph.
+  3  a process's step time is its elapsed time over its timed steps, of the rank that took longest, since cost follows
+     elapsed time; the median is a diagnostic. Timed steps go on until a count and a time are both reached, and begin
+     with an empty loader queue, so that a loader that is too slow shows.
 """
 
 from datetime import date
@@ -25,7 +28,7 @@ from fp8bench.schema.profile import Profile
 from fp8bench.schema.telemetry import RankTelemetry
 
 SCHEMA_VERSION = 2
-METHOD_VERSION = 2
+METHOD_VERSION = 3
 
 HOST_BOUND_LEAD = 0.15
 """Share of a step below which the host's lead says that the GPU waits for the host; `stats.bound` tells where it comes

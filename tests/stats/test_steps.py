@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fp8bench.stats.steps import slowest_rank, typical
+from fp8bench.stats.steps import longest_rank, slowest_rank, typical
 
 seconds = st.floats(min_value=1e-6, max_value=1e3)
 ranks = st.integers(0, 20).flatmap(
@@ -40,6 +40,25 @@ class TestSlowestRank:
     def test_ranks_that_counted_different_steps_are_an_error(self) -> None:
         with pytest.raises(ValueError, match="shorter"):
             slowest_rank([[1.0, 2.0], [1.0]])
+
+
+class TestLongestRank:
+    def test_it_is_the_rank_whose_steps_add_up_to_most(self) -> None:
+        assert longest_rank([[1.0, 5.0, 3.0], [2.0, 4.0, 3.5]]) == [2.0, 4.0, 3.5]
+
+    @settings(deadline=None)
+    @given(ranks)
+    def test_no_rank_took_longer_and_the_maxima_of_each_step_add_up_to_no_less(self, per_rank) -> None:
+        total = sum(longest_rank(per_rank))
+
+        assert total == max(map(sum, per_rank))
+        assert sum(slowest_rank(per_rank)) >= total * (1 - 1e-12)
+
+    def test_no_rank_at_all_and_unlike_counts_are_errors(self) -> None:
+        with pytest.raises(ValueError, match="no rank"):
+            longest_rank([])
+        with pytest.raises(ValueError, match="different steps"):
+            longest_rank([[1.0, 2.0], [1.0]])
 
 
 class TestTypical:
