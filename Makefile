@@ -2,13 +2,14 @@
 # make test    set up, run every test
 # make check   lint, types, layers
 # make overhead  what measuring costs: the tool's loop against a bare one (a benchmark: idle machine, no tests beside it)
+# make simulate  coverage, false verdicts and power of the intervals where the truth is known (about ten minutes)
 # make all     check and test, as CI does
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: bench test check overhead all clean
+.PHONY: bench test check overhead simulate all clean
 
 bench: $(INSTALLED)
 	$(BIN)/fp8bench run
@@ -24,6 +25,9 @@ check: $(INSTALLED)
 
 overhead: $(INSTALLED)
 	$(BIN)/python benchmarks/overhead.py
+
+simulate: $(INSTALLED)
+	$(BIN)/python benchmarks/simulate.py
 
 all: check test
 

@@ -33,15 +33,15 @@ def run(
     workers: str = typer.Option(None, "--workers", metavar="N", help="DataLoader processes a worker [by cores]."),
     seed: str = typer.Option(None, "--seed", metavar="N", help="Of weights and data [0]."),
     te_attention: str = typer.Option(None, "--te-attention", metavar="te|sdpa", help="Attention of te modes [te]."),
-    rounds: str = typer.Option(None, "--rounds", metavar="N", help="Fresh processes a mode [3; on a CPU 1]."),
+    rounds: str = typer.Option(None, "--rounds", metavar="N", help="Fresh processes a mode [4; on a CPU 2]."),
     precision: str = typer.Option(
-        None, "--precision", metavar="1%", help="More rounds until each interval's half-width is below this."
+        None, "--precision", metavar="1%", help="More rounds, 14 at least, until every half-width is below this."
     ),
-    max_rounds: str = typer.Option(None, "--max-rounds", metavar="N", help="With --precision: stop here [10]."),
+    max_rounds: str = typer.Option(None, "--max-rounds", metavar="N", help="With --precision: stop here [30]."),
     session: str = typer.Option(
         None, "--session", metavar="NAME|latest", help="Take a session up: only its missing rounds are run."
     ),
-    aa: bool = typer.Option(False, "--aa", help="Hold one mode against itself: must be inconclusive."),
+    aa: bool = typer.Option(False, "--aa", help="Hold each mode against itself, to check the intervals."),
     allow_busy: bool = typer.Option(False, "--allow-busy", help="Run on a GPU that others use, marked."),
     price: str = typer.Option(
         None, "--price", metavar="USD_PER_HOUR", help="Price of this machine, kept by its results."
@@ -87,27 +87,41 @@ def _measure_and_print(prepared: "Prepared", quiet: bool, as_json: bool) -> int:
         typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
     elif prepared.keeps_records:
         _print_session(rounds.session_id, prepared)
+    if prepared.keeps_records:
+        _say_whether_precise(rounds)
     code = exit_code(records)
     return _judge_itself(rounds) if code == 0 and rounds.entries[0].arm else code
 
 
-def _judge_itself(rounds: "Schedule") -> int:
-    """A mode held against itself: whatever is not `inconclusive` convicts the machine, or the method."""
-    from fp8bench.stats.ratio import ratio
+def _say_whether_precise(rounds: "Schedule") -> None:
+    """With --precision: what is still too wide after the last round."""
+    precision = rounds.stop.precision
+    if precision is None or rounds.precise():
+        return
+    found = [(entry.label, rounds.estimate(entry)) for entry in rounds.entries]
+    widths = [f"{label} {each.half_width_share * 100:.1f} %" for label, each in found if each and each.half_width_share]
+    log(
+        f"--precision {precision * 100:g}% is not reached after {rounds.stop.max_rounds} rounds: half-widths are "
+        f"{', '.join(widths) or 'unknown'}. Raise --max-rounds, or find out why processes differ: `fp8bench doctor`."
+    )
 
-    first, second = (rounds.estimate(entry) for entry in rounds.entries)
-    if first is None or second is None:
+
+def _judge_itself(rounds: "Schedule") -> int:
+    """Modes held against themselves: intervals that find differences there convict the machine, or the method."""
+    from fp8bench.stats.self_check import LIMIT
+
+    check = rounds.self_check()
+    if check is None:
+        log("the A/A test has too few processes or steps to judge by. Use more --rounds or --steps.")
         return 4
-    found = ratio(second, first)
-    label = rounds.entries[0].config.mode_label
-    if found.low is None or found.high is None:
-        log(f"{label} against itself: {found.why}. Use more --steps.")
-        return 4
-    what = f"{label} against itself: {found.value:.4f} ({found.low:.4f} to {found.high:.4f}), {found.verdict}"
-    if found.verdict == "inconclusive":
-        log(f"{what}, as it must be")
+    what = (
+        f"against themselves: {check.excluding} of {check.splits} splits of the processes look like a difference "
+        f"({check.share * 100:.0f} %, at most {LIMIT * 100:.0f} %)"
+    )
+    if check.passed:
+        log(f"{what}, as it must be.")
         return 0
-    log(f"{what}. Nothing measured here can be believed: see `fp8bench doctor`, and use more rounds.")
+    log(f"{what}. No interval measured here can be believed: see `fp8bench doctor`, and use more rounds.")
     return 4
 
 

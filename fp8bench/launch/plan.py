@@ -7,16 +7,20 @@ from dataclasses import dataclass
 
 from fp8bench import registry
 from fp8bench.launch.machine import Machine
-from fp8bench.launch.rounds import Entry, Stop
+from fp8bench.launch.rounds import ARMS, Entry, Stop
 from fp8bench.registry import ModeEntry
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.request import RunRequest
+from fp8bench.stats.stopping import FEWEST_ROUNDS, SEEN_SHARE
 
 CPU_WORLD_SIZE = 2
 BATCH_SIZE: dict[Device, int] = {"cuda": 64, "cpu": 16}
-ROUNDS: dict[Device, int] = {"cuda": 3, "cpu": 1}
-MIN_ROUNDS_AA = 3
+ROUNDS: dict[Device, int] = {"cuda": 4, "cpu": 2}
+"""Even numbers: rounds go there and back, and a host that slows down over an hour weighs on every mode alike."""
+
+MIN_ROUNDS_AA = 4
+"""An arm. Its eight processes split in 35 ways."""
 MAX_LOADER_WORKERS = 16
 TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -93,12 +97,10 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
 
 
 def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:
-    """What each round runs: every configuration once, or with --aa one of them twice. Raises UsageError."""
+    """What each round runs: every configuration once, or with --aa twice."""
     if not request.aa:
         return [Entry(config) for config in configs]
-    if len(configs) != 1:
-        raise UsageError(f"--aa holds one mode against itself, and {len(configs)} would run", "Name one with --mode")
-    return [Entry(configs[0], "A"), Entry(configs[0], "B")]
+    return [Entry(config, arm) for config in configs for arm in ARMS]
 
 
 def stop(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> Stop:
@@ -116,11 +118,22 @@ def stop(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
         raise UsageError(
             f"--rounds {rounds} cannot tell how far processes of one mode differ", f"Use {fewest} or more with --aa"
         )
-    if request.precision is not None and request.max_rounds < rounds:
-        raise UsageError(
-            f"--max-rounds {request.max_rounds} is less than --rounds {rounds}", "Raise the one or lower the other"
-        )
+    if request.precision is not None:
+        _require_enough_rounds(request.max_rounds, rounds)
     return Stop(rounds=rounds, precision=request.precision, max_rounds=request.max_rounds)
+
+
+def _require_enough_rounds(max_rounds: int, rounds: int) -> None:
+    if max_rounds < rounds:
+        raise UsageError(
+            f"--max-rounds {max_rounds} is less than --rounds {rounds}", "Raise the one or lower the other"
+        )
+    if max_rounds < FEWEST_ROUNDS:
+        raise UsageError(
+            f"--max-rounds {max_rounds} ends before --precision can be judged: fewer than {FEWEST_ROUNDS} processes "
+            f"may not show a state that {SEEN_SHARE * 100:.0f} % of them have",
+            f"Use --max-rounds {FEWEST_ROUNDS} or more, or leave out --precision and say how many --rounds",
+        )
 
 
 def _entries(labels: tuple[str, ...]) -> list[tuple[ModeEntry, str | None]]:

@@ -5,8 +5,9 @@
 A host that grows hot, or slower, over an hour so weighs on every mode alike. One process is not a measurement: the same
 mode took 126 ms a step in one process and 100 ms in the next on the same GPU.
 
-With a precision asked for, modes whose interval is still too wide go on, round by round, up to a last one. A mode that
-stopped (unsupported here, invalid, broken) is not run again.
+With a precision asked for, all modes go on together, round by round, until the interval of every one is narrow enough
+(`stats.stopping`), up to a last round. A mode that stopped (unsupported here, invalid, broken) is not run again, and
+holds up none.
 
 A session that was cut short can be taken up: rounds that were kept count, and the others are run.
 """
@@ -17,8 +18,17 @@ from typing import Literal
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record, Session
+from fp8bench.stats.bootstrap import FEWEST_STEPS, Centre, centre
 from fp8bench.stats.estimate import Estimate, estimate
-from fp8bench.stats.steps import slowest_rank
+from fp8bench.stats.self_check import FEWEST_PROCESSES, SelfCheck, self_check
+from fp8bench.stats.steps import longest_rank
+from fp8bench.stats.stopping import reached
+
+Arm = Literal["A", "B"]
+ARMS: tuple[Arm, Arm] = ("A", "B")
+
+MAX_ROUNDS = 30
+"""Where --precision ends all the same: an hour or two of four modes on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,7 @@ class Entry:
     """What is measured in every round. arm: set where a mode is held against itself."""
 
     config: RunConfig
-    arm: Literal["A", "B"] | None = None
+    arm: Arm | None = None
 
     @property
     def label(self) -> str:
@@ -36,13 +46,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Stop:
-    """rounds: at least so many. precision: half-width of the interval over its middle at which a mode has been run
-    enough; None: after `rounds`. max_rounds: at most so many.
+    """rounds: at least so many. precision: half-width of every mode's interval over its middle at which all have been
+    run enough; None: after `rounds`. max_rounds: at most so many.
     """
 
     rounds: int
     precision: float | None = None
-    max_rounds: int = 10
+    max_rounds: int = MAX_ROUNDS
 
 
 @dataclass
@@ -90,12 +100,32 @@ class Schedule:
         if record.status != "ok":
             self._stopped.add(entry)
         elif record.samples:
-            steps = slowest_rank([rank.step_s for rank in record.samples])
+            steps = longest_rank([rank.step_s for rank in record.samples])
             self._steps.setdefault(entry, []).append(steps)
 
     def estimate(self, entry: Entry) -> Estimate | None:
         """The entry's step time over the rounds so far, in seconds."""
         return estimate(self._steps[entry]) if entry in self._steps else None
+
+    def precise(self) -> bool:
+        """Whether the precision that was asked for is reached by every mode that can be run; so if none was."""
+        running = [entry for entry in self.entries if entry not in self._stopped]
+        return self.stop.precision is None or reached(list(map(self.estimate, running)), self.stop.precision)
+
+    def self_check(self) -> SelfCheck | None:
+        """Of modes that are held against themselves: what all splits of their processes say. None where one has too few
+        processes, or too few steps for an interval.
+        """
+        pooled: dict[RunConfig, list[Centre]] = {}
+        for entry in self.entries:
+            for steps in self._steps.get(entry, []):
+                if len(steps) < FEWEST_STEPS:
+                    return None
+                pooled.setdefault(entry.config, []).append(centre(steps))
+        even = [processes[: len(processes) // 2 * 2] for processes in pooled.values()]
+        if len(pooled) < len({entry.config for entry in self.entries}) or min(map(len, even)) < FEWEST_PROCESSES:
+            return None
+        return self_check(even)
 
     def _done(self, entry: Entry) -> int:
         return len(self._steps.get(entry, []))
@@ -105,8 +135,4 @@ class Schedule:
             return False
         if number <= self.stop.rounds:
             return True
-        if self.stop.precision is None or number > self.stop.max_rounds:
-            return False
-        so_far = self.estimate(entry)
-        reached = so_far.half_width_share if so_far else None
-        return reached is None or reached > self.stop.precision
+        return self.stop.precision is not None and number <= self.stop.max_rounds and not self.precise()

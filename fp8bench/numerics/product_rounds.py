@@ -18,7 +18,7 @@ def pooled(rounds: Sequence[Timing]) -> Timing:
     first, *others = rounds
     if not others:
         return first
-    found = estimate([timing.samples_s for timing in rounds])
+    found = estimate([timing.samples_s for timing in rounds], "median")
     errors = [timing.error for timing in rounds if timing.error is not None]
     return first.model_copy(
         update={

@@ -193,7 +193,7 @@ class Bench:
     ) -> Timing:
         seconds = self.seconds / self.rounds if casts == "none" else self.seconds
         samples = self.timer.samples(call, seconds, self.settled)
-        found = estimate([samples])
+        found = estimate([samples], "median")
         return Timing(
             precision=precision,
             casts=casts,

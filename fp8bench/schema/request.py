@@ -36,17 +36,20 @@ class RunRequest(Frozen):
     workers: NonNegativeInt | None = Field(default=None, description="DataLoader processes a worker; null: by cores")
     seed: NonNegativeInt = Field(default=0, description="of weights and data")
     te_attention: TEAttention = Field(default="te", description="attention of the Transformer Engine block")
-    rounds: PositiveInt | None = Field(default=None, description="processes a mode; null: 3 on a GPU, 1 on a CPU")
+    rounds: PositiveInt | None = Field(default=None, description="processes a mode; null: 4 on a GPU, 2 on a CPU")
     precision: float | None = Field(
-        default=None, gt=0, lt=1, description="go on until the interval's half-width is below this share of the step"
+        default=None,
+        gt=0,
+        lt=1,
+        description="go on until the half-width of every mode's interval is below this share of the step",
     )
-    max_rounds: PositiveInt = Field(default=10, description="with precision: stop here all the same")
+    max_rounds: PositiveInt = Field(default=30, description="with precision: stop here all the same")
     session: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         description="take up the session of this name, or the latest; null: a new one",
     )
-    aa: bool = Field(default=False, description="hold one mode against itself, which must be inconclusive")
+    aa: bool = Field(default=False, description="hold each mode against itself, to check the intervals")
     allow_busy: bool = Field(default=False, description="run on a GPU that others use, marked")
     price: PositiveFloat | None = Field(
         default=None, description="USD per hour of this machine, kept beside its results"

@@ -6,13 +6,14 @@ from builders import config, invalid, measured, rank_samples, steps_about, unsup
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.schema.record import Record
 from fp8bench.stats.estimate import estimate
-from fp8bench.stats.steps import slowest_rank
+from fp8bench.stats.steps import longest_rank
+from fp8bench.stats.stopping import FEWEST_ROUNDS
 
 A, B, C, D = (Entry(config(mode)) for mode in ("baseline-bf16", "te-bf16", "te-fp8", "torchao-float8"))
 LETTERS = {A: "A", B: "B", C: "C", D: "D"}
 
 
-def schedule(*entries: Entry, rounds: int = 3, precision: float | None = None, max_rounds: int = 10) -> Schedule:
+def schedule(*entries: Entry, rounds: int = 3, precision: float | None = None, max_rounds: int = 30) -> Schedule:
     return Schedule(entries or (A, B, C, D), Stop(rounds, precision, max_rounds), "a-session")
 
 
@@ -70,33 +71,49 @@ def test_without_a_precision_the_rounds_are_as_many_as_asked_for_however_wide_th
     assert len(run(schedule(A, rounds=2), {A: wide})) == 2
 
 
-def test_a_precision_stops_the_mode_that_has_it_and_goes_on_with_the_one_that_has_not():
+def test_with_a_precision_all_modes_go_on_until_the_last_one_has_it():
     jumping = [steady(0.1), steady(0.12), steady(0.08), steady(0.13), steady(0.07)]
     outcomes = {A: [steady()], B: jumping, C: [steady()]}
 
-    assert run(schedule(A, B, C, rounds=2, precision=0.01, max_rounds=5), outcomes) == [
-        "A B C",
-        "C B A",
-        "B",
-        "B",
-        "B",
-    ]
+    orders = run(schedule(A, B, C, rounds=2, precision=0.01, max_rounds=16), outcomes)
+
+    assert orders == ["A B C", "C B A"] * 8
 
 
-def test_a_mode_is_run_until_its_interval_is_narrow_and_no_longer():
-    settling = [steady(0.1), steady(0.103), *[steady(0.1015)] * 30]
-    scheduled = schedule(A, rounds=2, precision=0.02, max_rounds=40)
-    orders = run(scheduled, {A: settling})
+def test_a_precision_is_not_reached_before_a_state_of_one_process_in_five_would_have_shown():
+    assert len(run(schedule(A, B, rounds=2, precision=0.5), {A: [steady()], B: [steady()]})) == FEWEST_ROUNDS == 14
 
-    assert 2 < len(orders) < 40
+
+def test_a_mode_that_stopped_holds_up_no_precision():
+    scheduled = schedule(A, B, rounds=2, precision=0.5)
+
+    assert len(run(scheduled, {A: [steady()], B: [steady(), invalid()]})) == FEWEST_ROUNDS
+    assert scheduled.precise()
+
+
+def test_whole_pairs_of_rounds_are_run_until_every_interval_is_narrow_and_no_longer():
+    unlike = [steady(0.1 * (1 + 0.03 * (place % 3 - 1))) for place in range(40)]
+    scheduled = schedule(A, rounds=2, precision=0.01, max_rounds=40)
+    orders = run(scheduled, {A: unlike})
+
+    assert FEWEST_ROUNDS < len(orders) < 40
+    assert len(orders) % 2 == 0
     found = scheduled.estimate(A)
     assert found is not None
     assert found.half_width_share is not None
-    assert found.half_width_share <= 0.02
+    assert found.half_width_share <= 0.01
+    assert scheduled.precise()
 
 
-def test_at_least_the_rounds_asked_for_are_run_also_where_the_first_is_precise_enough():
-    assert len(run(schedule(A, rounds=3, precision=0.5), {A: [steady()]})) == 3
+def test_what_is_still_too_wide_at_the_end_is_not_called_precise():
+    scheduled = schedule(A, rounds=2, precision=0.01, max_rounds=14)
+
+    assert len(run(scheduled, {A: [steady(0.1), steady(0.2)] * 7})) == 14
+    assert not scheduled.precise()
+
+
+def test_at_least_the_rounds_asked_for_are_run_also_where_fewer_are_precise_enough():
+    assert len(run(schedule(A, rounds=17, precision=0.5), {A: [steady()]})) == 18
 
 
 def test_steps_too_few_for_an_interval_never_reach_a_precision():
@@ -105,14 +122,14 @@ def test_steps_too_few_for_an_interval_never_reach_a_precision():
     assert len(run(schedule(A, rounds=1, precision=0.5, max_rounds=4), {A: [few]})) == 4
 
 
-def test_the_estimate_is_over_the_slowest_ranks_steps_of_each_round():
+def test_the_estimate_is_over_the_steps_of_each_rounds_longest_rank():
     ranks = [steps_about(0.1), steps_about(0.2)]
     one = measured(samples=tuple(rank_samples(rank, steps) for rank, steps in enumerate(ranks)))
     scheduled = schedule(A, B)
     scheduled.take(A, one)
     scheduled.take(A, steady(0.3))
 
-    assert scheduled.estimate(A) == estimate([slowest_rank(ranks), list(steady(0.3).samples[0].step_s)])
+    assert scheduled.estimate(A) == estimate([longest_rank(ranks), list(steady(0.3).samples[0].step_s)])
     assert scheduled.estimate(B) is None
 
 
@@ -125,6 +142,33 @@ def test_a_mode_against_itself_is_two_arms_of_one_configuration_each_with_an_est
 
     assert arms == [["A", "B"], ["B", "A"]]
     assert [round(found.value, 6) for found in map(scheduled.estimate, (first, second)) if found] == [0.1, 0.2]
+
+
+def against_itself(*step_times_s: float) -> Schedule:
+    """Two arms of A, with a round of either a step time."""
+    arms = Entry(A.config, "A"), Entry(A.config, "B")
+    scheduled = schedule(*arms, rounds=len(step_times_s) // 2)
+    for place, step_time_s in enumerate(step_times_s):
+        scheduled.take(arms[place % 2], steady(step_time_s))
+    return scheduled
+
+
+def test_a_mode_against_itself_passes_where_its_processes_differ_by_chance():
+    check = against_itself(0.1, 0.101, 0.0995, 0.1005, 0.0985, 0.102, 0.1, 0.099).self_check()
+
+    assert check is not None
+    assert check.splits == 35
+    assert check.passed
+
+
+def test_a_mode_against_itself_with_too_few_processes_is_not_judged():
+    few = measured(samples=(rank_samples(step_s=(0.1, 0.1, 0.1)),))
+    too_short = against_itself(0.1, 0.1, 0.1, 0.1)
+    too_short.take(too_short.entries[0], few)
+
+    assert against_itself(0.1, 0.1).self_check() is None
+    assert schedule(Entry(A.config, "A"), Entry(A.config, "B")).self_check() is None
+    assert too_short.self_check() is None
 
 
 def test_an_entry_is_called_by_its_mode_recipe_and_arm():

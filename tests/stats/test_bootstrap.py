@@ -1,6 +1,5 @@
 """One process's replicates: arch's circular blocks, then stretched by what blocks are known to miss."""
 
-import math
 from time import perf_counter
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 from arch.bootstrap import CircularBlockBootstrap
 from made_steps import made_steps
 
-from fp8bench.stats.bootstrap import FEWEST_STEPS, circular_block_medians, draw_medians
+from fp8bench.stats.bootstrap import FEWEST_STEPS, centre, circular_block_medians, circular_block_variance
 from fp8bench.stats.dependence import block_shortfall
 from fp8bench.stats.estimate import estimate
 
@@ -43,33 +42,57 @@ class TestCircularBlockMedians:
         assert medians == pytest.approx(1.0, abs=0.005)
 
 
-class TestDrawMedians:
-    def test_deviations_are_the_plain_ones_stretched(self) -> None:
-        samples = made_steps(1, 1, 0.6, 0)[0, 0].tolist()
-        draws = draw_medians(samples, generator(), 300)
-        plain = circular_block_medians(samples, draws.length, generator(), 300) - np.median(samples)
+class TestCircularBlockVariance:
+    @pytest.mark.parametrize("length", [1, 5, 8])
+    @pytest.mark.parametrize("correlation", [0.0, 0.6])
+    def test_it_is_archs(self, correlation: float, length: int) -> None:
+        samples = made_steps(1, 1, correlation, 0)[0, 0]
+        theirs = np.var(CircularBlockBootstrap(length, samples, seed=2).apply(np.mean, 4000))
 
-        assert draws.median == np.median(samples)
-        assert draws.deviations == pytest.approx(plain * math.sqrt(block_shortfall(samples, draws.length)))
-        assert draws.degrees_of_freedom == 40 / draws.length - 1
+        assert circular_block_variance(samples.tolist(), length) == pytest.approx(float(theirs), rel=0.1)
+
+    def test_of_single_steps_it_is_the_variance_over_their_number(self) -> None:
+        samples = [1.0, 2.0, 4.0, 9.0]
+
+        assert circular_block_variance(samples, 1) == pytest.approx(np.var(samples) / 4)
+
+    def test_it_holds_also_where_steps_differ_by_little(self) -> None:
+        samples = [1000.0 + 1e-6 * (place % 2) for place in range(40)]
+
+        assert circular_block_variance(samples, 1) == pytest.approx(0.25e-12 / 40, rel=1e-3)
+
+
+class TestCentre:
+    def test_a_mean_is_elapsed_time_over_steps_with_the_stretched_variance(self) -> None:
+        samples = made_steps(1, 1, 0.6, 0)[0, 0].tolist()
+        found = centre(samples)
+
+        assert found.value == pytest.approx(sum(samples) / 40)
+        assert found.variance == pytest.approx(
+            circular_block_variance(samples, found.length) * block_shortfall(samples, found.length)
+        )
+        assert found.degrees_of_freedom == 40 / found.length - 1
+        assert found.steps == 40
 
     @pytest.mark.parametrize(("steps", "least", "most"), [(8, 2, 2), (20, 5, 5), (40, 6, 10), (200, 11, 50)])
     def test_blocks_are_never_short_and_at_least_four(self, steps: int, least: int, most: int) -> None:
         for row in made_steps(30, 1, 0.3, 0, steps=steps)[:, 0]:
-            assert least <= draw_medians(row.tolist(), generator(), 10).length <= most
+            assert least <= centre(row.tolist()).length <= most
 
     @pytest.mark.parametrize("correlation", [0.0, 0.6])
-    def test_the_variance_is_that_of_medians_of_other_steps(self, correlation: float) -> None:
+    @pytest.mark.parametrize("statistic", ["mean", "median"])
+    def test_the_variance_is_that_of_other_steps(self, statistic, correlation: float) -> None:
         """For the middle process. The mean over processes lies above the truth, by a few that look very dependent."""
         rows = made_steps(600, 1, correlation, 0)[:, 0]
+        of = {"mean": np.mean, "median": np.median}[statistic]
 
-        variances = [draw_medians(row.tolist(), generator(), 200).variance for row in rows]
+        variances = [centre(row.tolist(), statistic, 200).variance for row in rows]
 
-        assert np.median(variances) == pytest.approx(np.median(rows, axis=1).var(), rel=0.2)
+        assert np.median(variances) == pytest.approx(of(rows, axis=1).var(), rel=0.25)
 
     def test_too_few_steps_are_an_error(self) -> None:
         with pytest.raises(ValueError, match="at least 8 steps, not 7"):
-            draw_medians([1.0] * (FEWEST_STEPS - 1), generator())
+            centre([1.0] * (FEWEST_STEPS - 1))
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
@@ -78,9 +101,8 @@ def test_the_interval_of_one_process_is_archs_made_wider(correlation: float) -> 
     by the shortfall and by Student's t, which is what its coverage is made of (test_estimate_coverage).
     """
     samples = made_steps(1, 1, correlation, 0)[0, 0]
-    draws = draw_medians(samples.tolist(), generator())
-    blocks = CircularBlockBootstrap(draws.length, samples, seed=2)
-    low, high = blocks.conf_int(np.median, reps=2000, method="percentile").ravel()
+    length = centre(samples.tolist()).length
+    low, high = CircularBlockBootstrap(length, samples, seed=2).conf_int(np.mean, 2000, method="percentile").ravel()
 
     ours = estimate([samples.tolist()])
 

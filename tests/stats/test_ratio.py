@@ -41,8 +41,9 @@ def scaled(of: Estimate, factor: float) -> Estimate:
         of.steps,
         of.between,
         of.within,
+        of.error,
         of.degrees_of_freedom,
-        of.deviations * factor,
+        tuple(centre * factor for centre in of.centres),
     )
 
 
