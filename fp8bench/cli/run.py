@@ -107,21 +107,24 @@ def _say_whether_precise(rounds: "Schedule") -> None:
 
 
 def _judge_itself(rounds: "Schedule") -> int:
-    """Modes held against themselves: intervals that find differences there convict the machine, or the method."""
+    """Modes held against themselves: differences found there convict the machine, or the method's intervals."""
     from fp8bench.stats.self_check import LIMIT
 
     check = rounds.self_check()
     if check is None:
         log("the A/A test has too few processes or steps to judge by. Use more --rounds or --steps.")
         return 4
+    for label, held in rounds.arms_compared():
+        log(f"{label} against itself: {held.value:.4f} ({held.low:.4f} to {held.high:.4f}), {held.verdict}")
+    convicted = [label for label, held in rounds.arms_compared() if held.verdict != "inconclusive"]
     what = (
-        f"against themselves: {check.excluding} of {check.splits} splits of the processes look like a difference "
+        f"{check.excluding} of {check.splits} ways to split the processes of a mode look like a difference "
         f"({check.share * 100:.0f} %, at most {LIMIT * 100:.0f} %)"
     )
-    if check.passed:
-        log(f"{what}, as it must be.")
+    if check.passed and not convicted:
+        log(f"{what}: the A/A test passes")
         return 0
-    log(f"{what}. No interval measured here can be believed: see `fp8bench doctor`, and use more rounds.")
+    log(f"{what}: the A/A test fails. No interval measured here can be believed: see `fp8bench doctor`.")
     return 4
 
 

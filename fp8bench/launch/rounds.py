@@ -20,6 +20,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record, Session
 from fp8bench.stats.bootstrap import FEWEST_STEPS, Centre, centre
 from fp8bench.stats.estimate import Estimate, estimate
+from fp8bench.stats.ratio import Ratio, ratio
 from fp8bench.stats.self_check import FEWEST_PROCESSES, SelfCheck, self_check
 from fp8bench.stats.steps import longest_rank
 from fp8bench.stats.stopping import reached
@@ -126,6 +127,12 @@ class Schedule:
         if len(pooled) < len({entry.config for entry in self.entries}) or min(map(len, even)) < FEWEST_PROCESSES:
             return None
         return self_check(even)
+
+    def arms_compared(self) -> list[tuple[str, Ratio]]:
+        """Of each mode that is held against itself: its label, and arm B over arm A. Empty without arms or samples."""
+        pairs = zip(self.entries[::2], self.entries[1::2], strict=False)
+        found = [(first, self.estimate(first), self.estimate(second)) for first, second in pairs if first.arm]
+        return [(first.config.mode_label, ratio(b, a)) for first, a, b in found if a is not None and b is not None]
 
     def _done(self, entry: Entry) -> int:
         return len(self._steps.get(entry, []))

@@ -45,7 +45,10 @@ def test_an_unknown_name_is_wrong_usage_and_the_line_has_the_nearest_name(argume
             ("run", "--dry-run", "--rounds", "3", "--precision", "1%", "--max-rounds", "2"),
             "--max-rounds 2 is less than --rounds 3",
         ),
-        (("run", "--dry-run", "--aa"), "--aa holds one mode against itself, and 2 would run"),
+        (
+            ("run", "--dry-run", "--precision", "1%", "--max-rounds", "12"),
+            "--max-rounds 12 ends before --precision can be judged: fewer than 14 processes may not show a state that",
+        ),
         (("run", "--dry-run", "--aa", "--mode", "te-fp8", "--rounds", "2"), "--rounds 2 cannot tell how far"),
         (("run", "--dry-run", "--config", "none.yaml"), "cannot read none.yaml: No such file or directory"),
     ],

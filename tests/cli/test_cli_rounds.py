@@ -53,33 +53,45 @@ def stored(tmp_path):
 class TestAgainstItself:
     AA = ("--aa", "--mode", "baseline-bf16")
 
-    def test_arms_alike_are_inconclusive_as_they_must_be(self, run_with, tmp_path, capsys):
-        code = run_with([0.1, 0.101, 0.1, 0.1005, 0.1005, 0.1], *self.AA)
-        said = capsys.readouterr().err.splitlines()[-1]
+    def test_arms_alike_pass(self, run_with, tmp_path, capsys):
+        code = run_with([0.1, 0.101, 0.1, 0.1005, 0.1005, 0.1, 0.1002, 0.1008], *self.AA)
+        ratio, splits = capsys.readouterr().err.splitlines()[-2:]
 
         assert code == 0
-        assert re.fullmatch(
-            r"fp8bench: baseline-bf16 against itself: [\d.]+ \([\d.]+ to [\d.]+\), inconclusive, as it must be", said
-        )
+        assert re.fullmatch(r"fp8bench: baseline-bf16 against itself: [\d.]+ \([\d.]+ to [\d.]+\), inconclusive", ratio)
+        assert re.search(r"\d of 35 ways .* at most 20 %\): the A/A test passes$", splits)
         arms = [(record["session"]["round"], record["session"]["arm"]) for record in stored(tmp_path)]
-        assert arms == [(1, "A"), (1, "B"), (2, "B"), (2, "A"), (3, "A"), (3, "B")]
+        assert arms == [(1, "A"), (1, "B"), (2, "B"), (2, "A"), (3, "A"), (3, "B"), (4, "B"), (4, "A")]
 
     @pytest.mark.parametrize(("ours", "verdict"), [(0.12, "slower"), (0.08, "faster")])
     def test_arms_that_can_be_told_apart_convict_the_machine_with_exit_code_4(self, ours, verdict, run_with, capsys):
-        # In balanced order: A B, B A, A B.
-        code = run_with([0.1, ours, ours, 0.1, 0.1, ours], *self.AA)
-        said = capsys.readouterr().err.splitlines()[-1]
+        # In balanced order: A B, B A, A B, B A.
+        code = run_with([0.1, ours, ours, 0.1, 0.1, ours, ours, 0.1], *self.AA)
+        ratio, splits = capsys.readouterr().err.splitlines()[-2:]
 
         assert code == 4
-        assert f", {verdict}. Nothing measured here can be believed" in said
-        assert "fp8bench doctor" in said
+        assert ratio.endswith(f", {verdict}")
+        assert "the A/A test fails. No interval measured here can be believed" in splits
+        assert "fp8bench doctor" in splits
+
+    def test_several_modes_are_each_held_against_themselves(self, run_with, tmp_path, capsys):
+        code = run_with([0.1] * 16, *self.AA, "--mode", "baseline-fp32")
+        said = capsys.readouterr().err
+
+        assert code == 0
+        assert "baseline-bf16 against itself: 1.0000" in said
+        assert "baseline-fp32 against itself: 1.0000" in said
+        assert "0 of 70 ways" in said
+        turns = [(record["config"]["mode"], record["session"]["arm"]) for record in stored(tmp_path)]
+        assert turns[:4] == [(mode, arm) for mode in ("baseline-bf16", "baseline-fp32") for arm in "AB"]
+        assert turns[4:8] == turns[:4][::-1]
 
     def test_steps_too_few_for_an_interval_prove_nothing(self, run_with, capsys):
         few = rank_report(0, (0.1, 0.1, 0.1))
-        code = run_with([few] * 6, *self.AA)
+        code = run_with([few] * 8, *self.AA)
 
         assert code == 4
-        assert "too few steps for an interval. Use more --steps." in capsys.readouterr().err
+        assert "too few processes or steps to judge by. Use more --rounds or --steps." in capsys.readouterr().err
 
     def test_an_arm_that_broke_is_that_and_no_verdict(self, run_with, capsys):
         broke = RankReport(rank=0, status="failed", reason="rank 0 died: ended by SIGKILL", remedy="Mend it")
@@ -91,16 +103,16 @@ class TestAgainstItself:
     def test_a_real_cpu_says_what_it_finds_of_itself(self, tmp_path, outside_site):
         done = call(
             tmp_path,
-            *["run", *TINY, "--steps", "20", "--aa", "--mode", "outside-polite", "--json"],
+            *["run", *TINY, "--steps", "20", "--min-time", "0", "--aa", "--mode", "outside-polite", "--json"],
             PYTHONPATH=str(outside_site),
         )
-        verdict = done.stderr.splitlines()[-1]
+        ratio, verdict = done.stderr.splitlines()[-2:]
 
-        assert "outside-polite against itself: " in verdict
-        assert done.code == (0 if "inconclusive, as it must be" in verdict else 4)
+        assert "outside-polite against itself: " in ratio
+        assert done.code == (0 if "the A/A test passes" in verdict else 4)
         records = json.loads(done.stdout)
         assert {record["status"] for record in records} == {"ok"}
-        assert [record["session"]["arm"] for record in records] == ["A", "B", "B", "A", "A", "B"]
+        assert [record["session"]["arm"] for record in records] == ["A", "B", "B", "A"] * 2
 
 
 def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path):
@@ -138,15 +150,18 @@ def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path):
     assert re.search(r"ok, [\d.]+ ms a step; over 2 processes [\d.]+ \([\d.]+-[\d.]+\): results/cpu/", done.stderr)
 
 
-def test_a_precision_goes_on_until_it_is_reached_and_not_beyond_max_rounds(run_with, tmp_path):
-    jumping = [0.1, 0.13, 0.08, 0.12, 0.09]
-    code = run_with(jumping, "--mode", "baseline-bf16", "--rounds", "2", "--precision", "1%", "--max-rounds", "5")
-    assert (code, len(stored(tmp_path))) == (0, 5)
+def test_a_precision_goes_on_until_it_is_reached_and_not_beyond_max_rounds(run_with, tmp_path, capsys):
+    jumping = [0.1, 0.13, 0.08, 0.12, 0.09, 0.11] * 3
+    code = run_with(jumping, "--mode", "baseline-bf16", "--precision", "1%", "--max-rounds", "16")
+    assert (code, len(stored(tmp_path))) == (0, 16)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(r"--precision 1% is not reached after 16 rounds: half-widths are baseline-bf16 \d+\.\d %\.", said)
 
 
-def test_and_stops_as_soon_as_it_is(run_with, tmp_path):
-    code = run_with([0.1] * 9, "--mode", "baseline-bf16", "--rounds", "2", "--precision", "1%", "--max-rounds", "9")
-    assert (code, len(stored(tmp_path))) == (0, 2)
+def test_and_stops_as_soon_as_it_is(run_with, tmp_path, capsys):
+    code = run_with([0.1] * 16, "--mode", "baseline-bf16", "--precision", "1%", "--max-rounds", "16")
+    assert (code, len(stored(tmp_path))) == (0, 14)
+    assert "is not reached" not in capsys.readouterr().err
 
 
 def test_modes_of_one_call_are_one_session_in_balanced_order(run_with, tmp_path, capsys):
