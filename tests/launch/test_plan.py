@@ -199,46 +199,52 @@ def test_without_one_of_its_variables_there_is_no_torchrun(missing):
     assert elastic_from(environ) is None
 
 
-@pytest.mark.parametrize(("machine", "rounds"), [(EIGHT_GPUS, 3), (NO_GPU, 1)], ids=["GPU", "CPU"])
-def test_a_gpu_is_measured_in_three_processes_and_a_cpu_in_one(machine, rounds):
+@pytest.mark.parametrize(("machine", "rounds"), [(EIGHT_GPUS, 4), (NO_GPU, 2)], ids=["GPU", "CPU"])
+def test_rounds_go_there_and_back_by_default(machine, rounds):
     assert stopped(machine) == Stop(rounds=rounds, precision=None)
+    assert rounds % 2 == 0
 
 
 def test_rounds_and_precision_are_as_asked_for():
     assert stopped(rounds=5) == Stop(rounds=5, precision=None)
-    assert stopped(NO_GPU, rounds=2, precision="1%", max_rounds=7) == Stop(rounds=2, precision=0.01, max_rounds=7)
+    assert stopped(NO_GPU, rounds=2, precision="1%", max_rounds=17) == Stop(rounds=2, precision=0.01, max_rounds=17)
 
 
 def test_fewer_rounds_at_most_than_at_least_are_refused_but_only_where_a_precision_makes_use_of_them():
-    with pytest.raises(UsageError, match="--max-rounds 2 is less than --rounds 3"):
-        stopped(rounds=3, precision="1%", max_rounds=2)
+    with pytest.raises(UsageError, match="--max-rounds 20 is less than --rounds 30"):
+        stopped(rounds=30, precision="1%", max_rounds=20)
     assert stopped(rounds=3, max_rounds=2).rounds == 3
 
 
-def test_a_mode_is_held_against_itself_in_two_arms_of_at_least_three_rounds():
+def test_too_few_rounds_at_most_to_judge_a_precision_are_refused():
+    assert stopped(precision="1%", max_rounds=14) == Stop(rounds=4, precision=0.01, max_rounds=14)
+    with pytest.raises(UsageError, match="--max-rounds 13 ends before --precision can be judged") as refusal:
+        stopped(precision="1%", max_rounds=13)
+    assert "--max-rounds 14 or more" in refusal.value.remedy
+
+
+def test_a_mode_is_held_against_itself_in_two_arms_of_at_least_four_rounds():
     request = RunRequest(aa=True, mode=("baseline-bf16",))
     configs = plan(request, NO_GPU)
 
     assert entries(request, configs) == [Entry(configs[0], "A"), Entry(configs[0], "B")]
-    assert stopped(NO_GPU, aa=True).rounds == stopped(EIGHT_GPUS, aa=True).rounds == 3
+    assert stopped(NO_GPU, aa=True).rounds == stopped(EIGHT_GPUS, aa=True).rounds == 4
     assert stopped(NO_GPU, aa=True, rounds=5).rounds == 5
 
 
-@pytest.mark.parametrize("rounds", [1, 2])
+@pytest.mark.parametrize("rounds", [1, 2, 3])
 def test_too_few_rounds_to_hold_a_mode_against_itself_are_refused(rounds):
     with pytest.raises(UsageError, match=f"--rounds {rounds} cannot tell") as refusal:
         stopped(aa=True, rounds=rounds)
 
-    assert "3 or more" in refusal.value.remedy
+    assert "4 or more" in refusal.value.remedy
 
 
-def test_several_modes_are_not_held_against_themselves():
+def test_several_modes_are_each_held_against_themselves():
     request = RunRequest(aa=True)
+    configs = plan(request, EIGHT_GPUS)
 
-    with pytest.raises(UsageError, match="--aa holds one mode against itself, and 4 would run") as refusal:
-        entries(request, plan(request, EIGHT_GPUS))
-
-    assert "--mode" in refusal.value.remedy
+    assert entries(request, configs) == [Entry(config, arm) for config in configs for arm in ("A", "B")]
 
 
 def test_without_that_every_mode_is_an_entry_of_its_own():
