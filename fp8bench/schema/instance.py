@@ -14,6 +14,9 @@ from fp8bench.schema.frozen import Frozen
 
 Purchase = Literal["on_demand", "spot", "capacity_block"]
 
+INSTANCE_FILE = "instance.yaml"
+"""One instance by itself, in its folder of results."""
+
 
 class Price(Frozen):
     """One price of one instance, with its source."""
@@ -29,6 +32,7 @@ class Price(Frozen):
     zone: str | None = None
     note: str | None = None
     reason: str | None = Field(default=None, description="why the price is null")
+    doubt: str | None = Field(default=None, description="of one's own price: how far it is from the catalogue's")
 
 
 class Instance(Frozen):

@@ -31,6 +31,7 @@ than the rest: where they lie as skew as an exponential distribution, 3 hold it 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -71,8 +72,13 @@ class Estimate:
         return (self.high - self.low) / 2 / self.value
 
 
-def estimate(processes: Sequence[Sequence[float]], seed: int = SEED, replicates: int = REPLICATES) -> Estimate:
-    """processes: one sequence of step times a process, seconds, in the order they were taken.
+def estimate(
+    processes: Sequence[Sequence[float]],
+    seed: int = SEED,
+    replicates: int = REPLICATES,
+    statistic: Literal["mean", "median"] = "mean",
+) -> Estimate:
+    """processes: one sequence of step times a process, seconds, in the order they were taken. statistic: of each.
 
     The order of the processes makes no difference. Raises ValueError for no process, for one without steps, and for
     step times that are not finite and above 0.
@@ -82,7 +88,8 @@ def estimate(processes: Sequence[Sequence[float]], seed: int = SEED, replicates:
     ordered = sorted(tuple(map(float, steps)) for steps in processes)
     if not all(math.isfinite(step) and step > 0 for steps in ordered for step in steps):
         raise ValueError("step times are finite and above 0")
-    value = float(np.mean([np.median(steps) for steps in ordered]))
+    of_one = np.mean if statistic == "mean" else np.median
+    value = float(np.mean([of_one(steps) for steps in ordered]))
     count = sum(map(len, ordered))
     if min(map(len, ordered)) < FEWEST_STEPS:
         return Estimate(value, None, None, len(ordered), count, None, None, None, np.empty(0))
@@ -90,7 +97,7 @@ def estimate(processes: Sequence[Sequence[float]], seed: int = SEED, replicates:
     generator = np.random.default_rng(seed)
     draws = [draw_medians(steps, generator, replicates) for steps in ordered]
     within = _geometric_mean([draw.variance for draw in draws])
-    shown = float(np.var([draw.median for draw in draws], ddof=1)) if len(draws) > 1 else within
+    shown = float(np.var([of_one(steps) for steps in ordered], ddof=1)) if len(draws) > 1 else within
     between = max(0.0, shown - within)
     deviations = _deviations(draws, between, within, generator)
     degrees = _degrees_of_freedom(draws, within, shown)

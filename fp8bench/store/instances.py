@@ -11,15 +11,13 @@ from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import parse_yaml, read_text, wrong_field
-from fp8bench.schema.instance import Instance, Price
+from fp8bench.schema.instance import INSTANCE_FILE, Instance, Price
 from fp8bench.store.results import write_atomically
-
-FILE_NAME = "instance.yaml"
 
 
 def files(results_dir: Path) -> list[Path]:
     """Every such file under the results."""
-    return sorted(results_dir.glob(f"*/{FILE_NAME}"))
+    return sorted(results_dir.glob(f"*/{INSTANCE_FILE}"))
 
 
 def keep(instance: Instance, price: Price | None, in_catalog: bool, results_dir: Path) -> Path | None:
@@ -30,7 +28,7 @@ def keep(instance: Instance, price: Price | None, in_catalog: bool, results_dir:
     """
     if in_catalog and price is None:
         return None
-    path = results_dir / instance.key / FILE_NAME
+    path = results_dir / instance.key / INSTANCE_FILE
     own = _own_prices(path)
     if price is not None:
         own = (price, *(earlier for earlier in own if earlier != price))
