@@ -10,6 +10,8 @@ import typer
 
 from fp8bench.cli.catalog import load_catalog
 from fp8bench.cli.output import show
+from fp8bench.cli.progress import log
+from fp8bench.schema.plain_text import inert
 
 if TYPE_CHECKING:
     from fp8bench.report.row import Comparison
@@ -30,7 +32,7 @@ def compare(
         None,
         "--price-as-of",
         metavar="DATE|today",
-        help="Price all rows on one day [measured: today; published: its day].",
+        help="Price all rows on this day [today; of published figures alone, the newest's day].",
     ),
     region: str = typer.Option(None, "--region", help="Only prices of this region."),
     purchase: str = typer.Option("on_demand", "--purchase", metavar="|".join(PURCHASES), help="How it is bought."),
@@ -107,12 +109,12 @@ def compare(
 
 
 def _refuse_beside_kind(kind: str, given: dict[str, object]) -> None:
-    """given: options that say nothing of this kind, by their flags. Raises UsageError for any that was set."""
+    """given: options that do not apply to this kind, by their flags. Raises UsageError for any that was set."""
     from fp8bench.schema.errors import UsageError
 
     for flag, value in given.items():
-        if value:
-            raise UsageError(f"{flag} says nothing of records of kind {kind}", f"Leave {flag} away")
+        if value not in (None, False):
+            raise UsageError(f"{flag} does not apply to records of kind {kind}", f"Omit {flag}")
 
 
 def _print_products(
@@ -151,7 +153,7 @@ def _print_errors(keys: "list[str]", every: bool, form: str, results_dir: Path) 
 def _chosen(kind: str, kept: "list[SomeRecord]", keys: "list[str]", every: bool, of: str = "") -> "list[SomeRecord]":
     """The latest of each work, or every one, in the order of the command line. of: see `narrowed`.
 
-    Raises UsageError where there is none.
+    An instance that has none is named on stderr. Raises UsageError where none has any.
     """
     from fp8bench.report.select import in_order, latest_alike
     from fp8bench.schema.errors import UsageError
@@ -161,16 +163,18 @@ def _chosen(kind: str, kept: "list[SomeRecord]", keys: "list[str]", every: bool,
             f"no record of `fp8bench {kind}`{of} for {', '.join(keys)}",
             f"Run `fp8bench {kind} --instance {keys[0]}` there",
         )
+    for missing in [key for key in keys if key not in {record.instance for record in kept}]:
+        log(f"warning: no record of `fp8bench {kind}`{of} for {missing}: it is left out")
     return in_order(kept if every else latest_alike(kept), keys)
 
 
 def print_comparison(comparison: "Comparison", form: str) -> None:
-    """Rows to stdout; warnings, one line each, to stderr."""
+    """Rows with their warnings to stdout; the warnings, one line each, to stderr too."""
     from fp8bench.report import tables
 
     show(tables, form, comparison)
     for warning in comparison.warnings:
-        typer.echo(f"fp8bench: warning: {warning}", err=True)
+        log(f"warning: {inert(warning)}")
 
 
 def _date(text: str | None, today: date) -> date | None:

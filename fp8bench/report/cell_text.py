@@ -2,6 +2,7 @@
 prints goes through here, since modes, instances, reasons and marks may come from anywhere.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from fp8bench.schema.plain_text import inert
@@ -9,12 +10,17 @@ from fp8bench.schema.plain_text import inert
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a spreadsheet takes for the beginning of a formula, its full-width forms too."""
 
-_MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;", "[": "\\[", "]": "\\]"})
+_MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;"})
 
 
 def markdown(text: str) -> str:
     """As it is read, with nothing in it that ends a cell or makes a tag, a link or a picture."""
-    return inert(text).translate(_MARKDOWN)
+    return inert(text).translate(_MARKDOWN).replace("](", "]\\(")
+
+
+def safe_in(form: str) -> Callable[[str], str]:
+    """form: `github` or `simple`, tabulate's names."""
+    return markdown if form == "github" else inert
 
 
 def csv_cell(value: Any) -> Any:

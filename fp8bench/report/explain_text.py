@@ -8,8 +8,10 @@ the second's.
 import json
 from typing import Any
 
+from fp8bench.report.cell_text import safe_in
 from fp8bench.report.explain import Explained, Line, lines
 from fp8bench.report.rich_table import empty_table
+from fp8bench.schema.plain_text import inert
 
 NOTHING = "-"
 SMALLEST_S = 0.5e-4
@@ -34,15 +36,16 @@ def to_plain(explained: Explained) -> str:
 def _with_tabulate(explained: Explained, form: str) -> str:
     from tabulate import tabulate
 
+    safe = safe_in(form)
     headings = _headings(explained)
     table = tabulate(
         [_cells(line, explained) for line in _shown(explained)],
-        headers=headings,
+        headers=[*map(safe, headings)],
         tablefmt=form,
         colalign=["left", *["right"] * (len(headings) - 1)],
         disable_numparse=True,
     )
-    return f"{table}\n\n{explained.sentence}"
+    return f"{table}\n\n{safe(explained.sentence)}"
 
 
 def print_rich(explained: Explained) -> None:
@@ -54,13 +57,13 @@ def print_rich(explained: Explained) -> None:
     table = empty_table(collapse_padding=True)
     for place, heading in enumerate(_headings(explained)):
         # In lines of their own, mode, recipe and unit leave room for two modes in 80 columns.
-        folded = heading.replace(":", ":\n").replace(", ms", "\nms").replace("difference", "differ-\nence")
+        folded = inert(heading).replace(":", ":\n").replace(", ms", "\nms").replace("difference", "differ-\nence")
         table.add_column(folded, justify="right" if place else "left", no_wrap=not place, overflow="fold")
     for line in _shown(explained):
         *cells, last = _cells(line, explained)
         table.add_row(*map(Text, cells), Text(last, style=_colour(line)), style="bold" if line.total else "")
     console.print(table)
-    console.print(Text(explained.sentence))
+    console.print(Text(inert(explained.sentence)))
 
 
 def _headings(explained: Explained) -> list[str]:

@@ -8,10 +8,11 @@ footnotes under the table. Warnings about all rows follow them, and what so few 
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from fp8bench.report.cell_text import csv_cell, markdown
+from fp8bench.report.cell_text import csv_cell, safe_in
 from fp8bench.report.columns import GAIN, VERDICT, Column, columns
 from fp8bench.report.letters import Letters
 from fp8bench.report.rich_table import empty_table
@@ -24,7 +25,6 @@ SHORT_MARKS = 48
 """Characters of a mark, and of all marks of a row together, that stand in the row."""
 
 NAMING_COLUMNS = 2
-NOTES = "notes"
 
 
 def to_json(comparison: Comparison) -> str:
@@ -46,33 +46,29 @@ def to_csv(comparison: Comparison) -> str:
 
 def to_markdown(comparison: Comparison) -> str:
     """A GitHub table with its footnotes."""
-    return _with_tabulate(comparison, "github", "\n\n", markdown)
+    return _with_tabulate(comparison, "github", "\n\n")
 
 
 def to_plain(comparison: Comparison) -> str:
     """A table for a pipe or a file."""
-    return _with_tabulate(comparison, "simple", "\n", inert)
+    return _with_tabulate(comparison, "simple", "\n")
 
 
-def _with_tabulate(comparison: Comparison, form: str, between: str, safe: Callable[[str], str]) -> str:
+def _with_tabulate(comparison: Comparison, form: str, between: str) -> str:
     from tabulate import tabulate
 
-    notes = Footnotes(safe)
+    safe = safe_in(form)
+    notes = Footnotes()
     shown = [*columns(comparison.rows), notes.column]
     table = tabulate(
-        [[_cell(column, row, safe) for column in shown] for row in comparison.rows],
+        [[safe(column.write(row)) for column in shown] for row in comparison.rows],
         headers=[safe(column.heading) for column in shown],
         tablefmt=form,
         colalign=["right" if column.numeric else "left" for column in shown],
         disable_numparse=True,
     )
-    warnings = [f"warning: {safe(warning)}" for warning in comparison.warnings]
-    return between.join([table, *notes.lines(), *warnings, *unseen(comparison.rows)])
-
-
-def _cell(column: Column, row: Row, safe: Callable[[str], str]) -> str:
-    """Notes are safe already, and their letters' brackets are meant."""
-    return column.write(row) if column.heading == NOTES else safe(column.write(row))
+    warnings = (f"warning: {warning}" for warning in comparison.warnings)
+    return between.join([table, *map(safe, (*notes.lines(), *warnings, *unseen(comparison.rows)))])
 
 
 def unseen(rows: Sequence[Row]) -> list[str]:
@@ -96,14 +92,20 @@ def print_rich(comparison: Comparison) -> None:
     from rich.console import Console
 
     console = Console()
-    notes = Footnotes(inert)
+    notes = Footnotes()
     rows = comparison.rows
     numbers = {row.run_id: str(number) for number, row in enumerate(rows, start=1)}
     number = Column("#", lambda row: numbers[row.run_id])
-    for shown in split([*columns(rows), notes.column], NAMING_COLUMNS, rows, console.width, number):
+    whole = [_inert(column) for column in (*columns(rows), notes.column)]
+    for shown in split(whole, NAMING_COLUMNS, rows, console.width, number):
         console.print(_rich_table(rows, shown))
     for line in [*notes.lines(), *unseen(rows)]:
-        console.print(line, style="dim", markup=False, highlight=False)
+        console.print(inert(line), style="dim", markup=False, highlight=False)
+
+
+def _inert(column: Column) -> Column:
+    """As it is drawn, so that its width is counted so too."""
+    return replace(column, heading=inert(column.heading), write=lambda row: inert(column.write(row)))
 
 
 def _rich_table(rows: Sequence[Row], shown: Sequence[Column]) -> Any:
@@ -112,7 +114,7 @@ def _rich_table(rows: Sequence[Row], shown: Sequence[Column]) -> Any:
     table = empty_table((column.heading, column.numeric) for column in shown)
     for row in rows:
         style = "bold" if row.is_reference else "" if row.status == "ok" else "dim"
-        table.add_row(*(Text(inert(column.write(row)), style=_colour(column, row)) for column in shown), style=style)
+        table.add_row(*(Text(column.write(row), style=_colour(column, row)) for column in shown), style=style)
     return table
 
 
@@ -126,12 +128,11 @@ def _colour(column: Column, row: Row) -> str:
 
 
 class Footnotes:
-    """Letters for what is too long for a cell; equal texts share a letter. safe: makes text harmless where it goes."""
+    """Letters for what is too long for a cell; equal texts share a letter."""
 
-    def __init__(self, safe: Callable[[str], str]) -> None:
+    def __init__(self) -> None:
         self._letters = Letters()
-        self._safe = safe
-        self.column = Column(NOTES, self.mark, numeric=False)
+        self.column = Column("notes", self.mark, numeric=False)
 
     def mark(self, row: Row) -> str:
         """The notes of a row: its status if it is not ok, its short marks, and letters for the rest."""
@@ -142,8 +143,7 @@ class Footnotes:
             (words if fits else long).append(mark)
         if row.verdict == "inconclusive" and row.verdict_why:
             long.append(f"inconclusive: {row.verdict_why}")
-        letters = (f"[{self._letters.of(self._safe(text))}]" for text in long)
-        return " ".join([self._safe(", ".join(words)), *letters]).strip()
+        return " ".join([", ".join(words), *(f"[{self._letters.of(text)}]" for text in long)]).strip()
 
     def lines(self) -> list[str]:
         """One line a letter."""
