@@ -19,8 +19,8 @@ SMALLEST_S = 0.5e-4
 
 
 def to_json(explained: Explained) -> str:
-    """The modes with every number unrounded, the cause, its sentence, and what each cause accounts for."""
-    return json.dumps(explained.model_dump(mode="json", exclude={"warnings"}), indent=2)
+    """The modes with every number unrounded, the cause, its sentence, what each cause accounts for, and warnings."""
+    return json.dumps(explained.model_dump(mode="json"), indent=2)
 
 
 def to_markdown(explained: Explained) -> str:
@@ -45,7 +45,8 @@ def _with_tabulate(explained: Explained, form: str) -> str:
         colalign=["left", *["right"] * (len(headings) - 1)],
         disable_numparse=True,
     )
-    return f"{table}\n\n{safe(explained.sentence)}"
+    said = (explained.sentence, *(f"warning: {warning}" for warning in explained.warnings))
+    return "\n\n".join([table, *map(safe, said)])
 
 
 def print_rich(explained: Explained) -> None:

@@ -71,8 +71,13 @@ def _written(
         parts += [safe(title(compared)), table, *_joined([*map(safe, letters.lines())], between)]
         if compared.steps:
             parts += [STEP_TITLE, to_text(step_table(compared), form)]
-        parts.append(between.join(map(safe, sentences(compared))))
+        parts.append(between.join(map(safe, (*sentences(compared), *_warnings(compared)))))
     return "\n\n".join(parts)
+
+
+def _warnings(compared: GemmComparison) -> Iterator[str]:
+    for label, report in zip(compared.labels, compared.reports, strict=True):
+        yield from (f"warning: {label}: {warning}" for warning in report.warnings)
 
 
 def _joined(lines: Sequence[str], between: str) -> list[str]:

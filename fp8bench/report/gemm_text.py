@@ -49,18 +49,20 @@ def to_json(records: Sequence[GemmRecord], catalog: Catalog) -> str:
 
 
 def to_csv(records: Sequence[GemmRecord], catalog: Catalog) -> str:
-    """A line a product, precision and record: every field of `GemmRow`, numbers unrounded; null is empty."""
+    """A line a product, precision and record: every field of `GemmRow`, numbers unrounded, and the record's warnings;
+    null is empty.
+    """
     flat = [name for name in GemmRow.model_fields if name != "with_casts"]
     of_casts = [name for name in WithCasts.model_fields if name != "casts"]
     ways = [way for way in CAST_WAYS if way != "none"]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([*flat, *(f"{way}_casts_{name}" for way in ways for name in of_casts)])
+    writer.writerow([*flat, *(f"{way}_casts_{name}" for way in ways for name in of_casts), "warnings"])
     for record in records:
         for row in gemm_report(record, catalog).rows:
             cells = [getattr(row, name) for name in flat]
             cells += [getattr(row.way(way), name, None) for way in ways for name in of_casts]
-            writer.writerow(map(csv_cell, cells))
+            writer.writerow(map(csv_cell, [*cells, record.warnings]))
     return buffer.getvalue().rstrip("\n")
 
 
@@ -163,7 +165,8 @@ def _with_tabulate(records: Sequence[GemmRecord], catalog: Catalog, form: str, b
             colalign=["right" if column.numeric else "left" for column in shown],
             disable_numparse=True,
         )
-        written.append(f"{safe(title(report))}\n\n{table}\n\n{between.join(map(safe, sentences(report)))}")
+        said = (*sentences(report), *(f"warning: {warning}" for warning in report.warnings))
+        written.append(f"{safe(title(report))}\n\n{table}\n\n{between.join(map(safe, said))}")
     return "\n\n".join(written)
 
 

@@ -21,7 +21,7 @@ INSTANCE_FILE = "instance.yaml"
 class Price(Frozen):
     """One price of one instance, with its source."""
 
-    usd_per_hour: float | None = Field(gt=0)
+    usd_per_hour: float | None = Field(gt=0, ge=1e-6, le=1e7, description="beyond is a typing mistake")
     region: str | None = None
     purchase: Purchase
     as_of: date | None
