@@ -27,6 +27,7 @@ def import_figure(
     from fp8bench.launch.plausible import doubts
     from fp8bench.pricing.catalog import find
     from fp8bench.report.figure_shown import told
+    from fp8bench.schema.plain_text import inert
     from fp8bench.store import results
 
     figure = ImportedFigure.parse(
@@ -47,4 +48,4 @@ def import_figure(
     kept = [one.record for one in results.read(results_dir, [key])]
     typer.echo(results.write(record, results_dir))
     for warning in (*doubts(figure, key, catalog), *told(record, kept)):
-        log(f"warning: {warning}")
+        log(f"warning: {inert(warning)}")

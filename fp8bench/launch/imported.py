@@ -38,7 +38,8 @@ class ImportedFigure(Frozen):
             first = error.errors()[0]
             flag = {"step_time_s": "step-time"}.get(str(first["loc"][0]), str(first["loc"][0])).replace("_", "-")
             raise UsageError(
-                f"--{flag} {first['input']!r} is wrong: {first['msg'].lower()}", "See `fp8bench import --help`"
+                f"--{flag} {first['input']!r} is an invalid value: {first['msg'].lower()}",
+                "See `fp8bench import --help`",
             ) from error
         if figure.source.strip().lower() in ("", "measured"):
             raise UsageError(

@@ -21,7 +21,7 @@ def laid_over(own: Instance, known: Instance | None, path: Path, text: str) -> I
     Raises UsageError, by file and line, for a key that is not the folder's name, and for a GPU or a number of them that
     contradicts what is known.
     """
-    folder = path.resolve().parent.name
+    folder = path.absolute().parent.name
     if path.name == INSTANCE_FILE and folder != own.key:
         raise UsageError(
             f"{path} line {line_of(text, ('key',))}: its key is {own.key!r}, and its folder is {folder!r}",

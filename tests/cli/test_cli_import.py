@@ -72,8 +72,8 @@ def test_a_figure_of_other_work_says_how_it_is_shown(fp8bench_in):
     ("changed", "words"),
     [
         (("--source", "measured"), "--source 'measured' does not say where the figure is from"),
-        (("--step-time", "0"), "--step-time '0' is wrong"),
-        (("--step-time", "1e300"), "--step-time '1e300' is wrong"),
+        (("--step-time", "0"), "--step-time '0' is an invalid value"),
+        (("--step-time", "1e300"), "--step-time '1e300' is an invalid value"),
         (("--batch-size", "9" * 400), "--batch-size '999"),
         (("--instance", "p55"), "Did you mean 'p5'?"),
     ],

@@ -84,3 +84,10 @@ def test_it_is_held_against_prices_of_its_own_kind_and_day(tmp_path):
     assert load([written(tmp_path, "p5", spot)]).instances["p5"].prices[0].doubt is None
     (tmp_path / "then").mkdir()
     assert load([written(tmp_path / "then", "p5", old)]).instances["p5"].prices[0].doubt is None
+
+
+def test_a_folder_is_called_as_it_is_named_and_not_as_what_it_links_to(tmp_path):
+    written(tmp_path, "box-one", P5)
+    (tmp_path / "p5").symlink_to(tmp_path / "box-one")
+
+    assert load([tmp_path / "p5" / "instance.yaml"]).instances["p5"].prices[0].usd_per_hour == 40.0
