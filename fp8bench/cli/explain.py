@@ -69,16 +69,15 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     """Run each mode once on this machine, as `fp8bench run` would; the first is explained. trace: where its Chrome
     trace is kept. Settings are taken from FP8BENCH_* variables and defaults.
     """
-    from fp8bench.launch.measure import measure, schedule
+    from fp8bench.launch.measure import measure, session
     from fp8bench.launch.prepare import prepare, settle
     from fp8bench.schema.request import resolve
 
     asked = {"mode": tuple(modes), "rounds": 1, "results_dir": results_dir}
     prepared = prepare(resolve(asked, os.environ, {}, None).request, os.environ)
-    settle(prepared, None, date.today())
-    rounds = schedule(prepared)
-    traces = {rounds.entries[0].label: trace} if trace else None
-    with listener(rounds, quiet=False) as told:
+    settle(prepared, None, date.today(), log)
+    traces = {prepared.entries[0].label: trace} if trace else None
+    with session(prepared, log) as rounds, listener(rounds, quiet=False) as told:
         records = [record for record, _ in measure(prepared, rounds, told, traces)]
     return [_facts(record, record.run_id) for record in records]
 

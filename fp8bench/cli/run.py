@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fp8bench.launch.rounds import Schedule
     from fp8bench.schema.request import Resolved
 
-OFF_UNLESS_SET = ("precision", "session", "price")
+OFF_UNLESS_SET = ("precision", "session", "name", "price")
 
 
 def run(
@@ -39,8 +39,9 @@ def run(
     ),
     max_rounds: str = typer.Option(None, "--max-rounds", metavar="N", help="With --precision: stop here [10]."),
     session: str = typer.Option(
-        None, "--session", metavar="NAME|latest", help="Take a session up: only its missing rounds are run."
+        None, "--session", metavar="NAME|latest", help="Resume a session with its settings: its missing rounds are run."
     ),
+    name: str = typer.Option(None, "--name", metavar="NAME", help="What to call this machine [by its identity]."),
     aa: bool = typer.Option(False, "--aa", help="Hold one mode against itself: must be inconclusive."),
     allow_busy: bool = typer.Option(False, "--allow-busy", help="Run on a GPU that others use, marked."),
     price: str = typer.Option(
@@ -66,20 +67,23 @@ def run(
     file_values = parse_mapping(file_text, config) if config else {}
     resolved = resolve(flags, os.environ, file_values, str(config) if config else None, file_text)
     prepared = prepare(resolved.request, os.environ)
+    resolved = resolved.resumed(prepared.resumed, prepared.session or "")
     if dry_run:
         _print_dry_run(resolved, prepared, as_json)
         return
     if prepared.keeps_records:
-        settle(prepared, resolved.request.price, date.today())
+        settle(prepared, resolved.request.price, date.today(), log)
     raise typer.Exit(_measure_and_print(prepared, quiet, as_json))
 
 
 def _measure_and_print(prepared: "Prepared", quiet: bool, as_json: bool) -> int:
-    from fp8bench.launch.measure import measure, schedule
+    from fp8bench.launch.measure import measure, session
     from fp8bench.launch.session import exit_code
 
-    rounds = schedule(prepared)
-    with listener(rounds, quiet or not prepared.keeps_records) as told:
+    with (
+        session(prepared, log) as rounds,
+        listener(rounds, quiet or not prepared.keeps_records) as told,
+    ):
         records = [record for record, _ in measure(prepared, rounds, told)]
     if not records and prepared.keeps_records:
         log(f"nothing was left to run: session {rounds.session_id} has its rounds")
