@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fp8bench.cli.broken import tell_broken
 from fp8bench.cli.kept import names_a_file, only_id
 from fp8bench.cli.output import show
 from fp8bench.cli.progress import listener, log
@@ -119,6 +120,7 @@ def find(name: str, results_dir: Path, batch_size: int | None = None, like: "Fac
         return _from_file(Path(name))
     measured = results.known_instances(results_dir)
     kept = results.read(results_dir, measured)
+    tell_broken(kept.broken)
     by_id = {one.record.run_id: one.path for one in kept if one.record.run_id.startswith(name)}
     if by_id:
         return _facts(results.read_record(by_id[only_id(list(by_id), name)]), name)
@@ -216,7 +218,8 @@ def _latest_profiled(kept: "Sequence[Kept]") -> "Record | None":
     round, whose kernels and step belong together. kept: oldest first, read without their profiles.
     """
     from fp8bench.report.select import session, variant
-    from fp8bench.store.results import read_record
+    from fp8bench.store.broken import Broken
+    from fp8bench.store.results import read_whole
 
     rounds: dict[object, list[Kept]] = {}
     for one in reversed(kept):
@@ -224,8 +227,10 @@ def _latest_profiled(kept: "Sequence[Kept]") -> "Record | None":
     for together in rounds.values():
         middle = median(map(_step_time_s, together))
         for one in sorted(together, key=lambda one: abs(_step_time_s(one) - middle)):
-            record = read_record(one.path)
-            if record.profile is not None:
+            record = read_whole(one.path)
+            if isinstance(record, Broken):
+                tell_broken([record])
+            elif record.profile is not None:
                 return record
     return None
 

@@ -117,21 +117,25 @@ def _judge_itself(rounds: "Schedule") -> int:
 
 def _print_session(session_id: str, prepared: "Prepared") -> None:
     """The table of the whole session, with what was kept of it before this call."""
+    from fp8bench.cli.broken import tell_broken
     from fp8bench.cli.catalog import load_catalog
     from fp8bench.cli.compare import print_comparison
     from fp8bench.report.compare import compare
     from fp8bench.report.options import CompareOptions, parse_reference
+    from fp8bench.report.select import select
+    from fp8bench.report.shown import read_shown
     from fp8bench.store import results
 
     key = prepared.instance.key
-    kept = results.read(prepared.results_dir, [key])
-    paths = {record.run_id: path for record, path in kept}
-    records = [record for record, _ in kept if record.session and record.session.session_id == session_id]
-    if not records:
+    found = results.read(prepared.results_dir, [key])
+    of_session = tuple(kept for kept in found if kept.record.session and kept.record.session.session_id == session_id)
+    if not of_session:
         return
+    shown = read_shown(results.Found(of_session), lambda records: select(records, every=False))
+    tell_broken(shown.broken)
     options = CompareOptions((key,), date.today(), parse_reference(None, [key]))
     catalog = load_catalog(prepared.results_dir)
-    print_comparison(compare(records, catalog, options, lambda r: results.read_record(paths[r.run_id])), "table")
+    print_comparison(compare(shown.records, catalog, options, shown.whole), "table")
 
 
 def _print_dry_run(resolved: "Resolved", prepared: "Prepared", as_json: bool) -> None:

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from fp8bench import registry
 from fp8bench.launch.assemble import new_run_id
 from fp8bench.launch.busy import require_idle
-from fp8bench.launch.identity import this_machines_identity
+from fp8bench.launch.identity import Here, software_here, this_machines_identity
 from fp8bench.launch.machine import AUTO, instance_called, this_machine
 from fp8bench.launch.words import above_zero, is_whole, machine_label, whole
 from fp8bench.pricing import catalog as catalogs
@@ -281,9 +281,7 @@ def _work(config: GemmConfig) -> _Work:
 
 
 def _kept_runs(prepared: PreparedGemm) -> tuple[Measured, Callable[[Record], Record]]:
-    """What runs of this instance are kept that a bound can be made of, and how to read one whole. Read before anything
-    is measured, since a broken file is an error.
-    """
+    """What runs of this machine and its software are kept that a bound can be made of, and how to read one whole."""
     config = prepared.config
     if config.workload is None or config.batch_size is None:
         return {}, lambda record: record
@@ -291,5 +289,12 @@ def _kept_runs(prepared: PreparedGemm) -> tuple[Measured, Callable[[Record], Rec
 
     kept = results.read(prepared.results_dir, [prepared.instance.key])
     paths = {record.run_id: path for record, path in kept}
-    measured = latest_measurements([record for record, _ in kept], config.workload, config.batch_size)
-    return measured, lambda record: results.read_record(paths[record.run_id])
+    here = Here(prepared.machine, software_here(config.device == "cuda"))
+    alike = [record for record, _ in kept if not here.unlike(record)]
+
+    def whole(record: Record) -> Record:
+        """Without its profile where that cannot be read: the bound needs the step's time alone."""
+        found = results.read_whole(paths[record.run_id])
+        return found if isinstance(found, Record) else record
+
+    return latest_measurements(alike, config.workload, config.batch_size), whole

@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import platform
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -19,8 +20,9 @@ import pynvml
 
 from fp8bench.launch.machine import nvml_gpus
 from fp8bench.schema.files import text_if_any
-from fp8bench.schema.identity import PACKAGES, Software, minor
+from fp8bench.schema.identity import PACKAGES, Software, differing, minor, same_machine, software_of
 from fp8bench.schema.machine import MachineBasis, MachineIdentity
+from fp8bench.schema.record import RecordHead
 
 MACHINE_ID = Path("/etc/machine-id")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -28,6 +30,29 @@ OURS = bytes.fromhex("6d0c1f0f5b7e4a0e9a4f2f7d53c86f1b")
 """The constant that makes the digest fp8bench's own; a change of it makes every machine another."""
 
 HEX_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class Here:
+    """This machine and its software, as far as the launcher can tell. machine: None where it is unknown. one: False in
+    a group of several, of which each knows itself alone, so that nothing can be said of the machine.
+    """
+
+    machine: MachineIdentity | None = None
+    software: Software = field(default_factory=dict)
+    one: bool = True
+
+    def unlike(self, record: RecordHead) -> list[str]:
+        """Why a record cannot be of one row with what will be measured here, in words; empty where it can."""
+        found = []
+        if self.one and not same_machine(record.machine, self.machine):
+            found.append(f"machine {record.machine or 'unknown'} (here {self.machine or 'unknown'})")
+        software = software_of(record.environment)
+        if software is not None:
+            known = {name: software.get(name) for name in self.software}
+            names = differing(known, self.software)
+            found += [f"{name} {known[name] or 'absent'} (here {self.software[name] or 'absent'})" for name in names]
+        return found
 
 
 def this_machines_identity(label: str | None = None) -> MachineIdentity | None:

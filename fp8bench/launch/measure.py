@@ -10,8 +10,8 @@ from fp8bench.launch import resume
 from fp8bench.launch.assemble import new_session_id
 from fp8bench.launch.busy import require_idle
 from fp8bench.launch.executor import Executor
+from fp8bench.launch.identity import Here
 from fp8bench.launch.prepare import Prepared
-from fp8bench.launch.resume import Here
 from fp8bench.launch.rounds import Schedule, Stop
 from fp8bench.launch.session import Listener, Where, measure_all
 from fp8bench.schema.config import RunConfig

@@ -5,14 +5,13 @@ rounds there shall be may be said anew, and modes may join it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from fp8bench.launch.identity import Here
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.identity import Software, differing, same_machine, software_of
-from fp8bench.schema.machine import MachineIdentity
-from fp8bench.schema.record import Record
+from fp8bench.schema.record import METHOD_VERSION, Record
 from fp8bench.schema.request import LATEST, RunRequest
 
 OF_A_MODE = frozenset({"mode", "recipe"})
@@ -31,34 +30,17 @@ OTHER_SESSION = "choose another name with --session"
 
 
 @dataclass(frozen=True)
-class Here:
-    """This machine and its software, as far as the launcher can tell. machine: None where it is unknown. one: False in
-    a group of several, of which each knows itself alone, so that nothing can be said of the machine.
-    """
-
-    machine: MachineIdentity | None = None
-    software: Software = field(default_factory=dict)
-    one: bool = True
-
-    def unlike(self, record: Record) -> list[str]:
-        """Why a record cannot be of one row with what will be measured here, in words; empty where it can."""
-        found = []
-        if self.one and not same_machine(record.machine, self.machine):
-            found.append(f"machine {record.machine or 'unknown'} (here {self.machine or 'unknown'})")
-        software = software_of(record.environment)
-        if software is not None:
-            known = {name: software.get(name) for name in self.software}
-            names = differing(known, self.software)
-            found += [f"{name} {known[name] or 'absent'} (here {self.software[name] or 'absent'})" for name in names]
-        return found
-
-
-@dataclass(frozen=True)
 class Kept:
     """What there is of a session that can go on here, oldest first; nothing of one that has yet to begin."""
 
     session_id: str
     records: Sequence[Record] = ()
+
+
+def _unlike(record: Record, here: Here) -> list[str]:
+    method = record.method_version
+    other = [f"method version {method} (now {METHOD_VERSION})"] if method != METHOD_VERSION else []
+    return [*here.unlike(record), *other]
 
 
 def find(name: str, records: Iterable[Record], here: Here, where: str) -> Kept:
@@ -79,11 +61,11 @@ def find(name: str, records: Iterable[Record], here: Here, where: str) -> Kept:
         return Kept(name)
     latest_first = sorted(sessions, key=lambda session: sessions[session][-1].created_utc, reverse=True)
     for session_id in latest_first:
-        fitting = [record for record in sessions[session_id] if not here.unlike(record)]
+        fitting = [record for record in sessions[session_id] if not _unlike(record, here)]
         if fitting:
             return Kept(session_id, fitting)
     latest = latest_first[0]
-    unlike = ", ".join(here.unlike(sessions[latest][-1]))
+    unlike = ", ".join(_unlike(sessions[latest][-1], here))
     raise UsageError(
         f"session {latest!r} cannot be resumed here, since it was measured with another {unlike}",
         f"Resume it where it was measured, or {OTHER_SESSION}",
@@ -108,7 +90,7 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
         if len(values) > 1:
             raise UsageError(
                 f"session {kept.session_id!r} has no {name} of its own: its records have {_listed(values)}",
-                f"Say which with --{name.replace('_', '-')}",
+                f"Say which with {_flag(name)}",
             )
         found[name] = values[0]
     if "mode" not in given:
@@ -138,11 +120,16 @@ def refuse_unlike(kept: Kept, configs: Sequence[RunConfig], aa: bool) -> None:
     if aa != _arms(kept):
         unlike["aa"] = f"aa {str(_arms(kept)).lower()} (now {str(aa).lower()})"
     if unlike:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in unlike)
+        flags = ", ".join(map(_flag, unlike))
         raise UsageError(
             f"session {kept.session_id!r} was measured with {', '.join(unlike.values())}",
             f"Omit {flags} to resume it with its own settings, or {OTHER_SESSION}",
         )
+
+
+def _flag(setting: str) -> str:
+    """A flag names no unit."""
+    return f"--{setting.removesuffix('_s').replace('_', '-')}"
 
 
 def _arms(kept: Kept) -> bool:

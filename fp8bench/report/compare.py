@@ -13,6 +13,7 @@ from fp8bench.report.measurement_row import to_row
 from fp8bench.report.options import CompareOptions, Reference, narrowed
 from fp8bench.report.row import Comparison, Row
 from fp8bench.report.select import select
+from fp8bench.report.systems import Likeness, likeness, told_apart
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
@@ -42,7 +43,7 @@ def compare(
     ]
     _require_some([measurement.latest for measurement in chosen], options)
     found = {measurement.latest.run_id: measurement.seconds_per_unit() for measurement in chosen}
-    rows = [to_row(measurement, found[measurement.latest.run_id], catalog, options) for measurement in chosen]
+    rows = told_apart([to_row(one, found[one.latest.run_id], catalog, options) for one in chosen])
     reference = _find_reference(rows, options.reference)
     latest = [measurement.latest for measurement in chosen]
     rows = _refuse_or_mark_unlike_work(rows, reference, latest, options.allow_mismatch)
@@ -54,7 +55,11 @@ def compare(
             "name another row with --reference"
         )
     else:
-        rows = [_held_against(row, reference, found[row.run_id], found[reference.run_id]) for row in rows]
+        of = {record.run_id: record for record in latest}
+        like = {row.run_id: likeness(of[row.run_id], of[reference.run_id], options.allow_mismatch) for row in rows}
+        rows = [
+            _held_against(row, reference, found[row.run_id], found[reference.run_id], like[row.run_id]) for row in rows
+        ]
     order = {name: place for place, name in enumerate(options.instances)}
     rows.sort(key=lambda row: (order[row.instance], row.status != "ok", row.emulated, -(row.throughput_per_s or 0)))
     warnings += _mixed_dates(rows)
@@ -118,9 +123,17 @@ def _refuse_or_mark_unlike_work(
     return marked
 
 
-def _held_against(row: Row, reference: Row, found: "Estimate | None", reference_found: "Estimate | None") -> Row:
-    """found: seconds a unit takes in the row, and in the reference."""
-    marks = list(row.marks)
+def _held_against(
+    row: Row,
+    reference: Row,
+    found: "Estimate | None",
+    reference_found: "Estimate | None",
+    like: Likeness,
+) -> Row:
+    """found: seconds a unit takes in the row, and in the reference. like: whether machine and software allow a
+    verdict.
+    """
+    marks = [*row.marks, *like.marks]
     if row.batch_size != reference.batch_size:
         marks.append(f"batch {row.batch_size}, reference {reference.batch_size}")
     if row.world_size != reference.world_size:
@@ -129,7 +142,7 @@ def _held_against(row: Row, reference: Row, found: "Estimate | None", reference_
     is_reference = row.run_id == reference.run_id
     update: dict[str, object] = {"marks": tuple(marks), "is_reference": is_reference}
     # A CPU's time, or an emulation's, says nothing about a GPU's or about fp8: such rows have no rank.
-    comparable = row.device == reference.device and not row.emulated and not reference.emulated
+    comparable = like.verdict and row.device == reference.device and not row.emulated and not reference.emulated
     if not (comparable and row.throughput_per_s and reference.throughput_per_s):
         return row.model_copy(update=update)
     speedup = row.throughput_per_s / reference.throughput_per_s

@@ -6,7 +6,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from fp8bench.pricing import cost
-from fp8bench.pricing.choose import PriceQuery, choose
+from fp8bench.pricing.choose import PriceQuery, choose, only_another_machines
 from fp8bench.report.marks import marks
 from fp8bench.report.measurement import Measurement
 from fp8bench.report.options import CompareOptions
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from fp8bench.stats.estimate import Estimate
 
 
+PRICED_ELSEWHERE = "instance.yaml has the price of another machine, which is not this row's: give its own with --price"
+
+
 def to_row(measurement: Measurement, found: "Estimate | None", catalog: Catalog, options: CompareOptions) -> Row:
     """The row, priced, but not yet held against a reference.
 
@@ -25,9 +28,12 @@ def to_row(measurement: Measurement, found: "Estimate | None", catalog: Catalog,
     """
     record = measurement.latest
     what = record.what
+    machine, software = measurement.machine, measurement.software
     instance = catalog.instances.get(record.instance)
     nodes = _nodes(record, instance)
-    price = choose(instance.prices, _price_query(record, options)) if instance else None
+    query = _price_query(record, options)
+    price = choose(instance.prices, query) if instance else None
+    others = instance is not None and only_another_machines(instance.prices, query)
     usd_per_hour = price.usd_per_hour * nodes if price and price.usd_per_hour else None
     row = Row(
         instance=record.instance,
@@ -48,10 +54,16 @@ def to_row(measurement: Measurement, found: "Estimate | None", catalog: Catalog,
         run_id=record.run_id,
         run_ids=tuple(each.run_id for each in measurement.rounds),
         session_id=record.session.session_id if record.session else None,
+        machine=machine.id if machine else None,
+        machine_label=machine.label if machine else None,
+        software=dict(software) if software is not None else None,
         usd_per_hour=usd_per_hour,
         price_as_of=price.as_of if price else None,
         price_source=price.source if price else None,
-        marks=marks(measurement, found, price, instance.gpu_count * nodes if instance else None),
+        marks=(
+            *marks(measurement, found, price, instance.gpu_count * nodes if instance else None),
+            *((PRICED_ELSEWHERE,) if others else ()),
+        ),
     )
     if record.status != "ok" or record.summary is None:
         return row
@@ -107,7 +119,8 @@ def _price_query(record: Record, options: CompareOptions) -> PriceQuery:
     """A measured row takes today's price; a published one that of its day; --price-as-of overrides both."""
     published_on = record.provenance.published_on if record.provenance else None
     day = options.as_of or published_on or options.today
-    return PriceQuery(day, day >= options.today, options.region, options.purchase)
+    machine = record.machine.id if record.machine else None
+    return PriceQuery(day, day >= options.today, options.region, options.purchase, machine)
 
 
 def _utilization(record: Record, step_time_s: float, catalog: Catalog) -> dict[str, float | None]:

@@ -13,7 +13,8 @@ class Row(Frozen):
 
     A pair is a 95 % interval. spread_between_processes is the relative standard deviation of the processes' own step
     times, spread_within_process the relative standard error of one process's. Verdicts are about speed, not money.
-    run_id: the latest round's.
+    run_id: the latest round's. machine: the id of its MachineIdentity, machine_label the name given to it, and software
+    what `schema.identity` draws from its environment.
     """
 
     instance: str
@@ -61,6 +62,9 @@ class Row(Frozen):
     run_id: str
     run_ids: tuple[str, ...] = ()
     session_id: str | None = None
+    machine: str | None = None
+    machine_label: str | None = None
+    software: dict[str, str | None] | None = None
 
     @property
     def mode_label(self) -> str:

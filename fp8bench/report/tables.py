@@ -26,7 +26,9 @@ def to_json(comparison: Comparison) -> str:
 
 
 def to_csv(comparison: Comparison) -> str:
-    """A line a row, every field of `Row`, numbers unrounded; lists are joined by `; `, null is empty."""
+    """A line a row, every field of `Row`, numbers unrounded; lists, and names with values, are joined by `; `; null is
+    empty.
+    """
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, fieldnames=list(Row.model_fields), lineterminator="\n")
     writer.writeheader()
@@ -36,6 +38,8 @@ def to_csv(comparison: Comparison) -> str:
 
 
 def _flat(value: Any) -> Any:
+    if isinstance(value, dict):
+        return "; ".join(f"{name} {part}" for name, part in value.items() if part is not None)
     return "; ".join(map(str, value)) if isinstance(value, list) else value
 
 

@@ -66,12 +66,14 @@ def not_comparable(record: RecordHead, reference: RecordHead) -> list[str]:
 
 def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
     """As not_comparable, for measurements of two instances: how their software differs, which is told and no more.
-    What is hardware is left out: that it differs is why they are compared.
+    What is hardware is left out: that it differs is why they are compared. A CPU is not held against a GPU at all.
     """
     if record.instance == reference.instance or not _measured(record, reference):
         return []
     mine, theirs = software_of(record.environment), software_of(reference.environment)
-    return told(*(s and {name: s[name] for name in s if name not in HARDWARE} for s in (mine, theirs)))
+    if mine is None or theirs is None or (mine["GPU"] is None) != (theirs["GPU"] is None):
+        return []
+    return told(*({name: software[name] for name in software if name not in HARDWARE} for software in (mine, theirs)))
 
 
 def told(software: Software | None, reference: Software | None) -> list[str]:

@@ -159,11 +159,15 @@ def there(results_dir: Path) -> dict[str, int]:
 
 def nothing_found(what: str, results_dir: Path, remedy: str) -> UsageError:
     """The error for a search that came back empty: what was looked for, where, and what lies there instead."""
-    count = there(results_dir)
-    lies = ", ".join(f"{name} ({number})" for name, number in count.items())
+    return UsageError(f"no record of {what}: {what_lies_in(results_dir)}", remedy)
+
+
+def what_lies_in(results_dir: Path) -> str:
+    """`results has records of h200-1x (23), p5 (4)`, for a sentence about a search that found nothing there."""
     if not results_dir.is_dir():
-        return UsageError(f"no record of {what}: there is no folder {results_dir}", remedy)
-    return UsageError(f"no record of {what} in {results_dir}, which has records of: {lies or 'no instance'}", remedy)
+        return f"there is no folder {results_dir}"
+    lies = ", ".join(f"{name} ({number})" for name, number in there(results_dir).items())
+    return f"{results_dir} has records of {lies}" if lies else f"{results_dir} has no records"
 
 
 def read(results_dir: Path, instances: Iterable[str]) -> Found[Kept]:
