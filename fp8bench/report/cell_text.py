@@ -25,8 +25,10 @@ def safe_in(form: str) -> Callable[[str], str]:
 
 def csv_cell(value: Any) -> Any:
     """Text is made inert, but for its line breaks, which csv can hold; a text that a spreadsheet would compute begins
-    with `'`; lists are joined by `; `. Numbers stay as they are.
+    with `'`; lists, and names with values, are joined by `; `. Numbers stay as they are.
     """
+    if isinstance(value, dict):
+        return csv_cell([f"{name} {part}" for name, part in value.items() if part is not None])
     if isinstance(value, (list, tuple)):
         return "; ".join(str(csv_cell(item)) for item in value)
     if not isinstance(value, str):

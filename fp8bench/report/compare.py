@@ -14,6 +14,7 @@ from fp8bench.report.options import CompareOptions, Reference, narrowed
 from fp8bench.report.priced import Priced, priced, pricing_day
 from fp8bench.report.row import Comparison, Row
 from fp8bench.report.select import select
+from fp8bench.report.systems import likeness, told_apart
 from fp8bench.report.unit_time import unit_time
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
@@ -45,11 +46,15 @@ def compare(
     day = pricing_day(latest, options)
     prices = {record.run_id: priced(record, catalog, options, day) for record in latest}
     found = {measurement.latest.run_id: unit_time(measurement) for measurement in chosen}
-    rows = [to_row(one, found[one.latest.run_id], prices[one.latest.run_id], catalog) for one in chosen]
+    rows = told_apart([to_row(one, found[one.latest.run_id], prices[one.latest.run_id], catalog) for one in chosen])
     reference = _find_reference(rows, options.reference)
     rows = _refuse_or_mark_unlike_work(rows, reference, latest, options.allow_mismatch)
     if reference is not None:
-        rows = [held_against(row, reference, found[row.run_id], found[reference.run_id]) for row in rows]
+        of = {record.run_id: record for record in latest}
+        like = {row.run_id: likeness(of[row.run_id], of[reference.run_id], options.allow_mismatch) for row in rows}
+        rows = [
+            held_against(row, reference, found[row.run_id], found[reference.run_id], like[row.run_id]) for row in rows
+        ]
     warnings = (
         *_without_reference(reference, options.reference),
         *_about_prices(rows, prices, options),

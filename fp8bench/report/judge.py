@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fp8bench.pricing import cost
 from fp8bench.report.row import Row
+from fp8bench.report.systems import Likeness
 from fp8bench.report.unit_time import UnitTime
 from fp8bench.stats.verdict import HOLDS_NOISE, RowVerdict, verdict_on_value
 
@@ -15,14 +16,18 @@ if TYPE_CHECKING:
     from fp8bench.stats.ratio import Ratio
 
 
-def held_against(row: Row, reference: Row, found: UnitTime | None, reference_found: UnitTime | None) -> Row:
-    """found: what a unit takes in each process of the row, and of the reference; None for a figure without samples."""
+def held_against(
+    row: Row, reference: Row, found: UnitTime | None, reference_found: UnitTime | None, like: Likeness
+) -> Row:
+    """found: what a unit takes in each process of the row, and of the reference; None for a figure without samples.
+    like: whether machine and software allow a verdict.
+    """
     is_reference = row.run_id == reference.run_id
     update: dict[str, object] = {
-        "marks": (*row.marks, *_unlike_sizes(row, reference)),
+        "marks": (*row.marks, *like.marks, *_unlike_sizes(row, reference)),
         "is_reference": is_reference,
     }
-    if not (_comparable(row, reference) and row.throughput_per_s and reference.throughput_per_s):
+    if not (like.verdict and _comparable(row, reference) and row.throughput_per_s and reference.throughput_per_s):
         return row.model_copy(update=update)
     update["speedup_vs_reference"] = row.throughput_per_s / reference.throughput_per_s
     if reference.units_per_usd:

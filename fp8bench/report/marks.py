@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from fp8bench.report.measurement import Measurement
-from fp8bench.report.priced import Priced
+from fp8bench.report.priced import PRICED_ELSEWHERE, Priced
 from fp8bench.report.unit_time import APART, SLOW, UnitTime
 from fp8bench.schema.record import Record
 from fp8bench.stats.bound import bound_by
@@ -54,6 +54,8 @@ def _price(priced: Priced) -> Iterable[str]:
         yield "per-GPU price x GPUs"
     if price.doubtful or price.doubt:
         yield "doubtful price"
+    if priced.elsewhere:
+        yield PRICED_ELSEWHERE
 
 
 def _paid(record: Record, paid_gpus: int | None) -> Iterable[str]:

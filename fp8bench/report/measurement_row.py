@@ -22,6 +22,7 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
     """
     record = measurement.latest
     what = record.what
+    machine, software = measurement.machine, measurement.software
     instance = catalog.instances.get(record.instance)
     price = priced.price
     row = Row(
@@ -43,6 +44,9 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
         run_id=record.run_id,
         run_ids=tuple(each.run_id for each in measurement.rounds),
         session_id=record.session.session_id if record.session else None,
+        machine=machine.id if machine else None,
+        machine_label=machine.label if machine else None,
+        software=dict(software) if software is not None else None,
         usd_per_hour=priced.usd_per_hour,
         price_as_of=price.as_of if price else None,
         price_source=price.source if price else None,

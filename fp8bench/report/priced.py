@@ -9,20 +9,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
-from fp8bench.pricing.choose import PriceQuery, choose
+from fp8bench.pricing.choose import PriceQuery, choose, only_another_machines
 from fp8bench.pricing.missing import why_no_price
 from fp8bench.report.options import CompareOptions
 from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.schema.record import Record
 
+PRICED_ELSEWHERE = "instance.yaml has the price of another machine, which is not this row's: give its own with --price"
+
 
 @dataclass(frozen=True)
 class Priced:
-    """price: of one machine. nodes: machines to pay for. why_none: for a reader, where there is no price."""
+    """price: of one machine. nodes: machines to pay for. why_none: for a reader, where there is no price. elsewhere:
+    whether the user gave a price for another machine of this instance, and none for this one.
+    """
 
     price: Price | None
     nodes: int
     why_none: str = ""
+    elsewhere: bool = False
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -42,10 +47,14 @@ def pricing_day(records: Iterable[Record], options: CompareOptions) -> date:
 def priced(record: Record, catalog: Catalog, options: CompareOptions, day: date) -> Priced:
     """The record's price on that day; a price without a date stands in where the day is not past."""
     instance = catalog.instances.get(record.instance)
-    query = PriceQuery(day, day >= options.today, options.region, options.purchase)
+    machine = record.machine.id if record.machine else None
+    query = PriceQuery(day, day >= options.today, options.region, options.purchase, machine)
     price = choose(instance.prices, query) if instance else None
     nodes = _nodes(record, instance)
-    return Priced(price, nodes, "" if price else why_no_price(record.instance, instance, query))
+    elsewhere = instance is not None and only_another_machines(instance.prices, query)
+    if price is None and elsewhere:
+        return Priced(None, nodes, PRICED_ELSEWHERE, elsewhere)
+    return Priced(price, nodes, "" if price else why_no_price(record.instance, instance, query), elsewhere)
 
 
 def _published_on(record: Record) -> date | None:

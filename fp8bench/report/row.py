@@ -16,7 +16,8 @@ class Row(Frozen):
     1.2 times their process's median. spread_between_processes is the relative standard deviation of the processes' own
     step times, spread_within_process the relative standard error of one process's. unseen_share: a state that fewer
     processes than this have may be unseen. verdict_on: what the verdict is about. warnings: of the whole table.
-    run_id: the latest round's.
+    run_id: the latest round's. machine: the id of its MachineIdentity, machine_label the name given to it, and software
+    what `schema.identity` draws from its environment.
     """
 
     instance: str
@@ -70,6 +71,9 @@ class Row(Frozen):
     run_id: str
     run_ids: tuple[str, ...] = ()
     session_id: str | None = None
+    machine: str | None = None
+    machine_label: str | None = None
+    software: dict[str, str | None] | None = None
 
     @property
     def mode_label(self) -> str:

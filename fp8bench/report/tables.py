@@ -33,8 +33,8 @@ def to_json(comparison: Comparison) -> str:
 
 
 def to_csv(comparison: Comparison) -> str:
-    """A line a row, every field of `Row`, numbers unrounded; lists are joined by `; `, null is empty. What a
-    spreadsheet would take for a formula begins with `'`.
+    """A line a row, every field of `Row`, numbers unrounded; lists, and names with values, are joined by `; `; null is
+    empty. What a spreadsheet would take for a formula begins with `'`.
     """
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, fieldnames=list(Row.model_fields), lineterminator="\n")

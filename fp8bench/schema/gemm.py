@@ -119,7 +119,7 @@ class Timing(Frozen):
     round_sizes: tuple[PositiveInt, ...] = Field(
         default=(), description="how many of samples_s each round gave, in order; empty: there was one round"
     )
-    samples_s: tuple[float, ...] = ()
+    samples_s: tuple[PositiveFloat, ...] = ()
 
     def model_post_init(self, _context: Any) -> None:
         if (self.status == "ok") != (self.time_s is not None) or (self.status == "ok") != (self.reason is None):

@@ -32,6 +32,7 @@ class Price(Frozen):
     zone: str | None = None
     note: str | None = None
     reason: str | None = Field(default=None, description="why the price is null")
+    machine: str | None = Field(default=None, description="id of the one machine that it is for; null: for all")
     doubt: str | None = Field(default=None, description="of one's own price: how far it is from the catalogue's")
 
 
