@@ -3,12 +3,14 @@
 Everything is deterministic: records are of one day, told apart by `minutes`.
 """
 
+import hashlib
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.instance import Instance, Price
+from fp8bench.schema.machine import MachineBasis, MachineIdentity
 from fp8bench.schema.profile import KernelTime, Profile
 from fp8bench.schema.rank_report import RankReport, WorkloadFacts
 from fp8bench.schema.record import (
@@ -215,6 +217,14 @@ def profile(**changes: Any) -> Profile:
         ),
     }
     return Profile(**{**values, **changes})
+
+
+def machine_called(
+    label: str | None = "vendor-a", basis: MachineBasis = "gpu-uuids", **changes: Any
+) -> MachineIdentity:
+    """A machine, known by its label: unlike labels, unlike machines."""
+    digest = hashlib.sha256(str(label).encode()).hexdigest()[:16]
+    return MachineIdentity(**{"id": digest, "basis": basis, "label": label, **changes})
 
 
 def place(

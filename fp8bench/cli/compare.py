@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, cast
 
 import typer
 
+from fp8bench.cli.broken import tell_broken
 from fp8bench.cli.catalog import load_catalog
 from fp8bench.cli.output import show
+from fp8bench.cli.progress import log
+from fp8bench.schema.plain_text import inert
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fp8bench.report.row import Comparison
     from fp8bench.report.select import SomeRecord
     from fp8bench.schema.instance import Catalog, Purchase
+    from fp8bench.store.broken import Broken
 
 FORMATS = ("table", "markdown", "csv", "json")
 KINDS = ("run", "gemm", "numerics")
@@ -30,7 +36,7 @@ def compare(
         None,
         "--price-as-of",
         metavar="DATE|today",
-        help="Price all rows on one day [measured: today; published: its day].",
+        help="Price all rows on this day [today; of published figures alone, the newest's day].",
     ),
     region: str = typer.Option(None, "--region", help="Only prices of this region."),
     purchase: str = typer.Option("on_demand", "--purchase", metavar="|".join(PURCHASES), help="How it is bought."),
@@ -40,7 +46,10 @@ def compare(
         "run", "--kind", metavar="|".join(KINDS), help="Of what: runs, or what these commands kept."
     ),
     every: bool = typer.Option(False, "--all", help="Every record, not only the latest of each variant."),
-    allow_mismatch: bool = typer.Option(False, "--allow-mismatch", help="Show unlike work too, marked."),
+    allow_mismatch: bool = typer.Option(
+        False, "--allow-mismatch", help="Show unlike work, and compare unlike machines and software, marked."
+    ),
+    strict: bool = typer.Option(False, "--strict", help="Exit code 4 where a record is broken."),
     form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
 ) -> None:
@@ -50,7 +59,9 @@ def compare(
     from fp8bench.pricing.catalog import find
     from fp8bench.report.compare import compare as compare_records
     from fp8bench.report.options import CompareOptions, parse_reference
-    from fp8bench.schema.errors import require_known
+    from fp8bench.report.select import select
+    from fp8bench.report.shown import read_shown
+    from fp8bench.schema.errors import UsageError, require_known
     from fp8bench.store import results
 
     for value, known, flag in (
@@ -67,7 +78,12 @@ def compare(
     measured = results.known_instances(results_dir)
 
     def key_of(name: str) -> str:
-        return name if name in measured else find(catalog, name, measured).key
+        if name in measured:
+            return name
+        try:
+            return find(catalog, name, measured).key
+        except UsageError as error:
+            raise UsageError(f"{error.what}, and {results.what_lies_in(results_dir)}", error.remedy) from error
 
     keys = list(dict.fromkeys(map(key_of, instances)))
     if kind != "run":
@@ -79,10 +95,11 @@ def compare(
         }
         if kind == "gemm":
             _refuse_beside_kind(kind, of_runs)
-            _print_products(keys, every, catalog, form, results_dir, workload, batch_size)
+            broken = _print_products(keys, every, catalog, form, results_dir, workload, batch_size)
         else:
             _refuse_beside_kind(kind, {**of_runs, "--workload": workload, "--batch-size": batch_size})
-            _print_errors(keys, every, form, results_dir)
+            broken = _print_errors(keys, every, form, results_dir)
+        _fail_if_strict(broken, strict)
         return
     wanted = parse_reference(reference, keys)
     today = date.today()
@@ -98,21 +115,30 @@ def compare(
         every=every,
         allow_mismatch=allow_mismatch,
     )
-    kept = results.read(results_dir, keys)
-    paths = {record.run_id: path for record, path in kept}
-    comparison = compare_records(
-        [record for record, _ in kept], catalog, options, whole=lambda record: results.read_record(paths[record.run_id])
-    )
-    print_comparison(comparison, form)
+    shown = read_shown(results.read(results_dir, keys), lambda records: select(records, every, workload, batch_size))
+    tell_broken(shown.broken)
+    for key in keys:
+        if not any(record.instance == key for record in shown.records):
+            remedy = f"Run `fp8bench run --instance {key}` there, or put a figure in with `fp8bench import`"
+            raise results.nothing_found(f"instance {key!r}", results_dir, remedy)
+    print_comparison(compare_records(shown.records, catalog, options, whole=shown.whole), form)
+    _fail_if_strict(shown.broken, strict)
+
+
+def _fail_if_strict(broken: "Sequence[Broken]", strict: bool) -> None:
+    from fp8bench.schema.errors import MeasurementInvalid
+
+    if broken and strict:
+        raise typer.Exit(MeasurementInvalid.exit_code)
 
 
 def _refuse_beside_kind(kind: str, given: dict[str, object]) -> None:
-    """given: options that say nothing of this kind, by their flags. Raises UsageError for any that was set."""
+    """given: options that do not apply to this kind, by their flags. Raises UsageError for any that was set."""
     from fp8bench.schema.errors import UsageError
 
     for flag, value in given.items():
-        if value:
-            raise UsageError(f"{flag} says nothing of records of kind {kind}", f"Leave {flag} away")
+        if value not in (None, False):
+            raise UsageError(f"{flag} does not apply to records of kind {kind}", f"Omit {flag}")
 
 
 def _print_products(
@@ -123,54 +149,64 @@ def _print_products(
     results_dir: Path,
     workload: str | None,
     batch_size: int | None,
-) -> None:
+) -> "Sequence[Broken]":
     """Matrix products, as `fp8bench gemm` prints them; the same work of several side by side."""
     from fp8bench.cli.gemm import print_gemm
     from fp8bench.report.options import narrowed
     from fp8bench.schema.gemm import GemmRecord
     from fp8bench.store import results
 
+    found = results.read_kind(results_dir, keys, GemmRecord)
+    tell_broken(found.broken)
     kept = [
         record
-        for record in results.read_kind(results_dir, keys, GemmRecord)
+        for record in found
         if workload in (None, record.config.workload) and batch_size in (None, record.config.batch_size)
     ]
-    print_gemm(_chosen("gemm", kept, keys, every, narrowed(workload, batch_size)), catalog, form)
+    print_gemm(_chosen("gemm", kept, keys, every, results_dir, narrowed(workload, batch_size)), catalog, form)
+    return found.broken
 
 
-def _print_errors(keys: "list[str]", every: bool, form: str, results_dir: Path) -> None:
+def _print_errors(keys: "list[str]", every: bool, form: str, results_dir: Path) -> "Sequence[Broken]":
     """What modes add to a layer, as `fp8bench numerics` prints it; the same work of several side by side."""
     from fp8bench.cli.numerics import print_records
     from fp8bench.schema.numerics import NumericsRecord
     from fp8bench.store import results
 
-    kept = results.read_kind(results_dir, keys, NumericsRecord)
-    print_records(_chosen("numerics", kept, keys, every), form)
+    found = results.read_kind(results_dir, keys, NumericsRecord)
+    tell_broken(found.broken)
+    print_records(_chosen("numerics", list(found), keys, every, results_dir), form)
+    return found.broken
 
 
-def _chosen(kind: str, kept: "list[SomeRecord]", keys: "list[str]", every: bool, of: str = "") -> "list[SomeRecord]":
+def _chosen(
+    kind: str, kept: "list[SomeRecord]", keys: "list[str]", every: bool, results_dir: Path, of: str = ""
+) -> "list[SomeRecord]":
     """The latest of each work, or every one, in the order of the command line. of: see `narrowed`.
 
-    Raises UsageError where there is none.
+    An instance that has none is named on stderr. Raises UsageError where none has any.
     """
     from fp8bench.report.select import in_order, latest_alike
-    from fp8bench.schema.errors import UsageError
+    from fp8bench.store.results import nothing_found
 
     if not kept:
-        raise UsageError(
-            f"no record of `fp8bench {kind}`{of} for {', '.join(keys)}",
+        raise nothing_found(
+            f"`fp8bench {kind}`{of} for {', '.join(keys)}",
+            results_dir,
             f"Run `fp8bench {kind} --instance {keys[0]}` there",
         )
+    for missing in [key for key in keys if key not in {record.instance for record in kept}]:
+        log(f"warning: no record of `fp8bench {kind}`{of} for {missing}: it is left out")
     return in_order(kept if every else latest_alike(kept), keys)
 
 
 def print_comparison(comparison: "Comparison", form: str) -> None:
-    """Rows to stdout; warnings, one line each, to stderr."""
+    """Rows with their warnings to stdout; the warnings, one line each, to stderr too."""
     from fp8bench.report import tables
 
     show(tables, form, comparison)
     for warning in comparison.warnings:
-        typer.echo(f"fp8bench: warning: {warning}", err=True)
+        log(f"warning: {inert(warning)}")
 
 
 def _date(text: str | None, today: date) -> date | None:

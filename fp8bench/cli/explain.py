@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fp8bench.cli.broken import tell_broken
 from fp8bench.cli.kept import names_a_file, only_id
 from fp8bench.cli.output import show
 from fp8bench.cli.progress import listener, log
@@ -69,16 +70,15 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     """Run each mode once on this machine, as `fp8bench run` would; the first is explained. trace: where its Chrome
     trace is kept. Settings are taken from FP8BENCH_* variables and defaults.
     """
-    from fp8bench.launch.measure import measure, schedule
+    from fp8bench.launch.measure import measure, session
     from fp8bench.launch.prepare import prepare, settle
     from fp8bench.schema.request import resolve
 
     asked = {"mode": tuple(modes), "rounds": 1, "results_dir": results_dir}
     prepared = prepare(resolve(asked, os.environ, {}, None).request, os.environ)
-    settle(prepared, None, date.today())
-    rounds = schedule(prepared)
-    traces = {rounds.entries[0].label: trace} if trace else None
-    with listener(rounds, quiet=False) as told:
+    settle(prepared, None, date.today(), log)
+    traces = {prepared.entries[0].label: trace} if trace else None
+    with session(prepared, log) as rounds, listener(rounds, quiet=False) as told:
         records = [record for record, _ in measure(prepared, rounds, told, traces)]
     return [_facts(record, record.run_id) for record in records]
 
@@ -120,6 +120,7 @@ def find(name: str, results_dir: Path, batch_size: int | None = None, like: "Fac
         return _from_file(Path(name))
     measured = results.known_instances(results_dir)
     kept = results.read(results_dir, measured)
+    tell_broken(kept.broken)
     by_id = {one.record.run_id: one.path for one in kept if one.record.run_id.startswith(name)}
     if by_id:
         return _facts(results.read_record(by_id[only_id(list(by_id), name)]), name)
@@ -217,7 +218,8 @@ def _latest_profiled(kept: "Sequence[Kept]") -> "Record | None":
     round, whose kernels and step belong together. kept: oldest first, read without their profiles.
     """
     from fp8bench.report.select import session, variant
-    from fp8bench.store.results import read_record
+    from fp8bench.store.broken import Broken
+    from fp8bench.store.results import read_whole
 
     rounds: dict[object, list[Kept]] = {}
     for one in reversed(kept):
@@ -225,8 +227,10 @@ def _latest_profiled(kept: "Sequence[Kept]") -> "Record | None":
     for together in rounds.values():
         middle = median(map(_step_time_s, together))
         for one in sorted(together, key=lambda one: abs(_step_time_s(one) - middle)):
-            record = read_record(one.path)
-            if record.profile is not None:
+            record = read_whole(one.path)
+            if isinstance(record, Broken):
+                tell_broken([record])
+            elif record.profile is not None:
                 return record
     return None
 

@@ -43,6 +43,9 @@ def gemm(
         None, "--seconds", metavar="S", help="For each timing, at least 20 times a round [0.1]."
     ),
     instance: str = typer.Option("auto", "--instance", help="Name in the catalogue, or auto."),
+    name: str = typer.Option(
+        None, "--name", envvar="FP8BENCH_NAME", metavar="NAME", help="What to call this machine [by its identity]."
+    ),
     allow_busy: bool = typer.Option(False, "--allow-busy", help="Run on a GPU that others use, marked."),
     seed: str = typer.Option(None, "--seed", metavar="N", help="Of the operands [0]."),
     kept: str = typer.Option(
@@ -90,6 +93,7 @@ def gemm(
         seconds=seconds,
         seed=seed,
         instance=instance,
+        name=name,
         allow_busy=allow_busy,
         results_dir=results_dir,
     )

@@ -22,8 +22,12 @@ def import_figure(
 ) -> None:
     """Import a step time from an article or another tool, always marked as such."""
     from fp8bench.cli.catalog import load_catalog
+    from fp8bench.cli.progress import log
     from fp8bench.launch.imported import ImportedFigure, to_record
+    from fp8bench.launch.plausible import doubts
     from fp8bench.pricing.catalog import find
+    from fp8bench.report.figure_shown import told
+    from fp8bench.schema.plain_text import inert
     from fp8bench.store import results
 
     figure = ImportedFigure.parse(
@@ -37,6 +41,11 @@ def import_figure(
         compile=compile,
         attention=attention,
     )
-    key = find(load_catalog(results_dir), instance, results.known_instances(results_dir)).key
+    catalog = load_catalog(results_dir)
+    key = find(catalog, instance, results.known_instances(results_dir)).key
     results.require_writable(results_dir)
-    typer.echo(results.write(to_record(figure, key), results_dir))
+    record = to_record(figure, key)
+    kept = [one.record for one in results.read(results_dir, [key])]
+    typer.echo(results.write(record, results_dir))
+    for warning in (*doubts(figure, key, catalog), *told(record, kept)):
+        log(f"warning: {inert(warning)}")

@@ -13,7 +13,7 @@ def instances(
 ) -> None:
     """List the instances: GPUs, and the newest known on-demand price of each."""
     from fp8bench.cli.catalog import load_catalog
-    from fp8bench.pricing.choose import PriceQuery, choose
+    from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 
     catalog = load_catalog(results_dir)
     if as_json:
@@ -21,7 +21,7 @@ def instances(
         return
     from tabulate import tabulate
 
-    today = PriceQuery(as_of=date.today(), current=True)
+    today = PriceQuery(as_of=date.today(), current=True, machine=ANY_MACHINE)
     table = []
     for instance in catalog.instances.values():
         price = choose(instance.prices, today)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from fp8bench.cli.broken import tell_broken
 from fp8bench.schema.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ def find_kept(name: str, results_dir: Path, model: type[SomeRecord]) -> SomeReco
     if names_a_file(name):
         return results.read_record(Path(name), model)
     instances = results.known_instances(results_dir)
-    kept = {one.run_id: one for one in results.read_kind(results_dir, instances, model, beginning=name)}
+    found = results.read_kind(results_dir, instances, model, beginning=name)
+    tell_broken(found.broken)
+    kept = {one.run_id: one for one in found}
     if not kept:
         there = ", ".join(one.run_id for one in results.read_kind(results_dir, instances, model)[-SHOWN:])
         remedy = f"The latest are: {there}" if there else f"{results_dir} keeps none of its kind: measure one first"

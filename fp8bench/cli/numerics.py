@@ -32,6 +32,9 @@ def numerics(
     ),
     seed: str = typer.Option(None, "--seed", metavar="N", help="Of weights and inputs [0]."),
     instance: str = typer.Option("auto", "--instance", help="Name in the catalogue, or auto."),
+    name: str = typer.Option(
+        None, "--name", envvar="FP8BENCH_NAME", metavar="NAME", help="What to call this machine [by its identity]."
+    ),
     kept: str = typer.Option(
         None, "--record", metavar="RECORD", help="Measure nothing: show one that was kept, a file or a run's id."
     ),
@@ -64,6 +67,7 @@ def numerics(
         width=width,
         seed=seed,
         instance=instance,
+        name=name,
     )
     prepared = launch.prepare(request, os.environ)
     launch.settle(prepared)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fp8bench.launch.rounds import Schedule
     from fp8bench.schema.request import Resolved
 
-OFF_UNLESS_SET = ("precision", "session", "price")
+OFF_UNLESS_SET = ("precision", "session", "name", "price")
 
 
 def run(
@@ -39,8 +39,9 @@ def run(
     ),
     max_rounds: str = typer.Option(None, "--max-rounds", metavar="N", help="With --precision: stop here [30]."),
     session: str = typer.Option(
-        None, "--session", metavar="NAME|latest", help="Take a session up: only its missing rounds are run."
+        None, "--session", metavar="NAME|latest", help="Resume a session with its settings: its missing rounds are run."
     ),
+    name: str = typer.Option(None, "--name", metavar="NAME", help="What to call this machine [by its identity]."),
     aa: bool = typer.Option(False, "--aa", help="Hold each mode against itself, to check the intervals."),
     allow_busy: bool = typer.Option(False, "--allow-busy", help="Run on a GPU that others use, marked."),
     price: str = typer.Option(
@@ -66,20 +67,23 @@ def run(
     file_values = parse_mapping(file_text, config) if config else {}
     resolved = resolve(flags, os.environ, file_values, str(config) if config else None, file_text)
     prepared = prepare(resolved.request, os.environ)
+    resolved = resolved.resumed(prepared.resumed, prepared.session or "")
     if dry_run:
         _print_dry_run(resolved, prepared, as_json)
         return
     if prepared.keeps_records:
-        settle(prepared, resolved.request.price, date.today())
+        settle(prepared, resolved.request.price, date.today(), log)
     raise typer.Exit(_measure_and_print(prepared, quiet, as_json))
 
 
 def _measure_and_print(prepared: "Prepared", quiet: bool, as_json: bool) -> int:
-    from fp8bench.launch.measure import measure, schedule
+    from fp8bench.launch.measure import measure, session
     from fp8bench.launch.session import exit_code
 
-    rounds = schedule(prepared)
-    with listener(rounds, quiet or not prepared.keeps_records) as told:
+    with (
+        session(prepared, log) as rounds,
+        listener(rounds, quiet or not prepared.keeps_records) as told,
+    ):
         records = [record for record, _ in measure(prepared, rounds, told)]
     if not records and prepared.keeps_records:
         log(f"nothing was left to run: session {rounds.session_id} has its rounds")
@@ -130,21 +134,25 @@ def _judge_itself(rounds: "Schedule") -> int:
 
 def _print_session(session_id: str, prepared: "Prepared") -> None:
     """The table of the whole session, with what was kept of it before this call."""
+    from fp8bench.cli.broken import tell_broken
     from fp8bench.cli.catalog import load_catalog
     from fp8bench.cli.compare import print_comparison
     from fp8bench.report.compare import compare
     from fp8bench.report.options import CompareOptions, parse_reference
+    from fp8bench.report.select import select
+    from fp8bench.report.shown import read_shown
     from fp8bench.store import results
 
     key = prepared.instance.key
-    kept = results.read(prepared.results_dir, [key])
-    paths = {record.run_id: path for record, path in kept}
-    records = [record for record, _ in kept if record.session and record.session.session_id == session_id]
-    if not records:
+    found = results.read(prepared.results_dir, [key])
+    of_session = tuple(kept for kept in found if kept.record.session and kept.record.session.session_id == session_id)
+    if not of_session:
         return
+    shown = read_shown(results.Found(of_session), lambda records: select(records, every=False))
+    tell_broken(shown.broken)
     options = CompareOptions((key,), date.today(), parse_reference(None, [key]))
     catalog = load_catalog(prepared.results_dir)
-    print_comparison(compare(records, catalog, options, lambda r: results.read_record(paths[r.run_id])), "table")
+    print_comparison(compare(shown.records, catalog, options, shown.whole), "table")
 
 
 def _print_dry_run(resolved: "Resolved", prepared: "Prepared", as_json: bool) -> None:

@@ -7,7 +7,9 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
+from fp8bench.launch.identity import together
 from fp8bench.schema.config import RunConfig
+from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.rank_report import RankReport, WorkloadFacts
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Evidence, Parity, Record, Session
 from fp8bench.stats.summary import summarize
@@ -35,10 +37,12 @@ def assemble(
     now: datetime,
     session: Session | None = None,
     marks: Sequence[str] = (),
+    machine: MachineIdentity | None = None,
 ) -> Record:
     """reports: one a rank, by rank. The record's status is that of the rank that stopped the others.
 
     marks: what a reader must be told of the circumstances; they join the summary's flags.
+    machine: the launcher's, which is that of all ranks where these name none.
     """
     first = reports[0]
     culprit = _culprit(reports)
@@ -63,6 +67,7 @@ def assemble(
         config=config,
         fingerprint=fingerprint(config, first.facts),
         environment=first.environment,
+        machine=_machine(reports, machine),
         evidence=_evidence(reports),
         parity=_worst_parity(reports),
         samples=samples,
@@ -83,6 +88,11 @@ def fingerprint(config: RunConfig, facts: WorkloadFacts | None) -> dict[str, Jso
         "data": config.data,
         "method_version": METHOD_VERSION,
     }
+
+
+def _machine(reports: Sequence[RankReport], launchers: MachineIdentity | None) -> MachineIdentity | None:
+    named = [report.machine for report in reports]
+    return together(named) if any(named) else launchers
 
 
 def _culprit(reports: Sequence[RankReport]) -> RankReport | None:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from fp8bench.launch.executor import Watch, quieten_the_profiler
 from fp8bench.launch.plan import Elastic
 from fp8bench.schema.config import RunConfig
+from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.rank_report import RankReport
 from fp8bench.worker.main import Aside, measure, rank_group
 
@@ -18,8 +19,10 @@ from fp8bench.worker.main import Aside, measure, rank_group
 class ElasticExecutor:
     """Runs this process's rank."""
 
-    def __init__(self, place: Elastic) -> None:
+    def __init__(self, place: Elastic, machine: MachineIdentity | None = None) -> None:
+        """machine: this node's."""
         self.place = place
+        self.machine = machine
 
     def run(self, config: RunConfig, watch: Watch, trace: Path | None = None) -> list[RankReport] | None:
         """The reports of all ranks on rank 0, None on the others; nobody watches, since this process is the one at
@@ -27,7 +30,8 @@ class ElasticExecutor:
         """
         quieten_the_profiler()
         with rank_group(config, self.place.rank, self.place.local_rank, init_method="env://") as device:
-            mine = measure(config, self.place.rank, device, Aside(trace=trace))
+            report = measure(config, self.place.rank, device, Aside(trace=trace))
+            mine = report.model_copy(update={"machine": self.machine})
             gathered = [mine] * self.place.world_size if self.place.rank == 0 else None
             dist.gather_object(mine, gathered, dst=0)
         return gathered

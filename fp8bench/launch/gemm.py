@@ -14,8 +14,9 @@ from pydantic import JsonValue
 from fp8bench import registry
 from fp8bench.launch.assemble import new_run_id
 from fp8bench.launch.busy import require_idle
+from fp8bench.launch.identity import Here, software_here, this_machines_identity
 from fp8bench.launch.machine import AUTO, instance_called, this_machine
-from fp8bench.launch.words import above_zero, is_whole, whole
+from fp8bench.launch.words import above_zero, is_whole, machine_label, whole
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.alignment import ALIGNMENT, padded
 from fp8bench.schema.config import Device
@@ -30,6 +31,7 @@ from fp8bench.schema.gemm import (
     Shape,
 )
 from fp8bench.schema.instance import Instance
+from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Record
 from fp8bench.store import instances, results
 
@@ -62,6 +64,7 @@ class GemmRequest:
     seconds: str | None = None
     seed: str | None = None
     instance: str = AUTO
+    name: str | None = None
     allow_busy: bool = False
     results_dir: Path = Path("results")
 
@@ -75,6 +78,7 @@ class PreparedGemm:
     in_catalog: bool
     results_dir: Path
     warnings: tuple[str, ...] = ()
+    machine: MachineIdentity | None = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,8 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> PreparedGemm:
         seconds=seconds,
         seed=seed,
     )
-    return PreparedGemm(config, instance, in_catalog, request.results_dir, warnings)
+    machine = this_machines_identity(machine_label(request.name))
+    return PreparedGemm(config, instance, in_catalog, request.results_dir, warnings, machine)
 
 
 def measure(prepared: PreparedGemm, told: Told) -> tuple[GemmRecord, Path]:
@@ -152,6 +157,7 @@ def measure(prepared: PreparedGemm, told: Told) -> tuple[GemmRecord, Path]:
         instance=prepared.instance.key,
         fingerprint=fingerprint(config, work.sizes, bench.timer.flush_bytes is not None),
         environment=environment(bench.device),
+        machine=prepared.machine,
         config=config,
         products=tuple(found),
         ceilings=ceilings,
@@ -275,9 +281,7 @@ def _work(config: GemmConfig) -> _Work:
 
 
 def _kept_runs(prepared: PreparedGemm) -> tuple[Measured, Callable[[Record], Record]]:
-    """What runs of this instance are kept that a bound can be made of, and how to read one whole. Read before anything
-    is measured, since a broken file is an error.
-    """
+    """What runs of this machine and its software are kept that a bound can be made of, and how to read one whole."""
     config = prepared.config
     if config.workload is None or config.batch_size is None:
         return {}, lambda record: record
@@ -285,5 +289,12 @@ def _kept_runs(prepared: PreparedGemm) -> tuple[Measured, Callable[[Record], Rec
 
     kept = results.read(prepared.results_dir, [prepared.instance.key])
     paths = {record.run_id: path for record, path in kept}
-    measured = latest_measurements([record for record, _ in kept], config.workload, config.batch_size)
-    return measured, lambda record: results.read_record(paths[record.run_id])
+    here = Here(prepared.machine, software_here(config.device == "cuda"))
+    alike = [record for record, _ in kept if not here.unlike(record)]
+
+    def whole(record: Record) -> Record:
+        """Without its profile where that cannot be read: the bound needs the step's time alone."""
+        found = results.read_whole(paths[record.run_id])
+        return found if isinstance(found, Record) else record
+
+    return latest_measurements(alike, config.workload, config.batch_size), whole

@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime
 from typing import Any
 
-from pydantic import Field, PositiveInt, ValidationError
+from pydantic import Field, ValidationError
 
 from fp8bench import registry
 from fp8bench.launch.assemble import new_run_id
@@ -19,9 +19,11 @@ class ImportedFigure(Frozen):
 
     mode: str
     workload: str
-    step_time_s: float = Field(ge=1e-6, description="a millionth of a second at least: less is a typing mistake")
-    batch_size: PositiveInt
-    gpus: PositiveInt
+    step_time_s: float = Field(
+        ge=1e-6, le=86_400, description="from a millionth of a second to a day: beyond is a typing mistake"
+    )
+    batch_size: int = Field(ge=1, le=10_000_000)
+    gpus: int = Field(ge=1, le=1_000_000)
     source: str
     published_on: date | None
     compile: bool | None
@@ -36,7 +38,8 @@ class ImportedFigure(Frozen):
             first = error.errors()[0]
             flag = {"step_time_s": "step-time"}.get(str(first["loc"][0]), str(first["loc"][0])).replace("_", "-")
             raise UsageError(
-                f"--{flag} {first['input']!r} is wrong: {first['msg'].lower()}", "See `fp8bench import --help`"
+                f"--{flag} {first['input']!r} is an invalid value: {first['msg'].lower()}",
+                "See `fp8bench import --help`",
             ) from error
         if figure.source.strip().lower() in ("", "measured"):
             raise UsageError(

@@ -17,6 +17,9 @@ from fp8bench.schema.visible_gpus import visible_gpus
 
 DMI_PRODUCT_NAME = Path("/sys/class/dmi/id/product_name")
 CPU_INSTANCE = "cpu"
+CUSTOM = "custom-"
+"""Begins the key of an instance that is made up from its GPUs, and that another machine would get too."""
+
 AUTO = "auto"
 SLICED = " (MIG)"
 """After the name of a GPU of which a process sees a slice: another GPU to price, and to hold others against."""
@@ -89,11 +92,16 @@ def identify(machine: Machine, catalog: Catalog) -> Instance:
     gpu = catalog.gpu_by_product(machine.gpus[0])
     slug = re.sub(r"[^a-z0-9]+", "-", machine.gpus[0].lower()).strip("-")
     return Instance(
-        key=f"custom-{len(machine.gpus)}x-{slug}",
+        key=f"{CUSTOM}{len(machine.gpus)}x-{slug}",
         instance_type=machine.product_name,
         gpu=gpu.name if gpu else None,
         gpu_count=len(machine.gpus),
     )
+
+
+def is_made_up(instance: Instance) -> bool:
+    """Whether `identify` made the instance up, so that two unlike machines may have its name."""
+    return instance.key == CPU_INSTANCE or instance.key.startswith(CUSTOM)
 
 
 def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:

@@ -1,52 +1,61 @@
 """A prepared request, measured: the session with its executor, chosen by who makes the processes."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fp8bench.launch import resume
 from fp8bench.launch.assemble import new_session_id
 from fp8bench.launch.busy import require_idle
 from fp8bench.launch.executor import Executor
+from fp8bench.launch.identity import Here
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.rounds import Schedule, Stop
 from fp8bench.launch.session import Listener, Where, measure_all
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import Record
-from fp8bench.schema.request import LATEST
-from fp8bench.store import results
+from fp8bench.store import lock, results
+
+
+@contextmanager
+def session(prepared: Prepared, told: Callable[[str], None]) -> Iterator[Schedule]:
+    """The rounds of this call; while they are run, no other call can have the same session.
+
+    told: hears where that cannot be made sure of. Raises UsageError where another call has it, and as `schedule`.
+    """
+    if prepared.session is None or not prepared.keeps_records:
+        yield schedule(prepared)
+        return
+    path = prepared.results_dir / prepared.instance.key / f".session-{prepared.session}.lock"
+    remedy = "Wait until it ends, or choose another name with --session"
+    with lock.held(path, f"session {prepared.session!r}", remedy, told):
+        yield schedule(prepared)
 
 
 def schedule(prepared: Prepared) -> Schedule:
     """The rounds of this call: under a session of their own, or what is missing of the one that was named.
 
-    Raises UsageError where `latest` was asked for and there is none.
+    Raises UsageError where `latest` was asked for and there is none, and where what is kept of the session is not of
+    this machine, its software and these settings.
     """
     if prepared.session is None or not prepared.keeps_records:
         return Schedule(prepared.entries, prepared.stop, new_session_id(datetime.now(UTC)))
-    kept = results.read(prepared.results_dir, [prepared.instance.key])
-    session_id = _latest(kept, prepared) if prepared.session == LATEST else prepared.session
-    rounds = Schedule(prepared.entries, prepared.stop, session_id)
-    rounds.restore(
-        results.read_record(path)
-        for record, path in kept
-        if record.session is not None and record.session.session_id == session_id
-    )
+    found = results.read(prepared.results_dir, [prepared.instance.key])
+    # Looked at again, since another call may have added to it between `prepare` and the lock.
+    where = f"of {prepared.instance.key!r} is kept in {prepared.results_dir}"
+    kept = resume.find(prepared.session, [record for record, _ in found], prepared.here or Here(one=False), where)
+    resume.refuse_unlike(kept, [entry.config for entry in prepared.entries], prepared.entries[0].arm is not None)
+    paths = {record.run_id: path for record, path in found}
+    rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
+    whole = (results.read_whole(paths[record.run_id]) for record in kept.records)
+    # A round whose samples cannot be read is run again.
+    rounds.restore(record for record in whole if isinstance(record, Record))
     if prepared.elastic:
         # torchrun makes one group of processes a call, and so one more round.
         rounds.stop = Stop(rounds=rounds.first_round)
     return rounds
-
-
-def _latest(kept: Sequence[results.Kept], prepared: Prepared) -> str:
-    sessions = [record.session.session_id for record, _ in kept if record.session is not None]
-    if not sessions:
-        raise UsageError(
-            f"no session of {prepared.instance.key!r} is kept in {prepared.results_dir}, so none can be taken up",
-            "Leave --session away, or give the folder with --results-dir",
-        )
-    return sessions[-1]
 
 
 def measure(
@@ -58,7 +67,10 @@ def measure(
     def marks(config: RunConfig) -> tuple[str, ...]:
         return require_idle(os.environ, local_rank, prepared.allow_busy) if config.device == "cuda" else ()
 
-    where = Where(prepared.instance.key, prepared.results_dir, marks, traces)
+    stop = prepared.stop
+    asked = {} if prepared.elastic else resume.asked_for(stop.rounds, stop.precision, stop.max_rounds)
+    machine = prepared.here.machine if prepared.here else None
+    where = Where(prepared.instance.key, prepared.results_dir, marks, traces, machine, asked)
     return measure_all(rounds, _executor(prepared), where, listener)
 
 
@@ -67,7 +79,7 @@ def _executor(prepared: Prepared) -> Executor:
     if prepared.elastic:
         from fp8bench.launch.elastic import ElasticExecutor
 
-        return ElasticExecutor(prepared.elastic)
+        return ElasticExecutor(prepared.elastic, prepared.here.machine if prepared.here else None)
     from fp8bench.launch.spawn import SpawnExecutor
 
     return SpawnExecutor()

@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 
 from fp8bench import registry
 from fp8bench.launch.assemble import new_run_id
+from fp8bench.launch.identity import this_machines_identity
 from fp8bench.launch.machine import instance_called, this_machine
-from fp8bench.launch.words import whole
+from fp8bench.launch.words import machine_label, whole
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.alignment import ALIGNMENT, padded
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.instance import Instance
+from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, NumericsConfig, NumericsRecord
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Status
 from fp8bench.store import instances, results
@@ -46,6 +48,7 @@ class NumericsRequest:
     width: str | None = None
     seed: str | None = None
     instance: str = "auto"
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class NumericsPrepared:
     instance: Instance
     in_catalog: bool
     results_dir: Path
+    machine: MachineIdentity | None = None
 
 
 def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> NumericsPrepared:
@@ -81,7 +85,8 @@ def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> NumericsPre
         tokens=TOKENS[device],
         seed=seed,
     )
-    return NumericsPrepared(config, instance, instance.key in catalog.instances, request.results_dir)
+    identity = this_machines_identity(machine_label(request.name))
+    return NumericsPrepared(config, instance, instance.key in catalog.instances, request.results_dir, identity)
 
 
 def settle(prepared: NumericsPrepared) -> None:
@@ -112,6 +117,7 @@ def examine(prepared: NumericsPrepared, now: datetime, told: Callable[[str], Non
         instance=prepared.instance.key,
         fingerprint=fingerprint(config),
         environment=environment(device),
+        machine=prepared.machine,
         config=config,
         rows=rows,
         history=history,

@@ -2,12 +2,15 @@
 an hour.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
+from typing import Any
 
-from fp8bench.launch.machine import instance_called, this_machine
+from fp8bench.launch import resume
+from fp8bench.launch.identity import Here, software_here, this_machines_identity
+from fp8bench.launch.machine import instance_called, is_made_up, this_machine
 from fp8bench.launch.plan import Elastic, elastic_from, entries, plan, stop
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.pricing import catalog as catalogs
@@ -18,7 +21,9 @@ from fp8bench.store import instances, results
 
 @dataclass(frozen=True)
 class Prepared:
-    """What will run, where it is kept, and as part of what."""
+    """What will run, where it is kept, and as part of what. here: this machine, which a session must be of to go on.
+    resumed: settings that the session brought, by the request's names.
+    """
 
     entries: list[Entry]
     stop: Stop
@@ -28,6 +33,8 @@ class Prepared:
     allow_busy: bool
     results_dir: Path
     session: str | None = None
+    here: Here | None = None
+    resumed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def keeps_records(self) -> bool:
@@ -36,30 +43,58 @@ class Prepared:
 
 
 def prepare(request: RunRequest, environ: Mapping[str, str]) -> Prepared:
-    """Look at the machine and plan. Writes nothing. Raises UsageError and ModeUnavailable."""
+    """Look at the machine, at the session that is to go on, and plan. Writes nothing. Raises UsageError and
+    ModeUnavailable.
+    """
     machine = this_machine(environ)
     catalog = catalogs.load(instances.files(request.results_dir))
     instance = instance_called(request.instance, machine, catalog)
     elastic = elastic_from(environ)
+    one = elastic is None or elastic.nodes == 1
+    here = Here(this_machines_identity(request.name), software_here(machine.has_gpu), one)
+    kept, resumed = None, {}
+    # Several nodes need not see the same results, and all ranks need the same settings.
+    if request.session is not None and one:
+        kept = _kept(request.session, request.results_dir, instance.key, here)
+        resumed = resume.settings_of(kept, request, elastic is not None)
+        request = request.model_copy(update=resumed)
+    configs = plan(request, machine, elastic)
+    if kept is not None:
+        resume.refuse_unlike(kept, configs, request.aa)
     return Prepared(
-        entries=entries(request, plan(request, machine, elastic)),
+        entries=entries(request, configs),
         stop=stop(request, machine, elastic),
         instance=instance,
         in_catalog=instance.key in catalog.instances,
         elastic=elastic,
         allow_busy=request.allow_busy,
-        session=request.session,
+        session=kept.session_id if kept is not None else request.session,
         results_dir=request.results_dir,
+        here=here,
+        resumed=resumed,
     )
 
 
-def settle(prepared: Prepared, price: float | None, today: date) -> None:
+def _kept(name: str, results_dir: Path, instance: str, here: Here) -> resume.Kept:
+    records = [record for record, _ in results.read(results_dir, [instance])]
+    return resume.find(name, records, here, f"of {instance!r} is kept in {results_dir}")
+
+
+def settle(prepared: Prepared, price: float | None, today: date, told: Callable[[str], None]) -> None:
     """Make sure that records can be kept, and keep what is known of the instance beside them.
 
-    price: USD per hour as the user gave it. Raises UsageError where the folder cannot be written.
+    price: USD per hour as the user gave it, for this machine alone where fp8bench made the instance up, which another
+    may be called too. told: hears where a file cannot be locked. Raises UsageError where the folder cannot be written.
     """
     results.require_writable(prepared.results_dir)
     given = None
     if price is not None:
-        given = Price(usd_per_hour=price, purchase="on_demand", as_of=today, source="given with --price")
-    instances.keep(prepared.instance, given, prepared.in_catalog, prepared.results_dir)
+        machine = prepared.here.machine if prepared.here and is_made_up(prepared.instance) else None
+        given = Price(
+            usd_per_hour=price,
+            purchase="on_demand",
+            as_of=today,
+            source="given with --price",
+            machine=machine.id if machine else None,
+        )
+    instances.keep(prepared.instance, given, prepared.in_catalog, prepared.results_dir, told)

@@ -1,16 +1,17 @@
 """A session: round after round, each record kept as soon as it is there, so that what follows can lose nothing."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from fp8bench.launch.assemble import assemble, new_run_id
 from fp8bench.launch.executor import Executor, Watch
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted
+from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.record import Record, Session
 from fp8bench.store import results
 
@@ -29,13 +30,15 @@ class Listener(Protocol):
 class Where:
     """What every record of a session has in common. marks: given a configuration, what a reader must be told of all
     its runs (a busy GPU); raises ModeUnavailable where it should not run at all. traces: labels of entries whose first
-    round keeps its Chrome trace, and where.
+    round keeps its Chrome trace, and where. machine: this one. asked: of the session, as `Session` has it.
     """
 
     instance: str
     results_dir: Path
     marks: Callable[[RunConfig], tuple[str, ...]] = lambda _config: ()
     traces: Mapping[str, Path] | None = None
+    machine: MachineIdentity | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
 
 def measure_all(
@@ -47,7 +50,8 @@ def measure_all(
     """
     first = number = schedule.first_round
     while schedule.goes_on(number):
-        for entry, place in schedule.round(number):
+        for entry, turn in schedule.round(number):
+            place = turn.model_copy(update=dict(where.asked))
             marks = where.marks(entry.config)
             trace = (where.traces or {}).get(entry.label) if number == first else None
             watch = listener.begins(entry, place)
@@ -62,7 +66,7 @@ def measure_all(
                 continue
             now = datetime.now(UTC)
             run_id = new_run_id(entry.config.mode_label, now)
-            record = assemble(entry.config, reports, where.instance, run_id, now, place, marks)
+            record = assemble(entry.config, reports, where.instance, run_id, now, place, marks, where.machine)
             path = results.write(record, where.results_dir)
             schedule.take(entry, record)
             listener.ended(entry, place, record, path)

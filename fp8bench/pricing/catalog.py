@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from fp8bench.pricing.overlay import laid_over
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import line_of, parse_yaml, read_text, wrong_field
 from fp8bench.schema.frozen import Frozen
@@ -20,8 +21,7 @@ def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
     """The catalogue with each overlay laid over it.
 
     A file holds the lists `instances` and `gpus`, which replace entries of the same name; or it is one instance by
-    itself (a mapping with a `key`), whose prices go before those that were known. Raises UsageError by file, line and
-    field.
+    itself (a mapping with a `key`), see `laid_over`. Raises UsageError by file, line and field.
     """
     instances: dict[str, Instance] = {}
     gpus: dict[str, Gpu] = {}
@@ -34,9 +34,7 @@ def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
             raise UsageError(f"{path} line 1 is not a mapping", "Write lists `instances:` and `gpus:`")
         if "key" in document:
             alone = _validated(Instance, document, path, text, ())
-            known = instances.get(alone.key)
-            prices = (*alone.prices, *(known.prices if known else ()))
-            instances[alone.key] = alone.model_copy(update={"prices": prices})
+            instances[alone.key] = laid_over(alone, instances.get(alone.key), path, text)
             continue
         for name in document:
             if name not in _SECTIONS:

@@ -5,9 +5,12 @@ formats).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fp8bench.report.bounds import bounds
 from fp8bench.report.row import Row
 
 NOTHING = "-"
+GAIN = "gain (95 %)"
+VERDICT = "verdict"
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,10 @@ def columns(rows: Sequence[Row]) -> list[Column]:
 def _all(rows: Sequence[Row]) -> list[Column]:
     units = {row.unit for row in rows if row.unit}
     unit = units.pop() if len(units) == 1 else "units"
+    return [*_naming(), *_deciding(unit), *_measured(unit)]
+
+
+def _naming() -> list[Column]:
     return [
         Column("instance", lambda r: r.instance, numeric=False),
         Column("mode", lambda r: r.mode_label, numeric=False),
@@ -37,21 +44,32 @@ def _all(rows: Sequence[Row]) -> list[Column]:
         Column(
             "rounds", lambda r: str(r.rounds) if r.status == "ok" and r.source == "measured" else NOTHING, optional=True
         ),
+    ]
+
+
+def _deciding(unit: str) -> list[Column]:
+    """What a reader came for, first of all numbers, since a narrow terminal splits a table into several."""
+    return [
+        Column(f"{unit}/USD", lambda r: _rate(r.units_per_usd)),
+        Column(GAIN, _gain),
+        Column(VERDICT, lambda r: r.verdict or NOTHING, numeric=False, optional=True),
+        Column("speed-up (95 %)", _speedup),
         Column("step, ms (95 % interval)", _step),
         Column(f"{unit}/s", lambda r: _rate(r.throughput_per_s)),
-        Column("speed-up (95 %)", _speedup),
-        Column("verdict", lambda r: r.verdict or NOTHING, numeric=False, optional=True),
+        Column("USD/h", lambda r: _number(r.usd_per_hour, ",.2f")),
+        Column("price as of", _price_date, numeric=False),
+        Column(f"USD/M {unit}", lambda r: _number(r.usd_per_million_units, ",.3f")),
+        Column("break-even USD/h", lambda r: _number(r.break_even_usd_per_hour, ",.2f")),
+    ]
+
+
+def _measured(unit: str) -> list[Column]:
+    return [
         Column("peak GiB", lambda r: _number(r.peak_memory_bytes, ".1f", scale=2**-30), optional=True),
         Column("MFU bf16", lambda r: _number(r.mfu_bf16, ".1f", scale=100, after=" %"), optional=True),
         Column("MFU fp8", lambda r: _number(r.mfu_fp8, ".1f", scale=100, after=" %"), optional=True),
         Column(f"J/{_one(unit)}", lambda r: _number(r.joules_per_unit, ".3g"), optional=True),
         Column(f"{unit}/kWh", lambda r: _rate(r.units_per_kwh), optional=True),
-        Column("USD/h", lambda r: _number(r.usd_per_hour, ",.2f")),
-        Column("price as of", _price_date, numeric=False),
-        Column(f"{unit}/USD", lambda r: _rate(r.units_per_usd)),
-        Column(f"USD/M {unit}", lambda r: _number(r.usd_per_million_units, ",.3f")),
-        Column("gain", _gain),
-        Column("break-even USD/h", lambda r: _number(r.break_even_usd_per_hour, ",.2f")),
     ]
 
 
@@ -69,15 +87,13 @@ def _step(row: Row) -> str:
         return NOTHING
     if row.step_time_ci_s is None:
         return f"{row.step_time_s * 1e3:.1f}"
-    low, high = row.step_time_ci_s
-    return f"{row.step_time_s * 1e3:.1f} ({low * 1e3:.1f}-{high * 1e3:.1f})"
+    return f"{row.step_time_s * 1e3:.1f} ({bounds(*row.step_time_ci_s, lambda value: f'{value * 1e3:.1f}')})"
 
 
 def _speedup(row: Row) -> str:
     if row.speedup_ci_vs_reference is None:
         return _number(row.speedup_vs_reference, ".2f", after="x")
-    low, high = row.speedup_ci_vs_reference
-    return f"{row.speedup_vs_reference:.2f}x ({low:.2f}-{high:.2f})"
+    return f"{row.speedup_vs_reference:.2f}x ({bounds(*row.speedup_ci_vs_reference, '{:.2f}'.format)})"
 
 
 def _one(unit: str) -> str:
@@ -94,4 +110,8 @@ def _price_date(row: Row) -> str:
 def _gain(row: Row) -> str:
     if row.is_reference:
         return "reference"
-    return _number(row.gain_vs_reference, "+.1f", scale=100, after=" %")
+    gain = _number(row.gain_vs_reference, "+.1f", scale=100, after=" %")
+    if row.gain_ci_vs_reference is None:
+        return gain
+    low, high = row.gain_ci_vs_reference
+    return f"{gain} ({low * 100:+.1f} to {high * 100:+.1f})"

@@ -2,23 +2,23 @@
 looks.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from fp8bench.pricing import cost
+from fp8bench.pricing.missing import require_region
+from fp8bench.report.judge import held_against
 from fp8bench.report.measurement import Measurement
 from fp8bench.report.measurement_row import to_row
 from fp8bench.report.options import CompareOptions, Reference, narrowed
+from fp8bench.report.priced import Priced, priced, pricing_day
 from fp8bench.report.row import Comparison, Row
 from fp8bench.report.select import select
+from fp8bench.report.systems import likeness, told_apart
+from fp8bench.report.unit_time import unit_time
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
-
-if TYPE_CHECKING:
-    from fp8bench.stats.estimate import Estimate
 
 MIXED_DATES_DAYS = 90
 
@@ -33,32 +33,50 @@ def compare(
     """records: those of the instances in `options`, oldest first; `whole` gives a record with its samples, and is asked
     for those alone that are shown.
 
-    Raises UsageError when an instance has no record, the reference that was asked for is not there, or the records
-    are of unlike work and `allow_mismatch` is not set.
+    Raises UsageError when an instance has no record, no price is of the region that was asked for, the reference that
+    was asked for is not there, or the records are of unlike work and `allow_mismatch` is not set.
     """
+    require_region(options.region, catalog, options.instances)
     chosen = [
         Measurement(tuple(map(whole, measurement.rounds)), measurement.stopped)
         for measurement in select(records, options.every, options.workload, options.batch_size)
     ]
-    _require_some([measurement.latest for measurement in chosen], options)
-    found = {measurement.latest.run_id: measurement.seconds_per_unit() for measurement in chosen}
-    rows = [to_row(measurement, found[measurement.latest.run_id], catalog, options) for measurement in chosen]
-    reference = _find_reference(rows, options.reference)
     latest = [measurement.latest for measurement in chosen]
+    _require_some(latest, options)
+    day = pricing_day(latest, options)
+    prices = {record.run_id: priced(record, catalog, options, day) for record in latest}
+    found = {measurement.latest.run_id: unit_time(measurement) for measurement in chosen}
+    rows = told_apart([to_row(one, found[one.latest.run_id], prices[one.latest.run_id], catalog) for one in chosen])
+    reference = _find_reference(rows, options.reference)
     rows = _refuse_or_mark_unlike_work(rows, reference, latest, options.allow_mismatch)
-    warnings = []
-    if reference is None:
-        wanted = options.reference
-        warnings.append(
-            f"no ok record of {wanted.instance}:{wanted.mode} to hold the rows against, so gains are left out; "
-            "name another row with --reference"
-        )
-    else:
-        rows = [_held_against(row, reference, found[row.run_id], found[reference.run_id]) for row in rows]
-    order = {name: place for place, name in enumerate(options.instances)}
-    rows.sort(key=lambda row: (order[row.instance], row.status != "ok", row.emulated, -(row.throughput_per_s or 0)))
-    warnings += _mixed_dates(rows)
-    return Comparison(rows=tuple(rows), warnings=tuple(warnings))
+    if reference is not None:
+        of = {record.run_id: record for record in latest}
+        like = {row.run_id: likeness(of[row.run_id], of[reference.run_id], options.allow_mismatch) for row in rows}
+        rows = [
+            held_against(row, reference, found[row.run_id], found[reference.run_id], like[row.run_id]) for row in rows
+        ]
+    warnings = (
+        *_without_reference(reference, options.reference),
+        *_about_prices(rows, prices, options),
+    )
+    return Comparison(
+        rows=tuple(row.model_copy(update={"warnings": warnings}) for row in _ranked(rows, options.instances)),
+        warnings=warnings,
+    )
+
+
+def _ranked(rows: Sequence[Row], instances: Sequence[str]) -> list[Row]:
+    """By what a dollar buys; then rows without a price by speed, those of a CPU, emulations, and what did not run."""
+    return sorted(
+        sorted(rows, key=lambda row: instances.index(row.instance)),
+        key=lambda row: (
+            row.status != "ok",
+            row.emulated,
+            row.device == "cpu",
+            row.units_per_usd is None,
+            -(row.units_per_usd or row.throughput_per_s or 0),
+        ),
+    )
 
 
 def _require_some(chosen: Sequence[Record], options: CompareOptions) -> None:
@@ -85,13 +103,21 @@ def _find_reference(rows: Sequence[Row], wanted: Reference) -> Row | None:
         and wanted.compile in (None, row.compile)
     ]
     if fitting:
-        return max(fitting, key=lambda row: row.units_per_usd or row.throughput_per_s or 0)
+        has_prices = all(row.units_per_usd for row in fitting)
+        return max(fitting, key=lambda row: (row.units_per_usd if has_prices else row.throughput_per_s) or 0)
     if wanted.asked_for:
-        there = ", ".join(sorted({f"{row.instance}:{row.mode_label}" for row in rows if row.status == "ok"}))
-        raise UsageError(
-            f"no ok record of {wanted.instance}:{wanted.mode} to be the reference", f"There are: {there or 'none'}"
-        )
+        there = ", ".join(sorted({row.label for row in rows if row.status == "ok"}))
+        raise UsageError(f"no ok record of {wanted.label} to be the reference", f"There are: {there or 'none'}")
     return None
+
+
+def _without_reference(reference: Row | None, wanted: Reference) -> list[str]:
+    if reference is not None:
+        return []
+    return [
+        f"no ok record of {wanted.label} to hold the rows against, so gains are left out; "
+        "name another row with --reference"
+    ]
 
 
 def _refuse_or_mark_unlike_work(
@@ -118,40 +144,6 @@ def _refuse_or_mark_unlike_work(
     return marked
 
 
-def _held_against(row: Row, reference: Row, found: "Estimate | None", reference_found: "Estimate | None") -> Row:
-    """found: seconds a unit takes in the row, and in the reference."""
-    marks = list(row.marks)
-    if row.batch_size != reference.batch_size:
-        marks.append(f"batch {row.batch_size}, reference {reference.batch_size}")
-    if row.world_size != reference.world_size:
-        workers = "GPUs" if row.device == "cuda" else "processes"
-        marks.append(f"{row.world_size} {workers}, reference {reference.world_size}")
-    is_reference = row.run_id == reference.run_id
-    update: dict[str, object] = {"marks": tuple(marks), "is_reference": is_reference}
-    # A CPU's time, or an emulation's, says nothing about a GPU's or about fp8: such rows have no rank.
-    comparable = row.device == reference.device and not row.emulated and not reference.emulated
-    if not (comparable and row.throughput_per_s and reference.throughput_per_s):
-        return row.model_copy(update=update)
-    speedup = row.throughput_per_s / reference.throughput_per_s
-    interval = None
-    if found is not None and reference_found is not None and not is_reference:
-        # Imported here, as in measurement.py: numpy takes a moment, and published figures have no samples.
-        from fp8bench.stats.ratio import ratio
-
-        held = ratio(found, reference_found)
-        update |= {"verdict": held.verdict, "verdict_why": held.why}
-        if held.low is not None and held.high is not None:
-            interval = (1 / held.high, 1 / held.low)
-    update |= {"speedup_vs_reference": speedup, "speedup_ci_vs_reference": interval}
-    if reference.units_per_usd:
-        update["break_even_usd_per_hour"] = cost.break_even_usd_per_hour(row.throughput_per_s, reference.units_per_usd)
-        if row.units_per_usd:
-            update["gain_vs_reference"] = gain = cost.gain(row.units_per_usd, reference.units_per_usd)
-            # Prices are exact, so the gain is as uncertain as the speed-up is.
-            update["gain_ci_vs_reference"] = interval and tuple((1 + gain) * end / speedup - 1 for end in interval)
-    return row.model_copy(update=update)
-
-
 def _differing(fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue]) -> list[str]:
     names = dict.fromkeys([*expected, *fingerprint])
     return [name for name in names if fingerprint.get(name) != expected.get(name)]
@@ -161,11 +153,27 @@ def _tell(names: Sequence[str], fingerprint: dict[str, JsonValue], expected: dic
     return ", ".join(f"{name} ({fingerprint.get(name)} and {expected.get(name)})" for name in names)
 
 
+def _about_prices(rows: Sequence[Row], prices: Mapping[str, Priced], options: CompareOptions) -> list[str]:
+    """What a reader must know of the prices that rows took."""
+    taken = [found.price for row in rows if row.status == "ok" and (found := prices[row.run_id]).price]
+    doubts = [price.doubt for price in taken if price is not None and price.doubt]
+    to_come = options.as_of is not None and options.as_of > options.today
+    return [
+        *([f"{options.as_of} is a day to come: rows take the newest prices that are known"] if to_come else []),
+        *dict.fromkeys(doubts),
+        *_mixed_dates(rows),
+    ]
+
+
 def _mixed_dates(rows: Sequence[Row]) -> list[str]:
-    dates = [row.price_as_of for row in rows if row.price_as_of is not None]
-    if not dates or (max(dates) - min(dates)).days <= MIXED_DATES_DAYS:
+    """Each instance has one price, but that of one may be far older than that of another."""
+    dates = {row.price_as_of: row.instance for row in rows if row.price_as_of is not None and row.status == "ok"}
+    if not dates:
+        return []
+    first, last = min(dates), max(dates)
+    if (last - first).days <= MIXED_DATES_DAYS:
         return []
     return [
-        f"prices are from {min(dates)} to {max(dates)}, more than {MIXED_DATES_DAYS} days apart; "
-        "--price-as-of puts all rows on one day"
+        f"prices are from {first} to {last} ({dates[first]} and {dates[last]}), more than {MIXED_DATES_DAYS} days "
+        "apart: prices fall, so gains favour the newer one; --price-as-of DATE prices all rows on an earlier day"
     ]

@@ -8,8 +8,10 @@ the second's.
 import json
 from typing import Any
 
+from fp8bench.report.cell_text import safe_in
 from fp8bench.report.explain import Explained, Line, lines
 from fp8bench.report.rich_table import empty_table
+from fp8bench.schema.plain_text import inert
 
 NOTHING = "-"
 SMALLEST_S = 0.5e-4
@@ -17,8 +19,8 @@ SMALLEST_S = 0.5e-4
 
 
 def to_json(explained: Explained) -> str:
-    """The modes with every number unrounded, the cause, its sentence, and what each cause accounts for."""
-    return json.dumps(explained.model_dump(mode="json", exclude={"warnings"}), indent=2)
+    """The modes with every number unrounded, the cause, its sentence, what each cause accounts for, and warnings."""
+    return json.dumps(explained.model_dump(mode="json"), indent=2)
 
 
 def to_markdown(explained: Explained) -> str:
@@ -34,15 +36,17 @@ def to_plain(explained: Explained) -> str:
 def _with_tabulate(explained: Explained, form: str) -> str:
     from tabulate import tabulate
 
+    safe = safe_in(form)
     headings = _headings(explained)
     table = tabulate(
         [_cells(line, explained) for line in _shown(explained)],
-        headers=headings,
+        headers=[*map(safe, headings)],
         tablefmt=form,
         colalign=["left", *["right"] * (len(headings) - 1)],
         disable_numparse=True,
     )
-    return f"{table}\n\n{explained.sentence}"
+    said = (explained.sentence, *(f"warning: {warning}" for warning in explained.warnings))
+    return "\n\n".join([table, *map(safe, said)])
 
 
 def print_rich(explained: Explained) -> None:
@@ -54,13 +58,13 @@ def print_rich(explained: Explained) -> None:
     table = empty_table(collapse_padding=True)
     for place, heading in enumerate(_headings(explained)):
         # In lines of their own, mode, recipe and unit leave room for two modes in 80 columns.
-        folded = heading.replace(":", ":\n").replace(", ms", "\nms").replace("difference", "differ-\nence")
+        folded = inert(heading).replace(":", ":\n").replace(", ms", "\nms").replace("difference", "differ-\nence")
         table.add_column(folded, justify="right" if place else "left", no_wrap=not place, overflow="fold")
     for line in _shown(explained):
         *cells, last = _cells(line, explained)
         table.add_row(*map(Text, cells), Text(last, style=_colour(line)), style="bold" if line.total else "")
     console.print(table)
-    console.print(Text(explained.sentence))
+    console.print(Text(inert(explained.sentence)))
 
 
 def _headings(explained: Explained) -> list[str]:

@@ -8,6 +8,7 @@ Machines get each record by itself, unrounded, and hold them against each other 
 from collections.abc import Callable, Iterator, Sequence
 
 from fp8bench.report import gemm_text
+from fp8bench.report.cell_text import safe_in
 from fp8bench.report.gemm_compared import GemmComparison, ProductRow, Reading, StepRow, compare_products
 from fp8bench.report.gemm_text import CASTS, cache, own_sentences, ratio_text, tflops_text, time_text
 from fp8bench.report.letters import Letters
@@ -15,6 +16,7 @@ from fp8bench.report.select import same_work
 from fp8bench.report.side_by_side_text import NOTHING, Column, Table, print_table, said_by, to_text, told
 from fp8bench.schema.gemm import Casts, GemmRecord
 from fp8bench.schema.instance import Catalog
+from fp8bench.schema.plain_text import inert
 
 SAID: dict[Casts, str] = {"none": "free", "compiled": "compiled", "eager": "eager"}
 COLOURS = {"faster": "green", "slower": "red"}
@@ -57,6 +59,7 @@ def _written(
     between: str,
     alone: Callable[[Sequence[GemmRecord], Catalog], str],
 ) -> str:
+    safe = safe_in(form)
     parts = []
     for group in same_work(records):
         if len(group) == 1:
@@ -64,11 +67,17 @@ def _written(
             continue
         compared = compare_products(group, catalog)
         letters = Letters(compared.reasons)
-        parts += [title(compared), to_text(product_table(compared, letters), form), *_joined(letters.lines(), between)]
+        table = to_text(product_table(compared, letters), form)
+        parts += [safe(title(compared)), table, *_joined([*map(safe, letters.lines())], between)]
         if compared.steps:
             parts += [STEP_TITLE, to_text(step_table(compared), form)]
-        parts.append(between.join(sentences(compared)))
+        parts.append(between.join(map(safe, (*sentences(compared), *_warnings(compared)))))
     return "\n\n".join(parts)
+
+
+def _warnings(compared: GemmComparison) -> Iterator[str]:
+    for label, report in zip(compared.labels, compared.reports, strict=True):
+        yield from (f"warning: {label}: {warning}" for warning in report.warnings)
 
 
 def _joined(lines: Sequence[str], between: str) -> list[str]:
@@ -89,15 +98,15 @@ def print_rich(records: Sequence[GemmRecord], catalog: Catalog) -> None:
             continue
         compared = compare_products(group, catalog)
         letters = Letters(compared.reasons)
-        console.print(Text(title(compared), style="bold"))
+        console.print(Text(inert(title(compared)), style="bold"))
         print_table(product_table(compared, letters), console)
         for note in letters.lines():
-            console.print(Text(note, style="dim"))
+            console.print(Text(inert(note), style="dim"))
         if compared.steps:
             console.print(Text(STEP_TITLE, style="bold"))
             print_table(step_table(compared), console)
         for line in sentences(compared):
-            console.print(Text(line))
+            console.print(Text(inert(line)))
 
 
 def title(compared: GemmComparison) -> str:

@@ -9,13 +9,15 @@ import io
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from fp8bench.report.bounds import bounds
+from fp8bench.report.cell_text import csv_cell, safe_in
 from fp8bench.report.gemm import CAST_WAYS, BreakEven, GemmReport, GemmRow, WithCasts, gemm_report
 from fp8bench.report.rich_table import empty_table
 from fp8bench.report.table_split import split
 from fp8bench.schema.gemm import Casts, GemmRecord, Shape, StepBound
 from fp8bench.schema.instance import Catalog
+from fp8bench.schema.plain_text import inert
 
 NOTHING = "-"
 SAID: dict[Casts, str] = {"none": "casts free", "compiled": "with compiled casts", "eager": "with eager casts"}
@@ -47,18 +49,20 @@ def to_json(records: Sequence[GemmRecord], catalog: Catalog) -> str:
 
 
 def to_csv(records: Sequence[GemmRecord], catalog: Catalog) -> str:
-    """A line a product, precision and record: every field of `GemmRow`, numbers unrounded; null is empty."""
+    """A line a product, precision and record: every field of `GemmRow`, numbers unrounded, and the record's warnings;
+    null is empty.
+    """
     flat = [name for name in GemmRow.model_fields if name != "with_casts"]
     of_casts = [name for name in WithCasts.model_fields if name != "casts"]
     ways = [way for way in CAST_WAYS if way != "none"]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([*flat, *(f"{way}_casts_{name}" for way in ways for name in of_casts)])
+    writer.writerow([*flat, *(f"{way}_casts_{name}" for way in ways for name in of_casts), "warnings"])
     for record in records:
         for row in gemm_report(record, catalog).rows:
             cells = [getattr(row, name) for name in flat]
             cells += [getattr(row.way(way), name, None) for way in ways for name in of_casts]
-            writer.writerow(map(_flat, cells))
+            writer.writerow(map(csv_cell, [*cells, record.warnings]))
     return buffer.getvalue().rstrip("\n")
 
 
@@ -80,16 +84,16 @@ def print_rich(records: Sequence[GemmRecord], catalog: Catalog) -> None:
     console = Console()
     for record in records:
         report = gemm_report(record, catalog)
-        console.print(Text(title(report), style="bold"))
+        console.print(Text(inert(title(report)), style="bold"))
         whole = columns(report)
         naming = sum(column.heading in NAMING for column in whole)
         for shown in split(whole, naming, report.rows, console.width):
             table = empty_table((column.heading, column.numeric) for column in shown)
             for row, cells in zip(report.rows, _cells(shown, report.rows), strict=True):
-                table.add_row(*map(Text, cells), style="" if row.status == "ok" else "dim")
+                table.add_row(*map(Text, map(inert, cells)), style="" if row.status == "ok" else "dim")
             console.print(table)
         for line in sentences(report):
-            console.print(Text(line))
+            console.print(Text(inert(line)))
 
 
 def title(report: GemmReport) -> str:
@@ -149,18 +153,20 @@ def cache(report: GemmReport) -> str:
 def _with_tabulate(records: Sequence[GemmRecord], catalog: Catalog, form: str, between: str) -> str:
     from tabulate import tabulate
 
+    safe = safe_in(form)
     written = []
     for record in records:
         report = gemm_report(record, catalog)
         shown = columns(report)
         table = tabulate(
-            _cells(shown, report.rows),
+            [[safe(cell) for cell in cells] for cells in _cells(shown, report.rows)],
             headers=[column.heading for column in shown],
             tablefmt=form,
             colalign=["right" if column.numeric else "left" for column in shown],
             disable_numparse=True,
         )
-        written.append(f"{title(report)}\n\n{table}\n\n{between.join(sentences(report))}")
+        said = (*sentences(report), *(f"warning: {warning}" for warning in report.warnings))
+        written.append(f"{safe(title(report))}\n\n{table}\n\n{between.join(map(safe, said))}")
     return "\n\n".join(written)
 
 
@@ -172,10 +178,6 @@ def _cells(shown: Sequence[Column], rows: Sequence[GemmRow]) -> list[list[str]]:
         cells.append(["" if same and column.repeats else column.write(row) for column in shown])
         above = row
     return cells
-
-
-def _flat(value: Any) -> Any:
-    return "; ".join(map(str, value)) if isinstance(value, tuple) else value
 
 
 def _form(value: float | None, form: str, scale: float = 1, after: str = "") -> str:
@@ -195,8 +197,7 @@ def time_text(
         return NOTHING
     if interval is None:
         return f"{time_s * scale:{form}}"
-    low, high = interval
-    return f"{time_s * scale:{form}} ({low * scale:{form}}-{high * scale:{form}})"
+    return f"{time_s * scale:{form}} ({bounds(*interval, lambda end: f'{end * scale:{form}}')})"
 
 
 def _per_step(row: GemmRow) -> float | None:

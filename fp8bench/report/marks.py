@@ -5,32 +5,28 @@ What was found in every round is said once, with the latest round's figures; wha
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from fp8bench.report.measurement import Measurement
-from fp8bench.schema.instance import Price
+from fp8bench.report.priced import PRICED_ELSEWHERE, Priced
+from fp8bench.report.unit_time import APART, SLOW, UnitTime
 from fp8bench.schema.record import Record
 from fp8bench.stats.bound import bound_by
 from fp8bench.stats.telemetry import round_flags
-
-if TYPE_CHECKING:
-    from fp8bench.stats.estimate import Estimate
 
 SPREAD = 0.02
 """Relative standard deviation between processes from which a row says that they differ: twice the noise below which no
 mode is called faster."""
 
 
-def marks(
-    measurement: Measurement, spread: "Estimate | None", price: Price | None, paid_gpus: int | None
-) -> tuple[str, ...]:
-    """spread: the measurement's step time over its processes. paid_gpus: GPUs in the instances that are paid for."""
+def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid_gpus: int | None) -> tuple[str, ...]:
+    """found: what a unit takes in each process. paid_gpus: GPUs in the instances that are paid for."""
     record = measurement.latest
     return (
         *_kind(record),
-        *_price(price),
+        *(_price(priced) if record.status == "ok" else ()),
         *_paid(record, paid_gpus),
-        *_rounds(measurement, spread),
+        *_rounds(measurement, found),
+        *(_uneven(found) if found else ()),
         *_found_in_rounds(measurement.rounds, _bounds),
         *_found_in_rounds(measurement.rounds, _flags),
         *_slow_rounds(measurement),
@@ -47,11 +43,19 @@ def _kind(record: Record) -> Iterable[str]:
         yield record.source
 
 
-def _price(price: Price | None) -> Iterable[str]:
-    if price is not None and price.as_of is None:
+def _price(priced: Priced) -> Iterable[str]:
+    price = priced.price
+    if price is None:
+        yield priced.why_none
+        return
+    if price.as_of is None:
         yield "undated price"
-    if price is not None and price.derived:
+    if price.derived:
         yield "per-GPU price x GPUs"
+    if price.doubtful or price.doubt:
+        yield "doubtful price"
+    if priced.elsewhere:
+        yield PRICED_ELSEWHERE
 
 
 def _paid(record: Record, paid_gpus: int | None) -> Iterable[str]:
@@ -59,15 +63,25 @@ def _paid(record: Record, paid_gpus: int | None) -> Iterable[str]:
         yield f"{record.what.world_size} of {paid_gpus} GPUs used, all paid for"
 
 
-def _rounds(measurement: Measurement, spread: "Estimate | None") -> Iterable[str]:
-    if spread is not None and spread.processes == 1:
+def _rounds(measurement: Measurement, found: UnitTime | None) -> Iterable[str]:
+    if found is not None and len(found.processes) == 1:
         yield "one process"
-    if spread is not None and spread.between is not None and spread.between >= SPREAD:
-        yield f"its processes differ by {spread.between * 100:.1f} % (standard deviation)"
+    between = found.by_elapsed.between if found is not None else None
+    if between is not None and between >= SPREAD:
+        yield f"its processes differ by {between * 100:.1f} % (standard deviation): measure more --rounds"
     if measurement.stopped:
         every = len(measurement.rounds) + len(measurement.stopped)
         last = measurement.stopped[-1]
         yield f"{len(measurement.stopped)} of {every} rounds {last.status}: {last.reason}"
+
+
+def _uneven(found: UnitTime) -> Iterable[str]:
+    """What makes elapsed time and median differ."""
+    if abs(found.mean_above_median) > APART:
+        where = "above" if found.mean_above_median > 0 else "below"
+        yield f"mean {abs(found.mean_above_median) * 100:.1f} % {where} median"
+    if found.slow_steps:
+        yield f"{found.slow_steps} of {found.steps} steps above {SLOW}x"
 
 
 def _bounds(record: Record) -> Iterable[str]:

@@ -1,34 +1,30 @@
 """One measurement and its price, made into a row: everything about it that needs no other row."""
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fp8bench.pricing import cost
-from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.report.marks import marks
 from fp8bench.report.measurement import Measurement
-from fp8bench.report.options import CompareOptions
+from fp8bench.report.priced import Priced
 from fp8bench.report.row import Row
-from fp8bench.schema.instance import Catalog, Instance
+from fp8bench.report.unit_time import UnitTime
+from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, Summary
-
-if TYPE_CHECKING:
-    from fp8bench.stats.estimate import Estimate
+from fp8bench.stats.unseen import unseen_share
 
 
-def to_row(measurement: Measurement, found: "Estimate | None", catalog: Catalog, options: CompareOptions) -> Row:
+def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, catalog: Catalog) -> Row:
     """The row, priced, but not yet held against a reference.
 
-    found: seconds a unit takes, over the rounds; None for a figure without samples.
+    found: what a unit takes in each process; None for a figure without samples.
     """
     record = measurement.latest
     what = record.what
+    machine, software = measurement.machine, measurement.software
     instance = catalog.instances.get(record.instance)
-    nodes = _nodes(record, instance)
-    price = choose(instance.prices, _price_query(record, options)) if instance else None
-    usd_per_hour = price.usd_per_hour * nodes if price and price.usd_per_hour else None
+    price = priced.price
     row = Row(
         instance=record.instance,
         mode=what.mode,
@@ -43,15 +39,18 @@ def to_row(measurement: Measurement, found: "Estimate | None", catalog: Catalog,
         attention=record.attention,
         batch_size=what.batch_size,
         world_size=what.world_size,
-        nodes=nodes,
+        nodes=priced.nodes,
         rounds=len(measurement.rounds),
         run_id=record.run_id,
         run_ids=tuple(each.run_id for each in measurement.rounds),
         session_id=record.session.session_id if record.session else None,
-        usd_per_hour=usd_per_hour,
+        machine=machine.id if machine else None,
+        machine_label=machine.label if machine else None,
+        software=dict(software) if software is not None else None,
+        usd_per_hour=priced.usd_per_hour,
         price_as_of=price.as_of if price else None,
         price_source=price.source if price else None,
-        marks=marks(measurement, found, price, instance.gpu_count * nodes if instance else None),
+        marks=marks(measurement, found, priced, instance.gpu_count * priced.nodes if instance else None),
     )
     if record.status != "ok" or record.summary is None:
         return row
@@ -59,29 +58,24 @@ def to_row(measurement: Measurement, found: "Estimate | None", catalog: Catalog,
 
 
 def _measured(
-    row: Row, measurement: Measurement, summary: Summary, found: "Estimate | None", catalog: Catalog
+    row: Row, measurement: Measurement, summary: Summary, found: UnitTime | None, catalog: Catalog
 ) -> dict[str, object]:
-    units = summary.units_per_step
-    step_time_s = found.value * units if found else summary.step_time_s
-    throughput_per_s = units / step_time_s
+    times = _times(summary, found)
+    step_time_s = times["step_time_s"]
+    throughput_per_s = summary.units_per_step / step_time_s
     # The time of an emulation says nothing about fp8, so no money is computed from it.
     per_usd = cost.units_per_usd(throughput_per_s, row.usd_per_hour) if row.usd_per_hour and not row.emulated else None
-    interval = summary.step_time_ci_s
-    if found is not None:
-        interval = None if found.low is None or found.high is None else (found.low * units, found.high * units)
     peaks = [m.peak_allocated_bytes for r in measurement.rounds for m in r.memory if m.peak_allocated_bytes is not None]
     leads = _over_rounds(measurement, lambda s: None if s.host_lead_s is None else s.host_lead_s / s.step_time_s)
     return {
-        "step_time_s": step_time_s,
-        "step_time_ci_s": interval,
-        "spread_between_processes": found.between if found else None,
-        "spread_within_process": found.within if found else None,
+        **times,
         "throughput_per_s": throughput_per_s,
         "unit": summary.unit,
         "units_per_usd": per_usd,
         "usd_per_million_units": cost.usd_per_million_units(per_usd) if per_usd else None,
         "peak_memory_bytes": max(peaks, default=None),
         "joules_per_unit": _over_rounds(measurement, lambda s: s.joules_per_unit),
+        "joules_per_unit_range": _range(measurement, lambda s: s.joules_per_unit),
         "units_per_kwh": _over_rounds(measurement, lambda s: s.units_per_kwh),
         "host_lead_share": leads,
         "data_wait_share": _over_rounds(measurement, lambda s: s.data_wait_share),
@@ -89,25 +83,38 @@ def _measured(
     }
 
 
+def _times(summary: Summary, found: UnitTime | None) -> dict[str, Any]:
+    """What the row says of a step's time, seconds: by elapsed time, as the summary's is where there are no samples."""
+    if found is None:
+        return {"step_time_s": summary.step_time_s, "step_time_ci_s": summary.step_time_ci_s}
+    units, by_elapsed = summary.units_per_step, found.by_elapsed
+    low, high = by_elapsed.low, by_elapsed.high
+    return {
+        "step_time_s": by_elapsed.value * units,
+        "step_time_ci_s": None if low is None or high is None else (low * units, high * units),
+        "median_step_time_s": found.median * units,
+        "slow_steps": found.slow_steps,
+        "spread_between_processes": by_elapsed.between,
+        "spread_within_process": by_elapsed.within,
+        "unseen_share": unseen_share(len(found.processes)),
+    }
+
+
 def _over_rounds(measurement: Measurement, of: Callable[[Summary], float | None]) -> float | None:
     """The median over the rounds that know."""
-    values: Iterable[float | None] = (of(record.summary) for record in measurement.rounds if record.summary)
-    known = [value for value in values if value is not None]
+    known = _known(measurement, of)
     return median(known) if known else None
 
 
-def _nodes(record: Record, instance: Instance | None) -> int:
-    """Machines to pay for: as the run counted them, or as many as an imported figure's GPUs fill."""
-    if record.config is not None:
-        return record.config.nodes
-    return math.ceil(record.what.world_size / instance.gpu_count) if instance and instance.gpu_count else 1
+def _range(measurement: Measurement, of: Callable[[Summary], float | None]) -> tuple[float, float] | None:
+    """The least and the most over the rounds that know; None for fewer than two, which have no range."""
+    known = _known(measurement, of)
+    return (min(known), max(known)) if len(known) > 1 else None
 
 
-def _price_query(record: Record, options: CompareOptions) -> PriceQuery:
-    """A measured row takes today's price; a published one that of its day; --price-as-of overrides both."""
-    published_on = record.provenance.published_on if record.provenance else None
-    day = options.as_of or published_on or options.today
-    return PriceQuery(day, day >= options.today, options.region, options.purchase)
+def _known(measurement: Measurement, of: Callable[[Summary], float | None]) -> list[float]:
+    values = (of(record.summary) for record in measurement.rounds if record.summary)
+    return [value for value in values if value is not None]
 
 
 def _utilization(record: Record, step_time_s: float, catalog: Catalog) -> dict[str, float | None]:

@@ -8,6 +8,7 @@ unrounded, and hold them against each other as they like.
 from collections.abc import Callable, Sequence
 
 from fp8bench.report import numerics_text
+from fp8bench.report.cell_text import safe_in
 from fp8bench.report.jump import Answer
 from fp8bench.report.letters import Letters
 from fp8bench.report.numerics_compared import (
@@ -25,6 +26,7 @@ from fp8bench.report.select import same_work
 from fp8bench.report.side_by_side import device, labels
 from fp8bench.report.side_by_side_text import NOTHING, Column, Table, print_table, to_text, told
 from fp8bench.schema.numerics import NumericsRecord
+from fp8bench.schema.plain_text import inert
 
 METHOD = (
     "Errors are relative, against float64. ratio: the error over that of {first}, so that above 1 it is less exact "
@@ -56,18 +58,19 @@ def to_plain(records: Sequence[NumericsRecord]) -> str:
 def _written(
     records: Sequence[NumericsRecord], form: str, between: str, alone: Callable[[Sequence[NumericsRecord]], str]
 ) -> str:
+    safe = safe_in(form)
     groups = same_work(records)
     parts = []
     for group in groups:
         if len(groups) > 1 or len(group) > 1:
-            parts.append(title(group))
+            parts.append(safe(title(group)))
         if len(group) == 1:
             parts.append(alone(group))
             continue
         compared = compare_errors(group)
         letters = Letters(compared.reasons)
         table = to_text(error_rows(compared, letters), form)
-        parts += [table, between.join([*letters.lines(), *sentences(compared)]), jump_title(group, compared)]
+        parts += [table, between.join(map(safe, [*letters.lines(), *sentences(compared)])), jump_title(group, compared)]
         if compared.jump:
             parts.append(to_text(jump_rows(compared), form))
     return "\n\n".join(parts)
@@ -82,7 +85,7 @@ def print_rich(records: Sequence[NumericsRecord]) -> None:
     groups = same_work(records)
     for group in groups:
         if len(groups) > 1 or len(group) > 1:
-            console.print(Text(title(group), style="bold"))
+            console.print(Text(inert(title(group)), style="bold"))
         if len(group) == 1:
             numerics_text.print_rich(group)
             continue
@@ -90,9 +93,9 @@ def print_rich(records: Sequence[NumericsRecord]) -> None:
         letters = Letters(compared.reasons)
         print_table(error_rows(compared, letters), console)
         for note in letters.lines():
-            console.print(Text(note, style="dim"))
+            console.print(Text(inert(note), style="dim"))
         for line in sentences(compared):
-            console.print(Text(line))
+            console.print(Text(inert(line)))
         console.print()
         console.print(Text(jump_title(group, compared), style="bold" if compared.jump else ""))
         if compared.jump:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from fp8bench.report.cell_text import csv_cell, safe_in
 from fp8bench.report.jump import Answer, answer
 from fp8bench.report.letters import Letters
 from fp8bench.report.rich_table import empty_table
@@ -29,6 +30,7 @@ from fp8bench.schema.numerics import (
     ScalingTrace,
     TensorName,
 )
+from fp8bench.schema.plain_text import inert
 
 NOTHING = "-"
 EMPTY = ("", NOTHING)
@@ -80,7 +82,8 @@ def to_csv(records: Sequence[NumericsRecord]) -> str:
     writer.writeheader()
     for record in records:
         for row in record.rows:
-            writer.writerow({"instance": record.instance, "run_id": record.run_id, **row.model_dump(mode="json")})
+            line = {"instance": record.instance, "run_id": record.run_id, **row.model_dump(mode="json")}
+            writer.writerow({name: csv_cell(value) for name, value in line.items()})
     return buffer.getvalue().rstrip("\n")
 
 
@@ -98,7 +101,9 @@ def _with_tabulate(records: Sequence[NumericsRecord], form: str, between: str) -
     from tabulate import tabulate
 
     headings, cells, notes = error_table(records)
-    parts = [between.join([_tabulate(tabulate, headings, cells, form), *notes])]
+    safe = safe_in(form)
+    cells = [[safe(cell) for cell in line] for line in cells]
+    parts = [between.join([_tabulate(tabulate, headings, cells, form), *map(safe, notes)])]
     for record in records:
         about = jump_sentence(record.history) + (f" ({record.instance})" if len(records) > 1 else "")
         table = _tabulate(tabulate, JUMP_HEADINGS, jump_table(record.history), form, named=2)
@@ -127,13 +132,13 @@ def print_rich(records: Sequence[NumericsRecord]) -> None:
         together = [line[left:] for line in group]
         # A column in which no line of a table says anything is left out of it.
         shown = [place for place in range(len(headings) - left) if any(line[place] not in EMPTY for line in together)]
-        title = ", ".join(word for word in name if word not in EMPTY) or "not run"
+        title = inert(", ".join(word for word in name if word not in EMPTY) or "not run")
         console.print(Text(title, style="bold"))
         console.print(
             _rich_table([headings[left + place] for place in shown], [[line[p] for p in shown] for line in together], 1)
         )
     for note in notes:
-        console.print(Text(note, style="dim"))
+        console.print(Text(inert(note), style="dim"))
     for record in records:
         console.print()
         console.print(Text(jump_sentence(record.history), style="bold"))
@@ -150,7 +155,7 @@ def _rich_table(headings: Sequence[str], cells: Sequence[Sequence[str]], left: i
         folded = heading.replace("saturated", "satu-\nrated").replace(" grad.", "\ngrad.")
         table.add_column(folded, justify="left" if is_left else "right", no_wrap=is_left, overflow="fold")
     for line in cells:
-        table.add_row(*map(Text, line))
+        table.add_row(*map(Text, map(inert, line)))
     return table
 
 

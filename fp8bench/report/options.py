@@ -19,10 +19,18 @@ class Reference:
     compile: bool | None = None
     asked_for: bool = True
 
+    @property
+    def label(self) -> str:
+        """As on the command line."""
+        setting = {True: "/compiled", False: "/eager", None: ""}[self.compile]
+        return f"{self.instance}:{self.mode}{setting}"
+
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """What the user asked of the comparison. as_of: None prices each row for its own day (see README, Prices)."""
+    """What the user asked of the comparison. as_of: None prices all rows for today, or, where all are
+    published figures, for the day of the newest.
+    """
 
     instances: tuple[str, ...]
     today: date

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from fp8bench.report.measurement import Measurement
+from fp8bench.schema.identity import same_machine, software_of
 from fp8bench.schema.record import Record, RecordHead
 
 SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
@@ -22,6 +23,12 @@ def mode(record: Record) -> Key:
     return record.instance, record.what.mode, record.what.recipe
 
 
+def system(record: RecordHead) -> Key:
+    """The machine and the software: what rounds of one row have in common. Unknown ones are alike."""
+    software = software_of(record.environment)
+    return (record.machine.id if record.machine else None, *(software.values() if software is not None else ()))
+
+
 def session(record: Record) -> str:
     """The session; a record without one is one of its own."""
     return record.session.session_id if record.session else record.run_id
@@ -30,11 +37,11 @@ def session(record: Record) -> str:
 def select(
     records: Sequence[Record], every: bool, workload: str | None = None, batch_size: int | None = None
 ) -> list[Measurement]:
-    """records: oldest first. Keeps the latest session's rounds of each variant, or with `every` each record for itself.
-    workload, batch_size: only records of these.
+    """records: oldest first. Keeps the latest session's rounds of each variant, machine and software, or with `every`
+    each record for itself. workload, batch_size: only records of these.
 
     Figures that were not measured stand in for an instance only while nothing of it was measured. A mode that has no
-    measured `ok` record on an instance is kept with its latest outcome, so that a failure is seen and not left out. A
+    measured `ok` record on a machine is kept with its latest outcome, so that a failure is seen and not left out. A
     mode that was invalid in any round of the session is invalid: what is proved in one process and not in the next is
     not proved.
     """
@@ -47,30 +54,45 @@ def select(
         return [Measurement((record,)) for record in chosen]
     ok = [record for record in chosen if record.status == "ok"]
     measured = {record.instance for record in ok if record.source == "measured"}
-    latest = {variant(r): r for r in ok if r.source == "measured" or r.instance not in measured}
+    latest = {(*variant(r), *system(r)): r for r in ok if r.source == "measured" or r.instance not in measured}
     found = [_with_its_rounds(record, chosen) for record in latest.values()]
-    done = {mode(record) for record in ok if record.source == "measured"}
-    stopped = {mode(record): record for record in chosen if record.status != "ok" and mode(record) not in done}
+    done = {_mode_there(record) for record in ok if record.source == "measured"}
+    stopped = {_mode_there(record): record for record in chosen if record.status != "ok"}
+    stopped = {where: record for where, record in stopped.items() if where not in done}
     return [*found, *(Measurement((record,)) for record in stopped.values())]
 
 
 def _with_its_rounds(latest: Record, records: Iterable[Record]) -> Measurement:
-    together = [record for record in records if session(record) == session(latest)]
+    together = [
+        record
+        for record in records
+        if session(record) == session(latest) and same_machine(record.machine, latest.machine)
+    ]
     stopped = tuple(
         record
         for record in together
-        if record.status != "ok" and mode(record) == mode(latest) and record.what.batch_size == latest.what.batch_size
+        if record.status != "ok"
+        and mode(record) == mode(latest)
+        and record.what.batch_size == latest.what.batch_size
+        # One that stopped early may not have told its software.
+        and (record.environment is None or system(record) == system(latest))
     )
     invalid = [record for record in stopped if record.status == "invalid"]
     if invalid:
         return Measurement((invalid[-1],))
-    rounds = [record for record in together if record.status == "ok" and variant(record) == variant(latest)]
+    row = variant(latest), system(latest)
+    rounds = [record for record in together if record.status == "ok" and (variant(record), system(record)) == row]
     return Measurement(tuple(rounds), stopped)
 
 
+def _mode_there(record: Record) -> Key:
+    """The mode on its instance and machine."""
+    return (*mode(record), record.machine.id if record.machine else None)
+
+
 def latest_alike(records: Sequence[SomeRecord]) -> list[SomeRecord]:
-    """records: of one kind, oldest first. The latest of each instance and fingerprint."""
-    latest = {(record.instance, _work(record)): record for record in records}
+    """records: of one kind, oldest first. The latest of each instance, machine, software and fingerprint."""
+    latest = {(record.instance, *system(record), _work(record)): record for record in records}
     return list(latest.values())
 
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from fp8bench.report.cell_text import safe_in
 from fp8bench.report.rich_table import empty_table
 from fp8bench.report.side_by_side import Difference
 from fp8bench.report.table_split import fits, split
+from fp8bench.schema.plain_text import inert
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,9 +68,11 @@ def to_text(table: Table[Any], form: str) -> str:
     from tabulate import tabulate
 
     columns = table.columns
+    safe = safe_in(form)
+    headings = [safe(column.line) for column in columns] if form == "github" else _headings(columns)
     written: str = tabulate(
-        list(_cells(table)),
-        headers=[column.line for column in columns] if form == "github" else _headings(columns),
+        [[safe(cell) for cell in cells] for cells in _cells(table)],
+        headers=headings,
         tablefmt=form,
         colalign=["right" if column.numeric else "left" for column in columns],
         disable_numparse=True,
@@ -86,7 +90,7 @@ def print_table(table: Table[Any], console: "Console") -> None:
         return
     naming, columns = table.columns[: table.sections], table.columns[table.sections :]
     for name, group in groupby(table.rows, key=lambda row: [column.write(row) for column in naming]):
-        console.print(Text(", ".join(word for word in name if word != NOTHING) or NAMELESS, style="bold"))
+        console.print(Text(inert(", ".join(word for word in name if word != NOTHING)) or NAMELESS, style="bold"))
         rows = list(group)
         for shown in split(columns, table.naming - table.sections, rows, console.width):
             _draw(Table(shown, rows, table.naming - table.sections), console)
@@ -99,13 +103,13 @@ def _draw(table: Table[Any], console: "Console") -> None:
     drawn = empty_table(zip(_headings(table.columns), numeric, strict=True))
     for row, cells in zip(table.rows, _cells(table), strict=True):
         colours = (column.colour(row) for column in table.columns)
-        drawn.add_row(*(Text(cell, style=colour) for cell, colour in zip(cells, colours, strict=True)))
+        drawn.add_row(*(Text(inert(cell), style=colour) for cell, colour in zip(cells, colours, strict=True)))
     console.print(drawn)
 
 
 def _headings(columns: Sequence[Column[Any]]) -> list[str]:
     """All as high as the highest, filled from above: what a column is of stands next to its first cell."""
-    headings = [column.heading for column in columns]
+    headings = ["\n".join(map(inert, column.heading.split("\n"))) for column in columns]
     height = max(heading.count("\n") for heading in headings)
     return ["\n" * (height - heading.count("\n")) + heading for heading in headings]
 

@@ -1,22 +1,29 @@
 """A comparison as text: a table in a terminal, plain text, markdown, csv or json. Looks only; every number is in the
 row.
 
-Short marks stand in the row; longer ones, and the reason of a mode that did not run, are footnotes under the table.
+Short marks stand in the row; longer ones, why a verdict is inconclusive, and the reason of a mode that did not run, are
+footnotes under the table. Warnings about all rows follow them, and what so few processes cannot show.
 """
 
 import csv
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from fp8bench.report.columns import Column, columns
+from fp8bench.report.cell_text import csv_cell, safe_in
+from fp8bench.report.columns import GAIN, VERDICT, Column, columns
 from fp8bench.report.letters import Letters
 from fp8bench.report.rich_table import empty_table
 from fp8bench.report.row import Comparison, Row
 from fp8bench.report.table_split import split
+from fp8bench.schema.plain_text import inert
 
 SHORT_MARK = 24
+SHORT_MARKS = 48
+"""Characters of a mark, and of all marks of a row together, that stand in the row."""
+
 NAMING_COLUMNS = 2
 
 
@@ -26,17 +33,15 @@ def to_json(comparison: Comparison) -> str:
 
 
 def to_csv(comparison: Comparison) -> str:
-    """A line a row, every field of `Row`, numbers unrounded; lists are joined by `; `, null is empty."""
+    """A line a row, every field of `Row`, numbers unrounded; lists, and names with values, are joined by `; `; null is
+    empty. What a spreadsheet would take for a formula begins with `'`.
+    """
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, fieldnames=list(Row.model_fields), lineterminator="\n")
     writer.writeheader()
     for row in comparison.rows:
-        writer.writerow({name: _flat(value) for name, value in row.model_dump(mode="json").items()})
+        writer.writerow({name: csv_cell(value) for name, value in row.model_dump(mode="json").items()})
     return buffer.getvalue().rstrip("\n")
-
-
-def _flat(value: Any) -> Any:
-    return "; ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def to_markdown(comparison: Comparison) -> str:
@@ -52,20 +57,38 @@ def to_plain(comparison: Comparison) -> str:
 def _with_tabulate(comparison: Comparison, form: str, between: str) -> str:
     from tabulate import tabulate
 
+    safe = safe_in(form)
     notes = Footnotes()
     shown = [*columns(comparison.rows), notes.column]
     table = tabulate(
-        [[column.write(row) for column in shown] for row in comparison.rows],
-        headers=[column.heading for column in shown],
+        [[safe(column.write(row)) for column in shown] for row in comparison.rows],
+        headers=[safe(column.heading) for column in shown],
         tablefmt=form,
         colalign=["right" if column.numeric else "left" for column in shown],
         disable_numparse=True,
     )
-    return between.join([table, *notes.lines()])
+    warnings = (f"warning: {warning}" for warning in comparison.warnings)
+    return between.join([table, *map(safe, (*notes.lines(), *warnings, *unseen(comparison.rows)))])
+
+
+def unseen(rows: Sequence[Row]) -> list[str]:
+    """A line of what the row with the fewest processes cannot show; none where nothing was measured."""
+    known = [row for row in rows if row.unseen_share is not None]
+    if not known:
+        return []
+    least = max(known, key=lambda row: row.unseen_share or 0)
+    processes = "1 process" if least.rounds == 1 else f"{least.rounds} processes"
+    fewest = "a row" if {row.rounds for row in known} == {least.rounds} else "(the fewest of a row here)"
+    return [
+        f"With {processes} {fewest}, a state that fewer than {(least.unseen_share or 0) * 100:.0f} % of processes have "
+        "(a slow start, another kernel) may be unseen; more --rounds show more."
+    ]
 
 
 def print_rich(comparison: Comparison) -> None:
-    """To the terminal: in one table where it fits, else in several, each with its rows' numbers and names."""
+    """To the terminal: in one table where it fits, else in several, each with its rows' numbers and names. Warnings
+    are not repeated: the command line has them on stderr.
+    """
     from rich.console import Console
 
     console = Console()
@@ -73,10 +96,16 @@ def print_rich(comparison: Comparison) -> None:
     rows = comparison.rows
     numbers = {row.run_id: str(number) for number, row in enumerate(rows, start=1)}
     number = Column("#", lambda row: numbers[row.run_id])
-    for shown in split([*columns(rows), notes.column], NAMING_COLUMNS, rows, console.width, number):
+    whole = [_inert(column) for column in (*columns(rows), notes.column)]
+    for shown in split(whole, NAMING_COLUMNS, rows, console.width, number):
         console.print(_rich_table(rows, shown))
-    for line in notes.lines():
-        console.print(line, style="dim", markup=False, highlight=False)
+    for line in [*notes.lines(), *unseen(rows)]:
+        console.print(inert(line), style="dim", markup=False, highlight=False)
+
+
+def _inert(column: Column) -> Column:
+    """As it is drawn, so that its width is counted so too."""
+    return replace(column, heading=inert(column.heading), write=lambda row: inert(column.write(row)))
 
 
 def _rich_table(rows: Sequence[Row], shown: Sequence[Column]) -> Any:
@@ -90,8 +119,11 @@ def _rich_table(rows: Sequence[Row], shown: Sequence[Column]) -> Any:
 
 
 def _colour(column: Column, row: Row) -> str:
-    if column.heading != "gain" or row.gain_vs_reference is None or row.is_reference:
+    """Of a gain, and of the verdict on it; what is inconclusive has none."""
+    if column.heading not in (GAIN, VERDICT) or row.is_reference or row.gain_vs_reference is None:
         return ""
+    if row.verdict is not None:
+        return {"better value": "green", "worse value": "red"}.get(row.verdict, "")
     return "green" if row.gain_vs_reference > 0 else "red"
 
 
@@ -107,7 +139,10 @@ class Footnotes:
         words: list[str] = [] if row.status == "ok" else [row.status]
         long = [] if row.reason is None else [row.reason]
         for mark in row.marks:
-            (words if len(mark) <= SHORT_MARK else long).append(mark)
+            fits = len(mark) <= SHORT_MARK and len(", ".join([*words, mark])) <= SHORT_MARKS
+            (words if fits else long).append(mark)
+        if row.verdict == "inconclusive" and row.verdict_why:
+            long.append(f"inconclusive: {row.verdict_why}")
         return " ".join([", ".join(words), *(f"[{self._letters.of(text)}]" for text in long)]).strip()
 
     def lines(self) -> list[str]:

@@ -77,19 +77,21 @@ def parse_mapping(text: str, path: Path) -> dict[str, Any]:
 
 def wrong_field(error: ValidationError, path: Path, text: str, prefix: tuple[str | int, ...] = ()) -> UsageError:
     """The first fault of a model, by file, line and field. prefix: where the model stands in the file."""
-    first = error.errors()[0]
+    line, reason = fault(error, text, prefix)
+    if reason.startswith("field "):
+        return UsageError(f"{path} line {line}, {reason}", "Fix that field, or move the file away")
+    return UsageError(f"{path} line {line} {reason}", "Fix it, or move the file away")
+
+
+def fault(error: ValidationError, text: str, prefix: tuple[str | int, ...] = ()) -> tuple[int, str]:
+    """The line of the first fault of a model, and what is wrong there: `is not JSON: ...`, or `field samples: ...`."""
+    first = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "json_invalid":
         line = re.search(r"line (\d+)", first["msg"])
-        return UsageError(
-            f"{path} line {line[1] if line else 1} is not JSON: {first['ctx']['error']}",
-            "Mend it, or move the file away",
-        )
+        return int(line[1]) if line else 1, f"is not JSON: {first['ctx']['error']}"
     location = (*prefix, *first["loc"])
     field = ".".join(map(str, location)) or "the whole file"
-    return UsageError(
-        f"{path} line {line_of(text, location)}, field {field}: {first['msg'].lower()}",
-        "Mend that field, or move the file away",
-    )
+    return line_of(text, location), f"field {field}: {first['msg'].lower()}"
 
 
 def line_of(text: str, location: tuple[str | int, ...]) -> int:

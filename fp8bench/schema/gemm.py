@@ -91,8 +91,13 @@ class Product(Frozen):
 
     @property
     def label(self) -> str:
-        """`blocks.*.mlp.fc1 forward`; of no model: the shape."""
-        return f"{', '.join(self.layers)} {self.role}" if self.layers else str(self.shape)
+        """`blocks.*.mlp.fc1 forward`; `layer * forward` where layers have numbers only; of no model: the shape."""
+        return f"{', '.join(map(_named, self.layers))} {self.role}" if self.layers else str(self.shape)
+
+
+def _named(layer: str) -> str:
+    """A layer without any name but its number, as those of nn.Sequential, is said to be a layer: `layer *`."""
+    return f"layer {layer}" if set(layer) <= set("*.") else layer
 
 
 class Timing(Frozen):
@@ -114,7 +119,7 @@ class Timing(Frozen):
     round_sizes: tuple[PositiveInt, ...] = Field(
         default=(), description="how many of samples_s each round gave, in order; empty: there was one round"
     )
-    samples_s: tuple[float, ...] = ()
+    samples_s: tuple[PositiveFloat, ...] = ()
 
     def model_post_init(self, _context: Any) -> None:
         if (self.status == "ok") != (self.time_s is not None) or (self.status == "ok") != (self.reason is None):

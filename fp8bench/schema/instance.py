@@ -14,11 +14,14 @@ from fp8bench.schema.frozen import Frozen
 
 Purchase = Literal["on_demand", "spot", "capacity_block"]
 
+INSTANCE_FILE = "instance.yaml"
+"""One instance by itself, in its folder of results."""
+
 
 class Price(Frozen):
     """One price of one instance, with its source."""
 
-    usd_per_hour: float | None = Field(gt=0)
+    usd_per_hour: float | None = Field(gt=0, ge=1e-6, le=1e7, description="beyond is a typing mistake")
     region: str | None = None
     purchase: Purchase
     as_of: date | None
@@ -29,6 +32,8 @@ class Price(Frozen):
     zone: str | None = None
     note: str | None = None
     reason: str | None = Field(default=None, description="why the price is null")
+    machine: str | None = Field(default=None, description="id of the one machine that it is for; null: for all")
+    doubt: str | None = Field(default=None, description="of one's own price: how far it is from the catalogue's")
 
 
 class Instance(Frozen):

@@ -5,6 +5,7 @@ all has died; the launcher says that for it.
 """
 
 from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.profile import Profile
 from fp8bench.schema.record import (
     Environment,
@@ -30,7 +31,8 @@ class WorkloadFacts(Frozen):
 class RankReport(Frozen):
     """One rank's outcome. Fields are null from the first one that was not reached.
 
-    collateral: the rank did nothing wrong, and was ended because another one failed.
+    collateral: the rank did nothing wrong, and was ended because another one failed. machine: where it ran, if that may
+    be another than the launcher's.
     """
 
     rank: int
@@ -38,6 +40,7 @@ class RankReport(Frozen):
     reason: str | None = None
     remedy: str | None = None
     collateral: bool = False
+    machine: MachineIdentity | None = None
     environment: Environment | None = None
     facts: WorkloadFacts | None = None
     evidence: Evidence | None = None

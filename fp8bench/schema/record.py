@@ -6,6 +6,8 @@ together.
 History of the format (`SCHEMA_VERSION`; `store.migrate` reads the older ones):
   1  the first.
   2  kind, session, profile, telemetry as a series, the split of the step, energy, and how steady the steps were.
+  3  machine; what a session was asked for. Raw samples, telemetry and the profile, which are most of a record, stand at
+     its end. Nothing of 2 changed its meaning.
 
 History of the method (`METHOD_VERSION`; unlike methods are never compared without being told to):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
@@ -18,16 +20,17 @@ History of the method (`METHOD_VERSION`; unlike methods are never compared witho
 """
 
 from datetime import date
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, PositiveFloat, PositiveInt
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.profile import Profile
 from fp8bench.schema.telemetry import RankTelemetry
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 METHOD_VERSION = 3
 
 HOST_BOUND_LEAD = 0.15
@@ -37,6 +40,8 @@ from.
 
 Status = Literal["ok", "unsupported", "failed", "invalid"]
 Source = Literal["measured", "published", "external"]
+Duration = Annotated[float, Field(ge=0)]
+"""Seconds; finite, as every number of a record."""
 
 
 class Tolerance(Frozen):
@@ -121,16 +126,16 @@ class RankSamples(Frozen):
     """One rank's raw samples, seconds, one a step. Nothing is dropped."""
 
     rank: int
-    warmup_step_s: tuple[float, ...]
-    step_s: tuple[float, ...]
-    host_s: tuple[float, ...]
-    data_wait_s: tuple[float, ...]
+    warmup_step_s: tuple[Duration, ...]
+    step_s: tuple[PositiveFloat, ...] = Field(min_length=1, description="no step takes no time")
+    host_s: tuple[Duration, ...]
+    data_wait_s: tuple[Duration, ...]
     host_lead_s: tuple[float, ...] | None = Field(
         default=None, description="how much later than the host the GPU reached a step's start; null on a CPU"
     )
-    forward_s: tuple[float, ...] | None = Field(default=None, description="by the device's clock, as what follows")
-    backward_s: tuple[float, ...] | None = None
-    optimizer_s: tuple[float, ...] | None = None
+    forward_s: tuple[Duration, ...] | None = Field(default=None, description="by the device's clock, as what follows")
+    backward_s: tuple[Duration, ...] | None = None
+    optimizer_s: tuple[Duration, ...] | None = None
     recompilations: int | None = Field(default=None, description="of torch.compile, while steps were timed")
     allocator_retries: int | None = Field(default=None, description="of torch's CUDA allocator, while steps were timed")
     loss: tuple[float | None, ...] = Field(description="every step, warm-up first; null where it was not finite")
@@ -152,6 +157,9 @@ class Session(Frozen):
     round: int = Field(ge=1, description="rounds begin at 1")
     position: int = Field(ge=1, description="of the mode in its round, which is run forwards and backwards by turns")
     arm: Literal["A", "B"] | None = Field(default=None, description="in a comparison of a mode with itself")
+    rounds: PositiveInt | None = Field(default=None, description="asked for, as what follows; null: not recorded")
+    precision: float | None = Field(default=None, gt=0, lt=1)
+    max_rounds: PositiveInt | None = None
 
 
 class Steadiness(Frozen):
@@ -226,6 +234,7 @@ class RecordHead(Frozen):
     instance: str
     fingerprint: dict[str, Any]
     environment: Environment | None = None
+    machine: MachineIdentity | None = Field(default=None, description="null: unknown, or a figure from elsewhere")
 
 
 class Record(RecordHead):
@@ -237,9 +246,9 @@ class Record(RecordHead):
     figure: Figure | None = Field(default=None, description="of an imported figure; null for a measurement")
     evidence: Evidence | None = None
     parity: Parity | None = None
-    samples: tuple[RankSamples, ...] = ()
     summary: Summary | None = None
     memory: tuple[RankMemory, ...] = ()
+    samples: tuple[RankSamples, ...] = Field(default=(), description="the first of what is not read for a table")
     telemetry: tuple[RankTelemetry, ...] = ()
     profile: Profile | None = Field(default=None, description="of rank 0; null: not taken")
 
@@ -275,3 +284,5 @@ class Record(RecordHead):
             raise ValueError("a published record, and no other, has a provenance with its day")
         if (self.source == "measured") != (self.figure is None) or (self.config is None) == (self.figure is None):
             raise ValueError("a measured record has a config and no figure, an imported one a figure and no config")
+        if len({len(rank.step_s) for rank in self.samples}) > 1:
+            raise ValueError("the ranks' samples are of unlike numbers of steps")

@@ -15,6 +15,7 @@ from fp8bench.schema.config import CompileChoice, DataSource, TEAttention
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import line_of
 from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.machine import LABEL, MAX_LABEL
 
 PREFIX = "FP8BENCH_"
 LATEST = "latest"
@@ -48,6 +49,12 @@ class RunRequest(Frozen):
         default=None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         description="take up the session of this name, or the latest; null: a new one",
+    )
+    name: str | None = Field(
+        default=None,
+        pattern=LABEL,
+        max_length=MAX_LABEL,
+        description="what to call this machine in tables; null: by its identity",
     )
     aa: bool = Field(default=False, description="hold each mode against itself, to check the intervals")
     allow_busy: bool = Field(default=False, description="run on a GPU that others use, marked")
@@ -99,6 +106,11 @@ class Resolved(Frozen):
 
     request: RunRequest
     origins: dict[str, str]
+
+    def resumed(self, settings: Mapping[str, Any], session: str) -> "Resolved":
+        """With the settings that a session brought, and that nobody had given."""
+        origins = {**self.origins, **dict.fromkeys(settings, f"session {session}")}
+        return Resolved(request=self.request.model_copy(update=dict(settings)), origins=origins)
 
 
 def resolve(

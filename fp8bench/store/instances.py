@@ -4,6 +4,7 @@ results/<instance>/instance.yaml.
 It lies beside the records, so that they can be priced later and elsewhere. Records themselves know nothing of prices.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -11,32 +12,49 @@ from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import parse_yaml, read_text, wrong_field
-from fp8bench.schema.instance import Instance, Price
+from fp8bench.schema.instance import INSTANCE_FILE, Instance, Price
+from fp8bench.store.lock import held
 from fp8bench.store.results import write_atomically
 
-FILE_NAME = "instance.yaml"
+WAIT_S = 5.0
+"""For another who writes the same file, which takes a moment."""
 
 
 def files(results_dir: Path) -> list[Path]:
     """Every such file under the results."""
-    return sorted(results_dir.glob(f"*/{FILE_NAME}"))
+    return sorted(results_dir.glob(f"*/{INSTANCE_FILE}"))
 
 
-def keep(instance: Instance, price: Price | None, in_catalog: bool, results_dir: Path) -> Path | None:
+def keep(
+    instance: Instance,
+    price: Price | None,
+    in_catalog: bool,
+    results_dir: Path,
+    told: Callable[[str], None] = lambda _line: None,
+) -> Path | None:
     """Write down an instance that is not in the catalogue, and the price that the user gave, newest first.
 
-    The file holds the user's own prices only; the catalogue's are joined when it is read. Returns its path, or None
-    where there is nothing to write down. Raises UsageError where it cannot be read or written.
+    The file holds the user's own prices only; the catalogue's are joined when it is read. told: hears where it cannot
+    be locked against others. Returns its path, or None where there is nothing to write down. Raises UsageError where it
+    cannot be read or written, or another holds it for longer than WAIT_S.
     """
     if in_catalog and price is None:
         return None
-    path = results_dir / instance.key / FILE_NAME
+    path = results_dir / instance.key / INSTANCE_FILE
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another --results-dir") from error
+    with held(path.with_name(f".{INSTANCE_FILE}.lock"), str(path), "Wait until it ends, and try again", told, WAIT_S):
+        return _written(path, instance, price)
+
+
+def _written(path: Path, instance: Instance, price: Price | None) -> Path:
     own = _own_prices(path)
     if price is not None:
         own = (price, *(earlier for earlier in own if earlier != price))
     document = instance.model_copy(update={"prices": own}).model_dump(mode="json", exclude_defaults=True)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, yaml.safe_dump(document, sort_keys=False, allow_unicode=True), replace=True)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another --results-dir") from error

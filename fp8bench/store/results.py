@@ -5,36 +5,32 @@
     results/published/<run_id>.json       figures from articles; those that travel with fp8bench are read too
 
 A record is written under a temporary name in its folder, flushed, synced and renamed, so that a reader never sees
-half of one. It is read back strictly: a field too many is an error, and so is a schema newer than this program.
+half of one. Below the folder of results a record is found wherever it lies, and is of the instance that it names. It is
+read back strictly: a field too many is an error, and so is a schema newer than this program; a search names each file
+that it could not read, and goes on.
 """
 
 import errno
-import json
 import os
-import re
 import tempfile
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, overload
-
-from pydantic import ValidationError
+from typing import NamedTuple, TypeVar, overload
 
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.files import wrong_field
 from fp8bench.schema.packaged import PUBLISHED_RESULTS
-from fp8bench.schema.record import SCHEMA_VERSION, Record, RecordHead
-from fp8bench.store.migrate import is_old, migrate
+from fp8bench.schema.record import Record, RecordHead
+from fp8bench.store import reading
+from fp8bench.store.broken import Broken
+from fp8bench.store.folders import record_files
+from fp8bench.store.reading import Head
 
 SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
+_Item = TypeVar("_Item")
 
 PUBLISHED = "published"
-_HEAD = re.compile(rb'\s*\{\s*"schema_version":\s*%d\s*,\s*"kind":\s*"(\w+)"' % SCHEMA_VERSION)
-"""How a record of this version begins, as `write` writes it. A whole record is long, so this is looked for first."""
-
-RUN = "run"
-_CLOSES = {b"[": b"\n ]", b"{": b"\n }"}
-_HEAVY = {b"samples": b"[]", b"telemetry": b"[]", b"profile": b"null"}
-"""Sections that are most of a record, and what stands for them where they are left out."""
 
 
 def require_writable(results_dir: Path) -> None:
@@ -120,11 +116,26 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def known_instances(results_dir: Path) -> set[str]:
-    """Instances that have a folder of results."""
-    if not results_dir.is_dir():
-        return set()
-    return {folder.name for folder in results_dir.iterdir() if folder.is_dir() and folder.name != PUBLISHED}
+@dataclass(frozen=True)
+class Found(Sequence[_Item]):
+    """What a search found, and the files among them that could not be read."""
+
+    items: tuple[_Item, ...]
+    broken: tuple[Broken, ...] = ()
+
+    @overload
+    def __getitem__(self, place: int) -> _Item: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[_Item]: ...
+
+    def __getitem__(self, place: int | slice) -> _Item | Sequence[_Item]:
+        """An item, or several."""
+        return self.items[place]
+
+    def __len__(self) -> int:
+        """How many could be read."""
+        return len(self.items)
 
 
 class Kept(NamedTuple):
@@ -134,51 +145,92 @@ class Kept(NamedTuple):
     path: Path
 
 
-def read(results_dir: Path, instances: Iterable[str]) -> list[Kept]:
-    """Every run of these instances, the published ones that travel with fp8bench among them, oldest first.
+def known_instances(results_dir: Path) -> set[str]:
+    """Instances that have records here, by what these say; not those of the figures that travel with fp8bench."""
+    return set(there(results_dir))
+
+
+def there(results_dir: Path) -> dict[str, int]:
+    """How many records of each instance lie here, but for published figures, by the instances' names."""
+    heads = (reading.head(path) for path in record_files(results_dir) if isinstance(path, Path))
+    count = Counter(one.instance for one in heads if isinstance(one, Head) and one.path.parent.name != PUBLISHED)
+    return dict(sorted(count.items()))
+
+
+def nothing_found(what: str, results_dir: Path, remedy: str) -> UsageError:
+    """The error for a search that came back empty: what was looked for, where, and what lies there instead."""
+    return UsageError(f"no record of {what}: {what_lies_in(results_dir)}", remedy)
+
+
+def what_lies_in(results_dir: Path) -> str:
+    """`results has records of h200-1x (23), p5 (4)`, for a sentence about a search that found nothing there."""
+    if not results_dir.is_dir():
+        return f"there is no folder {results_dir}"
+    lies = ", ".join(f"{name} ({number})" for name, number in there(results_dir).items())
+    return f"{results_dir} has records of {lies}" if lies else f"{results_dir} has no records"
+
+
+def read(results_dir: Path, instances: Iterable[str]) -> Found[Kept]:
+    """Every run of these instances, wherever below the folder it lies, the published ones that travel with fp8bench
+    among them, oldest first; and every file that could be one of them and is broken.
 
     Raw samples, telemetry and profiles are left out, unread: they are nine tenths of a record, and only those of the
-    few records that are shown are wanted (`read_record` reads them, and checks them then). Raises UsageError for a
-    file that is broken in what is left, by its line and field.
+    few records that are shown are wanted (`read_whole` reads them, and checks them then).
     """
-    wanted = set(instances)
     found: dict[str, Kept] = {}
-    for path in _paths(results_dir, wanted):
-        data = _bytes(path)
-        if _kind(data) == RUN:
-            record = _parse(_lighter(data), path, Record)
-            if record.instance in wanted:
-                found[record.run_id] = Kept(record, path)
-    return sorted(found.values(), key=lambda kept: kept.record.created_utc)
+    heads, broken = _heads(results_dir, set(instances))
+    for one in heads:
+        if one.kind == reading.RUN:
+            record = reading.light(one)
+            if isinstance(record, Broken):
+                broken.append(record)
+            else:
+                found[record.run_id] = Kept(record, one.path)
+    return Found(tuple(sorted(found.values(), key=lambda kept: kept.record.created_utc)), tuple(broken))
 
 
 def read_kind(
     results_dir: Path, instances: Iterable[str], model: type[SomeRecord], beginning: str = ""
-) -> list[SomeRecord]:
-    """Every record of one kind that is not a run, whole, oldest first. model: its class. beginning: of the run's id,
-    which is the file's name, so that no other file need be read. Raises as `read` does.
+) -> Found[SomeRecord]:
+    """Every record of one kind that is not a run, whole, oldest first; and every file that could be one and is broken.
+    model: its class. beginning: of the run's id, which is the file's name, so that no other file need be read.
     """
-    wanted = set(instances)
     kind = model.model_fields["kind"].default
-    files = ((path, _bytes(path)) for path in _paths(results_dir, wanted) if path.name.startswith(beginning))
-    records = [_parse(data, path, model) for path, data in files if _kind(data) == kind]
-    return sorted((record for record in records if record.instance in wanted), key=lambda record: record.created_utc)
+    found: dict[str, SomeRecord] = {}
+    heads, broken = _heads(results_dir, set(instances), beginning)
+    for one in heads:
+        if one.kind == kind:
+            record = reading.whole(one.path, model)
+            if isinstance(record, Broken):
+                broken.append(record)
+            else:
+                found[record.run_id] = record
+    return Found(tuple(sorted(found.values(), key=lambda record: record.created_utc)), tuple(broken))
 
 
-def _paths(results_dir: Path, instances: set[str]) -> list[Path]:
-    folders = [*(results_dir / name for name in sorted(instances)), results_dir / PUBLISHED, PUBLISHED_RESULTS]
-    present = {folder.resolve(): folder for folder in folders if folder.is_dir()}
-    names = [(folder, name) for folder in present.values() for name in sorted(os.listdir(folder))]
-    return [folder / name for folder, name in names if name.endswith(".json") and not name.startswith(".")]
+def _heads(results_dir: Path, wanted: set[str], beginning: str = "") -> tuple[list[Head], list[Broken]]:
+    """The records of these instances, of every kind; and the broken files that may be of them: one that does not say
+    its instance is counted to those of the other records in its folder.
+    """
+    found: list[Head] = []
+    broken: list[Broken] = []
+    said: dict[Path, set[str]] = {}
+    for path in record_files(results_dir, PUBLISHED_RESULTS):
+        if isinstance(path, Path) and not path.name.startswith(beginning):
+            continue
+        one = reading.head(path) if isinstance(path, Path) else path
+        if isinstance(one, Broken):
+            broken.append(one)
+            continue
+        said.setdefault(one.path.parent, set()).add(one.instance)
+        if one.instance in wanted:
+            found.append(one)
+    return found, [one for one in broken if wanted & said.get(one.path.parent, wanted)]
 
 
-def _kind(data: bytes) -> str:
-    """What a file is a record of; a file that cannot be read is taken for a run, and refused as one."""
-    head = _HEAD.match(data)
-    if head:
-        return head.group(1).decode()
-    document = _document(data)
-    return str(document.get("kind", RUN)) if document else RUN
+def read_whole(path: Path) -> Record | Broken:
+    """One run with its samples, telemetry and profile, or why it cannot be read."""
+    return reading.whole(path, Record)
 
 
 @overload
@@ -193,65 +245,10 @@ def read_record(path: Path, model: type[RecordHead] = Record) -> RecordHead:
     """One record, strictly, of this format or an older one. model: the class of its kind. Raises UsageError, also for a
     record of another kind.
     """
-    data = _bytes(path)
-    wanted, kind = model.model_fields["kind"].default, _kind(data)
-    if kind != wanted and _document(data):
-        raise UsageError(f"{path} is a record of kind {kind}, not {wanted}", f"Name one of kind {wanted}")
-    return _parse(data, path, model)
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", "Check its name and its permissions") from error
-
-
-def _lighter(data: bytes) -> bytes:
-    """The same record without its heavy sections, which keep their lines, so that faults are still told by line.
-
-    They are found by the indent of one space that `write` gives them. A string in JSON holds no line break, so nothing
-    else can look like that; a record that is laid out otherwise is left as it is.
-    """
-    for name, nothing in _HEAVY.items():
-        key = b'\n "%s": ' % name
-        start = data.find(key) + len(key)
-        end = data.find(_CLOSES.get(data[start : start + 1], key), start)
-        if start < len(key) or end < 0:
-            continue
-        end += len(b"\n ]")
-        data = b"".join((data[:start], nothing, b"\n" * data.count(b"\n", start, end), data[end:]))
-    return data
-
-
-def _parse(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord:
-    try:
-        return model.model_validate_json(_of_this_version(data, path))
-    except ValidationError as error:
-        raise wrong_field(error, path, data.decode("utf-8", "replace")) from error
-
-
-def _of_this_version(data: bytes, path: Path) -> bytes:
-    """The same bytes, or an older format's rewritten. Raises UsageError for a newer one."""
-    if _HEAD.match(data):
-        return data
-    document = _document(data)
-    version = document.get("schema_version") if document else None
-    _refuse_newer(version, path)
-    return json.dumps(migrate(document)).encode() if document and is_old(version) else data
-
-
-def _refuse_newer(version: object, path: Path) -> None:
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise UsageError(
-            f"{path} has schema version {version}, and this fp8bench reads up to {SCHEMA_VERSION}",
-            "Upgrade fp8bench, or move the file away",
-        )
-
-
-def _document(data: bytes) -> dict[str, Any] | None:
-    try:
-        document = json.loads(data)
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None
+    found, wanted = reading.head(path), model.model_fields["kind"].default
+    if isinstance(found, Head) and found.kind != wanted:
+        raise UsageError(f"{path} is a record of kind {found.kind}, not {wanted}", f"Name one of kind {wanted}")
+    record = reading.whole(path, model)
+    if isinstance(record, Broken):
+        raise record.error
+    return record

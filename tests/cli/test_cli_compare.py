@@ -8,7 +8,7 @@ from datetime import date
 
 import pytest
 from builders import measured, unsupported
-from cli.calling import keep
+from cli.calling import keep, one_line
 
 
 def test_compare_in_an_empty_folder_shows_the_published_pair(fp8bench_in, tmp_path):
@@ -75,3 +75,62 @@ def test_a_warning_is_one_line_on_stderr_and_leaves_stdout_to_the_table(fp8bench
     assert [row["status"] for row in json.loads(outcome.stdout)] == ["ok", "unsupported"]
     assert outcome.stderr.startswith("fp8bench: warning: no ok record of p5:baseline-bf16")
     assert outcome.stderr.count("\n") == 1
+    assert all(row["warnings"][0] in outcome.stderr for row in json.loads(outcome.stdout))
+
+
+def test_one_instance_has_one_price_in_the_readmes_own_example(fp8bench_in):
+    figure = (
+        "--mode",
+        "te-fp8",
+        "--step-time",
+        "0.15",
+        "--batch-size",
+        "64",
+        "--gpus",
+        "8",
+        "--source",
+        "whose, where",
+    )
+    fp8bench_in("import", "--instance", "p5", *figure)
+    outcome = fp8bench_in("compare", "p5", "--format", "json")
+    first, second = json.loads(outcome.stdout)
+
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert (first["mode"], second["mode"]) == ("te-fp8", "baseline-bf16")
+    assert first["usd_per_hour"] == second["usd_per_hour"]
+    assert first["gain_vs_reference"] == pytest.approx(0.199 / 0.15 - 1)
+
+
+def test_a_region_that_no_price_is_of_is_wrong_usage_with_those_there_are(fp8bench_in):
+    outcome = fp8bench_in("compare", "p4d", "p5", "--region", "us-est-1")
+
+    assert outcome.code == 2
+    assert one_line(outcome) == (
+        "fp8bench: no price is of region 'us-est-1'. There are: us-east-1, us-east-2, us-west-2."
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("--price-as-of", "2020-01-01"), "the earliest is of 2023-11-15"),
+        (("--purchase", "spot", "--price-as-of", "2024-01-01"), "carry no date"),
+        (("--region", "us-west-2", "--price-as-of", "2024-01-01"), "carry no date"),
+    ],
+)
+def test_what_has_no_price_says_why_under_the_table(asked, words, fp8bench_in):
+    outcome = fp8bench_in("compare", "p4d", "--format", "markdown", *asked)
+    (note,) = outcome.stdout.strip().split("\n\n")[1:]
+
+    assert outcome.code == 0
+    assert note.startswith("[a] no price: ")
+    assert words in note
+
+
+def test_a_mode_named_after_escapes_is_inert_everywhere(fp8bench_in, tmp_path):
+    keep(measured("p5", "baseline-bf16", attention="\x1b[2J|x"), tmp_path / "results")
+    for form in ("table", "markdown", "csv", "json"):
+        outcome = fp8bench_in("compare", "p5", "--format", form)
+
+        assert outcome.code == 0
+        assert "\x1b" not in outcome.stdout + outcome.stderr

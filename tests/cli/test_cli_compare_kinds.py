@@ -97,7 +97,7 @@ def test_what_says_nothing_of_a_kind_is_refused(kept, fp8bench_in):
     ):
         done = fp8bench_in("compare", "p5", "--kind", kind, *flags)
         assert done.code == 2
-        assert f"{flags[0]} says nothing of records of kind {kind}. Leave {flags[0]} away." in done.stderr
+        assert f"{flags[0]} does not apply to records of kind {kind}. Omit {flags[0]}." in done.stderr
 
 
 def test_numerics_are_printed_as_their_command_prints_them(kept, fp8bench_in):
@@ -174,3 +174,12 @@ def test_one_record_alone_is_printed_as_its_command_prints_it(several, fp8bench_
     alone = fp8bench_in("gemm", "--record", str(record))
     assert alone.code == 0
     assert fp8bench_in("compare", "p5", "--kind", "gemm").stdout == alone.stdout
+
+
+@pytest.mark.parametrize("kind", ["gemm", "numerics"])
+def test_an_instance_that_has_none_is_named_and_left_out(kind, several, fp8bench_in):
+    done = fp8bench_in("compare", "p4d", "p4de", "p5", "--kind", kind)
+    (line,) = [line for line in done.stderr.splitlines() if "p4de" in line]
+
+    assert done.code == 0
+    assert line == f"fp8bench: warning: no record of `fp8bench {kind}` for p4de: it is left out"

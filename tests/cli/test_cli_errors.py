@@ -92,10 +92,10 @@ def test_a_broken_record_is_told_by_file_line_and_field(fp8bench_in, tmp_path):
 
 def test_a_record_of_a_newer_schema_is_refused_with_both_versions(fp8bench_in, tmp_path):
     path = keep(measured("p5"), tmp_path / "results")
-    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 3, "news": []', 1))
+    path.write_text(path.read_text().replace('"schema_version": 3', '"schema_version": 4, "news": []', 1))
     outcome = fp8bench_in("compare", "p5")
 
-    assert "has schema version 3, and this fp8bench reads up to 2" in one_line(outcome)
+    assert "has schema version 4, and this fp8bench reads up to 3" in one_line(outcome)
     assert outcome.code == 2
 
 

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from cli.calling import one_line
+from builders import measured
+from cli.calling import keep, one_line
 
 IMPORT = ("import", "--instance", "p5", "--step-time", "0.2", "--batch-size", "64", "--gpus", "8")
 
@@ -30,11 +31,50 @@ def test_an_imported_figure_with_a_date_is_published(fp8bench_in, tmp_path):
     assert json.loads((tmp_path / written.stdout.strip()).read_text())["source"] == "published"
 
 
+@pytest.mark.parametrize("step_time", ["150", "199", "0.0002"])
+def test_a_step_that_the_gpu_cannot_take_is_doubted_and_kept(step_time, fp8bench_in):
+    outcome = fp8bench_in(*IMPORT, "--mode", "te-bf16", "--source", "a talk", "--step-time", step_time)
+
+    assert outcome.code == 0
+    assert outcome.stdout.startswith("results/p5/")
+    assert outcome.stderr.startswith(f"fp8bench: warning: a step of {step_time} s for 64 images a GPU uses ")
+    assert outcome.stderr.count("\n") == 1
+
+
+def test_a_figure_that_no_table_shows_says_so(fp8bench_in, tmp_path):
+    keep(measured("p5"), tmp_path / "results")
+    outcome = fp8bench_in(*IMPORT, "--mode", "te-fp8", "--source", "a talk")
+    shown = fp8bench_in("compare", "p5")
+    every = fp8bench_in("compare", "p5", "--all", "--allow-mismatch")
+
+    assert outcome.stderr.startswith("fp8bench: warning: no table shows this figure: p5 has measured records")
+    assert "`fp8bench compare p5 --all --allow-mismatch` does" in outcome.stderr
+    assert "te-fp8" not in shown.stdout
+    assert "te-fp8" in every.stdout
+
+
+def test_a_figure_in_the_place_of_another_says_of_which(fp8bench_in):
+    fp8bench_in(*IMPORT, "--mode", "te-fp8", "--source", "a talk")
+    outcome = fp8bench_in(*IMPORT, "--mode", "te-fp8", "--source", "a better talk")
+
+    assert outcome.stderr.startswith("fp8bench: warning: this figure takes the place of ")
+
+
+def test_a_figure_of_other_work_says_how_it_is_shown(fp8bench_in):
+    outcome = fp8bench_in(*IMPORT, "--mode", "te-fp8", "--source", "a talk", "--workload", "vit-huge-256")
+    flag = outcome.stderr.strip().rpartition("with ")[2].split()
+
+    assert flag == ["--workload", "vit-huge-256"]
+    assert "te-fp8" in fp8bench_in("compare", "p5", *flag).stdout
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
         (("--source", "measured"), "--source 'measured' does not say where the figure is from"),
-        (("--step-time", "0"), "--step-time '0' is wrong"),
+        (("--step-time", "0"), "--step-time '0' is an invalid value"),
+        (("--step-time", "1e300"), "--step-time '1e300' is an invalid value"),
+        (("--batch-size", "9" * 400), "--batch-size '999"),
         (("--instance", "p55"), "Did you mean 'p5'?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

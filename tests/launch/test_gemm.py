@@ -1,10 +1,12 @@
 """What `fp8bench gemm` makes of words and of the machine, and the record that it keeps."""
 
+import builders
 import pytest
-from builders import evidence, measured, place, summary
+from builders import evidence, machine_called, measured, place, summary
 
 from fp8bench.launch import gemm
 from fp8bench.launch.gemm import GemmRequest, exit_code, measure, parse_precisions, parse_shape, prepare
+from fp8bench.launch.identity import this_machines_identity
 from fp8bench.launch.machine import Machine
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.gemm import (
@@ -179,7 +181,7 @@ def test_a_record_is_kept_and_read_back(machine, request_of, tmp_path):
     record, path, told = measured_now(prepared)
     assert path.parent == tmp_path / "results" / "cpu"
     assert GemmRecord.model_validate_json(path.read_text()) == record
-    assert results.read(tmp_path / "results", ["cpu"]) == []
+    assert not results.read(tmp_path / "results", ["cpu"])
     assert "gemm-shapes" in record.run_id
     assert told == ["large square products, for the ceilings", "1 of 1: 32 x 16 x 48"]
     ((one,), (ceiling,)) = record.products, record.ceilings
@@ -203,19 +205,41 @@ def test_a_workloads_record_holds_its_layers(machine, request_of):
 
 @pytest.mark.usefixtures("small_ceilings")
 def test_kept_runs_bound_the_step(machine, request_of, monkeypatch, tmp_path):
-    """On a machine whose kernel claims to be no emulation, and whose runs claim to be of a GPU."""
+    """On a machine whose kernel claims to be no emulation, and whose runs claim to be of a GPU. A later run of another
+    machine, and one with other software, do not count.
+    """
     import dataclasses
 
+    import torch
+
+    from fp8bench.worker.environment import environment
+
+    here = {"machine": this_machines_identity(), "environment": environment(torch.device("cpu"))}
     from fp8bench.numerics import product_bound, products
 
     found = products.find_kernel
     monkeypatch.setattr(products, "find_kernel", lambda device: dataclasses.replace(found(device), emulated=False))
     settings = {"workload": "vit-micro", "world_size": 1, "batch_size": 16}
-    baseline = measured("cpu", settings=settings, summary=summary(5.0), session=place())
+    baseline = measured("cpu", settings=settings, summary=summary(5.0), session=place(), **here)
     fp8 = measured(
-        *("cpu", "te-fp8", "delayed"), settings=settings, summary=summary(4.0), evidence=evidence(fp8=True), minutes=1
+        *("cpu", "te-fp8", "delayed"),
+        settings=settings,
+        summary=summary(4.0),
+        evidence=evidence(fp8=True),
+        minutes=1,
+        **here,
     )
-    for record in (baseline, fp8):
+    elsewhere = measured(
+        "cpu", settings=settings, summary=summary(3.0), minutes=2, **{**here, "machine": machine_called("vendor-b")}
+    )
+    older = measured(
+        "cpu",
+        settings=settings,
+        summary=summary(2.0),
+        minutes=3,
+        **{**here, "environment": builders.environment(None)},
+    )
+    for record in (baseline, fp8, elsewhere, older):
         results.write(record, tmp_path / "results")
     assert product_bound.BASELINE == "baseline-bf16"
     prepared = prepare(request_of(seconds="0.0001", precisions=("fp8-tensorwise",)), {})

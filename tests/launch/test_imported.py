@@ -50,7 +50,7 @@ def test_a_wrong_number_or_date_is_refused_by_flag_and_value(field, flag, value)
     with pytest.raises(UsageError) as refusal:
         parsed(**{field: value})
 
-    assert refusal.value.what.startswith(f"{flag} {value!r} is wrong: ")
+    assert refusal.value.what.startswith(f"{flag} {value!r} is an invalid value: ")
 
 
 @pytest.mark.parametrize("source", ["measured", "Measured", " MEASURED ", "", "  "])

@@ -95,7 +95,7 @@ class TestRecord:
     def test_says_what_was_done_where_and_when(self, record):
         assert (record.kind, record.status, record.source, record.instance) == ("numerics", "ok", "measured", "cpu")
         assert record.run_id.startswith("20260501T100000Z-numerics-")
-        assert record.fingerprint == {"kind": "numerics", "width": 32, "tokens": 64, "seed": 7, "method_version": 2}
+        assert record.fingerprint == {"kind": "numerics", "width": 32, "tokens": 64, "seed": 7, "method_version": 3}
         assert record.environment.versions["torchao"]
         assert [(row.mode, row.status, row.tensor) for row in record.rows] == [
             ("te-fp8:delayed", "unsupported", None),

@@ -103,6 +103,18 @@ def test_layers_of_other_names_share_a_product():
     assert found.products[0].calls_per_step == 2
 
 
+@pytest.mark.parametrize(
+    ("layers", "label"),
+    [
+        (("*",), "layer * forward"),
+        (("*.*", "head"), "layer *.*, head forward"),
+        (("blocks.*.fc",), "blocks.*.fc forward"),
+    ],
+)
+def test_layers_that_have_numbers_only_are_said_to_be_layers(layers, label):
+    assert Product(shape=shape(16, 16, 16), layers=layers).label == label
+
+
 def test_a_frozen_weight_has_no_gradient_product():
     class Frozen(nn.Module):
         def __init__(self):

@@ -221,7 +221,7 @@ class TestOverlays:
         assert mine.prices[0].as_of == date(2026, 1, 1)
 
     def test_the_prices_of_one_by_itself_go_before_the_catalogues(self, packaged: Catalog, overlay: Path) -> None:
-        overlay.write_text(ONE_INSTANCE.replace("my-box", "p5"))
+        overlay.write_text(ONE_INSTANCE.replace("my-box", "p5").replace("gpu_count: 0", "gpu_count: 8"))
 
         joined = load([overlay]).instances["p5"].prices
 

@@ -70,7 +70,7 @@ class TestRounds:
         (mark,) = marks_of(*rounds(0.1, 0.126, 0.11))
 
         assert mark.startswith("its processes differ by 1")
-        assert mark.endswith(" % (standard deviation)")
+        assert mark.endswith(" % (standard deviation): measure more --rounds")
 
     def test_rounds_that_came_to_nothing_are_counted_with_the_reason_of_the_last(self):
         good = rounds(0.1, 0.1)

@@ -6,12 +6,14 @@ import pytest
 from builders import (
     measured,
     published,
+    unsupported,
 )
 from report.comparing import NEW, OLD, TODAY, catalog, compared, instance, price, row_of
 
 from fp8bench.pricing.catalog import load
 from fp8bench.report.compare import compare
 from fp8bench.report.options import CompareOptions, parse_reference
+from fp8bench.schema.errors import UsageError
 from fp8bench.store import results
 
 
@@ -53,11 +55,11 @@ def test_without_a_price_every_figure_in_dollars_is_null_and_the_speed_up_stays(
 
 
 def test_an_undated_price_is_marked_and_holds_today_only():
-    comparison = compared(own := measured("undated"), figure := published("undated"), every=True, allow_mismatch=True)
+    today, then = compared(own := measured("undated")), compared(figure := published("undated"))
 
-    assert (row_of(comparison, own).usd_per_hour, row_of(comparison, own).price_as_of) == (40.0, None)
-    assert "undated price" in row_of(comparison, own).marks
-    assert row_of(comparison, figure).usd_per_hour is None
+    assert (row_of(today, own).usd_per_hour, row_of(today, own).price_as_of) == (40.0, None)
+    assert "undated price" in row_of(today, own).marks
+    assert row_of(then, figure).usd_per_hour is None
 
 
 def test_a_price_made_from_the_rate_of_one_gpu_is_marked():
@@ -79,7 +81,48 @@ def test_region_and_purchase_choose_among_the_prices():
 
     assert row_of(compared(record, prices=prices, region="eu-west-1"), record).usd_per_hour == 60.0
     assert row_of(compared(record, prices=prices, purchase="spot"), record).usd_per_hour == 15.0
-    assert row_of(compared(record, prices=prices, region="mars"), record).usd_per_hour is None
+
+
+def test_a_region_that_no_price_is_of_is_refused_with_those_there_are():
+    prices = catalog(
+        instance("p5", price(50.0, NEW, region="us-east-1"), price(60.0, NEW, region="eu-west-1")),
+        instance("p4d", price(20.0, NEW, region="us-west-2"), price(20.0, NEW, region="all")),
+    )
+
+    with pytest.raises(UsageError, match="no price is of region 'mars'") as refusal:
+        compared(measured("p5"), prices=prices, region="mars")
+
+    assert refusal.value.remedy == "There are: eu-west-1, us-east-1"
+    assert row_of(compared(record := measured("p5"), prices=prices, region="us-west-2"), record).usd_per_hour is None
+
+
+class TestOneDay:
+    """Rows of one table are priced on one day, so that an instance has one price in it."""
+
+    def test_a_figure_of_no_day_beside_a_published_one_puts_both_on_today(self):
+        old, new = published("p5", step_time_s=0.2), published("p5", "te-fp8", published_on=None, step_time_s=0.1)
+        comparison = compared(old, new)
+
+        assert [row.usd_per_hour for row in comparison.rows] == [50.0, 50.0]
+        assert row_of(comparison, new).gain_vs_reference == pytest.approx(1.0)
+
+    def test_measured_rows_put_the_published_ones_of_other_instances_on_today(self):
+        own, figure = measured("p4d"), published("p5")
+        comparison = compared(own, figure, allow_mismatch=True)
+
+        assert (row_of(comparison, own).usd_per_hour, row_of(comparison, figure).usd_per_hour) == (20.0, 50.0)
+
+    def test_published_figures_of_two_days_are_priced_on_the_later_one(self):
+        old = published("p5", published_on=date(2023, 11, 15))
+        new = published("p5", "te-fp8", published_on=date(2026, 6, 15))
+        comparison = compared(old, new)
+
+        assert [row.usd_per_hour for row in comparison.rows] == [50.0, 50.0]
+
+    def test_what_did_not_run_puts_nothing_on_another_day(self):
+        comparison = compared(figure := published("p5"), unsupported("p5"))
+
+        assert row_of(comparison, figure).usd_per_hour == 100.0
 
 
 def test_the_price_is_paid_once_a_node():

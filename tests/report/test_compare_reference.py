@@ -1,7 +1,7 @@
 """The row that the others are held against: which one it is, how it is named, and the numbers that follow."""
 
 import pytest
-from builders import invalid, measured
+from builders import invalid, measured, published
 from report.comparing import CATALOG, RELATIVE_NUMBERS, TODAY, compared, row_of
 
 from fp8bench.report.compare import compare
@@ -86,18 +86,20 @@ def test_a_default_reference_that_is_missing_is_told_in_a_warning_and_leaves_gai
 
 
 def test_a_named_reference_that_is_missing_is_refused_with_what_there_is():
-    records = (measured("p5"), measured("p5", "te-fp8", "delayed"), invalid())
+    records = (measured("p5", compiled=True), measured("p5", "te-fp8", "delayed"), invalid())
 
     with pytest.raises(UsageError) as refusal:
         compared(*records, reference="p5:torchao-float8")
 
     assert refusal.value.what == "no ok record of p5:torchao-float8 to be the reference"
-    assert refusal.value.remedy == "There are: p5:baseline-bf16, p5:te-fp8:delayed"
+    assert refusal.value.remedy == "There are: p5:baseline-bf16/compiled, p5:te-fp8:delayed/eager"
 
 
 def test_a_compile_setting_that_is_missing_is_refused():
-    with pytest.raises(UsageError, match="no ok record of p5:baseline-bf16"):
-        compared(measured("p5"), reference="p5:baseline-bf16/compiled")
+    with pytest.raises(UsageError, match="no ok record of p5:baseline-bf16/compiled to be the reference") as refusal:
+        compared(measured("p5"), published("p5", "te-bf16"), reference="p5:baseline-bf16/compiled", every=True)
+
+    assert refusal.value.remedy == "There are: p5:baseline-bf16/eager, p5:te-bf16"
 
 
 def test_a_reference_is_read_into_instance_mode_and_setting():

@@ -29,7 +29,7 @@ JUDGEMENT = ("speedup_ci_vs_reference", "gain_ci_vs_reference", "verdict", "verd
 
 
 def seconds_per_unit(*step_times_s: float):
-    return estimate([[step / UNITS for step in steps_about(time)] for time in step_times_s])
+    return estimate([[step / UNITS for step in steps_about(time)] for time in step_times_s], statistic="mean")
 
 
 def judged(row: Row) -> list[object]:
@@ -117,8 +117,8 @@ class TestVerdict:
     @pytest.mark.parametrize(
         ("ours", "verdict"),
         [
-            ((0.12, 0.121, 0.119), "faster"),
-            ((0.17, 0.171, 0.169), "slower"),
+            ((0.12, 0.121, 0.119), "better value"),
+            ((0.17, 0.171, 0.169), "worse value"),
             ((0.145, 0.146, 0.144), "inconclusive"),
             ((0.1, 0.15, 0.12), "inconclusive"),
         ],
@@ -130,7 +130,8 @@ class TestVerdict:
         row = row_of(compared(*reference, *records), records[-1])
         held = ratio(seconds_per_unit(*ours), seconds_per_unit(*others))
 
-        assert (row.verdict, row.verdict_why) == (verdict, held.why) == (held.verdict, held.why)
+        assert (row.verdict, row.verdict_why, row.verdict_on) == (verdict, held.why, "units_per_usd")
+        assert {"faster": "better value", "slower": "worse value"}.get(held.verdict, held.verdict) == verdict
         assert row.speedup_vs_reference == pytest.approx(1 / held.value)
         assert row.speedup_ci_vs_reference == pytest.approx((1 / held.high, 1 / held.low))
         low, high = row.speedup_ci_vs_reference
@@ -144,7 +145,8 @@ class TestVerdict:
         assert row.gain_vs_reference == pytest.approx(row.speedup_vs_reference * 20 / 50 - 1)
         assert row.gain_ci_vs_reference == pytest.approx((low * 20 / 50 - 1, high * 20 / 50 - 1))
         assert row.gain_ci_vs_reference[0] < row.gain_vs_reference < row.gain_ci_vs_reference[1]
-        assert row.verdict == "faster"
+        assert row.gain_ci_vs_reference[1] < 0
+        assert row.verdict == "worse value"
 
     def test_units_a_step_are_no_part_of_the_speed_up(self):
         """Twice the batch in twice the time is as fast."""

@@ -96,14 +96,23 @@ def test_a_row_that_is_not_ok_has_no_number_even_where_its_record_has_some(make)
     assert {name: getattr(row, name) for name in MEASURED_NUMBERS} == dict.fromkeys(MEASURED_NUMBERS)
 
 
-def test_rows_stand_by_instance_as_asked_then_by_speed_with_what_has_no_rank_last():
+def test_rows_stand_by_what_a_dollar_buys_on_any_instance_and_those_that_have_no_rank_last():
     slow, fast = measured("p5", step_time_s=0.4), measured("p5", "te-bf16", step_time_s=0.1)
     imitation = measured("p5", "te-fp8", "delayed", step_time_s=0.01, evidence=evidence(emulated=True))
     failed = invalid("p5")
-    first = measured("p4d", step_time_s=2.0)
-    comparison = compared(first, failed, imitation, slow, fast)
+    between = measured("p4d", step_time_s=0.5)
+    own, slower = measured("my-box", step_time_s=0.01), measured("my-box", "te-bf16", step_time_s=0.02)
+    cpu = measured_on_cpu("cpu", step_time_s=1e-4, fingerprint=fingerprint())
+    comparison = compared(between, failed, imitation, cpu, slower, own, slow, fast)
 
-    assert [row.run_id for row in comparison.rows] == [r.run_id for r in (first, fast, slow, imitation, failed)]
+    ranked = (fast, between, slow, own, slower, cpu, imitation, failed)
+    assert [row.run_id for row in comparison.rows] == [record.run_id for record in ranked]
+
+
+def test_rows_without_any_price_stand_by_speed():
+    slow, fast = measured("my-box", step_time_s=0.4), measured("another", "te-bf16", step_time_s=0.1)
+
+    assert [row.instance for row in compared(slow, fast).rows] == ["another", "my-box"]
 
 
 def test_an_invalid_record_is_never_the_reference():

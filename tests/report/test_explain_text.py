@@ -91,3 +91,11 @@ def test_a_terminal_of_80_columns_holds_two_modes(two_modes, monkeypatch, capsys
 def test_a_terminal_shows_one_mode(capsys):
     print_rich(explain_steps(facts("te-fp8", "delayed", 0.1411, FP8), None))
     assert "difference" not in capsys.readouterr().out
+
+
+def test_warnings_stand_in_every_format(two_modes):
+    warned = two_modes.model_copy(update={"warnings": ("both ran with unlike batch",)})
+
+    assert to_plain(warned).splitlines()[-1] == "warning: both ran with unlike batch"
+    assert to_markdown(warned).splitlines()[-1] == "warning: both ran with unlike batch"
+    assert json.loads(to_json(warned))["warnings"] == ["both ran with unlike batch"]

@@ -195,3 +195,18 @@ def test_a_bound_that_both_have_is_told_without_a_label():
     records = [gemm_record(instance=name, products=(), bounds=(step_bound(),)) for name in ("p5en", "p5")]
     said = gemm_compared_text.to_plain(records, CATALOG)
     assert said.count("A step takes 137.5 ms") == 1
+
+
+def test_warnings_stand_under_the_tables_with_whose_they_are():
+    busy = made("p5", timing("bf16", 1e-3), warnings=("the GPU was busy",))
+
+    assert plain(FAST, busy).splitlines()[-1] == "warning: p5: the GPU was busy"
+
+
+def test_a_product_that_was_not_timed_says_why_in_text_that_does_nothing():
+    reason = "out of \x1b[2J memory | 3"
+    broken = made("p5", Timing(precision="bf16", status="invalid", reason=reason))
+    markdown = gemm_compared_text.to_markdown([FAST, broken], CATALOG)
+
+    assert "\x1b" not in markdown + plain(FAST, broken)
+    assert "out of \\\\x1b[2J memory \\| 3" in markdown

@@ -177,3 +177,13 @@ def test_a_terminal_of_any_width_shows_every_column(monkeypatch, capsys, width):
     for heading in ("TFLOP/s", "of", "peak", "speed-up", "notes"):
         assert heading in out
     assert "Measured ceilings" in out
+
+
+def test_warnings_of_a_record_stand_in_every_format_and_do_nothing_there():
+    record = small(timing("bf16", 1e-3), warnings=("the GPU was \x1b[1mbusy",))
+    (line,) = csv.DictReader(io.StringIO(gemm_text.to_csv([record], CATALOG)))
+
+    assert gemm_text.to_plain([record], CATALOG).splitlines()[-1] == "warning: the GPU was \\x1b[1mbusy"
+    assert gemm_text.to_markdown([record], CATALOG).split("\n\n")[-1] == "warning: the GPU was \\\\x1b[1mbusy"
+    assert line["warnings"] == "the GPU was \\x1b[1mbusy"
+    assert json.loads(gemm_text.to_json([record], CATALOG))[0]["warnings"] == list(record.warnings)

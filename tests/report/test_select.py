@@ -5,10 +5,11 @@ demand, failures that nothing hides.
 from datetime import date
 
 import pytest
-from builders import invalid, measured, place, published, rounds, unsupported
+from builders import environment, invalid, machine_called, measured, place, published, rounds, unsupported
 
 from fp8bench.report.measurement import Measurement
 from fp8bench.report.select import in_order, latest_alike, same_work, select
+from fp8bench.schema.identity import software_of
 from fp8bench.schema.record import Record
 
 SESSION, EARLIER = "20260501T110000Z-bbbbbb", "20260501T100000Z-aaaaaa"
@@ -248,3 +249,75 @@ def test_records_of_the_same_work_stand_together_whatever_the_order_of_its_words
 
     assert same_work([one, other, alike]) == [[one, alike], [other]]
     assert same_work([]) == []
+
+
+def versions(torch: str) -> dict[str, object]:
+    return {"environment": environment(versions={"torch": torch})}
+
+
+HERE, THERE = machine_called("vendor-a"), machine_called("vendor-b")
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        ({"machine": HERE}, {"machine": THERE}),
+        ({"machine": None}, {"machine": THERE}),
+        (versions("2.11.0"), versions("2.12.0")),
+    ],
+    ids=["machine", "unknown machine", "software"],
+)
+def test_rounds_of_two_machines_or_softwares_are_two_measurements_whatever_their_session_is_called(mine, theirs):
+    first = rounds(0.1, 0.11, 0.12, session_id="nightly", **mine)
+    second = rounds(0.2, 0.21, session_id="nightly", minutes=0.5, **theirs)
+    mixed = sorted([*first, *second], key=lambda record: record.created_utc)
+
+    assert select(mixed, every=False) == [Measurement(tuple(first)), Measurement(tuple(second))]
+
+
+def test_later_records_of_another_machine_replace_nothing():
+    ours = rounds(0.1, 0.11, session_id=EARLIER, machine=HERE)
+    theirs = rounds(0.2, 0.21, session_id=SESSION, machine=THERE, minutes=60)
+
+    assert select([*ours, *theirs], every=False) == [Measurement(tuple(ours)), Measurement(tuple(theirs))]
+
+
+def test_records_that_do_not_know_their_machine_are_put_together_by_their_session():
+    old, new = rounds(0.1, 0.11, session_id=EARLIER), rounds(0.2, 0.21, session_id=SESSION, minutes=60)
+
+    assert select([*old, *new], every=False) == [Measurement(tuple(new))]
+
+
+def test_a_failure_on_one_machine_is_not_hidden_by_another_on_which_the_mode_ran():
+    good = rounds(0.1, mode="te-fp8", recipe="delayed", machine=HERE)
+    broke = unsupported("p5", "te-fp8", "delayed", machine=THERE, minutes=9)
+
+    assert select([*good, broke], every=False) == [Measurement(tuple(good)), Measurement((broke,))]
+
+
+def test_a_round_that_stopped_belongs_to_its_machine_also_where_it_did_not_come_to_tell_its_software():
+    good = rounds(0.1, 0.11, session_id=SESSION, machine=HERE)
+    stopped = {"status": "failed", "session": place(3, SESSION), "minutes": 9}
+    ours = unsupported("p5", "baseline-bf16", None, machine=HERE, environment=None, **stopped)
+    theirs = unsupported("p5", "baseline-bf16", None, machine=THERE, **stopped)
+
+    assert select([*good, ours, theirs], every=False)[0] == Measurement(tuple(good), (ours,))
+
+
+def test_a_measurement_has_the_name_that_its_machine_was_last_given():
+    nameless = HERE.model_copy(update={"label": None})
+    first, second, third = rounds(0.1, 0.11, 0.12, machine=nameless)
+    renamed = second.model_copy(update={"machine": HERE})
+    found = select([first, renamed, third], every=False)
+
+    assert [(len(one.rounds), one.machine) for one in found] == [(3, HERE)]
+    assert found[0].software == software_of(first.environment)
+
+
+def test_the_latest_alike_is_each_machines_and_softwares_own():
+    records = [
+        measured(minutes=minute, **changes)
+        for minute, changes in enumerate([{"machine": HERE}, {"machine": THERE}, versions("2.12.0"), {"machine": HERE}])
+    ]
+
+    assert run_ids(*latest_alike(records)) == run_ids(records[3], records[1], records[2])

@@ -34,6 +34,7 @@ from fp8bench.report.compare import compare
 from fp8bench.report.options import CompareOptions, parse_reference
 from fp8bench.report.row import Comparison, Row
 from fp8bench.schema.instance import Catalog, Instance, Price
+from fp8bench.stats.unseen import unseen_share
 
 GOLDEN = Path(__file__).parent / "golden"
 REGENERATE = os.environ.get("REGENERATE_GOLDEN") == "1"
@@ -270,6 +271,54 @@ def test_a_loss_has_its_sign_and_the_reference_says_that_it_is_one():
     assert "-31.3 %" in loss
     assert "+5.0 %" in gain
     assert "reference" in reference
+
+
+def test_a_gain_stands_with_its_interval_and_the_verdict_on_it_with_its_reason_under_the_table():
+    judged = row(
+        gain_vs_reference=0.05,
+        gain_ci_vs_reference=(-0.012, 0.11),
+        verdict="inconclusive",
+        verdict_on="units_per_usd",
+        verdict_why="the interval holds a difference of less than 1 %",
+    )
+    lines = plain_lines(judged)
+
+    assert "+5.0 % (-1.2 to +11.0)  inconclusive" in lines[2]
+    assert lines[3:] == ["[a] inconclusive: the interval holds a difference of less than 1 %"]
+
+
+def test_warnings_stand_in_every_format_and_under_the_table():
+    warnings = ("prices are old", "no reference")
+    comparison = Comparison(rows=(row(warnings=warnings),), warnings=warnings)
+    (line,) = csv.DictReader(io.StringIO(tables.to_csv(comparison)))
+
+    assert tables.to_plain(comparison).splitlines()[3:] == ["warning: prices are old", "warning: no reference"]
+    assert tables.to_markdown(comparison).split("\n\n")[1:] == ["warning: prices are old", "warning: no reference"]
+    assert json.loads(tables.to_json(comparison))[0]["warnings"] == list(warnings)
+    assert line["warnings"] == "prices are old; no reference"
+
+
+@pytest.mark.parametrize(
+    ("rounds", "words"),
+    [
+        ((3, 3), "With 3 processes a row, a state that fewer than 63 % of processes have"),
+        ((6, 2), "With 2 processes (the fewest of a row here), a state that fewer than 78 % of processes have"),
+        ((1,), "With 1 process a row, a state that fewer than 95 % of processes have"),
+    ],
+)
+def test_what_so_few_processes_cannot_show_is_said_in_one_line(rounds, words):
+    rows = [row(rounds=count, unseen_share=unseen_share(count)) for count in rounds]
+    *_, last = plain_lines(*rows, row(status="failed", reason="it broke"))
+
+    assert last.startswith(words)
+    assert "--rounds" in last
+
+
+def test_short_marks_stand_in_the_row_while_they_are_few():
+    lines = plain_lines(row(marks=tuple(f"a mark of its own {number}" for number in range(4))))
+
+    assert lines[2].endswith("a mark of its own 0, a mark of its own 1 [a] [b]")
+    assert lines[3:] == ["[a] a mark of its own 2", "[b] a mark of its own 3"]
 
 
 def test_markdown_keeps_footnotes_apart_from_the_table():

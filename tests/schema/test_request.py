@@ -31,6 +31,7 @@ TEXT_OF_EVERY_FIELD = {
     "precision": ("0.5%", 0.005),
     "max_rounds": ("4", 4),
     "session": ("nightly-7", "nightly-7"),
+    "name": ("vendor-a", "vendor-a"),
     "aa": ("true", True),
     "allow_busy": ("1", True),
     "price": ("3.5", 3.5),

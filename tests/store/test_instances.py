@@ -16,6 +16,7 @@ from fp8bench.store.instances import files, keep
 OWN = instance("my-box", gpu="B200", gpu_count=2, instance_type="Größe 2", vcpus=16, memory_gib=0.5)
 TODAY = price(3.0, region=None, as_of=date(2026, 11, 21), source="given with --price")
 BEFORE = price(2.0, region=None, as_of=date(2026, 1, 1), source="given with --price")
+P5_TODAY, P5_BEFORE = (each.model_copy(update={"usd_per_hour": 50.0}) for each in (TODAY, BEFORE))
 
 
 def test_an_instance_that_nobody_knew_is_kept_as_the_catalogue_reads_it(tmp_path: Path) -> None:
@@ -53,26 +54,26 @@ def test_a_price_goes_in_front_of_those_that_were_known(tmp_path: Path) -> None:
 def test_a_price_for_an_instance_of_the_catalogue_goes_in_front_of_the_catalogues_own(tmp_path: Path) -> None:
     p5 = load().instances["p5"]
 
-    path = keep(p5, TODAY, in_catalog=True, results_dir=tmp_path)
+    path = keep(p5, P5_TODAY, in_catalog=True, results_dir=tmp_path)
 
     assert path is not None
     kept = load([path]).instances["p5"]
-    assert kept.prices == (TODAY, *p5.prices)
+    assert kept.prices == (P5_TODAY, *p5.prices)
     assert kept == p5.model_copy(update={"prices": kept.prices})
 
 
 def test_the_file_holds_ones_own_prices_and_none_of_the_catalogues(tmp_path: Path) -> None:
     """The catalogue's own would grow old there, and hide those of a newer catalogue."""
     p5 = load().instances["p5"]
-    keep(p5, BEFORE, in_catalog=True, results_dir=tmp_path)
+    keep(p5, P5_BEFORE, in_catalog=True, results_dir=tmp_path)
     joined = load(files(tmp_path)).instances["p5"]
 
-    path = keep(joined, TODAY, in_catalog=True, results_dir=tmp_path)
+    path = keep(joined, P5_TODAY, in_catalog=True, results_dir=tmp_path)
 
     assert path is not None
     written = Instance.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    assert written == p5.model_copy(update={"prices": (TODAY, BEFORE)})
-    assert load(files(tmp_path)).instances["p5"].prices == (TODAY, BEFORE, *p5.prices)
+    assert written == p5.model_copy(update={"prices": (P5_TODAY, P5_BEFORE)})
+    assert load(files(tmp_path)).instances["p5"].prices == (P5_TODAY, P5_BEFORE, *p5.prices)
 
 
 def test_a_second_price_of_the_same_day_is_the_one_that_holds(tmp_path: Path) -> None:

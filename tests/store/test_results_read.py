@@ -135,24 +135,32 @@ class TestRead:
 
         assert [kept.record.run_id for kept in results.read(tmp_path, ["mine"])] == ["m"]
 
-    def test_a_broken_record_of_another_instance_is_not_even_opened(self, tmp_path: Path) -> None:
+    def test_a_broken_file_among_the_records_of_other_instances_alone_is_not_told(self, tmp_path: Path) -> None:
         results.write(measured("mine", run_id="m"), tmp_path)
-        (tmp_path / "other").mkdir()
+        results.write(measured("other", run_id="o"), tmp_path)
         (tmp_path / "other" / "broken.json").write_text("{")
+        found = results.read(tmp_path, ["mine"])
 
-        assert [kept.record.run_id for kept in results.read(tmp_path, ["mine"])] == ["m"]
+        assert ([kept.record.run_id for kept in found], found.broken) == (["m"], ())
+        assert [broken.path.name for broken in results.read(tmp_path, ["other"]).broken] == ["broken.json"]
 
-    def test_a_broken_record_of_this_instance_is_an_error_and_not_passed_over(self, tmp_path: Path) -> None:
+    def test_a_broken_record_of_another_instance_is_not_told(self, tmp_path: Path) -> None:
         results.write(measured("mine", run_id="m"), tmp_path)
-        (tmp_path / "mine" / "broken.json").write_text("{")
+        put(tmp_path / "other" / "broken.json", measured("other"), colour="green")
 
-        with pytest.raises(UsageError, match=r"broken\.json"):
-            results.read(tmp_path, ["mine"])
+        assert results.read(tmp_path, ["mine"]).broken == ()
+
+    def test_a_broken_file_that_may_be_anybodys_is_told(self, tmp_path: Path) -> None:
+        results.write(measured("mine", run_id="m"), tmp_path)
+        (tmp_path / "unknown").mkdir()
+        (tmp_path / "unknown" / "broken.json").write_text("{")
+
+        assert [broken.path.name for broken in results.read(tmp_path, ["mine"]).broken] == ["broken.json"]
 
     def test_a_record_that_strayed_into_another_instances_folder_is_left_out(self, tmp_path: Path) -> None:
         put(tmp_path / "mine" / "stray.json", measured("other"))
 
-        assert results.read(tmp_path, ["mine"]) == []
+        assert not results.read(tmp_path, ["mine"])
 
     def test_ones_own_published_figures_are_read_with_the_measurements(self, tmp_path: Path) -> None:
         results.write(measured("mine", run_id="m"), tmp_path)
@@ -181,7 +189,9 @@ class TestRead:
 
     def test_raw_samples_telemetry_and_profile_are_left_out_unread(self, tmp_path: Path) -> None:
         path = results.write(measured("mine", profile=profile()), tmp_path)
-        path.write_text(path.read_text().replace('"rank": 0', '"rank": "first"', 1))
+        before, after = path.read_text().split('"samples": [')
+        after = after.replace('"rank": 0', '"rank": "first"', 1)
+        path.write_text(f'{before}"samples": [{after}')
         [(record, found)] = results.read(tmp_path, ["mine"])
 
         assert (record.samples, record.telemetry, record.profile, found) == ((), (), None, path)
@@ -200,13 +210,19 @@ class TestRead:
         assert results.read_record(path) == record
 
     def test_a_fault_behind_what_was_left_out_is_told_by_its_own_line(self, tmp_path: Path) -> None:
-        path = results.write(measured("mine", profile=profile()), tmp_path)
-        lines = path.read_text().replace('"passed": true', '"passed": "perhaps"').splitlines()
-        path.write_text("\n".join([*lines[:-1], ' , "more": 1', "}"]))
-        expected = next(number for number, line in enumerate(lines, start=1) if "perhaps" in line)
+        """Records of format 2 had their samples in the middle."""
+        document = json.loads(measured("mine", profile=profile()).model_dump_json())
+        document["summary"] = document.pop("summary") | {"step_time_s": "soon"}
+        path = tmp_path / "mine" / "wrong.json"
+        path.parent.mkdir()
+        path.write_text(json.dumps(document | {"schema_version": 2}, indent=1))
+        lines = path.read_text().splitlines()
+        expected = next(number for number, line in enumerate(lines, start=1) if '"soon"' in line)
+        (broken,) = results.read(tmp_path, ["mine"]).broken
 
-        with pytest.raises(UsageError, match=rf"line {expected}, field parity\.passed"):
-            results.read(tmp_path, ["mine"])
+        assert lines.index(' "samples": [') < expected
+        assert (broken.path, broken.line) == (path, expected)
+        assert broken.reason.startswith("field summary.step_time_s: ")
 
     @pytest.mark.parametrize("folder", ["", "not-there-yet"])
     def test_the_figures_that_travel_with_the_program_are_found_from_an_empty_folder(
@@ -221,8 +237,8 @@ class TestRead:
 
     def test_of_those_too_only_the_asked_ones_are_returned(self, tmp_path: Path) -> None:
         assert {kept.record.instance for kept in results.read(tmp_path, ["p5"])} == {"p5"}
-        assert results.read(tmp_path, ["mine"]) == []
-        assert results.read(tmp_path, []) == []
+        assert not results.read(tmp_path, ["mine"])
+        assert not results.read(tmp_path, [])
 
     def test_files_that_are_no_records_lie_beside_them_in_peace(self, tmp_path: Path) -> None:
         results.write(measured("mine", run_id="m"), tmp_path)

@@ -1,0 +1,130 @@
+"""Which machine this is, for its records: a keyed digest of what no other machine has, and what was installed on it.
+
+The digest is made as systemd makes an application-specific machine id (sd_id128_get_machine_app_specific): HMAC-SHA256
+of a constant of our own, keyed with what is the machine's, and of that the beginning. It is the same in every record of
+the machine, it is no other program's, and it leads back to nothing: no serial number, host name or UUID leaves here.
+
+A container that is given some of a machine's GPUs is another machine than one that is given others: more of it is not
+seen from inside. Without a GPU, images that bring their own /etc/machine-id make all their containers one.
+"""
+
+import hashlib
+import hmac
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pynvml
+
+from fp8bench.launch.machine import nvml_gpus
+from fp8bench.schema.files import text_if_any
+from fp8bench.schema.identity import PACKAGES, Software, differing, minor, same_machine, software_of
+from fp8bench.schema.machine import MachineBasis, MachineIdentity
+from fp8bench.schema.record import RecordHead
+
+MACHINE_ID = Path("/etc/machine-id")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+OURS = bytes.fromhex("6d0c1f0f5b7e4a0e9a4f2f7d53c86f1b")
+"""The constant that makes the digest fp8bench's own; a change of it makes every machine another."""
+
+HEX_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class Here:
+    """This machine and its software, as far as the launcher can tell. machine: None where it is unknown. one: False in
+    a group of several, of which each knows itself alone, so that nothing can be said of the machine.
+    """
+
+    machine: MachineIdentity | None = None
+    software: Software = field(default_factory=dict)
+    one: bool = True
+
+    def unlike(self, record: RecordHead) -> list[str]:
+        """Why a record cannot be of one row with what will be measured here, in words; empty where it can."""
+        found = []
+        if self.one and not same_machine(record.machine, self.machine):
+            found.append(f"machine {record.machine or 'unknown'} (here {self.machine or 'unknown'})")
+        software = software_of(record.environment)
+        if software is not None:
+            known = {name: software.get(name) for name in self.software}
+            names = differing(known, self.software)
+            found += [f"{name} {known[name] or 'absent'} (here {self.software[name] or 'absent'})" for name in names]
+        return found
+
+
+def this_machines_identity(label: str | None = None) -> MachineIdentity | None:
+    """From all GPUs that the driver knows, hidden ones too, else from /etc/machine-id, else from the kernel's boot id;
+    None where there is none of them.
+    """
+    sources: tuple[tuple[MachineBasis, str], ...] = (
+        ("gpu-uuids", "\n".join(sorted(_gpu_uuids()))),
+        ("machine-id", _id_in(MACHINE_ID)),
+        ("boot-id", _id_in(BOOT_ID)),
+    )
+    return next((MachineIdentity(id=digest(text), basis=basis, label=label) for basis, text in sources if text), None)
+
+
+def together(machines: Iterable[MachineIdentity | None]) -> MachineIdentity | None:
+    """One identity for all machines of a group, in whatever order, each counted once; None where any is unknown."""
+    found: dict[str, MachineIdentity] = {}
+    for one in machines:
+        if one is None:
+            return None
+        found[one.id] = one
+    if len(found) <= 1:
+        return next(iter(found.values()), None)
+    labels = {one.label for one in found.values()}
+    return MachineIdentity(
+        id=digest("\n".join(sorted(found))), basis="nodes", label=labels.pop() if len(labels) == 1 else None
+    )
+
+
+def digest(text: str) -> str:
+    """The machine's part of an identity: 64 bits, in hexadecimal digits."""
+    return hmac.new(text.encode(), OURS, hashlib.sha256).hexdigest()[:HEX_DIGITS]
+
+
+def software_here(on_gpu: bool) -> Software:
+    """What can be told of this machine's software without torch: a part of what a record tells, under the same names.
+
+    on_gpu: whether a GPU computes, since the driver matters then only.
+    """
+    found = {name: _version(name) for name in PACKAGES}
+    return {**found, "python": minor(platform.python_version()), "driver": _driver() if on_gpu else None}
+
+
+def _gpu_uuids() -> list[str]:
+    try:
+        return [uuid for uuid, _ in nvml_gpus() if uuid]
+    except pynvml.NVMLError:
+        # A driver that does not tell its GPUs apart tells no machine apart either.
+        return []
+
+
+def _id_in(path: Path) -> str:
+    """Empty where it is not told, or not yet: systemd writes `uninitialized` before the first boot is done."""
+    text = text_if_any(path).strip()
+    return "" if text == "uninitialized" else text
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _driver() -> str | None:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()

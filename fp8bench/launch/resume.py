@@ -1,0 +1,145 @@
+"""A session that goes on: its own settings where the user gave none, and a refusal of what would not belong to it.
+
+Rounds of one session make one row, so all of them must be of one machine, one software and the same settings. How many
+rounds there shall be may be said anew, and modes may join it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fp8bench.launch.identity import Here
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.record import METHOD_VERSION, Record
+from fp8bench.schema.request import LATEST, RunRequest
+
+OF_A_MODE = frozenset({"mode", "recipe"})
+"""What differs between the records of one session."""
+
+SETTINGS = {
+    "gpus": "world_size",
+    **{name: name for name in RunRequest.model_fields if name in RunConfig.model_fields and name not in OF_A_MODE},
+}
+"""A request's field, and the one of a configuration that it becomes."""
+
+HOW_FAR = ("rounds", "precision", "max_rounds")
+"""What a session was asked for; more may be asked of it later."""
+
+OTHER_SESSION = "choose another name with --session"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What there is of a session that can go on here, oldest first; nothing of one that has yet to begin."""
+
+    session_id: str
+    records: Sequence[Record] = ()
+
+
+def _unlike(record: Record, here: Here) -> list[str]:
+    method = record.method_version
+    other = [f"method version {method} (now {METHOD_VERSION})"] if method != METHOD_VERSION else []
+    return [*here.unlike(record), *other]
+
+
+def find(name: str, records: Iterable[Record], here: Here, where: str) -> Kept:
+    """The session of that name, or the latest. records: of this instance, oldest first. where: they lie, in words.
+
+    Raises UsageError where the latest is asked for and there is none, and where there is one that was measured on
+    another machine or with other software only.
+    """
+    sessions: dict[str, list[Record]] = {}
+    for record in records:
+        if record.session is not None and name in (LATEST, record.session.session_id):
+            sessions.setdefault(record.session.session_id, []).append(record)
+    if not sessions:
+        if name == LATEST:
+            raise UsageError(
+                f"no session {where}, so none can be resumed", "Omit --session, or give the folder with --results-dir"
+            )
+        return Kept(name)
+    latest_first = sorted(sessions, key=lambda session: sessions[session][-1].created_utc, reverse=True)
+    for session_id in latest_first:
+        fitting = [record for record in sessions[session_id] if not _unlike(record, here)]
+        if fitting:
+            return Kept(session_id, fitting)
+    latest = latest_first[0]
+    unlike = ", ".join(_unlike(sessions[latest][-1], here))
+    raise UsageError(
+        f"session {latest!r} cannot be resumed here, since it was measured with another {unlike}",
+        f"Resume it where it was measured, or {OTHER_SESSION}",
+    )
+
+
+def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any]:
+    """The session's settings that the request leaves open, by the request's names.
+
+    elastic: torchrun made the processes, and so says how many there are and that there is one round. Raises UsageError
+    where the session's records differ in one.
+    """
+    configs = [record.config for record in kept.records if record.config is not None]
+    if not configs:
+        return {}
+    given = request.model_fields_set
+    found: dict[str, Any] = {}
+    for name, of_config in SETTINGS.items():
+        if name in given or (elastic and name == "gpus"):
+            continue
+        values = list(dict.fromkeys(getattr(config, of_config) for config in configs))
+        if len(values) > 1:
+            raise UsageError(
+                f"session {kept.session_id!r} has no {name} of its own: its records have {_listed(values)}",
+                f"Say which with {_flag(name)}",
+            )
+        found[name] = values[0]
+    if "mode" not in given:
+        found["mode"] = tuple(dict.fromkeys(config.mode_label for config in configs))
+    if elastic:
+        return found
+    if "aa" not in given and _arms(kept):
+        found["aa"] = True
+    place = kept.records[-1].session
+    asked = {name: getattr(place, name) for name in HOW_FAR if name not in given}
+    return found | {name: value for name, value in asked.items() if value is not None}
+
+
+def refuse_unlike(kept: Kept, configs: Sequence[RunConfig], aa: bool) -> None:
+    """Raises UsageError naming each setting in which the configurations to be run are not the session's."""
+    kept_configs = [record.config for record in kept.records if record.config is not None]
+    if not kept_configs:
+        return
+    names = {of_config: name for name, of_config in SETTINGS.items()}
+    unlike: dict[str, str] = {}
+    for of_config in RunConfig.model_fields:
+        values = {getattr(config, of_config) for config in kept_configs}
+        new = {getattr(config, of_config) for config in configs} - values
+        if new and of_config not in OF_A_MODE:
+            name = names.get(of_config, of_config)
+            unlike[name] = f"{name} {_listed(values)} (now {_listed(new)})"
+    if aa != _arms(kept):
+        unlike["aa"] = f"aa {str(_arms(kept)).lower()} (now {str(aa).lower()})"
+    if unlike:
+        flags = ", ".join(map(_flag, unlike))
+        raise UsageError(
+            f"session {kept.session_id!r} was measured with {', '.join(unlike.values())}",
+            f"Omit {flags} to resume it with its own settings, or {OTHER_SESSION}",
+        )
+
+
+def _flag(setting: str) -> str:
+    """A flag names no unit."""
+    return f"--{setting.removesuffix('_s').replace('_', '-')}"
+
+
+def _arms(kept: Kept) -> bool:
+    return any(record.session is not None and record.session.arm is not None for record in kept.records)
+
+
+def _listed(values: Iterable[object]) -> str:
+    return " and ".join(sorted(map(str, values)))
+
+
+def asked_for(rounds: int, precision: float | None, max_rounds: int) -> Mapping[str, Any]:
+    """What a record's `Session` keeps of how far its session shall go."""
+    return {"rounds": rounds, "precision": precision, "max_rounds": max_rounds if precision is not None else None}

@@ -1,0 +1,80 @@
+"""One writer at a time: a lock on a file, which the kernel takes back when its holder ends, however it ends.
+
+The file itself bars nobody. It names its holder for whoever comes second, and is removed by the one who leaves; one
+that a killed process left behind is taken over.
+"""
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fp8bench.schema.errors import UsageError
+
+POLL_S = 0.05
+UNKNOWN_TO_THE_FILE_SYSTEM = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL})
+
+
+@contextmanager
+def held(path: Path, what: str, remedy: str, told: Callable[[str], None], wait_s: float = 0.0) -> Iterator[None]:
+    """Hold the lock on `path` meanwhile. what: that which is locked, in words. wait_s: how long to wait for another.
+
+    told: hears where the file system knows no locks; then nothing is locked, and the work is done all the same. Raises
+    UsageError naming the holder where another has it, or where the file cannot be made.
+    """
+    descriptor = _taken(path, what, remedy, told, wait_s)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            # Removed while it is held: whoever waits for it sees that the name is another file's by now, or nobody's.
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+
+
+def _taken(path: Path, what: str, remedy: str, told: Callable[[str], None], wait_s: float) -> int | None:
+    """The open file that is locked; None where there are no locks."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another --results-dir") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(descriptor)
+            os.close(descriptor)
+            if time.monotonic() >= deadline:
+                raise UsageError(f"{what} is in use by {holder}", remedy) from None
+            time.sleep(POLL_S)
+            continue
+        except OSError as error:
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
+            if error.errno not in UNKNOWN_TO_THE_FILE_SYSTEM:
+                raise UsageError(f"cannot lock {path}: {error.strerror}", "Choose another --results-dir") from error
+            told(f"warning: {path.parent} is on a file system without locks: see to it that nobody else uses {what}")
+            return None
+        if _is_still_called(path, descriptor):
+            os.truncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
+            return descriptor
+        os.close(descriptor)
+
+
+def _is_still_called(path: Path, descriptor: int) -> bool:
+    """Whether the name is that of the file which was locked: its holder before us may have removed it meanwhile."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _holder(descriptor: int) -> str:
+    text = os.read(descriptor, 32).decode("ascii", "replace").strip()
+    return f"process {text}" if text.isdecimal() else "another process"

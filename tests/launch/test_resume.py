@@ -1,0 +1,233 @@
+"""A session goes on with its own settings, on its own machine and software, or not at all."""
+
+from dataclasses import replace
+
+import pytest
+from builders import config, environment, machine_called, measured, place, unsupported
+
+from fp8bench.launch import measure as launching
+from fp8bench.launch import prepare as preparing
+from fp8bench.launch.identity import Here
+from fp8bench.launch.machine import Machine
+from fp8bench.launch.prepare import prepare
+from fp8bench.launch.resume import find, refuse_unlike, settings_of
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.record import METHOD_VERSION, Record
+from fp8bench.schema.request import RunRequest
+from fp8bench.store import results
+
+BOX = machine_called("vendor-a")
+OTHER_BOX = machine_called("vendor-b")
+SOFTWARE = {"torch": "2.11.0", "python": "3.12"}
+HERE = Here(BOX, SOFTWARE)
+CPU = Machine(gpus=(), product_name=None, cpu_count=2)
+OF_ALL = {
+    "workload": "vit-micro",
+    "device": "cpu",
+    "world_size": 3,
+    "batch_size": 4,
+    "warmup": 1,
+    "steps": 6,
+    "compile": "off",
+    "data": "device",
+    "workers": 0,
+    "seed": 5,
+    "te_attention": "sdpa",
+}
+
+
+def kept(number: int = 1, name: str = "nightly", mode: str = "baseline-bf16", **changes) -> Record:
+    settings = {**OF_ALL, **changes.pop("settings", {})}
+    where = changes.pop("session", place(number, name))
+    values = {"machine": BOX, "environment": environment(None), "minutes": number, **changes}
+    return measured("cpu", mode, settings=settings, session=where, run_id=f"{name}-{number}-{mode}", **values)
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """This machine is the box, a CPU."""
+    monkeypatch.setattr(preparing, "this_machine", lambda _environ: CPU)
+    monkeypatch.setattr(preparing, "this_machines_identity", lambda label: BOX.model_copy(update={"label": label}))
+    monkeypatch.setattr(preparing, "software_here", lambda on_gpu: SOFTWARE)
+
+
+def prepared(tmp_path, *records: Record, environ=None, **asked):
+    for record in records:
+        results.write(record, tmp_path)
+    return prepare(RunRequest(results_dir=tmp_path, **{"session": "latest", **asked}), environ or {})
+
+
+class TestFind:
+    def test_the_latest_is_that_of_the_latest_record(self):
+        found = find("latest", [kept(1, "a"), kept(3, "b"), kept(2, "a")], HERE, "here")
+
+        assert (found.session_id, [record.run_id for record in found.records]) == ("b", ["b-3-baseline-bf16"])
+
+    def test_a_later_session_of_another_machine_is_not_ours(self):
+        records = [kept(1, "ours"), kept(2, "theirs", machine=OTHER_BOX)]
+
+        assert find("latest", records, HERE, "here").session_id == "ours"
+
+    def test_of_a_name_that_two_machines_gave_only_ones_own_records_count(self):
+        found = find("nightly", [kept(1), kept(2, machine=OTHER_BOX), kept(3)], HERE, "here")
+
+        assert [record.session.round for record in found.records if record.session] == [1, 3]
+
+    @pytest.mark.parametrize("name", ["nightly", "latest"])
+    @pytest.mark.parametrize(
+        ("change", "why"),
+        [
+            ({"machine": OTHER_BOX}, rf"machine vendor-b \({OTHER_BOX.id}\) \(here vendor-a \({BOX.id}\)\)"),
+            ({"machine": None}, r"machine unknown \(here vendor-a"),
+            ({"environment": environment(None, versions={"torch": "2.10.0"})}, r"torch 2\.10\.0 \(here 2\.11\.0\)"),
+            ({"environment": environment(None, python="3.13.1")}, r"python 3\.13 \(here 3\.12\)"),
+            ({"method_version": METHOD_VERSION - 1}, rf"method version {METHOD_VERSION - 1} \(now {METHOD_VERSION}\)"),
+        ],
+        ids=["machine", "unknown machine", "torch", "python", "method"],
+    )
+    def test_one_that_was_measured_elsewhere_is_refused_with_the_reason(self, name, change, why):
+        with pytest.raises(UsageError, match=why) as refusal:
+            find(name, [kept(1, **change)], HERE, "here")
+
+        assert "session 'nightly' cannot be resumed here" in refusal.value.what
+        assert "--session" in refusal.value.remedy
+
+    def test_a_name_that_nothing_has_begins_a_session(self):
+        assert find("new", [kept(1)], HERE, "here").records == ()
+
+    def test_without_any_session_there_is_no_latest(self):
+        with pytest.raises(UsageError, match=r"no session of 'cpu', so none can be resumed"):
+            find("latest", [], HERE, "of 'cpu'")
+
+
+class TestSettings:
+    def test_what_was_not_given_is_the_sessions(self):
+        found = settings_of(find("nightly", [kept(1), kept(1, mode="te-bf16")], HERE, ""), RunRequest(), elastic=False)
+
+        expected = {name: value for name, value in OF_ALL.items() if name not in ("device", "world_size")}
+        assert {name: found[name] for name in expected} == expected
+        assert found["gpus"] == 3
+        assert found["mode"] == ("baseline-bf16", "te-bf16")
+        assert "aa" not in found
+
+    def test_what_was_given_is_left_alone(self):
+        found = settings_of(find("nightly", [kept(1)], HERE, ""), RunRequest(steps=9, mode=("te-bf16",)), elastic=False)
+
+        assert not {"steps", "mode"} & set(found)
+
+    def test_how_far_it_was_to_go_is_taken_over_and_may_be_said_anew(self):
+        asked = {"rounds": 5, "precision": 0.01, "max_rounds": 9}
+        session = find("nightly", [kept(1, session=place(1, "nightly").model_copy(update=asked))], HERE, "")
+
+        assert asked.items() <= settings_of(session, RunRequest(), elastic=False).items()
+        assert "rounds" not in settings_of(session, RunRequest(rounds=7), elastic=False)
+        assert not set(asked) & set(settings_of(session, RunRequest(), elastic=True))
+
+    def test_a_mode_held_against_itself_goes_on_as_that(self):
+        session = find("nightly", [kept(1, session=place(1, "nightly", arm="A"))], HERE, "")
+
+        assert settings_of(session, RunRequest(), elastic=False)["aa"] is True
+
+    def test_a_session_with_two_settings_asks_which(self):
+        records = [kept(1), kept(2, settings={"batch_size": 8})]
+        session = find("nightly", records, HERE, "")
+
+        with pytest.raises(UsageError, match=r"no batch_size of its own: its records have 4 and 8") as refusal:
+            settings_of(session, RunRequest(), elastic=False)
+        assert "--batch-size" in refusal.value.remedy
+        assert "batch_size" not in settings_of(session, RunRequest(batch_size=8), elastic=False)
+
+    def test_everything_that_differs_is_named_with_both_values(self):
+        session = find("nightly", [kept(1)], HERE, "")
+        now = config(**{**OF_ALL, "batch_size": 8, "world_size": 2, "seed": 0})
+
+        with pytest.raises(UsageError) as refusal:
+            refuse_unlike(session, [now], aa=False)
+
+        assert refusal.value.what == (
+            "session 'nightly' was measured with gpus 3 (now 2), batch_size 4 (now 8), seed 5 (now 0)"
+        )
+        assert refusal.value.remedy.startswith("Omit --gpus, --batch-size, --seed to resume it")
+
+    def test_another_mode_of_the_same_settings_may_join(self):
+        session = find("nightly", [kept(1)], HERE, "")
+
+        refuse_unlike(session, [config("te-fp8", "current", **OF_ALL)], aa=False)
+
+    def test_an_arm_may_not_join_what_has_none(self):
+        with pytest.raises(UsageError, match=r"aa false \(now true\)"):
+            refuse_unlike(find("nightly", [kept(1)], HERE, ""), [config(**OF_ALL)], aa=True)
+
+
+class TestPrepare:
+    def test_the_latest_session_is_resumed_as_it_was(self, here, tmp_path):
+        found = prepared(tmp_path, kept(1), rounds=2)
+
+        assert found.session == "nightly"
+        assert [entry.config for entry in found.entries] == [kept(1).config]
+        assert found.resumed["batch_size"] == 4
+        assert launching.schedule(found).first_round == 2
+
+    def test_other_settings_are_refused_before_anything_is_written(self, here, tmp_path):
+        results.write(kept(1), tmp_path)
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(UsageError, match=r"batch_size 4 \(now 8\), steps 6 \(now 9\)"):
+            prepared(tmp_path, batch_size=8, steps=9)
+
+        assert sorted(tmp_path.rglob("*")) == before
+
+    def test_settings_that_are_given_again_are_no_other_ones(self, here, tmp_path):
+        assert prepared(tmp_path, kept(1), batch_size=4, gpus=3).session == "nightly"
+
+    def test_a_new_name_takes_the_usual_settings(self, here, tmp_path):
+        found = prepared(tmp_path, kept(1), session="another", mode=("baseline-bf16",))
+
+        assert (found.session, found.resumed) == ("another", {})
+        assert found.entries[0].config.batch_size == 16
+
+    def test_what_another_call_added_before_the_lock_is_looked_at_again(self, here, tmp_path):
+        found = prepared(tmp_path, session="new", mode=("baseline-bf16",))
+        results.write(kept(1, "new"), tmp_path)
+
+        with pytest.raises(UsageError, match=r"session 'new' was measured with gpus 3 \(now 2\)"):
+            launching.schedule(found)
+
+    def test_what_stopped_has_settings_too(self, here, tmp_path):
+        stopped = unsupported(
+            "cpu", "te-fp8", "delayed", settings=OF_ALL, session=place(1, "nightly"), machine=BOX, environment=None
+        )
+
+        assert prepared(tmp_path, stopped).entries[0].config == stopped.config
+
+
+class TestAlone:
+    def test_a_second_call_on_the_session_is_refused_with_the_first_ones_process(self, here, tmp_path):
+        found = prepared(tmp_path, kept(1), rounds=2)
+        with (
+            launching.session(found, print),
+            pytest.raises(UsageError, match=r"session 'nightly' is in use by process \d+"),
+            launching.session(found, print),
+        ):
+            pass
+
+        with launching.session(found, print) as rounds:
+            assert rounds.session_id == "nightly"
+        assert list(tmp_path.rglob("*.lock")) == []
+
+    def test_two_sessions_do_not_wait_for_each_other(self, here, tmp_path):
+        one = prepared(tmp_path, kept(1), rounds=2)
+        with launching.session(one, print), launching.session(replace(one, session=None), print) as rounds:
+            assert rounds.session_id != "nightly"
+
+    def test_under_torchrun_rank_0_alone_locks(self, here, tmp_path):
+        torchrun = {
+            **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3"},
+            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
+        }
+        results.write(kept(1), tmp_path)
+        first = prepared(tmp_path, environ=torchrun)
+        second = prepared(tmp_path, environ={**torchrun, "RANK": "1", "LOCAL_RANK": "1"})
+
+        assert [entry.config for entry in first.entries] == [entry.config for entry in second.entries]
+        with launching.session(first, print), launching.session(second, print):
+            assert [path.name for path in tmp_path.rglob("*.lock")] == [".session-nightly.lock"]

@@ -1,0 +1,79 @@
+"""Why there is no price, and what to do."""
+
+from dataclasses import replace
+from datetime import date
+
+import pytest
+from builders import instance, price
+
+from fp8bench.pricing.choose import PriceQuery, choose
+from fp8bench.pricing.missing import require_region, why_no_price
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.instance import Catalog
+
+TODAY = date(2026, 11, 21)
+NOW = PriceQuery(TODAY, current=True)
+THEN = PriceQuery(date(2025, 1, 1), current=False)
+EAST, WEST = price(10.0), price(12.0, region="us-west-2")
+
+
+@pytest.mark.parametrize(
+    ("prices", "query", "words"),
+    [
+        ((), NOW, ("none is known of 'box'", "--price")),
+        ((price(None),), NOW, ("none is known of 'box' (not on the list)", "--price")),
+        ((EAST,), replace(NOW, purchase="spot"), ("none of 'box' is spot; there are on_demand", "--purchase")),
+        ((EAST, WEST), replace(NOW, region="eu"), ("region eu; there are us-east-1, us-west-2", "--region")),
+        ((price(1.0, region=None),), replace(NOW, region="eu"), ("there are none that name a region", "--region")),
+        (
+            (price(1.0, as_of=date(2027, 1, 1)), price(1.0, as_of=date(2026, 12, 1))),
+            NOW,
+            ("none of 'box' is known for 2026-11-21: the earliest is of 2026-12-01", "--price-as-of 2026-12-01"),
+        ),
+        ((EAST,), THEN, ("known for 2025-01-01: the earliest is of 2026-11-01", "--price-as-of 2026-11-01")),
+        ((price(1.0, as_of=None),), THEN, ("carry no date, and hold today only", "--price-as-of today")),
+    ],
+)
+def test_what_cannot_be_priced_says_why_and_names_the_remedy(prices, query, words):
+    assert choose(prices, query) is None
+    told = why_no_price("box", instance("box", prices=prices), query)
+
+    assert told.startswith("no price: ")
+    assert all(word in told for word in words)
+
+
+def test_an_instance_that_the_catalogue_does_not_know_says_so():
+    told = why_no_price("box", None, NOW)
+
+    assert told.startswith("no price: the catalogue does not know 'box'; give one with `fp8bench run --price`")
+
+
+CATALOG = Catalog(
+    instances={
+        "a": instance("a", prices=(EAST, WEST, price(1.0, region="all"))),
+        "b": instance("b", prices=(price(2.0, region="eu-west-1"),)),
+        "c": instance("c", prices=(price(2.0, region=None),)),
+    },
+    gpus={},
+)
+
+
+@pytest.mark.parametrize("region", [None, "us-east-1", "eu-west-1"])
+def test_a_region_that_some_price_is_of_is_taken(region):
+    require_region(region, CATALOG, ["a"])
+
+
+@pytest.mark.parametrize(
+    ("keys", "there"),
+    [
+        (["a"], "us-east-1, us-west-2"),
+        (["a", "b"], "eu-west-1, us-east-1, us-west-2"),
+        (["c"], "eu-west-1, us-east-1, us-west-2"),
+        (["unknown"], "eu-west-1, us-east-1, us-west-2"),
+    ],
+)
+def test_one_that_none_is_of_is_refused_with_those_of_the_instances(keys, there):
+    with pytest.raises(UsageError, match="no price is of region 'us-est-1'") as refusal:
+        require_region("us-est-1", CATALOG, keys)
+
+    assert refusal.value.remedy == f"There are: {there}"

@@ -1,0 +1,98 @@
+"""What two records must share: machine and software, by what they say themselves."""
+
+import pytest
+from builders import environment, machine_called, measured, published
+from pydantic import ValidationError
+
+from fp8bench.schema.identity import differing, not_comparable, same_machine, software_of, unlike_software
+from fp8bench.schema.machine import MachineIdentity
+
+VERSIONS = {"torch": "2.11.0", "transformer-engine": "2.20.2", "cudnn": "91900", "numpy": "2.5.2"}
+HERE, THERE = machine_called("vendor-a"), machine_called("vendor-b")
+
+
+def test_a_software_is_what_decides_speed_and_nothing_else():
+    found = software_of(environment("NVIDIA H200", versions=VERSIONS, python="3.12.3", driver="580.1"))
+
+    assert found is not None
+    assert {name: value for name, value in found.items() if value is not None} == {
+        "torch": "2.11.0",
+        "transformer-engine": "2.20.2",
+        "cudnn": "91900",
+        "driver": "580.1",
+        "python": "3.12",
+        "GPU": "NVIDIA H200",
+    }
+    assert software_of(None) is None
+
+
+def test_where_no_gpu_computes_the_cpu_is_named():
+    assert software_of(environment(None, cpu="a CPU"))["CPU"] == "a CPU"
+    assert software_of(environment("NVIDIA H200", cpu="a CPU"))["CPU"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({}, []),
+        ({"python": "3.12.9"}, []),
+        ({"variables": {"NCCL_DEBUG": "INFO"}, "git_commit": "abc"}, []),
+        ({"versions": VERSIONS | {"numpy": "1.0"}}, []),
+        ({"versions": VERSIONS | {"torch": "2.12.0", "cudnn": None}}, ["torch", "cudnn"]),
+        ({"python": "3.13.0", "driver": "590"}, ["driver", "python"]),
+        ({"device_name": "NVIDIA H100"}, ["GPU"]),
+    ],
+    ids=str,
+)
+def test_what_differs_between_two_is_named(change, names):
+    usual = {"device_name": "NVIDIA H200", "versions": VERSIONS}
+    one, other = environment(**usual), environment(**{**usual, **change})
+
+    assert differing(software_of(one), software_of(other)) == names
+
+
+def test_an_unknown_software_is_like_an_unknown_one_and_no_other():
+    known = software_of(environment())
+
+    assert differing(None, None) == []
+    assert differing(known, None) == differing(None, known) == ["software"]
+
+
+def test_a_machine_is_the_same_whatever_it_was_called_and_an_unknown_one_is_like_unknown_ones():
+    assert same_machine(HERE, HERE.model_copy(update={"label": None}))
+    assert same_machine(None, None)
+    assert not same_machine(HERE, THERE)
+    assert not same_machine(HERE, None)
+
+
+def test_records_of_one_instance_are_not_comparable_for_each_thing_that_differs():
+    one = measured(machine=HERE, environment=environment(versions=VERSIONS))
+    other = measured(machine=THERE, environment=environment(versions=VERSIONS | {"torch": "2.12.0"}))
+
+    assert not_comparable(one, one) == []
+    assert not_comparable(other, one) == [
+        f"machine (vendor-b ({THERE.id}), reference vendor-a ({HERE.id}))",
+        "torch (2.12.0, reference 2.11.0)",
+    ]
+    assert not_comparable(measured(machine=HERE), measured()) == [f"machine (vendor-a ({HERE.id}), reference unknown)"]
+
+
+def test_between_two_instances_unlike_machines_are_expected_and_software_is_told():
+    one = measured("p4d", machine=HERE, environment=environment("NVIDIA A100", versions=VERSIONS))
+    other = measured("p5", machine=THERE, environment=environment("NVIDIA H100", versions=VERSIONS | {"torch": "2.12"}))
+
+    assert not_comparable(other, one) == []
+    assert unlike_software(other, one) == ["torch (2.12, reference 2.11.0)"]
+    assert unlike_software(one, one) == []
+    assert unlike_software(measured("cpu", environment=environment(None)), one) == []
+
+
+def test_a_figure_from_elsewhere_has_no_machine_and_is_held_against_none():
+    assert not_comparable(published("p5"), measured("p5", machine=HERE)) == []
+    assert unlike_software(published("p4d"), measured("p5")) == []
+
+
+@pytest.mark.parametrize("wrong", [{"id": "box-7"}, {"id": "A" * 16}, {"label": "two words"}, {"label": "x" * 65}])
+def test_an_identity_holds_a_digest_and_a_short_label(wrong):
+    with pytest.raises(ValidationError):
+        MachineIdentity(**{"id": "0" * 16, "basis": "machine-id", **wrong})

@@ -1,0 +1,113 @@
+"""One holder at a time, over processes; the next one learns who it is, and a holder that was killed bars nobody."""
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fp8bench.schema.errors import UsageError
+from fp8bench.store.lock import held
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from fp8bench.store.lock import held
+with held(Path(sys.argv[1]), "it", "", print):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the lock."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "lock")], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def quietly(line: str) -> None:
+    raise AssertionError(f"nothing is to be told, and this was: {line}")
+
+
+def test_the_second_is_told_who_holds_it_and_what_to_do(tmp_path: Path, holder: "subprocess.Popen[str]") -> None:
+    with (
+        pytest.raises(UsageError) as refusal,
+        held(tmp_path / "lock", "session 'nightly'", "Wait until it ends", quietly),
+    ):
+        pass
+
+    assert refusal.value.what == f"session 'nightly' is in use by process {holder.pid}"
+    assert refusal.value.remedy == "Wait until it ends"
+
+
+def test_a_killed_holder_bars_nobody(tmp_path: Path, holder: "subprocess.Popen[str]") -> None:
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert (tmp_path / "lock").exists()
+
+    with held(tmp_path / "lock", "it", "", quietly):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_whoever_waits_gets_it_when_the_holder_leaves(tmp_path: Path, holder: "subprocess.Popen[str]") -> None:
+    holder.terminate()
+
+    with held(tmp_path / "lock", "it", "", quietly, wait_s=30.0):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    for _ in range(2):
+        with held(tmp_path / "folder" / "lock", "it", "", quietly):
+            assert (tmp_path / "folder" / "lock").exists()
+
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
+def test_it_is_free_again_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), held(tmp_path / "lock", "it", "", quietly):
+        raise KeyError
+
+    with held(tmp_path / "lock", "it", "", quietly):
+        pass
+
+
+def test_in_one_process_too_the_second_is_refused(tmp_path: Path) -> None:
+    with held(tmp_path / "lock", "it", "", quietly), pytest.raises(UsageError, match=f"process {os.getpid()}"):
+        with held(tmp_path / "lock", "it", "", quietly):
+            pass
+
+
+@pytest.mark.parametrize("code", [errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS])
+def test_a_file_system_without_locks_is_told_and_the_work_is_done(tmp_path: Path, monkeypatch, code: int) -> None:
+    def without(_descriptor: int, _operation: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", without)
+    said: list[str] = []
+    with held(tmp_path / "lock", "session 'nightly'", "", said.append):
+        pass
+
+    (line,) = said
+    assert "file system without locks" in line
+    assert "session 'nightly'" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(UsageError, match="cannot write"), held(tmp_path / "file" / "lock", "it", "", quietly):
+        pass
