@@ -19,7 +19,7 @@ from statistics import median
 from fp8bench.schema.gemm import Casts, Gain, ModeGain, ProductTimings, StepBound
 from fp8bench.schema.profile import Category
 from fp8bench.schema.record import Record
-from fp8bench.stats.bound import bound_by
+from fp8bench.stats.bound import bound_of
 
 BASELINE = "baseline-bf16"
 WAYS: tuple[Casts, ...] = ("none", "compiled", "eager")
@@ -107,7 +107,7 @@ def _mode_gain(rounds: Sequence[Record], step_s: float) -> ModeGain:
     config = rounds[-1].config
     assert config is not None
     time_s = _step_time_s(rounds)
-    bounds = [bound_by(record.summary) for record in rounds if record.summary is not None]
+    bounds = [bound_of(record) for record in rounds]
     return ModeGain(
         label=config.mode_label,
         compiled=bool(rounds[-1].compiled),

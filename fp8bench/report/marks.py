@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fp8bench.report.measurement import Measurement
 from fp8bench.schema.instance import Price
 from fp8bench.schema.record import Record
-from fp8bench.stats.bound import bound_by
+from fp8bench.stats.bound import bound_of
 from fp8bench.stats.telemetry import round_flags
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _rounds(measurement: Measurement, spread: "Estimate | None") -> Iterable[str
 
 
 def _bounds(record: Record) -> Iterable[str]:
-    bound = bound_by(record.summary) if record.summary else None
+    bound = bound_of(record)
     return [str(bound)] if bound else []
 
 
