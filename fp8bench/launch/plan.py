@@ -15,6 +15,7 @@ from fp8bench.schema.request import RunRequest
 
 CPU_WORLD_SIZE = 2
 BATCH_SIZE: dict[Device, int] = {"cuda": 64, "cpu": 16}
+MIN_TIME_S: dict[Device, float] = {"cuda": 10.0, "cpu": 3.0}
 ROUNDS: dict[Device, int] = {"cuda": 3, "cpu": 1}
 MIN_ROUNDS_AA = 3
 MAX_LOADER_WORKERS = 16
@@ -82,6 +83,7 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
             batch_size=request.batch_size or BATCH_SIZE[device],
             warmup=request.warmup,
             steps=request.steps,
+            min_time_s=MIN_TIME_S[device] if request.min_time_s is None else request.min_time_s,
             compile=request.compile,
             data=request.data,
             workers=_workers(request, machine, per_node),

@@ -1,8 +1,8 @@
 """What holds a run back besides its kernels: the host that launches them, or the loader that feeds it.
 
 A GPU that its kernels limit is hardly ever idle; one that is idle for a tenth of a step or more waits for its host
-(`schema.profile.HOST_BOUND_IDLE` tells where the limit comes from). The host in turn may wait for the loader: where that
-is at least a tenth of the elapsed time, and at least half of what the GPU is idle, the run is loader-bound, else
+(`schema.profile.HOST_BOUND_IDLE` tells where the limit comes from). The host in turn may wait for the loader: where
+that is at least a tenth of the elapsed time, and at least half of what the GPU is idle, the run is loader-bound, else
 host-bound. A wait of a host whose GPU is busy meanwhile costs nothing.
 
 On a CPU the host is what works, so that every wait for data lengthens the step; so it is taken for a GPU of which no

@@ -136,7 +136,7 @@ def _outer_thirds(samples: Sequence[float]) -> tuple[_Third, _Third]:
 
 
 def _third(samples: Sequence[float]) -> _Third:
-    """Yuen's trimmed mean and its variance from the winsorized samples, as many times as large as dependence makes it."""
+    """Yuen's trimmed mean; its variance is that of the winsorized samples, times what their dependence makes of it."""
     values = np.sort(np.asarray(samples, dtype=np.float64))
     cut = int(_TRIMMED * len(values))
     kept = values[cut : len(values) - cut]

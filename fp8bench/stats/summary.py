@@ -27,8 +27,8 @@ def summarize(
     on_gpu: bool = False,
     profile: Profile | None = None,
 ) -> Summary:
-    """samples, telemetry: one entry a rank, by rank. profile: rank 0's. The losses are rank 0's; host time and the parts
-    of a step the slowest rank's medians. The interval is of this process group and no other (see stats.estimate).
+    """samples, telemetry: one entry a rank, by rank. profile: rank 0's. The losses are rank 0's; host time and the
+    parts of a step the slowest rank's medians. The interval is of this process group and no other (see stats.estimate).
 
     Raises ValueError for no rank, and for ranks that counted different steps.
     """
