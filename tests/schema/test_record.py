@@ -252,7 +252,7 @@ class TestJson:
         document = json.loads(measured().model_dump_json())
 
         assert document["schema_version"] == SCHEMA_VERSION == 2
-        assert document["method_version"] == METHOD_VERSION == 2
+        assert document["method_version"] == METHOD_VERSION == 3
         assert document["created_utc"] == "2026-05-01T10:00:00Z"
 
     def test_the_time_comes_back_in_utc(self) -> None:
