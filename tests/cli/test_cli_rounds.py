@@ -14,7 +14,7 @@ from fp8bench.launch.machine import Machine
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.rank_report import RankReport
 
-TINY = ("--workload", "outside-linear", "--gpus", "1", "--batch-size", "8", "--warmup", "1")
+TINY = ("--workload", "outside-linear", "--gpus", "1", "--batch-size", "8", "--warmup", "1", "--min-time", "0")
 
 
 class FakeExecutor:
@@ -107,7 +107,7 @@ def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path):
     done = call(
         tmp_path,
         *["run", "--rounds", "2", "--mode", "baseline-bf16", "--gpus", "1", "--batch-size", "4"],
-        *["--warmup", "1", "--steps", "8"],
+        *["--warmup", "1", "--steps", "8", "--min-time", "0"],
     )
     records = stored(tmp_path)
 
@@ -115,7 +115,7 @@ def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path):
     assert [(record["session"]["round"], record["session"]["position"]) for record in records] == [(1, 1), (2, 1)]
     assert len({record["session"]["session_id"] for record in records}) == 1
     for record in records:
-        assert (record["status"], record["schema_version"], record["method_version"]) == ("ok", 2, 2)
+        assert (record["status"], record["schema_version"], record["method_version"]) == ("ok", 2, 3)
         profile = record["profile"]
         assert profile["device"] == "cpu"
         assert sum(profile["by_category"].values()) == pytest.approx(profile["busy_s"])
