@@ -134,7 +134,9 @@ def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path):
     assert done.stdout.count("baseline-bf16") == 1
     # What others would say on standard error, torch's profiler first of all, is not heard.
     assert all(line.startswith("fp8bench: ") for line in done.stderr.splitlines())
-    assert "fp8bench: baseline-bf16, round 2 of 2: vit-micro, batch 4 x 1 CPU process, 1 + at least 8 steps" in done.stderr
+    assert (
+        "fp8bench: baseline-bf16, round 2 of 2: vit-micro, batch 4 x 1 CPU process, 1 + at least 8 steps" in done.stderr
+    )
     assert re.search(r"ok, [\d.]+ ms a step; over 2 processes [\d.]+ \([\d.]+-[\d.]+\): results/cpu/", done.stderr)
 
 
