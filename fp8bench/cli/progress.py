@@ -81,7 +81,7 @@ class Lines(Quiet):
                 return
             told.update(stage=progress.stage, at=now)
             median = f", median {progress.median_s * 1e3:.1f} ms" if progress.median_s else ""
-            log(f"  after {now - began:.0f} s: {progress.stage}, step {progress.step} of {_steps(entry)}{median}")
+            log(f"  after {now - began:.0f} s: {progress.stage}, step {progress.step}{_of_steps(progress)}{median}")
 
         return watch
 
@@ -102,12 +102,14 @@ class Live(Quiet):
     def begins(self, entry: "Entry", place: "Session") -> "Watch":
         """A fresh bar."""
         what = f"{entry.label}, round {place.round}{_of(self._schedule)}"
-        task = self._bars.add_task("starting", total=_steps(entry), what=what, median="")
+        task = self._bars.add_task("starting", total=None, what=what, median="")
         self._task = task
 
         def watch(progress: "Progress") -> None:
             median = f"median {progress.median_s * 1e3:.1f} ms" if progress.median_s else ""
-            self._bars.update(task, description=progress.stage, completed=progress.step, median=median)
+            self._bars.update(
+                task, description=progress.stage, completed=progress.step, total=progress.steps, median=median
+            )
 
         return watch
 
@@ -124,8 +126,9 @@ def _of(schedule: "Schedule") -> str:
     return f" of {stop.rounds}" if stop.precision is None else f" (at most {stop.max_rounds})"
 
 
-def _steps(entry: "Entry") -> int:
-    return entry.config.warmup + entry.config.steps
+def _of_steps(progress: "Progress") -> str:
+    """How many there will be is agreed after warm-up."""
+    return "" if progress.steps is None else f" of {progress.steps}"
 
 
 def _work(entry: "Entry") -> str:
@@ -134,7 +137,7 @@ def _work(entry: "Entry") -> str:
     plural = "" if config.world_size == 1 else "es" if config.device == "cpu" else "s"
     return (
         f"{config.workload}, batch {config.batch_size} x {config.world_size} {worker}{plural}, "
-        f"{config.warmup} + {config.steps} steps"
+        f"{config.warmup} + at least {config.steps} steps"
     )
 
 

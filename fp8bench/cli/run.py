@@ -25,7 +25,10 @@ def run(
     gpus: str = typer.Option(None, "--gpus", metavar="N", help="Workers [all GPUs; on a CPU 2]."),
     batch_size: str = typer.Option(None, "--batch-size", metavar="N", help="Samples a worker [64; on a CPU 16]."),
     warmup: str = typer.Option(None, "--warmup", metavar="N", help="Steps before timing [11]."),
-    steps: str = typer.Option(None, "--steps", metavar="N", help="Timed steps [40]."),
+    steps: str = typer.Option(None, "--steps", metavar="N", help="Timed steps, at least [100]."),
+    min_time_s: str = typer.Option(
+        None, "--min-time", metavar="SECONDS", help="How long they last, at least [10; on a CPU 3]."
+    ),
     compile: str = typer.Option(None, "--compile", metavar="auto|on|off", help="torch.compile [auto]."),
     data: str = typer.Option(
         None, "--data", metavar="loader|device", help="DataLoader, or one resident batch [loader]."
@@ -53,8 +56,8 @@ def run(
     quiet: bool = typer.Option(False, "--quiet", help="No progress; warnings and errors only."),
     as_json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
 ) -> None:
-    """Train under each mode for some dozens of steps, in several fresh processes, and keep a record of each. A mode is
-    proved before it is timed.
+    """Train under each mode for a hundred steps or more, in several fresh processes, and keep a record of each. A mode
+    is proved before it is timed.
     """
     given = dict(locals())
     from fp8bench.launch.prepare import prepare, settle

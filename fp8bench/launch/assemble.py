@@ -51,7 +51,7 @@ def assemble(
     telemetry = tuple(report.telemetry for report in reports if report.telemetry)
     summary = None
     if finished and first.facts:
-        summary = summarize(samples, first.facts, telemetry, on_gpu=config.device == "cuda")
+        summary = summarize(samples, first.facts, telemetry, config.device == "cuda", first.profile)
         summary = summary.model_copy(update={"flags": (*marks, *summary.flags)})
     return Record(
         schema_version=SCHEMA_VERSION,

@@ -16,6 +16,7 @@ from fp8bench.stats.stopping import FEWEST_ROUNDS, SEEN_SHARE
 
 CPU_WORLD_SIZE = 2
 BATCH_SIZE: dict[Device, int] = {"cuda": 64, "cpu": 16}
+MIN_TIME_S: dict[Device, float] = {"cuda": 10.0, "cpu": 3.0}
 ROUNDS: dict[Device, int] = {"cuda": 4, "cpu": 2}
 """Even numbers: rounds go there and back, and a host that slows down over an hour weighs on every mode alike."""
 
@@ -86,6 +87,7 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
             batch_size=request.batch_size or BATCH_SIZE[device],
             warmup=request.warmup,
             steps=request.steps,
+            min_time_s=MIN_TIME_S[device] if request.min_time_s is None else request.min_time_s,
             compile=request.compile,
             data=request.data,
             workers=_workers(request, machine, per_node),

@@ -27,6 +27,9 @@ from fp8bench.workloads.protocol import Batch, Workload
 ROWS: dict[Role, str] = {"forward": "M", "input gradient": "M", "weight gradient": "K"}
 """Which dimension of a product is T. The other two are the layer's widths, I and O."""
 
+WHOLE_MODEL = "(the model)"
+"""The name of a layer that is the whole model."""
+
 
 @dataclass(frozen=True)
 class LinearProducts:
@@ -77,7 +80,15 @@ def linear_products(workload: Workload, batch_size: int) -> LinearProducts:
 
 
 def fold(name: str) -> str:
-    """`blocks.17.mlp.fc1` is `blocks.*.mlp.fc1`: layers that differ by their number do the same work."""
+    """`blocks.17.mlp.fc1` is `blocks.*.mlp.fc1`: layers that differ by their number do the same work.
+
+    A layer that has nothing but numbers in its name keeps them, since `*` alone names nothing; so does a model that is
+    itself the layer, and has no name.
+    """
+    if not name:
+        return WHOLE_MODEL
+    if name.replace(".", "").isdecimal():
+        return name
     return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
 
 

@@ -19,7 +19,7 @@ from statistics import median
 from fp8bench.schema.gemm import Casts, Gain, ModeGain, ProductTimings, StepBound
 from fp8bench.schema.profile import Category
 from fp8bench.schema.record import Record
-from fp8bench.stats.bound import bound_by
+from fp8bench.stats.bound import bound_of
 
 BASELINE = "baseline-bf16"
 WAYS: tuple[Casts, ...] = ("none", "compiled", "eager")
@@ -55,7 +55,7 @@ def bound(
         other_products_s=sum(_bf16_s(one) for one in products if one.product.stays_bf16 is not None),
         left_in_bf16=sum(_fastest(one, "none") is None for one in converted),
         at_most=tuple(_gains(converted, bf16_s, rest_s or 0.0)) if fits else (),
-        modes=tuple(_mode_gain(rounds, step_s) for rounds in modes) if step_s is not None else (),
+        modes=tuple(_mode_gain(rounds, step_s, whole) for rounds in modes) if step_s is not None else (),
         reason=None if fits else "the products alone take longer here than the whole step did",
     )
 
@@ -103,11 +103,11 @@ def _step_time_s(rounds: Sequence[Record]) -> float:
     return median(record.summary.step_time_s for record in rounds if record.summary is not None)
 
 
-def _mode_gain(rounds: Sequence[Record], step_s: float) -> ModeGain:
+def _mode_gain(rounds: Sequence[Record], step_s: float, whole: Callable[[Record], Record]) -> ModeGain:
     config = rounds[-1].config
     assert config is not None
     time_s = _step_time_s(rounds)
-    bounds = [bound_by(record.summary) for record in rounds if record.summary is not None]
+    bounds = [bound_of(whole(record)) for record in rounds]
     return ModeGain(
         label=config.mode_label,
         compiled=bool(rounds[-1].compiled),

@@ -4,7 +4,7 @@ A step is what its kernels need and what the GPU is idle. fp8 promises one thing
 come to nothing of that promise is measured, each in seconds a step, and the largest is the cause, the first two before
 all others where the GPU waits for the host, since shorter kernels would then only lengthen the wait:
 
-  host-bound            idle time, while the host launches kernels only just in time (its lead is small)
+  host-bound            idle time of a GPU that is idle for a tenth of a step or more: the host launches too late
   loader-bound          idle time, while the host waits for the next batch
   communication-bound   communication that no other kernel hides
   casts eat the gain    casts to fp8 and the work around them, more than the reference has
@@ -12,9 +12,10 @@ all others where the GPU waits for the host, since shorter kernels would then on
   attention dominates   attention longer than all products: fp8 leaves it as it is
   throttled             the time that a lower clock than the reference's costs
 
-Idle time is the timed step less the profile's busy time, since profiling slows the host and not the kernels. Where the
-host's lead says that the GPU waits for it, exposed communication is idle time too: NCCL's kernels spin while no work
-comes, and without them the step would be no shorter. A lead that is not small clears the host.
+Idle time is the timed step less the profile's busy time, since profiling slows the host and not the kernels. From
+which share of a step on it says that the GPU waits for its host, `schema.profile` tells; the table's mark goes by the
+same. Exposed communication is idle time too then: NCCL's kernels spin while no work comes, and without them the step
+would be no shorter. Below that share the host is cleared, and what the GPU is idle is gaps between kernels.
 
 It is an account of times, not of causes in a deeper sense: two obstacles may hide each other, and then removing the
 named one shows the next.
@@ -26,8 +27,7 @@ from typing import Literal
 
 from fp8bench.profiling.breakdown import PRODUCTS
 from fp8bench.profiling.facts import Facts, milliseconds
-from fp8bench.schema.profile import Category
-from fp8bench.schema.record import HOST_BOUND_LEAD
+from fp8bench.schema.profile import Category, starved
 
 Cause = Literal[
     "faster",
@@ -111,10 +111,8 @@ def _weight(candidate: _Candidate, facts: Facts) -> tuple[bool, float]:
 
 
 def host_waits(facts: Facts) -> bool | None:
-    """Whether the GPU waits for the host, by the host's lead; None where it was not measured."""
-    if facts.host_lead_s is None or facts.step_time_s is None:
-        return None
-    return facts.host_lead_s < HOST_BOUND_LEAD * facts.step_time_s
+    """Whether the GPU waits for the host, by what it is idle; None on a CPU, and where the step was not timed."""
+    return starved(facts.idle_share)
 
 
 def _alike_in_timing(facts: Facts, reference: Facts) -> tuple[Facts, Facts]:
@@ -141,12 +139,12 @@ def _candidates(facts: Facts, reference: Facts | None) -> Iterable[_Candidate]:
 
 
 def _host(facts: Facts, reference: Facts | None) -> _Candidate | None:
-    idle, waits = facts.idle_s, host_waits(facts)
-    if idle is None or waits is False:
+    idle = facts.idle_s
+    if idle is None or not host_waits(facts):
         return None
     for_data = _waiting_for_data(facts)
     some_for_data = f", {milliseconds(for_data)} of them for a batch" if for_data >= NOTICEABLE * facts.length_s else ""
-    spinning = facts.exposed_nccl_s if waits else 0.0
+    spinning = facts.exposed_nccl_s
     beside = f", the reference's {milliseconds(reference.busy_s)}" if reference else ""
     communicating = f" and only communicates for {milliseconds(spinning)} more" if spinning > 0 else ""
     return _Candidate(
@@ -159,7 +157,7 @@ def _host(facts: Facts, reference: Facts | None) -> _Candidate | None:
 
 
 def _waiting_for_data(facts: Facts) -> float:
-    """Idle seconds a step in which the host waited for a batch: a wait that the host's lead covers costs nothing."""
+    """Idle seconds a step in which the host waited for a batch: a wait while the GPU is busy costs nothing."""
     if facts.idle_s is None or host_waits(facts) is False:
         return 0.0
     return min(facts.idle_s, facts.data_wait_s or 0.0)

@@ -54,6 +54,11 @@ class Facts:
         return None if self.step_time_s is None else max(0.0, self.step_time_s - self.busy_s)
 
     @property
+    def idle_share(self) -> float | None:
+        """Of a GPU's step; None on a CPU, and where the step was not timed."""
+        return None if self.step_time_s is None else self.profile.idle_share(self.step_time_s)
+
+    @property
     def products_s(self) -> float:
         """Matrix products of every type: an fp8 mode leaves some in bf16."""
         return self.seconds(*PRODUCTS)

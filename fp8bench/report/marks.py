@@ -10,7 +10,7 @@ from fp8bench.report.measurement import Measurement
 from fp8bench.report.priced import PRICED_ELSEWHERE, Priced
 from fp8bench.report.unit_time import APART, SLOW, UnitTime
 from fp8bench.schema.record import Record
-from fp8bench.stats.bound import bound_by
+from fp8bench.stats.bound import bound_of
 from fp8bench.stats.telemetry import round_flags
 
 SPREAD = 0.02
@@ -85,7 +85,7 @@ def _uneven(found: UnitTime) -> Iterable[str]:
 
 
 def _bounds(record: Record) -> Iterable[str]:
-    bound = bound_by(record.summary) if record.summary else None
+    bound = bound_of(record)
     return [str(bound)] if bound else []
 
 

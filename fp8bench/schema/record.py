@@ -33,11 +33,6 @@ from fp8bench.schema.telemetry import RankTelemetry
 SCHEMA_VERSION = 3
 METHOD_VERSION = 3
 
-HOST_BOUND_LEAD = 0.15
-"""Share of a step below which the host's lead says that the GPU waits for the host; `stats.bound` tells where it comes
-from.
-"""
-
 Status = Literal["ok", "unsupported", "failed", "invalid"]
 Source = Literal["measured", "published", "external"]
 Duration = Annotated[float, Field(ge=0)]
@@ -126,7 +121,7 @@ class RankSamples(Frozen):
     """One rank's raw samples, seconds, one a step. Nothing is dropped."""
 
     rank: int
-    warmup_step_s: tuple[Duration, ...]
+    warmup_step_s: tuple[Duration, ...] = Field(description="every step before the timed ones, the lead-in among them")
     step_s: tuple[PositiveFloat, ...] = Field(min_length=1, description="no step takes no time")
     host_s: tuple[Duration, ...]
     data_wait_s: tuple[Duration, ...]
@@ -169,21 +164,31 @@ class Steadiness(Frozen):
     effective_samples: float | None = Field(description="how many independent steps would say as much")
     outliers: tuple[int, ...] = Field(description="places of steps far from the median (by MAD), counted from 0")
     drift: float | None = Field(description="how much the steps changed from first to last, over the median")
+    thirds: float | None = Field(
+        default=None, description="by how much the last third took longer than the first, over the median"
+    )
     unsteady: str | None = Field(description="why warm-up had not ended when timing began; null: it had")
 
 
 class Summary(Frozen):
     """Numbers drawn from the samples. Times in seconds; throughput in units a second over all ranks."""
 
-    step_time_s: float = Field(gt=0)
+    step_time_s: float = Field(gt=0, description="elapsed time over timed steps; up to method 2 the median step")
     step_time_ci_s: tuple[float, float] | None
+    median_step_s: float | None = Field(default=None, description="a diagnostic; null up to method 2")
+    slow_steps: int | None = Field(default=None, ge=0, description="steps that took more than 1.2 times the median")
     unit: str
     units_per_step: int = Field(gt=0)
     throughput_per_s: float = Field(gt=0)
-    data_wait_s: float | None
-    data_wait_share: float | None
+    data_wait_s: float | None = Field(description="mean a step, of the rank that waited longest")
+    data_wait_share: float | None = Field(description="all of that rank's wait over the elapsed time")
     host_s: float | None
-    host_lead_s: float | None = Field(default=None, description="near zero: the GPU waits for the host")
+    host_lead_s: float | None = Field(
+        default=None, description="a diagnostic: at most what the launch queue holds, about 1,024 launches"
+    )
+    idle_share: float | None = Field(
+        default=None, ge=0, le=1, description="of a step, in which rank 0's GPU ran nothing; null on a CPU"
+    )
     forward_s: float | None = None
     backward_s: float | None = None
     optimizer_s: float | None = None

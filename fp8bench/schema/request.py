@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, field_validator
 
-from fp8bench.schema.config import CompileChoice, DataSource, TEAttention
+from fp8bench.schema.config import LONGEST_S, CompileChoice, DataSource, TEAttention
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import line_of
 from fp8bench.schema.frozen import Frozen
@@ -31,7 +31,10 @@ class RunRequest(Frozen):
     gpus: PositiveInt | None = Field(default=None, description="workers; null: all GPUs, or two CPU processes")
     batch_size: PositiveInt | None = Field(default=None, description="a worker; null: 64 on a GPU, 16 on a CPU")
     warmup: NonNegativeInt = Field(default=11, description="steps before timing")
-    steps: PositiveInt = Field(default=40, description="timed steps")
+    steps: PositiveInt = Field(default=100, description="timed steps, at least")
+    min_time_s: float | None = Field(
+        default=None, ge=0, le=LONGEST_S, description="seconds that they last, at least; null: 10 on a GPU, 3 on a CPU"
+    )
     compile: CompileChoice = Field(default="auto", description="torch.compile: where the mode gains by it, or as told")
     data: DataSource = Field(default="loader", description="a DataLoader, or one batch kept on the device")
     workers: NonNegativeInt | None = Field(default=None, description="DataLoader processes a worker; null: by cores")
@@ -86,6 +89,7 @@ class RunRequest(Frozen):
         "batch_size",
         "warmup",
         "steps",
+        "min_time_s",
         "workers",
         "seed",
         "rounds",
@@ -138,13 +142,18 @@ def resolve(
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0])
-        origin = f"--{field.replace('_', '-')}" if origins[field] == "flag" else f"{field} from {origins[field]}"
+        origin = _flag(field) if origins[field] == "flag" else f"{field} from {origins[field]}"
         if origins[field] == file_name:
             origin += _at(file_text, field)
         raise UsageError(
             f"{origin}: {values[field]!r} is wrong: {first['msg'].lower()}",
             "See `fp8bench run --help` for what it takes",
         ) from error
+
+
+def _flag(field: str) -> str:
+    """A flag names no unit: its metavariable does."""
+    return f"--{field.removesuffix('_s').replace('_', '-')}"
 
 
 def _known(values: Mapping[str, Any], file_name: str | None, file_text: str) -> dict[str, Any]:

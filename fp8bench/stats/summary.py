@@ -1,25 +1,41 @@
-"""From all ranks' samples, their telemetry and the workload's facts to the summary that a record carries."""
+"""From all ranks' samples, their telemetry and the workload's facts to the summary that a record carries.
+
+The step time is elapsed time over steps, of the rank that took longest: money and energy are spent on elapsed time, and
+a step that took twice as long is paid for twice. The median, and how many steps stand out, are kept beside it.
+"""
 
 from collections.abc import Callable, Sequence
+from statistics import fmean
 
+from fp8bench.schema.profile import Profile
 from fp8bench.schema.rank_report import WorkloadFacts
 from fp8bench.schema.record import RankSamples, Summary
 from fp8bench.schema.telemetry import RankTelemetry
 from fp8bench.stats import telemetry as gpu
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.steadiness import steadiness
-from fp8bench.stats.steps import slowest_rank, typical
+from fp8bench.stats.steps import longest_rank, slowest_rank, typical
+
+SLOW_STEP = 1.2
+"""Ours: a step of more than so many times the median is a slow one: a step of a steady run is within a few per cent."""
 
 
 def summarize(
-    samples: Sequence[RankSamples], facts: WorkloadFacts, telemetry: Sequence[RankTelemetry] = (), on_gpu: bool = False
+    samples: Sequence[RankSamples],
+    facts: WorkloadFacts,
+    telemetry: Sequence[RankTelemetry] = (),
+    on_gpu: bool = False,
+    profile: Profile | None = None,
 ) -> Summary:
-    """samples, telemetry: one entry a rank, by rank. The losses are rank 0's; data wait, host time and the parts of a
-    step the slowest rank's medians. The interval is of this process group and no other (see stats.estimate).
+    """samples, telemetry: one entry a rank, by rank. profile: rank 0's. The losses are rank 0's; host time and the
+    parts of a step the slowest rank's medians. The interval is of this process group and no other (see stats.estimate).
+
+    Raises ValueError for no rank, and for ranks that counted different steps.
     """
-    steps = slowest_rank([rank.step_s for rank in samples])
+    steps = longest_rank([rank.step_s for rank in samples])
     found = estimate([steps])
-    data_wait_s = typical(slowest_rank([rank.data_wait_s for rank in samples]))
+    step_time_s = fmean(steps)
+    data_wait_s = max(fmean(rank.data_wait_s) for rank in samples)
     units_per_step = facts.units_per_step * len(samples)
     joules_per_unit, units_per_kwh = gpu.energy(telemetry, units_per_step * len(steps)) if on_gpu else (None, None)
     steady = steadiness(
@@ -28,15 +44,18 @@ def summarize(
         _most([rank.allocator_retries for rank in samples]),
     )
     return Summary(
-        step_time_s=found.value,
+        step_time_s=step_time_s,
         step_time_ci_s=None if found.low is None or found.high is None else (found.low, found.high),
+        median_step_s=typical(steps),
+        slow_steps=slow_steps(steps),
         unit=facts.unit,
         units_per_step=units_per_step,
-        throughput_per_s=units_per_step / found.value,
+        throughput_per_s=units_per_step / step_time_s,
         data_wait_s=data_wait_s,
-        data_wait_share=data_wait_s / found.value,
+        data_wait_share=data_wait_s / step_time_s,
         host_s=typical(slowest_rank([rank.host_s for rank in samples])),
         host_lead_s=_smallest_lead(samples),
+        idle_share=profile.idle_share(step_time_s) if profile else None,
         forward_s=_part(samples, lambda rank: rank.forward_s),
         backward_s=_part(samples, lambda rank: rank.backward_s),
         optimizer_s=_part(samples, lambda rank: rank.optimizer_s),
@@ -49,6 +68,12 @@ def summarize(
         loss_first=samples[0].loss[0],
         loss_last=samples[0].loss[-1],
     )
+
+
+def slow_steps(steps: Sequence[float]) -> int:
+    """How many took more than SLOW_STEP times their median. Raises statistics.StatisticsError when there is none."""
+    limit = SLOW_STEP * typical(steps)
+    return sum(step > limit for step in steps)
 
 
 def _part(samples: Sequence[RankSamples], of: Callable[[RankSamples], tuple[float, ...] | None]) -> float | None:

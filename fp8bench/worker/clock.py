@@ -6,10 +6,10 @@ reached when the work queued before it is done, so the difference of two is the 
 included. Two more events part a step into forward (with the copy of the batch), backward (with what of the all-reduce
 it cannot hide) and optimizer.
 
-Whether the GPU waits for the host shows in the host's lead: how much later than the host recorded it the GPU reached
-the start of a step. A host that is faster than the GPU runs ahead until the launch queue is full, tens of
-milliseconds; a lead near zero means that kernels are launched only just in time, and that a faster GPU would not
-help.
+The host's lead is how much later than the host recorded it the GPU reached the start of a step. A host that is faster
+than the GPU runs ahead until the launch queue is full, about 1,024 launches, and then waits in a launch; so the lead is
+the depth of that queue in time, and small too for a deep model whose GPU never waits. It is kept as a diagnostic;
+whether the GPU waits for the host is told by what the GPU is idle (`schema.profile`).
 """
 
 from dataclasses import dataclass

@@ -37,6 +37,13 @@ def process_group(rank: int, world_size: int, device: torch.device, init_method:
         dist.destroy_process_group()
 
 
+def largest(value: int, device: torch.device) -> int:
+    """The largest of all ranks' values. Every rank calls it."""
+    found = torch.tensor(value, dtype=torch.int64, device=device)
+    dist.all_reduce(found, dist.ReduceOp.MAX)
+    return int(found.item())
+
+
 @contextmanager
 def agreement() -> Iterator[None]:
     """Every rank enters it; if the body refuses on any, the first refusal by rank is raised on all."""

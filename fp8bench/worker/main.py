@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ from fp8bench.worker.memory import peak_memory, reset_peaks
 from fp8bench.worker.profiler import STEPS as PROFILED_STEPS
 from fp8bench.worker.profiler import Profiled, profile_steps
 from fp8bench.worker.progress import ProgressFile
-from fp8bench.worker.timing import compiled_to, time_steps
+from fp8bench.worker.timing import Length, compiled_to, time_steps
 from fp8bench.worker.training import ready_to_train
 from fp8bench.workloads.protocol import Workload
 
@@ -103,7 +103,7 @@ def _device(config: RunConfig, local_rank: int) -> torch.device:
 
 def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, found: dict[str, Any]) -> None:
     """Fill `found` with the report's fields, stage by stage."""
-    progress = ProgressFile(aside.progress, config.warmup + config.steps)
+    progress = ProgressFile(aside.progress)
     mode = make_mode(config)
     workload = make_workload(config)
     with agreement():
@@ -127,7 +127,7 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     reset_peaks(device)
     progress.stage("warming up")
     with ready_to_train(config, rank, device, mode, workload, proof.model, compiled.enabled) as training:
-        timed = time_steps(training, rank, config.warmup, config.steps, progress)
+        timed = time_steps(training, rank, Length(config.warmup, config.steps, config.min_time_s), progress)
         found |= {"samples": timed.samples, "telemetry": timed.telemetry, "memory": peak_memory(device, rank)}
         progress.stage("profiling")
         profiled = _profile(training, rank, config.mode_label, timed.samples, aside)
@@ -150,7 +150,7 @@ def _profile(training: Training, rank: int, label: str, samples: RankSamples, as
     if rank != 0:
         run_steps(PROFILED_STEPS)
         return Profiled(None)
-    return profile_steps(run_steps, training.device, label, median(samples.step_s), aside.trace)
+    return profile_steps(run_steps, training.device, label, fmean(samples.step_s), aside.trace)
 
 
 def make_mode(config: RunConfig) -> Mode:

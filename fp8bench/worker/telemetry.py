@@ -169,7 +169,7 @@ def read(
             timed_s=timed_s,
             energy_j=drawn,
             series=series,
-            warning=_warning(trouble, header.denied, series, drawn),
+            warning=_warning(trouble, header.denied, series, timed_s, drawn),
         )
     except ValueError as error:
         return RankTelemetry(
@@ -178,20 +178,27 @@ def read(
 
 
 def _series(samples: list[Sample], timed_from_s: float, timed_to_s: float) -> TelemetrySeries | None:
-    """The samples from shortly before the first timed step to the end of the last; None where there is none."""
+    """The samples from shortly before the first timed step to the first one after the last, which tells where the
+    energy counter ended; None where there is none before that.
+    """
     kept = [sample for sample in samples if timed_from_s - BEFORE_S <= sample.at_s <= timed_to_s]
     if not kept:
         return None
+    kept += [sample for sample in samples if sample.at_s > timed_to_s][:1]
     relative = [sample._replace(at_s=sample.at_s - timed_from_s) for sample in kept]
     return TelemetrySeries(**dict(zip(Sample._fields, zip(*relative, strict=True), strict=True)))
 
 
 def _warning(
-    trouble: str | None, denied: dict[str, str], series: TelemetrySeries | None, drawn: float | None
+    trouble: str | None,
+    denied: dict[str, str],
+    series: TelemetrySeries | None,
+    timed_s: float,
+    drawn: float | None,
 ) -> str | None:
     parts = [trouble] if trouble else []
     parts += [f"NVML denies {name} ({_line(words)})" for name, words in denied.items()]
-    if series is None or series.at_s[-1] < 0:
+    if series is None or not any(0 <= at_s <= timed_s for at_s in series.at_s):
         parts.append("no sample fell into the timed steps")
     if drawn is None and "energy_j" not in denied:
         parts.append("the energy counter does not enclose the timed steps")

@@ -1,9 +1,18 @@
 """Warm-up and timed steps of one rank: the samples, the GPU's telemetry over the timed ones, and whether anything was
 compiled or allocated anew while they ran.
+
+warm-up -> the ranks agree on how many steps are timed -> what was prefetched is dropped -> lead-in -> timed steps
+
+Timed steps are to be as many as asked for and to last as long as asked for, so their number follows from warm-up's
+pace. What the loader made ahead is dropped, else the timed steps would live on it, and a loader that is too slow would
+not show. The lead-in, a few steps that are not timed, waits for the first batches of the emptied loader and fills the
+launch queue again; it and the timed steps are one loop, which never waits for the device.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import torch
 
@@ -12,11 +21,36 @@ from fp8bench.schema.telemetry import RankTelemetry
 from fp8bench.worker.clock import StepTimes, clock_for
 from fp8bench.worker.compilation import Compilations, compilations
 from fp8bench.worker.compiled_parity import CompiledErrors
+from fp8bench.worker.group import largest
 from fp8bench.worker.loop import LoopResult, Training, train
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.telemetry import Sampler
+from fp8bench.workloads.protocol import prefetched
 
 SAMPLER_TIMEOUT_S = 10.0
+
+LEAD_IN = 5
+"""Steps between the emptied queue and the first timed step: a loader that keeps up has caught up after the first of
+them, and the host is as far ahead as it gets after one or two.
+"""
+
+PACE_STEPS = 5
+"""Of warm-up, the last ones, whose median is the pace: the first few compile, allocate and tune."""
+
+SPARE = 1.1
+"""More steps than the pace asks for: timed steps may be a little faster than warm-up's, and shall last all the same."""
+
+MOST_STEPS = 100_000
+"""That a least time may ask for: a warm-up whose steps took next to nothing shall not make a run endless."""
+
+
+@dataclass(frozen=True)
+class Length:
+    """How much is asked for: steps of warm-up, and the least number and the least time of timed steps."""
+
+    warmup: int
+    steps: int
+    min_time_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -30,44 +64,71 @@ class Timed:
     at_end: Compilations
 
 
-def time_steps(training: Training, rank: int, warmup: int, steps: int, progress: ProgressFile) -> Timed:
-    """Train for warmup + steps steps."""
+def time_steps(training: Training, rank: int, length: Length, progress: ProgressFile) -> Timed:
+    """Warm up, then time steps. Every rank of the group calls it, with the same length."""
     device = training.device
-    watch = _Watch(progress, warmup, device)
+    watch = _Watch(progress, length, device)
     with Sampler(device, rank) as sampler:
         sampler.wait_ready(SAMPLER_TIMEOUT_S)
-        result = train(training, warmup + steps, clock_for(device), watch)
+        warm = train(training, length.warmup, clock_for(device), watch)
+        queue = prefetched(training.batches)
+        steps = largest(timed_steps(length, warm.times.step_s, queue), device)
+        for _ in range(queue):
+            next(training.batches)
+        watch.agreed(steps)
+        result = train(training, LEAD_IN + steps, clock_for(device), watch)
         at_end, retries = compilations(), _allocator_retries(device)
-        telemetry = sampler.telemetry(*_timed_window(result.times, warmup))
-    recompilations = at_end.frames - watch.at_timing.frames
+        telemetry = sampler.telemetry(*_timed_window(result.times, LEAD_IN))
     return Timed(
-        samples=to_samples(rank, warmup, result, recompilations, _difference(watch.retries, retries)),
+        samples=to_samples(
+            rank, warm, result, at_end.frames - watch.at_timing.frames, _difference(watch.retries, retries)
+        ),
         telemetry=telemetry,
-        losses=result.losses,
+        losses=warm.losses + result.losses,
         after_first_step=watch.after_first_step,
         at_end=at_end,
     )
 
 
+def timed_steps(length: Length, warmup_step_s: Sequence[float], queue: int = 0) -> int:
+    """How many steps to time: as many as asked for, and as many as last as long as asked for by warm-up's pace, in
+    whole queues full. Without warm-up nothing is known of the pace, and the number alone is heeded.
+
+    queue: how many batches the loader makes ahead. Its processes began together and deliver in bursts, and part of a
+    queue may hold a burst without the wait before it.
+    """
+    paces = (warmup_step_s[1:] or warmup_step_s)[-PACE_STEPS:]
+    pace_s = median(paces) if paces else 0.0
+    for_time = min(MOST_STEPS, math.ceil(length.min_time_s * SPARE / pace_s)) if pace_s > 0 else 0
+    steps = max(length.steps, for_time)
+    return -(-steps // queue) * queue if queue else steps
+
+
 class _Watch:
     """Called before each step: tells the launcher, and takes down the counts at which timing begins."""
 
-    def __init__(self, progress: ProgressFile, warmup: int, device: torch.device) -> None:
+    def __init__(self, progress: ProgressFile, length: Length, device: torch.device) -> None:
         self._progress = progress
-        self._warmup = warmup
+        self._timed_from = length.warmup + LEAD_IN
         self._device = device
+        self._step = 0
         self.after_first_step = compilations()
         self.at_timing = self.after_first_step
         self.retries: int | None = None
 
-    def __call__(self, step: int) -> None:
+    def agreed(self, steps: int) -> None:
+        """So many steps will be timed."""
+        self._progress.announce(self._timed_from + steps)
+
+    def __call__(self, _step_of_loop: int) -> None:
         self._progress.step()
-        if step == 1:
+        if self._step == 1:
             self.after_first_step = compilations()
-        if step == self._warmup:
+        if self._step == self._timed_from:
             self.at_timing = compilations()
             self.retries = _allocator_retries(self._device)
             self._progress.stage("timing")
+        self._step += 1
 
 
 def compiled_to(decided: CompileEvidence, timed: Timed, errors: CompiledErrors | None = None) -> CompileEvidence:
@@ -89,29 +150,31 @@ def compiled_to(decided: CompileEvidence, timed: Timed, errors: CompiledErrors |
 
 
 def to_samples(
-    rank: int, warmup: int, result: LoopResult, recompilations: int | None, allocator_retries: int | None
+    rank: int, warm: LoopResult, result: LoopResult, recompilations: int | None, allocator_retries: int | None
 ) -> RankSamples:
-    """Split warm-up from timed steps; a loss that is not finite becomes null."""
+    """warm: warm-up's loop; result: lead-in and timed steps. A loss that is not finite becomes null."""
     times = result.times
     return RankSamples(
         rank=rank,
-        warmup_step_s=tuple(times.step_s[:warmup]),
-        step_s=tuple(times.step_s[warmup:]),
-        host_s=tuple(times.host_s[warmup:]),
-        data_wait_s=tuple(times.data_wait_s[warmup:]),
-        forward_s=tuple(times.forward_s[warmup:]),
-        backward_s=tuple(times.backward_s[warmup:]),
-        optimizer_s=tuple(times.optimizer_s[warmup:]),
-        host_lead_s=None if times.host_lead_s is None else tuple(times.host_lead_s[warmup:]),
+        warmup_step_s=(*warm.times.step_s, *times.step_s[:LEAD_IN]),
+        step_s=tuple(times.step_s[LEAD_IN:]),
+        host_s=tuple(times.host_s[LEAD_IN:]),
+        data_wait_s=tuple(times.data_wait_s[LEAD_IN:]),
+        forward_s=tuple(times.forward_s[LEAD_IN:]),
+        backward_s=tuple(times.backward_s[LEAD_IN:]),
+        optimizer_s=tuple(times.optimizer_s[LEAD_IN:]),
+        host_lead_s=None if times.host_lead_s is None else tuple(times.host_lead_s[LEAD_IN:]),
         recompilations=recompilations,
         allocator_retries=allocator_retries,
-        loss=tuple(map(_finite, result.losses)),
+        loss=tuple(map(_finite, warm.losses + result.losses)),
     )
 
 
-def _timed_window(times: StepTimes, warmup: int) -> tuple[float, float]:
-    """perf_counter at the start of the first timed step and at the end of the last, by the device's clock."""
-    return times.began_s + sum(times.step_s[:warmup]), times.began_s + sum(times.step_s)
+def _timed_window(times: StepTimes, before: int) -> tuple[float, float]:
+    """perf_counter at the start of the first timed step and at the end of the last, by the device's clock. before: how
+    many steps of the loop are not timed.
+    """
+    return times.began_s + sum(times.step_s[:before]), times.began_s + sum(times.step_s)
 
 
 def _allocator_retries(device: torch.device) -> int | None:

@@ -7,7 +7,7 @@ nothing is reduced and the cuts would only cost, so the graph stays whole. The r
 """
 
 import gc
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import cast
 
@@ -38,9 +38,10 @@ def ready_to_train(
     try:
         yield Training(replica, sgd(replica), mode, workload, batches, device)
     finally:
-        # A generator over a DataLoader ends its processes here, and not some time while the interpreter goes down.
-        if isinstance(batches, Generator):
-            batches.close()
+        # A loader ends its processes here, and not some time while the interpreter goes down.
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
 
 
 def _compile(model: nn.Module, world_size: int) -> nn.Module:

@@ -14,6 +14,9 @@ from fp8bench.workloads.protocol import Batch
 
 LENGTH = 1_000_000
 
+PREFETCH_FACTOR = 2
+"""Batches that each process of a loader makes ahead: torch's default, stated, since a run must empty that queue."""
+
 
 class FakeDataset(Dataset[tuple[Tensor, int]]):
     """Items are ([3, image_px, image_px] float32, label)."""
@@ -53,20 +56,53 @@ class EndlessSampler(Sampler[int]):
             first += self.stride * self.batch_size
 
 
+class LoaderBatches:
+    """Batches without end from a DataLoader, copied to the device: on a GPU from pinned memory, without a wait.
+
+    prefetched: how many may be waiting, made by the loader's processes ahead of the step that takes them. The processes
+    start with the first batch that is asked for, and end with `close`.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[tuple[Tensor, int]],
+        sampler: Sampler[int],
+        batch_size: int,
+        device: torch.device,
+        workers: int,
+    ) -> None:
+        self.prefetched = workers * PREFETCH_FACTOR
+        self._device = device
+        self._loader = DataLoader(
+            dataset,
+            batch_size=batch_size,
+            sampler=sampler,
+            num_workers=workers,
+            prefetch_factor=PREFETCH_FACTOR if workers else None,
+            pin_memory=device.type == "cuda",
+            persistent_workers=False,
+        )
+        self._batches: Iterator[list[Tensor]] | None = None
+
+    def __iter__(self) -> "LoaderBatches":
+        return self
+
+    def __next__(self) -> Batch:
+        if self._batches is None:
+            self._batches = iter(self._loader)
+        images, labels = next(self._batches)
+        return Batch(images.to(self._device, non_blocking=True), labels.to(self._device, non_blocking=True))
+
+    def close(self) -> None:
+        """End the loader's processes now: they end with the iterator that started them."""
+        self._batches = None
+
+
 def loader_batches(
     dataset: FakeDataset, batch_size: int, rank: int, device: torch.device, workers: int
-) -> Iterator[Batch]:
-    """Batches from a DataLoader, copied to the device without waiting for the copy (pinned memory) on a GPU."""
-    loader = DataLoader(
-        dataset,
-        batch_size=batch_size,
-        sampler=EndlessSampler(len(dataset), batch_size, rank),
-        num_workers=workers,
-        pin_memory=device.type == "cuda",
-        persistent_workers=False,
-    )
-    for images, labels in loader:
-        yield Batch(images.to(device, non_blocking=True), labels.to(device, non_blocking=True))
+) -> LoaderBatches:
+    """A rank's batches, whose indices no other rank draws in the same pass."""
+    return LoaderBatches(dataset, EndlessSampler(len(dataset), batch_size, rank), batch_size, device, workers)
 
 
 def device_batches(dataset: FakeDataset, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:

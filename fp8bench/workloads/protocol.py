@@ -4,6 +4,11 @@
     model = workload.build(device)
     for batch in workload.batches(batch_size, rank, device): loss = workload.loss(model, batch)
 
+The iterator of `batches` may have an attribute `prefetched`: how many batches may be waiting in it, made ahead of the
+step that takes them. The loop empties that queue before it times steps, since steps that live on what was made before
+hide a loader that is too slow, and times a whole number of queues full, since processes that fill a queue together
+deliver in bursts. Without the attribute nothing is taken to be made ahead.
+
 A batch is (inputs, targets), both on the device. The parity gate takes the gradient at the inputs, so they are floating
 point, and reads the logits from the model's output.
 """
@@ -36,7 +41,9 @@ class Workload(Protocol):
         """The plain float32 model in training mode; the same weights for the same seed on every rank."""
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        """Batches without end. Each rank's differ; the same seed gives the same ones."""
+        """Batches without end. Each rank's differ; the same seed gives the same ones. A method `close`, if the iterator
+        has one, is called after the last step.
+        """
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """A scalar, from one call of `model`. Autocast is the loop's business."""
@@ -49,3 +56,8 @@ class Workload(Protocol):
 
     def sizes(self) -> dict[str, int | str]:
         """What makes two runs the same work; goes into the fingerprint."""
+
+
+def prefetched(batches: Iterator[Batch]) -> int:
+    """How many batches may be waiting in an iterator; 0 where it does not say."""
+    return int(getattr(batches, "prefetched", 0))

@@ -48,7 +48,7 @@ class TestLines:
         Lines(schedule()).begins(ENTRY, place(2))
 
         assert capsys.readouterr().err == (
-            "fp8bench: te-fp8:delayed, round 2 of 3: vit-huge, batch 64 x 8 GPUs, 2 + 21 steps\n"
+            "fp8bench: te-fp8:delayed, round 2 of 3: vit-huge, batch 64 x 8 GPUs, 2 + at least 21 steps\n"
         )
 
     def test_with_a_precision_the_number_of_rounds_is_a_limit(self, capsys):
@@ -77,17 +77,17 @@ class TestLines:
             Progress("proving", 0, None),
             Progress("warming up", 1, None),
             Progress("warming up", 2, 0.2),
-            *(Progress("timing", step, 0.1) for step in range(3, 20)),
-            Progress("profiling", 23, 0.1004),
+            *(Progress("timing", step, 0.1, 28) for step in range(8, 25)),
+            Progress("profiling", 28, 0.1004, 28),
         ]:
             clock(0.75)
             watch(come_to)
 
         assert capsys.readouterr().err.splitlines() == [
-            "fp8bench:   after 2 s: proving, step 0 of 23",
-            "fp8bench:   after 2 s: warming up, step 1 of 23",
-            "fp8bench:   after 4 s: timing, step 3 of 23, median 100.0 ms",
-            "fp8bench:   after 16 s: profiling, step 23 of 23, median 100.4 ms",
+            "fp8bench:   after 2 s: proving, step 0",
+            "fp8bench:   after 2 s: warming up, step 1",
+            "fp8bench:   after 4 s: timing, step 8 of 28, median 100.0 ms",
+            "fp8bench:   after 16 s: profiling, step 28 of 28, median 100.4 ms",
         ]
 
     def test_a_long_stage_gives_a_sign_of_life_now_and_then(self, clock, capsys):
@@ -99,7 +99,7 @@ class TestLines:
             watch(Progress("warming up", 1, None))
 
         assert capsys.readouterr().err == (
-            "fp8bench:   after 15 s: warming up, step 1 of 23\nfp8bench:   after 30 s: warming up, step 1 of 23\n"
+            "fp8bench:   after 15 s: warming up, step 1\nfp8bench:   after 30 s: warming up, step 1\n"
         )
 
     def test_a_turn_ends_with_its_outcome_and_from_the_second_on_with_the_interval_over_all(self, capsys):
@@ -172,14 +172,14 @@ class TestChoice:
         with listener(scheduled, quiet=False) as told:
             assert type(told) is Live
             watch = told.begins(ENTRY, place(1))
-            watch(Progress("timing", 12, 0.1234))
+            watch(Progress("timing", 12, 0.1234, 28))
             told._bars.refresh()
             drawn = terminal.getvalue()
             scheduled.take(ENTRY, record())
             told.ended(ENTRY, place(1), record(evidence=evidence(warnings=("it is hot",))), PATH)
 
         assert "te-fp8:delayed, round 1 of 3" in drawn
-        assert "12/23" in drawn
+        assert "12/28" in drawn
         assert "timing" in drawn
         assert "median 123.4 ms" in drawn
         after = terminal.getvalue()[len(drawn) :]

@@ -22,7 +22,7 @@ def run(tmp_path):
     def call(*flags):
         command = [sys.executable, "-m", "fp8bench", "run", "--json", "--results-dir", str(tmp_path), "--gpus", "1"]
         # Several tests may share a GPU: nothing here is a measurement.
-        command += ["--rounds", "1", "--allow-busy", "--quiet"]
+        command += ["--rounds", "1", "--allow-busy", "--quiet", "--min-time", "0"]
         done = subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
         records = json.loads(done.stdout) if done.stdout.startswith("[") else []
         return done.returncode, records, done.stderr

@@ -34,7 +34,8 @@ def measured(tmp_path_factory):
         "run", "--json", "--gpus", "1", "--rounds", "1", "--allow-busy", "--compile", "off",
         *("--results-dir", str(folder)),
         *("--mode", "te-fp8", "--mode", "baseline-bf16"),
-        *("--workload", "vit-huge", "--batch-size", "16", "--warmup", "5", "--steps", "40", "--data", "device"),
+        *("--workload", "vit-huge", "--batch-size", "16", "--data", "device"),
+        *("--warmup", "5", "--steps", "40", "--min-time", "0"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), folder

@@ -55,14 +55,22 @@ def test_ranks_that_finished_make_an_ok_record_of_what_they_reported():
     assert (record.environment, record.evidence, record.parity) == (environment(), evidence(), parity())
 
 
-def test_the_summary_is_of_the_slowest_rank_step_by_step_and_of_the_units_of_all_ranks():
-    record = assembled(rank_report(0, (0.25, 0.1, 0.1)), rank_report(1, (0.2, 0.2, 0.125)))
+def test_the_summary_is_of_the_rank_that_took_longest_and_of_the_units_of_all_ranks():
+    record = assembled(rank_report(0, (0.25, 0.1, 0.1)), rank_report(1, (0.2, 0.275, 0.125)))
 
     assert record.summary is not None
-    assert record.summary.step_time_s == 0.2
+    assert record.summary.step_time_s == pytest.approx(0.2)
+    assert (record.summary.median_step_s, record.summary.slow_steps) == (0.2, 1)
     assert record.summary.units_per_step == 128
     assert record.summary.throughput_per_s == pytest.approx(640)
     assert record.summary.flops_per_step == 2 * FLOPS_A_RANK
+
+
+def test_what_the_gpu_is_idle_is_told_by_the_profile_of_rank_0():
+    record = assembled(rank_report(0, (0.15,) * 3, profile=profile(busy_s=0.09)), rank_report(1, (0.15,) * 3))
+
+    assert record.summary is not None
+    assert record.summary.idle_share == pytest.approx(0.4)
 
 
 def test_a_record_knows_its_place_in_the_session():

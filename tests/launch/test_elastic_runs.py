@@ -18,7 +18,7 @@ def torchrun(tmp_path, outside_site):
     def call(*flags):
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
         done = subprocess.run(
-            [*command, "-m", "fp8bench", "run", "--json", *flags],
+            [*command, "-m", "fp8bench", "run", "--json", "--min-time", "0", *flags],
             cwd=tmp_path,
             env=environment,
             capture_output=True,

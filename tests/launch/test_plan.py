@@ -40,8 +40,8 @@ def test_a_gpu_machine_runs_its_default_modes_on_all_gpus():
     assert {(c.device, c.workload, c.world_size, c.nodes, c.batch_size) for c in configs} == {
         ("cuda", "vit-huge", 8, 1, 64)
     }
-    assert {(c.warmup, c.steps, c.compile, c.data, c.seed, c.te_attention) for c in configs} == {
-        (11, 40, "auto", "loader", 0, "te")
+    assert {(c.warmup, c.steps, c.min_time_s, c.compile, c.data, c.seed, c.te_attention) for c in configs} == {
+        (11, 100, 10.0, "auto", "loader", 0, "te")
     }
 
 
@@ -52,6 +52,12 @@ def test_a_cpu_machine_runs_the_modes_that_a_cpu_can_on_two_processes():
     assert {(c.device, c.workload, c.world_size, c.nodes, c.batch_size, c.workers) for c in configs} == {
         ("cpu", "vit-micro", 2, 1, 16, 0)
     }
+    assert {(c.steps, c.min_time_s) for c in configs} == {(100, 3.0)}
+
+
+@pytest.mark.parametrize("machine", [EIGHT_GPUS, NO_GPU])
+def test_no_least_time_is_not_the_default_one(machine):
+    assert {config.min_time_s for config in planned(machine, min_time_s=0)} == {0.0}
 
 
 def test_what_was_asked_for_goes_before_the_defaults():
@@ -62,6 +68,7 @@ def test_what_was_asked_for_goes_before_the_defaults():
         batch_size=256,
         warmup=1,
         steps=5,
+        min_time_s=2.5,
         compile="off",
         data="device",
         seed=7,
@@ -77,6 +84,7 @@ def test_what_was_asked_for_goes_before_the_defaults():
         batch_size=256,
         warmup=1,
         steps=5,
+        min_time_s=2.5,
         compile="off",
         data="device",
         workers=0,

@@ -82,9 +82,9 @@ def test_their_work_is_that_of_the_step_but_for_attention_and_the_patches(huge):
 def test_layers_of_equal_shape_and_role_are_one_product():
     found = linear_products(Made(lambda: nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))), 16)
     assert [(one.layers, one.role, one.calls_per_step) for one in found.products] == [
-        (("*",), "forward", 2),
-        (("*",), "weight gradient", 2),
-        (("*",), "input gradient", 1),
+        (("0", "1"), "forward", 2),
+        (("0", "1"), "weight gradient", 2),
+        (("1",), "input gradient", 1),
     ]
 
 
@@ -148,6 +148,7 @@ def test_layers_that_are_not_called_are_named():
 def test_odd_features_stay_bf16():
     found = linear_products(Made(lambda: nn.Linear(32, 10)), 16)
     (product, _) = found.products
+    assert product.label == "(the model) forward"
     assert product.stays_bf16 == "32 or 10 features are not divisible by 16"
     assert require_aligned(found, 16) is None
 
@@ -173,6 +174,9 @@ def test_a_model_that_looks_at_its_numbers_is_refused_with_a_remedy():
         ("0.weight", "*.weight"),
         ("fc1", "fc1"),
         ("layers.3.experts.12", "layers.*.experts.*"),
+        ("0", "0"),
+        ("0.2", "0.2"),
+        ("", "(the model)"),
         ("conv2d", "conv2d"),
     ],
 )

@@ -110,10 +110,16 @@ def test_measured_modes_stand_beside_it():
 
 
 def test_a_mode_that_its_host_holds_back_says_so():
-    held = run("te-fp8", "delayed", summary=summary(0.2, host_lead_s=0.004))
-    free = run("te-fp8", "current", summary=summary(0.08, host_lead_s=0.03))
+    held = run("te-fp8", "delayed", summary=summary(0.2, idle_share=0.4))
+    free = run("te-fp8", "current", summary=summary(0.08, idle_share=0.03))
     modes = bound([fc()], [run()], [[held], [free]]).modes
-    assert [mode.held_back_by for mode in modes] == ["host-bound (lead 2 %)", None]
+    assert [mode.held_back_by for mode in modes] == ["host-bound (idle 40 %)", None]
+
+
+def test_what_held_an_older_mode_back_is_told_by_the_profile_of_the_whole_record():
+    light = run("te-fp8", "delayed", profile=None, summary=summary(0.2))
+    (mode,) = bound([fc()], [run()], [[light]], lambda r: r.model_copy(update={"profile": profile(busy_s=0.05)})).modes
+    assert mode.held_back_by == "host-bound (idle 50 %)"
 
 
 def test_the_latest_session_of_each_mode_is_taken():

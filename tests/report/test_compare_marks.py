@@ -85,9 +85,9 @@ class TestWhatHoldsItBack:
     @pytest.mark.parametrize(
         ("found", "mark"),
         [
-            ({"host_lead_s": 0.0}, "host-bound (lead 0 %)"),
-            ({"host_lead_s": 0.0149}, "host-bound (lead 15 %)"),
-            ({"host_lead_s": 0.002, "data_wait_share": 0.3}, "loader-bound (wait 30 %)"),
+            ({"idle_share": 0.38}, "host-bound (idle 38 %)"),
+            ({"idle_share": 0.1, "data_wait_share": 0.04}, "host-bound (idle 10 %)"),
+            ({"idle_share": 0.25, "data_wait_share": 0.3}, "loader-bound (wait 30 %)"),
         ],
     )
     def test_a_row_whose_gpu_waited_is_marked_with_what_it_waited_for(self, found, mark):
@@ -95,27 +95,27 @@ class TestWhatHoldsItBack:
 
         assert row_of(compared(record), record).marks == ("one process", mark)
 
-    @pytest.mark.parametrize("host_lead_s", [0.0151, 0.2, None])
-    def test_one_whose_host_ran_ahead_or_whose_lead_is_unknown_is_not(self, host_lead_s):
-        record = measured("p5", summary=summary(0.1, host_lead_s=host_lead_s))
+    @pytest.mark.parametrize("idle_share", [0.0, 0.099, None])
+    def test_one_whose_gpu_was_busy_or_of_which_nothing_is_known_is_not(self, idle_share):
+        record = measured("p5", summary=summary(0.1, idle_share=idle_share, host_lead_s=0.001))
 
         assert row_of(compared(record), record).marks == ("one process",)
 
     def test_what_differs_in_its_figures_alone_is_said_once_with_those_of_the_latest_round(self):
-        leads = [{"host_lead_s": lead} for lead in (0.002, 0.003, 0.004)]
+        shares = [{"idle_share": share} for share in (0.2, 0.3, 0.4)]
 
-        assert marks_of(*with_summaries(*leads)) == ("host-bound (lead 4 %)",)
+        assert marks_of(*with_summaries(*shares)) == ("host-bound (idle 40 %)",)
 
     def test_what_some_rounds_found_says_how_many(self):
-        leads = [{"host_lead_s": lead} for lead in (0.03, 0.003, 0.04)]
+        shares = [{"idle_share": share} for share in (0.03, 0.3, 0.04)]
 
-        assert marks_of(*with_summaries(*leads)) == ("host-bound (lead 3 %), in 1 of 3 rounds",)
+        assert marks_of(*with_summaries(*shares)) == ("host-bound (idle 30 %), in 1 of 3 rounds",)
 
     def test_two_things_that_hold_rounds_back_are_two_marks(self):
-        found = [{"host_lead_s": 0.003}, {"host_lead_s": 0.003, "data_wait_share": 0.5}]
+        found = [{"idle_share": 0.3}, {"idle_share": 0.3, "data_wait_share": 0.5}]
 
         assert marks_of(*with_summaries(*found)) == (
-            "host-bound (lead 3 %), in 1 of 2 rounds",
+            "host-bound (idle 30 %), in 1 of 2 rounds",
             "loader-bound (wait 50 %), in 1 of 2 rounds",
         )
 

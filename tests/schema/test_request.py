@@ -22,6 +22,7 @@ TEXT_OF_EVERY_FIELD = {
     "batch_size": ("32", 32),
     "warmup": ("0", 0),
     "steps": ("7", 7),
+    "min_time_s": ("2.5", 2.5),
     "compile": ("off", "off"),
     "data": ("device", "device"),
     "workers": ("0", 0),
@@ -49,7 +50,7 @@ def test_with_nothing_given_every_value_is_a_default() -> None:
 def test_the_defaults_are_those_of_the_articles_method() -> None:
     request = RunRequest()
 
-    assert (request.warmup, request.steps, request.seed) == (11, 40, 0)
+    assert (request.warmup, request.steps, request.min_time_s, request.seed) == (11, 100, None, 0)
     assert (request.mode, request.workload, request.batch_size) == ((), None, None)
     assert (request.instance, request.compile, request.data, request.te_attention) == ("auto", "auto", "loader", "te")
 
@@ -168,7 +169,10 @@ def test_compile_may_be_written_in_the_file_as_on_the_command_line(word: str) ->
 
 @pytest.mark.parametrize(
     "field",
-    ["gpus", "batch_size", "warmup", "steps", "workers", "seed", "rounds", "max_rounds", "precision", "price"],
+    [
+        *("gpus", "batch_size", "warmup", "steps", "min_time_s", "workers", "seed"),
+        *("rounds", "max_rounds", "precision", "price"),
+    ],
 )
 @pytest.mark.parametrize("value", [True, False])
 def test_yes_and_no_are_no_numbers(field: str, value: bool) -> None:
@@ -208,6 +212,10 @@ WRONG_VALUES = [
     ("batch_size", 0),
     ("gpus", -1),
     ("steps", 0),
+    ("min_time_s", -1),
+    ("min_time_s", "inf"),
+    ("min_time_s", "nan"),
+    ("min_time_s", 86401),
     ("warmup", -1),
     ("workers", -1),
     ("seed", -1),
@@ -230,7 +238,8 @@ def test_a_wrong_flag_is_named_as_it_was_typed_with_its_value(field: str, value:
     with pytest.raises(UsageError) as caught:
         resolve({field: value}, {}, {}, None)
 
-    assert caught.value.what.startswith(f"--{field.replace('_', '-')}: {value!r} is wrong: ")
+    flag = {"min_time_s": "--min-time"}.get(field, f"--{field.replace('_', '-')}")
+    assert caught.value.what.startswith(f"{flag}: {value!r} is wrong: ")
 
 
 @pytest.mark.parametrize(("field", "value"), WRONG_VALUES)

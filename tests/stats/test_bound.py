@@ -1,54 +1,92 @@
-"""Whether the host or the loader holds a run back: by the host's lead on a GPU, by the wait alone on a CPU."""
+"""Whether the host or the loader holds a run back: by what the GPU is idle, and by what the host waits for data."""
 
 import pytest
-from builders import summary
+from builders import measured, profile, rank_samples, summary
 
-from fp8bench.stats.bound import bound_by
-
-
-def found(lead: float | None, wait: float | None) -> str | None:
-    """The words for a step of 0.1 s. lead, wait: shares of it."""
-    bound = bound_by(summary(0.1, host_lead_s=None if lead is None else 0.1 * lead, data_wait_share=wait))
-    return str(bound) if bound else None
+from fp8bench.schema.profile import HOST_BOUND_IDLE, starved
+from fp8bench.stats.bound import bound_by, bound_of, idle_share_of
 
 
 @pytest.mark.parametrize("wait", [None, 0.0, 0.09, 0.9])
-@pytest.mark.parametrize("lead", [0.16, 0.26, 2.0])
-def test_a_host_that_runs_ahead_binds_nothing_however_long_it_then_waits(lead, wait):
-    assert found(lead, wait) is None
+@pytest.mark.parametrize("idle", [0.0, 0.03, 0.099])
+def test_a_gpu_that_is_busy_is_bound_by_nothing_however_long_its_host_then_waits(idle, wait):
+    assert bound_by(idle, wait) is None
 
 
 @pytest.mark.parametrize(
-    ("lead", "wait", "words"),
+    ("idle", "wait", "words"),
     [
-        (0.02, None, "host-bound (lead 2 %)"),
-        (0.02, 0.0, "host-bound (lead 2 %)"),
-        (0.14, 0.09, "host-bound (lead 14 %)"),
-        (0.02, 0.10, "loader-bound (wait 10 %)"),
-        (0.14, 0.62, "loader-bound (wait 62 %)"),
+        (0.10, None, "host-bound (idle 10 %)"),
+        (0.38, 0.0, "host-bound (idle 38 %)"),
+        (0.38, 0.09, "host-bound (idle 38 %)"),
+        (0.45, 0.12, "host-bound (idle 45 %)"),
+        (0.12, 0.10, "loader-bound (wait 10 %)"),
+        (0.23, 0.62, "loader-bound (wait 62 %)"),
+        (0.45, 0.23, "loader-bound (wait 23 %)"),
     ],
 )
-def test_a_gpu_that_catches_up_waits_for_data_where_the_host_does_and_else_for_launches(lead, wait, words):
-    assert found(lead, wait) == words
-
-
-def test_a_gpu_that_is_ahead_of_its_host_is_host_bound_too():
-    assert found(-0.01, 0.0) == "host-bound (lead -1 %)"
+def test_a_gpu_that_is_idle_waits_for_data_where_that_is_most_of_it_and_else_for_launches(idle, wait, words):
+    assert str(bound_by(idle, wait)) == words
 
 
 @pytest.mark.parametrize(
     ("wait", "words"),
-    [(None, None), (0.0, None), (0.24, None), (0.25, "loader-bound (wait 25 %)"), (0.8, "loader-bound (wait 80 %)")],
+    [
+        (None, None),
+        (0.0, None),
+        (0.09, None),
+        (0.10, "loader-bound (wait 10 %)"),
+        (0.23, "loader-bound (wait 23 %)"),
+        (0.8, "loader-bound (wait 80 %)"),
+    ],
 )
-def test_without_a_lead_as_on_a_cpu_only_a_long_wait_tells(wait, words):
-    assert found(None, wait) == words
+def test_where_no_idle_time_is_known_as_on_a_cpu_the_wait_tells(wait, words):
+    bound = bound_by(None, wait)
+
+    assert (str(bound) if bound else None) == words
 
 
-def test_the_share_is_that_of_the_thing_that_binds():
-    host = bound_by(summary(0.1, host_lead_s=0.003, data_wait_share=0.01))
-    loader = bound_by(summary(0.1, host_lead_s=0.003, data_wait_share=0.4))
+def test_whether_a_gpu_starves_is_known_where_its_idle_time_is():
+    assert [starved(share) for share in (None, 0.0, HOST_BOUND_IDLE, 1.0)] == [None, False, True, True]
 
-    assert host is not None
-    assert loader is not None
-    assert (host.label, host.share) == ("host-bound", pytest.approx(0.03))
-    assert (loader.label, loader.share) == ("loader-bound", 0.4)
+
+def test_a_deep_model_is_not_host_bound_though_the_launch_queue_is_a_small_part_of_its_step():
+    """Thirty thousand launches a step: the host is a full queue ahead, which is 3 % of the step."""
+    deep = measured(
+        summary=summary(1.0, host_lead_s=0.03, idle_share=None),
+        profile=profile(busy_s=0.985, by_category={"gemm_bf16": 0.985}),
+        samples=(rank_samples(0, (1.0,) * 3),),
+    )
+
+    assert bound_of(deep) is None
+
+
+class TestOfARecord:
+    def test_its_summary_tells(self):
+        record = measured(summary=summary(0.1, idle_share=0.4, data_wait_share=0.01))
+
+        bound = bound_of(record)
+
+        assert bound is not None
+        assert (bound.label, bound.share) == ("host-bound", 0.4)
+
+    def test_an_older_one_is_told_by_its_profile_and_its_elapsed_time(self):
+        """Its summary's step time is a median."""
+        samples = (rank_samples(0, (0.1, 0.1, 0.25)), rank_samples(1, (0.1, 0.1, 0.1)))
+        record = measured(summary=summary(0.1), profile=profile(busy_s=0.09), samples=samples)
+
+        assert idle_share_of(record) == pytest.approx(1 - 0.09 / 0.15)
+        assert str(bound_of(record)) == "host-bound (idle 40 %)"
+
+    def test_without_samples_the_summarys_step_time_serves(self):
+        record = measured(summary=summary(0.2), profile=profile(busy_s=0.09), samples=())
+
+        assert idle_share_of(record) == pytest.approx(0.55)
+
+    def test_without_a_profile_it_is_unknown(self):
+        assert bound_of(measured(summary=summary(0.1, host_lead_s=0.0))) is None
+
+    def test_a_cpu_is_idle_for_no_host(self):
+        record = measured(summary=summary(0.2), profile=profile(device="cpu"))
+
+        assert idle_share_of(record) is bound_of(record) is None

@@ -8,7 +8,7 @@ from made_steps import made_steps
 
 from fp8bench.schema.record import Steadiness
 from fp8bench.stats.dependence import effective_samples, lag1_autocorrelation
-from fp8bench.stats.steadiness import drift, outliers, steadiness, unsteady
+from fp8bench.stats.steadiness import drift, outliers, steadiness, thirds, unsteady
 
 seconds = st.floats(min_value=1e-3, max_value=1e3)
 series = st.lists(seconds, min_size=8, max_size=40)
@@ -118,6 +118,78 @@ class TestUnsteady:
         assert np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows]) >= least
 
 
+def levels(steps: int, share: float, changed: slice) -> np.ndarray:
+    """1, and in some of the steps so much more."""
+    shape = np.ones(steps)
+    shape[changed] += share
+    return shape
+
+
+class TestThirds:
+    @pytest.mark.parametrize("share", [-0.06, 0.0, 0.12])
+    def test_it_is_by_how_much_the_last_third_took_longer_over_the_median(self, share: float) -> None:
+        assert thirds(levels(60, share, slice(40, None)).tolist()) == pytest.approx(share)
+
+    def test_late_steps_do_not_move_it(self) -> None:
+        samples = [1.0] * 60
+        samples[50:54] = [9.0] * 4
+
+        assert thirds(samples) == 0.0
+        assert unsteady(samples, 0, 0) is None
+
+    @pytest.mark.parametrize("count", [0, 1, 39])
+    def test_of_fewer_than_forty_there_is_none(self, count: int) -> None:
+        assert thirds([1.0] * count) is None
+
+    @pytest.mark.parametrize(
+        ("share", "changed", "words"),
+        [
+            (0.1, slice(0, 33), "the first third of the timed steps took 10.0 % longer than the last"),
+            (0.1, slice(67, None), "the last third of the timed steps took 10.0 % longer than the first"),
+        ],
+        ids=["warm-up that ended late", "slower at the end"],
+    )
+    def test_a_level_that_changed_once_is_told_although_no_line_fits_it(self, share, changed, words) -> None:
+        samples = levels(100, share, changed).tolist()
+
+        assert drift(samples) == 0.0
+        assert unsteady(samples, 0, 0) == words
+
+    def test_a_change_that_is_certain_but_small_is_none(self) -> None:
+        assert unsteady(levels(100, 0.019, slice(0, 33)).tolist(), 0, 0) is None
+
+    @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
+    @pytest.mark.parametrize(
+        "shape",
+        [
+            levels(100, 0.1, slice(0, 33)),
+            levels(100, 0.1, slice(0, 50)),
+            levels(100, 0.1, slice(67, None)),
+            1 - 0.1 * np.linspace(0, 1, 100),
+        ],
+        ids=["the first third", "the first half", "the last third", "evenly"],
+    )
+    def test_a_change_of_10_percent_is_found(self, shape: np.ndarray, correlation: float) -> None:
+        rows = made_steps(200, 1, correlation, 0, steps=100)[:, 0] * shape
+
+        assert np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows]) >= 0.95
+
+    @pytest.mark.parametrize("correlation", [0.0, 0.3])
+    def test_a_warm_up_that_ends_within_the_first_third_is_found_where_it_is_large(self, correlation: float) -> None:
+        shape = 1 + 0.15 * np.exp(-np.arange(100) / 12.5)
+        rows = made_steps(200, 1, correlation, 0, steps=100)[:, 0] * shape
+
+        assert np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows]) >= 0.9
+
+    @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
+    @pytest.mark.parametrize("steps", [40, 100, 300])
+    def test_steps_that_only_wander_are_seldom_called_unsteady(self, correlation: float, steps: int) -> None:
+        """Spread five times over, so that nearly any difference is larger than 2 %: both tests together."""
+        rows = 1 + 5 * (made_steps(1000, 1, correlation, 0, steps)[:, 0] - 1)
+
+        assert np.mean([unsteady(row.tolist(), 0, 0) is not None for row in rows]) <= 0.05
+
+
 class TestSteadiness:
     def test_it_is_all_of_it(self) -> None:
         samples = made_steps(1, 1, 0.6, 0)[0, 0].tolist()
@@ -128,11 +200,12 @@ class TestSteadiness:
             effective_samples=effective_samples(samples),
             outliers=(5,),
             drift=drift(samples),
+            thirds=thirds(samples),
             unsteady="torch.compile recompiled once while steps were timed",
         )
 
     @pytest.mark.parametrize("count", range(4))
     def test_few_steps_have_little_to_say(self, count: int) -> None:
         assert steadiness([0.5] * count, None, None) == Steadiness(
-            lag1_autocorrelation=None, effective_samples=None, outliers=(), drift=None, unsteady=None
+            lag1_autocorrelation=None, effective_samples=None, outliers=(), drift=None, thirds=None, unsteady=None
         )

@@ -1,11 +1,13 @@
 """Energy, clock and flags from what the GPUs did while steps were timed."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fp8bench.schema.telemetry import RankTelemetry, TelemetrySeries
-from fp8bench.stats.telemetry import drawn_between, energy, flags, median_sm_clock, round_flags
+from fp8bench.stats.telemetry import drawn_between, energy, energy_spread, flags, median_sm_clock, round_flags
 
 LINE = ([0.0, 1.0, 2.0, 3.0], [100.0, 200.0, 400.0, 500.0])
 
@@ -62,8 +64,30 @@ class TestDrawnBetween:
     def test_a_counter_that_says_nothing_is_null(self, at_s, counter):
         assert drawn_between(at_s, counter, 0.9, 1.1, 0.2) is None
 
-    @given(st.lists(st.floats(0.1, 1000), min_size=3, max_size=20), st.tuples(*[st.floats(0, 1)] * 3))
-    def test_the_parts_of_a_time_add_up(self, growth, cuts):
+    def test_a_counter_that_fell_was_reset(self):
+        assert drawn_between([0.0, 1.0, 2.0, 3.0], [900.0, 1000.0, 50.0, 1200.0], 0.0, 3.0, 0.2) is None
+
+    @pytest.mark.parametrize("moves_every_s", [0.02, 0.07, 0.093])
+    @pytest.mark.parametrize(("timed_s", "within"), [(3.0, 0.015), (10.0, 0.002)])
+    def test_a_counter_that_moves_now_and_then_is_read_by_its_slope(self, moves_every_s, timed_s, within):
+        """700 W, and 120 W once the steps have ended; sampled every 0.2 s in whatever phase, and once after the end."""
+        for phase in range(20):
+            at_s = [-1.0 + 0.01 * phase + 0.2 * place for place in range(int((timed_s + 1) / 0.2))]
+            at_s = [at for at in at_s if at <= timed_s] + [timed_s + 0.05]
+            moved = [moves_every_s * math.floor((at + 0.003 * phase) / moves_every_s) for at in at_s]
+            counter = [5000 + 700 * min(at, timed_s) + 120 * max(0.0, at - timed_s) for at in moved]
+
+            assert drawn_between(at_s, counter, 0.0, timed_s, 0.2) == pytest.approx(700 * timed_s, rel=within)
+
+    @pytest.mark.parametrize("changed", [0.95, 1.05])
+    def test_a_power_that_drifts_evenly_is_not_mistaken(self, changed):
+        at_s = [0.2 * place for place in range(51)]
+        counter = [700 * at * (1 + (changed - 1) * at / 20) for at in at_s]
+
+        assert drawn_between(at_s, counter, 0.0, 10.0, 0.2) == pytest.approx(counter[-1], rel=1e-3)
+
+    @given(st.lists(st.floats(0.1, 1000), min_size=3, max_size=5), st.tuples(*[st.floats(0.01, 0.99)] * 3))
+    def test_the_parts_of_a_time_with_few_samples_add_up(self, growth, cuts):
         counter = [sum(growth[:place]) for place in range(len(growth))]
         at_s = [float(place) for place in range(len(growth))]
         first, middle, last = sorted(cut * at_s[-1] for cut in cuts)
@@ -91,6 +115,21 @@ class TestEnergy:
     )
     def test_it_is_unknown_where_one_rank_does_not_know(self, telemetry, units):
         assert energy(telemetry, units) == (None, None)
+
+
+class TestEnergySpread:
+    @pytest.mark.parametrize(
+        ("rounds", "expected"),
+        [
+            ([1.4, 1.2, 1.3], (1.2, 1.4)),
+            ([1.4, None, 1.3], (1.3, 1.4)),
+            ([1.4, 1.4], (1.4, 1.4)),
+            ([1.4, None], None),
+            ([], None),
+        ],
+    )
+    def test_it_is_the_least_and_the_most_of_the_rounds_that_know(self, rounds, expected):
+        assert energy_spread(rounds) == expected
 
 
 class TestMedianClock:

@@ -31,13 +31,13 @@ def test_before_the_rank_has_made_the_file_there_is_nothing(path):
 
 
 def test_a_rank_that_has_just_begun_is_starting(path):
-    ProgressFile(path, 3)
+    ProgressFile(path)
 
     assert read_progress(path) == Progress("starting", 0, None)
 
 
 def test_every_stage_is_told_at_once(path):
-    file = ProgressFile(path, 3)
+    file = ProgressFile(path)
     seen = []
     for stage in STAGES:
         file.stage(stage)
@@ -48,7 +48,7 @@ def test_every_stage_is_told_at_once(path):
 
 def test_steps_are_counted_and_their_median_is_of_the_time_between_them(path, paced):
     paced(10.0, 11.0, 12.0, 17.0)
-    file = ProgressFile(path, 4)
+    file = ProgressFile(path)
     file.stage("timing")
     seen = []
     for _ in range(4):
@@ -66,31 +66,45 @@ def test_steps_are_counted_and_their_median_is_of_the_time_between_them(path, pa
 def test_the_median_is_of_the_latest_steps_so_that_a_slow_warm_up_is_soon_forgotten(path, paced):
     warm_up, timed = RECENT + 10, RECENT
     paced(*(100.0 * step for step in range(warm_up)), *(100.0 * (warm_up - 1) + step for step in range(1, timed + 1)))
-    file = ProgressFile(path, warm_up + timed)
+    file = ProgressFile(path)
     for _ in range(warm_up + timed):
         file.step()
 
     assert read_progress(path) == Progress("starting", warm_up + timed, 1.0)
 
 
-def test_more_steps_than_were_announced_are_not_written_beyond_the_end(path):
-    file = ProgressFile(path, 2)
+def test_a_hundred_thousand_steps_take_no_more_room_than_none(path, paced):
+    steps = 100_000
+    paced(*(0.5 * step for step in range(steps)))
+    file = ProgressFile(path)
     size = path.stat().st_size
-    for _ in range(5):
+    for _ in range(steps):
         file.step()
 
-    assert (read_progress(path).step, path.stat().st_size) == (2, size)
+    assert read_progress(path) == Progress("starting", steps, 0.5)
+    assert path.stat().st_size == size
+
+
+def test_how_many_steps_there_will_be_is_told_once_it_is_known(path):
+    file = ProgressFile(path)
+    file.step()
+    before = read_progress(path)
+    file.announce(117)
+
+    assert (before.steps, read_progress(path).steps) == (None, 117)
+    assert read_progress(path).step == 1
 
 
 def test_without_a_file_nothing_happens(tmp_path):
-    file = ProgressFile(None, 2)
+    file = ProgressFile(None)
     file.stage("timing")
+    file.announce(3)
     file.step()
 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 15, struct.pack("<qq", 3, 2), struct.pack("<qqd", 3, 2, 1.0)])
+@pytest.mark.parametrize("content", [b"", b"\0" * 15, struct.pack("<qqq", 3, 2, 0), struct.pack("<qqqd", 3, 2, 0, 1.0)])
 def test_a_file_that_is_cut_short_is_as_good_as_none(path, content):
     path.write_bytes(content)
 
@@ -98,7 +112,7 @@ def test_a_file_that_is_cut_short_is_as_good_as_none(path, content):
 
 
 def test_another_process_reads_it_live_and_without_torch(path):
-    file = ProgressFile(path, 4)
+    file = ProgressFile(path)
     look = (
         "import sys; from pathlib import Path; from fp8bench.worker.progress import read_progress\n"
         "for _ in sys.stdin:\n"

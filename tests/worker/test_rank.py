@@ -13,6 +13,7 @@ from fp8bench.worker import main, profiler
 from fp8bench.worker.main import Aside, measure
 from fp8bench.worker.profiler import STEPS
 from fp8bench.worker.progress import Progress, read_progress
+from fp8bench.worker.timing import LEAD_IN
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")
@@ -57,7 +58,7 @@ def test_a_rank_that_finished_reports_all_that_it_found(measured):
     assert (report.rank, report.status, report.reason) == (0, "ok", None)
     assert report.parity.passed
     assert report.facts.units_per_step == 8
-    assert (len(report.samples.step_s), len(report.samples.loss)) == (3, 4)
+    assert (len(report.samples.step_s), len(report.samples.loss)) == (3, 4 + LEAD_IN)
     assert report.memory.peak_host_bytes > 0
     assert report.telemetry is None
     assert (report.evidence.fp8, report.evidence.fp8_kernels, report.evidence.warnings) == (False, False, ())
@@ -80,7 +81,7 @@ def test_it_shows_how_far_it_has_come_and_keeps_its_trace(measured, tmp_path):
     assert seen.count("timing") == 3
     assert seen.count("profiling") == STEPS
     last = read_progress(tmp_path / "progress")
-    assert last == Progress("done", 4, last.median_s)
+    assert last == Progress("done", 4 + LEAD_IN, last.median_s, 4 + LEAD_IN)
     assert (tmp_path / "trace.json").exists()
 
 
@@ -88,7 +89,7 @@ def test_every_rank_takes_the_profiled_steps_and_rank_0_alone_is_profiled(measur
     first, second = Counting(), Counting()
     reports = measured(first), measured(second, rank=1)
 
-    assert first.passes == second.passes > 4 + STEPS
+    assert first.passes == second.passes > 4 + LEAD_IN + STEPS
     assert reports[0].profile is not None
     assert reports[1].profile is reports[1].evidence.fp8_kernels is None
     assert reports[1].evidence.warnings == ()

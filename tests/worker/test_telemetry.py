@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fp8bench.stats.telemetry import drawn_between
 from fp8bench.worker import telemetry
 from fp8bench.worker.sampler import Header, Sample
 from fp8bench.worker.telemetry import Sampler, read
@@ -69,7 +70,7 @@ class TestSampler:
         assert found.timed_s == pytest.approx(0.4, abs=0.3)
         assert found.energy_j == pytest.approx(WATTS * found.timed_s, rel=0.1)
         assert found.series is not None
-        assert found.series.at_s[-1] <= found.timed_s
+        assert found.series.at_s[-2] <= found.timed_s < found.series.at_s[-1]
         assert sum(at_s >= 0 for at_s in found.series.at_s) >= 3
         assert set(found.series.sm_clock_mhz) == {1755}
         assert not is_running(pid)
@@ -209,15 +210,30 @@ class TestSampler:
 
 
 class TestRead:
-    def test_the_series_begins_shortly_before_the_first_step_and_ends_with_the_last(self):
+    def test_the_series_begins_shortly_before_the_first_step_and_ends_with_one_sample_after_the_last(self):
         found = read(
-            file_of([(at_s, 100.0 * at_s) for at_s in (98.9, 99.0, 99.9, 100.0, 101.0, 102.0, 102.1)]),
+            file_of([(at_s, 100.0 * at_s) for at_s in (98.9, 99.0, 99.9, 100.0, 101.0, 102.0, 102.1, 102.2)]),
             *(0, 100.0, 102.0, 0.2),
         )
 
         assert found.series is not None
-        assert found.series.at_s == pytest.approx((-1.0, -0.1, 0.0, 1.0, 2.0))
+        assert found.series.at_s == pytest.approx((-1.0, -0.1, 0.0, 1.0, 2.0, 2.1))
         assert found.warning is None
+
+    @pytest.mark.parametrize("period_s", [0.2, 0.9], ids=["many samples", "few samples"])
+    def test_the_energy_can_be_computed_again_from_what_is_kept(self, period_s):
+        moments = [98.0 + period_s * place for place in range(int(4.6 / period_s) + 1)]
+        found = read(file_of([(at_s, 650.0 * at_s + at_s**2) for at_s in moments]), 0, 100.0, 102.0, period_s)
+
+        assert found.series is not None
+        assert found.energy_j is not None
+        series = found.series
+        assert drawn_between(series.at_s, series.energy_j, 0.0, 2.0, period_s) == pytest.approx(found.energy_j)
+
+    def test_samples_around_the_timed_steps_and_none_among_them_are_a_warning(self):
+        found = read(file_of([(99.9, 100.0), (102.1, 1500.0)]), 0, 100.0, 102.0, 0.2)
+
+        assert found.warning == "no sample fell into the timed steps"
 
     def test_the_counter_is_read_between_its_samples(self):
         found = read(file_of([(9.9, 1000.0), (10.1, 1100.0), (11.9, 2000.0), (12.1, 2060.0)]), 0, 10.0, 12.0, 0.2)

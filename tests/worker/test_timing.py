@@ -17,10 +17,21 @@ from fp8bench.worker.compilation import Compilations
 from fp8bench.worker.evidence import gather
 from fp8bench.worker.loop import LoopResult, Training, sgd
 from fp8bench.worker.progress import Progress, ProgressFile, read_progress
-from fp8bench.worker.timing import Timed, compiled_to, time_steps, to_samples
+from fp8bench.worker.timing import (
+    LEAD_IN,
+    MOST_STEPS,
+    Length,
+    Timed,
+    compiled_to,
+    time_steps,
+    timed_steps,
+    to_samples,
+)
 
 CPU = torch.device("cpu")
-NO_FILE = ProgressFile(None, 0)
+NO_FILE = ProgressFile(None)
+
+pytestmark = pytest.mark.usefixtures("process_group")
 
 
 class Growing(TinyLinear):
@@ -48,12 +59,17 @@ def result(step_s, losses):
     return LoopResult(times, losses)
 
 
+def one_step():
+    """The samples of a rank that timed one."""
+    return to_samples(0, result([], []), result([1.0] * (LEAD_IN + 1), [1.0] * (LEAD_IN + 1)), 0, None)
+
+
 def test_warm_up_is_kept_apart_from_the_timed_steps_and_every_loss_is_kept():
-    timed = time_steps(training(), 3, 2, 5, NO_FILE)
+    timed = time_steps(training(), 3, Length(2, 5), NO_FILE)
     samples = timed.samples
 
     assert samples.rank == 3
-    assert (len(samples.warmup_step_s), len(samples.step_s), len(samples.loss)) == (2, 5, 7)
+    assert (len(samples.warmup_step_s), len(samples.step_s), len(samples.loss)) == (2 + LEAD_IN, 5, 7 + LEAD_IN)
     parts = (samples.host_s, samples.data_wait_s, samples.forward_s, samples.backward_s, samples.optimizer_s)
     assert [len(part) for part in parts] == [5] * 5
     assert samples.host_lead_s is None
@@ -62,10 +78,53 @@ def test_warm_up_is_kept_apart_from_the_timed_steps_and_every_loss_is_kept():
 
 
 def test_the_parts_of_a_step_add_up_to_it():
-    samples = time_steps(training(), 0, 1, 4, NO_FILE).samples
+    samples = time_steps(training(), 0, Length(1, 4), NO_FILE).samples
     parts = (samples.data_wait_s, samples.forward_s, samples.backward_s, samples.optimizer_s)
 
     assert [sum(step) for step in zip(*parts, strict=True)] == pytest.approx(samples.step_s)
+
+
+class TestTimedSteps:
+    @pytest.mark.parametrize(
+        ("warmup_step_s", "steps", "min_time_s", "expected"),
+        [
+            ([0.1] * 11, 100, 0.0, 100),
+            ([0.1] * 11, 100, 9.0, 100),
+            ([0.1] * 11, 100, 30.0, 330),
+            ([60.0, 0.1, 0.1], 100, 30.0, 330),
+            ([60.0, 5.0, 5.0, *[0.1] * 5], 100, 30.0, 330),
+            ([0.1, 0.1, 0.1, 7.0, 0.1, 0.1], 100, 30.0, 330),
+            ([60.0], 100, 30.0, 100),
+            ([], 7, 30.0, 7),
+            ([0.0] * 3, 7, 30.0, 7),
+        ],
+        ids=[
+            "no time is asked for",
+            "the count is more",
+            "the time is more",
+            "a first step that compiles",
+            "slow first steps",
+            "one slow step",
+            "only the step that compiles",
+            "no warm-up",
+            "a clock that stood still",
+        ],
+    )
+    def test_a_count_and_a_time_are_both_reached(self, warmup_step_s, steps, min_time_s, expected):
+        assert timed_steps(Length(len(warmup_step_s), steps, min_time_s), warmup_step_s) == expected
+
+    def test_a_pace_that_is_far_too_quick_makes_no_run_endless(self):
+        assert timed_steps(Length(3, 100, 86400.0), [1e-9] * 3) == MOST_STEPS
+
+    @pytest.mark.parametrize(("queue", "expected"), [(0, 100), (1, 100), (4, 100), (32, 128), (160, 160)])
+    def test_they_are_whole_queues_full(self, queue, expected):
+        assert timed_steps(Length(0, 100), [], queue) == expected
+
+    def test_what_they_last_is_measured_and_all_are_kept(self):
+        timed = time_steps(training(), 0, Length(5, 3, min_time_s=0.2), NO_FILE)
+
+        assert len(timed.samples.step_s) > 3
+        assert len(timed.samples.loss) == 5 + LEAD_IN + len(timed.samples.step_s)
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 3])
@@ -78,17 +137,18 @@ def test_the_launcher_sees_every_step_and_when_timing_began(warmup, tmp_path):
             seen.append(read_progress(path))
             return super().loss(model, batch)
 
-    progress = ProgressFile(path, warmup + 2)
+    progress = ProgressFile(path)
     progress.stage("warming up")
-    time_steps(training(Watched()), 0, warmup, 2, progress)
+    time_steps(training(Watched()), 0, Length(warmup, 2), progress)
 
-    stages = ["warming up"] * warmup + ["timing"] * 2
+    stages = ["warming up"] * (warmup + LEAD_IN) + ["timing"] * 2
     assert [(look.stage, look.step) for look in seen] == [(stage, step) for step, stage in enumerate(stages, start=1)]
+    assert [look.steps for look in seen] == [None] * warmup + [warmup + LEAD_IN + 2] * (LEAD_IN + 2)
     assert isinstance(read_progress(path), Progress)
 
 
 def test_a_cpu_has_no_telemetry_and_no_allocator_that_retries():
-    timed = time_steps(training(), 0, 1, 2, NO_FILE)
+    timed = time_steps(training(), 0, Length(1, 2), NO_FILE)
 
     assert timed.telemetry is timed.samples.allocator_retries is None
 
@@ -115,7 +175,7 @@ def test_the_telemetry_is_asked_for_over_the_timed_steps_alone(monkeypatch):
             return RankTelemetry(rank=self.rank, timed_s=to_s - from_s)
 
     monkeypatch.setattr(timing, "Sampler", FakeSampler)
-    timed = time_steps(training(), 1, 2, 3, NO_FILE)
+    timed = time_steps(training(), 1, Length(2, 3), NO_FILE)
     begun, ready, (from_s, to_s), ended = asked
 
     assert (begun, ready, ended) == ("begun", "ready", "ended")
@@ -128,9 +188,10 @@ def test_the_timed_window_begins_where_warm_up_ends():
 
 
 def test_a_loss_that_is_not_finite_becomes_null_in_the_samples():
-    samples = to_samples(0, 1, result([1.0, 1.0, 1.0], [1.5, math.nan, math.inf]), 0, None)
+    steps = result([1.0] * (LEAD_IN + 2), [1.0] * LEAD_IN + [math.nan, math.inf])
+    samples = to_samples(0, result([1.0], [1.5]), steps, 0, None)
 
-    assert samples.loss == (1.5, None, None)
+    assert samples.loss == (1.5, *[1.0] * LEAD_IN, None, None)
 
 
 @pytest.fixture
@@ -148,7 +209,7 @@ DECIDED = CompileEvidence(enabled=True, reason="asked for")
 
 
 def test_a_model_that_was_compiled_once_is_one_graph_and_steady(compiled):
-    timed = time_steps(training(model=compiled(nn.Linear(16, 4))), 0, 2, 3, NO_FILE)
+    timed = time_steps(training(model=compiled(nn.Linear(16, 4))), 0, Length(2, 3), NO_FILE)
     found = compiled_to(DECIDED, timed)
 
     assert timed.samples.recompilations == 0
@@ -160,11 +221,16 @@ def test_a_model_that_was_compiled_once_is_one_graph_and_steady(compiled):
 
 @pytest.mark.parametrize(
     ("sizes", "while_timed", "in_all"),
-    [((8, 8, 8, 9, 9), 1, 1), ((8, 9, 9, 9, 9), 0, 1), ((8, 8, 8, 8, 8), 0, 0)],
-    ids=["while timed", "in warm-up", "never"],
+    [
+        ((8,) * (2 + LEAD_IN) + (8, 9, 9), 1, 1),
+        ((8, 9) + (9,) * (LEAD_IN + 3), 0, 1),
+        ((8, 8, 9) + (9,) * (LEAD_IN + 2), 0, 1),
+        ((8,) * (2 + LEAD_IN + 3), 0, 0),
+    ],
+    ids=["while timed", "in warm-up", "in the lead-in", "never"],
 )
 def test_recompilations_while_timed_are_told_from_those_before(sizes, while_timed, in_all, compiled):
-    timed = time_steps(training(Growing(*sizes), compiled(nn.Linear(16, 4))), 0, 2, 3, NO_FILE)
+    timed = time_steps(training(Growing(*sizes), compiled(nn.Linear(16, 4))), 0, Length(2, 3), NO_FILE)
 
     assert timed.samples.recompilations == while_timed
     assert compiled_to(DECIDED, timed).recompilations == in_all
@@ -177,7 +243,7 @@ def test_recompilations_while_timed_are_told_from_those_before(sizes, while_time
 def test_where_torch_compile_was_off_nothing_is_said_of_graphs():
     off = CompileEvidence(enabled=False, reason="asked for")
     counts = Compilations(frames=3, graphs=2)
-    timed = Timed(to_samples(0, 0, result([1.0], [1.0]), 0, None), None, [1.0], counts, counts)
+    timed = Timed(one_step(), None, [1.0], counts, counts)
 
     assert compiled_to(off, timed) == off
 
@@ -185,7 +251,7 @@ def test_where_torch_compile_was_off_nothing_is_said_of_graphs():
 def test_the_reasons_of_graph_breaks_are_kept():
     broken = Compilations(frames=5, graphs=4, split_graphs=6, graph_breaks=3, graph_break_reasons=("a print",))
     first = Compilations(frames=2)
-    timed = Timed(to_samples(0, 0, result([1.0], [1.0]), 0, None), None, [1.0], first, broken)
+    timed = Timed(one_step(), None, [1.0], first, broken)
     found = compiled_to(DECIDED, timed)
 
     assert (found.graphs, found.split_graphs, found.graph_breaks) == (4, 6, 3)

@@ -1,0 +1,156 @@
+"""A loader that is too slow shows, however much it had made ahead: real loader processes, and work made of sleeps."""
+
+import time
+
+import pytest
+import torch
+from builders import workload_facts
+from outside.outside_plugins import Polite, TinyLinear
+from torch.utils.data import Dataset
+
+from fp8bench.stats.bound import bound_by
+from fp8bench.stats.summary import summarize
+from fp8bench.worker.loop import Training, sgd
+from fp8bench.worker.progress import ProgressFile
+from fp8bench.worker.timing import LEAD_IN, Length, time_steps
+from fp8bench.workloads.fake_data import PREFETCH_FACTOR, EndlessSampler, LoaderBatches
+from fp8bench.workloads.protocol import prefetched
+
+CPU = torch.device("cpu")
+ENDLESS = 1_000_000
+STEP_S = 0.05
+
+pytestmark = [
+    pytest.mark.usefixtures("process_group"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+]
+
+
+class Sleeping(Dataset):
+    """Items that take so long to make."""
+
+    def __init__(self, item_s):
+        self.item_s = item_s
+
+    def __len__(self):
+        return ENDLESS
+
+    def __getitem__(self, index):
+        time.sleep(self.item_s)
+        return torch.ones(16), index % 4
+
+
+class TakesItsTime(TinyLinear):
+    """A step of STEP_S, and a little more for the arithmetic."""
+
+    def loss(self, model, batch):
+        time.sleep(STEP_S)
+        return super().loss(model, batch)
+
+
+def loader(batch_s, workers):
+    """One that gives a batch of one item every batch_s, once all its processes are busy."""
+    return LoaderBatches(Sleeping(batch_s * max(workers, 1)), EndlessSampler(ENDLESS, 1, 0), 1, CPU, workers)
+
+
+def timed(batches, steps, warmup=3):
+    """The samples of so many steps over these batches."""
+    workload = TakesItsTime()
+    model = workload.build(CPU)
+    training = Training(model, sgd(model), Polite(), workload, batches, CPU)
+    return time_steps(training, 0, Length(warmup, steps), ProgressFile(None)).samples
+
+
+def sustained_s(batches):
+    """Seconds a batch that the loader takes with nobody else at work, over a whole queue of it, once that is empty."""
+    for _ in range(batches.prefetched):
+        next(batches)
+    began = time.perf_counter()
+    for _ in range(batches.prefetched):
+        next(batches)
+    return (time.perf_counter() - began) / batches.prefetched
+
+
+@pytest.mark.parametrize(("workers", "steps"), [(2, 16), (16, 10)])
+def test_the_step_is_as_long_as_the_loader_takes_and_is_called_loader_bound(workers, steps):
+    """30 % too slow, and more: a step takes a little longer than it sleeps."""
+    batches = loader(1.4 * STEP_S, workers)
+    samples = timed(batches, steps)
+    alone_s = sustained_s(batches)
+    batches.close()
+    summary = summarize([samples], workload_facts())
+    bound = bound_by(None, summary.data_wait_share)
+
+    assert summary.step_time_s == pytest.approx(alone_s, rel=0.1)
+    assert bound is not None
+    assert bound.label == "loader-bound"
+    # Its processes deliver all at once, so that not every step waits, and the median hides those that do.
+    assert summary.median_step_s < summary.step_time_s
+
+
+def test_a_loader_in_the_rank_itself_is_waited_for_all_the_time_that_it_takes():
+    batches = loader(0.5 * STEP_S, workers=0)
+    summary = summarize([timed(batches, 8)], workload_facts())
+
+    assert summary.data_wait_s == pytest.approx(0.5 * STEP_S, rel=0.2)
+    assert summary.data_wait_share == pytest.approx(summary.data_wait_s / summary.step_time_s)
+    assert str(bound_by(None, summary.data_wait_share)).startswith("loader-bound (wait 3")
+
+
+def test_one_that_keeps_up_shows_no_wait():
+    batches = loader(0.4 * STEP_S, workers=2)
+    samples = timed(batches, 16)
+    batches.close()
+    summary = summarize([samples], workload_facts())
+
+    assert summary.data_wait_share < 0.05
+    assert bound_by(None, summary.data_wait_share) is None
+
+
+class Counted:
+    """Batches in turn, each counted; says that so many may be waiting."""
+
+    def __init__(self, waiting):
+        self.made = 0
+        if waiting is not None:
+            self.prefetched = waiting
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.made += 1
+        generator = TinyLinear().batches(4, 0, CPU)
+        return next(generator)
+
+
+@pytest.mark.parametrize(("waiting", "timed_steps", "dropped"), [(None, 3, 0), (0, 3, 0), (2, 4, 2), (7, 7, 7)])
+def test_what_may_be_waiting_is_dropped_and_without_a_word_nothing_is(waiting, timed_steps, dropped):
+    batches = Counted(waiting)
+    samples = timed(batches, 3, warmup=1)
+
+    assert len(samples.step_s) == timed_steps
+    assert batches.made == 1 + dropped + LEAD_IN + timed_steps
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_a_loader_says_how_many_of_its_batches_may_be_waiting(workers):
+    batches = loader(0.0, workers)
+
+    assert prefetched(batches) == workers * PREFETCH_FACTOR
+    assert prefetched(TinyLinear().batches(4, 0, CPU)) == 0
+
+
+def test_a_full_queue_holds_no_more_than_it_says():
+    """Given time to fill, it gives that many at once, and then makes us wait."""
+    batches = loader(0.05, workers=2)
+    next(batches)
+    time.sleep(1.0)
+    waits = []
+    for _ in range(batches.prefetched + 1):
+        began = time.perf_counter()
+        next(batches)
+        waits.append(time.perf_counter() - began)
+    batches.close()
+
+    assert max(waits[:-1]) < 0.05 < waits[-1]
