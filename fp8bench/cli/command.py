@@ -12,7 +12,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 from fp8bench.cli.progress import warn
-from fp8bench.schema.errors import UsageError, unknown_name
+from fp8bench.schema.errors import UsageError
 
 PREFIX = "FP8BENCH_"
 LISTS_ONLY = ("modes", "workloads", "dtypes", "doctor")
@@ -80,7 +80,7 @@ def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, 
     present = sorted(name for name, value in environ.items() if name.startswith(PREFIX) and value)
     if not present or "--help" in words or "-h" in words:
         return []
-    from fp8bench.schema.request import RunRequest
+    from fp8bench.schema.request import RunRequest, unknown_variable
 
     settings = heeded(command, words)
     known = {PREFIX + name.upper(): name for name in RunRequest.model_fields}
@@ -90,9 +90,5 @@ def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, 
         verb = "does" if len(idle) == 1 else "do"
         lines.append(f"{', '.join(idle)} {verb} not apply to this call of `fp8bench {command}`")
     if command != "run":
-        lines += [
-            str(unknown_name("variable", name, list(known), "fp8bench run --dry-run"))
-            for name in present
-            if name not in known
-        ]
+        lines += [str(unknown_variable(name)) for name in present if name not in known]
     return lines

@@ -96,7 +96,7 @@ def gemm(
     record, path = measure(prepare(request, os.environ), log)
     log(f"kept as {path}")
     _show(record, load_catalog(results_dir), form, plot)
-    raise typer.Exit(exit_code(record))
+    raise typer.Exit(exit_code(record, request.precisions))
 
 
 def _show(record: "GemmRecord", catalog: "Catalog", form: str, plot: Path | None) -> None:

@@ -70,7 +70,7 @@ def numerics(
     record = launch.examine(prepared, datetime.now(UTC), log)
     log(f"kept as {results.write(record, results_dir)}")
     _show(record, form, plot, history_plot)
-    raise typer.Exit(launch.exit_code(record))
+    raise typer.Exit(launch.exit_code(record, named=bool(mode)))
 
 
 def _show(record: "NumericsRecord", form: str, plot: Path | None, history_plot: Path | None) -> None:

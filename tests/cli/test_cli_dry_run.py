@@ -67,4 +67,4 @@ def test_the_config_file_is_read_once_so_that_it_may_be_a_pipe(fp8bench_in):
 
     outcome = fp8bench_in(*piped, stdin="seed: 3\nsteps: 0\n")
     assert outcome.code == 2
-    assert "steps from /dev/stdin line 2: 0 is wrong" in one_line(outcome)
+    assert "steps from /dev/stdin line 2: invalid value 0" in one_line(outcome)

@@ -37,10 +37,10 @@ def test_an_unknown_name_is_wrong_usage_and_the_line_has_the_nearest_name(argume
         (("compare", "p5", "--reference", "p5"), "--reference 'p5' is not INSTANCE:MODE"),
         (("compare", "p5", "--reference", "p4d:baseline-bf16"), "There are: p5:baseline-bf16"),
         (("compare", "p6-b200"), "no record for instance 'p6-b200'"),
-        (("run", "--dry-run", "--steps", "0"), "--steps: '0' is wrong"),
-        (("run", "--dry-run", "--compile", "maybe"), "--compile: 'maybe' is wrong"),
-        (("run", "--dry-run", "--precision", "often"), "--precision: 'often' is wrong"),
-        (("run", "--dry-run", "--rounds", "0"), "--rounds: '0' is wrong"),
+        (("run", "--dry-run", "--steps", "0"), "--steps: invalid value '0'"),
+        (("run", "--dry-run", "--compile", "maybe"), "--compile: invalid value 'maybe'"),
+        (("run", "--dry-run", "--precision", "often"), "--precision: invalid value 'often'"),
+        (("run", "--dry-run", "--rounds", "0"), "--rounds: invalid value '0'"),
         (
             ("run", "--dry-run", "--rounds", "3", "--precision", "1%", "--max-rounds", "2"),
             "--max-rounds 2 is less than --rounds 3",
@@ -150,7 +150,7 @@ def test_a_mistyped_variable_is_refused_with_the_nearest_name(fp8bench_in):
 def test_a_wrong_variable_is_told_by_its_name(fp8bench_in):
     outcome = fp8bench_in("run", "--dry-run", FP8BENCH_STEPS="many")
 
-    assert "FP8BENCH_STEPS: 'many' is wrong" in one_line(outcome)
+    assert "FP8BENCH_STEPS: invalid value 'many'" in one_line(outcome)
     assert outcome.code == 2
 
 

@@ -34,6 +34,7 @@ TEXT_OF_EVERY_FIELD = {
     "aa": ("true", True),
     "allow_busy": ("1", True),
     "price": ("3.5", 3.5),
+    "price_per_gpu": ("2.5", 2.5),
     "results_dir": ("elsewhere", Path("elsewhere")),
 }
 
@@ -167,11 +168,23 @@ def test_compile_may_be_written_in_the_file_as_on_the_command_line(word: str) ->
 
 @pytest.mark.parametrize(
     "field",
-    ["gpus", "batch_size", "warmup", "steps", "workers", "seed", "rounds", "max_rounds", "precision", "price"],
+    [
+        "gpus",
+        "batch_size",
+        "warmup",
+        "steps",
+        "workers",
+        "seed",
+        "rounds",
+        "max_rounds",
+        "precision",
+        "price",
+        "price_per_gpu",
+    ],
 )
 @pytest.mark.parametrize("value", [True, False])
 def test_yes_and_no_are_no_numbers(field: str, value: bool) -> None:
-    with pytest.raises(UsageError, match=f"{field} from {FILE}: {value} is wrong: .*a number is wanted"):
+    with pytest.raises(UsageError, match=f"{field} from {FILE}: invalid value {value}: a number is wanted"):
         resolve({}, {}, {field: value}, FILE)
 
 
@@ -187,7 +200,7 @@ def test_what_is_no_share_between_nothing_and_all_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         resolve({"precision": text}, {}, {}, None)
 
-    assert caught.value.what.startswith(f"--precision: {text!r} is wrong: ")
+    assert caught.value.what.startswith(f"--precision: invalid value {text!r}: ")
 
 
 @pytest.mark.parametrize("line", ["precision: 1%", "precision: 0.01"])
@@ -229,7 +242,7 @@ def test_a_wrong_flag_is_named_as_it_was_typed_with_its_value(field: str, value:
     with pytest.raises(UsageError) as caught:
         resolve({field: value}, {}, {}, None)
 
-    assert caught.value.what.startswith(f"--{field.replace('_', '-')}: {value!r} is wrong: ")
+    assert caught.value.what.startswith(f"--{field.replace('_', '-')}: invalid value {value!r}: ")
 
 
 @pytest.mark.parametrize(("field", "value"), WRONG_VALUES)
@@ -248,7 +261,7 @@ def test_a_wrong_value_of_the_file_is_named_with_the_file_and_field(field: str, 
     with pytest.raises(UsageError) as caught:
         resolve({}, {}, {field: value}, FILE)
 
-    assert caught.value.what.startswith(f"{field} from {FILE}: {value!r} is wrong: ")
+    assert caught.value.what.startswith(f"{field} from {FILE}: invalid value {value!r}: ")
 
 
 @pytest.mark.parametrize(
@@ -270,7 +283,7 @@ def test_with_its_text_a_fault_of_the_file_is_told_by_its_line() -> None:
     with pytest.raises(UsageError) as caught:
         resolve({}, {}, {"seed": 1, "batch-size": 0}, FILE, text)
 
-    assert caught.value.what.startswith(f"batch_size from {FILE} line 2: 0 is wrong: ")
+    assert caught.value.what.startswith(f"batch_size from {FILE} line 2: invalid value 0: ")
 
 
 @pytest.mark.parametrize("typed", ["batchsize", "batch-sizes"])
