@@ -1,4 +1,4 @@
-"""`fp8bench run --dry-run`: every setting with its origin, what cannot run here, and what time and money it will take."""
+"""`fp8bench run --dry-run`: every setting with its origin, what cannot run here, and what the run takes and costs."""
 
 import json
 import os
