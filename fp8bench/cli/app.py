@@ -36,6 +36,8 @@ READER_GONE = 141
 COMPLETE = "_FP8BENCH_COMPLETE"
 """Set by the shell's completion script, which then wants names and not an answer."""
 
+_OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO, errno.EFBIG)
+
 # typer has its own copy of click in some versions and uses click itself in others; this is the base of its errors in
 # both.
 _ClickError = cast(type[Exception], typer.BadParameter.__mro__[2])
@@ -46,45 +48,44 @@ def main() -> None:
     # To look for pydantic's plugins in all installed packages takes a tenth of an answer's time; none has a part here.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     arguments = sys.argv[1:] or ["--help"]
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")
     try:
-        if sys.stdout is None:
-            raise RunFailed("standard output is closed, so no result can be printed", "Send it to a file or /dev/null")
-        code = _call(arguments)
-        sys.stdout.flush()
-        sys.exit(code)
-    except Fp8benchError as error:
-        if "--debug" in arguments:
-            raise
-        _fail(str(error), error.exit_code)
-    except _ClickError as error:
-        said: Any = error
-        _fail(f"{str(said.format_message()).rstrip('.?')}. See `fp8bench --help`.", UsageError.exit_code)
-    except KeyboardInterrupt:
-        _fail("interrupted. Run the command again.", Interrupted.exit_code)
+        sys.exit(_answer(arguments))
     except BrokenPipeError:
         _silence_stdout()
         sys.exit(READER_GONE)
-    except (OSError, RecursionError) as error:
+    except (Fp8benchError, OSError, RecursionError) as error:
         if "--debug" in arguments:
             raise
-        _silence_stdout()
-        refused = _in_words(error)
-        _fail(str(refused), refused.exit_code)
+        if isinstance(error, OSError) and error.filename is None:
+            _silence_stdout()
+        told = error if isinstance(error, Fp8benchError) else _in_words(error)
+        _fail(str(told), told.exit_code)
+    except _ClickError as error:
+        said: Any = error
+        what = str(said.format_message())
+        _fail(f"{what if what.endswith('?') else what.rstrip('.') + '.'} See `fp8bench --help`.", UsageError.exit_code)
+    except KeyboardInterrupt:
+        _fail("interrupted. Run the command again.", Interrupted.exit_code)
 
 
-def _call(arguments: Sequence[str]) -> int:
-    """The exit code. Not by typer's own `main`, which swallows an interrupt and a broken pipe."""
+def _answer(arguments: Sequence[str]) -> int:
+    """Carry out the command; returns the exit code, once all of the output has been taken."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")
+    if sys.stdout is None:
+        raise RunFailed("standard output is closed, so no result can be printed", "Send it to a file or /dev/null")
     command = typer.main.get_command(program(arguments))
     if COMPLETE in os.environ:
         return int(command.main(list(arguments), prog_name="fp8bench", standalone_mode=False) or 0)
+    code = 0
+    # Not by typer's own `main`, which swallows an interrupt and a broken pipe.
     try:
         with command.make_context("fp8bench", list(arguments)) as context:
             command.invoke(context)
     except typer.Exit as ended:
-        return ended.exit_code
-    return 0
+        code = ended.exit_code
+    sys.stdout.flush()
+    return code
 
 
 def program(arguments: Sequence[str]) -> typer.Typer:
@@ -126,9 +127,11 @@ def _in_words(error: OSError | RecursionError) -> Fp8benchError:
             "a file that was read is nested too deeply", "Move it away; `fp8bench --debug ...` shows where it is read"
         )
     reason = error.strerror or str(error)
-    if error.filename is None:
+    if error.filename is None and error.errno in _OF_OUTPUT:
         remedy = "Make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Send standard output elsewhere"
         return RunFailed(f"cannot write the output: {reason}", f"{remedy}, and run the command again")
+    if error.filename is None:
+        return RunFailed(f"the operating system refused: {reason}", "`fp8bench --debug ...` shows where")
     return UsageError(f"cannot use {os.fspath(error.filename)}: {reason}", "Check the name and its permissions")
 
 

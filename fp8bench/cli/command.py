@@ -7,6 +7,7 @@ each value keeps its origin.
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand
@@ -32,7 +33,9 @@ class Command(TyperCommand):
             self._heed_variables(args)
             for line in variable_warnings(str(self.name), args, os.environ):
                 warn(line)
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        _require_folder(ctx.params.get("results_dir"))
+        return rest
 
     def _heed_variables(self, args: Sequence[str]) -> None:
         settings = heeded(str(self.name), args)
@@ -50,6 +53,12 @@ def refuse_empty(words: Sequence[str]) -> None:
         if not word.strip():
             what = f"{flag} was given an empty value" if flag else "an argument is empty"
             raise UsageError(what, f"Give {flag} a value, or omit it" if flag else "Omit it, or say what is meant")
+
+
+def _require_folder(results_dir: object) -> None:
+    """One that is not there has no results, and may be made; a file in its place is a slip."""
+    if results_dir is not None and Path(str(results_dir)).is_file():
+        raise UsageError(f"--results-dir {results_dir} is a file", "Name a folder")
 
 
 def heeded(command: str, words: Sequence[str]) -> frozenset[str]:

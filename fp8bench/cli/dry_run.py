@@ -70,11 +70,9 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> "Forecast":
 
 def lines(found: "Forecast") -> list[str]:
     """What cannot run, the time, the cost, and what they rest on."""
-    from fp8bench.launch.forecast import START_UP_S
-
     said = [f"cannot run here: {turn.label} {turn.obstacle}" for turn in found.turns if turn.obstacle]
     if found.seconds is None:
-        said.append(f"time: unknown, since no record here tells how long {' and '.join(found.unknown)} takes")
+        said.append(f"time: unknown, since there is no record here of {' and '.join(found.unknown)} at this work")
     else:
         rounds = _count(found.rounds[0], "round")
         if found.rounds[1] > found.rounds[0]:
@@ -88,9 +86,8 @@ def lines(found: "Forecast") -> list[str]:
         said.append(f"cost: unknown, as the time is; the machine is {found.usd_per_hour:,.2f} USD an hour")
     if found.seconds is not None:
         said.append(
-            f"assumed: {START_UP_S['cuda']:.0f} s to start and prove a mode ({START_UP_S['cpu']:.0f} s on a CPU), and "
-            "compiling and steps as in the latest session of the same work here; rounds that a resumed session has "
-            "are not deducted"
+            f"assumed: {found.start_up_s:.0f} s to start, prove and profile a mode; compiling and steps as in the "
+            "latest session of the same work here; every round is run, also where a session is resumed"
         )
     return said
 
@@ -99,6 +96,7 @@ def _estimate(found: "Forecast") -> dict[str, Any]:
     """Null is unknown."""
     return {
         "seconds": found.seconds,
+        "start_up_s": found.start_up_s,
         "usd": found.usd,
         "usd_per_hour": found.usd_per_hour,
         "rounds": found.rounds,

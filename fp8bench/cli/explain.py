@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fp8bench.cli import names as known
 from fp8bench.cli.kept import names_a_file, only_id
 from fp8bench.cli.output import show
 from fp8bench.cli.progress import listener, log
@@ -38,14 +39,20 @@ def explain(
         "a mode may have its :RECIPE and /eager or /compiled.",
     ),
     modes: list[str] = typer.Option(
-        None, "--mode", metavar="MODE", help="Measure this mode now; twice: the second is the reference."
+        None,
+        "--mode",
+        metavar="MODE",
+        autocompletion=known.modes,
+        help="Measure this mode now; twice: the second is the reference.",
     ),
     batch_size: int = typer.Option(
         None, "--batch-size", metavar="N", help="Of the modes that are named [as in `compare`'s first row]."
     ),
     plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw the steps as bars, .png or .svg."),
     trace: Path = typer.Option(None, "--trace", metavar="FILE", help="With --mode, keep the Chrome trace."),
-    form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
+    form: str = typer.Option(
+        "table", "--format", metavar="|".join(FORMATS), autocompletion=known.one_of(*FORMATS), help="How to print."
+    ),
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
 ) -> None:
     """Where a mode's step goes, and why it is not faster than another."""

@@ -26,10 +26,18 @@ def run(
         "[every default mode of this machine].",
     ),
     workload: str = typer.Option(
-        None, "--workload", autocompletion=names.workloads, help="Model to train [vit-huge; on a CPU vit-micro]."
+        None,
+        "--workload",
+        metavar="NAME",
+        autocompletion=names.workloads,
+        help="Model to train [vit-huge; on a CPU vit-micro].",
     ),
     instance: str = typer.Option(
-        None, "--instance", autocompletion=names.instances, help="Name of this machine in the catalogue [auto]."
+        None,
+        "--instance",
+        metavar="NAME|auto",
+        autocompletion=names.instances,
+        help="Name of this machine in the catalogue [auto].",
     ),
     gpus: str = typer.Option(None, "--gpus", metavar="N", help="GPUs to train on [all; on a CPU 2 processes]."),
     batch_size: str = typer.Option(None, "--batch-size", metavar="N", help="Samples a GPU and step [64; on a CPU 16]."),

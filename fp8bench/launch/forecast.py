@@ -15,7 +15,7 @@ from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 
-START_UP_S: dict[Device, float] = {"cuda": 25.0, "cpu": 10.0}
+START_UP_S: dict[Device, float] = {"cuda": 25.0, "cpu": 15.0}
 """To start a mode's processes, build and prove the model, and profile it, without warm-up. On H200s it was 16 to 28 s
 in 28 of 30 turns of ViT-Huge.
 """
@@ -35,10 +35,13 @@ class Turn:
 
 @dataclass(frozen=True)
 class Forecast:
-    """turns: one for each entry. rounds: the fewest and the most."""
+    """turns: one for each entry. rounds: the fewest and the most. start_up_s: what is assumed of each turn.
+    usd_per_hour: of the machine; None: unknown.
+    """
 
     turns: tuple[Turn, ...]
     rounds: tuple[int, int]
+    start_up_s: float
     usd_per_hour: float | None
 
     @property
@@ -79,7 +82,7 @@ def forecast(
         for entry, obstacle in zip(entries, obstacles, strict=True)
     )
     most = stop.rounds if stop.precision is None else stop.max_rounds
-    return Forecast(turns, (stop.rounds, most), usd_per_hour)
+    return Forecast(turns, (stop.rounds, most), START_UP_S[entries[0].config.device], usd_per_hour)
 
 
 def turn_s(config: RunConfig, kept: Sequence[Record], whole: Callable[[Record], Record]) -> float | None:
@@ -93,7 +96,7 @@ def turn_s(config: RunConfig, kept: Sequence[Record], whole: Callable[[Record], 
     steps_s = [record.summary.step_time_s for record in latest if record.summary]
     step_s = sum(steps_s) / len(steps_s)
     once_s = [_beyond_steps(whole(record), step_s) for record in latest]
-    return START_UP_S[config.device] + sum(once_s) / len(once_s) + (config.warmup + config.steps) * step_s
+    return START_UP_S[config.device] + sum(once_s) / len(once_s) + config.warmup * step_s + _timed_s(config, step_s)
 
 
 def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | None:
@@ -118,6 +121,11 @@ def _same(ran: RunConfig, asked: RunConfig) -> bool:
     """Whether they take as long: the numbers of steps and the seed do not matter to that."""
     free = {"warmup": asked.warmup, "steps": asked.steps, "seed": asked.seed}
     return ran.model_copy(update=free) == asked
+
+
+def _timed_s(config: RunConfig, step_s: float) -> float:
+    """How long the timed steps last."""
+    return config.steps * step_s
 
 
 def _session(record: Record) -> str:
