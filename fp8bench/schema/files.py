@@ -84,6 +84,8 @@ def _refuse_duplicates(root: Any, path: Path) -> None:
 
 
 def _refuse_twice(keys: list[Any], path: Path) -> None:
+    if len({(key.tag, key.value) for key in keys}) == len(keys):
+        return
     lines: dict[tuple[str, str], int] = {}
     for key in keys:
         name, line = (key.tag, key.value), int(key.start_mark.line) + 1

@@ -19,6 +19,10 @@ from cli.calling import keep, one_line
         (("run", "--dry-run", "--mode", "te-fp8:curent"), "Did you mean 'current'?"),
         (("run", "--dry-run", "--workload", "vit-hug"), "Did you mean 'vit-huge'?"),
         (("run", "--dry-run", "--instance", "p4dd"), "Did you mean 'p4d'?"),
+        (("compare", "p4"), "Did you mean 'p4d'?"),
+        (("compare", "h100"), "Did you mean 'p5', 'p5-4xlarge', 'a3-highgpu-8g' or 'a3-megagpu-8g'?"),
+        (("run", "--dry-run", "--mode", "te-pf8"), "Did you mean 'te-fp8'?"),
+        (("rnu",), "Did you mean 'run'? See"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -137,6 +141,14 @@ def test_what_the_parser_refuses_is_one_line_too(arguments, words, fp8bench_in):
 
     assert one_line(outcome).startswith(f"fp8bench: {words}")
     assert one_line(outcome).endswith(". See `fp8bench --help`.")
+    assert outcome.code == 2
+
+
+def test_a_name_that_is_given_twice_in_a_config_file_is_told_with_both_lines(fp8bench_in, tmp_path):
+    (tmp_path / "mine.yaml").write_text("steps: 5\nseed: 1\nsteps: 7\n")
+    outcome = fp8bench_in("run", "--dry-run", "--config", "mine.yaml")
+
+    assert "mine.yaml line 3: 'steps' is given twice, the first time on line 1. Keep one of them." in one_line(outcome)
     assert outcome.code == 2
 
 
