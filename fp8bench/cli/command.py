@@ -19,6 +19,8 @@ PREFIX = "FP8BENCH_"
 LISTS_ONLY = ("modes", "workloads", "dtypes", "doctor")
 """Commands that take no setting at all: that a variable is set concerns none of them."""
 
+RESULTS_DIR = frozenset(("results_dir",))
+
 ONE_ROUND = frozenset(("mode", "rounds", "max_rounds", "precision", "session", "aa", "price", "price_per_gpu"))
 """Settings that `explain --mode`, which runs each mode once, does not take."""
 
@@ -39,8 +41,10 @@ class Command(TyperCommand):
 
     def _heed_variables(self, args: Sequence[str]) -> None:
         settings = heeded(str(self.name), args)
+        if _lays_sources_itself(str(self.name), args):
+            settings = settings & RESULTS_DIR if self.name == "explain" else frozenset()
         for option in self.params:
-            if self.name != "run" and option.name in settings:
+            if option.name in settings:
                 option.envvar = PREFIX + option.name.upper()
 
 
@@ -65,26 +69,34 @@ def heeded(command: str, words: Sequence[str]) -> frozenset[str]:
     """Settings that a command takes from FP8BENCH_ variables. words: its own, since what is only shown again, or read,
     takes fewer than what is measured.
     """
-    flags = {word.partition("=")[0] for word in words}
-    everywhere = frozenset(("results_dir",))
+    flags = _flags(words)
     if command in LISTS_ONLY:
         return frozenset()
-    if command == "run" or (command == "explain" and "--mode" in flags):
+    if _lays_sources_itself(command, words):
         # Imported here: it costs pydantic's models, and most calls have no such variable.
         from fp8bench.schema.request import RunRequest
 
         return frozenset(RunRequest.model_fields) - (ONE_ROUND if command == "explain" else frozenset())
     if command == "numerics" and "--record" not in flags:
-        return everywhere | {"seed", "instance"}
+        return RESULTS_DIR | {"seed", "instance"}
     if command == "gemm" and "--record" not in flags:
         of_a_workload = frozenset() if flags & {"--shape", "--sweep"} else frozenset(("workload", "batch_size"))
-        return everywhere | {"rounds", "seed", "instance", "allow_busy"} | of_a_workload
-    return everywhere
+        return RESULTS_DIR | {"rounds", "seed", "instance", "allow_busy"} | of_a_workload
+    return RESULTS_DIR
+
+
+def _lays_sources_itself(command: str, words: Sequence[str]) -> bool:
+    """Whether the command asks `schema.request` to lay its settings together."""
+    return command == "run" or (command == "explain" and "--mode" in _flags(words))
+
+
+def _flags(words: Sequence[str]) -> set[str]:
+    return {word.partition("=")[0] for word in words}
 
 
 def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """A line about the variables that are set and do not apply to this command, and one for each unknown name; where
-    unknown names are refused (`run`), that is left to `schema.request`.
+    `schema.request` refuses unknown names, that is left to it.
     """
     present = sorted(name for name, value in environ.items() if name.startswith(PREFIX) and value)
     if not present or "--help" in words or "-h" in words:
@@ -98,6 +110,6 @@ def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, 
     if idle and command not in LISTS_ONLY:
         verb = "does" if len(idle) == 1 else "do"
         lines.append(f"{', '.join(idle)} {verb} not apply to this call of `fp8bench {command}`")
-    if command != "run":
+    if not _lays_sources_itself(command, words):
         lines += [str(unknown_variable(name)) for name in present if name not in known]
     return lines

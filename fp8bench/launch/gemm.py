@@ -219,7 +219,7 @@ def _require_one_way(request: GemmRequest) -> None:
         other = "--shape" if request.shapes else "--sweep"
         raise UsageError(f"both --workload and {other} were given", "Give one of them: each makes a record of its own")
     if request.batch_size is not None and (request.shapes or request.sweep):
-        raise UsageError("--batch-size belongs to a workload, and shapes were given", "Leave it away, or the shapes")
+        raise UsageError("--batch-size belongs to a workload, and shapes were given", "Omit it, or the shapes")
 
 
 def _require_aligned(shapes: Sequence[Shape]) -> None:

@@ -126,7 +126,8 @@ def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
         )
     if len(machine.gpus) > instance.gpu_count:
         raise UsageError(
-            f"instance {instance.key!r} has {instance.gpu_count} GPU(s), and this machine shows {len(machine.gpus)}",
+            f"instance {instance.key!r} has {instance.gpu_count} {'GPU' if instance.gpu_count == 1 else 'GPUs'}, and this "
+            f"machine shows {len(machine.gpus)}",
             "Name the instance that this is, or show fewer with CUDA_VISIBLE_DEVICES",
         )
 

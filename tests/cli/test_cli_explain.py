@@ -295,6 +295,23 @@ def test_a_mode_that_does_not_run_ends_with_the_code_of_a_run(made, code, tmp_pa
     assert (done.exit_code, done.stdout) == (code, "")
 
 
+def test_variables_set_what_is_measured_and_not_how_often(tmp_path, monkeypatch):
+    asked = []
+
+    def measure(prepared, rounds, listener, traces):
+        asked.append((prepared.entries[0].config.batch_size, prepared.stop.rounds, prepared.results_dir))
+        yield fp8(), Path("kept.json")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fp8bench.launch.measure.measure", measure)
+    given = {"BATCH_SIZE": "7", "ROUNDS": "5", "PRECISION": "1%", "RESULTS_DIR": "mine"}
+    words = ["explain", "--mode", "te-fp8"]
+    done = CliRunner().invoke(program(words), words, env={f"FP8BENCH_{name}": text for name, text in given.items()})
+
+    assert asked == [(7, 1, Path("mine"))]
+    assert "warning: FP8BENCH_PRECISION, FP8BENCH_ROUNDS do not apply to this call of `fp8bench explain`" in done.stderr
+
+
 def test_nothing_is_measured_for_a_plot_that_cannot_be_drawn(explain, launcher):
     with pytest.raises(UsageError, match="cannot draw"):
         explain("--mode", "te-fp8", "--plot", "steps.pdf")
