@@ -31,7 +31,7 @@ class Choice:
         worker = "process" if row.device == "cpu" else "GPU"
         plural = "" if row.world_size == 1 else "es" if row.device == "cpu" else "s"
         number = self.record.session.round if self.record.session else 1
-        first = "" if self.is_first else "; `compare` shows a later one, which was recorded without a profile"
+        first = "" if self.is_first else "; `compare`'s first row of it was recorded without a profile"
         return (
             f"{row.mode_label} on {row.instance}: batch {row.batch_size} x {row.world_size} {worker}{plural}, session "
             f"{row.session_id or self.record.run_id}, profile of round {number}{first}"

@@ -158,7 +158,7 @@ def test_without_a_batch_size_it_takes_what_the_first_row_of_compare_shows(expla
 
 def test_a_first_row_without_a_profile_is_told(explain, results):
     keep(fp8(minutes=9, profile=None), results)
-    assert "`compare` shows a later one, which was recorded without a profile" in explain("te-fp8").stderr
+    assert "; `compare`'s first row of it was recorded without a profile" in explain("te-fp8").stderr
 
 
 def test_a_mode_that_was_invalid_in_a_round_of_its_session_is_not_explained(explain, tmp_path):

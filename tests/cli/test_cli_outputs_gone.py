@@ -107,12 +107,13 @@ def test_what_no_command_has_put_into_words_is_one_line(error, code, said, ends,
     assert line.count("\n") == 1
 
 
-def test_an_error_shows_what_a_name_would_do_to_the_terminal(ends):
-    code, line = ends("compare", "p5\x1b[31m\u202e\n")
+def test_an_error_shows_what_a_name_would_do_to_the_terminal(ends, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "red\x1b[31m\u202e").write_text("")
+    code, line = ends("compare", "p5", "--results-dir", "red\x1b[31m\u202e")
 
     assert code == 2
-    assert line.startswith(r"fp8bench: unknown instance 'p5\x1b[31m\u202e\n'. ")
-    assert line.count("\n") == 1
+    assert line == "fp8bench: --results-dir red\\x1b[31m\\u202e is a file. Name a folder.\n"
 
 
 @pytest.mark.parametrize("where", ["config", "instance.yaml", "trace"])
