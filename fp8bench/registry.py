@@ -17,11 +17,25 @@ WORKLOAD_GROUP = "fp8bench.workloads"
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What must be there for a mode, as far as it can be told without torch; the class's `check` has the last word.
+
+    module: what is imported. compute_capability: the least of a GPU. recipes_of_gpu: recipes that no CPU can emulate.
+    """
+
+    module: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    gpu: bool = False
+    recipes_of_gpu: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ModeEntry:
     """A mode before it is imported.
 
     recipes: its scaling recipes, the default first; empty: it has none; None: an outside mode, whose class will say.
-    default_on: the devices on which it runs when no mode is named. hidden: left out of listings and defaults.
+    default_on: the devices on which it runs when no mode is named. needs: None: an outside mode, whose class will say.
+    hidden: left out of listings and defaults.
     """
 
     name: str
@@ -29,6 +43,7 @@ class ModeEntry:
     summary: str
     recipes: tuple[str, ...] | None = ()
     default_on: tuple[Device, ...] = ()
+    needs: Needs | None = None
     hidden: bool = False
 
 
@@ -43,18 +58,24 @@ class WorkloadEntry:
 
 
 _TE = "fp8bench.modes.transformer_engine"
+_TE_BF16 = Needs("transformer_engine", (8, 0), gpu=True)
 
 BUILTIN_MODES = (
     ModeEntry(
-        "baseline-bf16", "fp8bench.modes.baseline:BaselineBF16", "torch under bf16 autocast", default_on=("cuda", "cpu")
+        "baseline-bf16",
+        "fp8bench.modes.baseline:BaselineBF16",
+        "torch under bf16 autocast",
+        default_on=("cuda", "cpu"),
+        needs=Needs(),
     ),
-    ModeEntry("te-bf16", f"{_TE}:TEBF16", "Transformer Engine's block, bf16", default_on=("cuda",)),
+    ModeEntry("te-bf16", f"{_TE}:TEBF16", "Transformer Engine's block, bf16", default_on=("cuda",), needs=_TE_BF16),
     ModeEntry(
         "te-fp8",
         f"{_TE}:TEFP8",
         "Transformer Engine's block, fp8 matrix products",
         recipes=("delayed", "current", "block", "mxfp8"),
         default_on=("cuda",),
+        needs=Needs("transformer_engine", (8, 9), gpu=True),
     ),
     ModeEntry(
         "torchao-float8",
@@ -62,13 +83,20 @@ BUILTIN_MODES = (
         "torchao's Float8Linear; emulated on a CPU",
         recipes=("tensorwise", "rowwise", "rowwise_with_gw_hp"),
         default_on=("cuda", "cpu"),
+        needs=Needs("torchao", (8, 9), recipes_of_gpu=("rowwise_with_gw_hp",)),
     ),
-    ModeEntry("baseline-fp32", "fp8bench.modes.baseline:BaselineFP32", "torch in float32, no tf32"),
-    ModeEntry("baseline-tf32", "fp8bench.modes.baseline:BaselineTF32", "torch in float32 on tf32 matrix units"),
+    ModeEntry("baseline-fp32", "fp8bench.modes.baseline:BaselineFP32", "torch in float32, no tf32", needs=Needs()),
+    ModeEntry(
+        "baseline-tf32",
+        "fp8bench.modes.baseline:BaselineTF32",
+        "torch in float32 on tf32 matrix units",
+        needs=Needs(compute_capability=(8, 0), gpu=True),
+    ),
     ModeEntry(
         "te-bf16-article",
         "fp8bench.modes.te_article:TEBF16Article",
         "the articles' block, which attends across the batch: shows why the parity gate exists",
+        needs=_TE_BF16,
         hidden=True,
     ),
 )
@@ -132,7 +160,7 @@ def load(entry: ModeEntry | WorkloadEntry) -> Any:
     except (ImportError, AttributeError) as error:
         raise UsageError(
             f"{entry.name!r} points to {entry.target!r}, which cannot be imported: {error}",
-            "Mend or uninstall the package that registers it",
+            "Fix or uninstall the package that registers it",
         ) from error
 
 

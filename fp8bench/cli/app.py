@@ -1,8 +1,10 @@
 """The program: its commands, and the one place where errors become a line and an exit code.
 
 0 done    2 wrong usage    3 unsupported here    4 measurement invalid    5 the run broke    130 interrupted
+141 whoever read the output stopped (`| head`), as a shell says of a program that SIGPIPE ended
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -12,7 +14,9 @@ from typing import Any, NoReturn, cast
 import typer
 
 from fp8bench import __version__
-from fp8bench.schema.errors import Fp8benchError, Interrupted, UsageError
+from fp8bench.cli.command import Command
+from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError
+from fp8bench.schema.plain_text import inert
 
 COMMANDS = {
     "run": "fp8bench.cli.run:run",
@@ -28,6 +32,12 @@ COMMANDS = {
     "instances": "fp8bench.cli.instances:instances",
 }
 
+READER_GONE = 141
+COMPLETE = "_FP8BENCH_COMPLETE"
+"""Set by the shell's completion script, which then wants names and not an answer."""
+
+_OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO, errno.EFBIG)
+
 # typer has its own copy of click in some versions and uses click itself in others; this is the base of its errors in
 # both.
 _ClickError = cast(type[Exception], typer.BadParameter.__mro__[2])
@@ -39,16 +49,43 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     arguments = sys.argv[1:] or ["--help"]
     try:
-        sys.exit(program(arguments)(arguments, prog_name="fp8bench", standalone_mode=False) or 0)
-    except Fp8benchError as error:
+        sys.exit(_answer(arguments))
+    except BrokenPipeError:
+        _silence_stdout()
+        sys.exit(READER_GONE)
+    except (Fp8benchError, OSError, RecursionError) as error:
         if "--debug" in arguments:
             raise
-        _fail(str(error), error.exit_code)
+        if isinstance(error, OSError) and error.filename is None:
+            _silence_stdout()
+        told = error if isinstance(error, Fp8benchError) else _in_words(error)
+        _fail(str(told), told.exit_code)
     except _ClickError as error:
         said: Any = error
-        _fail(f"{str(said.format_message()).rstrip('.?')}. See `fp8bench --help`.", UsageError.exit_code)
+        what = str(said.format_message())
+        _fail(f"{what if what.endswith('?') else what.rstrip('.') + '.'} See `fp8bench --help`.", UsageError.exit_code)
     except KeyboardInterrupt:
-        _fail("interrupted.", Interrupted.exit_code)
+        _fail("interrupted. Run the command again.", Interrupted.exit_code)
+
+
+def _answer(arguments: Sequence[str]) -> int:
+    """Carry out the command; returns the exit code, once all of the output has been taken."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")
+    if sys.stdout is None:
+        raise RunFailed("standard output is closed, so no result can be printed", "Send it to a file or /dev/null")
+    command = typer.main.get_command(program(arguments))
+    if COMPLETE in os.environ:
+        return int(command.main(list(arguments), prog_name="fp8bench", standalone_mode=False) or 0)
+    code = 0
+    # Not by typer's own `main`, which swallows an interrupt and a broken pipe.
+    try:
+        with command.make_context("fp8bench", list(arguments)) as context:
+            command.invoke(context)
+    except typer.Exit as ended:
+        code = ended.exit_code
+    sys.stdout.flush()
+    return code
 
 
 def program(arguments: Sequence[str]) -> typer.Typer:
@@ -57,14 +94,14 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     """
     app = typer.Typer(
         help="Which precision mode, on which GPU instance, trains your model for the least money, and how sure are we?",
-        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
     app.callback()(_root)
     for name in [name for name in COMMANDS if name in arguments] or COMMANDS:
         module, _, function = COMMANDS[name].partition(":")
-        app.command(name)(getattr(import_module(module), function))
+        app.command(name, cls=Command)(getattr(import_module(module), function))
     return app
 
 
@@ -76,13 +113,37 @@ def _version(wanted: bool) -> None:
 
 def _root(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Say the version and stop."
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
 ) -> None:
     """What every command has."""
 
 
+def _in_words(error: OSError | RecursionError) -> Fp8benchError:
+    """An error of the operating system, or a file nested too deeply, that nothing below has put into words."""
+    if isinstance(error, RecursionError):
+        return UsageError(
+            "a file that was read is nested too deeply", "Move it away; `fp8bench --debug ...` shows where it is read"
+        )
+    reason = error.strerror or str(error)
+    if error.filename is None and error.errno in _OF_OUTPUT:
+        remedy = "Make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Send standard output elsewhere"
+        return RunFailed(f"cannot write the output: {reason}", f"{remedy}, and run the command again")
+    if error.filename is None:
+        return RunFailed(f"the operating system refused: {reason}", "`fp8bench --debug ...` shows where")
+    return UsageError(f"cannot use {os.fspath(error.filename)}: {reason}", "Check the name and its permissions")
+
+
+def _silence_stdout() -> None:
+    """What is still buffered goes nowhere: Python flushes at exit, and would fail a second time."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        # Not a file of the operating system's: nothing is flushed to it.
+        return
+
+
 def _fail(line: str, code: int) -> NoReturn:
-    typer.echo(f"fp8bench: {line}", err=True)
+    typer.echo(f"fp8bench: {inert(line)}", err=True)
     sys.exit(code)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import typer
 
+from fp8bench.cli import names
 from fp8bench.cli.broken import tell_broken
 from fp8bench.cli.catalog import load_catalog
 from fp8bench.cli.output import show
@@ -28,7 +29,9 @@ PURCHASES = ("on_demand", "spot", "capacity_block")
 
 
 def compare(
-    instances: list[str] = typer.Argument(..., metavar="INSTANCE...", help="Names in the catalogue or in the results."),
+    instances: list[str] = typer.Argument(
+        ..., metavar="INSTANCE...", autocompletion=names.instances, help="Names in the catalogue or in the results."
+    ),
     reference: str = typer.Option(
         None, "--reference", metavar="INSTANCE:MODE", help="Row to hold the others against [the first's baseline-bf16]."
     ),
@@ -40,7 +43,9 @@ def compare(
     ),
     region: str = typer.Option(None, "--region", help="Only prices of this region."),
     purchase: str = typer.Option("on_demand", "--purchase", metavar="|".join(PURCHASES), help="How it is bought."),
-    workload: str = typer.Option(None, "--workload", help="Only records of this workload."),
+    workload: str = typer.Option(
+        None, "--workload", autocompletion=names.workloads, help="Only records of this workload."
+    ),
     batch_size: int = typer.Option(None, "--batch-size", metavar="N", help="Only records of this batch size a worker."),
     kind: str = typer.Option(
         "run", "--kind", metavar="|".join(KINDS), help="Of what: runs, or what these commands kept."
@@ -50,7 +55,9 @@ def compare(
         False, "--allow-mismatch", help="Show unlike work, and compare unlike machines and software, marked."
     ),
     strict: bool = typer.Option(False, "--strict", help="Exit code 4 where a record is broken."),
-    form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
+    form: str = typer.Option(
+        "table", "--format", metavar="|".join(FORMATS), autocompletion=names.one_of(*FORMATS), help="How to print."
+    ),
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
 ) -> None:
     """Which mode on which instance buys most for a dollar."""

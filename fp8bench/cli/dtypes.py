@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fp8bench.cli import names as completed
 from fp8bench.cli.output import show
 from fp8bench.cli.progress import log
 
@@ -29,7 +30,9 @@ def dtypes(
     names: list[str] = typer.Option(None, "--dtype", metavar="NAME", help="Only this format; may be said again."),
     every: bool = typer.Option(False, "--all", help="The fnuz formats too, which no NVIDIA GPU has."),
     plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw what they can hold, .png or .svg."),
-    form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
+    form: str = typer.Option(
+        "table", "--format", metavar="|".join(FORMATS), autocompletion=completed.one_of(*FORMATS), help="How to print."
+    ),
 ) -> None:
     """What each number format can hold, and what a cast to it does."""
     from fp8bench.schema.errors import require_known

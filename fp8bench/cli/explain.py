@@ -1,19 +1,21 @@
 """`fp8bench explain`: where a mode's step goes, and in one sentence why it is not faster than another.
 
 A mode is named by what is kept of it: a record, or a trace. What a word names is settled in this order: a file; the
-beginning of a run's id; INSTANCE:MODE, where there are results of that instance; MODE.
+beginning of a run's id; INSTANCE:MODE, where there are results of that instance; MODE. A mode's measurement is that of
+`compare`'s first row of it, and its step time the row's.
 """
 
 import gc
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING
 
 import typer
 
+from fp8bench.cli import names as known
 from fp8bench.cli.broken import tell_broken
 from fp8bench.cli.kept import names_a_file, only_id
 from fp8bench.cli.output import show
@@ -38,12 +40,20 @@ def explain(
         "a mode may have its :RECIPE and /eager or /compiled.",
     ),
     modes: list[str] = typer.Option(
-        None, "--mode", metavar="MODE", help="Measure this mode now; twice: the second is the reference."
+        None,
+        "--mode",
+        metavar="MODE",
+        autocompletion=known.modes,
+        help="Measure this mode now; twice: the second is the reference.",
     ),
-    batch_size: int = typer.Option(None, "--batch-size", metavar="N", help="Of the modes that are named [the latest]."),
+    batch_size: int = typer.Option(
+        None, "--batch-size", metavar="N", help="Of the modes that are named [as in `compare`'s first row]."
+    ),
     plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw the steps as bars, .png or .svg."),
     trace: Path = typer.Option(None, "--trace", metavar="FILE", help="With --mode, keep the Chrome trace."),
-    form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
+    form: str = typer.Option(
+        "table", "--format", metavar="|".join(FORMATS), autocompletion=known.one_of(*FORMATS), help="How to print."
+    ),
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
 ) -> None:
     """Where a mode's step goes, and why it is not faster than another."""
@@ -69,18 +79,29 @@ def explain(
 def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> "list[Facts]":
     """Run each mode once on this machine, as `fp8bench run` would; the first is explained. trace: where its Chrome
     trace is kept. Settings are taken from FP8BENCH_* variables and defaults.
+
+    Exits with the code of `run` where a mode did not run or is invalid; why has been said by then.
     """
+    from fp8bench.cli.command import PREFIX, heeded
     from fp8bench.launch.measure import measure, session
     from fp8bench.launch.prepare import prepare, settle
-    from fp8bench.schema.request import resolve
+    from fp8bench.launch.session import exit_code
+    from fp8bench.schema.request import RunRequest, resolve
 
+    idle = {PREFIX + name.upper() for name in RunRequest.model_fields} - {
+        PREFIX + name.upper() for name in heeded("explain", ("--mode",))
+    }
+    environ = {name: value for name, value in os.environ.items() if name not in idle}
     asked = {"mode": tuple(modes), "rounds": 1, "results_dir": results_dir}
-    prepared = prepare(resolve(asked, os.environ, {}, None).request, os.environ)
+    prepared = prepare(resolve(asked, environ, {}, None).request, environ)
     settle(prepared, None, date.today(), log)
     traces = {prepared.entries[0].label: trace} if trace else None
     with session(prepared, log) as rounds, listener(rounds, quiet=False) as told:
         records = [record for record, _ in measure(prepared, rounds, told, traces)]
-    return [_facts(record, record.run_id) for record in records]
+    code = exit_code(records, named=True)
+    if code:
+        raise typer.Exit(code)
+    return [_facts(record, record.run_id, results_dir) for record in records]
 
 
 def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None, batch_size: int | None) -> None:
@@ -104,7 +125,7 @@ def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | N
 def find_all(names: Sequence[str], results_dir: Path, batch_size: int | None = None) -> "list[Facts]":
     """The mode to explain, and the reference if one is named, of the same work where there is a choice.
 
-    batch_size: of modes; None: of the latest.
+    batch_size: of modes; None: of `compare`'s first row.
     """
     found: list[Facts] = []
     for name in names:
@@ -117,17 +138,17 @@ def find(name: str, results_dir: Path, batch_size: int | None = None, like: "Fac
     from fp8bench.store import results
 
     if names_a_file(name):
-        return _from_file(Path(name))
+        return _from_file(Path(name), results_dir)
     measured = results.known_instances(results_dir)
     kept = results.read(results_dir, measured)
     tell_broken(kept.broken)
     by_id = {one.record.run_id: one.path for one in kept if one.record.run_id.startswith(name)}
     if by_id:
-        return _facts(results.read_record(by_id[only_id(list(by_id), name)]), name)
-    return _facts(_latest(name, kept, measured, batch_size, like), name)
+        return _facts(results.read_record(by_id[only_id(list(by_id), name)]), name, results_dir)
+    return _of_mode(name, kept, measured, batch_size, like, results_dir)
 
 
-def _from_file(path: Path) -> "Facts":
+def _from_file(path: Path, results_dir: Path) -> "Facts":
     """A record, or a trace: the two are told apart by the list of events that only a trace has."""
     from fp8bench.profiling.facts import facts_of_trace
     from fp8bench.profiling.trace import looks_like_a_trace, read_trace
@@ -135,12 +156,21 @@ def _from_file(path: Path) -> "Facts":
 
     if looks_like_a_trace(path):
         return facts_of_trace(read_trace(path), path.name)
-    return _facts(read_record(path), str(path))
+    return _facts(read_record(path), str(path), results_dir)
 
 
-def _facts(record: "Record", name: str) -> "Facts":
-    """Raises UsageError for a record that has nothing to explain."""
+def _facts(record: "Record", name: str, results_dir: Path) -> "Facts":
+    """Of one record, whose step time is its own. Raises UsageError for one that has nothing to explain."""
+    from fp8bench.cli.catalog import load_catalog
     from fp8bench.profiling.facts import facts_of
+    from fp8bench.report.explain_choice import alone
+
+    _require_profile(record, name)
+    row = alone(record, load_catalog(results_dir), date.today())
+    return replace(facts_of(record), step_time_s=row.step_time_s)
+
+
+def _require_profile(record: "Record", name: str) -> None:
     from fp8bench.schema.errors import UsageError
 
     mode = record.what.mode
@@ -152,20 +182,88 @@ def _facts(record: "Record", name: str) -> "Facts":
         raise UsageError(
             f"{name} was recorded without a profile", f"Measure it anew with `fp8bench explain --mode {mode}`"
         )
-    return facts_of(record)
 
 
-def _latest(
-    name: str, kept: "Sequence[Kept]", measured: set[str], batch_size: int | None, like: "Facts | None"
-) -> "Record":
-    """The latest profiled ok record of [INSTANCE:]MODE[:RECIPE][/eager|/compiled], or where none is profiled the latest
-    ok one. A mode without its recipe takes any. like: what did the same work goes before what is later.
+def _of_mode(
+    name: str,
+    kept: "Sequence[Kept]",
+    measured: set[str],
+    batch_size: int | None,
+    like: "Facts | None",
+    results_dir: Path,
+) -> "Facts":
+    """What is kept of [INSTANCE:]MODE[:RECIPE][/eager|/compiled]. A mode without its recipe takes any. like: what did
+    the same work goes before what did not. Says on standard error which measurement it is.
 
     Raises UsageError where there is none, or a mode without its instance was profiled on several.
     """
+    from fp8bench.cli.catalog import load_catalog
+    from fp8bench.profiling.facts import facts_of
+    from fp8bench.report.explain_choice import choose
+    from fp8bench.schema.errors import UsageError
+    from fp8bench.store.results import read_record
+
+    of_mode, setting = _of_name(name, kept, measured)
+    fitting = _narrowed(name, [one for one in of_mode if _fits(one.record, setting)], kept, batch_size, like)
+    ids = {one.record.run_id for one in fitting}
+    paths = {one.record.run_id: one.path for one in of_mode}
+    catalog, today = load_catalog(results_dir), date.today()
+    found = {
+        instance: choice
+        for instance in dict.fromkeys(one.record.instance for one in fitting)
+        if (
+            choice := choose(
+                [one.record for one in of_mode if one.record.instance == instance],
+                lambda record: record.run_id in ids,
+                catalog,
+                today,
+                lambda record: read_record(paths[record.run_id]),
+            )
+        )
+    }
+    if len(found) > 1:
+        first = next(iter(found))
+        raise UsageError(f"{name} was profiled on {' and '.join(found)}", f"Say which, as {first}:{name}")
+    if not found:
+        _require_profile(read_record(fitting[-1].path), name)
+        raise UsageError(
+            f"{name} has no valid measurement", f"See why with `fp8bench compare {fitting[-1].record.instance}`"
+        )
+    (choice,) = found.values()
+    log(choice.sentence)
+    return replace(facts_of(choice.record), step_time_s=choice.row.step_time_s)
+
+
+def _of_name(name: str, kept: "Sequence[Kept]", measured: set[str]) -> "tuple[list[Kept], bool | None]":
+    """Every measured record of the mode, whatever its status, and whether it should be compiled; None: either."""
     from fp8bench.schema.errors import UsageError
 
-    fitting = _fitting(name, kept, measured)
+    label, _, setting = name.partition("/")
+    if setting not in SETTINGS:
+        raise UsageError(f"{name!r} ends in /{setting}", "End it in /eager or /compiled, or in neither")
+    instance, _, mode = label.partition(":")
+    if instance not in measured or not mode:
+        instance, mode = "", label
+    found = [
+        one
+        for one in kept
+        if one.record.config is not None
+        and instance in ("", one.record.instance)
+        and mode in (one.record.config.mode, one.record.config.mode_label)
+    ]
+    return found, SETTINGS[setting]
+
+
+def _fits(record: "Record", compiled: bool | None) -> bool:
+    return record.status == "ok" and compiled in (None, record.compiled)
+
+
+def _narrowed(
+    name: str, fitting: "list[Kept]", kept: "Sequence[Kept]", batch_size: int | None, like: "Facts | None"
+) -> "list[Kept]":
+    """Those of the batch size, and of the work of `like` if there are any. Raises UsageError where none is left."""
+    from fp8bench.schema.errors import UsageError
+
     if fitting and batch_size is not None:
         sizes = sorted({one.record.what.batch_size for one in fitting})
         fitting = [one for one in fitting if one.record.what.batch_size == batch_size]
@@ -178,66 +276,12 @@ def _latest(
     if not fitting:
         there = sorted({f"{r.instance}:{r.config.mode_label}" for r, _ in kept if r.config and r.status == "ok"})
         raise UsageError(f"no file, run or mode is called {name!r}", f"There are: {', '.join(there) or 'no records'}")
-    by_instance: dict[str, list[Kept]] = {}
-    for one in fitting:
-        by_instance.setdefault(one.record.instance, []).append(one)
-    profiled = {instance: record for instance, of in by_instance.items() if (record := _latest_profiled(of))}
-    if len(profiled) > 1:
-        first = next(iter(profiled))
-        raise UsageError(f"{name} was profiled on {' and '.join(profiled)}", f"Say which, as {first}:{name}")
-    return next(iter(profiled.values()), fitting[-1].record)
+    return fitting
 
 
 def _same_work(record: "Record", like: "Facts") -> bool:
     what = record.what
     return (what.workload, what.batch_size, what.world_size) == (like.workload, like.batch_size, like.world_size)
-
-
-def _fitting(name: str, kept: "Sequence[Kept]", measured: set[str]) -> "list[Kept]":
-    from fp8bench.schema.errors import UsageError
-
-    label, _, setting = name.partition("/")
-    if setting not in SETTINGS:
-        raise UsageError(f"{name!r} ends in /{setting}", "End it in /eager or /compiled, or in neither")
-    instance, _, mode = label.partition(":")
-    if instance not in measured or not mode:
-        instance, mode = "", label
-    return [
-        one
-        for one in kept
-        if one.record.status == "ok"
-        and one.record.config is not None
-        and instance in ("", one.record.instance)
-        and mode in (one.record.config.mode, one.record.config.mode_label)
-        and SETTINGS[setting] in (None, one.record.compiled)
-    ]
-
-
-def _latest_profiled(kept: "Sequence[Kept]") -> "Record | None":
-    """Of the latest measurement that has a profile the round in the middle, by its step's time: a bar must be of one
-    round, whose kernels and step belong together. kept: oldest first, read without their profiles.
-    """
-    from fp8bench.report.select import session, variant
-    from fp8bench.store.broken import Broken
-    from fp8bench.store.results import read_whole
-
-    rounds: dict[object, list[Kept]] = {}
-    for one in reversed(kept):
-        rounds.setdefault((session(one.record), variant(one.record)), []).append(one)
-    for together in rounds.values():
-        middle = median(map(_step_time_s, together))
-        for one in sorted(together, key=lambda one: abs(_step_time_s(one) - middle)):
-            record = read_whole(one.path)
-            if isinstance(record, Broken):
-                tell_broken([record])
-            elif record.profile is not None:
-                return record
-    return None
-
-
-def _step_time_s(kept: "Kept") -> float:
-    summary = kept.record.summary
-    return summary.step_time_s if summary else 0.0
 
 
 def _print(explained: "Explained", form: str) -> None:

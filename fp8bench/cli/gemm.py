@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fp8bench.cli import names
 from fp8bench.cli.output import show
 from fp8bench.cli.progress import log
 
@@ -20,7 +21,10 @@ FORMATS = ("table", "markdown", "csv", "json")
 
 def gemm(
     workload: str = typer.Option(
-        None, "--workload", help="Products of its linear layers, forward and backward [vit-huge; on a CPU vit-micro]."
+        None,
+        "--workload",
+        autocompletion=names.workloads,
+        help="Products of its linear layers, forward and backward [vit-huge; on a CPU vit-micro].",
     ),
     batch_size: str = typer.Option(None, "--batch-size", metavar="N", help="Samples a step [64; on a CPU 16]."),
     shapes: list[str] = typer.Option(
@@ -42,17 +46,21 @@ def gemm(
     seconds: str = typer.Option(
         None, "--seconds", metavar="S", help="For each timing, at least 20 times a round [0.1]."
     ),
-    instance: str = typer.Option("auto", "--instance", help="Name in the catalogue, or auto."),
+    instance: str = typer.Option(
+        "auto", "--instance", autocompletion=names.instances, help="Name of this machine in the catalogue, or auto."
+    ),
     name: str = typer.Option(
         None, "--name", envvar="FP8BENCH_NAME", metavar="NAME", help="What to call this machine [by its identity]."
     ),
-    allow_busy: bool = typer.Option(False, "--allow-busy", help="Run on a GPU that others use, marked."),
-    seed: str = typer.Option(None, "--seed", metavar="N", help="Of the operands [0]."),
+    allow_busy: bool = typer.Option(False, "--allow-busy", help="Run on a GPU that others use too; marked."),
+    seed: str = typer.Option(None, "--seed", metavar="N", help="Seed of the operands [0]."),
     kept: str = typer.Option(
         None, "--record", metavar="RECORD", help="Measure nothing: show one that was kept, a file or a run's id."
     ),
     plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw the products, .png or .svg."),
-    form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
+    form: str = typer.Option(
+        "table", "--format", metavar="|".join(FORMATS), autocompletion=names.one_of(*FORMATS), help="How to print."
+    ),
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records go."),
 ) -> None:
     """Matrix products by shape, in bf16 and fp8, each proved before it is timed."""
@@ -100,7 +108,7 @@ def gemm(
     record, path = measure(prepare(request, os.environ), log)
     log(f"kept as {path}")
     _show(record, load_catalog(results_dir), form, plot)
-    raise typer.Exit(exit_code(record))
+    raise typer.Exit(exit_code(record, request.precisions))
 
 
 def _show(record: "GemmRecord", catalog: "Catalog", form: str, plot: Path | None) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fp8bench.cli import names
 from fp8bench.cli.output import show
 from fp8bench.cli.progress import log
 
@@ -18,9 +19,19 @@ FORMATS = ("table", "markdown", "csv", "json")
 
 def numerics(
     mode: list[str] = typer.Option(
-        None, "--mode", metavar="MODE", help="Only this mode, with its recipe: te-fp8:current. Repeatable."
+        None,
+        "--mode",
+        metavar="MODE",
+        autocompletion=names.modes,
+        help="Only this mode, with its recipe: te-fp8:current. Repeatable.",
     ),
-    layer: list[str] = typer.Option(None, "--layer", metavar="linear|block", help="Only this layer. Repeatable."),
+    layer: list[str] = typer.Option(
+        None,
+        "--layer",
+        metavar="linear|block",
+        autocompletion=names.one_of("linear", "block"),
+        help="Only this layer. Repeatable.",
+    ),
     inputs: list[str] = typer.Option(
         None,
         "--input",
@@ -30,8 +41,10 @@ def numerics(
     width: str = typer.Option(
         None, "--width", metavar="N", help="Of the layers, a multiple of 16 [1280; on a CPU 64]."
     ),
-    seed: str = typer.Option(None, "--seed", metavar="N", help="Of weights and inputs [0]."),
-    instance: str = typer.Option("auto", "--instance", help="Name in the catalogue, or auto."),
+    seed: str = typer.Option(None, "--seed", metavar="N", help="Seed of weights and inputs [0]."),
+    instance: str = typer.Option(
+        "auto", "--instance", autocompletion=names.instances, help="Name of this machine in the catalogue, or auto."
+    ),
     name: str = typer.Option(
         None, "--name", envvar="FP8BENCH_NAME", metavar="NAME", help="What to call this machine [by its identity]."
     ),
@@ -40,7 +53,9 @@ def numerics(
     ),
     plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw the errors, .png or .svg."),
     history_plot: Path = typer.Option(None, "--history-plot", metavar="FILE", help="Draw the jump, .png or .svg."),
-    form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
+    form: str = typer.Option(
+        "table", "--format", metavar="|".join(FORMATS), autocompletion=names.one_of(*FORMATS), help="How to print."
+    ),
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where the record goes."),
 ) -> None:
     """What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump."""
@@ -74,7 +89,7 @@ def numerics(
     record = launch.examine(prepared, datetime.now(UTC), log)
     log(f"kept as {results.write(record, results_dir)}")
     _show(record, form, plot, history_plot)
-    raise typer.Exit(launch.exit_code(record))
+    raise typer.Exit(launch.exit_code(record, named=bool(mode)))
 
 
 def _show(record: "NumericsRecord", form: str, plot: Path | None, history_plot: Path | None) -> None:

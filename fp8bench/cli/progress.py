@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fp8bench.schema.plain_text import inert
+
 if TYPE_CHECKING:
     from fp8bench.launch.executor import Watch
     from fp8bench.launch.rounds import Entry, Schedule
@@ -21,7 +23,12 @@ LINE_EVERY_S = 15.0
 
 def log(line: str) -> None:
     """One line to standard error, under the program's name."""
-    print(f"fp8bench: {line}", file=sys.stderr, flush=True)
+    print(f"fp8bench: {inert(line)}", file=sys.stderr, flush=True)
+
+
+def warn(line: str) -> None:
+    """A warning, as one such line."""
+    log(f"warning: {line}")
 
 
 @contextmanager
@@ -60,7 +67,7 @@ class Quiet:
         if record.reason:
             log(f"{entry.label}: {record.reason}. {record.remedy}.")
         for warning in record.evidence.warnings if record.evidence else ():
-            log(f"warning: {entry.label}: {warning}")
+            warn(f"{entry.label}: {warning}")
 
 
 class Lines(Quiet):

@@ -8,78 +8,128 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from fp8bench.cli import names
 from fp8bench.cli.progress import listener, log
 
 if TYPE_CHECKING:
     from fp8bench.launch.prepare import Prepared
     from fp8bench.launch.rounds import Schedule
-    from fp8bench.schema.request import Resolved
-
-OFF_UNLESS_SET = ("precision", "session", "name", "price")
 
 
 def run(
-    mode: list[str] = typer.Option(None, "--mode", help="Mode, with its recipe: te-fp8:current. Repeatable."),
-    workload: str = typer.Option(None, "--workload", help="What to train [vit-huge; on a CPU vit-micro]."),
-    instance: str = typer.Option(None, "--instance", help="Name in the catalogue, or auto [auto]."),
-    gpus: str = typer.Option(None, "--gpus", metavar="N", help="Workers [all GPUs; on a CPU 2]."),
-    batch_size: str = typer.Option(None, "--batch-size", metavar="N", help="Samples a worker [64; on a CPU 16]."),
-    warmup: str = typer.Option(None, "--warmup", metavar="N", help="Steps before timing [11]."),
+    mode: list[str] = typer.Option(
+        None,
+        "--mode",
+        metavar="MODE",
+        autocompletion=names.modes,
+        help="Precision mode to measure, with its recipe if not the default: te-fp8:current. Repeat for several "
+        "[every default mode of this machine].",
+    ),
+    workload: str = typer.Option(
+        None,
+        "--workload",
+        metavar="NAME",
+        autocompletion=names.workloads,
+        help="Model to train [vit-huge; on a CPU vit-micro].",
+    ),
+    instance: str = typer.Option(
+        None,
+        "--instance",
+        metavar="NAME|auto",
+        autocompletion=names.instances,
+        help="Name of this machine in the catalogue [auto].",
+    ),
+    gpus: str = typer.Option(None, "--gpus", metavar="N", help="GPUs to train on [all; on a CPU 2 processes]."),
+    batch_size: str = typer.Option(None, "--batch-size", metavar="N", help="Samples a GPU and step [64; on a CPU 16]."),
+    warmup: str = typer.Option(None, "--warmup", metavar="N", help="Steps before timing starts [11]."),
     steps: str = typer.Option(None, "--steps", metavar="N", help="Timed steps, at least [100]."),
     min_time_s: str = typer.Option(
-        None, "--min-time", metavar="SECONDS", help="How long they last, at least [10; on a CPU 3]."
+        None, "--min-time", metavar="SECONDS", help="How long the timed steps last, at least [10; on a CPU 3]."
     ),
-    compile: str = typer.Option(None, "--compile", metavar="auto|on|off", help="torch.compile [auto]."),
+    compile: str = typer.Option(
+        None,
+        "--compile",
+        metavar="auto|on|off",
+        autocompletion=names.one_of("auto", "on", "off"),
+        help="Use torch.compile: auto compiles the modes that gain by it [auto].",
+    ),
     data: str = typer.Option(
-        None, "--data", metavar="loader|device", help="DataLoader, or one resident batch [loader]."
+        None,
+        "--data",
+        metavar="loader|device",
+        autocompletion=names.one_of("loader", "device"),
+        help="Read batches with a DataLoader, or keep one on the GPU [loader].",
     ),
-    workers: str = typer.Option(None, "--workers", metavar="N", help="DataLoader processes a worker [by cores]."),
-    seed: str = typer.Option(None, "--seed", metavar="N", help="Of weights and data [0]."),
-    te_attention: str = typer.Option(None, "--te-attention", metavar="te|sdpa", help="Attention of te modes [te]."),
-    rounds: str = typer.Option(None, "--rounds", metavar="N", help="Fresh processes a mode [4; on a CPU 2]."),
+    workers: str = typer.Option(None, "--workers", metavar="N", help="DataLoader processes a GPU [by CPU cores]."),
+    seed: str = typer.Option(None, "--seed", metavar="N", help="Seed of weights and data [0]."),
+    te_attention: str = typer.Option(
+        None,
+        "--te-attention",
+        metavar="te|sdpa",
+        autocompletion=names.one_of("te", "sdpa"),
+        help="Attention of the te modes: Transformer Engine's or torch's [te].",
+    ),
+    rounds: str = typer.Option(
+        None, "--rounds", metavar="N", help="Rounds: each runs every mode in fresh processes [4; on a CPU 2]."
+    ),
     precision: str = typer.Option(
-        None, "--precision", metavar="1%", help="More rounds, 14 at least, until every half-width is below this."
+        None, "--precision", metavar="1%", help="Add rounds, 14 at least, until every half-width is below this share."
     ),
     max_rounds: str = typer.Option(None, "--max-rounds", metavar="N", help="With --precision: stop here [30]."),
     session: str = typer.Option(
         None, "--session", metavar="NAME|latest", help="Resume a session with its settings: its missing rounds are run."
     ),
     name: str = typer.Option(None, "--name", metavar="NAME", help="What to call this machine [by its identity]."),
-    aa: bool = typer.Option(False, "--aa", help="Hold each mode against itself, to check the intervals."),
-    allow_busy: bool = typer.Option(False, "--allow-busy", help="Run on a GPU that others use, marked."),
+    aa: bool = typer.Option(False, "--aa", help="Compare each mode with itself, to check the intervals."),
+    allow_busy: bool = typer.Option(False, "--allow-busy", help="Run on a GPU that others use too; marked."),
     price: str = typer.Option(
-        None, "--price", metavar="USD_PER_HOUR", help="Price of this machine, kept by its results."
+        None, "--price", metavar="USD_PER_HOUR", help="Price of the whole machine, not of one GPU; kept by its results."
     ),
-    config: Path = typer.Option(None, "--config", metavar="FILE", help="YAML file with any of these."),
-    results_dir: str = typer.Option(None, "--results-dir", metavar="DIR", help="Where records go [results]."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Print every setting with its origin, and run nothing."),
+    price_per_gpu: str = typer.Option(
+        None, "--price-per-gpu", metavar="USD_PER_HOUR", help="Price of one GPU, times the GPUs of the machine."
+    ),
+    config: Path = typer.Option(None, "--config", metavar="FILE", help="YAML file with any of these settings."),
+    results_dir: str = typer.Option(
+        None, "--results-dir", metavar="DIR", help="Folder in which records are kept [results]."
+    ),
+    dry_run: bool = typer.Option(
+        False,
+        "--dry-run",
+        help="Print every setting with its origin, what cannot run here, and the time and cost; run nothing.",
+    ),
     quiet: bool = typer.Option(False, "--quiet", help="No progress; warnings and errors only."),
     as_json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
 ) -> None:
-    """Train under each mode for a hundred steps or more, in several fresh processes, and keep a record of each. A mode
-    is proved before it is timed.
+    """Train a model for a hundred steps or more in each precision mode, in several fresh processes, and keep a record of
+    each. A mode is first proved to compute what the plain model does, then timed.
     """
     given = dict(locals())
+    from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare, settle
     from fp8bench.schema.files import parse_mapping, read_text
     from fp8bench.schema.request import RunRequest, resolve
 
-    flags = {name: given[name] for name in RunRequest.model_fields if given[name]}
+    flags = {name: given[name] for name in RunRequest.model_fields if given.get(name) not in (None, False, [])}
     # Once, since a pipe (`--config <(...)`) has nothing left for a second reader.
     file_text = read_text(config) if config else ""
     file_values = parse_mapping(file_text, config) if config else {}
     resolved = resolve(flags, os.environ, file_values, str(config) if config else None, file_text)
     prepared = prepare(resolved.request, os.environ)
+    named = bool(resolved.request.mode)
     resolved = resolved.resumed(prepared.resumed, prepared.session or "")
+    price_of_machine = hourly_price(resolved.request, prepared.instance)
     if dry_run:
-        _print_dry_run(resolved, prepared, as_json)
+        from fp8bench.cli.dry_run import print_dry_run
+
+        print_dry_run(resolved, prepared, price_of_machine, as_json)
         return
     if prepared.keeps_records:
-        settle(prepared, resolved.request.price, date.today(), log)
-    raise typer.Exit(_measure_and_print(prepared, quiet, as_json))
+        settle(prepared, price_of_machine, date.today(), log)
+    raise typer.Exit(_measure_and_print(prepared, named, quiet, as_json))
 
 
-def _measure_and_print(prepared: "Prepared", quiet: bool, as_json: bool) -> int:
+def _measure_and_print(prepared: "Prepared", named: bool, quiet: bool, as_json: bool) -> int:
+    """named: the modes were, so that each is meant to run."""
     from fp8bench.launch.measure import measure, session
     from fp8bench.launch.session import exit_code
 
@@ -96,7 +146,7 @@ def _measure_and_print(prepared: "Prepared", quiet: bool, as_json: bool) -> int:
         _print_session(rounds.session_id, prepared)
     if prepared.keeps_records:
         _say_whether_precise(rounds)
-    code = exit_code(records)
+    code = exit_code(records, named)
     return _judge_itself(rounds) if code == 0 and rounds.entries[0].arm else code
 
 
@@ -156,31 +206,3 @@ def _print_session(session_id: str, prepared: "Prepared") -> None:
     options = CompareOptions((key,), date.today(), parse_reference(None, [key]))
     catalog = load_catalog(prepared.results_dir)
     print_comparison(compare(shown.records, catalog, options, shown.whole), "table")
-
-
-def _print_dry_run(resolved: "Resolved", prepared: "Prepared", as_json: bool) -> None:
-    request = resolved.request.model_dump(mode="json")
-    runs = [entry.config.model_dump(mode="json") for entry in prepared.entries]
-    stop = prepared.stop
-    if as_json:
-        settings = {name: {"value": request[name], "origin": resolved.origins[name]} for name in request}
-        typer.echo(
-            json.dumps(
-                {"settings": settings, "instance": prepared.instance.key, "rounds": stop.rounds, "runs": runs}, indent=1
-            )
-        )
-        return
-    from tabulate import tabulate
-
-    asked = [(name, _shown(name, value), resolved.origins[name]) for name, value in request.items()]
-    typer.echo(tabulate(asked, headers=["setting", "value", "origin"], disable_numparse=True))
-    times = f"{stop.rounds} {'round' if stop.rounds == 1 else 'rounds'}"
-    typer.echo(f"\ninstance: {prepared.instance.key}\nwould run {times} of these, each in fresh processes:\n")
-    typer.echo(tabulate(runs, headers="keys", disable_numparse=True))
-
-
-def _shown(name: str, value: object) -> object:
-    """What is not set is left to the machine, but for a few settings that are then simply off."""
-    if value not in (None, []):
-        return value
-    return "none" if name in OFF_UNLESS_SET else "by machine"

@@ -16,8 +16,9 @@ from fp8bench.launch.assemble import new_run_id
 from fp8bench.launch.busy import require_idle
 from fp8bench.launch.identity import Here, software_here, this_machines_identity
 from fp8bench.launch.machine import AUTO, instance_called, this_machine
-from fp8bench.launch.words import above_zero, is_whole, machine_label, whole
+from fp8bench.launch.words import above_zero, is_whole, machine_label, whole, within
 from fp8bench.pricing import catalog as catalogs
+from fp8bench.schema import bounds
 from fp8bench.schema.alignment import ALIGNMENT, padded
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import ModeUnavailable, UsageError, require_known
@@ -94,10 +95,10 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> PreparedGemm:
     """Check the words, then look at the machine. Raises UsageError and ModeUnavailable."""
     shapes = tuple(map(parse_shape, request.shapes))
     precisions = parse_precisions(request.precisions)
-    seconds = SECONDS if request.seconds is None else above_zero("--seconds", request.seconds, SECONDS)
-    seed = 0 if request.seed is None else whole("--seed", request.seed, least=0)
-    rounds = None if request.rounds is None else whole("--rounds", request.rounds, least=1)
-    batch_size = None if request.batch_size is None else whole("--batch-size", request.batch_size, least=1)
+    seconds = SECONDS if request.seconds is None else above_zero("--seconds", request.seconds, SECONDS, bounds.TIMING_S)
+    seed = 0 if request.seed is None else whole("--seed", request.seed, 0, bounds.SEED)
+    rounds = None if request.rounds is None else whole("--rounds", request.rounds, 1, bounds.ROUNDS)
+    batch_size = None if request.batch_size is None else whole("--batch-size", request.batch_size, 1, bounds.BATCH_SIZE)
     _require_one_way(request)
     if request.workload is not None:
         registry.find_workload(request.workload)
@@ -129,7 +130,7 @@ def measure(prepared: PreparedGemm, told: Told) -> tuple[GemmRecord, Path]:
     device breaks or the record cannot be kept.
     """
     # Imported here: these bring torch.
-    from fp8bench.numerics.product_bound import bounds
+    from fp8bench.numerics.product_bound import bounds as most_of_fp8
     from fp8bench.numerics.products import Bench
     from fp8bench.worker.environment import environment
 
@@ -161,7 +162,7 @@ def measure(prepared: PreparedGemm, told: Told) -> tuple[GemmRecord, Path]:
         config=config,
         products=tuple(found),
         ceilings=ceilings,
-        bounds=bounds(found, *kept) if config.workload is not None else (),
+        bounds=most_of_fp8(found, *kept) if config.workload is not None else (),
         scaled_mm=bench.kernel.name if asked_fp8 else None,
         flush_bytes=bench.timer.flush_bytes,
         warnings=(*prepared.warnings, *work.warnings),
@@ -184,13 +185,16 @@ def fingerprint(config: GemmConfig, sizes: Mapping[str, int | str] | None, flush
     }
 
 
-def exit_code(record: GemmRecord) -> int:
-    """4: a product was wrong; 3: fp8 was asked for and none of it runs here; else 0."""
+def exit_code(record: GemmRecord, named: Sequence[str] = ()) -> int:
+    """4: a product was wrong; 3: fp8 was asked for and none of it runs here, or a precision that was named ran for no
+    product; else 0. named: precisions by the user's own words.
+    """
     timings = [timing for one in record.products for timing in one.timings]
     if any(timing.status == "invalid" for timing in timings):
         return 4
-    fp8 = [timing.status for timing in timings if timing.precision != "bf16"]
-    return 3 if fp8 and "ok" not in fp8 else 0
+    ran = {timing.precision for timing in timings if timing.status == "ok"}
+    fp8 = {timing.precision for timing in timings if timing.precision != "bf16"}
+    return 3 if (fp8 and not fp8 & ran) or not ran.issuperset(named) else 0
 
 
 def parse_shape(text: str) -> Shape:
@@ -200,7 +204,7 @@ def parse_shape(text: str) -> Shape:
         raise UsageError(
             f"--shape {text!r} is not three whole numbers", "Say M,N,K: rows, output features, inner dimension"
         )
-    m, n, k = map(int, words)
+    m, n, k = (within("--shape", text, word, bounds.DIMENSION) for word in words)
     if 0 in (m, n, k):
         raise UsageError(f"--shape {text!r} has a dimension of 0", "Give dimensions above 0")
     return Shape(m=m, n=n, k=k)
@@ -221,7 +225,7 @@ def _require_one_way(request: GemmRequest) -> None:
         other = "--shape" if request.shapes else "--sweep"
         raise UsageError(f"both --workload and {other} were given", "Give one of them: each makes a record of its own")
     if request.batch_size is not None and (request.shapes or request.sweep):
-        raise UsageError("--batch-size belongs to a workload, and shapes were given", "Leave it away, or the shapes")
+        raise UsageError("--batch-size belongs to a workload, and shapes were given", "Omit it, or the shapes")
 
 
 def _require_aligned(shapes: Sequence[Shape]) -> None:

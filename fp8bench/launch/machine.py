@@ -133,8 +133,9 @@ def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
             "Name the instance that this is, or say --instance auto",
         )
     if len(machine.gpus) > instance.gpu_count:
+        gpus = f"{instance.gpu_count} {'GPU' if instance.gpu_count == 1 else 'GPUs'}"
         raise UsageError(
-            f"instance {instance.key!r} has {instance.gpu_count} GPU(s), and this machine shows {len(machine.gpus)}",
+            f"instance {instance.key!r} has {gpus}, and this machine shows {len(machine.gpus)}",
             "Name the instance that this is, or show fewer with CUDA_VISIBLE_DEVICES",
         )
 

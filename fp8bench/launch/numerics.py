@@ -16,6 +16,7 @@ from fp8bench.launch.identity import this_machines_identity
 from fp8bench.launch.machine import instance_called, this_machine
 from fp8bench.launch.words import machine_label, whole
 from fp8bench.pricing import catalog as catalogs
+from fp8bench.schema import bounds
 from fp8bench.schema.alignment import ALIGNMENT, padded
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.instance import Instance
@@ -71,7 +72,7 @@ def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> NumericsPre
     inputs = _known("input", request.inputs, INPUTS)
     _require_something(layers, inputs)
     width = None if request.width is None else _width(request.width)
-    seed = 0 if request.seed is None else whole("--seed", request.seed, least=0)
+    seed = 0 if request.seed is None else whole("--seed", request.seed, 0, bounds.SEED)
     machine = this_machine(environ)
     catalog = catalogs.load(instances.files(request.results_dir))
     instance = instance_called(request.instance, machine, catalog)
@@ -135,10 +136,13 @@ def fingerprint(config: NumericsConfig) -> dict[str, Any]:
     }
 
 
-def exit_code(record: NumericsRecord) -> int:
-    """5 if a mode broke, else 4 if its numbers are none, else 3 if nothing could run here, else 0."""
+def exit_code(record: NumericsRecord, named: bool = False) -> int:
+    """5 if a mode broke, else 4 if its numbers are none, else 3 if a mode could not run here, else 0.
+
+    named: the modes were, so that one that could not run counts also beside others; else only where none could.
+    """
     seen = {row.status for row in record.rows}
-    if record.status == "ok":
+    if record.status == "ok" and not named:
         seen -= {"unsupported"}
     return max(EXIT_CODES[status] for status in seen)
 
@@ -177,7 +181,7 @@ def _require_something(layers: tuple[str, ...], inputs: tuple[str, ...]) -> None
 
 
 def _width(text: str) -> int:
-    width = whole("--width", text, least=ALIGNMENT)
+    width = whole("--width", text, ALIGNMENT, bounds.WIDTH)
     if width != padded(width):
         raise UsageError(
             f"--width {width} is not divisible by {ALIGNMENT}, as fp8 matrix products need it",

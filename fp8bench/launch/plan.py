@@ -11,10 +11,12 @@ from fp8bench.launch.rounds import ARMS, Entry, Stop
 from fp8bench.registry import ModeEntry
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.instance import Instance
 from fp8bench.schema.request import RunRequest
 from fp8bench.stats.stopping import FEWEST_ROUNDS, SEEN_SHARE
 
 CPU_WORLD_SIZE = 2
+MOST_PROCESSES_A_CORE = 4
 BATCH_SIZE: dict[Device, int] = {"cuda": 64, "cpu": 16}
 MIN_TIME_S: dict[Device, float] = {"cuda": 10.0, "cpu": 3.0}
 ROUNDS: dict[Device, int] = {"cuda": 4, "cpu": 2}
@@ -66,7 +68,7 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
         _require_gpus(per_node, machine)
     if elastic and request.gpus not in (None, world_size):
         raise UsageError(
-            f"--gpus {request.gpus} disagrees with torchrun, which made {world_size} processes", "Leave --gpus away"
+            f"--gpus {request.gpus} disagrees with torchrun, which made {world_size} processes", "Omit --gpus"
         )
     workload = request.workload or _default_workload(device)
     registry.find_workload(workload)
@@ -111,7 +113,7 @@ def stop(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
         if (request.rounds or 1) > 1 or request.precision is not None or request.aa:
             raise UsageError(
                 "torchrun makes one group of processes, and each round needs fresh ones",
-                "Leave --rounds, --precision and --aa away, and call torchrun once a round",
+                "Omit --rounds, --precision and --aa, and call torchrun once a round",
             )
         return Stop(rounds=1)
     fewest = MIN_ROUNDS_AA if request.aa else 1
@@ -138,19 +140,41 @@ def _require_enough_rounds(max_rounds: int, rounds: int) -> None:
         )
 
 
+def hourly_price(request: RunRequest, instance: Instance) -> float | None:
+    """USD per hour of the whole machine, as the user gave it, for the machine or for one of its GPUs; None: not given.
+
+    Raises UsageError for a price per GPU of a machine without one.
+    """
+    if request.price_per_gpu is None:
+        return request.price
+    if instance.gpu_count == 0:
+        raise UsageError(
+            f"--price-per-gpu {request.price_per_gpu:g} was given, and {instance.key!r} has no GPU",
+            "Give the price of the machine with --price",
+        )
+    return request.price_per_gpu * instance.gpu_count
+
+
 def _entries(labels: tuple[str, ...]) -> list[tuple[ModeEntry, str | None]]:
     found = [registry.find_mode(label) for label in labels]
     return list(dict.fromkeys(found))
 
 
 def _world_size(request: RunRequest, machine: Machine) -> int:
+    most = max(CPU_WORLD_SIZE, MOST_PROCESSES_A_CORE * machine.cpu_count)
+    if request.gpus and not machine.has_gpu and request.gpus > most:
+        raise UsageError(
+            f"--gpus {request.gpus} would start as many processes on {machine.cpu_count} CPU cores",
+            f"Give at most {most} here, {MOST_PROCESSES_A_CORE} for every core",
+        )
     return request.gpus or (len(machine.gpus) if machine.has_gpu else CPU_WORLD_SIZE)
 
 
 def _require_gpus(wanted: int, machine: Machine) -> None:
     if wanted > len(machine.gpus):
         raise ModeUnavailable(
-            f"{wanted} GPUs are asked for (--gpus), and this machine shows {len(machine.gpus)}",
+            f"{wanted} {'GPU is' if wanted == 1 else 'GPUs are'} asked for (--gpus), and this machine shows "
+            f"{len(machine.gpus)}",
             "Lower --gpus, or look at CUDA_VISIBLE_DEVICES and `nvidia-smi`",
         )
 

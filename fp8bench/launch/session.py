@@ -60,7 +60,8 @@ def measure_all(
             except KeyboardInterrupt as interrupt:
                 raise Interrupted(
                     f"interrupted while {entry.label} ran; its workers have ended",
-                    f"What was finished before it is in {where.results_dir}",
+                    f"What was finished before it is in {where.results_dir}; resume with "
+                    f"`fp8bench run --session {schedule.session_id}`",
                 ) from interrupt
             if reports is None:
                 continue
@@ -74,11 +75,15 @@ def measure_all(
         number += 1
 
 
-def exit_code(records: Sequence[Record]) -> int:
-    """5 if a run broke, else 4 if a measurement is invalid, else 3 if nothing could run here, else 0. No record: 0."""
+def exit_code(records: Sequence[Record], named: bool = False) -> int:
+    """5 if a run broke, else 4 if a measurement is invalid, else 3 if a mode could not run here, else 0. No record: 0.
+
+    named: the modes were, so that one that could not run counts also beside others that did; of a machine's default
+    modes only when none could.
+    """
     statuses = {record.status for record in records}
     if "failed" in statuses:
         return 5
     if "invalid" in statuses:
         return 4
-    return 3 if statuses == {"unsupported"} else 0
+    return 3 if statuses == {"unsupported"} or (named and "unsupported" in statuses) else 0

@@ -3,36 +3,48 @@
 import math
 import re
 
+from fp8bench.schema.bounds import Bound
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import LABEL, MAX_LABEL
 
-MOST_DIGITS = 18
-"""Of a whole number: beyond it no tensor has a dimension, and no generator a seed."""
+_SHOWN = 40
+"""Characters of an invalid number that its error repeats."""
 
 
 def is_whole(word: str) -> bool:
-    """Digits alone, and not too many of them."""
-    return word.isascii() and word.isdecimal() and len(word) <= MOST_DIGITS
+    """Digits alone."""
+    return word.isascii() and word.isdecimal()
 
 
-def whole(flag: str, text: str, least: int) -> int:
-    """Raises UsageError for what is no whole number, or below `least`, which is 0 or more."""
+def whole(flag: str, text: str, least: int, bound: Bound) -> int:
+    """Raises UsageError for what is no whole number, below `least`, which is 0 or more, or beyond the bound."""
     word = text.strip()
-    if not (is_whole(word) and int(word) >= least):
+    if not is_whole(word) or (len(word) <= len(str(bound.most)) and int(word) < least):
         raise UsageError(
-            f"{flag} {text!r} is not a whole number of at least {least}", f"Say, for example, {flag} {least}"
+            f"{flag} {_short(text)} is not a whole number of at least {least}", f"Say, for example, {flag} {least}"
         )
-    return int(word)
+    return within(flag, text, word, bound)
 
 
-def above_zero(flag: str, text: str, example: float) -> float:
-    """Raises UsageError for what is no finite number above 0. example: one that would do."""
+def within(flag: str, text: str, digits: str, bound: Bound) -> int:
+    """digits: a whole number, as a part of what was given as `text`. Raises UsageError beyond the bound."""
+    digits = digits.lstrip("0") or "0"
+    # By its length first: Python refuses to read thousands of digits.
+    if len(digits) > len(str(bound.most)) or int(digits) > bound.most:
+        raise UsageError(f"{flag} {_short(text)} is too large: {bound.refusal}", "Give a smaller number")
+    return int(digits)
+
+
+def above_zero(flag: str, text: str, example: float, bound: Bound) -> float:
+    """Raises UsageError for what is no finite number above 0, or beyond the bound. example: one that would do."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
-        raise UsageError(f"{flag} {text!r} is not a number above 0", f"Say, for example, {flag} {example}")
+        raise UsageError(f"{flag} {_short(text)} is not a number above 0", f"Say, for example, {flag} {example}")
+    if value > bound.most:
+        raise UsageError(f"{flag} {_short(text)} is too large: {bound.refusal}", f"Say, for example, {flag} {example}")
     return value
 
 
@@ -44,3 +56,7 @@ def machine_label(text: str | None) -> str | None:
             "Say, for example, --name vendor-a",
         )
     return text
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

@@ -58,7 +58,9 @@ def find(catalog: Catalog, name: str, more: Iterable[str] = ()) -> Instance:
         if instance.instance_type == name:
             return instance
     types = [instance.instance_type for instance in catalog.instances.values() if instance.instance_type]
-    raise unknown_name("instance", name, [*catalog.instances, *types, *more], "fp8bench instances")
+    # `h100` may mean every instance that has one.
+    having = [one.key for one in catalog.instances.values() if name.lower() in (one.gpu or "").lower()]
+    raise unknown_name("instance", name, [*catalog.instances, *types, *more], "fp8bench instances", family=having)
 
 
 def _items(model: type[_Item], section: str, document: dict[Any, Any], path: Path, text: str) -> list[_Item]:

@@ -4,14 +4,15 @@ They are raised anywhere and caught once, in `fp8bench.cli.app`, which prints on
 two words, so that a worker process can hand one to its parent.
 """
 
-from collections.abc import Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable, Sequence
+
+from fp8bench.schema.nearest import nearest
 
 
 class Fp8benchError(Exception):
-    """Something went wrong that the user can mend.
+    """Something went wrong that the user can fix.
 
-    what: one sentence, without a full stop's worth of blame. remedy: one sentence in the imperative.
+    what: one sentence, without its full stop. remedy: one sentence in the imperative.
     """
 
     exit_code = 5
@@ -53,13 +54,15 @@ class Interrupted(Fp8benchError):
     exit_code = 130
 
 
-def unknown_name(kind: str, name: str, known: list[str], listing: str) -> UsageError:
-    """The error for a name that nothing answers to, with the nearest name that something does.
+def unknown_name(kind: str, name: str, known: list[str], listing: str, family: Iterable[str] = ()) -> UsageError:
+    """The error for a name that nothing answers to, with the nearest names that something does.
 
-    listing: the command that shows every known name.
+    listing: the command that shows every known name. family: see `nearest`.
     """
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
+    near = nearest(name, known, family)
+    quoted = [repr(one) for one in near]
+    meant = " or ".join(part for part in (", ".join(quoted[:-1]), *quoted[-1:]) if part)
+    hint = f"Did you mean {meant}? " if near else ""
     return UsageError(f"unknown {kind} {name!r}", f"{hint}See every one with `{listing}`")
 
 

@@ -11,6 +11,11 @@ from fp8bench.schema.errors import UsageError
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+DEEPEST = 100
+"""Levels of nesting that are read. libyaml's binding recurses without a limit, and ends the process where the stack is
+exhausted; nothing that is read here has ten.
+"""
+
 
 def read_text(path: Path) -> str:
     """The file's text. Raises UsageError where it cannot be read."""
@@ -30,14 +35,66 @@ def text_if_any(path: Path) -> str:
 
 
 def parse_yaml(text: str, path: Path) -> Any:
-    """The document in `text`. Raises UsageError with file and line."""
+    """The document in `text`. Raises UsageError with file and line, also for a name that a mapping has twice."""
     try:
-        return yaml.load(text, Loader=_Loader)
+        if is_too_deep(text):
+            raise UsageError(f"{path} is nested more than {DEEPEST} levels deep", "Move the file away")
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        _refuse_duplicates(node, path)
+        return None if node is None else loader.construct_document(node)
     except (yaml.YAMLError, ValueError) as error:
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
         raise UsageError(
-            f"{path} line {_line_of_fault(text, error)} is not YAML: {problem}", "Mend that line"
+            f"{path} line {_line_of_fault(text, error)} is not YAML: {problem}", "Fix that line"
         ) from error
+
+
+def is_too_deep(text: str) -> bool:
+    """Whether YAML (or JSON) goes deeper than DEEPEST. Text that ends before, or is none, does not."""
+    deepest_block = max(map(len, re.findall(r"^[ ?-]*", text, re.MULTILINE)))
+    if 2 * deepest_block + text.count("[") + text.count("{") < DEEPEST:
+        return False
+    depth = 0
+    try:
+        # Events come one by one, and need no stack.
+        for event in yaml.parse(text, Loader=_Loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                return True
+    except yaml.YAMLError:
+        return False
+    return False
+
+
+def _refuse_duplicates(root: Any, path: Path) -> None:
+    """Raises UsageError for a name that a mapping has twice: YAML keeps the last in silence."""
+    nodes, seen = [root], {id(root)}
+    while nodes:
+        node = nodes.pop()
+        children = []
+        if isinstance(node, yaml.SequenceNode):
+            children = node.value
+        elif isinstance(node, yaml.MappingNode):
+            _refuse_twice([key for key, _ in node.value if isinstance(key, yaml.ScalarNode)], path)
+            children = [value for _, value in node.value]
+        # An alias is the very node that it stands for.
+        nodes += [child for child in children if id(child) not in seen]
+        seen.update(map(id, children))
+
+
+def _refuse_twice(keys: list[Any], path: Path) -> None:
+    if len({(key.tag, key.value) for key in keys}) == len(keys):
+        return
+    lines: dict[tuple[str, str], int] = {}
+    for key in keys:
+        name, line = (key.tag, key.value), int(key.start_mark.line) + 1
+        if name in lines:
+            raise UsageError(
+                f"{path} line {line}: {key.value!r} is given twice, the first time on line {lines[name]}",
+                "Keep one of them",
+            )
+        lines[name] = line
 
 
 def _line_of_fault(text: str, error: Exception) -> int:
@@ -97,6 +154,8 @@ def fault(error: ValidationError, text: str, prefix: tuple[str | int, ...] = ())
 def line_of(text: str, location: tuple[str | int, ...]) -> int:
     """The line (from 1) on which the field at `location` begins, or its nearest parent if it is missing."""
     try:
+        if is_too_deep(text):
+            return 1
         # JSON may write a character as two surrogates, which YAML refuses; what stands there moves no line.
         node = yaml.compose(re.sub(r"\\u[dD][89a-fA-F]", r"\\u00", text), Loader=_Loader)
     except yaml.YAMLError:

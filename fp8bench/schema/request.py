@@ -2,24 +2,38 @@
 
     command-line flags  >  FP8BENCH_* environment variables  >  the --config YAML file  >  defaults
 
-A field's variable is its name in capitals: FP8BENCH_BATCH_SIZE=32. In the file a field is a key of the same name.
+A field's variable is its name in capitals: FP8BENCH_BATCH_SIZE=32; an empty variable counts as unset, as most programs
+have it. In the file a field is a key of the same name; an empty value there, as on the command line, is an error.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError, field_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
-from fp8bench.schema.config import LONGEST_S, CompileChoice, DataSource, TEAttention
+from fp8bench.schema.bounds import OF_REQUEST
+from fp8bench.schema.config import CompileChoice, DataSource, TEAttention
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import line_of
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.machine import LABEL, MAX_LABEL
+from fp8bench.schema.nearest import nearest
 
 PREFIX = "FP8BENCH_"
 LATEST = "latest"
 """The session that was begun last."""
+
+_SHOWN = 40
+"""Characters of an invalid value that its error repeats."""
 
 
 class RunRequest(Frozen):
@@ -33,7 +47,7 @@ class RunRequest(Frozen):
     warmup: NonNegativeInt = Field(default=11, description="steps before timing")
     steps: PositiveInt = Field(default=100, description="timed steps, at least")
     min_time_s: float | None = Field(
-        default=None, ge=0, le=LONGEST_S, description="seconds that they last, at least; null: 10 on a GPU, 3 on a CPU"
+        default=None, ge=0, description="seconds that they last, at least; null: 10 on a GPU, 3 on a CPU"
     )
     compile: CompileChoice = Field(default="auto", description="torch.compile: where the mode gains by it, or as told")
     data: DataSource = Field(default="loader", description="a DataLoader, or one batch kept on the device")
@@ -62,7 +76,10 @@ class RunRequest(Frozen):
     aa: bool = Field(default=False, description="hold each mode against itself, to check the intervals")
     allow_busy: bool = Field(default=False, description="run on a GPU that others use, marked")
     price: PositiveFloat | None = Field(
-        default=None, description="USD per hour of this machine, kept beside its results"
+        default=None, description="USD per hour of the whole machine, kept beside its results"
+    )
+    price_per_gpu: PositiveFloat | None = Field(
+        default=None, description="USD per hour of one GPU, times the machine's GPUs; instead of price"
     )
     results_dir: Path = Field(default=Path("results"), description="where records go")
 
@@ -96,12 +113,21 @@ class RunRequest(Frozen):
         "max_rounds",
         "precision",
         "price",
+        "price_per_gpu",
         mode="before",
     )
     @classmethod
     def _no_switch(cls, value: Any) -> Any:
         if isinstance(value, bool):
             raise ValueError("a number is wanted")
+        return value
+
+    @field_validator(*OF_REQUEST, mode="after")
+    @classmethod
+    def _bounded(cls, value: float | None, info: ValidationInfo) -> float | None:
+        bound = OF_REQUEST[str(info.field_name)]
+        if value is not None and value > bound.most:
+            raise ValueError(bound.refusal)
         return value
 
 
@@ -127,7 +153,7 @@ def resolve(
     """Lay the four sources over one another.
 
     flags: only those that were given. file_text: the file as it stands, for the lines of its faults. Raises
-    UsageError naming the first wrong field, its origin and its value.
+    UsageError naming the first invalid field, its origin and its value, and where both prices are given.
     """
     values: dict[str, Any] = {}
     origins = dict.fromkeys(RunRequest.model_fields, "default")
@@ -138,7 +164,7 @@ def resolve(
         values.update(layer)
         origins.update(dict.fromkeys(layer, origin))
     try:
-        return Resolved(request=RunRequest(**values), origins=origins)
+        request = RunRequest(**values)
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0])
@@ -146,9 +172,29 @@ def resolve(
         if origins[field] == file_name:
             origin += _at(file_text, field)
         raise UsageError(
-            f"{origin}: {values[field]!r} is wrong: {first['msg'].lower()}",
+            f"{origin}: invalid value {_short(values[field])}: {_reason(first)}",
             "See `fp8bench run --help` for what it takes",
         ) from error
+    if request.price is not None and request.price_per_gpu is not None:
+        raise UsageError(
+            f"both a price ({origins['price']}) and a price per GPU ({origins['price_per_gpu']}) were given",
+            "Give one of them: --price is of the whole machine",
+        )
+    return Resolved(request=request, origins=origins)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _reason(fault: Mapping[str, Any]) -> str:
+    """A fault of pydantic's in the words of this program."""
+    if fault["type"] == "value_error":
+        return str(fault["ctx"]["error"])
+    if fault["type"] == "string_pattern_mismatch":
+        return "letters, digits, '.', '_' and '-' are allowed, and it begins with a letter or a digit"
+    return str(fault["msg"]).lower()
 
 
 def _flag(field: str) -> str:
@@ -157,8 +203,17 @@ def _flag(field: str) -> str:
 
 
 def _known(values: Mapping[str, Any], file_name: str | None, file_text: str) -> dict[str, Any]:
-    known = {name.replace("-", "_"): value for name, value in values.items()}
-    for written, name in zip(values, known, strict=True):
+    known: dict[str, Any] = {}
+    for written, value in values.items():
+        name = written.replace("-", "_")
+        if name in known:
+            raise UsageError(f"{file_name} gives {name!r} twice, spelt with '-' and with '_'", "Keep one of them")
+        if isinstance(value, str) and not value.strip(" ,"):
+            raise UsageError(
+                f"{name} from {file_name}{_at(file_text, written)}: invalid value {value!r}: it is empty",
+                "Give it a value, or omit the line",
+            )
+        known[name] = value
         if name not in RunRequest.model_fields:
             where = f"field of {file_name}{_at(file_text, written)}:"
             raise unknown_name(where, name, list(RunRequest.model_fields), "fp8bench run --dry-run")
@@ -175,9 +230,16 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     variables = {PREFIX + name.upper(): name for name in RunRequest.model_fields}
     for variable in environ:
         if variable.startswith(PREFIX) and variable not in variables:
-            raise unknown_name("variable", variable, list(variables), "fp8bench run --dry-run")
+            raise unknown_variable(variable)
     given = {name: environ.get(variable) for variable, name in variables.items()}
     return {name: _many(name, value) for name, value in given.items() if value}
+
+
+def unknown_variable(variable: str) -> UsageError:
+    """The error for an FP8BENCH_ variable that is no field's. The prefix is no part of the slip."""
+    by_name = {name.upper(): PREFIX + name.upper() for name in RunRequest.model_fields}
+    near = [by_name[name] for name in nearest(variable.removeprefix(PREFIX), by_name)]
+    return unknown_name("variable", variable, [], "fp8bench run --dry-run", family=near)
 
 
 def _many(name: str, value: Any) -> Any:

@@ -4,7 +4,8 @@ import json
 import re
 
 import pytest
-from cli.calling import one_line
+from builders import measured_on_cpu
+from cli.calling import keep, one_line
 
 
 @pytest.fixture
@@ -67,4 +68,28 @@ def test_the_config_file_is_read_once_so_that_it_may_be_a_pipe(fp8bench_in):
 
     outcome = fp8bench_in(*piped, stdin="seed: 3\nsteps: 0\n")
     assert outcome.code == 2
-    assert "steps from /dev/stdin line 2: 0 is wrong" in one_line(outcome)
+    assert "steps from /dev/stdin line 2: invalid value 0" in one_line(outcome)
+
+
+def test_a_dry_run_says_what_cannot_run_here_and_what_is_unknown(fp8bench_in):
+    done = fp8bench_in("run", "--dry-run", "--mode", "te-fp8", "--mode", "baseline-bf16", "--price", "2")
+
+    assert done.stdout.splitlines()[-3:] == [
+        "cannot run here: te-fp8:delayed needs an NVIDIA GPU, and this machine shows none",
+        "time: unknown, since there is no record here of baseline-bf16 at this work",
+        "cost: unknown, as the time is; the machine is 2.00 USD an hour",
+    ]
+
+
+def test_a_dry_run_estimates_time_and_cost_from_what_is_kept(fp8bench_in, tmp_path):
+    keep(measured_on_cpu(step_time_s=10.0, settings={"te_attention": "te"}), tmp_path / "results")
+    arguments = ("run", "--dry-run", "--mode", "baseline-bf16", "--rounds", "2", "--price", "36", "--steps", "100")
+    said = fp8bench_in(*arguments).stdout.splitlines()[-3:]
+    estimate = json.loads(fp8bench_in(*arguments, "--json").stdout)["estimate"]
+
+    low, high = estimate["seconds"]
+    assert low == high == pytest.approx(2 * (15 + 111 * 10))
+    assert estimate["usd"] == pytest.approx([low / 100, high / 100])
+    assert said[0] == "time: about 38 min for 2 rounds"
+    assert said[1] == "cost: about 22.50 USD at 36.00 USD an hour"
+    assert said[2].startswith("assumed: 15 s to start, prove and profile a mode; ")

@@ -19,6 +19,10 @@ from cli.calling import keep, one_line
         (("run", "--dry-run", "--mode", "te-fp8:curent"), "Did you mean 'current'?"),
         (("run", "--dry-run", "--workload", "vit-hug"), "Did you mean 'vit-huge'?"),
         (("run", "--dry-run", "--instance", "p4dd"), "Did you mean 'p4d'?"),
+        (("compare", "p4"), "Did you mean 'p4d'?"),
+        (("compare", "h100"), "Did you mean 'p5', 'p5-4xlarge', 'a3-highgpu-8g' or 'a3-megagpu-8g'?"),
+        (("run", "--dry-run", "--mode", "te-pf8"), "Did you mean 'te-fp8'?"),
+        (("rnu",), "Did you mean 'run'? See"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -37,10 +41,10 @@ def test_an_unknown_name_is_wrong_usage_and_the_line_has_the_nearest_name(argume
         (("compare", "p5", "--reference", "p5"), "--reference 'p5' is not INSTANCE:MODE"),
         (("compare", "p5", "--reference", "p4d:baseline-bf16"), "There are: p5:baseline-bf16"),
         (("compare", "p6-b200"), "no record for instance 'p6-b200'"),
-        (("run", "--dry-run", "--steps", "0"), "--steps: '0' is wrong"),
-        (("run", "--dry-run", "--compile", "maybe"), "--compile: 'maybe' is wrong"),
-        (("run", "--dry-run", "--precision", "often"), "--precision: 'often' is wrong"),
-        (("run", "--dry-run", "--rounds", "0"), "--rounds: '0' is wrong"),
+        (("run", "--dry-run", "--steps", "0"), "--steps: invalid value '0'"),
+        (("run", "--dry-run", "--compile", "maybe"), "--compile: invalid value 'maybe'"),
+        (("run", "--dry-run", "--precision", "often"), "--precision: invalid value 'often'"),
+        (("run", "--dry-run", "--rounds", "0"), "--rounds: invalid value '0'"),
         (
             ("run", "--dry-run", "--rounds", "3", "--precision", "1%", "--max-rounds", "2"),
             "--max-rounds 2 is less than --rounds 3",
@@ -143,6 +147,14 @@ def test_what_the_parser_refuses_is_one_line_too(arguments, words, fp8bench_in):
     assert outcome.code == 2
 
 
+def test_a_name_that_is_given_twice_in_a_config_file_is_told_with_both_lines(fp8bench_in, tmp_path):
+    (tmp_path / "mine.yaml").write_text("steps: 5\nseed: 1\nsteps: 7\n")
+    outcome = fp8bench_in("run", "--dry-run", "--config", "mine.yaml")
+
+    assert "mine.yaml line 3: 'steps' is given twice, the first time on line 1. Keep one of them." in one_line(outcome)
+    assert outcome.code == 2
+
+
 def test_a_mistyped_variable_is_refused_with_the_nearest_name(fp8bench_in):
     outcome = fp8bench_in("run", "--dry-run", FP8BENCH_BATCHSIZE="32")
 
@@ -153,7 +165,7 @@ def test_a_mistyped_variable_is_refused_with_the_nearest_name(fp8bench_in):
 def test_a_wrong_variable_is_told_by_its_name(fp8bench_in):
     outcome = fp8bench_in("run", "--dry-run", FP8BENCH_STEPS="many")
 
-    assert "FP8BENCH_STEPS: 'many' is wrong" in one_line(outcome)
+    assert "FP8BENCH_STEPS: invalid value 'many'" in one_line(outcome)
     assert outcome.code == 2
 
 

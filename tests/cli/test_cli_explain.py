@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from builders import invalid, measured, place, profile, published, summary
+from builders import invalid, measured, place, profile, published, rank_samples, summary, unsupported
 from calling import call, keep, one_line
 from typer.testing import CliRunner
 
@@ -19,17 +19,22 @@ BF16 = {"gemm_bf16": 0.065, "attention": 0.012, "cast": 0.01, "elementwise": 0.0
 FP8 = {"gemm_fp8": 0.035, "attention": 0.012, "cast": 0.016, "elementwise": 0.04}
 
 
+def steps_of(values):
+    """Samples of eight ranks whose every step takes what the summary says."""
+    return tuple(rank_samples(rank, (values["summary"].step_time_s,) * 3) for rank in range(8))
+
+
 def bf16(instance="p5", **changes):
     shape = profile(by_category=BF16, busy_s=sum(BF16.values()))
-    values = {"profile": shape, "summary": summary(0.1386, host_lead_s=0.05)}
-    return measured(instance, **{**values, **changes})
+    values = {"profile": shape, "summary": summary(0.1386, host_lead_s=0.05), **changes}
+    return measured(instance, **{"samples": steps_of(values), **values})
 
 
 def fp8(instance="p5", **changes):
     """A step of 141.1 ms that waits for the host."""
     shape = profile(by_category=FP8, busy_s=sum(FP8.values()))
-    values = {"profile": shape, "summary": summary(0.1411, host_lead_s=0.006), "minutes": 1}
-    return measured(instance, "te-fp8", "delayed", **{**values, **changes})
+    values = {"profile": shape, "summary": summary(0.1411, host_lead_s=0.006), "minutes": 1, **changes}
+    return measured(instance, "te-fp8", "delayed", **{"samples": steps_of(values), **values})
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +80,12 @@ def test_the_table_then_the_sentence(explain, results):
         "te-fp8:delayed is not faster than baseline-bf16 because it is host-bound: the GPU is idle for 38.1 of 141.1 "
         "ms a step (its kernels need 103.0 ms, the reference's 133.0), waiting for Python to launch."
     )
-    assert done.stderr == ""
+    assert done.stderr == (
+        "fp8bench: te-fp8:delayed on p5: batch 64 x 8 GPUs, session 20260501T100100Z-p5-te-fp8-delayed-000000, profile "
+        "of round 1\n"
+        "fp8bench: baseline-bf16 on p5: batch 64 x 8 GPUs, session 20260501T100000Z-p5-baseline-bf16-000000, profile "
+        "of round 1\n"
+    )
 
 
 @pytest.mark.parametrize("name", ["te-fp8", "te-fp8:delayed", "te-fp8/eager", "p5:te-fp8", "p5:te-fp8:delayed/eager"])
@@ -106,23 +116,60 @@ def test_the_latest_profiled_record_is_taken(explain, results):
     assert mode["step_time_s"] == 0.12
 
 
-def test_of_the_latest_rounds_the_one_in_the_middle_is_taken(explain, results):
-    for number, step_time_s in enumerate((0.130, 0.110, 0.121), start=1):
+def test_the_profile_is_of_the_round_in_the_middle_and_the_step_time_is_of_all_rounds(explain, results):
+    for number, step_time_s in enumerate((0.130, 0.110, 0.126), start=1):
         keep(fp8(minutes=4 + number, summary=summary(step_time_s), session=place(number)), results)
-    (mode,) = json.loads(explain("te-fp8", "--format", "json").stdout)["modes"]
-    assert mode["step_time_s"] == 0.121
+    done = explain("te-fp8", "--format", "json")
+    (mode,) = json.loads(done.stdout)["modes"]
+    assert mode["step_time_s"] == pytest.approx(0.122)
+    assert mode["source"] == fp8(minutes=7).run_id
+    assert "session 20260501T100000Z-aaaaaa, profile of round 3" in done.stderr
 
 
 def test_a_batch_size_is_chosen_and_the_reference_follows(explain, results):
-    keep(fp8(minutes=5, settings={"batch_size": 256}, summary=summary(0.35, host_lead_s=0.1)), results)
-    latest = json.loads(explain("te-fp8", "--format", "json").stdout)["modes"]
-    assert [mode["batch_size"] for mode in latest] == [256]
+    keep(fp8(minutes=5, settings={"batch_size": 256}, summary=summary(0.35, 2048, host_lead_s=0.1)), results)
+    fastest = json.loads(explain("te-fp8", "--format", "json").stdout)["modes"]
+    assert [mode["batch_size"] for mode in fastest] == [256]
     chosen = json.loads(explain("te-fp8", "--batch-size", "64", "--format", "json").stdout)["modes"]
     assert [mode["batch_size"] for mode in chosen] == [64]
-    keep(bf16(minutes=6, settings={"batch_size": 256}, summary=summary(0.4, host_lead_s=0.1)), results)
+    keep(bf16(minutes=6, settings={"batch_size": 256}, summary=summary(0.4, 2048, host_lead_s=0.1)), results)
     keep(bf16(minutes=7), results)
     both = json.loads(explain("te-fp8", "baseline-bf16", "--format", "json").stdout)["modes"]
     assert [mode["batch_size"] for mode in both] == [256, 256]
+
+
+def test_without_a_batch_size_it_takes_what_the_first_row_of_compare_shows(explain, results, tmp_path):
+    """The record made last is of another batch size, at which the mode is slower than the reference."""
+    for batch_size, minutes, fp8_s, bf16_s in ((256, 5, 0.35, 0.44), (64, 7, 0.1411, 0.1386)):
+        units = batch_size * 8
+        changes = {"minutes": minutes, "settings": {"batch_size": batch_size}}
+        keep(fp8(summary=summary(fp8_s, units), **changes), results)
+        keep(bf16(summary=summary(bf16_s, units), **changes), results)
+    rows = json.loads(call(tmp_path, "compare", "p5", "--format", "json").stdout)
+    first = next(row for row in rows if row["mode"] == "te-fp8")
+    done = explain("te-fp8", "baseline-bf16", "--format", "json")
+    shown = json.loads(done.stdout)["modes"]
+
+    assert (first["batch_size"], first["speedup_vs_reference"] > 1) == (256, True)
+    assert [mode["batch_size"] for mode in shown] == [256, 256]
+    assert shown[0]["step_time_s"] == first["step_time_s"]
+    assert "te-fp8:delayed on p5: batch 256 x 8 GPUs, session " in done.stderr
+
+
+def test_a_first_row_without_a_profile_is_told(explain, results):
+    keep(fp8(minutes=9, profile=None), results)
+    assert "; `compare`'s first row of it was recorded without a profile" in explain("te-fp8").stderr
+
+
+def test_a_mode_that_was_invalid_in_a_round_of_its_session_is_not_explained(explain, tmp_path):
+    """As `compare` shows it: what is proved in one process and not in the next is not proved."""
+    keep(fp8(session=place(1)), tmp_path / "results")
+    broken = {"mode": "te-fp8", "recipe": "delayed", "session": place(2)}
+    keep(invalid("p5", minutes=3, **broken), tmp_path / "results")
+    done = call(tmp_path, "compare", "p5", "--format", "json")
+    assert [row["status"] for row in json.loads(done.stdout)] == ["invalid"]
+    with pytest.raises(UsageError, match=r"te-fp8 has no valid measurement. See why with `fp8bench compare p5`"):
+        explain("te-fp8")
 
 
 def test_compiled_and_eager_are_told_apart(explain, results):
@@ -204,7 +251,7 @@ def test_without_results_there_is_nothing(explain):
 
 def test_the_plot_is_told_of_on_stderr(explain, results, tmp_path):
     done = explain("te-fp8", "baseline-bf16", "--plot", "steps.svg")
-    assert done.stderr == "fp8bench: drawn as steps.svg\n"
+    assert done.stderr.endswith("\nfp8bench: drawn as steps.svg\n")
     assert "steps.svg" not in done.stdout
     assert (tmp_path / "steps.svg").read_text().startswith("<?xml")
 
@@ -232,6 +279,37 @@ def test_modes_are_measured_now_once_each_and_the_first_ones_trace_is_kept(expla
     assert labels(done) == ["te-fp8:delayed", "baseline-bf16"]
     kept = {"te-fp8:delayed": Path("kept.json.gz")}
     assert launcher == [(["te-fp8:delayed", "baseline-bf16"], 1, kept)]
+
+
+@pytest.mark.parametrize(("made", "code"), [(unsupported, 3), (invalid, 4)])
+def test_a_mode_that_does_not_run_ends_with_the_code_of_a_run(made, code, tmp_path, monkeypatch):
+    def measure(prepared, rounds, listener, traces):
+        yield bf16(), Path("kept.json")
+        yield made("p5"), Path("kept.json")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fp8bench.launch.measure.measure", measure)
+    words = ["explain", "--mode", "baseline-bf16", "--mode", "te-fp8"]
+    done = CliRunner().invoke(program(words), words)
+
+    assert (done.exit_code, done.stdout) == (code, "")
+
+
+def test_variables_set_what_is_measured_and_not_how_often(tmp_path, monkeypatch):
+    asked = []
+
+    def measure(prepared, rounds, listener, traces):
+        asked.append((prepared.entries[0].config.batch_size, prepared.stop.rounds, prepared.results_dir))
+        yield fp8(), Path("kept.json")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fp8bench.launch.measure.measure", measure)
+    given = {"BATCH_SIZE": "7", "ROUNDS": "5", "PRECISION": "1%", "RESULTS_DIR": "mine"}
+    words = ["explain", "--mode", "te-fp8"]
+    done = CliRunner().invoke(program(words), words, env={f"FP8BENCH_{name}": text for name, text in given.items()})
+
+    assert asked == [(7, 1, Path("mine"))]
+    assert "warning: FP8BENCH_PRECISION, FP8BENCH_ROUNDS do not apply to this call of `fp8bench explain`" in done.stderr
 
 
 def test_nothing_is_measured_for_a_plot_that_cannot_be_drawn(explain, launcher):

@@ -221,6 +221,17 @@ def test_quiet_leaves_the_table_alone_and_tells_what_stopped(run_with, capsys):
     code = run_with([0.1, refused], "--quiet", "--mode", "baseline-bf16", "--mode", "torchao-float8")
     said = capsys.readouterr()
 
-    assert code == 0
+    assert code == 3
     assert said.err == "fp8bench: torchao-float8:tensorwise: no fp8 here. Use te-bf16.\n"
     assert "baseline-bf16" in said.out
+
+
+def test_a_default_mode_that_cannot_run_here_spoils_nothing(run_with):
+    refused = RankReport(rank=0, status="unsupported", reason="no fp8 here", remedy="Use te-bf16")
+
+    assert run_with([0.1, refused], "--quiet") == 0
+
+
+def test_the_price_of_a_gpu_is_not_taken_for_that_of_a_machine_without_one(run_with, capsys):
+    assert run_with([0.1], "--mode", "baseline-bf16", "--price-per-gpu", "2") == 2
+    assert "--price-per-gpu 2 was given, and 'cpu' has no GPU" in capsys.readouterr().err

@@ -68,7 +68,8 @@ def test_a_shape_is_m_n_k(text):
         ("64,64,-64", "is not three whole numbers"),
         ("64,,64", "is not three whole numbers"),
         ("64,64,²", "is not three whole numbers"),
-        (f"64,64,{'9' * 5000}", "is not three whole numbers"),
+        (f"64,64,{'9' * 5000}", "is too large: the most is 2,147,483,647, since"),
+        ("64,64,2147483648", "is too large"),
         ("64,0,64", "has a dimension of 0"),
     ],
 )
@@ -111,7 +112,10 @@ def test_shapes_have_no_workload(machine, request_of):
         ({"rounds": "0"}, "--rounds '0' is not a whole number of at least 1"),
         ({"seed": "-1"}, "--seed '-1' is not a whole number of at least 0"),
         ({"seed": "1.5"}, "--seed '1.5' is not a whole number"),
-        ({"seed": "9" * 5000}, "is not a whole number"),
+        ({"seed": "9" * 5000}, r"--seed '9{40}\.\.\.' is too large: the most is 4,294,967,295, since"),
+        ({"batch_size": "99999999999999999999"}, "--batch-size '99999999999999999999' is too large"),
+        ({"rounds": "1001"}, "--rounds '1001' is too large: the most is 1,000, since"),
+        ({"seconds": "1e99"}, "--seconds '1e99' is too large: the most is 600, since"),
         ({"seconds": "0"}, "--seconds '0' is not a number above 0"),
         ({"seconds": "nan"}, "--seconds 'nan' is not a number above 0"),
         ({"seconds": "inf"}, "--seconds 'inf' is not a number above 0"),
@@ -274,3 +278,16 @@ def test_exit_codes(statuses, wanted):
     timings = (Timing(precision="bf16", time_s=1e-3), *map(timing, statuses))
     products = (ProductTimings(product=Product(shape=SMALL), timings=timings),)
     assert exit_code(GemmRecord.model_construct(products=products)) == wanted
+
+
+def test_a_precision_that_was_named_and_ran_for_no_product_counts_beside_another_that_did():
+    timings = (
+        Timing(precision="bf16", time_s=1e-3),
+        Timing(precision="fp8-tensorwise", time_s=1e-3),
+        Timing(precision="fp8-rowwise", status="unsupported", reason="for a reason"),
+    )
+    record = GemmRecord.model_construct(products=(ProductTimings(product=Product(shape=SMALL), timings=timings),))
+
+    assert exit_code(record) == 0
+    assert exit_code(record, ("fp8-tensorwise",)) == 0
+    assert exit_code(record, ("fp8-tensorwise", "fp8-rowwise")) == 3

@@ -74,6 +74,7 @@ class TestPrepare:
             ((), {"width": "8"}, "--width '8' is not a whole number of at least 16"),
             ((), {"width": "-64"}, "--width '-64' is not a whole number of at least 16"),
             ((), {"width": "wide"}, "--width 'wide' is not a whole number"),
+            ((), {"width": "1600000"}, "--width '1600000' is too large: the most is 65,536, since"),
             ((), {"width": "64.5"}, "--width '64.5' is not a whole number"),
             ((), {"seed": "-1"}, "--seed '-1' is not a whole number of at least 0"),
             ((), {"seed": "nan"}, "--seed 'nan' is not a whole number"),
@@ -143,6 +144,13 @@ class TestRecord:
         status = "ok" if "ok" in statuses else statuses[0]
         changed = {"rows": tuple(map(error, statuses)), "status": status}
         assert exit_code(record.model_copy(update=changed)) == code
+
+    @pytest.mark.parametrize(
+        ("statuses", "code"), [(("ok", "ok"), 0), (("ok", "unsupported"), 3), (("ok", "invalid", "unsupported"), 4)]
+    )
+    def test_a_mode_that_was_named_counts_beside_others(self, record, statuses, code):
+        changed = {"rows": tuple(map(error, statuses)), "status": "ok"}
+        assert exit_code(record.model_copy(update=changed), named=True) == code
 
     def test_a_status_that_its_rows_belie_is_refused(self, record):
         whole = {**record.model_dump(), "rows": [error("unsupported").model_dump()]}

@@ -5,10 +5,11 @@ under torchrun.
 import pytest
 
 from fp8bench.launch.machine import Machine
-from fp8bench.launch.plan import TORCHRUN, Elastic, elastic_from, entries, plan, stop
+from fp8bench.launch.plan import TORCHRUN, Elastic, elastic_from, entries, hourly_price, plan, stop
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.instance import Instance
 from fp8bench.schema.request import RunRequest
 
 EIGHT_GPUS = Machine(gpus=("NVIDIA H200",) * 8, product_name=None, cpu_count=64)
@@ -273,3 +274,25 @@ def test_more_than_one_round_is_refused_under_torchrun(asked):
         stopped(elastic=elastic_from(variables()), **asked)
 
     assert all(flag in refusal.value.remedy for flag in ("--rounds", "--precision", "--aa"))
+
+
+def test_more_processes_than_the_cores_can_take_are_refused_before_any_starts():
+    assert planned(NO_GPU, gpus=16)[0].world_size == 16
+    with pytest.raises(
+        UsageError, match=r"--gpus 17 would start as many processes on 4 CPU cores. Give at most 16 here"
+    ):
+        planned(NO_GPU, gpus=17)
+
+
+@pytest.mark.parametrize(
+    ("asked", "usd_per_hour"), [({}, None), ({"price": 98.32}, 98.32), ({"price_per_gpu": 2.5}, 20.0)]
+)
+def test_a_price_is_of_the_whole_machine_and_one_per_gpu_is_multiplied(asked, usd_per_hour):
+    p5 = Instance(key="p5", gpu="H100-SXM5-80GB", gpu_count=8)
+
+    assert hourly_price(RunRequest.model_validate(asked), p5) == usd_per_hour
+
+
+def test_a_price_per_gpu_of_a_machine_without_one_is_refused():
+    with pytest.raises(UsageError, match=r"--price-per-gpu 2.5 was given, and 'cpu' has no GPU. Give the price of the"):
+        hourly_price(RunRequest(price_per_gpu=2.5), Instance(key="cpu", gpu=None, gpu_count=0))

@@ -155,6 +155,7 @@ def test_an_interrupt_in_the_second_round_leaves_every_record_before_it_on_disk(
 
     assert stop.value.exit_code == 130
     assert str(tmp_path) in stop.value.remedy
+    assert "resume with `fp8bench run --session a-session`" in stop.value.remedy
     assert sorted(tmp_path.rglob("*.json")) == sorted(path for _, path in kept)
     assert len(executor.on_disk_before) == 3
 
@@ -227,3 +228,18 @@ FAILED = unsupported(status="failed")
 )
 def test_the_exit_code_tells_the_worst_that_happened(records, code):
     assert exit_code(records) == code
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        ([OK], 0),
+        ([OK, UNSUPPORTED], 3),
+        ([UNSUPPORTED], 3),
+        ([OK, UNSUPPORTED, INVALID], 4),
+        ([UNSUPPORTED, FAILED], 5),
+    ],
+    ids=lambda value: "+".join(record.status for record in value) if isinstance(value, list) else str(value),
+)
+def test_a_mode_that_was_named_and_could_not_run_counts_beside_others_that_did(records, code):
+    assert exit_code(records, named=True) == code

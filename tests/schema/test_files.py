@@ -103,6 +103,48 @@ class TestReadText:
 
 class TestParseYaml:
     @pytest.mark.parametrize(
+        ("text", "name", "line", "first"),
+        [
+            ("a: 1\nb: 2\na: 3\n", "a", 3, 1),
+            ("a:\n  b: 1\n  c: 2\n  b: 3\n", "b", 4, 2),
+            ("a:\n- b: 1\n- {c: 1,\n   c: 2}\n", "c", 4, 3),
+            ('{"a": 1,\n "a": 2}', "a", 2, 1),
+        ],
+        ids=["top", "nested", "flow", "JSON"],
+    )
+    def test_a_name_that_a_mapping_has_twice_is_told_with_both_lines(
+        self, text: str, name: str, line: int, first: int
+    ) -> None:
+        with pytest.raises(UsageError) as caught:
+            parse_yaml(text, PATH)
+
+        assert caught.value.what == f"{PATH} line {line}: {name!r} is given twice, the first time on line {first}"
+
+    def test_the_same_name_in_two_mappings_is_no_double(self) -> None:
+        assert parse_yaml("- a: 1\n- a: 2\n- {1: x, '1': y}\n", PATH) == [{"a": 1}, {"a": 2}, {1: "x", "1": "y"}]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "[" * 100_000,
+            '{"a": ' * 100_000,
+            "a: " + "[" * 101 + "]" * 101,
+            "- " * 3000 + "x",
+            "\n".join(" " * level + "a:" for level in range(300)),
+        ],
+        ids=["brackets", "braces", "one too many", "compact lists", "indented"],
+    )
+    def test_deep_nesting_is_refused_and_does_not_end_the_process(self, text: str) -> None:
+        with pytest.raises(UsageError, match=f"{PATH} is nested more than 100 levels deep"):
+            parse_yaml(text, PATH)
+
+    def test_brackets_side_by_side_are_not_deep(self) -> None:
+        assert parse_yaml("[" + "[1], " * 1000 + "]", PATH) == [[1]] * 1000
+
+    def test_a_line_is_looked_for_in_deep_text_without_harm(self) -> None:
+        assert line_of("[" * 100_000, (0, 0)) == 1
+
+    @pytest.mark.parametrize(
         ("text", "line"),
         [
             ("a: 1\nb: [1\nc: 2\n", 3),

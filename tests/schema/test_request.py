@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from fp8bench.schema.bounds import OF_REQUEST
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import parse_mapping
 from fp8bench.schema.request import RunRequest, resolve
@@ -36,6 +37,7 @@ TEXT_OF_EVERY_FIELD = {
     "aa": ("true", True),
     "allow_busy": ("1", True),
     "price": ("3.5", 3.5),
+    "price_per_gpu": ("2.5", 2.5),
     "results_dir": ("elsewhere", Path("elsewhere")),
 }
 
@@ -171,12 +173,12 @@ def test_compile_may_be_written_in_the_file_as_on_the_command_line(word: str) ->
     "field",
     [
         *("gpus", "batch_size", "warmup", "steps", "min_time_s", "workers", "seed"),
-        *("rounds", "max_rounds", "precision", "price"),
+        *("rounds", "max_rounds", "precision", "price", "price_per_gpu"),
     ],
 )
 @pytest.mark.parametrize("value", [True, False])
 def test_yes_and_no_are_no_numbers(field: str, value: bool) -> None:
-    with pytest.raises(UsageError, match=f"{field} from {FILE}: {value} is wrong: .*a number is wanted"):
+    with pytest.raises(UsageError, match=f"{field} from {FILE}: invalid value {value}: a number is wanted"):
         resolve({}, {}, {field: value}, FILE)
 
 
@@ -192,7 +194,7 @@ def test_what_is_no_share_between_nothing_and_all_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         resolve({"precision": text}, {}, {}, None)
 
-    assert caught.value.what.startswith(f"--precision: {text!r} is wrong: ")
+    assert caught.value.what.startswith(f"--precision: invalid value {text!r}: ")
 
 
 @pytest.mark.parametrize("line", ["precision: 1%", "precision: 0.01"])
@@ -239,7 +241,7 @@ def test_a_wrong_flag_is_named_as_it_was_typed_with_its_value(field: str, value:
         resolve({field: value}, {}, {}, None)
 
     flag = {"min_time_s": "--min-time"}.get(field, f"--{field.replace('_', '-')}")
-    assert caught.value.what.startswith(f"{flag}: {value!r} is wrong: ")
+    assert caught.value.what.startswith(f"{flag}: invalid value {value!r}: ")
 
 
 @pytest.mark.parametrize(("field", "value"), WRONG_VALUES)
@@ -258,7 +260,7 @@ def test_a_wrong_value_of_the_file_is_named_with_the_file_and_field(field: str, 
     with pytest.raises(UsageError) as caught:
         resolve({}, {}, {field: value}, FILE)
 
-    assert caught.value.what.startswith(f"{field} from {FILE}: {value!r} is wrong: ")
+    assert caught.value.what.startswith(f"{field} from {FILE}: invalid value {value!r}: ")
 
 
 @pytest.mark.parametrize(
@@ -280,7 +282,7 @@ def test_with_its_text_a_fault_of_the_file_is_told_by_its_line() -> None:
     with pytest.raises(UsageError) as caught:
         resolve({}, {}, {"seed": 1, "batch-size": 0}, FILE, text)
 
-    assert caught.value.what.startswith(f"batch_size from {FILE} line 2: 0 is wrong: ")
+    assert caught.value.what.startswith(f"batch_size from {FILE} line 2: invalid value 0: ")
 
 
 @pytest.mark.parametrize("typed", ["batchsize", "batch-sizes"])
@@ -302,3 +304,52 @@ def test_a_request_never_changes_after_it_is_made() -> None:
 
     with pytest.raises(ValidationError, match="frozen"):
         request.steps = 6
+
+
+@pytest.mark.parametrize("field", list(OF_REQUEST))
+def test_a_number_beyond_all_sense_is_refused_with_the_most_and_why(field: str) -> None:
+    bound = OF_REQUEST[field]
+
+    assert getattr(resolve({field: str(bound.most)}, {}, {}, None).request, field) == bound.most
+    for text in (str(bound.most + 1), "9" * 20):
+        with pytest.raises(UsageError) as caught:
+            resolve({field: text}, {}, {}, None)
+        assert caught.value.what == (
+            f"--{field.replace('_', '-')}: invalid value {text!r}: the most is {bound.most:,}, since {bound.why}"
+        )
+
+
+def test_an_invalid_value_of_any_length_makes_one_line() -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve({"steps": "9" * 5000}, {}, {}, None)
+
+    assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize("value", ["", " ", ","])
+@pytest.mark.parametrize("field", ["workload", "price", "session", "mode", "results_dir"])
+def test_an_empty_value_of_the_file_is_no_default(field: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"{field} from {FILE} line 2: invalid value '{value}': it is empty"):
+        resolve({}, {}, {"seed": 1, field: value}, FILE, f"seed: 1\n{field}: '{value}'\n")
+
+
+def test_a_field_that_is_spelt_in_both_ways_is_given_twice() -> None:
+    with pytest.raises(UsageError, match=f"{FILE} gives 'batch_size' twice"):
+        resolve({}, {}, {"batch-size": 8, "batch_size": 16}, FILE)
+
+
+def test_a_price_is_of_the_machine_or_of_a_gpu_and_not_both() -> None:
+    with pytest.raises(UsageError, match=r"both a price \(flag\) and a price per GPU \(FP8BENCH_PRICE_PER_GPU\)"):
+        resolve({"price": "3"}, {"FP8BENCH_PRICE_PER_GPU": "2"}, {}, None)
+
+
+def test_a_session_that_is_no_name_is_told_in_plain_words() -> None:
+    with pytest.raises(UsageError, match=r"letters, digits, '.', '_' and '-' are allowed"):
+        resolve({"session": "../elsewhere"}, {}, {}, None)
+
+
+def test_the_prefix_of_a_variable_makes_no_other_nearer() -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve({}, {"FP8BENCH_FOO": "1"}, {}, None)
+
+    assert "Did you mean" not in caught.value.remedy

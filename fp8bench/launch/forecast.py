@@ -1,0 +1,146 @@
+"""What a run will meet and cost, told before it starts: which modes cannot run here, how long the rest takes, and what
+that costs. Without torch, so what only a mode's class can tell is told when it runs.
+
+Times are those of records of the same work on the same instance. Without them the time is unknown, and not guessed.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from fp8bench import registry
+from fp8bench.launch.machine import Machine
+from fp8bench.launch.rounds import Entry, Stop
+from fp8bench.schema.config import Device, RunConfig
+from fp8bench.schema.instance import Catalog
+from fp8bench.schema.record import Record
+from fp8bench.stats.stopping import FEWEST_ROUNDS
+
+START_UP_S: dict[Device, float] = {"cuda": 25.0, "cpu": 15.0}
+"""To start a mode's processes, build and prove the model, and profile it, without warm-up. On H200s it was 16 to 28 s
+in 28 of 30 turns of ViT-Huge.
+"""
+SECONDS_PER_HOUR = 3600
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One mode in one round. seconds: what it is expected to take; None: no record tells. obstacle: why it cannot run
+    here; None: nothing is known against it.
+    """
+
+    label: str
+    seconds: float | None
+    obstacle: str | None
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """turns: one for each entry. rounds: the fewest and the most. start_up_s: what is assumed of each turn.
+    usd_per_hour: of the machine; None: unknown.
+    """
+
+    turns: tuple[Turn, ...]
+    rounds: tuple[int, int]
+    start_up_s: float
+    usd_per_hour: float | None
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Modes that may run, and of which no record tells how long."""
+        return tuple(turn.label for turn in self.turns if turn.obstacle is None and turn.seconds is None)
+
+    @property
+    def seconds(self) -> tuple[float, float] | None:
+        """At the fewest and at the most rounds; None where it is unknown of a mode."""
+        if self.unknown:
+            return None
+        a_round = sum(turn.seconds or 0.0 for turn in self.turns if turn.obstacle is None)
+        return self.rounds[0] * a_round, self.rounds[1] * a_round
+
+    @property
+    def usd(self) -> tuple[float, float] | None:
+        """The same in USD; None where the time or the price is unknown."""
+        if self.seconds is None or self.usd_per_hour is None:
+            return None
+        low, high = (seconds / SECONDS_PER_HOUR * self.usd_per_hour for seconds in self.seconds)
+        return low, high
+
+
+def forecast(
+    entries: Sequence[Entry],
+    stop: Stop,
+    obstacles: Sequence[str | None],
+    kept: Sequence[Record],
+    whole: Callable[[Record], Record],
+    usd_per_hour: float | None,
+) -> Forecast:
+    """obstacles: of each entry. kept: records of this instance, oldest first; `whole` gives one with its samples.
+    usd_per_hour: of the machine, None where it is unknown.
+    """
+    turns = tuple(
+        Turn(entry.label, None if obstacle else turn_s(entry.config, kept, whole), obstacle)
+        for entry, obstacle in zip(entries, obstacles, strict=True)
+    )
+    bounds = (stop.rounds, stop.rounds)
+    if stop.precision is not None:
+        bounds = max(stop.rounds, FEWEST_ROUNDS), stop.max_rounds
+    return Forecast(turns, bounds, START_UP_S[entries[0].config.device], usd_per_hour)
+
+
+def turn_s(config: RunConfig, kept: Sequence[Record], whole: Callable[[Record], Record]) -> float | None:
+    """Seconds that one mode takes in one round: start-up, what compiling and first steps took in the latest session of
+    the same work, and its steps. None where there is no such record.
+    """
+    alike = [record for record in kept if record.status == "ok" and record.config and _same(record.config, config)]
+    if not alike:
+        return None
+    latest = [record for record in alike if _session(record) == _session(alike[-1])]
+    steps_s = [record.summary.step_time_s for record in latest if record.summary]
+    step_s = sum(steps_s) / len(steps_s)
+    once_s = [_beyond_steps(whole(record), step_s) for record in latest]
+    return START_UP_S[config.device] + sum(once_s) / len(once_s) + config.warmup * step_s + _timed_s(config, step_s)
+
+
+def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | None:
+    """Why a mode cannot run on this machine, as far as that is known without torch; None: nothing is against it."""
+    entry = registry.modes()[config.mode]
+    needs = entry.needs
+    if needs is None:
+        return None
+    if not machine.has_gpu and (needs.gpu or config.recipe in needs.recipes_of_gpu):
+        return "needs an NVIDIA GPU, and this machine shows none"
+    if machine.has_gpu and needs.compute_capability is not None:
+        gpu = catalog.gpu_by_product(machine.gpus[0])
+        if gpu is not None and _pair(gpu.compute_capability) < needs.compute_capability:
+            wanted = ".".join(map(str, needs.compute_capability))
+            return f"needs a GPU of compute capability {wanted} or more, and {gpu.name} has {gpu.compute_capability}"
+    if needs.module is not None and find_spec(needs.module) is None:
+        return f"needs the Python package {needs.module}, which is not installed"
+    return None
+
+
+def _same(ran: RunConfig, asked: RunConfig) -> bool:
+    """Whether they take as long: the numbers of steps and the seed do not matter to that."""
+    free = {"warmup": asked.warmup, "steps": asked.steps, "min_time_s": asked.min_time_s, "seed": asked.seed}
+    return ran.model_copy(update=free) == asked
+
+
+def _timed_s(config: RunConfig, step_s: float) -> float:
+    """How long the timed steps last: until their number and their time are both reached."""
+    return max(config.steps * step_s, config.min_time_s)
+
+
+def _session(record: Record) -> str:
+    return record.session.session_id if record.session else record.run_id
+
+
+def _beyond_steps(record: Record, step_s: float) -> float:
+    """What warm-up took beyond as many plain steps: compiling, above all."""
+    warmups = [sum(rank.warmup_step_s) - len(rank.warmup_step_s) * step_s for rank in record.samples]
+    return max([0.0, *warmups])
+
+
+def _pair(capability: str) -> tuple[int, int]:
+    major, _, minor = capability.partition(".")
+    return int(major), int(minor or 0)

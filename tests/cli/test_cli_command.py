@@ -1,0 +1,114 @@
+"""What holds for every command: empty values are refused, and FP8BENCH_ variables heeded or warned of."""
+
+import json
+
+import pytest
+from builders import measured
+from cli.calling import keep, one_line
+from typer.main import get_command
+
+from fp8bench.cli.app import COMMANDS, program
+from fp8bench.cli.command import heeded, refuse_empty, variable_warnings
+from fp8bench.schema.errors import UsageError
+
+
+def valued_options():
+    """Every option of every command that takes a value."""
+    found = []
+    for name, command in get_command(program([])).commands.items():
+        found += [(name, one.opts[0]) for one in command.params if one.opts[0].startswith("--") and not one.is_flag]
+    return found
+
+
+def test_every_command_is_looked_at():
+    assert {name for name, _ in valued_options()} == set(COMMANDS) - {"modes", "workloads", "doctor"}
+
+
+@pytest.mark.parametrize("words", ["{flag}=", "{flag}| ", "{flag}|"])
+@pytest.mark.parametrize(("command", "flag"), valued_options(), ids=" ".join)
+def test_no_option_takes_an_empty_value(command, flag, words):
+    arguments = words.format(flag=flag).split("|")
+    main = get_command(program([command]))
+    with pytest.raises(UsageError, match=f"{flag} was given an empty value"):
+        main.main([command, *arguments], prog_name="fp8bench", standalone_mode=False)
+
+
+def test_an_empty_argument_is_refused_too():
+    with pytest.raises(UsageError, match="an argument is empty"):
+        refuse_empty(["p5", ""])
+
+
+def test_a_value_that_ends_in_an_equals_sign_is_one():
+    refuse_empty(["--source=https://a.b/?q=", "--source", "a="])
+
+
+@pytest.mark.parametrize("arguments", [("run", "--price", ""), ("gemm", "--instance="), ("import", "--source", " ")])
+def test_as_a_program_it_is_one_line_and_exit_code_2(arguments, fp8bench_in):
+    outcome = fp8bench_in(*arguments)
+
+    assert "was given an empty value" in one_line(outcome)
+    assert outcome.code == 2
+
+
+def test_the_folder_of_results_may_be_a_variable_of_every_command_that_has_one(fp8bench_in, tmp_path):
+    keep(measured("p5", step_time_s=0.5), tmp_path / "mine")
+    there = {"FP8BENCH_RESULTS_DIR": "mine"}
+    done = fp8bench_in("compare", "p5", "--format", "json", **there)
+    assert (done.stderr, [row["source"] for row in json.loads(done.stdout)]) == ("", ["measured"])
+
+    figure = ("--instance", "p5", "--mode", "te-fp8", "--step-time", "0.2", "--batch-size", "64", "--gpus", "8")
+    assert fp8bench_in("import", *figure, "--source", "a talk", **there).stdout.startswith("mine/p5/")
+
+    assert "mine keeps none of its kind" in one_line(fp8bench_in("gemm", "--record", "x", **there))
+    elsewhere = fp8bench_in("gemm", "--record", "x", "--results-dir", "other", **there)
+    assert "other keeps none of its kind" in one_line(elsewhere)
+
+
+def test_a_variable_that_a_command_does_not_take_is_told_in_one_line(fp8bench_in):
+    done = fp8bench_in("compare", "p4d", FP8BENCH_STEPS="3", FP8BENCH_SEED="1", FP8BENCH_BATCH_SIZE="")
+
+    assert done.code == 0
+    assert done.stderr == (
+        "fp8bench: warning: FP8BENCH_SEED, FP8BENCH_STEPS do not apply to this call of `fp8bench compare`\n"
+    )
+
+
+def test_an_unknown_variable_is_warned_of_where_it_is_not_refused(fp8bench_in):
+    done = fp8bench_in("modes", FP8BENCH_STEP="3")
+
+    assert done.code == 0
+    assert "warning: unknown variable 'FP8BENCH_STEP'. Did you mean 'FP8BENCH_STEPS'?" in done.stderr
+
+
+def test_what_is_only_shown_again_takes_fewer_variables_than_what_is_measured():
+    assert "seed" in heeded("gemm", ["--sweep"])
+    assert "batch_size" not in heeded("gemm", ["--sweep"])
+    assert heeded("gemm", ["--record=x"]) == heeded("explain", ["te-fp8"]) == {"results_dir"}
+    assert "batch_size" in heeded("explain", ["--mode", "te-fp8"])
+    assert "rounds" not in heeded("explain", ["--mode", "te-fp8"])
+
+
+def test_nobody_is_warned_who_asks_for_help():
+    assert variable_warnings("compare", ["-h"], {"FP8BENCH_STEPS": "3"}) == []
+
+
+def test_variables_that_hold_are_no_cause_for_a_warning():
+    assert variable_warnings("gemm", [], {"FP8BENCH_SEED": "3", "FP8BENCH_BATCH_SIZE": "8"}) == []
+    assert variable_warnings("run", [], {"FP8BENCH_STEPS": "3"}) == []
+
+
+def test_a_file_in_the_place_of_the_results_is_refused(fp8bench_in, tmp_path):
+    (tmp_path / "taken").write_text("")
+    outcome = fp8bench_in("compare", "p4d", "--results-dir", "taken")
+
+    assert "--results-dir taken is a file" in one_line(outcome)
+    assert outcome.code == 2
+
+
+@pytest.mark.parametrize(
+    "command", [(), *((name,) for name in COMMANDS)], ids=lambda words: " ".join(words) or "itself"
+)
+def test_help_has_a_short_flag(command, capsys):
+    main = get_command(program(command))
+    assert main.main([*command, "-h"], prog_name="fp8bench", standalone_mode=False) in (0, None)
+    assert f"Usage: {' '.join(['fp8bench', *command])}" in capsys.readouterr().out

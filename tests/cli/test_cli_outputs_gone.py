@@ -1,0 +1,144 @@
+"""Whatever becomes of the output, or of a file that is read, it is one line and never a traceback."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli.calling import environment, one_line
+
+from fp8bench.cli.app import main
+
+FULL = Path("/dev/full")
+
+
+def called(folder, *arguments, stdout, preexec_fn=None):
+    """Run the program with that standard output; returns its exit code and what it says on standard error."""
+    command = [sys.executable, "-m", "fp8bench", *arguments]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment(),
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=preexec_fn,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("compare", "p4d", "p5"), ("--help",), ("modes", "--json")], ids=" ".join)
+def test_a_reader_who_stops_ends_the_program_in_silence(arguments, tmp_path):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as gone:
+        assert called(tmp_path, *arguments, stdout=gone) == (141, "")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full on this system")
+@pytest.mark.parametrize("arguments", [("compare", "p4d", "p5"), ("--help",), ("run", "--dry-run")], ids=" ".join)
+def test_a_full_disk_is_one_line_and_exit_code_5(arguments, tmp_path):
+    with FULL.open("w") as full:
+        code, said = called(tmp_path, *arguments, stdout=full)
+
+    assert said == (
+        "fp8bench: cannot write the output: No space left on device. Make room, and run the command again.\n"
+    )
+    assert code == 5
+
+
+def test_a_closed_output_is_told_before_anything_is_done(tmp_path):
+    code, said = called(tmp_path, "run", "--mode", "te-fp8", stdout=None, preexec_fn=lambda: os.close(1))
+
+    assert said.startswith("fp8bench: standard output is closed")
+    assert (code, list(tmp_path.iterdir())) == (5, [])
+
+
+def test_without_a_standard_error_the_result_is_printed_all_the_same(tmp_path):
+    command = [sys.executable, "-m", "fp8bench", "compare", "p4d", "p5"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, preexec_fn=lambda: os.close(2), check=False
+    )
+
+    assert done.returncode == 0
+    assert b"137,187" in done.stdout
+
+
+@pytest.fixture
+def ends(monkeypatch, capsys):
+    """Call the program in this process; returns its exit code and what it says on standard error."""
+
+    def called(*arguments):
+        monkeypatch.setattr(sys, "argv", ["fp8bench", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, capsys.readouterr().err
+
+    return called
+
+
+def raising(error):
+    def call(*_arguments, **_options):
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (PermissionError(13, "Permission denied", "results/p5"), 2, "cannot use results/p5: Permission denied. Check"),
+        (OSError(11, "Resource temporarily unavailable"), 5, "the operating system refused: Resource temporarily"),
+        (RecursionError("maximum recursion depth exceeded"), 2, "a file that was read is nested too deeply"),
+        (KeyboardInterrupt(), 130, "interrupted. Run the command again."),
+    ],
+    ids=["unreadable folder", "no process", "deep nesting", "Ctrl-C"],
+)
+def test_what_no_command_has_put_into_words_is_one_line(error, code, said, ends, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fp8bench.store.results.known_instances", raising(error))
+    found, line = ends("compare", "p5")
+
+    assert found == code
+    assert line.startswith(f"fp8bench: {said}")
+    assert line.count("\n") == 1
+
+
+def test_an_error_shows_what_a_name_would_do_to_the_terminal(ends, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "red\x1b[31m\u202e").write_text("")
+    code, line = ends("compare", "p5", "--results-dir", "red\x1b[31m\u202e")
+
+    assert code == 2
+    assert line == "fp8bench: --results-dir red\\x1b[31m\\u202e is a file. Name a folder.\n"
+
+
+@pytest.mark.parametrize("where", ["config", "instance.yaml", "trace"])
+def test_a_file_that_is_nested_without_end_is_one_line(where, fp8bench_in, tmp_path):
+    deep = "[" * 100_000
+    (tmp_path / "results" / "mine").mkdir(parents=True)
+    (tmp_path / "deep.yaml").write_text(f"mode: {deep}")
+    (tmp_path / "trace.json").write_text('{"traceEvents": ' + deep)
+    arguments = {
+        "config": ("run", "--dry-run", "--config", "deep.yaml"),
+        "instance.yaml": ("instances",),
+        "trace": ("explain", "trace.json"),
+    }
+    if where == "instance.yaml":
+        (tmp_path / "results" / "mine" / "instance.yaml").write_text(f"key: mine\nprices: {deep}")
+    outcome = fp8bench_in(*arguments[where])
+
+    assert "nested" in one_line(outcome)
+    assert outcome.code == 2
+
+
+@pytest.mark.parametrize("name", ["/", "/dev/null/x", "binary"])
+def test_a_config_that_is_no_text_file_is_one_line(name, fp8bench_in, tmp_path):
+    (tmp_path / "binary").write_bytes(b"\x7fELF\x00\xff")
+    outcome = fp8bench_in("run", "--dry-run", "--config", name)
+
+    assert f"cannot read {name}: " in one_line(outcome)
+    assert outcome.code == 2

@@ -1,0 +1,132 @@
+"""What a dry run tells: what cannot run here, and time and cost from records of the same work."""
+
+import pytest
+import torch
+from builders import config, measured, measured_on_cpu, place, rank_samples, summary
+
+from fp8bench import registry
+from fp8bench.launch.forecast import START_UP_S, forecast, obstacle, turn_s
+from fp8bench.launch.machine import Machine
+from fp8bench.launch.rounds import Entry, Stop
+from fp8bench.pricing import catalog as catalogs
+from fp8bench.schema.errors import ModeUnavailable
+
+CPU = Machine(gpus=(), product_name=None, cpu_count=4)
+BASELINE, TE_FP8 = config("baseline-bf16", None), config("te-fp8", "delayed")
+
+
+@pytest.fixture(scope="module")
+def catalog():
+    return catalogs.load()
+
+
+def gpu(name):
+    return Machine(gpus=(name,), product_name=None, cpu_count=16)
+
+
+def itself(record):
+    return record
+
+
+def ran(settings=None, *, step_s=0.1, compiling_s=20.0, minutes=0.0, **changes):
+    """A record of a baseline whose 11 steps of warm-up took that much longer than its others."""
+    samples = (rank_samples(0, (step_s,) * 3, warmup_step_s=(compiling_s + step_s, *(step_s,) * 10)),)
+    return measured(
+        config=BASELINE.model_copy(update=settings or {}),
+        samples=samples,
+        summary=summary(step_s),
+        minutes=minutes,
+        **changes,
+    )
+
+
+def test_a_turn_takes_its_start_what_compiling_took_and_its_steps():
+    asked = BASELINE.model_copy(update={"warmup": 5, "steps": 100, "seed": 9})
+
+    assert turn_s(asked, [ran()], itself) == pytest.approx(START_UP_S["cuda"] + 20 + 105 * 0.1)
+
+
+def test_the_latest_session_of_the_same_work_tells():
+    older = ran(step_s=9.0, session=place(1, "older"))
+    rounds = [
+        ran(step_s=step_s, compiling_s=0, minutes=n, session=place(n, "later")) for n, step_s in ((1, 0.1), (2, 0.3))
+    ]
+    expected = START_UP_S["cuda"] + (BASELINE.warmup + BASELINE.steps) * 0.2
+    assert turn_s(BASELINE, [older, *rounds], itself) == pytest.approx(expected, abs=1.2)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"batch_size": 7}, {"world_size": 2}, {"compile": "off"}, {"workload": "vit-micro"}, {"data": "device"}],
+)
+def test_other_work_tells_nothing(settings):
+    assert turn_s(BASELINE, [ran(settings)], itself) is None
+
+
+def test_time_and_cost_are_of_all_rounds_and_of_what_can_run():
+    found = forecast([Entry(BASELINE), Entry(TE_FP8)], Stop(3), [None, "needs a GPU"], [ran()], itself, 36.0)
+    a_round = START_UP_S["cuda"] + 20 + (BASELINE.warmup + BASELINE.steps) * 0.1
+
+    assert found.seconds == pytest.approx((3 * a_round, 3 * a_round))
+    assert found.usd == pytest.approx((0.03 * a_round, 0.03 * a_round))
+    assert found.unknown == ()
+
+
+def test_with_a_precision_there_is_a_least_and_a_most():
+    found = forecast([Entry(BASELINE)], Stop(3, precision=0.01, max_rounds=10), [None], [ran()], itself, None)
+
+    assert found.seconds is not None
+    assert found.seconds[1] == pytest.approx(found.seconds[0] / 3 * 10)
+    assert found.usd is None
+
+
+def test_what_no_record_tells_is_unknown_and_not_left_out():
+    found = forecast([Entry(BASELINE), Entry(TE_FP8)], Stop(3), [None, None], [ran()], itself, 36.0)
+
+    assert (found.seconds, found.usd, found.unknown) == (None, None, ("te-fp8:delayed",))
+
+
+def test_records_of_a_cpu_are_its_own():
+    record = measured_on_cpu()
+    assert record.config is not None
+    assert turn_s(BASELINE, [record], itself) is None
+    assert turn_s(record.config, [record], itself) is not None
+
+
+@pytest.mark.parametrize(
+    ("machine", "mode", "recipe", "said"),
+    [
+        (CPU, "te-fp8", "delayed", "needs an NVIDIA GPU, and this machine shows none"),
+        (CPU, "torchao-float8", "rowwise_with_gw_hp", "needs an NVIDIA GPU"),
+        (CPU, "torchao-float8", "rowwise", None),
+        (CPU, "baseline-bf16", None, None),
+        (gpu("NVIDIA A100-SXM4-40GB"), "torchao-float8", "tensorwise", "needs a GPU of compute capability 8.9 or more"),
+        (gpu("NVIDIA A100-SXM4-40GB"), "baseline-tf32", None, None),
+        (gpu("NVIDIA H200"), "torchao-float8", "tensorwise", None),
+        (gpu("NVIDIA Unheard Of"), "torchao-float8", "tensorwise", None),
+    ],
+)
+def test_what_cannot_run_is_told_as_far_as_it_is_known(machine, mode, recipe, said, catalog):
+    found = obstacle(config(mode, recipe), machine, catalog)
+
+    assert found is None if said is None else said in str(found)
+
+
+def test_a_package_that_is_not_installed_is_named(monkeypatch, catalog):
+    monkeypatch.setattr("fp8bench.launch.forecast.find_spec", lambda _name: None)
+    found = obstacle(TE_FP8, gpu("NVIDIA H200"), catalog)
+
+    assert found == "needs the Python package transformer_engine, which is not installed"
+
+
+@pytest.mark.parametrize("entry", [*registry.BUILTIN_MODES], ids=lambda entry: entry.name)
+def test_it_says_of_a_cpu_what_the_modes_own_check_says(entry, catalog):
+    for recipe in entry.recipes or (None,):
+        mode = registry.load(entry)(recipe)
+        try:
+            mode.check(torch.device("cpu"))
+        except ModeUnavailable:
+            refused = True
+        else:
+            refused = False
+        assert (obstacle(config(entry.name, recipe), CPU, catalog) is not None) == refused
