@@ -100,8 +100,8 @@ def run(
     quiet: bool = typer.Option(False, "--quiet", help="No progress; warnings and errors only."),
     as_json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
 ) -> None:
-    """Train a model for a hundred steps or more in each precision mode, in several fresh processes, and keep a record of
-    each. A mode is first proved to compute what the plain model does, then timed.
+    """Train a model for a hundred steps or more in each precision mode, in several fresh processes, and keep a record
+    of each. A mode is first proved to compute what the plain model does, then timed.
     """
     given = dict(locals())
     from fp8bench.launch.plan import hourly_price
