@@ -293,3 +293,17 @@ def test_a_request_never_changes_after_it_is_made() -> None:
 
     with pytest.raises(ValidationError, match="frozen"):
         request.steps = 6
+
+
+def test_what_a_session_brings_has_it_for_its_origin() -> None:
+    resolved = resolve({"steps": "9"}, {}, {}, None).resumed({"batch_size": 4, "seed": 7}, "nightly")
+
+    assert (resolved.request.batch_size, resolved.request.seed, resolved.request.steps) == (4, 7, 9)
+    assert {resolved.origins[name] for name in ("batch_size", "seed")} == {"session nightly"}
+    assert resolved.origins["steps"] == "flag"
+
+
+@pytest.mark.parametrize("name", ["two words", "-a", "x" * 65, "box/7"])
+def test_a_machines_name_is_letters_digits_and_few_signs(name: str) -> None:
+    with pytest.raises(UsageError, match="--name"):
+        resolve({"name": name}, {}, {}, None)
