@@ -127,7 +127,7 @@ def compare(
     for key in keys:
         if not any(record.instance == key for record in shown.records):
             remedy = f"Run `fp8bench run --instance {key}` there, or put a figure in with `fp8bench import`"
-            raise results.nothing_found(f"instance {key!r}", results_dir, remedy)
+            raise results.nothing_found(f"for instance {key!r}", results_dir, remedy)
     print_comparison(compare_records(shown.records, catalog, options, whole=shown.whole), form)
     _fail_if_strict(shown.broken, strict)
 
@@ -198,7 +198,7 @@ def _chosen(
 
     if not kept:
         raise nothing_found(
-            f"`fp8bench {kind}`{of} for {', '.join(keys)}",
+            f"of `fp8bench {kind}`{of} for {', '.join(keys)}",
             results_dir,
             f"Run `fp8bench {kind} --instance {keys[0]}` there",
         )

@@ -50,13 +50,26 @@ def device(record: RecordHead) -> str:
 
 
 def differences(records: Sequence[RecordHead]) -> tuple[Difference, ...]:
-    """Of what moves numbers: the device, and the versions of torch, CUDA, the driver and the libraries of modes."""
+    """Of what moves numbers: the machine where one instance has several, the device, and the versions of torch, CUDA,
+    the driver and the libraries of modes.
+    """
     found = [
+        *_machines(records),
         Difference("", tuple(_device(record.environment) for record in records)),
         *(Difference(name, tuple(_version(record.environment, name) for record in records)) for name in PACKAGES),
         Difference("driver", tuple(_driver(record.environment) for record in records)),
     ]
     return tuple(one for one in found if len(set(one.values)) > 1)
+
+
+def _machines(records: Sequence[RecordHead]) -> list[Difference]:
+    """Those of unlike instances are unlike anyway."""
+    of_instance: dict[str, set[str | None]] = {}
+    for record in records:
+        of_instance.setdefault(record.instance, set()).add(record.machine.id if record.machine else None)
+    if all(len(machines) == 1 for machines in of_instance.values()):
+        return []
+    return [Difference("machine", tuple(str(record.machine) if record.machine else None for record in records))]
 
 
 def _device(environment: Environment | None) -> str | None:

@@ -158,8 +158,8 @@ def there(results_dir: Path) -> dict[str, int]:
 
 
 def nothing_found(what: str, results_dir: Path, remedy: str) -> UsageError:
-    """The error for a search that came back empty: what was looked for, where, and what lies there instead."""
-    return UsageError(f"no record of {what}: {what_lies_in(results_dir)}", remedy)
+    """The error for a search that came back empty. what: was looked for, `of ...` or `for ...`."""
+    return UsageError(f"no record {what}: {what_lies_in(results_dir)}", remedy)
 
 
 def what_lies_in(results_dir: Path) -> str:

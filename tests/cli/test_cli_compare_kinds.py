@@ -59,9 +59,9 @@ def kept(tmp_path):
 
 def test_each_kind_is_read_by_itself_and_comes_back_whole(kept):
     assert [record.kind for record, _ in results.read(kept, ["p5"]) if record.source == "measured"] == ["run"]
-    assert results.read_kind(kept, ["p5"], GemmRecord) == [EARLIER, LATER, OTHER]
-    assert results.read_kind(kept, ["p5"], NumericsRecord) == [ERRORS]
-    assert results.read_kind(kept, ["p4d"], NumericsRecord) == []
+    assert list(results.read_kind(kept, ["p5"], GemmRecord)) == [EARLIER, LATER, OTHER]
+    assert list(results.read_kind(kept, ["p5"], NumericsRecord)) == [ERRORS]
+    assert not results.read_kind(kept, ["p4d"], NumericsRecord)
 
 
 def test_of_products_the_latest_of_each_fingerprint_is_shown_and_all_on_demand(kept, fp8bench_in):
@@ -83,8 +83,11 @@ def test_of_products_a_workload_and_a_batch_size_are_chosen(kept, fp8bench_in):
         report["run_id"] for report in json.loads(shown("--workload", "vit-huge", "--batch-size", "64").stdout)
     ] == both
     for flags, said in (
-        (("--batch-size", "7"), "no record of `fp8bench gemm` at batch size 7 for p5. "),
-        (("--workload", "vit-micro"), "no record of `fp8bench gemm` of vit-micro for p5. "),
+        (
+            ("--batch-size", "7"),
+            "no record of `fp8bench gemm` at batch size 7 for p5: results has records of p5 (5). ",
+        ),
+        (("--workload", "vit-micro"), "no record of `fp8bench gemm` of vit-micro for p5: "),
     ):
         assert said in shown(*flags).stderr
 
@@ -115,7 +118,10 @@ def test_runs_are_compared_as_if_nothing_else_were_there(kept, fp8bench_in):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("p5", "--kind", "gemm"), "no record of `fp8bench gemm` for p5. Run `fp8bench gemm --instance p5` there."),
+        (
+            ("p5", "--kind", "gemm"),
+            "gemm` for p5: there is no folder results. Run `fp8bench gemm --instance p5` there.",
+        ),
         (("p5", "--kind", "gem"), "unknown --kind 'gem'. Did you mean 'gemm'?"),
     ],
 )

@@ -40,7 +40,7 @@ def test_an_unknown_name_is_wrong_usage_and_the_line_has_the_nearest_name(argume
         (("compare", "p5", "--price-as-of", "tomorrow"), "--price-as-of 'tomorrow' is not a date"),
         (("compare", "p5", "--reference", "p5"), "--reference 'p5' is not INSTANCE:MODE"),
         (("compare", "p5", "--reference", "p4d:baseline-bf16"), "There are: p5:baseline-bf16"),
-        (("compare", "p6-b200"), "no record for instance 'p6-b200'"),
+        (("compare", "p6-b200"), "no record for instance 'p6-b200': there is no folder results. Run `fp8bench run"),
         (("run", "--dry-run", "--steps", "0"), "--steps: invalid value '0'"),
         (("run", "--dry-run", "--compile", "maybe"), "--compile: invalid value 'maybe'"),
         (("run", "--dry-run", "--precision", "often"), "--precision: invalid value 'often'"),
@@ -79,27 +79,6 @@ def test_unlike_work_is_wrong_usage_and_names_what_differs(fp8bench_in, tmp_path
     outcome = fp8bench_in("compare", "p4d", "p5")
 
     assert "optimizer (adamw and None)" in one_line(outcome)
-    assert outcome.code == 2
-
-
-def test_a_broken_record_is_told_by_file_line_and_field(fp8bench_in, tmp_path):
-    path = keep(measured("p5"), tmp_path / "results")
-    lines = path.read_text().splitlines()
-    number = next(number for number, line in enumerate(lines, start=1) if '"batch_size": 64' in line)
-    path.write_text("\n".join(lines).replace('"batch_size": 64', '"batch_size": "many"', 1))
-    outcome = fp8bench_in("compare", "p5")
-
-    expected = f"{path.relative_to(tmp_path)} line {number}, field config.batch_size: "
-    assert expected in one_line(outcome)
-    assert outcome.code == 2
-
-
-def test_a_record_of_a_newer_schema_is_refused_with_both_versions(fp8bench_in, tmp_path):
-    path = keep(measured("p5"), tmp_path / "results")
-    path.write_text(path.read_text().replace('"schema_version": 3', '"schema_version": 4, "news": []', 1))
-    outcome = fp8bench_in("compare", "p5")
-
-    assert "has schema version 4, and this fp8bench reads up to 3" in one_line(outcome)
     assert outcome.code == 2
 
 

@@ -12,6 +12,7 @@ from builders import (
     config,
     environment,
     evidence,
+    machine_called,
     parity,
     place,
     profile,
@@ -20,6 +21,7 @@ from builders import (
 )
 
 from fp8bench.launch.assemble import assemble, new_run_id, new_session_id
+from fp8bench.launch.identity import together
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank_report import RankReport
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Record
@@ -262,3 +264,23 @@ def test_a_run_id_is_safe_as_a_file_name(label):
     assert run_id.isascii()
     assert not set(run_id) & set(" :/\\\"'\t\n*?$")
     assert run_id.startswith("20261121T101500Z-")
+
+
+def test_the_machine_is_the_launchers_where_its_own_workers_ran():
+    assert assembled(rank_report(0), rank_report(1), machine=machine_called("a")).machine == machine_called("a")
+    assert assembled(rank_report(0), rank_report(1)).machine is None
+
+
+def test_over_several_nodes_it_is_made_of_all_of_theirs():
+    nodes = [machine_called("a"), machine_called("b")]
+    reports = [rank_report(rank, machine=machine) for rank, machine in enumerate(nodes)]
+    found = assembled(*reports, machine=nodes[0]).machine
+
+    assert found == together(nodes)
+    assert found not in nodes
+
+
+def test_over_several_nodes_of_which_one_is_unknown_it_is_unknown():
+    reports = rank_report(0, machine=machine_called("a")), rank_report(1)
+
+    assert assembled(*reports, machine=machine_called("a")).machine is None

@@ -36,7 +36,7 @@ def stored(tmp_path):
 
 
 def test_one_record_of_the_whole_group_is_written_and_printed_once(torchrun, tmp_path):
-    code, output, errors = torchrun("--mode", "baseline-bf16", "--warmup", "1", "--steps", "3")
+    code, output, errors = torchrun("--mode", "baseline-bf16", "--warmup", "1", "--steps", "3", "--name", "box-7")
     assert code == 0, errors
     [record] = stored(tmp_path)
     assert json.loads(output) == [record]
@@ -45,6 +45,7 @@ def test_one_record_of_the_whole_group_is_written_and_printed_once(torchrun, tmp
     assert errors.count("baseline-bf16, round 1 of 1: vit-micro") == 1
     assert (record["session"]["round"], record["session"]["position"]) == (1, 1)
     assert record["profile"]["device"] == "cpu"
+    assert (record["machine"]["label"], len(record["machine"]["id"])) == ("box-7", 16)
 
 
 def test_a_refusal_reaches_every_rank_and_is_kept(torchrun, tmp_path):

@@ -248,6 +248,7 @@ def test_kept_runs_bound_the_step(machine, request_of, monkeypatch, tmp_path):
     assert product_bound.BASELINE == "baseline-bf16"
     prepared = prepare(request_of(seconds="0.0001", precisions=("fp8-tensorwise",)), {})
     record, _, _ = measured_now(prepared)
+    assert record.machine == here["machine"]
     (bound,) = record.bounds
     assert (bound.baseline_run_id, bound.step_time_s) == (baseline.run_id, 5.0)
     assert [(mode.label, mode.speedup) for mode in bound.modes] == [("te-fp8:delayed", 1.25)]

@@ -1,13 +1,15 @@
 """A prepared request, measured: who is asked whether the GPU is busy, and who makes the processes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import config, instance, rank_report, steps_about
+from builders import config, instance, machine_called, rank_report, steps_about
 
 from fp8bench.launch import measure as launching
 from fp8bench.launch.elastic import ElasticExecutor
 from fp8bench.launch.executor import Watch
+from fp8bench.launch.identity import Here
 from fp8bench.launch.measure import measure, schedule
 from fp8bench.launch.plan import Elastic
 from fp8bench.launch.prepare import Prepared
@@ -126,3 +128,21 @@ def test_torchruns_processes_are_joined_and_without_it_fresh_ones_are_made(tmp_p
     joined = launching._executor(prepared(tmp_path, elastic=place))
     assert isinstance(joined, ElasticExecutor)
     assert joined.place == place
+
+
+def test_every_record_names_the_machine_and_what_its_session_was_asked_for(tmp_path, executor, asked):
+    here = Here(machine_called("vendor-a"), {})
+    what = replace(prepared(tmp_path), here=here, stop=Stop(rounds=2, precision=0.5, max_rounds=4))
+    found = records(what)
+
+    assert {record.machine for record in found} == {here.machine}
+    assert [(r.session.rounds, r.session.precision, r.session.max_rounds) for r in found if r.session] == [
+        (2, 0.5, 4)
+    ] * len(found)
+
+
+def test_under_torchrun_each_node_says_its_own_machine(tmp_path):
+    place = Elastic(rank=0, local_rank=0, world_size=2, local_world_size=1)
+    what = replace(prepared(tmp_path, elastic=place), here=Here(machine_called("node-0"), {}, one=False))
+
+    assert launching._executor(what).machine == machine_called("node-0")

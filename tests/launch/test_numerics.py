@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fp8bench.launch import numerics
+from fp8bench.launch.identity import this_machines_identity
 from fp8bench.launch.machine import Machine
 from fp8bench.launch.numerics import NumericsRequest, examine, exit_code, prepare, settle
 from fp8bench.schema.errors import UsageError
@@ -28,7 +29,7 @@ def error(status="ok", mode="baseline-bf16", **changes):
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
-    words = {"layers": ("linear",), "inputs": ("normal",), "width": "32", "seed": "7"}
+    words = {"layers": ("linear",), "inputs": ("normal",), "width": "32", "seed": "7", "name": "box-7"}
     return examine(prepared(folder, "baseline-bf16", "te-fp8", **words), NOW, lambda _stage: None)
 
 
@@ -98,6 +99,7 @@ class TestRecord:
         assert record.run_id.startswith("20260501T100000Z-numerics-")
         assert record.fingerprint == {"kind": "numerics", "width": 32, "tokens": 64, "seed": 7, "method_version": 3}
         assert record.environment.versions["torchao"]
+        assert (record.machine, record.machine.label) == (this_machines_identity("box-7"), "box-7")
         assert [(row.mode, row.status, row.tensor) for row in record.rows] == [
             ("te-fp8:delayed", "unsupported", None),
             ("baseline-bf16", "ok", "output"),

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from builders import at, environment
+from builders import at, environment, machine_called
 from report.made_gemm import H200, gemm_record
 
 from fp8bench.report.side_by_side import Difference, device, differences, labels
@@ -66,3 +66,11 @@ def test_without_a_gpu_the_cpu_is_the_device_and_nothing_is_guessed_of_an_unknow
     unknown = record(environment=None)
     assert differences([record(), unknown])[0] == Difference("", (H200, None))
     assert [device(record()), device(cpus[0]), device(unknown)] == [H200, "CPU", "CPU"]
+
+
+def test_two_machines_of_one_instance_are_told_and_those_of_two_instances_are_expected():
+    here, there = machine_called("vendor-a"), machine_called(None)
+    two = differences([record(machine=here), record(minutes=7, machine=there), record(minutes=9)])
+
+    assert two == (Difference("machine", (f"vendor-a ({here.id})", there.id, None)),)
+    assert differences([record(machine=here), record("p4d", machine=there)]) == ()

@@ -315,7 +315,8 @@ def test_a_number_beyond_all_sense_is_refused_with_the_most_and_why(field: str) 
         with pytest.raises(UsageError) as caught:
             resolve({field: text}, {}, {}, None)
         assert caught.value.what == (
-            f"--{field.replace('_', '-')}: invalid value {text!r}: the most is {bound.most:,}, since {bound.why}"
+            f"--{field.removesuffix('_s').replace('_', '-')}: invalid value {text!r}: "
+            f"the most is {bound.most:,}, since {bound.why}"
         )
 
 
@@ -353,3 +354,17 @@ def test_the_prefix_of_a_variable_makes_no_other_nearer() -> None:
         resolve({}, {"FP8BENCH_FOO": "1"}, {}, None)
 
     assert "Did you mean" not in caught.value.remedy
+
+
+def test_what_a_session_brings_has_it_for_its_origin() -> None:
+    resolved = resolve({"steps": "9"}, {}, {}, None).resumed({"batch_size": 4, "seed": 7}, "nightly")
+
+    assert (resolved.request.batch_size, resolved.request.seed, resolved.request.steps) == (4, 7, 9)
+    assert {resolved.origins[name] for name in ("batch_size", "seed")} == {"session nightly"}
+    assert resolved.origins["steps"] == "flag"
+
+
+@pytest.mark.parametrize("name", ["two words", "-a", "x" * 65, "box/7"])
+def test_a_machines_name_is_letters_digits_and_few_signs(name: str) -> None:
+    with pytest.raises(UsageError, match="--name"):
+        resolve({"name": name}, {}, {}, None)

@@ -186,9 +186,9 @@ class TestWhereRecordsLie:
             self.put(tmp_path / "old" / f"{number}.json", measured("h200-1x", run_id=str(number)))
         self.put(tmp_path / "p5" / "r.json", measured("p5"))
         results.write(published("p4d"), tmp_path)
-        error = results.nothing_found("instance 'x'", tmp_path, "Run it")
+        error = results.nothing_found("for instance 'x'", tmp_path, "Run it")
 
-        assert error.what == f"no record of instance 'x': {tmp_path} has records of h200-1x (2), p5 (1)"
+        assert error.what == f"no record for instance 'x': {tmp_path} has records of h200-1x (2), p5 (1)"
         assert results.what_lies_in(tmp_path / "absent") == f"there is no folder {tmp_path / 'absent'}"
         assert results.what_lies_in(tmp_path / "published" / "..").endswith("has records of h200-1x (2), p5 (1)")
 
