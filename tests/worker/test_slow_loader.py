@@ -41,10 +41,14 @@ class Sleeping(Dataset):
 
 
 class TakesItsTime(TinyLinear):
-    """A step of STEP_S, and a little more for the arithmetic."""
+    """A step of so long, and a little more for the arithmetic."""
+
+    def __init__(self, step_s):
+        super().__init__()
+        self.step_s = step_s
 
     def loss(self, model, batch):
-        time.sleep(STEP_S)
+        time.sleep(self.step_s)
         return super().loss(model, batch)
 
 
@@ -53,9 +57,9 @@ def loader(batch_s, workers):
     return LoaderBatches(Sleeping(batch_s * max(workers, 1)), EndlessSampler(ENDLESS, 1, 0), 1, CPU, workers)
 
 
-def timed(batches, steps, warmup=3):
+def timed(batches, steps, warmup=3, step_s=STEP_S):
     """The samples of so many steps over these batches."""
-    workload = TakesItsTime()
+    workload = TakesItsTime(step_s)
     model = workload.build(CPU)
     training = Training(model, sgd(model), Polite(), workload, batches, CPU)
     return time_steps(training, 0, Length(warmup, steps), ProgressFile(None)).samples
@@ -98,8 +102,10 @@ def test_a_loader_in_the_rank_itself_is_waited_for_all_the_time_that_it_takes():
 
 
 def test_one_that_keeps_up_shows_no_wait():
-    batches = loader(0.4 * STEP_S, workers=2)
-    samples = timed(batches, 16)
+    """A long step, since to fetch a batch that is ready takes milliseconds on a machine that others use too."""
+    step_s = 4 * STEP_S
+    batches = loader(0.4 * step_s, workers=2)
+    samples = timed(batches, 12, step_s=step_s)
     batches.close()
     summary = summarize([samples], workload_facts())
 
