@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fp8bench.report.measurement import Measurement
 from fp8bench.report.priced import PRICED_ELSEWHERE, Priced
-from fp8bench.report.unit_time import APART, SLOW, UnitTime
+from fp8bench.report.unit_time import APART, UnitTime
 from fp8bench.schema.record import Record
 from fp8bench.stats.bound import bound_of
+from fp8bench.stats.steps import SLOW_STEP
 from fp8bench.stats.telemetry import round_flags
 
 SPREAD = 0.02
@@ -81,7 +82,7 @@ def _uneven(found: UnitTime) -> Iterable[str]:
         where = "above" if found.mean_above_median > 0 else "below"
         yield f"mean {abs(found.mean_above_median) * 100:.1f} % {where} median"
     if found.slow_steps:
-        yield f"{found.slow_steps} of {found.steps} steps above {SLOW}x"
+        yield f"{found.slow_steps} of {found.steps} steps above {SLOW_STEP}x"
 
 
 def _bounds(record: Record) -> Iterable[str]:

@@ -1,15 +1,10 @@
 """What belongs together: the rounds of one variant in one session make one measurement, and one row."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fp8bench.schema.identity import Software, software_of
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.record import Record
-from fp8bench.stats.steps import slowest_rank
-
-if TYPE_CHECKING:
-    from fp8bench.stats.estimate import Estimate
 
 
 @dataclass(frozen=True)
@@ -36,17 +31,3 @@ class Measurement:
     def software(self) -> Software | None:
         """The software of all rounds; None for a figure from elsewhere."""
         return software_of(self.latest.environment)
-
-    def seconds_per_unit(self) -> "Estimate | None":
-        """What a unit (an image) takes, with its interval over the rounds; None where there are no samples."""
-        processes = [
-            [step / record.summary.units_per_step for step in slowest_rank([rank.step_s for rank in record.samples])]
-            for record in self.rounds
-            if record.summary is not None and record.samples
-        ]
-        if not processes:
-            return None
-        # Imported here, since numpy takes a moment and a table of published figures does without.
-        from fp8bench.stats.estimate import estimate
-
-        return estimate(processes)

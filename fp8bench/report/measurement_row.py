@@ -12,6 +12,7 @@ from fp8bench.report.row import Row
 from fp8bench.report.unit_time import UnitTime
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, Summary
+from fp8bench.stats.telemetry import energy_spread
 from fp8bench.stats.unseen import unseen_share
 
 
@@ -75,7 +76,7 @@ def _measured(
         "usd_per_million_units": cost.usd_per_million_units(per_usd) if per_usd else None,
         "peak_memory_bytes": max(peaks, default=None),
         "joules_per_unit": _over_rounds(measurement, lambda s: s.joules_per_unit),
-        "joules_per_unit_range": _range(measurement, lambda s: s.joules_per_unit),
+        "joules_per_unit_range": energy_spread(_known(measurement, lambda s: s.joules_per_unit)),
         "units_per_kwh": _over_rounds(measurement, lambda s: s.units_per_kwh),
         "host_lead_share": leads,
         "data_wait_share": _over_rounds(measurement, lambda s: s.data_wait_share),
@@ -104,12 +105,6 @@ def _over_rounds(measurement: Measurement, of: Callable[[Summary], float | None]
     """The median over the rounds that know."""
     known = _known(measurement, of)
     return median(known) if known else None
-
-
-def _range(measurement: Measurement, of: Callable[[Summary], float | None]) -> tuple[float, float] | None:
-    """The least and the most over the rounds that know; None for fewer than two, which have no range."""
-    known = _known(measurement, of)
-    return (min(known), max(known)) if len(known) > 1 else None
 
 
 def _known(measurement: Measurement, of: Callable[[Summary], float | None]) -> list[float]:

@@ -10,16 +10,13 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from fp8bench.report.measurement import Measurement
-from fp8bench.stats.steps import longest_rank
+from fp8bench.stats.steps import longest_rank, slow_steps
 
 if TYPE_CHECKING:
     from fp8bench.stats.estimate import Estimate
 
 APART = 0.005
 """How far a mean and a median lie apart, over the median, before a reader is told."""
-
-SLOW = 1.2
-"""How many times its process's median a step takes from which it is a slow one."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +47,8 @@ class UnitTime:
 
     @cached_property
     def slow_steps(self) -> int:
-        """How many steps took more than SLOW times their process's median."""
-        limits = [SLOW * median(steps) for steps in self.processes]
-        return sum(step > limit for steps, limit in zip(self.processes, limits, strict=True) for step in steps)
+        """How many steps took more than SLOW_STEP times their process's median."""
+        return sum(map(slow_steps, self.processes))
 
     @property
     def steps(self) -> int:

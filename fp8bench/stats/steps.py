@@ -10,6 +10,9 @@ it serves for parts of a step.
 from collections.abc import Sequence
 from statistics import median
 
+SLOW_STEP = 1.2
+"""How many times its process's median a step takes from which on it is a slow one."""
+
 
 def slowest_rank(per_rank: Sequence[Sequence[float]]) -> list[float]:
     """per_rank: one sequence of step times a rank, all equally long. Returns the slowest rank's, step by step.
@@ -37,3 +40,9 @@ def longest_rank(per_rank: Sequence[Sequence[float]]) -> list[float]:
 def typical(samples: Sequence[float]) -> float:
     """The median. Raises statistics.StatisticsError when there is no sample."""
     return median(samples)
+
+
+def slow_steps(samples: Sequence[float]) -> int:
+    """How many took more than SLOW_STEP times their median. Raises statistics.StatisticsError for no sample."""
+    limit = SLOW_STEP * typical(samples)
+    return sum(sample > limit for sample in samples)

@@ -14,10 +14,7 @@ from fp8bench.schema.telemetry import RankTelemetry
 from fp8bench.stats import telemetry as gpu
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.steadiness import steadiness
-from fp8bench.stats.steps import longest_rank, slowest_rank, typical
-
-SLOW_STEP = 1.2
-"""Ours: a step of more than so many times the median is a slow one: a step of a steady run is within a few per cent."""
+from fp8bench.stats.steps import longest_rank, slow_steps, slowest_rank, typical
 
 
 def summarize(
@@ -68,12 +65,6 @@ def summarize(
         loss_first=samples[0].loss[0],
         loss_last=samples[0].loss[-1],
     )
-
-
-def slow_steps(steps: Sequence[float]) -> int:
-    """How many took more than SLOW_STEP times their median. Raises statistics.StatisticsError when there is none."""
-    limit = SLOW_STEP * typical(steps)
-    return sum(step > limit for step in steps)
 
 
 def _part(samples: Sequence[RankSamples], of: Callable[[RankSamples], tuple[float, ...] | None]) -> float | None:
