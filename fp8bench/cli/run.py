@@ -198,7 +198,13 @@ def _print_session(session_id: str, prepared: "Prepared") -> None:
 
     key = prepared.instance.key
     found = results.read(prepared.results_dir, [key])
-    of_session = tuple(kept for kept in found if kept.record.session and kept.record.session.session_id == session_id)
+    of_session = tuple(
+        kept
+        for kept in found
+        if kept.record.session
+        and kept.record.session.session_id == session_id
+        and not (prepared.here and prepared.here.unlike(kept.record))
+    )
     if not of_session:
         return
     shown = read_shown(results.Found(of_session), lambda records: select(records, every=False))

@@ -135,7 +135,7 @@ def measure(prepared: PreparedGemm, told: Told) -> tuple[GemmRecord, Path]:
     from fp8bench.worker.environment import environment
 
     config = prepared.config
-    kept = _kept_runs(prepared)
+    kept = _kept_runs(prepared, told)
     work = _work(config)
     bench = Bench.on(config.device, config.seconds, config.seed, config.compiled_casts, config.rounds)
     bench.require_memory(product.shape for product in work.products)
@@ -284,8 +284,11 @@ def _work(config: GemmConfig) -> _Work:
     return _Work(found.products, workload.sizes(), warnings)
 
 
-def _kept_runs(prepared: PreparedGemm) -> tuple[Measured, Callable[[Record], Record]]:
-    """What runs of this machine and its software are kept that a bound can be made of, and how to read one whole."""
+def _kept_runs(prepared: PreparedGemm, told: Told) -> tuple[Measured, Callable[[Record], Record]]:
+    """What runs of this machine and its software are kept that a bound can be made of, and how to read one whole.
+
+    told: hears of those that are left out.
+    """
     config = prepared.config
     if config.workload is None or config.batch_size is None:
         return {}, lambda record: record
@@ -295,6 +298,13 @@ def _kept_runs(prepared: PreparedGemm) -> tuple[Measured, Callable[[Record], Rec
     paths = {record.run_id: path for record, path in kept}
     here = Here(prepared.machine, software_here(config.device == "cuda"))
     alike = [record for record, _ in kept if not here.unlike(record)]
+    for broken in kept.broken:
+        told(f"warning: not read: {broken}")
+    if len(alike) < len(kept):
+        told(
+            f"{len(kept) - len(alike)} of {len(kept)} runs of {prepared.instance.key!r} are of another machine, "
+            "software or method, and bound no step here"
+        )
 
     def whole(record: Record) -> Record:
         """Without its profile where that cannot be read: the bound needs the step's time alone."""

@@ -22,7 +22,7 @@ from fp8bench.launch.machine import nvml_gpus
 from fp8bench.schema.files import text_if_any
 from fp8bench.schema.identity import PACKAGES, Software, differing, minor, same_machine, software_of
 from fp8bench.schema.machine import MachineBasis, MachineIdentity
-from fp8bench.schema.record import RecordHead
+from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
 MACHINE_ID = Path("/etc/machine-id")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -43,8 +43,10 @@ class Here:
     one: bool = True
 
     def unlike(self, record: RecordHead) -> list[str]:
-        """Why a record cannot be of one row with what will be measured here, in words; empty where it can."""
+        """Why a record cannot be of one row with what will be measured here and now, in words; empty where it can."""
         found = []
+        if record.method_version != METHOD_VERSION:
+            found.append(f"method version {record.method_version} (now {METHOD_VERSION})")
         if self.one and not same_machine(record.machine, self.machine):
             found.append(f"machine {record.machine or 'unknown'} (here {self.machine or 'unknown'})")
         software = software_of(record.environment)

@@ -17,6 +17,7 @@ from fp8bench.launch.session import Listener, Where, measure_all
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record
 from fp8bench.store import lock, results
+from fp8bench.store.broken import Broken
 
 
 @contextmanager
@@ -26,16 +27,18 @@ def session(prepared: Prepared, told: Callable[[str], None]) -> Iterator[Schedul
     told: hears where that cannot be made sure of. Raises UsageError where another call has it, and as `schedule`.
     """
     if prepared.session is None or not prepared.keeps_records:
-        yield schedule(prepared)
+        yield schedule(prepared, told)
         return
     path = prepared.results_dir / prepared.instance.key / f".session-{prepared.session}.lock"
     remedy = "Wait until it ends, or choose another name with --session"
     with lock.held(path, f"session {prepared.session!r}", remedy, told):
-        yield schedule(prepared)
+        yield schedule(prepared, told)
 
 
-def schedule(prepared: Prepared) -> Schedule:
+def schedule(prepared: Prepared, told: Callable[[str], None] = lambda _line: None) -> Schedule:
     """The rounds of this call: under a session of their own, or what is missing of the one that was named.
+
+    told: hears of records that cannot be read, which do not count: their rounds are run again.
 
     Raises UsageError where `latest` was asked for and there is none, and where what is kept of the session is not of
     this machine, its software and these settings.
@@ -49,8 +52,9 @@ def schedule(prepared: Prepared) -> Schedule:
     resume.refuse_unlike(kept, [entry.config for entry in prepared.entries], prepared.entries[0].arm is not None)
     paths = {record.run_id: path for record, path in found}
     rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
-    whole = (results.read_whole(paths[record.run_id]) for record in kept.records)
-    # A round whose samples cannot be read is run again.
+    whole = [results.read_whole(paths[record.run_id]) for record in kept.records]
+    for broken in (*found.broken, *(one for one in whole if isinstance(one, Broken))):
+        told(f"warning: not read: {broken}")
     rounds.restore(record for record in whole if isinstance(record, Record))
     if prepared.elastic:
         # torchrun makes one group of processes a call, and so one more round.

@@ -11,7 +11,7 @@ from typing import Any
 from fp8bench.launch.identity import Here
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.record import METHOD_VERSION, Record
+from fp8bench.schema.record import Record
 from fp8bench.schema.request import LATEST, RunRequest
 
 OF_A_MODE = frozenset({"mode", "recipe"})
@@ -37,12 +37,6 @@ class Kept:
     records: Sequence[Record] = ()
 
 
-def _unlike(record: Record, here: Here) -> list[str]:
-    method = record.method_version
-    other = [f"method version {method} (now {METHOD_VERSION})"] if method != METHOD_VERSION else []
-    return [*here.unlike(record), *other]
-
-
 def find(name: str, records: Iterable[Record], here: Here, where: str) -> Kept:
     """The session of that name, or the latest. records: of this instance, oldest first. where: they lie, in words.
 
@@ -61,11 +55,11 @@ def find(name: str, records: Iterable[Record], here: Here, where: str) -> Kept:
         return Kept(name)
     latest_first = sorted(sessions, key=lambda session: sessions[session][-1].created_utc, reverse=True)
     for session_id in latest_first:
-        fitting = [record for record in sessions[session_id] if not _unlike(record, here)]
+        fitting = [record for record in sessions[session_id] if not here.unlike(record)]
         if fitting:
             return Kept(session_id, fitting)
     latest = latest_first[0]
-    unlike = ", ".join(_unlike(sessions[latest][-1], here))
+    unlike = ", ".join(here.unlike(sessions[latest][-1]))
     raise UsageError(
         f"session {latest!r} cannot be resumed here, since it was measured with another {unlike}",
         f"Resume it where it was measured, or {OTHER_SESSION}",
