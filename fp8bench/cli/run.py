@@ -203,7 +203,7 @@ def _print_session(session_id: str, prepared: "Prepared") -> None:
         for kept in found
         if kept.record.session
         and kept.record.session.session_id == session_id
-        and not (prepared.here and prepared.here.unlike(kept.record))
+        and not (prepared.here and prepared.here.unlike_place(kept.record))
     )
     if not of_session:
         return

@@ -44,17 +44,24 @@ class Here:
 
     def unlike(self, record: RecordHead) -> list[str]:
         """Why a record cannot be of one row with what will be measured here and now, in words; empty where it can."""
+        return [*self.unlike_place(record), *self._unlike_software(record)]
+
+    def unlike_place(self, record: RecordHead) -> list[str]:
+        """As `unlike`, of the machine and the method alone."""
         found = []
         if record.method_version != METHOD_VERSION:
             found.append(f"method version {record.method_version} (now {METHOD_VERSION})")
         if self.one and not same_machine(record.machine, self.machine):
             found.append(f"machine {record.machine or 'unknown'} (here {self.machine or 'unknown'})")
-        software = software_of(record.environment)
-        if software is not None:
-            known = {name: software.get(name) for name in self.software}
-            names = differing(known, self.software)
-            found += [f"{name} {known[name] or 'absent'} (here {self.software[name] or 'absent'})" for name in names]
         return found
+
+    def _unlike_software(self, record: RecordHead) -> list[str]:
+        software = software_of(record.environment)
+        if software is None:
+            return []
+        known = {name: software.get(name) for name in self.software}
+        names = differing(known, self.software)
+        return [f"{name} {known[name] or 'absent'} (here {self.software[name] or 'absent'})" for name in names]
 
 
 def this_machines_identity(label: str | None = None) -> MachineIdentity | None:
