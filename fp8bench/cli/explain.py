@@ -24,7 +24,9 @@ from fp8bench.cli.progress import listener, log
 if TYPE_CHECKING:
     from fp8bench.profiling.facts import Facts
     from fp8bench.report.explain import Explained
+    from fp8bench.report.explain_choice import Choice
     from fp8bench.schema.record import Record
+    from fp8bench.store.broken import Broken
     from fp8bench.store.results import Kept
 
 FORMATS = ("table", "markdown", "json")
@@ -197,30 +199,20 @@ def _of_mode(
 
     Raises UsageError where there is none, or a mode without its instance was profiled on several.
     """
-    from fp8bench.cli.catalog import load_catalog
     from fp8bench.profiling.facts import facts_of
-    from fp8bench.report.explain_choice import choose
     from fp8bench.schema.errors import UsageError
     from fp8bench.store.results import read_record
 
     of_mode, setting = _of_name(name, kept, measured)
-    fitting = _narrowed(name, [one for one in of_mode if _fits(one.record, setting)], kept, batch_size, like)
-    ids = {one.record.run_id for one in fitting}
-    paths = {one.record.run_id: one.path for one in of_mode}
-    catalog, today = load_catalog(results_dir), date.today()
-    found = {
-        instance: choice
-        for instance in dict.fromkeys(one.record.instance for one in fitting)
-        if (
-            choice := choose(
-                [one.record for one in of_mode if one.record.instance == instance],
-                lambda record: record.run_id in ids,
-                catalog,
-                today,
-                lambda record: read_record(paths[record.run_id]),
-            )
-        )
-    }
+    while True:
+        fitting = _narrowed(name, [one for one in of_mode if _fits(one.record, setting)], kept, batch_size, like)
+        try:
+            found = _choices(of_mode, {one.record.run_id for one in fitting}, results_dir)
+            break
+        except _Unreadable as unreadable:
+            # Its samples are: the search had left them out. The rest is asked again without it.
+            tell_broken([unreadable.broken])
+            of_mode = [one for one in of_mode if one.path != unreadable.broken.path]
     if len(found) > 1:
         first = next(iter(found))
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", f"Say which, as {first}:{name}")
@@ -232,6 +224,39 @@ def _of_mode(
     (choice,) = found.values()
     log(choice.sentence)
     return replace(facts_of(choice.record), step_time_s=choice.row.step_time_s)
+
+
+class _Unreadable(Exception):
+    """A record that was chosen is broken where the search did not look."""
+
+    def __init__(self, broken: "Broken") -> None:
+        super().__init__(broken)
+        self.broken = broken
+
+
+def _choices(of_mode: "Sequence[Kept]", fitting: set[str], results_dir: Path) -> "dict[str, Choice]":
+    """By instance, what is explained of each. fitting: run ids of which it may be. Raises _Unreadable."""
+    from fp8bench.cli.catalog import load_catalog
+    from fp8bench.report.explain_choice import choose
+    from fp8bench.store.broken import Broken
+    from fp8bench.store.results import read_whole
+
+    paths = {one.record.run_id: one.path for one in of_mode}
+    catalog, today = load_catalog(results_dir), date.today()
+
+    def whole(record: "Record") -> "Record":
+        read = read_whole(paths[record.run_id])
+        if isinstance(read, Broken):
+            raise _Unreadable(read)
+        return read
+
+    found = {}
+    for instance in dict.fromkeys(one.record.instance for one in of_mode if one.record.run_id in fitting):
+        records = [one.record for one in of_mode if one.record.instance == instance]
+        choice = choose(records, lambda record: record.run_id in fitting, catalog, today, whole)
+        if choice is not None:
+            found[instance] = choice
+    return found
 
 
 def _of_name(name: str, kept: "Sequence[Kept]", measured: set[str]) -> "tuple[list[Kept], bool | None]":

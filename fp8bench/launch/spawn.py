@@ -11,6 +11,7 @@ The rendezvous is a file, not a port: looking for a free port and binding it lat
 import json
 import os
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -63,6 +64,8 @@ def _rank_main(rank: int, config: RunConfig, folder: str, trace: Path | None) ->
     # and without a traceback. Python's own handler would wait for a native call that may never return.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    # Results go to standard output, and nobody else: NCCL writes there when NCCL_DEBUG is set, and so may a plug-in.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     aside = Aside(progress=_progress_path(Path(folder)), trace=trace) if rank == 0 else Aside()
     try:
         with (

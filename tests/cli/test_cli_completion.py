@@ -1,6 +1,8 @@
 """What a shell is offered. torch is not imported for it."""
 
 import pytest
+from builders import measured
+from cli.calling import keep
 
 
 @pytest.mark.parametrize(
@@ -28,7 +30,7 @@ def test_options_and_names_complete(words, offered, fp8bench_in):
 
 
 def test_a_machine_of_ones_own_completes_too(fp8bench_in, tmp_path):
-    (tmp_path / "results" / "my-box").mkdir(parents=True)
+    keep(measured("my-box"), tmp_path / "results")
     words = {"COMP_WORDS": "fp8bench compare my", "COMP_CWORD": "2"}
 
     assert fp8bench_in(_FP8BENCH_COMPLETE="complete_bash", **words).stdout.split() == ["my-box"]

@@ -26,7 +26,7 @@ def test_a_dry_run_prints_every_setting_with_its_origin_and_makes_nothing(four_o
     assert ["steps", "7", "FP8BENCH_STEPS"] in lines
     assert ["batch_size", "4", "mine.yaml"] in lines
     assert ["seed", "0", "default"] in lines
-    assert "instance: cpu\nwould run 1 round of these, each in fresh processes:\n" in outcome.stdout
+    assert "instance: cpu\nwould run 2 rounds of these, each in fresh processes:\n" in outcome.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
 
 
@@ -41,7 +41,7 @@ def test_a_dry_run_in_json_has_the_settings_and_the_runs(four_origins, fp8bench_
     assert settings["batch_size"] == {"value": 4, "origin": "mine.yaml"}
     assert settings["seed"] == {"value": 0, "origin": "default"}
     assert settings["rounds"] == {"value": None, "origin": "default"}
-    assert (printed["instance"], printed["rounds"]) == ("cpu", 1)
+    assert (printed["instance"], printed["rounds"]) == ("cpu", 2)
     assert [(run["mode"], run["recipe"], run["steps"], run["batch_size"]) for run in printed["runs"]] == [
         ("baseline-bf16", None, 7, 4),
         ("torchao-float8", "tensorwise", 7, 4),
@@ -53,7 +53,7 @@ def test_a_dry_run_says_how_many_rounds_and_that_a_mode_would_run_against_itself
     lines = [re.split(r"\s{2,}", line) for line in outcome.stdout.splitlines()]
 
     assert outcome.code == 0
-    assert "would run 3 rounds of these, each in fresh processes:" in outcome.stdout
+    assert "would run 4 rounds of these, each in fresh processes:" in outcome.stdout
     assert ["precision", "0.01", "flag"] in lines
     assert ["aa", "True", "flag"] in lines
     assert outcome.stdout.count("te-fp8  delayed") == 2

@@ -76,7 +76,9 @@ def test_with_allow_mismatch_they_are_judged_and_marked(fp8bench_in, tmp_path):
 
 def test_resuming_settings_that_differ_is_one_line(fp8bench_in):
     tiny = ("--mode", "baseline-bf16", "--gpus", "1", "--batch-size", "4", "--warmup", "1", "--steps", "6")
-    first = fp8bench_in("run", *tiny, "--session", "nightly", "--name", "box-7", "--json")
+    first = fp8bench_in(
+        "run", *tiny, "--min-time", "0", "--rounds", "1", "--session", "nightly", "--name", "box-7", "--json"
+    )
     resumed = fp8bench_in("run", "--session", "latest", "--rounds", "2", "--json")
     refused = fp8bench_in("run", "--session", "latest", "--batch-size", "8", "--seed", "3")
 

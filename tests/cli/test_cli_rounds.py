@@ -95,7 +95,7 @@ class TestAgainstItself:
 
     def test_an_arm_that_broke_is_that_and_no_verdict(self, run_with, capsys):
         broke = RankReport(rank=0, status="failed", reason="rank 0 died: ended by SIGKILL", remedy="Mend it")
-        code = run_with([0.1, broke, 0.1, 0.1], *self.AA)
+        code = run_with([0.1, broke, 0.1, 0.1, 0.1], *self.AA)
 
         assert code == 5
         assert "against itself" not in capsys.readouterr().err
@@ -175,7 +175,7 @@ def test_modes_of_one_call_are_one_session_in_balanced_order(run_with, tmp_path,
 
     assert code == 0
     assert modes == [*["baseline-bf16", "baseline-fp32"], *["baseline-fp32", "baseline-bf16"], *modes[:2]]
-    assert re.search(r"baseline-fp32 .* 0\.50x \([\d.]+-[\d.]+\)  slower", out)
+    assert re.search(r"baseline-fp32 .* slower +0\.50x \([\d.]+-[\d.]+\)", out)
 
 
 @pytest.fixture
@@ -208,17 +208,17 @@ class TestBusy:
             return ("busy GPU: 1 other process, 2.0 GiB",)
 
         monkeypatch.setattr(launching, "require_idle", busy)
-        code = run_with([0.1] * 3, "--mode", "baseline-bf16", "--allow-busy")
+        code = run_with([0.1] * 4, "--mode", "baseline-bf16", "--allow-busy")
 
-        assert (code, asked) == (0, [(None, True)] * 3)
+        assert (code, asked) == (0, [(None, True)] * 4)
         assert "busy GPU: 1 other process, 2.0 GiB" in capsys.readouterr().out
         flags = [json.loads(path.read_text())["summary"]["flags"] for path in tmp_path.glob("results/*/*.json")]
-        assert flags == [["busy GPU: 1 other process, 2.0 GiB"]] * 3
+        assert flags == [["busy GPU: 1 other process, 2.0 GiB"]] * 4
 
 
 def test_quiet_leaves_the_table_alone_and_tells_what_stopped(run_with, capsys):
     refused = RankReport(rank=0, status="unsupported", reason="no fp8 here", remedy="Use te-bf16")
-    code = run_with([0.1, refused], "--quiet", "--mode", "baseline-bf16", "--mode", "torchao-float8")
+    code = run_with([0.1, refused, 0.1], "--quiet", "--mode", "baseline-bf16", "--mode", "torchao-float8")
     said = capsys.readouterr()
 
     assert code == 3
@@ -229,7 +229,7 @@ def test_quiet_leaves_the_table_alone_and_tells_what_stopped(run_with, capsys):
 def test_a_default_mode_that_cannot_run_here_spoils_nothing(run_with):
     refused = RankReport(rank=0, status="unsupported", reason="no fp8 here", remedy="Use te-bf16")
 
-    assert run_with([0.1, refused], "--quiet") == 0
+    assert run_with([0.1, refused, 0.1], "--quiet") == 0
 
 
 def test_the_price_of_a_gpu_is_not_taken_for_that_of_a_machine_without_one(run_with, capsys):

@@ -10,6 +10,7 @@ from fp8bench.launch.machine import Machine
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.stats.stopping import FEWEST_ROUNDS
 
 CPU = Machine(gpus=(), product_name=None, cpu_count=4)
 BASELINE, TE_FP8 = config("baseline-bf16", None), config("te-fp8", "delayed")
@@ -73,10 +74,10 @@ def test_time_and_cost_are_of_all_rounds_and_of_what_can_run():
 
 
 def test_with_a_precision_there_is_a_least_and_a_most():
-    found = forecast([Entry(BASELINE)], Stop(3, precision=0.01, max_rounds=10), [None], [ran()], itself, None)
+    found = forecast([Entry(BASELINE)], Stop(4, precision=0.01, max_rounds=30), [None], [ran()], itself, None)
 
     assert found.seconds is not None
-    assert found.seconds[1] == pytest.approx(found.seconds[0] / 3 * 10)
+    assert found.seconds[1] == pytest.approx(found.seconds[0] / FEWEST_ROUNDS * 30)
     assert found.usd is None
 
 

@@ -101,8 +101,8 @@ def test_rounds_go_forwards_and_backwards_and_each_record_knows_its_place(tmp_pa
     assert len({record.run_id for record in kept}) == 9
 
 
-def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_of_one_that_is_done(tmp_path):
-    """Two rounds were enough for the one, and four not for the other."""
+def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_and_one_that_is_behind(tmp_path):
+    """Two rounds are kept of the one and four of the other: both go on together, each with what it lacks."""
     schedule = Schedule([BASELINE, TE_FP8], Stop(rounds=2, precision=0.01, max_rounds=5), "a-session")
     for entry, times in ((BASELINE, [0.1] * 2), (TE_FP8, [0.1, 0.14, 0.09, 0.15])):
         schedule.restore(
@@ -111,8 +111,8 @@ def test_a_session_that_is_taken_up_goes_on_with_a_mode_that_is_ahead_of_one_tha
     executor = FakeExecutor(tmp_path, finished)
     kept = [record for record, _ in measure_all(schedule, executor, Where("p5", tmp_path), Told())]
 
-    assert executor.ran == ["te-fp8:delayed"]
-    assert [record.session.round for record in kept if record.session] == [5]
+    assert executor.ran == ["baseline-bf16", "baseline-bf16", "baseline-bf16", "te-fp8:delayed"]
+    assert [record.session.round for record in kept if record.session] == [3, 4, 5, 5]
 
 
 def test_a_listener_is_told_of_each_turn_its_progress_and_its_end(tmp_path):

@@ -60,7 +60,7 @@ def test_the_defaults_are_those_of_the_articles_method() -> None:
 def test_by_default_the_rounds_are_the_machines_affair_and_nobody_is_disturbed() -> None:
     request = RunRequest()
 
-    assert (request.rounds, request.precision, request.max_rounds) == (None, None, 10)
+    assert (request.rounds, request.precision, request.max_rounds) == (None, None, 30)
     assert (request.aa, request.allow_busy) == (False, False)
 
 
