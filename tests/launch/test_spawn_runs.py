@@ -28,7 +28,7 @@ def run(tmp_path, environment):
     """`fp8bench run` with these flags in an empty folder; returns (exit code, records, standard error)."""
 
     def call(*flags):
-        command = [sys.executable, "-m", "fp8bench", "run", "--json", "--min-time", "0", *flags]
+        command = [sys.executable, "-m", "fp8bench", "run", "--json", "--min-time", "0", "--rounds", "1", *flags]
         done = subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=240
         )
@@ -140,9 +140,9 @@ def test_what_this_machine_cannot_run_is_on_record_and_alone_gives_exit_code_3(r
     assert (record["reason"], record["remedy"]) == ("this mode needs a GPU from the future", "Wait")
 
 
-def test_one_mode_that_runs_beside_one_that_cannot_is_a_success(run):
+def test_a_named_mode_that_cannot_run_is_exit_code_3_and_the_one_beside_it_still_runs(run):
     code, records, _ = run(*TINY, "--gpus", "1", "--mode", "outside-unavailable", "--mode", "outside-polite")
-    assert (code, [record["status"] for record in records]) == (0, ["unsupported", "ok"])
+    assert (code, [record["status"] for record in records]) == (3, ["unsupported", "ok"])
 
 
 @pytest.mark.parametrize("mode", ["te-bf16", "te-fp8", "baseline-tf32", "torchao-float8:rowwise_with_gw_hp"])
@@ -171,7 +171,19 @@ def test_a_rank_that_dies_is_named_its_siblings_end_in_time_and_other_modes_stil
 
 
 def test_ctrl_c_ends_every_rank_keeps_what_was_finished_and_exits_with_130(tmp_path, environment):
-    command = [sys.executable, "-m", "fp8bench", "run", *TINY, "--mode", "outside-polite", "--mode", "outside-sleeps"]
+    command = [
+        sys.executable,
+        "-m",
+        "fp8bench",
+        "run",
+        *TINY,
+        "--rounds",
+        "1",
+        "--mode",
+        "outside-polite",
+        "--mode",
+        "outside-sleeps",
+    ]
     process = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -186,7 +198,7 @@ def test_ctrl_c_ends_every_rank_keeps_what_was_finished_and_exits_with_130(tmp_p
 
 
 def test_when_the_parent_is_killed_no_rank_stays_behind(tmp_path, environment):
-    command = [sys.executable, "-m", "fp8bench", "run", *TINY, "--mode", "outside-sleeps"]
+    command = [sys.executable, "-m", "fp8bench", "run", *TINY, "--rounds", "1", "--mode", "outside-sleeps"]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
     pids = _wait_for_ranks(tmp_path, 2)
     process.kill()
