@@ -204,9 +204,7 @@ def main() -> None:
     for situation, (held, wrong, right, taken) in zip(SITUATIONS, precise, strict=True):
         print(f"| {situation.name} | {_percent(held)} | {_percent(wrong)} | {_percent(right)} | {taken:.1f} |")
     few = max(1, asked.trials // A_A_SHARE)
-    print(
-        f"\nAn A/A test, {rounds} rounds an arm, fails (of one mode, {few} trials; of four, {max(1, few // 4)}):\n"
-    )
+    print(f"\nAn A/A test, {rounds} rounds an arm, fails (of one mode, {few} trials; of four, {max(1, few // 4)}):\n")
     print("| host | with the tool's interval | with one that ignores processes |\n| --- | --- | --- |")
     for situation, ((one, bad), (four, worse)) in zip(SITUATIONS, itself, strict=True):
         print(

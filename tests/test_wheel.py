@@ -29,7 +29,8 @@ def fp8bench(installed, tmp_path):
 
     def call(*arguments):
         code = (
-            "import fp8bench, sys; print(fp8bench.__file__, file=sys.stderr); from fp8bench.__main__ import main; main()"
+            "import fp8bench, sys; print(fp8bench.__file__, file=sys.stderr)\n"
+            "from fp8bench.__main__ import main; main()"
         )
         done = subprocess.run(
             [sys.executable, "-c", code, *arguments],
