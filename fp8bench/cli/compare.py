@@ -10,7 +10,7 @@ import typer
 
 from fp8bench.cli import names
 from fp8bench.cli.broken import tell_broken
-from fp8bench.cli.catalog import load_catalog
+from fp8bench.cli.catalog import load_catalog, require_read
 from fp8bench.cli.output import show
 from fp8bench.cli.progress import log
 from fp8bench.schema.plain_text import inert
@@ -42,11 +42,15 @@ def compare(
         help="Price all rows on this day [today; of published figures alone, the newest's day].",
     ),
     region: str = typer.Option(None, "--region", help="Only prices of this region."),
-    purchase: str = typer.Option("on_demand", "--purchase", metavar="|".join(PURCHASES), help="How it is bought."),
+    bought: str = typer.Option(
+        None, "--purchase", metavar="|".join(PURCHASES), help=f"How it is bought [{PURCHASES[0]}]."
+    ),
     workload: str = typer.Option(
         None, "--workload", autocompletion=names.workloads, help="Only records of this workload."
     ),
-    batch_size: int = typer.Option(None, "--batch-size", metavar="N", help="Only records of this batch size a worker."),
+    batch_words: str = typer.Option(
+        None, "--batch-size", metavar="N", help="Only records of this batch size a worker."
+    ),
     kind: str = typer.Option(
         "run", "--kind", metavar="|".join(KINDS), help="Of what: runs, or what these commands kept."
     ),
@@ -63,14 +67,18 @@ def compare(
     """Which mode on which instance buys most for a dollar."""
     # A command of a moment, over records that hold each other in no circle: collecting garbage only costs.
     gc.disable()
-    from fp8bench.pricing.catalog import find
+    from fp8bench.launch.words import whole
+    from fp8bench.pricing import catalog as catalogs
     from fp8bench.report.compare import compare as compare_records
     from fp8bench.report.options import CompareOptions, parse_reference
     from fp8bench.report.select import select
     from fp8bench.report.shown import read_shown
+    from fp8bench.schema.bounds import IMPORTED_BATCH_SIZE
     from fp8bench.schema.errors import UsageError, require_known
     from fp8bench.store import results
 
+    purchase = PURCHASES[0] if bought is None else bought
+    batch_size = None if batch_words is None else whole("--batch-size", batch_words, 1, IMPORTED_BATCH_SIZE)
     for value, known, flag in (
         (form, FORMATS, "--format"),
         (purchase, PURCHASES, "--purchase"),
@@ -87,17 +95,20 @@ def compare(
     def key_of(name: str) -> str:
         if name in measured:
             return name
+        catalogs.require_read(catalog, [name])
         try:
-            return find(catalog, name, measured).key
+            return catalogs.find(catalog, name, measured).key
         except UsageError as error:
             raise UsageError(f"{error.what}, and {results.what_lies_in(results_dir)}", error.remedy) from error
 
     keys = list(dict.fromkeys(map(key_of, instances)))
+    require_read(catalog, keys)
     if kind != "run":
         of_runs = {
             "--reference": reference,
             "--price-as-of": price_as_of,
             "--region": region,
+            "--purchase": bought,
             "--allow-mismatch": allow_mismatch,
         }
         if kind == "gemm":

@@ -53,7 +53,8 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> "Forecast":
 
     machine, catalog = this_machine(os.environ), load_catalog(prepared.results_dir)
     if usd_per_hour is None and prepared.instance.key in catalog.instances:
-        today = PriceQuery(as_of=date.today(), current=True)
+        machine_id = prepared.here.machine.id if prepared.here and prepared.here.machine else None
+        today = PriceQuery(as_of=date.today(), current=True, machine=machine_id)
         price = choose(catalog.instances[prepared.instance.key].prices, today)
         usd_per_hour = price.usd_per_hour if price else None
     kept = results.read(prepared.results_dir, [prepared.instance.key])

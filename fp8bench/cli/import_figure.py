@@ -25,7 +25,7 @@ def import_figure(
     from fp8bench.cli.progress import log
     from fp8bench.launch.imported import ImportedFigure, to_record
     from fp8bench.launch.plausible import doubts
-    from fp8bench.pricing.catalog import find
+    from fp8bench.pricing.catalog import find, require_read
     from fp8bench.report.figure_shown import told
     from fp8bench.schema.plain_text import inert
     from fp8bench.store import results
@@ -42,7 +42,9 @@ def import_figure(
         attention=attention,
     )
     catalog = load_catalog(results_dir)
+    require_read(catalog, [instance])
     key = find(catalog, instance, results.known_instances(results_dir)).key
+    require_read(catalog, [key])
     results.require_writable(results_dir)
     record = to_record(figure, key)
     kept = [one.record for one in results.read(results_dir, [key])]

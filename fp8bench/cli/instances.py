@@ -12,10 +12,11 @@ def instances(
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where own instances are."),
 ) -> None:
     """List the instances: GPUs, and the newest known on-demand price of each."""
-    from fp8bench.cli.catalog import load_catalog
+    from fp8bench.cli.catalog import load_catalog, require_read
     from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 
     catalog = load_catalog(results_dir)
+    require_read(catalog, ())
     if as_json:
         typer.echo(json.dumps([i.model_dump(mode="json") for i in catalog.instances.values()], indent=1))
         return

@@ -1,5 +1,6 @@
 """What a shell completes: names of modes, workloads and instances, and words of an option that takes few."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +25,8 @@ def instances() -> list[str]:
     from fp8bench.pricing.catalog import load
     from fp8bench.store.results import known_instances
 
-    return [*dict.fromkeys([*load().instances, *sorted(known_instances(Path("results")))])]
+    results_dir = Path(os.environ.get("FP8BENCH_RESULTS_DIR") or "results")
+    return [*dict.fromkeys([*load().instances, *sorted(known_instances(results_dir))])]
 
 
 def one_of(*words: str) -> Callable[[], list[str]]:

@@ -242,7 +242,7 @@ def _require_aligned(shapes: Sequence[Shape]) -> None:
 def _place(request: GemmRequest, environ: Mapping[str, str]) -> tuple[Instance, bool, Device, tuple[str, ...]]:
     """Which instance this is, whether the catalogue knows it, on what is measured, and what a reader must be told."""
     machine = this_machine(environ)
-    catalog = catalogs.load(instances.files(request.results_dir))
+    catalog = catalogs.load_beside(instances.files(request.results_dir))
     instance = instance_called(request.instance, machine, catalog)
     warnings: tuple[str, ...] = ()
     if machine.has_gpu:

@@ -7,6 +7,7 @@ from pydantic import Field, ValidationError
 
 from fp8bench import registry
 from fp8bench.launch.assemble import new_run_id
+from fp8bench.schema.bounds import IMPORTED_BATCH_SIZE
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.record import SCHEMA_VERSION, Figure, Provenance, Record, Summary
@@ -22,7 +23,7 @@ class ImportedFigure(Frozen):
     step_time_s: float = Field(
         ge=1e-6, le=86_400, description="from a millionth of a second to a day: beyond is a typing mistake"
     )
-    batch_size: int = Field(ge=1, le=10_000_000)
+    batch_size: int = Field(ge=1, le=IMPORTED_BATCH_SIZE.most)
     gpus: int = Field(ge=1, le=1_000_000)
     source: str
     published_on: date | None
@@ -41,6 +42,10 @@ class ImportedFigure(Frozen):
                 f"--{flag} {first['input']!r} is an invalid value: {first['msg'].lower()}",
                 "See `fp8bench import --help`",
             ) from error
+        if figure.published_on is not None and figure.published_on > date.today():
+            raise UsageError(
+                f"--published-on {figure.published_on} is a day to come", "Give the day on which the figure appeared"
+            )
         if figure.source.strip().lower() in ("", "measured"):
             raise UsageError(
                 f"--source {figure.source!r} does not say where the figure is from",

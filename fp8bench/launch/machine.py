@@ -141,9 +141,12 @@ def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
 
 
 def instance_called(name: str, machine: Machine, catalog: Catalog) -> Instance:
-    """What `--instance` names: `auto` is what this machine is found to be. Raises as catalogs.find and claim do."""
-    if name == AUTO:
-        return identify(machine, catalog)
-    instance = catalogs.find(catalog, name, more=[AUTO])
-    claim(instance, machine, catalog)
+    """What `--instance` names: `auto` is what this machine is found to be. Raises as catalogs.find, require_read and
+    claim do.
+    """
+    catalogs.require_read(catalog, [name])
+    instance = identify(machine, catalog) if name == AUTO else catalogs.find(catalog, name, more=[AUTO])
+    catalogs.require_read(catalog, [instance.key])
+    if name != AUTO:
+        claim(instance, machine, catalog)
     return instance

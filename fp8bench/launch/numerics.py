@@ -74,7 +74,7 @@ def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> NumericsPre
     width = None if request.width is None else _width(request.width)
     seed = 0 if request.seed is None else whole("--seed", request.seed, 0, bounds.SEED)
     machine = this_machine(environ)
-    catalog = catalogs.load(instances.files(request.results_dir))
+    catalog = catalogs.load_beside(instances.files(request.results_dir))
     instance = instance_called(request.instance, machine, catalog)
     device: Any = "cuda" if machine.has_gpu else "cpu"
     config = NumericsConfig(

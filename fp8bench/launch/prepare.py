@@ -47,7 +47,7 @@ def prepare(request: RunRequest, environ: Mapping[str, str]) -> Prepared:
     ModeUnavailable.
     """
     machine = this_machine(environ)
-    catalog = catalogs.load(instances.files(request.results_dir))
+    catalog = catalogs.load_beside(instances.files(request.results_dir))
     instance = instance_called(request.instance, machine, catalog)
     elastic = elastic_from(environ)
     one = elastic is None or elastic.nodes == 1

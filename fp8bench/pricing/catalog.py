@@ -1,5 +1,6 @@
 """The catalogue: configs/instances.yaml, and whatever a user lays over it."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,11 +11,14 @@ from fp8bench.pricing.overlay import laid_over
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import line_of, parse_yaml, read_text, wrong_field
 from fp8bench.schema.frozen import Frozen
-from fp8bench.schema.instance import Catalog, Gpu, Instance
+from fp8bench.schema.instance import Catalog, Gpu, Instance, Unread
 from fp8bench.schema.packaged import INSTANCES_YAML
 
 _Item = TypeVar("_Item", bound=Frozen)
 _SECTIONS = ("meta", "instances", "gpus")
+_KEY = re.compile(rb"""^key:[ \t]*["']?([a-z0-9][a-z0-9._-]*)""", re.MULTILINE)
+_KEY_WITHIN = 65_536
+"""Bytes of a refused file in which its key is looked for."""
 
 
 def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
@@ -23,28 +27,63 @@ def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
     A file holds the lists `instances` and `gpus`, which replace entries of the same name; or it is one instance by
     itself (a mapping with a `key`), see `laid_over`. Raises UsageError by file, line and field.
     """
-    instances: dict[str, Instance] = {}
-    gpus: dict[str, Gpu] = {}
+    catalog = Catalog(instances={}, gpus={})
     for path in (base, *overlays):
-        text = read_text(path)
-        document = parse_yaml(text, path)
-        if document is None:
-            continue
-        if not isinstance(document, dict):
-            raise UsageError(f"{path} line 1 is not a mapping", "Write lists `instances:` and `gpus:`")
-        if "key" in document:
-            alone = _validated(Instance, document, path, text, ())
-            instances[alone.key] = laid_over(alone, instances.get(alone.key), path, text)
-            continue
-        for name in document:
-            if name not in _SECTIONS:
-                where = line_of(text, (name,))
-                raise UsageError(f"{path} line {where}: unknown section {name!r}", "Use `instances:` and `gpus:`")
-        for instance in _items(Instance, "instances", document, path, text):
-            instances[instance.key] = instance
-        for gpu in _items(Gpu, "gpus", document, path, text):
-            gpus[gpu.name] = gpu
-    return Catalog(instances=instances, gpus=gpus)
+        catalog = _with(catalog, path)
+    return catalog
+
+
+def load_beside(files: Iterable[Path]) -> Catalog:
+    """The catalogue with files of single instances laid over it. One that is refused stops nobody who does not ask for
+    its instance: it is kept as unread, for `require_read`. Raises UsageError for the catalogue itself.
+    """
+    catalog = load()
+    for path in files:
+        try:
+            catalog = _with(catalog, path)
+        except UsageError as error:
+            unread = Unread(instances=_may_be_of(path), what=error.what, remedy=error.remedy)
+            catalog = catalog.model_copy(update={"unread": (*catalog.unread, unread)})
+    return catalog
+
+
+def require_read(catalog: Catalog, names: Iterable[str]) -> None:
+    """Raises UsageError where a file that was refused may be of one of these instances."""
+    asked = set(names)
+    for unread in catalog.unread:
+        if asked & unread.instances:
+            raise UsageError(unread.what, unread.remedy)
+
+
+def _may_be_of(path: Path) -> frozenset[str]:
+    try:
+        key = _KEY.search(path.read_bytes()[:_KEY_WITHIN])
+    except OSError:
+        key = None
+    return frozenset({path.absolute().parent.name, *([key[1].decode()] if key else [])})
+
+
+def _with(catalog: Catalog, path: Path) -> Catalog:
+    """The catalogue with one file laid over it."""
+    text = read_text(path)
+    document = parse_yaml(text, path)
+    if document is None:
+        return catalog
+    if not isinstance(document, dict):
+        raise UsageError(f"{path} line 1 is not a mapping", "Write lists `instances:` and `gpus:`")
+    if "key" in document:
+        alone = _validated(Instance, document, path, text, ())
+        laid = laid_over(alone, catalog.instances.get(alone.key), path, text)
+        return catalog.model_copy(update={"instances": {**catalog.instances, laid.key: laid}})
+    for name in document:
+        if name not in _SECTIONS:
+            where = line_of(text, (name,))
+            raise UsageError(f"{path} line {where}: unknown section {name!r}", "Use `instances:` and `gpus:`")
+    instances = {instance.key: instance for instance in _items(Instance, "instances", document, path, text)}
+    gpus = {gpu.name: gpu for gpu in _items(Gpu, "gpus", document, path, text)}
+    return catalog.model_copy(
+        update={"instances": {**catalog.instances, **instances}, "gpus": {**catalog.gpus, **gpus}}
+    )
 
 
 def find(catalog: Catalog, name: str, more: Iterable[str] = ()) -> Instance:

@@ -27,12 +27,13 @@ class PriceQuery:
 def choose(prices: Sequence[Price], query: PriceQuery) -> Price | None:
     """The newest price that was known on the day, or None.
 
-    Dated prices go before undated ones, sure ones before doubtful ones, and the catalogue's order decides between
-    equals. With a region, only prices of that region (or of all) count; one whose source names no region does not.
+    One's own prices go before the catalogue's, however new those are: a contract is what is paid. Then
+    sure ones go before doubtful ones, dated ones before undated ones, and the catalogue's order decides between equals.
+    With a region, only prices of that region (or of all) count; one whose source names no region does not.
     """
     fitting = [price for price in prices if _fits(price, query)]
-    for doubtful in (False, True):
-        known = [price for price in fitting if price.doubtful is doubtful]
+    for own, doubtful in ((True, False), (True, True), (False, False), (False, True)):
+        known = [price for price in fitting if (price.own, price.doubtful) == (own, doubtful)]
         dated = [price for price in known if price.as_of is not None and price.as_of <= query.as_of]
         if dated:
             return max(dated, key=lambda price: price.as_of or date.min)

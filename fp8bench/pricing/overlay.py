@@ -39,7 +39,7 @@ def laid_over(own: Instance, known: Instance | None, path: Path, text: str) -> I
                 f"{path} line {where}: {field} is {ours!r}, and the catalogue's {own.key} has {theirs!r}",
                 "Correct it, or give a machine of your own another key",
             )
-    prices = tuple(_doubted(price, known) for price in own.prices)
+    prices = tuple(_doubted(price, known).model_copy(update={"own": True}) for price in own.prices)
     return own.model_copy(update={"prices": (*prices, *known.prices)})
 
 

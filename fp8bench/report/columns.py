@@ -5,7 +5,7 @@ formats).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fp8bench.report.bounds import bounds
+from fp8bench.report.bounds import bounds, gain_bounds
 from fp8bench.report.row import Row
 
 NOTHING = "-"
@@ -113,5 +113,4 @@ def _gain(row: Row) -> str:
     gain = _number(row.gain_vs_reference, "+.1f", scale=100, after=" %")
     if row.gain_ci_vs_reference is None:
         return gain
-    low, high = row.gain_ci_vs_reference
-    return f"{gain} ({low * 100:+.1f} to {high * 100:+.1f})"
+    return f"{gain} ({gain_bounds(*row.gain_ci_vs_reference, lambda end: f'{end * 100:+.1f}')})"

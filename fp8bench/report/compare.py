@@ -155,18 +155,22 @@ def _tell(names: Sequence[str], fingerprint: dict[str, JsonValue], expected: dic
 
 def _about_prices(rows: Sequence[Row], prices: Mapping[str, Priced], options: CompareOptions) -> list[str]:
     """What a reader must know of the prices that rows took."""
-    taken = [found.price for row in rows if row.status == "ok" and (found := prices[row.run_id]).price]
-    doubts = [price.doubt for price in taken if price is not None and price.doubt]
+    of_rows = [(row, prices[row.run_id]) for row in rows if row.status == "ok"]
+    doubts = [found.price.doubt for _, found in of_rows if found.price and found.price.doubt]
+    not_yet = [found.not_yet for _, found in of_rows if found.not_yet]
+    catalogues = [row for row, found in of_rows if found.price and not found.price.own]
     to_come = options.as_of is not None and options.as_of > options.today
     return [
         *([f"{options.as_of} is a day to come: rows take the newest prices that are known"] if to_come else []),
-        *dict.fromkeys(doubts),
-        *_mixed_dates(rows),
+        *dict.fromkeys([*doubts, *not_yet]),
+        *_mixed_dates(catalogues),
     ]
 
 
 def _mixed_dates(rows: Sequence[Row]) -> list[str]:
-    """Each instance has one price, but that of one may be far older than that of another."""
+    """Each instance has one price, but that of one may be far older than that of another. rows: at the catalogue's
+    prices; one's own contract holds as it is, however old.
+    """
     dates = {row.price_as_of: row.instance for row in rows if row.price_as_of is not None and row.status == "ok"}
     if not dates:
         return []

@@ -21,13 +21,15 @@ PRICED_ELSEWHERE = "instance.yaml has the price of another machine, which is not
 @dataclass(frozen=True)
 class Priced:
     """price: of one machine. nodes: machines to pay for. why_none: for a reader, where there is no price. elsewhere:
-    whether the user gave a price for another machine of this instance, and none for this one.
+    whether the user gave a price for another machine of this instance, and none for this one. not_yet: for a reader,
+    of one's own price that is dated in the future.
     """
 
     price: Price | None
     nodes: int
     why_none: str = ""
     elsewhere: bool = False
+    not_yet: str = ""
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -54,7 +56,15 @@ def priced(record: Record, catalog: Catalog, options: CompareOptions, day: date)
     elsewhere = instance is not None and only_another_machines(instance.prices, query)
     if price is None and elsewhere:
         return Priced(None, nodes, PRICED_ELSEWHERE, elsewhere)
-    return Priced(price, nodes, "" if price else why_no_price(record.instance, instance, query), elsewhere)
+    why_none = "" if price else why_no_price(record.instance, instance, query)
+    return Priced(price, nodes, why_none, elsewhere, _not_yet(instance, options.today))
+
+
+def _not_yet(instance: Instance | None, today: date) -> str:
+    days = [one.as_of for one in instance.prices if one.own and one.as_of and one.as_of > today] if instance else []
+    if instance is None or not days:
+        return ""
+    return f"your price of {instance.key} is of {min(days)}, a day to come, and not taken: correct its as_of"
 
 
 def _published_on(record: Record) -> date | None:

@@ -34,6 +34,7 @@ class Price(Frozen):
     reason: str | None = Field(default=None, description="why the price is null")
     machine: str | None = Field(default=None, description="id of the one machine that it is for; null: for all")
     doubt: str | None = Field(default=None, description="of one's own price: how far it is from the catalogue's")
+    own: bool = Field(default=False, description="from one's own file, laid over the catalogue's")
 
 
 class Instance(Frozen):
@@ -75,11 +76,22 @@ class Gpu(Frozen):
     notes: tuple[str, ...] = ()
 
 
+class Unread(Frozen):
+    """A file of one instance that was refused. instances: that it may be of, by its folder's name and by its key. what
+    and remedy: of the error.
+    """
+
+    instances: frozenset[str]
+    what: str
+    remedy: str
+
+
 class Catalog(Frozen):
-    """Every instance and GPU that is known, by key and by name."""
+    """Every instance and GPU that is known, by key and by name; and the files of instances that were refused."""
 
     instances: dict[str, Instance]
     gpus: dict[str, Gpu]
+    unread: tuple[Unread, ...] = ()
 
     def gpu_by_product(self, product_name: str | None) -> Gpu | None:
         """The GPU whose driver calls it `product_name`, or None: an unknown GPU has no peak."""

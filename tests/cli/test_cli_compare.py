@@ -134,3 +134,11 @@ def test_a_mode_named_after_escapes_is_inert_everywhere(fp8bench_in, tmp_path):
 
         assert outcome.code == 0
         assert "\x1b" not in outcome.stdout + outcome.stderr
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "nan", "1e5", "99999999999999999999"])
+def test_a_batch_size_that_no_record_can_have_is_refused_as_such(size, fp8bench_in):
+    outcome = fp8bench_in("compare", "p4d", "--batch-size", size)
+
+    assert outcome.code == 2
+    assert one_line(outcome).startswith(f"fp8bench: --batch-size '{size}' is ")

@@ -95,6 +95,7 @@ def test_of_products_a_workload_and_a_batch_size_are_chosen(kept, fp8bench_in):
 def test_what_says_nothing_of_a_kind_is_refused(kept, fp8bench_in):
     for kind, flags in (
         ("gemm", ("--price-as-of", "today")),
+        ("gemm", ("--purchase", "spot")),
         ("gemm", ("--reference", "p5:baseline-bf16")),
         ("numerics", ("--batch-size", "64")),
     ):

@@ -36,6 +36,13 @@ def test_a_machine_of_ones_own_completes_too(fp8bench_in, tmp_path):
     assert fp8bench_in(_FP8BENCH_COMPLETE="complete_bash", **words).stdout.split() == ["my-box"]
 
 
+def test_a_machine_of_ones_own_completes_where_its_results_are(fp8bench_in, tmp_path):
+    keep(measured("my-box"), tmp_path / "elsewhere")
+    words = {"COMP_WORDS": "fp8bench compare my", "COMP_CWORD": "2", "FP8BENCH_RESULTS_DIR": "elsewhere"}
+
+    assert fp8bench_in(_FP8BENCH_COMPLETE="complete_bash", **words).stdout.split() == ["my-box"]
+
+
 def test_the_script_can_be_shown(fp8bench_in):
     done = fp8bench_in("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
 

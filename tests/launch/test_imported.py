@@ -124,3 +124,8 @@ def test_the_record_reads_back_as_it_was_written():
     record = to_record(parsed(), "p5")
 
     assert Record.model_validate_json(record.model_dump_json()) == record
+
+
+def test_a_figure_of_a_day_to_come_is_refused():
+    with pytest.raises(UsageError, match="--published-on 2999-01-01 is a day to come"):
+        parsed(published_on="2999-01-01")

@@ -1,12 +1,16 @@
 """One's own file beside the results adds prices, and makes no other machine of an instance."""
 
+import re
+from datetime import date
 from pathlib import Path
 
 import pytest
 
-from fp8bench.pricing.catalog import load
+from fp8bench.pricing.catalog import load, load_beside, require_read
+from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.schema.errors import UsageError
 
+TODAY = date(2026, 11, 22)
 P5 = """\
 key: p5
 gpu: H100-SXM5-80GB
@@ -91,3 +95,27 @@ def test_a_folder_is_called_as_it_is_named_and_not_as_what_it_links_to(tmp_path)
     (tmp_path / "p5").symlink_to(tmp_path / "box-one")
 
     assert load([tmp_path / "p5" / "instance.yaml"]).instances["p5"].prices[0].usd_per_hour == 40.0
+
+
+def test_a_contract_is_paid_though_the_catalogue_has_a_newer_price(tmp_path):
+    p5 = load([written(tmp_path, "p5", P5.replace("2026-11-01", "2024-01-01"))]).instances["p5"]
+
+    now, before = (choose(p5.prices, PriceQuery(day, current=False)) for day in (TODAY, date(2023, 11, 15)))
+
+    assert now is not None
+    assert before is not None
+    assert (now.usd_per_hour, now.as_of) == (40.0, date(2024, 1, 1))
+    assert before.usd_per_hour == 98.32
+
+
+@pytest.mark.parametrize("text", [P5, P5.replace("purchase: on_demand, ", ""), P5 + "gpu: null\n", "key: p5\n\t- ["])
+def test_a_refused_file_stops_those_alone_who_ask_for_its_instance(text, tmp_path):
+    path = written(tmp_path, "renamed", text)
+
+    catalog = load_beside([path])
+
+    assert catalog.instances == load().instances
+    require_read(catalog, ["p4d"])
+    for name in ("p5", "renamed"):
+        with pytest.raises(UsageError, match=re.escape(str(path))):
+            require_read(catalog, ["p4d", name])

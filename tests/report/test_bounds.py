@@ -3,12 +3,15 @@
 import pytest
 from report.test_tables import plain_lines, row
 
-from fp8bench.report.bounds import bounds
+from fp8bench.report.bounds import bounds, gain_bounds
 from fp8bench.report.gemm_text import time_text
 
 
-@pytest.mark.parametrize(("low", "text"), [(1.0, "1.0-2.0"), (0.04, "0.0-2.0"), (0.0, "at most 2.0")])
-def test_a_lower_end_of_nothing_is_no_end(low, text):
+@pytest.mark.parametrize(
+    ("low", "text"),
+    [(1.0, "1.0-2.0"), (0.04, "at most 2.0"), (0.0, "at most 2.0"), (1e-6, "not bounded")],
+)
+def test_ends_that_tell_nothing_are_no_ends(low, text):
     assert bounds(low, 2.0, "{:.1f}".format) == text
 
 
@@ -17,3 +20,11 @@ def test_a_step_and_a_product_show_none():
 
     assert "200.0 (at most 690.6)" in line
     assert time_text(1e-4, (0.0, 3e-4)) == "100.0 (at most 300.0)"
+
+
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [((0.2, 0.3), "+20.0 to +30.0"), ((-0.9999, 0.01), "not bounded"), ((-1.0, 0.3), "at most +30.0")],
+)
+def test_nobody_is_told_of_a_gain_that_few_processes_cannot_bound(ends, text):
+    assert gain_bounds(*ends, lambda gain: f"{gain * 100:+.1f}") == text

@@ -8,7 +8,7 @@ from builders import (
     published,
     unsupported,
 )
-from report.comparing import NEW, OLD, TODAY, catalog, compared, instance, price, row_of
+from report.comparing import CATALOG, NEW, OLD, TODAY, catalog, compared, instance, price, row_of
 
 from fp8bench.pricing.catalog import load
 from fp8bench.report.compare import compare
@@ -174,3 +174,32 @@ def test_the_published_pair_that_travels_with_the_program_gives_the_figures_of_t
     assert (second.instance, second.usd_per_hour, round(second.units_per_usd or 0)) == ("p5", 98.32, 94_206)
     assert f"{(second.gain_vs_reference or 0) * 100:.1f} %" == "-31.3 %"
     assert comparison.warnings == ()
+
+
+def _with_own_price(as_of):
+    """The catalogue of these tests, with one's own price of p5 laid over it."""
+    known = CATALOG
+    own = price(60.0, as_of=as_of).model_copy(update={"own": True})
+    p5 = known.instances["p5"].model_copy(update={"prices": (own, *known.instances["p5"].prices)})
+    return known.model_copy(update={"instances": {**known.instances, "p5": p5}})
+
+
+def test_a_contract_of_long_ago_holds_and_its_age_is_no_warning():
+    old = TODAY - timedelta(days=400)
+    records = measured("p5"), measured("p4d")
+    options = CompareOptions(("p5", "p4d"), TODAY, parse_reference(None, ["p5"]))
+
+    comparison = compare(records, _with_own_price(old), options)
+
+    assert row_of(comparison, records[0]).usd_per_hour == 60.0
+    assert not [warning for warning in comparison.warnings if "days apart" in warning]
+
+
+def test_ones_own_price_of_a_day_to_come_is_not_taken_in_silence():
+    record = measured("p5")
+    options = CompareOptions(("p5",), TODAY, parse_reference(None, ["p5"]))
+
+    comparison = compare([record], _with_own_price(TODAY + timedelta(days=3)), options)
+
+    assert row_of(comparison, record).usd_per_hour == 50.0
+    assert [warning for warning in comparison.warnings if "your price of p5 is of" in warning]

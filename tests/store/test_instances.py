@@ -58,7 +58,7 @@ def test_a_price_for_an_instance_of_the_catalogue_goes_in_front_of_the_catalogue
 
     assert path is not None
     kept = load([path]).instances["p5"]
-    assert kept.prices == (P5_TODAY, *p5.prices)
+    assert kept.prices == (P5_TODAY.model_copy(update={"own": True}), *p5.prices)
     assert kept == p5.model_copy(update={"prices": kept.prices})
 
 
@@ -73,7 +73,8 @@ def test_the_file_holds_ones_own_prices_and_none_of_the_catalogues(tmp_path: Pat
     assert path is not None
     written = Instance.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     assert written == p5.model_copy(update={"prices": (P5_TODAY, P5_BEFORE)})
-    assert load(files(tmp_path)).instances["p5"].prices == (P5_TODAY, P5_BEFORE, *p5.prices)
+    own = tuple(each.model_copy(update={"own": True}) for each in (P5_TODAY, P5_BEFORE))
+    assert load(files(tmp_path)).instances["p5"].prices == (*own, *p5.prices)
 
 
 def test_a_second_price_of_the_same_day_is_the_one_that_holds(tmp_path: Path) -> None:
