@@ -72,6 +72,8 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> "Forecast":
 def lines(found: "Forecast") -> list[str]:
     """What cannot run, the time, the cost, and what they rest on."""
     said = [f"cannot run here: {turn.label} {turn.obstacle}" for turn in found.turns if turn.obstacle]
+    if len(said) == len(found.turns):
+        return [*said, "nothing would run"]
     if found.seconds is None:
         said.append(f"time: unknown, since there is no record here of {' and '.join(found.unknown)} at this work")
     else:

@@ -53,11 +53,27 @@ def priced(record: Record, catalog: Catalog, options: CompareOptions, day: date)
     query = PriceQuery(day, day >= options.today, options.region, options.purchase, machine)
     price = choose(instance.prices, query) if instance else None
     nodes = _nodes(record, instance)
+    other_gpu = _other_gpu(record, catalog)
+    if other_gpu is not None:
+        return Priced(None, nodes, other_gpu)
     elsewhere = instance is not None and only_another_machines(instance.prices, query)
     if price is None and elsewhere:
         return Priced(None, nodes, PRICED_ELSEWHERE, elsewhere)
     why_none = "" if price else why_no_price(record.instance, instance, query)
     return Priced(price, nodes, why_none, elsewhere, _not_yet(instance, options.today))
+
+
+def _other_gpu(record: Record, catalog: Catalog) -> str | None:
+    """Why a record that names this instance did not run on it: what another machine costs is not its price."""
+    instance = catalog.instances.get(record.instance)
+    gpu = catalog.gpus.get(instance.gpu) if instance and instance.gpu else None
+    ran_on = record.environment.device_name if record.environment else None
+    if gpu is None or not gpu.product_names or ran_on is None or ran_on in gpu.product_names:
+        return None
+    return (
+        f"no price: it ran on {ran_on}, and {record.instance!r} has {gpu.name}; "
+        "measure it under the instance that it ran on, with `fp8bench run --instance`"
+    )
 
 
 def _not_yet(instance: Instance | None, today: date) -> str:

@@ -4,6 +4,7 @@ from datetime import date, timedelta
 
 import pytest
 from builders import (
+    environment,
     measured,
     published,
     unsupported,
@@ -21,6 +22,17 @@ def test_a_measured_row_takes_the_price_of_today():
     row = row_of(compared(record := measured("p5")), record)
 
     assert (row.usd_per_hour, row.price_as_of, row.price_source) == (50.0, NEW, "a page")
+
+
+def test_a_record_of_another_gpu_than_its_instance_has_takes_no_price_of_it():
+    other = measured("p5", environment=environment("NVIDIA L4"))
+    right = measured("p5", "te-bf16")
+    comparison = compared(other, right, prices=load(), allow_mismatch=True)
+    row = row_of(comparison, other)
+
+    assert (row.usd_per_hour, row.units_per_usd) == (None, None)
+    assert any("no price: it ran on NVIDIA L4, and 'p5' has H100" in mark for mark in row.marks)
+    assert row_of(comparison, right).usd_per_hour is not None
 
 
 def test_an_external_figure_takes_the_price_of_today():
