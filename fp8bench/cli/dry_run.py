@@ -37,8 +37,7 @@ def print_dry_run(resolved: "Resolved", prepared: "Prepared", usd_per_hour: floa
 
     asked = [(name, _shown(name, value), resolved.origins[name]) for name, value in request.items()]
     typer.echo(tabulate(asked, headers=["setting", "value", "origin"], disable_numparse=True))
-    times = _count(prepared.stop.rounds, "round")
-    typer.echo(f"\ninstance: {prepared.instance.key}\nwould run {times} of these, each in fresh processes:\n")
+    typer.echo(f"\ninstance: {prepared.instance.key}\nwould run {_rounds(found)} of these, each in fresh processes:\n")
     typer.echo(tabulate(runs, headers="keys", disable_numparse=True))
     typer.echo("\n" + "\n".join(lines(found)))
 
@@ -77,10 +76,7 @@ def lines(found: "Forecast") -> list[str]:
     if found.seconds is None:
         said.append(f"time: unknown, since there is no record here of {' and '.join(found.unknown)} at this work")
     else:
-        rounds = _count(found.rounds[0], "round")
-        if found.rounds[1] > found.rounds[0]:
-            rounds = f"{found.rounds[0]} to {found.rounds[1]} rounds"
-        said.append(f"time: about {_span(found.seconds, _duration)} for {rounds}")
+        said.append(f"time: about {_span(found.seconds, _duration)} for {_rounds(found)}")
     if found.usd is not None:
         said.append(f"cost: about {_span(found.usd, '{:,.2f}'.format)} USD at {found.usd_per_hour:,.2f} USD an hour")
     elif found.usd_per_hour is None:
@@ -106,6 +102,11 @@ def _estimate(found: "Forecast") -> dict[str, Any]:
         "unknown": found.unknown,
         "modes": [{"mode": turn.label, "seconds_per_round": turn.seconds} for turn in found.turns],
     }
+
+
+def _rounds(found: "Forecast") -> str:
+    fewest, most = found.rounds
+    return f"{fewest} to {most} rounds" if most > fewest else _count(fewest, "round")
 
 
 def _span(ends: tuple[float, float], shown: Any) -> str:

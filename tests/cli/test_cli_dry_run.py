@@ -53,7 +53,7 @@ def test_a_dry_run_says_how_many_rounds_and_that_a_mode_would_run_against_itself
     lines = [re.split(r"\s{2,}", line) for line in outcome.stdout.splitlines()]
 
     assert outcome.code == 0
-    assert "would run 4 rounds of these, each in fresh processes:" in outcome.stdout
+    assert "would run 14 to 30 rounds of these, each in fresh processes:" in outcome.stdout
     assert ["precision", "0.01", "flag"] in lines
     assert ["aa", "True", "flag"] in lines
     assert outcome.stdout.count("te-fp8  delayed") == 2
