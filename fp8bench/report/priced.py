@@ -66,12 +66,12 @@ def priced(record: Record, catalog: Catalog, options: CompareOptions, day: date)
 def _other_gpu(record: Record, catalog: Catalog) -> str | None:
     """Why a record that names this instance did not run on it: what another machine costs is not its price."""
     instance = catalog.instances.get(record.instance)
-    gpu = catalog.gpus.get(instance.gpu) if instance and instance.gpu else None
-    ran_on = record.environment.device_name if record.environment else None
-    if gpu is None or not gpu.product_names or ran_on is None or ran_on in gpu.product_names:
+    ran_on = catalog.gpu_by_product(record.environment.device_name) if record.environment else None
+    # A product that the catalogue does not know may well be the instance's.
+    if instance is None or instance.gpu not in catalog.gpus or ran_on is None or ran_on.name == instance.gpu:
         return None
     return (
-        f"no price: it ran on {ran_on}, and {record.instance!r} has {gpu.name}; "
+        f"no price: it ran on {ran_on.name}, and {record.instance!r} has {instance.gpu}; "
         "measure it under the instance that it ran on, with `fp8bench run --instance`"
     )
 

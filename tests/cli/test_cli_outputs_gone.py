@@ -124,7 +124,7 @@ def test_a_file_that_is_nested_without_end_is_one_line(where, fp8bench_in, tmp_p
     (tmp_path / "trace.json").write_text('{"traceEvents": ' + deep)
     arguments = {
         "config": ("run", "--dry-run", "--config", "deep.yaml"),
-        "instance.yaml": ("instances",),
+        "instance.yaml": ("compare", "mine"),
         "trace": ("explain", "trace.json"),
     }
     if where == "instance.yaml":

@@ -25,14 +25,15 @@ def test_a_measured_row_takes_the_price_of_today():
 
 
 def test_a_record_of_another_gpu_than_its_instance_has_takes_no_price_of_it():
-    other = measured("p5", environment=environment("NVIDIA L4"))
-    right = measured("p5", "te-bf16")
-    comparison = compared(other, right, prices=load(), allow_mismatch=True)
+    other = measured("p5", environment=environment("NVIDIA H200"))
+    right, unheard_of = measured("p5", "te-bf16"), measured("p5", "te-fp8", environment=environment("NVIDIA H100 XYZ"))
+    comparison = compared(other, right, unheard_of, prices=load(), allow_mismatch=True)
     row = row_of(comparison, other)
 
     assert (row.usd_per_hour, row.units_per_usd) == (None, None)
-    assert any("no price: it ran on NVIDIA L4, and 'p5' has H100" in mark for mark in row.marks)
+    assert any("no price: it ran on H200-SXM-141GB, and 'p5' has H100" in mark for mark in row.marks)
     assert row_of(comparison, right).usd_per_hour is not None
+    assert row_of(comparison, unheard_of).usd_per_hour is not None
 
 
 def test_an_external_figure_takes_the_price_of_today():
