@@ -171,9 +171,10 @@ def _judge_itself(rounds: "Schedule") -> int:
     if check is None:
         log("the A/A test has too few processes or steps to judge by. Use more --rounds or --steps.")
         return 4
-    for label, held in rounds.arms_compared():
+    compared = rounds.arms_compared()
+    for label, held in compared:
         log(f"{label} against itself: {held.value:.4f} ({held.low:.4f} to {held.high:.4f}), {held.verdict}")
-    convicted = [label for label, held in rounds.arms_compared() if held.verdict != "inconclusive"]
+    convicted = [label for label, held in compared if held.verdict != "inconclusive"]
     what = (
         f"{check.excluding} of {check.splits} ways to split the processes of a mode look like a difference "
         f"({check.share * 100:.0f} %, at most {LIMIT * 100:.0f} %)"

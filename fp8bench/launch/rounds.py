@@ -18,6 +18,7 @@ from typing import Literal
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record, Session
+from fp8bench.schema.request import MAX_ROUNDS
 from fp8bench.stats.bootstrap import FEWEST_STEPS, Centre, centre
 from fp8bench.stats.estimate import Estimate, estimate
 from fp8bench.stats.ratio import Ratio, ratio
@@ -27,9 +28,6 @@ from fp8bench.stats.stopping import reached
 
 Arm = Literal["A", "B"]
 ARMS: tuple[Arm, Arm] = ("A", "B")
-
-MAX_ROUNDS = 30
-"""Where --precision ends all the same: an hour or two of four modes on a GPU."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,9 @@ from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.nearest import nearest
 
 PREFIX = "FP8BENCH_"
+MAX_ROUNDS = 30
+"""Where --precision ends all the same: an hour or two of four modes on a GPU."""
+
 LATEST = "latest"
 """The session that was begun last."""
 
@@ -61,7 +64,7 @@ class RunRequest(Frozen):
         lt=1,
         description="go on until the half-width of every mode's interval is below this share of the step",
     )
-    max_rounds: PositiveInt = Field(default=30, description="with precision: stop here all the same")
+    max_rounds: PositiveInt = Field(default=MAX_ROUNDS, description="with precision: stop here all the same")
     session: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",

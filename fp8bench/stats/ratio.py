@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from fp8bench.stats.estimate import Estimate, deviations
 from fp8bench.stats.student import t_quantile
-from fp8bench.stats.verdict import Verdict
+from fp8bench.stats.verdict import NOISE, Verdict
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Ratio:
     why: str | None
 
 
-def ratio(ours: Estimate, reference: Estimate, noise: float = 0.01) -> Ratio:
+def ratio(ours: Estimate, reference: Estimate, noise: float = NOISE) -> Ratio:
     """noise: how far from 1 the whole interval must lie for a verdict, without unit (0.01 is 1 %).
 
     Where either is of one process only, the interval still stands, but speaks of those two processes and not of the

@@ -39,7 +39,7 @@ def test_an_empty_argument_is_refused_too():
 
 
 def test_a_value_that_ends_in_an_equals_sign_is_one():
-    refuse_empty(["--source=https://a.b/?q=", "--source", "a="])
+    assert refuse_empty(["--source=https://a.b/?q=", "--source", "a="]) is None
 
 
 @pytest.mark.parametrize("arguments", [("run", "--price", ""), ("gemm", "--instance="), ("import", "--source", " ")])

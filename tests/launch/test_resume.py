@@ -152,7 +152,7 @@ class TestSettings:
     def test_another_mode_of_the_same_settings_may_join(self):
         session = find("nightly", [kept(1)], HERE, "")
 
-        refuse_unlike(session, [config("te-fp8", "current", **OF_ALL)], aa=False)
+        assert refuse_unlike(session, [config("te-fp8", "current", **OF_ALL)], aa=False) is None
 
     def test_an_arm_may_not_join_what_has_none(self):
         with pytest.raises(UsageError, match=r"aa false \(now true\)"):

@@ -60,7 +60,7 @@ CATALOG = Catalog(
 
 @pytest.mark.parametrize("region", [None, "us-east-1", "eu-west-1"])
 def test_a_region_that_some_price_is_of_is_taken(region):
-    require_region(region, CATALOG, ["a"])
+    assert require_region(region, CATALOG, ["a"]) is None
 
 
 @pytest.mark.parametrize(
