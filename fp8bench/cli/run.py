@@ -49,9 +49,23 @@ def run(
     compile: str = typer.Option(
         None,
         "--compile",
+        metavar="auto|on|off|blocks",
+        autocompletion=names.one_of("auto", "on", "off", "blocks"),
+        help="Use torch.compile: auto compiles the modes that gain by it, blocks each block by itself [auto].",
+    ),
+    cuda_graphs: str = typer.Option(
+        None,
+        "--cuda-graphs",
         metavar="auto|on|off",
         autocompletion=names.one_of("auto", "on", "off"),
-        help="Use torch.compile: auto compiles the modes that gain by it [auto].",
+        help="Replay each step as one CUDA graph: auto does where that works and is proved [auto].",
+    ),
+    optimizer: str = typer.Option(
+        None,
+        "--optimizer",
+        metavar="sgd|adam|adamw",
+        autocompletion=names.one_of("sgd", "adam", "adamw"),
+        help="Optimizer: sgd has momentum [sgd].",
     ),
     data: str = typer.Option(
         None,

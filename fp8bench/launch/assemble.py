@@ -59,6 +59,7 @@ def assemble(
         run_id=run_id,
         status=culprit.status if culprit else "ok",
         reason=culprit.reason if culprit else None,
+        cause=culprit.cause if culprit else None,
         remedy=culprit.remedy if culprit else None,
         source="measured",
         created_utc=now,

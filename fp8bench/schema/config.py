@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt
 
+from fp8bench.schema.execution import CompileChoice, GraphChoice, OptimizerName
 from fp8bench.schema.frozen import Frozen
 
-CompileChoice = Literal["auto", "on", "off"]
 DataSource = Literal["loader", "device"]
 TEAttention = Literal["te", "sdpa"]
 Device = Literal["cuda", "cpu"]
@@ -29,6 +29,10 @@ class RunConfig(Frozen):
     steps: PositiveInt = Field(description="timed steps, at least")
     min_time_s: float = Field(default=0.0, ge=0, description="seconds that timed steps last, at least")
     compile: CompileChoice = Field(description="torch.compile as asked; what was done is in the evidence")
+    cuda_graphs: GraphChoice = Field(
+        default="off", description="replay of the step as asked; what was done is in the evidence"
+    )
+    optimizer: OptimizerName = Field(default="sgd", description="its settings are in the fingerprint")
     data: DataSource = Field(description="a DataLoader over random images, or one batch kept on the device")
     workers: int = Field(ge=0, description="DataLoader processes a worker; 0: load in the worker itself")
     seed: int = Field(ge=0, description="of the weights and of the data")

@@ -1,26 +1,31 @@
 """One family of errors. Each says what is wrong and what to do about it, and carries the exit code of the program.
 
-They are raised anywhere and caught once, in `fp8bench.cli.app`, which prints one line and exits. They pickle by their
-two words, so that a worker process can hand one to its parent.
+They are raised anywhere and caught once, in `fp8bench.cli.app`, which prints one line and exits. They pickle by what
+they were made of, so that a worker process can hand one to its parent.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
+from fp8bench.schema.cause import Cause
 from fp8bench.schema.nearest import nearest
 
 
 class Fp8benchError(Exception):
     """Something went wrong that the user can fix.
 
-    what: one sentence, without its full stop. remedy: one sentence in the imperative.
+    what: one sentence, without its full stop. remedy: one sentence in the imperative. cause: of the run that it stops;
+    None: the class's own.
     """
 
     exit_code = 5
+    usual_cause: ClassVar[Cause | None] = None
 
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(what, remedy)
+    def __init__(self, what: str, remedy: str, cause: Cause | None = None) -> None:
+        super().__init__(what, remedy, cause)
         self.what = what
         self.remedy = remedy
+        self.cause = cause or self.usual_cause
 
     def __str__(self) -> str:
         return f"{self.what}. {self.remedy}."
@@ -36,6 +41,7 @@ class ModeUnavailable(Fp8benchError):
     """This machine cannot run the mode: exit code 3 if nothing else ran. A mode never falls back in silence."""
 
     exit_code = 3
+    usual_cause: ClassVar[Cause | None] = "unavailable"
 
 
 class MeasurementInvalid(Fp8benchError):
@@ -46,6 +52,8 @@ class MeasurementInvalid(Fp8benchError):
 
 class RunFailed(Fp8benchError):
     """A worker died or ran out of memory: exit code 5."""
+
+    usual_cause: ClassVar[Cause | None] = "crash"
 
 
 class Interrupted(Fp8benchError):

@@ -4,6 +4,7 @@ A rank that could not finish says so here too, with the status that the record s
 all has died; the launcher says that for it.
 """
 
+from fp8bench.schema.cause import Cause
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.profile import Profile
@@ -38,6 +39,7 @@ class RankReport(Frozen):
     rank: int
     status: Status = "ok"
     reason: str | None = None
+    cause: Cause | None = None
     remedy: str | None = None
     collateral: bool = False
     machine: MachineIdentity | None = None

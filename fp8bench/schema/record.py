@@ -8,6 +8,8 @@ History of the format (`SCHEMA_VERSION`; `store.migrate` reads the older ones):
   2  kind, session, profile, telemetry as a series, the split of the step, energy, and how steady the steps were.
   3  machine; what a session was asked for. Raw samples, telemetry and the profile, which are most of a record, stand at
      its end. Nothing of 2 changed its meaning.
+  4  how a step was executed and the proof of it (evidence.graph, evidence.executed), which takes the place of the two
+     errors in evidence.compile; cause; the optimizer is a setting.
 
 History of the method (`METHOD_VERSION`; unlike methods are never compared without being told to):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
@@ -24,13 +26,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field, PositiveFloat, PositiveInt
 
+from fp8bench.schema.cause import Cause
 from fp8bench.schema.config import RunConfig
+from fp8bench.schema.execution import CompileScope, Variant, variant_of
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.profile import Profile
 from fp8bench.schema.telemetry import RankTelemetry
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 METHOD_VERSION = 3
 
 Status = Literal["ok", "unsupported", "failed", "invalid"]
@@ -78,10 +82,36 @@ class CompileEvidence(Frozen):
     graph_break_reasons: tuple[str, ...] = ()
     split_graphs: int | None = Field(default=None, description="what DDP's buckets made of the graphs")
     recompilations: int | None = Field(default=None, description="over the whole run")
+    scope: CompileScope = Field(default="model", description="what was compiled, where anything was")
+    seconds: float | None = Field(default=None, description="that torch.compile took in all, by its own count")
     logits_error: float | None = Field(
-        default=None, description="against the same model uncompiled; null: not compared"
+        default=None, description="up to format 3: against the same model uncompiled; null: not compared"
     )
-    weight_gradient_error: float | None = None
+    weight_gradient_error: float | None = Field(default=None, description="up to format 3")
+
+
+class GraphEvidence(Frozen):
+    """Whether each timed step was one CUDA graph replayed, and why. Null where it was not, or is unknown."""
+
+    enabled: bool
+    reason: str
+    capture_s: float | None = Field(default=None, description="how long the capture took")
+    pool_bytes: int | None = Field(default=None, description="of the GPU's memory that the graph keeps for itself")
+
+
+class ExecutedEvidence(Frozen):
+    """Steps executed as timed against the same steps plainly eager, from the same weights, optimizer state and batches;
+    relative errors, the worst of any rank (see `execution.proof`).
+    """
+
+    steps: int = Field(gt=0, description="so many were compared, one after the other")
+    batch_size: int = Field(gt=0, description="of each piece in which the plain steps took their batches")
+    loss_error: float | None = Field(description="the worst of any step; null: not finite, as what follows")
+    gradient_error: float | None = Field(description="of the last step, all weights together")
+    update_error: float | None = Field(description="of what the steps made of the weights, all together")
+    state_error: float | None = Field(
+        default=None, description="of the scales that the mode keeps; null: it keeps none"
+    )
 
 
 class Evidence(Frozen):
@@ -97,6 +127,8 @@ class Evidence(Frozen):
     fp8: bool = Field(default=False, description="the mode means its matrix products to run in fp8")
     fp8_kernels: bool | None = Field(default=None, description="fp8 matrix products were seen; null: not profiled")
     compile: CompileEvidence
+    graph: GraphEvidence | None = Field(default=None, description="null up to format 3, when there were none")
+    executed: ExecutedEvidence | None = Field(default=None, description="null: launched plainly, or not compared")
     details: dict[str, Any] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -232,6 +264,7 @@ class RecordHead(Frozen):
     run_id: str
     status: Status
     reason: str | None = None
+    cause: Cause | None = Field(default=None, description="the reason in a word; null: none, or an older record")
     remedy: str | None = None
     source: Source
     provenance: Provenance | None = None
@@ -272,6 +305,15 @@ class Record(RecordHead):
         if self.evidence is not None:
             return self.evidence.compile.enabled
         return self.figure.compile if self.figure else None
+
+    @property
+    def execution(self) -> Variant | None:
+        """How its steps were executed; null if unknown."""
+        if self.evidence is not None:
+            compile, graph = self.evidence.compile, self.evidence.graph
+            return variant_of(compile.scope if compile.enabled else None, graph is not None and graph.enabled)
+        compiled = self.compiled
+        return None if compiled is None else variant_of("model" if compiled else None, graphed=False)
 
     @property
     def attention(self) -> str | None:

@@ -21,8 +21,9 @@ from pydantic import (
 )
 
 from fp8bench.schema.bounds import OF_REQUEST
-from fp8bench.schema.config import CompileChoice, DataSource, TEAttention
+from fp8bench.schema.config import DataSource, TEAttention
 from fp8bench.schema.errors import UsageError, unknown_name
+from fp8bench.schema.execution import CompileChoice, GraphChoice, OptimizerName
 from fp8bench.schema.files import line_of
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.machine import LABEL, MAX_LABEL
@@ -52,7 +53,14 @@ class RunRequest(Frozen):
     min_time_s: float | None = Field(
         default=None, ge=0, description="seconds that they last, at least; null: 10 on a GPU, 3 on a CPU"
     )
-    compile: CompileChoice = Field(default="auto", description="torch.compile: where the mode gains by it, or as told")
+    compile: CompileChoice = Field(
+        default="auto",
+        description="torch.compile: where the mode gains by it, or as told; blocks: each block by itself",
+    )
+    cuda_graphs: GraphChoice = Field(
+        default="auto", description="replay each step as one CUDA graph: where that works and is proved, or as told"
+    )
+    optimizer: OptimizerName = Field(default="sgd", description="sgd with momentum, adam or adamw")
     data: DataSource = Field(default="loader", description="a DataLoader, or one batch kept on the device")
     workers: NonNegativeInt | None = Field(default=None, description="DataLoader processes a worker; null: by cores")
     seed: NonNegativeInt = Field(default=0, description="of weights and data")
@@ -86,7 +94,7 @@ class RunRequest(Frozen):
     )
     results_dir: Path = Field(default=Path("results"), description="where records go")
 
-    @field_validator("compile", mode="before")
+    @field_validator("compile", "cuda_graphs", mode="before")
     @classmethod
     def _yaml_switch(cls, value: Any) -> Any:
         """YAML reads a bare `on` or `off` as true or false."""

@@ -3,6 +3,7 @@
 From 1 to 2: telemetry was the GPU's state at two moments, of which only the power limit still has a place; the modes
 with a recipe were those in fp8; the rest of what is new was not recorded, and is null.
 From 2 to 3: what is new was not recorded, and is null; all else is as it was, so that nothing but the number changes.
+From 3 to 4: nothing was replayed, the optimizer was SGD, and causes were not recorded, which the defaults say.
 
 What is not as that version wrote it is left as it is, for the reader to refuse.
 """
@@ -11,7 +12,7 @@ from typing import Any
 
 from fp8bench.schema.record import SCHEMA_VERSION
 
-SAME_BUT_FOR_THE_NUMBER = frozenset({2, SCHEMA_VERSION})
+SAME_BUT_FOR_THE_NUMBER = frozenset({2, 3, SCHEMA_VERSION})
 """Versions of which a record is valid as it stands once it bears this version's number."""
 
 
@@ -23,8 +24,8 @@ def migrate(document: dict[str, Any]) -> dict[str, Any]:
             document["telemetry"] = list(map(_telemetry_2, document["telemetry"]))
         if isinstance(document.get("evidence"), dict):
             document["evidence"] = {**document["evidence"], "fp8": document["evidence"].get("recipe") is not None}
-    if document.get("schema_version") == 2:
-        document = {**document, "schema_version": 3}
+    if document.get("schema_version") in (2, 3):
+        document = {**document, "schema_version": SCHEMA_VERSION}
     return document
 
 

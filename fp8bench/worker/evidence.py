@@ -5,8 +5,8 @@ from typing import Any
 import torch
 
 from fp8bench.modes.protocol import CompilePolicy, Mode
-from fp8bench.schema.config import CompileChoice
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.execution import CompileChoice
 from fp8bench.schema.profile import Profile
 from fp8bench.schema.record import CompileEvidence, Evidence
 from fp8bench.worker.parity import Proof, stated

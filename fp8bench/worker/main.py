@@ -74,7 +74,9 @@ def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) ->
 
 def stopped(error: Fp8benchError, found: dict[str, Any]) -> RankReport:
     """The report of a rank that an error of ours stopped. found: its fields so far, `rank` among them."""
-    return RankReport(**found, status=_STATUS.get(type(error), "failed"), reason=error.what, remedy=error.remedy)
+    return RankReport(
+        **found, status=_STATUS.get(type(error), "failed"), reason=error.what, cause=error.cause, remedy=error.remedy
+    )
 
 
 def out_of_memory(rank: int, batch_size: int, error: BaseException) -> RunFailed:
