@@ -1,4 +1,4 @@
-"""What a mode is: five methods, and four things that it states about itself.
+"""What a mode is: five methods, and what it states about itself.
 
 The worker calls them in this order, once each but for `forward_context`, which is entered around every forward pass:
 
@@ -8,8 +8,13 @@ The worker calls them in this order, once each but for `forward_context`, which 
     with mode.forward_context(): loss = ...          # forward alone; backward runs outside
     mode.evidence(model)          # what really ran, read off the model afterwards
 
-A class need not inherit from `Mode`; where it does not state `tolerance`, `compile_policy`, `config_fields` or `fp8`,
-the values here hold. `fp8` is a promise: a run of such a mode in which no fp8 matrix product is seen is invalid.
+A class need not inherit from `Mode`; where it does not state `tolerance`, `compile_policy`, `capture_refusal`,
+`config_fields` or `fp8`, the values here hold. `fp8` is a promise: a run of such a mode in which no fp8 matrix product
+is seen is invalid.
+
+A mode that keeps tensors from step to step beside weights and buffers (the scales of a delayed recipe) has one method
+more, `step_state(model)`, which gives them in a fixed order: steps are compared from the same state, and what they make
+of it is compared too.
 """
 
 from contextlib import AbstractContextManager
@@ -41,11 +46,14 @@ on an H200, te-fp8:delayed and torchao tensorwise: 0.18 for the logits, 0.22 for
 
 
 class Mode(Protocol):
-    """The contract. name: as in the registry. recipe: None takes the mode's own default."""
+    """The contract. name: as in the registry. recipe: None takes the mode's own default. capture_refusal: why its step
+    cannot be captured in a CUDA graph; None: as far as it knows, it can.
+    """
 
     name: str
     tolerance: Tolerance = BF16_TOLERANCE
     compile_policy: CompilePolicy = CompilePolicy(auto=False, reason="the mode does not say that it gains by it")
+    capture_refusal: str | None = None
     config_fields: ClassVar[tuple[str, ...]] = ()
     fp8: ClassVar[bool] = False
 

@@ -162,6 +162,12 @@ class TEFP8(TEBF16):
         layers = sum(GEMMS[type(layer).__name__] for layer in te_layers(model) if layer.fp8_initialized)
         return {**super().evidence(model), "recipe": "; ".join(sorted(recipes)), "fp8_layers": layers}
 
+    def step_state(self, model: nn.Module) -> list[torch.Tensor]:
+        """The scales of delayed scaling and the amax histories that they follow from; other recipes keep nothing."""
+        metas = [layer.fp8_meta.get(key) for layer in te_layers(model) for key in ("scaling_fwd", "scaling_bwd")]
+        held = [getattr(meta, name, None) for meta in metas for name in ("scale", "amax_history")]
+        return [tensor for tensor in held if isinstance(tensor, torch.Tensor)] if self.recipe == "delayed" else []
+
     def _te_recipe(self) -> Any:
         # One object for the whole run: Transformer Engine tells recipes apart by identity.
         if self._resolved is None:

@@ -112,6 +112,7 @@ class ExecutedEvidence(Frozen):
     state_error: float | None = Field(
         default=None, description="of the scales that the mode keeps; null: it keeps none"
     )
+    spread: float | None = Field(description="how far a rank's weights went from the mean of all ranks'")
 
 
 class Evidence(Frozen):

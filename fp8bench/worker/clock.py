@@ -4,7 +4,7 @@ A step's time runs from its start to the start of the next one, so nothing betwe
 are events on the compute stream: the host records them and goes on, and no step waits for the device. An event is
 reached when the work queued before it is done, so the difference of two is the device's time for a step, idle time
 included. Two more events part a step into forward (with the copy of the batch), backward (with what of the all-reduce
-it cannot hide) and optimizer.
+it cannot hide) and optimizer; under a replay nobody sees them, and they are read elsewhere (`execution.replay`).
 
 The host's lead is how much later than the host recorded it the GPU reached the start of a step. A host that is faster
 than the GPU runs ahead until the launch queue is full, about 1,024 launches, and then waits in a launch; so the lead is
@@ -24,21 +24,24 @@ class StepTimes:
     """Seconds, one value a step, in order; the parts of a step by the device's clock.
 
     began_s: perf_counter when the first step began, with the device idle. host_s: the host's time without the wait for
-    data. forward_s on a CPU is without that wait too. host_lead_s is None on a CPU.
+    data. forward_s on a CPU is without that wait too. forward_s, backward_s and optimizer_s are None where Python does
+    not see the passes (a replay). host_lead_s is None on a CPU.
     """
 
     began_s: float
     step_s: list[float]
     host_s: list[float]
     data_wait_s: list[float]
-    forward_s: list[float]
-    backward_s: list[float]
-    optimizer_s: list[float]
+    forward_s: list[float] | None
+    backward_s: list[float] | None
+    optimizer_s: list[float] | None
     host_lead_s: list[float] | None
 
 
 class Clock(Protocol):
-    """Call these five in order, the first four in every step, `finish` once after the last."""
+    """Call these in order, `finish` once after the last step. forward_done and backward_done are called in every step,
+    or in none, where nobody sees the passes end.
+    """
 
     def start_step(self) -> None: ...
 
@@ -82,14 +85,15 @@ class HostClock:
         ends = self._starts[1:]
         steps = _differences(self._starts[:-1], ends)
         waits = _differences(self._starts[:-1], self._ready)
+        seen = bool(self._forward)
         return StepTimes(
             began_s=self._starts[0],
             step_s=steps,
             host_s=_differences(self._ready, ends),
             data_wait_s=waits,
-            forward_s=_differences(self._ready, self._forward),
-            backward_s=_differences(self._forward, self._backward),
-            optimizer_s=_differences(self._backward, ends),
+            forward_s=_differences(self._ready, self._forward) if seen else None,
+            backward_s=_differences(self._forward, self._backward) if seen else None,
+            optimizer_s=_differences(self._backward, ends) if seen else None,
             host_lead_s=None,
         )
 
@@ -140,14 +144,15 @@ class CudaClock:
         starts, ends = self._starts[:-1], self._starts[1:]
         reached = [self._starts[0].elapsed_time(event) / 1e3 for event in starts]
         leads = [device - host for device, host in zip(reached, self._host.since_first_step(), strict=False)]
+        seen = bool(self._forward)
         return StepTimes(
             began_s=host.began_s,
             step_s=_elapsed(starts, ends),
             host_s=host.host_s,
             data_wait_s=host.data_wait_s,
-            forward_s=_elapsed(starts, self._forward),
-            backward_s=_elapsed(self._forward, self._backward),
-            optimizer_s=_elapsed(self._backward, ends),
+            forward_s=_elapsed(starts, self._forward) if seen else None,
+            backward_s=_elapsed(self._forward, self._backward) if seen else None,
+            optimizer_s=_elapsed(self._backward, ends) if seen else None,
             host_lead_s=leads,
         )
 

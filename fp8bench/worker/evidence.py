@@ -1,32 +1,16 @@
-"""From what a mode found in its model to the record's evidence, and the decision about torch.compile."""
+"""From what a mode found in its model to the record's evidence."""
 
 from typing import Any
 
-import torch
-
-from fp8bench.modes.protocol import CompilePolicy, Mode
-from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.execution import CompileChoice
+from fp8bench.modes.protocol import Mode
 from fp8bench.schema.profile import Profile
 from fp8bench.schema.record import CompileEvidence, Evidence
+from fp8bench.worker.execution.settle import Settled
 from fp8bench.worker.parity import Proof, stated
 from fp8bench.worker.profiler import Profiled
 
 _OWN_FIELDS = ("converted_layers", "total_layers", "recipe", "attention", "emulated", "warnings")
 NOT_PROFILED = Profiled(None)
-
-
-def decide_compile(choice: CompileChoice, policy: CompilePolicy, device: torch.device) -> CompileEvidence:
-    """Whether to compile and why. Raises ModeUnavailable where `on` is asked and the mode cannot."""
-    if choice == "on":
-        if policy.refusal:
-            raise ModeUnavailable(policy.refusal, "Leave --compile at auto, or choose another recipe")
-        return CompileEvidence(enabled=True, reason="asked for with --compile on")
-    if choice == "off":
-        return CompileEvidence(enabled=False, reason="asked for with --compile off")
-    if policy.auto and device.type == "cpu":
-        return CompileEvidence(enabled=False, reason="auto: on a CPU compiling takes longer than the run")
-    return CompileEvidence(enabled=policy.auto, reason=f"auto: {policy.reason}")
 
 
 def to_evidence(mode: Mode, proof: Proof, compiled: CompileEvidence, profiled: Profiled = NOT_PROFILED) -> Evidence:
@@ -69,9 +53,16 @@ def gather(
     )
 
 
-def warn(evidence: Evidence, warning: str) -> Evidence:
-    """The same evidence with one warning more."""
-    return evidence.model_copy(update={"warnings": (*evidence.warnings, warning)})
+def executed_to(evidence: Evidence, settled: Settled) -> Evidence:
+    """The same evidence with how its steps were launched, and the proof of it."""
+    warnings = [] if settled.warning is None else [settled.warning]
+    return evidence.model_copy(
+        update={
+            "graph": settled.graph,
+            "executed": settled.executed,
+            "warnings": (*evidence.warnings, *warnings),
+        }
+    )
 
 
 def _attention_unseen(said: str | None, profile: Profile | None) -> bool:

@@ -1,4 +1,5 @@
-"""The training loop that is timed: nothing in it but training, and the calls of the clock.
+"""The training loop that is timed: nothing in it but the next batch, the launch of a step (see
+`execution`), and the calls of the clock.
 
 Losses are kept on the device and read after the last step, since reading one would wait for the device.
 """
@@ -7,17 +8,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import nn
-from torch.optim import Optimizer
 
-from fp8bench.modes.protocol import Mode
 from fp8bench.worker.clock import Clock, StepTimes
-from fp8bench.workloads.protocol import Batch, Workload
+from fp8bench.worker.execution.step import Launch
+from fp8bench.workloads.protocol import Batch
 
 
 @dataclass(frozen=True)
 class LoopResult:
-    """times and losses: one a step, warm-up steps first."""
+    """times and losses: one a step."""
 
     times: StepTimes
     losses: list[float]
@@ -25,28 +24,11 @@ class LoopResult:
 
 @dataclass(frozen=True)
 class Training:
-    """What a step needs. batches goes on where the last loop left it."""
+    """What the loop needs. batches goes on where the last loop left it."""
 
-    model: nn.Module
-    optimizer: Optimizer
-    mode: Mode
-    workload: Workload
+    launch: Launch
     batches: Iterator[Batch]
     device: torch.device
-
-
-def bf16_autocast(device: torch.device) -> torch.autocast:
-    """The autocast that every mode trains and is proved under."""
-    return torch.autocast(device.type, dtype=torch.bfloat16)
-
-
-def sgd(model: nn.Module) -> Optimizer:
-    """The articles' optimizer."""
-    return torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
-
-
-OPTIMIZER = "SGD(lr=0.001, momentum=0.9)"
-"""The optimizer's name in the fingerprint."""
 
 
 def train(training: Training, steps: int, clock: Clock, before_step: Callable[[int], None]) -> LoopResult:
@@ -54,20 +36,12 @@ def train(training: Training, steps: int, clock: Clock, before_step: Callable[[i
 
     before_step: called with the step's number; what it costs falls into the step before.
     """
-    device, mode, optimizer = training.device, training.mode, training.optimizer
-    losses = torch.full((steps,), torch.nan, device=device)
+    losses = torch.full((steps,), torch.nan, device=training.device)
     for step in range(steps):
         before_step(step)
         clock.start_step()
         batch = next(training.batches)
         clock.data_ready()
-        optimizer.zero_grad(set_to_none=True)
-        with bf16_autocast(device), mode.forward_context():
-            loss = training.workload.loss(training.model, batch)
-        clock.forward_done()
-        loss.backward()
-        clock.backward_done()
-        optimizer.step()
-        losses[step].copy_(loss.detach())
+        losses[step].copy_(training.launch(batch, clock))
     times = clock.finish()
     return LoopResult(times, losses.tolist())

@@ -1,14 +1,14 @@
 """One rank, from its birth to its report.
 
-join the group -> check the mode -> build -> parity gate -> DDP and torch.compile -> train -> profile
--> parity of what was compiled -> report
+join the group -> check the mode -> build -> parity gate -> wrap and join -> warm up -> capture and prove what was
+executed -> time -> profile -> report
 """
 
 import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,14 +20,19 @@ from fp8bench.modes.protocol import Mode
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed
 from fp8bench.schema.rank_report import RankReport, WorkloadFacts
-from fp8bench.schema.record import Evidence, RankSamples, Status, Tolerance
+from fp8bench.schema.record import Evidence, RankSamples, Status
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
-from fp8bench.worker.compiled_parity import NOT_COMPARED, CompiledErrors, compiled_errors, complaint
 from fp8bench.worker.environment import environment
-from fp8bench.worker.evidence import decide_compile, to_evidence, warn
+from fp8bench.worker.evidence import executed_to, to_evidence
+from fp8bench.worker.execution.build import Choice
+from fp8bench.worker.execution.choice import choose_compile, choose_graph
+from fp8bench.worker.execution.join import steps_before_capture
+from fp8bench.worker.execution.optimizers import described
+from fp8bench.worker.execution.settle import Settled, settle
+from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.group import agreement, process_group
-from fp8bench.worker.loop import OPTIMIZER, Training, train
+from fp8bench.worker.loop import Training, train
 from fp8bench.worker.memory import peak_memory, reset_peaks
 from fp8bench.worker.profiler import STEPS as PROFILED_STEPS
 from fp8bench.worker.profiler import Profiled, profile_steps
@@ -111,14 +116,17 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     with agreement():
         found["environment"] = environment(device)
         mode.check(device)
-        compiled = decide_compile(config.compile, parity.stated(mode, "compile_policy"), device)
-    found["facts"] = _facts(workload, config.batch_size)
+        choice = Choice(
+            choose_compile(config.compile, parity.stated(mode, "compile_policy"), device),
+            choose_graph(config.cuda_graphs, mode, device),
+        )
+    found["facts"] = _facts(workload, config, device)
 
     progress.stage("proving")
     # The gate wants one batch, for which no loader need start its processes; the images are the same.
     proof = parity.prove(mode, make_workload(config.model_copy(update={"data": "device"})), rank, device)
     found["parity"] = proof.parity
-    found["evidence"] = to_evidence(mode, proof, compiled)
+    found["evidence"] = to_evidence(mode, proof, choice.compile)
     with agreement():
         if not proof.parity.passed:
             raise MeasurementInvalid(
@@ -128,21 +136,31 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
 
     reset_peaks(device)
     progress.stage("warming up")
-    with ready_to_train(config, rank, device, mode, workload, proof.model, compiled.enabled) as training:
-        timed = time_steps(training, rank, Length(config.warmup, config.steps, config.min_time_s), progress)
+    with ready_to_train(config, rank, device, mode, workload, proof.model, choice) as (parts, batches):
+        settled: list[Settled] = []
+
+        def settle_now(warm: Training) -> Training:
+            settled.append(settle(config, parts, choice, warm.batches, proof.parity.tolerance, progress.stage))
+            return replace(warm, launch=settled[0].launch)
+
+        training = Training(PythonLaunch(parts), batches, device)
+        timed = time_steps(training, rank, _length(config, choice), progress, settle_now)
         found |= {"samples": timed.samples, "telemetry": timed.telemetry, "memory": peak_memory(device, rank)}
         progress.stage("profiling")
+        training = replace(training, launch=settled[0].launch)
         profiled = _profile(training, rank, config.mode_label, timed.samples, aside)
-        errors = compiled_errors(training, proof.model) if compiled.enabled else None
     found["profile"] = profiled.profile
-    found["evidence"] = to_evidence(mode, proof, compiled_to(compiled, timed, errors), profiled)
-    if compiled.enabled and errors is None:
-        found["evidence"] = warn(found["evidence"], NOT_COMPARED)
+    evidence = to_evidence(mode, proof, compiled_to(choice.compile, timed), profiled)
+    found["evidence"] = executed_to(evidence, settled[0])
     with agreement():
         _require_finite(rank, timed.losses)
         _require_fp8_kernels(config.mode_label, found["evidence"])
-        _require_compiled_right(config.mode_label, errors, proof.parity.tolerance)
     progress.stage("done")
+
+
+def _length(config: RunConfig, choice: Choice) -> Length:
+    more = steps_before_capture(config.warmup) if choice.graph.enabled else 0
+    return Length(config.warmup + more, config.steps, config.min_time_s)
 
 
 def _profile(training: Training, rank: int, label: str, samples: RankSamples, aside: Aside) -> Profiled:
@@ -171,13 +189,13 @@ def make_workload(config: RunConfig) -> Workload:
     return workload
 
 
-def _facts(workload: Workload, batch_size: int) -> WorkloadFacts:
+def _facts(workload: Workload, config: RunConfig, device: torch.device) -> WorkloadFacts:
     return WorkloadFacts(
         unit=workload.unit,
-        units_per_step=workload.units_per_step(batch_size),
-        flops_per_step=workload.flops_per_step(batch_size),
+        units_per_step=workload.units_per_step(config.batch_size),
+        flops_per_step=workload.flops_per_step(config.batch_size),
         sizes=workload.sizes(),
-        optimizer=OPTIMIZER,
+        optimizer=described(config.optimizer, device),
     )
 
 
@@ -187,15 +205,6 @@ def _require_finite(rank: int, losses: list[float]) -> None:
         raise MeasurementInvalid(
             f"the loss on rank {rank} is {losses[bad]} at step {bad} (warm-up included)",
             "Use a recipe with a wider range (te-fp8:current, torchao-float8:rowwise), or another seed",
-        )
-
-
-def _require_compiled_right(label: str, errors: CompiledErrors | None, tolerance: Tolerance) -> None:
-    wrong = complaint(errors, tolerance) if errors else None
-    if wrong:
-        raise MeasurementInvalid(
-            f"{label} compiled does not compute what it does uncompiled: {wrong}",
-            "Do not use its speed: say --compile off, or try another torch",
         )
 
 

@@ -16,7 +16,9 @@ def reset_peaks(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device, rank: int) -> RankMemory:
-    """Peaks since the last reset; the host's is the process's whole life (ru_maxrss, KiB on Linux)."""
+    """Peaks since the last reset, a graph's own pool among them; the host's is of the process's whole life (ru_maxrss,
+    KiB on Linux).
+    """
     on_gpu = device.type == "cuda"
     return RankMemory(
         rank=rank,

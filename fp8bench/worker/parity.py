@@ -20,7 +20,7 @@ numbers come of it, all relative and all without unit:
 and more.
 
 What it is not: a proof of torch.compile's output, since the model is examined before it is compiled (that is
-`compiled_parity`'s); nor of convergence.
+`execution.proof`'s); nor of convergence.
 """
 
 import math
@@ -35,8 +35,8 @@ from torch import Tensor, nn
 from fp8bench.modes.protocol import Mode
 from fp8bench.schema.record import Parity, Tolerance
 from fp8bench.worker.attention import sdpa_kernels
+from fp8bench.worker.execution.step import bf16_autocast
 from fp8bench.worker.group import agreement
-from fp8bench.worker.loop import bf16_autocast
 from fp8bench.workloads.protocol import Batch, Workload
 
 BATCH_SIZE = 16

@@ -17,7 +17,7 @@ from statistics import median
 from time import perf_counter
 from typing import Literal, get_args
 
-Stage = Literal["starting", "proving", "warming up", "timing", "profiling", "done"]
+Stage = Literal["starting", "proving", "warming up", "comparing", "capturing", "timing", "profiling", "done"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 _HEAD = struct.Struct("<qqq")
 _STAMP = struct.Struct("<d")

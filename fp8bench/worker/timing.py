@@ -1,7 +1,8 @@
 """Warm-up and timed steps of one rank: the samples, the GPU's telemetry over the timed ones, and whether anything was
 compiled or allocated anew while they ran.
 
-warm-up -> the ranks agree on how many steps are timed -> what was prefetched is dropped -> lead-in -> timed steps
+warm-up -> what will be timed is settled (`execution.settle`) -> the ranks agree on how many steps are timed
+-> what was prefetched is dropped -> lead-in -> timed steps -> the split of a step, where the clock could not see it
 
 Timed steps are to be as many as asked for and to last as long as asked for, so their number follows from warm-up's
 pace. What the loader made ahead is dropped, else the timed steps would live on it, and a loader that is too slow would
@@ -10,7 +11,7 @@ launch queue again; it and the timed steps are one loop, which never waits for t
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -19,8 +20,8 @@ import torch
 from fp8bench.schema.record import CompileEvidence, RankSamples
 from fp8bench.schema.telemetry import RankTelemetry
 from fp8bench.worker.clock import StepTimes, clock_for
-from fp8bench.worker.compilation import Compilations, compilations
-from fp8bench.worker.compiled_parity import CompiledErrors
+from fp8bench.worker.execution.compilation import Compilations, compilations
+from fp8bench.worker.execution.step import Split
 from fp8bench.worker.group import largest
 from fp8bench.worker.loop import LoopResult, Training, train
 from fp8bench.worker.progress import ProgressFile
@@ -39,6 +40,9 @@ PACE_STEPS = 5
 
 SPARE = 1.1
 """More steps than the pace asks for: timed steps may be a little faster than warm-up's, and shall last all the same."""
+
+SPLIT_STEPS = 10
+"""From which the split of a replayed step is read."""
 
 MOST_STEPS = 100_000
 """That a least time may ask for: a warm-up whose steps took next to nothing shall not make a run endless."""
@@ -64,13 +68,23 @@ class Timed:
     at_end: Compilations
 
 
-def time_steps(training: Training, rank: int, length: Length, progress: ProgressFile) -> Timed:
-    """Warm up, then time steps. Every rank of the group calls it, with the same length."""
+def time_steps(
+    training: Training,
+    rank: int,
+    length: Length,
+    progress: ProgressFile,
+    settle: Callable[[Training], Training] = lambda warm: warm,
+) -> Timed:
+    """Warm up, then time steps. Every rank of the group calls it, with the same length.
+
+    settle: called after warm-up; gives what is timed.
+    """
     device = training.device
     watch = _Watch(progress, length, device)
     with Sampler(device, rank) as sampler:
         sampler.wait_ready(SAMPLER_TIMEOUT_S)
         warm = train(training, length.warmup, clock_for(device), watch)
+        training = settle(training)
         queue = prefetched(training.batches)
         steps = largest(timed_steps(length, warm.times.step_s, queue), device)
         for _ in range(queue):
@@ -79,10 +93,10 @@ def time_steps(training: Training, rank: int, length: Length, progress: Progress
         result = train(training, LEAD_IN + steps, clock_for(device), watch)
         at_end, retries = compilations(), _allocator_retries(device)
         telemetry = sampler.telemetry(*_timed_window(result.times, LEAD_IN))
+    recompilations = at_end.frames - watch.at_timing.frames
+    split = training.launch.split(training.batches, SPLIT_STEPS)
     return Timed(
-        samples=to_samples(
-            rank, warm, result, at_end.frames - watch.at_timing.frames, _difference(watch.retries, retries)
-        ),
+        samples=to_samples(rank, warm, result, recompilations, _difference(watch.retries, retries), split),
         telemetry=telemetry,
         losses=warm.losses + result.losses,
         after_first_step=watch.after_first_step,
@@ -131,8 +145,8 @@ class _Watch:
         self._step += 1
 
 
-def compiled_to(decided: CompileEvidence, timed: Timed, errors: CompiledErrors | None = None) -> CompileEvidence:
-    """Fill in what torch.compile made of the model, and how far that is from the model; nothing where it was off."""
+def compiled_to(decided: CompileEvidence, timed: Timed) -> CompileEvidence:
+    """Fill in what torch.compile made of the model; nothing where it was off."""
     if not decided.enabled:
         return decided
     end = timed.at_end
@@ -143,31 +157,41 @@ def compiled_to(decided: CompileEvidence, timed: Timed, errors: CompiledErrors |
             "graph_breaks": end.graph_breaks,
             "graph_break_reasons": end.graph_break_reasons,
             "recompilations": end.frames - timed.after_first_step.frames,
-            "logits_error": _finite(errors.logits) if errors else None,
-            "weight_gradient_error": _finite(errors.weight_gradient) if errors else None,
+            "seconds": end.seconds,
         }
     )
 
 
 def to_samples(
-    rank: int, warm: LoopResult, result: LoopResult, recompilations: int | None, allocator_retries: int | None
+    rank: int,
+    warm: LoopResult,
+    result: LoopResult,
+    recompilations: int | None,
+    allocator_retries: int | None,
+    split: Split | None = None,
 ) -> RankSamples:
-    """warm: warm-up's loop; result: lead-in and timed steps. A loss that is not finite becomes null."""
+    """warm: warm-up's loop; result: lead-in and timed steps; split: of steps of their own, where the clock saw none. A
+    loss that is not finite becomes null.
+    """
     times = result.times
+    seen = {name: None if part is None else part[LEAD_IN:] for name, part in _passes(times).items()}
+    passes = seen if split is None else _passes(split)
     return RankSamples(
         rank=rank,
         warmup_step_s=(*warm.times.step_s, *times.step_s[:LEAD_IN]),
         step_s=tuple(times.step_s[LEAD_IN:]),
         host_s=tuple(times.host_s[LEAD_IN:]),
         data_wait_s=tuple(times.data_wait_s[LEAD_IN:]),
-        forward_s=tuple(times.forward_s[LEAD_IN:]),
-        backward_s=tuple(times.backward_s[LEAD_IN:]),
-        optimizer_s=tuple(times.optimizer_s[LEAD_IN:]),
+        **{name: None if part is None else tuple(part) for name, part in passes.items()},
         host_lead_s=None if times.host_lead_s is None else tuple(times.host_lead_s[LEAD_IN:]),
         recompilations=recompilations,
         allocator_retries=allocator_retries,
         loss=tuple(map(_finite, warm.losses + result.losses)),
     )
+
+
+def _passes(times: StepTimes | Split) -> dict[str, list[float] | None]:
+    return {"forward_s": times.forward_s, "backward_s": times.backward_s, "optimizer_s": times.optimizer_s}
 
 
 def _timed_window(times: StepTimes, before: int) -> tuple[float, float]:

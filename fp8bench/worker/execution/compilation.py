@@ -7,6 +7,9 @@ make a run unsteady. Transformer Engine compiles small functions of its own, whi
 import sys
 from dataclasses import dataclass
 
+PHASES = ("entire_frame_compile", "entire_backward_compile")
+"""torch's own clocks that together count all of the time, and none of it twice."""
+
 MAX_REASONS = 5
 REASON_LENGTH = 160
 
@@ -14,7 +17,7 @@ REASON_LENGTH = 160
 @dataclass(frozen=True)
 class Compilations:
     """frames: functions compiled, each time anew. graphs: what dynamo captured. split_graphs: what was compiled of
-    them, after DDP's buckets.
+    them, after DDP's buckets. seconds: that all of it took.
     """
 
     frames: int = 0
@@ -22,6 +25,7 @@ class Compilations:
     split_graphs: int = 0
     graph_breaks: int = 0
     graph_break_reasons: tuple[str, ...] = ()
+    seconds: float = 0.0
 
 
 def compilations() -> Compilations:
@@ -30,6 +34,7 @@ def compilations() -> Compilations:
     if dynamo is None:
         return Compilations()
     counters = dynamo.counters
+    spent = dynamo.calculate_time_spent()
     breaks = counters["graph_break"]
     return Compilations(
         frames=counters["frames"]["total"],
@@ -37,4 +42,5 @@ def compilations() -> Compilations:
         split_graphs=counters["aot_autograd"]["total"],
         graph_breaks=sum(breaks.values()),
         graph_break_reasons=tuple(str(reason).split("\n")[0][:REASON_LENGTH] for reason in list(breaks)[:MAX_REASONS]),
+        seconds=sum(spent.get(phase, 0.0) for phase in PHASES),
     )

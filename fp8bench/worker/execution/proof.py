@@ -1,0 +1,217 @@
+"""Proof of what was executed: steps executed as they will be timed against the same steps plainly eager.
+
+The parity gate looks at the model before it is compiled, and at no optimizer. Here, on every rank and from the same
+weights, optimizer state, scales and batches, a few steps run twice: plainly (nothing compiled, nothing replayed, no
+DDP, gradients averaged by hand), and as executed. Compared are, all relative and without unit,
+
+  loss_error      |l' - l| / |l|, the worst of any step
+  gradient_error  |g' - g| / |g| after the last step, |.| the Euclidean norm over all weights together
+  update_error    |u' - u| / |u|, u what the steps made of the weights: w_after - w_before
+  state_error     the same of the scales that the mode keeps, each tensor in units of its own norm
+  spread          |u_r - mean(u)| / |mean(u)|: how far this rank's weights went from the mean of all ranks'
+
+The first four lie within the mode's tolerance (the loss's; the gradient's for the others). That is wide for fp8, whose
+rounding turns on the last bit, and narrow against what it has to find: a step that never came has an update, or a
+change of scales, of 0, and so an error of 1; a batch that was never copied in has another gradient altogether. Ranks
+that share their gradients stay alike to the last bit, and ranks that forgot to do not.
+
+With a compiled model the plain steps take their batches in pieces, since they may need far more memory; the gate has
+shown that samples do not see each other, so that pieces give the same gradients. A mode that keeps scales from step to
+step must see the whole batch in one piece, and does.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.record import ExecutedEvidence, Tolerance
+from fp8bench.worker.execution.join import average_gradients
+from fp8bench.worker.execution.state import Snapshot, gradients, on_host, scales, weights
+from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, forward
+from fp8bench.worker.execution.wrap import uncompiled
+from fp8bench.worker.group import agreement
+from fp8bench.workloads.protocol import Batch
+
+STEPS = 3
+"""One would not show a batch that is read again, nor scales that follow from the step before."""
+
+PIECE = 16
+"""Samples that plain steps take at once beside a compiled model: a number that fp8 kernels can take."""
+
+MAX_SPREAD = 1e-4
+"""All ranks apply the same gradients to the same weights; the mean of float32 alone rounds."""
+
+
+class NotProved(ModeUnavailable):
+    """There is nothing to compare with."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What plain steps came to, on the host. losses: one a step; gradients: of the last; the rest: after it."""
+
+    losses: list[float]
+    gradients: list[Tensor]
+    weights: list[Tensor]
+    scales: list[Tensor]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Of the steps as executed against the plain ones; see above. state: None without scales."""
+
+    loss: float
+    gradient: float
+    update: float
+    state: float | None
+    spread: float
+
+
+def piece_size(parts: Parts, batch: Batch, compiled: bool) -> int:
+    """How many samples plain steps take at once."""
+    size = len(batch.inputs)
+    return size if scales(parts) or not compiled else min(PIECE, size)
+
+
+def plain_steps(parts: Parts, batches: Sequence[Batch], piece: int) -> Expected:
+    """The reference: no part of it is compiled, replayed or joined. Raises NotProved on every rank where the memory of
+    one does not suffice.
+    """
+    with uncompiled():
+        losses = [_plain_step(parts, batch, piece) for batch in batches]
+    return Expected(
+        losses=[loss.item() for loss in losses],
+        gradients=on_host(gradients(parts)),
+        weights=on_host(weights(parts)),
+        scales=on_host(scales(parts)),
+    )
+
+
+def executed_steps(launch: Launch, batches: Sequence[Batch]) -> list[float]:
+    """The same steps as they will be timed: their losses; the rest is left where it lies."""
+    return [loss.item() for loss in [launch(batch, NO_MARKS).clone() for batch in batches]]
+
+
+def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[float]) -> Errors:
+    """Hold what lies in `parts` now, after the steps as executed, against what was expected. Every rank of the group
+    calls it. A number that is not finite stays so, and passes no bound.
+    """
+    update, spread, gradient = _Share(), _Share(), _Share()
+    for start, one, other in zip(before.weights, plain.weights, weights(parts), strict=True):
+        begun = _double(start, parts)
+        expected, found = _double(one, parts) - begun, _double(other, parts) - begun
+        mean = found.clone()
+        dist.all_reduce(mean)
+        mean /= dist.get_world_size()
+        update.add(found - expected, expected)
+        spread.add(found - mean, mean)
+    for one, other in zip(plain.gradients, gradients(parts), strict=True):
+        expected = _double(one, parts)
+        gradient.add(_double(other, parts) - expected, expected)
+    return Errors(
+        loss=max(_ratio(abs(b - a), abs(a)) for a, b in zip(plain.losses, losses, strict=True)),
+        gradient=gradient.value,
+        update=update.value,
+        state=_state_error(parts, before.scales, plain.scales),
+        spread=spread.value,
+    )
+
+
+def complaint(errors: Errors, tolerance: Tolerance) -> str | None:
+    """What of it is beyond the mode's bounds, or None. A number that is not finite is beyond any."""
+    bounds = (
+        ("its losses differ", errors.loss, tolerance.loss),
+        ("its gradients differ", errors.gradient, tolerance.input_gradient),
+        ("what it makes of the weights differs", errors.update, tolerance.input_gradient),
+        ("what it makes of fp8's scales differs", errors.state or 0.0, tolerance.input_gradient),
+        ("its ranks' weights move apart", errors.spread, MAX_SPREAD),
+    )
+    faults = [f"{what} by {error:.3g} (at most {bound:g})" for what, error, bound in bounds if not error <= bound]
+    return "; ".join(faults) or None
+
+
+def to_evidence(errors: Errors, batch_size: int) -> ExecutedEvidence:
+    """For the record."""
+    return ExecutedEvidence(
+        steps=STEPS,
+        batch_size=batch_size,
+        loss_error=_finite(errors.loss),
+        gradient_error=_finite(errors.gradient),
+        update_error=_finite(errors.update),
+        state_error=None if errors.state is None else _finite(errors.state),
+        spread=_finite(errors.spread),
+    )
+
+
+def _plain_step(parts: Parts, batch: Batch, piece: int) -> Tensor:
+    with agreement():
+        try:
+            loss = _forward_and_backward(parts, batch, piece)
+        except torch.OutOfMemoryError as error:
+            raise NotProved(
+                "memory does not suffice to hold the steps as executed against the same steps plainly eager",
+                "Lower --batch-size, or use --cuda-graphs off",
+                "oom",
+            ) from error
+    average_gradients(parts.plain)
+    parts.optimizer.step()
+    return loss
+
+
+def _forward_and_backward(parts: Parts, batch: Batch, piece: int) -> Tensor:
+    parts.optimizer.zero_grad(set_to_none=True)
+    size = len(batch.inputs)
+    total = torch.zeros((), device=parts.device)
+    for first in range(0, size, piece):
+        part = Batch(*(tensor[first : first + piece] for tensor in batch))
+        loss = forward(parts, parts.plain, part) * (len(part.inputs) / size)
+        loss.backward()
+        total += loss.detach()
+    return total
+
+
+def _state_error(parts: Parts, before: Sequence[Tensor], plain: Sequence[Tensor]) -> float | None:
+    """None without scales; 0 where neither changed any."""
+    if not before:
+        return None
+    state = _Share()
+    for start, one, other in zip(before, plain, scales(parts), strict=True):
+        expected = _double(one, parts)
+        size = expected.norm().clamp(min=torch.finfo(torch.float64).tiny)
+        state.add((_double(other, parts) - expected) / size, (expected - _double(start, parts)) / size)
+    return 0.0 if state.apart == state.whole == 0 else state.value
+
+
+class _Share:
+    """|difference| / |whole| over many tensors, by Euclidean norms. NaN where the whole is zero."""
+
+    def __init__(self) -> None:
+        self.apart = 0.0
+        self.whole = 0.0
+
+    def add(self, difference: Tensor, whole: Tensor) -> None:
+        """One tensor more."""
+        self.apart = math.hypot(self.apart, float(difference.norm()))
+        self.whole = math.hypot(self.whole, float(whole.norm()))
+
+    @property
+    def value(self) -> float:
+        """Over all tensors so far."""
+        return _ratio(self.apart, self.whole)
+
+
+def _double(values: Tensor, parts: Parts) -> Tensor:
+    return values.detach().to(parts.device, torch.float64)
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else math.nan
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,161 @@
+"""The whole step captured once as a CUDA graph, then replayed: forward, backward, all-reduce, optimizer.
+
+A replay is one launch where Python would make thousands, so that the host decides nothing. The graph reads its batch
+where it was captured; each fresh batch is copied there on the same stream, asynchronously, from where the loader's own
+asynchronous copy put it (at batch 64 of ViT-Huge 38 MB, 0.02 ms).
+
+What capture asks for, as torch's and NVIDIA's documentation has it: one stream for warm-up, DDP's construction, capture
+and replay; eleven warm-up steps, since DDP times its first ten by events; nothing that waits for the device inside the
+step; thread-local capture mode, since a loader's thread pins memory meanwhile. torch.autocast's cache of bf16 weights
+is emptied at the end of each forward pass, inside the graph, and Transformer Engine updates its scales inside the step.
+
+The host may be AHEAD steps ahead of the device and then waits. Launched from Python it is held by the launch queue, at
+about a step; without a limit it would replay itself minutes ahead, take batches as fast as the loader makes them, and
+call every loader too slow.
+
+The passes of a replay are told by events inside the graph, which the next replay overwrites. So they are read from a
+few replays of their own, each waited for, and never from timed ones.
+"""
+
+import gc
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
+from fp8bench.schema.record import GraphEvidence
+from fp8bench.worker.execution.step import NO_MARKS, Marks, Parts, Split, step
+from fp8bench.workloads.protocol import Batch
+
+AHEAD = 2
+
+
+class CaptureFailed(ModeUnavailable):
+    """The step cannot be captured; `what` says why."""
+
+    usual_cause = "capture"
+
+
+class Replay:
+    """A step's graph, which is captured when this is made."""
+
+    def __init__(self, parts: Parts, batch: Batch) -> None:
+        """batch: like every one to come. Nothing of it is trained on. Call it on the stream that warmed up.
+
+        Raises CaptureFailed; then DDP may be left in the middle of a step, and must be built anew.
+        """
+        self._batch = Batch(*(tensor.clone() for tensor in batch))
+        self._graph = torch.cuda.CUDAGraph()
+        self._passes = _Passes()
+        self._begun: deque[torch.cuda.Event] = deque()
+        free = torch.cuda.mem_get_info(parts.device)[0]
+        start = perf_counter()
+        try:
+            with (
+                _no_garbage(),
+                torch.cuda.graph(
+                    self._graph, stream=torch.cuda.current_stream(parts.device), capture_error_mode="thread_local"
+                ),
+            ):
+                self._passes.begin()
+                self._loss = step(parts, self._batch, self._passes)
+                self._passes.end()
+        except torch.OutOfMemoryError as error:
+            raise CaptureFailed(
+                "the GPU's memory does not suffice for the graph's own pool",
+                "Lower --batch-size, or omit --cuda-graphs",
+            ) from error
+        except RuntimeError as error:
+            torch.cuda.synchronize(parts.device)
+            raise CaptureFailed(_in_words(error), "Use --cuda-graphs auto or off") from error
+        self.capture_s = perf_counter() - start
+        self.pool_bytes = max(0, free - torch.cuda.mem_get_info(parts.device)[0])
+
+    def __call__(self, batch: Batch, marks: Marks) -> Tensor:
+        """Copy the batch in and replay; see `Launch`. marks: not told, since Python sees no pass.
+
+        Raises MeasurementInvalid for a batch of another shape or dtype.
+        """
+        for held, fresh in zip(self._batch, batch, strict=True):
+            if held.shape != fresh.shape or held.dtype != fresh.dtype:
+                raise MeasurementInvalid(
+                    f"a batch changed its shape from {like(held)} to {like(fresh)}, and a CUDA graph has one",
+                    "Use --cuda-graphs off",
+                    "capture",
+                )
+            held.copy_(fresh, non_blocking=True)
+        if len(self._begun) == AHEAD:
+            self._begun.popleft().synchronize()
+        self._graph.replay()
+        event = torch.cuda.Event(blocking=True)
+        event.record()
+        self._begun.append(event)
+        return self._loss
+
+    def split(self, batches: Iterator[Batch], steps: int) -> Split:
+        """Replay `steps` steps more, wait after each, and read the events inside the graph."""
+        passes = []
+        for _ in range(steps):
+            self(next(batches), NO_MARKS)
+            torch.cuda.synchronize()
+            passes.append(self._passes.seconds())
+        forward, backward, optimizer = map(list, zip(*passes, strict=True))
+        return Split(forward, backward, optimizer)
+
+    def evidence(self, reason: str) -> GraphEvidence:
+        """For the record. reason: why steps are replayed."""
+        return GraphEvidence(enabled=True, reason=reason, capture_s=self.capture_s, pool_bytes=self.pool_bytes)
+
+
+def like(tensor: Tensor) -> str:
+    """Shape and dtype in words: `[64, 3, 224, 224] float32`."""
+    return f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+class _Passes:
+    """Events around each pass, inside the graph (`external`: each replay records them anew)."""
+
+    def __init__(self) -> None:
+        self._events = [torch.cuda.Event(enable_timing=True, external=True) for _ in range(4)]
+
+    def begin(self) -> None:
+        self._events[0].record()
+
+    def forward_done(self) -> None:
+        self._events[1].record()
+
+    def backward_done(self) -> None:
+        self._events[2].record()
+
+    def end(self) -> None:
+        self._events[3].record()
+
+    def seconds(self) -> tuple[float, float, float]:
+        """Of forward, backward and optimizer in the replay that ended last."""
+        begun, forward, backward, ended = self._events
+        return (
+            begun.elapsed_time(forward) / 1e3,
+            forward.elapsed_time(backward) / 1e3,
+            backward.elapsed_time(ended) / 1e3,
+        )
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """The collector may free what belongs to another graph or stream, which capture takes for work."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _in_words(error: RuntimeError) -> str:
+    """torch's first line, and the one before it where an error made capture_end fail on top."""
+    first = error.__context__ if isinstance(error.__context__, RuntimeError) else error
+    return f"the step cannot be captured in a CUDA graph: {str(first).strip().splitlines()[0].rstrip('.')}"

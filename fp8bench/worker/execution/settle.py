@@ -1,0 +1,165 @@
+"""From warm-up to what will be timed: prove, capture, or fall back with the reason.
+
+    plainly eager steps -> back to the start -> capture -> the same steps replayed -> compared
+                                             (or, not captured, the same steps as compiled)
+
+The plain steps come first, since a graph keeps its memory, and both would not fit at once. A step that is neither
+compiled nor captured is plain already: nothing is proved of it, and nothing is done here.
+
+With `--cuda-graphs auto` a step that cannot be captured, or whose replay does not compute the same, is launched from
+Python, and the reason is on record; asked for by `on`, the one is unsupported and the other invalid. Ranks decide
+together (worker.group.agreement).
+"""
+
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import MeasurementInvalid
+from fp8bench.schema.record import ExecutedEvidence, GraphEvidence, Tolerance
+from fp8bench.worker.execution import proof
+from fp8bench.worker.execution.build import Choice, joined_anew
+from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
+from fp8bench.worker.execution.state import Snapshot
+from fp8bench.worker.execution.step import Launch, Parts, PythonLaunch
+from fp8bench.worker.group import agreement
+from fp8bench.worker.memory import reset_peaks
+from fp8bench.worker.progress import Stage
+from fp8bench.workloads.protocol import Batch
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What will be timed, and what is known of it. warning: what a reader must be told; None: nothing."""
+
+    launch: Launch
+    graph: GraphEvidence
+    executed: ExecutedEvidence | None = None
+    warning: str | None = None
+
+
+@dataclass(frozen=True)
+class Maker:
+    """How a launch comes to be: the seam at which a faulty one is put in by a test."""
+
+    replay: Callable[[Parts, Batch], Replay] = Replay
+    python: Callable[[Parts], Launch] = PythonLaunch
+
+
+MAKER = Maker()
+
+
+def settle(
+    config: RunConfig,
+    parts: Parts,
+    choice: Choice,
+    batches: Iterator[Batch],
+    tolerance: Tolerance,
+    stage: Callable[[Stage], None],
+    make: Maker = MAKER,
+) -> Settled:
+    """Every rank calls it after warm-up; training goes on from the steps that were proved. stage: told where it is.
+
+    Raises MeasurementInvalid where the steps as executed compute something else, and ModeUnavailable where a capture
+    was asked for and cannot be had.
+    """
+    graph = choice.graph
+    if not (choice.compile.enabled or graph.enabled):
+        reset_peaks(parts.device)
+        return Settled(make.python(parts), graph)
+    taken = [next(batches) for _ in range(proof.STEPS)]
+    stage("comparing")
+    before = Snapshot.of(parts)
+    try:
+        expected = proof.plain_steps(parts, taken, proof.piece_size(parts, taken[0], choice.compile.enabled))
+    except proof.NotProved as refusal:
+        if config.cuda_graphs == "on":
+            raise
+        before.restore(parts)
+        return _unproved(parts, graph, refusal, make)
+    trial = _Trial(config, parts, before, expected, taken, tolerance)
+    if not graph.enabled:
+        trial.begin_again()
+        return _launched(trial, choice, graph, make)
+    try:
+        return _replayed(trial, graph, stage, make)
+    except (CaptureFailed, MeasurementInvalid) as refusal:
+        if config.cuda_graphs == "on":
+            raise
+        refused = GraphEvidence(enabled=False, reason=f"auto: {refusal.what}")
+    # It may have left DDP in the middle of a step.
+    trial = trial.afresh()
+    stage("comparing")
+    return replace(_launched(trial, choice, refused, make), warning=f"steps were not replayed: {refused.reason}")
+
+
+def _launched(trial: "_Trial", choice: Choice, graph: GraphEvidence, make: Maker) -> Settled:
+    """From Python; proved where anything is compiled."""
+    launch = make.python(trial.parts)
+    return Settled(launch, graph, trial.proved(launch) if choice.compile.enabled else None)
+
+
+def _replayed(trial: "_Trial", graph: GraphEvidence, stage: Callable[[Stage], None], make: Maker) -> Settled:
+    _require_one_shape(trial.batches)
+    stage("capturing")
+    trial.begin_again()
+    with agreement():
+        replay = make.replay(trial.parts, trial.batches[0])
+    stage("comparing")
+    return Settled(replay, replay.evidence(graph.reason), trial.proved(replay))
+
+
+def _unproved(parts: Parts, graph: GraphEvidence, refusal: proof.NotProved, make: Maker) -> Settled:
+    if graph.enabled:
+        graph = GraphEvidence(enabled=False, reason=f"auto: {refusal.what}")
+    reset_peaks(parts.device)
+    return Settled(make.python(parts), graph, warning=refusal.what)
+
+
+def _require_one_shape(batches: list[Batch]) -> None:
+    shapes = list(dict.fromkeys(tuple(map(like, batch)) for batch in batches))
+    with agreement():
+        if len(shapes) > 1:
+            raise CaptureFailed(
+                f"batches change their shape ({shapes[0][0]}, {shapes[1][0]}), and a CUDA graph has one",
+                "Leave --cuda-graphs at auto",
+            )
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Steps that are run again and again from one start."""
+
+    config: RunConfig
+    parts: Parts
+    before: Snapshot
+    expected: proof.Expected
+    batches: list[Batch]
+    tolerance: Tolerance
+
+    def begin_again(self) -> None:
+        """Back to the start, with the memory of other attempts given back."""
+        self.before.restore(self.parts)
+        gc.collect()
+        reset_peaks(self.parts.device)
+
+    def afresh(self) -> "_Trial":
+        """The same with ranks joined anew, at the start."""
+        trial = replace(self, parts=joined_anew(self.parts))
+        trial.begin_again()
+        return trial
+
+    def proved(self, launch: Launch) -> ExecutedEvidence:
+        """Run the steps by `launch`. Raises MeasurementInvalid where they come to something else than expected."""
+        losses = proof.executed_steps(launch, self.batches)
+        errors = proof.compare(self.parts, self.before, self.expected, losses)
+        wrong = proof.complaint(errors, self.tolerance)
+        with agreement():
+            if wrong:
+                raise MeasurementInvalid(
+                    f"{self.config.mode_label} as executed does not compute what it does plainly eager: {wrong}",
+                    "Do not use its speed: use --compile off and --cuda-graphs off, or try another torch",
+                    "execution",
+                )
+        return proof.to_evidence(errors, self.batches[0].inputs.shape[0])
