@@ -141,7 +141,8 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
 
         def settle_now(warm: Training) -> Training:
             settled.append(settle(config, parts, choice, warm.batches, proof.parity.tolerance, progress.stage))
-            return replace(warm, launch=settled[0].launch)
+            plain = not (choice.compile.enabled or choice.graph.enabled)
+            return warm if plain else replace(warm, launch=settled[0].launch)
 
         training = Training(PythonLaunch(parts), batches, device)
         timed = time_steps(training, rank, _length(config, choice), progress, settle_now)

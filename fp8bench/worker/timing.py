@@ -12,7 +12,7 @@ launch queue again; it and the timed steps are one loop, which never waits for t
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import torch
@@ -77,14 +77,17 @@ def time_steps(
 ) -> Timed:
     """Warm up, then time steps. Every rank of the group calls it, with the same length.
 
-    settle: called after warm-up; gives what is timed.
+    settle: called after warm-up; gives what is timed: the same object where that is as it was.
     """
     device = training.device
-    watch = _Watch(progress, length, device)
+    watch = _Watch(progress, device)
     with Sampler(device, rank) as sampler:
         sampler.wait_ready(SAMPLER_TIMEOUT_S)
         warm = train(training, length.warmup, clock_for(device), watch)
-        training = settle(training)
+        settled = settle(training)
+        if settled is not training:
+            # Warm-up had another pace.
+            training, warm = settled, _joined(warm, train(settled, PACE_STEPS, clock_for(device), watch))
         queue = prefetched(training.batches)
         steps = largest(timed_steps(length, warm.times.step_s, queue), device)
         for _ in range(queue):
@@ -121,9 +124,9 @@ def timed_steps(length: Length, warmup_step_s: Sequence[float], queue: int = 0) 
 class _Watch:
     """Called before each step: tells the launcher, and takes down the counts at which timing begins."""
 
-    def __init__(self, progress: ProgressFile, length: Length, device: torch.device) -> None:
+    def __init__(self, progress: ProgressFile, device: torch.device) -> None:
         self._progress = progress
-        self._timed_from = length.warmup + LEAD_IN
+        self._timed_from: int | None = None
         self._device = device
         self._step = 0
         self.after_first_step = compilations()
@@ -131,7 +134,8 @@ class _Watch:
         self.retries: int | None = None
 
     def agreed(self, steps: int) -> None:
-        """So many steps will be timed."""
+        """So many steps will be timed, after the lead-in that begins now."""
+        self._timed_from = self._step + LEAD_IN
         self._progress.announce(self._timed_from + steps)
 
     def __call__(self, _step_of_loop: int) -> None:
@@ -188,6 +192,12 @@ def to_samples(
         allocator_retries=allocator_retries,
         loss=tuple(map(_finite, warm.losses + result.losses)),
     )
+
+
+def _joined(first: LoopResult, second: LoopResult) -> LoopResult:
+    """Two loops that were not timed; of their times only the steps' are wanted."""
+    times = replace(second.times, step_s=first.times.step_s + second.times.step_s)
+    return LoopResult(times, first.losses + second.losses)
 
 
 def _passes(times: StepTimes | Split) -> dict[str, list[float] | None]:
