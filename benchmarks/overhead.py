@@ -1,8 +1,8 @@
 """What does measuring cost? The tool's loop against a bare one, over the same model, alternating in one process.
 
-The tool's block is worker.loop.train with its clock, its progress file and its sampler process; the bare block trains
-and does nothing else, and the sampler is stopped meanwhile. Both are timed from outside, in the same way: synchronise,
-perf_counter, block, synchronise, perf_counter. Blocks are a step or two long and run tool, bare, bare, tool, ...,
+The tool's block is worker.loop.train with its clock, its progress file and its sampler process; the bare block launches
+the same steps, from Python or as a CUDA graph, and does nothing else, and the sampler is stopped meanwhile. Both are
+timed from outside, in the same way: synchronise, perf_counter, block, synchronise, perf_counter. Blocks are a step or two long and run tool, bare, bare, tool, ...,
 without a pause: a host that swings by tens of per cent within seconds then swings for both, and a card at its power
 limit, which would clock higher after a pause, gets none. Each pair gives a ratio; their median and its 95 % interval
 are printed, one line a mode. Each mode has a process of its own.
@@ -32,7 +32,12 @@ from fp8bench.stats.bootstrap import FEWEST_STEPS
 from fp8bench.stats.estimate import estimate
 from fp8bench.worker import parity
 from fp8bench.worker.clock import StepTimes, clock_for
-from fp8bench.worker.loop import Training, bf16_autocast, train
+from fp8bench.worker.execution.build import Choice
+from fp8bench.worker.execution.choice import choose_compile, choose_graph
+from fp8bench.worker.execution.join import steps_before_capture
+from fp8bench.worker.execution.settle import settle
+from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
+from fp8bench.worker.loop import Training, train
 from fp8bench.worker.main import make_mode, make_workload, rank_group
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.telemetry import Sampler
@@ -69,6 +74,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64 if on_gpu else 16)
     parser.add_argument("--pairs", type=int, default=200, help="of blocks, one of each kind")
     parser.add_argument("--steps", type=int, default=2, help="in a block")
+    parser.add_argument(
+        "--cuda-graphs", choices=("on", "off"), default="on" if on_gpu else "off", help="replay each step, or not"
+    )
     parser.add_argument("--te-attention", choices=("te", "sdpa"), default="te", help="of te modes")
     parser.add_argument("--warmup", type=int, default=11, help="steps before the first pair")
     asked = parser.parse_args()
@@ -90,6 +98,7 @@ def _measure(_rank: int, label: str, asked: argparse.Namespace, folder: str) -> 
         warmup=asked.warmup,
         steps=asked.steps,
         compile="off",
+        cuda_graphs=asked.cuda_graphs,
         data="device",
         workers=0,
         seed=0,
@@ -98,12 +107,21 @@ def _measure(_rank: int, label: str, asked: argparse.Namespace, folder: str) -> 
     with rank_group(config, 0, 0, f"file://{folder}/rendezvous") as device:
         mode, workload = make_mode(config), make_workload(config)
         mode.check(device)
-        model = parity.prove(mode, workload, 0, device).model
-        with ready_to_train(config, 0, device, mode, workload, model, compiled=False) as training:
+        choice = Choice(
+            choose_compile(config.compile, parity.stated(mode, "compile_policy"), device),
+            choose_graph(config.cuda_graphs, mode, device),
+        )
+        proof = parity.prove(mode, workload, 0, device)
+        with ready_to_train(config, 0, device, mode, workload, proof.model, choice) as (parts, batches):
             with Sampler(device, 0) as sampler:
                 sampler.wait_ready(SAMPLER_TIMEOUT_S)
-                tool = ToolLoop(ProgressFile(Path(folder) / "progress"))
-                bare_block(training, asked.warmup)
+                progress = ProgressFile(Path(folder) / "progress")
+                tool = ToolLoop(progress)
+                more = steps_before_capture(asked.warmup) if choice.graph.enabled else 0
+                bare_block(Training(PythonLaunch(parts), batches, device), asked.warmup + more)
+                settled = settle(config, parts, choice, batches, proof.parity.tolerance, progress.stage)
+                training = Training(settled.launch, batches, device)
+                bare_block(training, asked.steps)
                 kinds = {"tool": tool.block, "bare": bare_block}
                 times: dict[str, list[float]] = {kind: [] for kind in kinds}
                 for pair in range(asked.pairs):
@@ -157,11 +175,7 @@ def bare_block(training: Training, steps: int) -> float:
     start = _now(training.device)
     for _ in range(steps):
         batch = next(training.batches)
-        training.optimizer.zero_grad(set_to_none=True)
-        with bf16_autocast(training.device), training.mode.forward_context():
-            loss = training.workload.loss(training.model, batch)
-        loss.backward()
-        training.optimizer.step()
+        training.launch(batch, NO_MARKS)
     return (_now(training.device) - start) / steps
 
 

@@ -11,11 +11,11 @@ from fp8bench.launch.identity import together
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.rank_report import RankReport, WorkloadFacts
-from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Evidence, Parity, Record, Session
+from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Evidence, ExecutedEvidence, Parity, Record, Session
 from fp8bench.stats.summary import summarize
 
-MEASURED = ("logits_error", "weight_gradient_error")
-"""What evidence of torch.compile is a measurement, and differs from rank to rank."""
+EXECUTED = ("loss_error", "gradient_error", "update_error", "state_error", "spread")
+"""What the proof of what was executed measures, each rank for itself."""
 
 
 def new_run_id(label: str, now: datetime) -> str:
@@ -117,16 +117,25 @@ def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
         warnings.append(f"ranks {others} ran something else than rank 0")
     if len(devices) > 1:
         warnings.append(f"the ranks ran on unlike GPUs: {', '.join(sorted(map(str, devices)))}")
-    compiled = evidence.compile.model_copy(
-        update={name: _worst([getattr(one.compile, name) for one in found]) for name in MEASURED}
-    )
-    return evidence.model_copy(update={"warnings": tuple(warnings), "compile": compiled})
+    return evidence.model_copy(update={"warnings": tuple(warnings), "executed": _worst_executed(found)})
+
+
+def _worst_executed(found: Sequence[Evidence]) -> ExecutedEvidence | None:
+    """None where a rank has none."""
+    each = [one.executed for one in found if one.executed is not None]
+    if len(each) < len(found):
+        return None
+    return each[0].model_copy(update={name: _worst([getattr(one, name) for one in each]) for name in EXECUTED})
 
 
 def _alike(evidence: Evidence) -> Evidence:
-    """Without what differs between ranks that ran the same: rank 0 alone is profiled, and each has its own batch."""
-    compiled = evidence.compile.model_copy(update=dict.fromkeys(MEASURED))
-    return evidence.model_copy(update={"fp8_kernels": None, "warnings": (), "compile": compiled})
+    """Without what differs between ranks that ran the same: rank 0 alone is profiled, each has its own batch, and takes
+    its own time.
+    """
+    compiled = evidence.compile.model_copy(update={"seconds": None})
+    graph = evidence.graph and evidence.graph.model_copy(update={"capture_s": None, "pool_bytes": None})
+    same = {"fp8_kernels": None, "warnings": (), "compile": compiled, "graph": graph, "executed": None}
+    return evidence.model_copy(update=same)
 
 
 def _worst(errors: Sequence[float | None]) -> float | None:

@@ -13,6 +13,9 @@ OptimizerName = Literal["sgd", "adam", "adamw"]
 CompileScope = Literal["model", "blocks"]
 """What torch.compile took: the whole model, or each of its blocks by itself."""
 
+Join = Literal["none", "ddp"]
+"""How ranks share their gradients; a single one has nobody to share with."""
+
 Variant = Literal["eager", "compiled", "blocks", "graphed", "compiled+graphed", "blocks+graphed"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 """eager: launched from Python, nothing compiled. compiled: the whole model by torch.compile; blocks: each block.

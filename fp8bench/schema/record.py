@@ -28,7 +28,7 @@ from pydantic import AwareDatetime, Field, PositiveFloat, PositiveInt
 
 from fp8bench.schema.cause import Cause
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.execution import CompileScope, Variant, variant_of
+from fp8bench.schema.execution import CompileScope, Join, Variant, variant_of
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.profile import Profile
@@ -105,7 +105,7 @@ class ExecutedEvidence(Frozen):
     """
 
     steps: int = Field(gt=0, description="so many were compared, one after the other")
-    batch_size: int = Field(gt=0, description="of each piece in which the plain steps took their batches")
+    batch_size: int = Field(gt=0, description="samples that a plain step took at once, maybe a piece of its batch")
     loss_error: float | None = Field(description="the worst of any step; null: not finite, as what follows")
     gradient_error: float | None = Field(description="of the last step, all weights together")
     update_error: float | None = Field(description="of what the steps made of the weights, all together")
@@ -128,6 +128,7 @@ class Evidence(Frozen):
     fp8: bool = Field(default=False, description="the mode means its matrix products to run in fp8")
     fp8_kernels: bool | None = Field(default=None, description="fp8 matrix products were seen; null: not profiled")
     compile: CompileEvidence
+    join: Join | None = Field(default=None, description="how ranks shared their gradients; null: not recorded")
     graph: GraphEvidence | None = Field(default=None, description="null up to format 3, when there were none")
     executed: ExecutedEvidence | None = Field(default=None, description="null: launched plainly, or not compared")
     details: dict[str, Any] = Field(default_factory=dict)

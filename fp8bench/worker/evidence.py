@@ -58,6 +58,7 @@ def executed_to(evidence: Evidence, settled: Settled) -> Evidence:
     warnings = [] if settled.warning is None else [settled.warning]
     return evidence.model_copy(
         update={
+            "join": settled.join,
             "graph": settled.graph,
             "executed": settled.executed,
             "warnings": (*evidence.warnings, *warnings),

@@ -1,39 +1,11 @@
-"""Whether torch.compile runs and why, and what becomes of a mode's own words about itself."""
+"""What becomes of a mode's own words about itself, and of how its steps were executed."""
 
 import pytest
-import torch
 from builders import profile
 
-from fp8bench.modes.protocol import CompilePolicy
-from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.record import CompileEvidence
-from fp8bench.worker.evidence import decide_compile, gather
+from fp8bench.worker.evidence import gather
 from fp8bench.worker.profiler import Profiled
-
-GAINS = CompilePolicy(auto=True, reason="it fuses")
-BREAKS = CompilePolicy(auto=False, reason="it breaks graphs", refusal="it recompiles without end")
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-
-
-@pytest.mark.parametrize(
-    ("choice", "policy", "device", "enabled", "reason"),
-    [
-        ("auto", GAINS, CUDA, True, "auto: it fuses"),
-        ("auto", GAINS, CPU, False, "auto: on a CPU compiling takes longer than the run"),
-        ("auto", BREAKS, CUDA, False, "auto: it breaks graphs"),
-        ("on", GAINS, CPU, True, "asked for with --compile on"),
-        ("off", GAINS, CUDA, False, "asked for with --compile off"),
-    ],
-)
-def test_whether_to_compile_and_why(choice, policy, device, enabled, reason):
-    decided = decide_compile(choice, policy, device)
-    assert (decided.enabled, decided.reason) == (enabled, reason)
-
-
-def test_a_mode_that_cannot_be_compiled_refuses_rather_than_run_uncompiled():
-    with pytest.raises(ModeUnavailable, match="recompiles without end"):
-        decide_compile("on", BREAKS, CUDA)
-
 
 OFF = CompileEvidence(enabled=False, reason="test")
 

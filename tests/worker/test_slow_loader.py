@@ -5,12 +5,14 @@ import time
 import pytest
 import torch
 from builders import workload_facts
-from outside.outside_plugins import Polite, TinyLinear
+from outside.outside_plugins import TinyLinear
 from torch.utils.data import Dataset
+from worker.execution.executing import plain_parts
 
 from fp8bench.stats.bound import bound_by
 from fp8bench.stats.summary import summarize
-from fp8bench.worker.loop import Training, sgd
+from fp8bench.worker.execution.step import PythonLaunch
+from fp8bench.worker.loop import Training
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.timing import LEAD_IN, Length, time_steps
 from fp8bench.workloads.fake_data import PREFETCH_FACTOR, EndlessSampler, LoaderBatches
@@ -60,8 +62,7 @@ def loader(batch_s, workers):
 def timed(batches, steps, warmup=3, step_s=STEP_S):
     """The samples of so many steps over these batches."""
     workload = TakesItsTime(step_s)
-    model = workload.build(CPU)
-    training = Training(model, sgd(model), Polite(), workload, batches, CPU)
+    training = Training(PythonLaunch(plain_parts(workload, workload.build(CPU))), batches, CPU)
     return time_steps(training, 0, Length(warmup, steps), ProgressFile(None)).samples
 
 

@@ -5,17 +5,19 @@ import math
 import pytest
 import torch
 from builders import workload_facts
-from outside.outside_plugins import Polite, TinyLinear
+from outside.outside_plugins import TinyLinear
 from torch import nn
+from worker.execution.executing import plain_parts
 
 from fp8bench.schema.record import CompileEvidence
 from fp8bench.schema.telemetry import RankTelemetry
 from fp8bench.stats.summary import summarize
 from fp8bench.worker import timing
 from fp8bench.worker.clock import StepTimes
-from fp8bench.worker.compilation import Compilations
 from fp8bench.worker.evidence import gather
-from fp8bench.worker.loop import LoopResult, Training, sgd
+from fp8bench.worker.execution.compilation import Compilations
+from fp8bench.worker.execution.step import PythonLaunch
+from fp8bench.worker.loop import LoopResult, Training
 from fp8bench.worker.progress import Progress, ProgressFile, read_progress
 from fp8bench.worker.timing import (
     LEAD_IN,
@@ -50,7 +52,7 @@ def training(workload=None, model=None):
     """A layer and its optimizer, with batches of eight unless the workload says otherwise."""
     workload = workload or TinyLinear()
     model = workload.build(CPU) if model is None else model
-    return Training(model, sgd(model), Polite(), workload, workload.batches(8, 0, CPU), CPU)
+    return Training(PythonLaunch(plain_parts(workload, model)), workload.batches(8, 0, CPU), CPU)
 
 
 def result(step_s, losses):

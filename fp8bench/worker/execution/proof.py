@@ -53,8 +53,11 @@ class NotProved(ModeUnavailable):
 
 @dataclass(frozen=True)
 class Expected:
-    """What plain steps came to, on the host. losses: one a step; gradients: of the last; the rest: after it."""
+    """What plain steps came to, on the host. piece: samples that they took at once; losses: one a step; gradients: of
+    the last; the rest: after it.
+    """
 
+    piece: int
     losses: list[float]
     gradients: list[Tensor]
     weights: list[Tensor]
@@ -85,6 +88,7 @@ def plain_steps(parts: Parts, batches: Sequence[Batch], piece: int) -> Expected:
     with uncompiled():
         losses = [_plain_step(parts, batch, piece) for batch in batches]
     return Expected(
+        piece=piece,
         losses=[loss.item() for loss in losses],
         gradients=on_host(gradients(parts)),
         weights=on_host(weights(parts)),
@@ -135,11 +139,11 @@ def complaint(errors: Errors, tolerance: Tolerance) -> str | None:
     return "; ".join(faults) or None
 
 
-def to_evidence(errors: Errors, batch_size: int) -> ExecutedEvidence:
-    """For the record."""
+def to_evidence(errors: Errors, piece: int) -> ExecutedEvidence:
+    """For the record. piece: samples that the plain steps took at once."""
     return ExecutedEvidence(
         steps=STEPS,
-        batch_size=batch_size,
+        batch_size=piece,
         loss_error=_finite(errors.loss),
         gradient_error=_finite(errors.gradient),
         update_error=_finite(errors.update),
@@ -176,7 +180,7 @@ def _forward_and_backward(parts: Parts, batch: Batch, piece: int) -> Tensor:
 
 
 def _state_error(parts: Parts, before: Sequence[Tensor], plain: Sequence[Tensor]) -> float | None:
-    """None without scales; 0 where neither changed any."""
+    """None without scales."""
     if not before:
         return None
     state = _Share()
@@ -184,11 +188,11 @@ def _state_error(parts: Parts, before: Sequence[Tensor], plain: Sequence[Tensor]
         expected = _double(one, parts)
         size = expected.norm().clamp(min=torch.finfo(torch.float64).tiny)
         state.add((_double(other, parts) - expected) / size, (expected - _double(start, parts)) / size)
-    return 0.0 if state.apart == state.whole == 0 else state.value
+    return state.value
 
 
 class _Share:
-    """|difference| / |whole| over many tensors, by Euclidean norms. NaN where the whole is zero."""
+    """|difference| / |whole| over many tensors, by Euclidean norms. NaN where the whole alone is zero."""
 
     def __init__(self) -> None:
         self.apart = 0.0
@@ -202,7 +206,7 @@ class _Share:
     @property
     def value(self) -> float:
         """Over all tensors so far."""
-        return _ratio(self.apart, self.whole)
+        return 0.0 if self.apart == 0 else _ratio(self.apart, self.whole)
 
 
 def _double(values: Tensor, parts: Parts) -> Tensor:

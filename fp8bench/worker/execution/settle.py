@@ -17,9 +17,11 @@ from dataclasses import dataclass, replace
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import MeasurementInvalid
+from fp8bench.schema.execution import Join
 from fp8bench.schema.record import ExecutedEvidence, GraphEvidence, Tolerance
 from fp8bench.worker.execution import proof
 from fp8bench.worker.execution.build import Choice, joined_anew
+from fp8bench.worker.execution.join import how_joined
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
 from fp8bench.worker.execution.state import Snapshot
 from fp8bench.worker.execution.step import Launch, Parts, PythonLaunch
@@ -35,6 +37,7 @@ class Settled:
 
     launch: Launch
     graph: GraphEvidence
+    join: Join
     executed: ExecutedEvidence | None = None
     warning: str | None = None
 
@@ -67,7 +70,7 @@ def settle(
     graph = choice.graph
     if not (choice.compile.enabled or graph.enabled):
         reset_peaks(parts.device)
-        return Settled(make.python(parts), graph)
+        return Settled(make.python(parts), graph, how_joined(parts.model))
     taken = [next(batches) for _ in range(proof.STEPS)]
     stage("comparing")
     before = Snapshot.of(parts)
@@ -97,7 +100,9 @@ def settle(
 def _launched(trial: "_Trial", choice: Choice, graph: GraphEvidence, make: Maker) -> Settled:
     """From Python; proved where anything is compiled."""
     launch = make.python(trial.parts)
-    return Settled(launch, graph, trial.proved(launch) if choice.compile.enabled else None)
+    return Settled(
+        launch, graph, how_joined(trial.parts.model), trial.proved(launch) if choice.compile.enabled else None
+    )
 
 
 def _replayed(trial: "_Trial", graph: GraphEvidence, stage: Callable[[Stage], None], make: Maker) -> Settled:
@@ -107,14 +112,14 @@ def _replayed(trial: "_Trial", graph: GraphEvidence, stage: Callable[[Stage], No
     with agreement():
         replay = make.replay(trial.parts, trial.batches[0])
     stage("comparing")
-    return Settled(replay, replay.evidence(graph.reason), trial.proved(replay))
+    return Settled(replay, replay.evidence(graph.reason), how_joined(trial.parts.model), trial.proved(replay))
 
 
 def _unproved(parts: Parts, graph: GraphEvidence, refusal: proof.NotProved, make: Maker) -> Settled:
     if graph.enabled:
         graph = GraphEvidence(enabled=False, reason=f"auto: {refusal.what}")
     reset_peaks(parts.device)
-    return Settled(make.python(parts), graph, warning=refusal.what)
+    return Settled(make.python(parts), graph, how_joined(parts.model), warning=refusal.what)
 
 
 def _require_one_shape(batches: list[Batch]) -> None:
@@ -162,4 +167,4 @@ class _Trial:
                     "Do not use its speed: use --compile off and --cuda-graphs off, or try another torch",
                     "execution",
                 )
-        return proof.to_evidence(errors, self.batches[0].inputs.shape[0])
+        return proof.to_evidence(errors, self.expected.piece)

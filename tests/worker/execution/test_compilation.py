@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fp8bench.worker.compilation import MAX_REASONS, REASON_LENGTH, Compilations, compilations
+from fp8bench.worker.execution.compilation import MAX_REASONS, REASON_LENGTH, Compilations, compilations
 
 
 @pytest.fixture
@@ -69,9 +69,9 @@ def test_a_graph_break_is_counted_with_its_reason(compiled):
 def test_reasons_are_a_few_short_lines(monkeypatch):
     breaks = {f"reason {number} {'x' * 500}\nand a traceback": 2 for number in range(20)}
     counters = {"frames": {"total": 3}, "stats": {"unique_graphs": 21}, "aot_autograd": {"total": 98}}
-    monkeypatch.setitem(
-        sys.modules, "torch._dynamo.utils", SimpleNamespace(counters={**counters, "graph_break": breaks})
-    )
+    spent = {"entire_frame_compile": 30.0, "entire_backward_compile": 4.0, "inductor_compile": 25.0}
+    dynamo = SimpleNamespace(counters={**counters, "graph_break": breaks}, calculate_time_spent=lambda: spent)
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", dynamo)
     found = compilations()
 
     assert (found.frames, found.graphs, found.split_graphs, found.graph_breaks) == (3, 21, 98, 40)

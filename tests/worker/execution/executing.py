@@ -1,0 +1,127 @@
+"""Steps to execute in tests: their parts, and launches that are right or each wrong in one way."""
+
+import torch
+from builders import config
+from outside.outside_plugins import Polite
+from torch import nn
+
+from fp8bench.schema.record import CompileEvidence, GraphEvidence
+from fp8bench.worker.execution.build import Choice, build
+from fp8bench.worker.execution.optimizers import make_optimizer
+from fp8bench.worker.execution.settle import Maker
+from fp8bench.worker.execution.step import NO_MARKS, Parts, PythonLaunch, forward, step
+from fp8bench.workloads.vit import ViTMicro
+
+CPU = torch.device("cpu")
+PLAIN = Choice(CompileEvidence(enabled=False, reason="test"), GraphEvidence(enabled=False, reason="test"))
+CAPTURED = Choice(PLAIN.compile, GraphEvidence(enabled=True, reason="test"))
+COMPILED = Choice(CompileEvidence(enabled=True, reason="test"), PLAIN.graph)
+
+
+def settings(**values):
+    """A configuration of one small CPU process."""
+    return config(
+        **{"device": "cpu", "world_size": 1, "batch_size": 8, "warmup": 1, "steps": 3, "workers": 0, **values}
+    )
+
+
+def plain_parts(workload, model, mode=None):
+    """What a step needs of a model that is neither wrapped nor joined."""
+    optimizer = make_optimizer("sgd", model.parameters(), CPU)
+    return Parts(model, model, model, optimizer, mode or Polite(), workload, CPU)
+
+
+def some_parts(mode=None, workload=None, choice=PLAIN, warm=2, rank=0, **values):
+    """A tiny ViT after some steps of warm-up, and its batches."""
+    run = settings(**values)
+    mode, workload = mode or Polite(), workload or ViTMicro()
+    model = mode.convert(workload.build(CPU))
+    parts = build(run, CPU, mode, workload, model, choice)
+    batches = workload.batches(run.batch_size, rank, CPU)
+    for _ in range(warm):
+        step(parts, next(batches), NO_MARKS)
+    return parts, batches
+
+
+class Rounded(nn.Module):
+    """A linear layer whose input is rounded on a grid of the last pass's range: delayed scaling in small."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.linear = linear
+        self.scale = torch.ones(1)
+
+    def forward(self, x):
+        rounded = x + (torch.round(x * self.scale) / self.scale - x).detach()
+        if torch.is_grad_enabled():
+            self.scale.copy_(127 / x.detach().abs().max())
+        return self.linear(rounded)
+
+
+class Delayed(Polite):
+    """A mode that keeps scales from step to step."""
+
+    def convert(self, model):
+        for name, module in list(model.named_modules()):
+            if isinstance(module, nn.Linear) and "blocks" in name:
+                model.set_submodule(name, Rounded(module))
+        return model
+
+    def step_state(self, model):
+        return [module.scale for module in model.modules() if isinstance(module, Rounded)]
+
+
+class Replayed(PythonLaunch):
+    """Stands for a graph's replay on a CPU, and does what it should."""
+
+    def __init__(self, parts, batch):
+        super().__init__(parts)
+        self.parts = parts
+        self.captured = batch
+
+    def evidence(self, reason):
+        return GraphEvidence(enabled=True, reason=reason, capture_s=0.5, pool_bytes=1024)
+
+
+class StaleInput(Replayed):
+    """Reads the batch of the capture again and again."""
+
+    def __call__(self, _batch, marks):
+        return super().__call__(self.captured, marks)
+
+
+class NoOptimizer(Replayed):
+    """Leaves the weights as they are."""
+
+    def __call__(self, batch, marks):
+        self.parts.optimizer.zero_grad()
+        loss = forward(self.parts, self.parts.model, batch)
+        loss.backward()
+        return loss.detach()
+
+
+class NoAllReduce(Replayed):
+    """Each rank goes its own way."""
+
+    def __call__(self, batch, marks):
+        with self.parts.model.no_sync():
+            return super().__call__(batch, marks)
+
+
+class FrozenScales(Replayed):
+    """Its scales are those of the capture for ever."""
+
+    def __init__(self, parts, batch):
+        super().__init__(parts, batch)
+        self.frozen = [scale.clone() for scale in parts.mode.step_state(parts.plain)]
+
+    def __call__(self, batch, marks):
+        loss = super().__call__(batch, marks)
+        for scale, frozen in zip(self.parts.mode.step_state(self.parts.plain), self.frozen, strict=True):
+            scale.copy_(frozen)
+        return loss
+
+
+def replayed_by(launch):
+    """Where a graph would be captured, this is made."""
+    return Maker(replay=launch)
