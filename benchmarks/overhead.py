@@ -2,10 +2,10 @@
 
 The tool's block is worker.loop.train with its clock, its progress file and its sampler process; the bare block launches
 the same steps, from Python or as a CUDA graph, and does nothing else, and the sampler is stopped meanwhile. Both are
-timed from outside, in the same way: synchronise, perf_counter, block, synchronise, perf_counter. Blocks are a step or two long and run tool, bare, bare, tool, ...,
-without a pause: a host that swings by tens of per cent within seconds then swings for both, and a card at its power
-limit, which would clock higher after a pause, gets none. Each pair gives a ratio; their median and its 95 % interval
-are printed, one line a mode. Each mode has a process of its own.
+timed from outside, in the same way: synchronise, perf_counter, block, synchronise, perf_counter. Blocks are a step or
+two long and run tool, bare, bare, tool, ..., without a pause: a host that swings by tens of per cent within seconds
+then swings for both, and a card at its power limit, which would clock higher after a pause, gets none. Each pair gives
+a ratio; their median and its 95 % interval are printed, one line a mode. Each mode has a process of its own.
 
     python benchmarks/overhead.py --mode baseline-bf16 --mode te-fp8 --pairs 400
 

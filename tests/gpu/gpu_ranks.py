@@ -1,0 +1,133 @@
+"""Ranks, each in a process of its own on a GPU of its own, that settle how their steps are executed and write down what
+came of it: with a real capture, or with one that is wrong in one way.
+"""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from builders import config
+from torch import nn
+
+from fp8bench.schema.errors import Fp8benchError
+from fp8bench.worker import parity
+from fp8bench.worker.execution.build import Choice
+from fp8bench.worker.execution.choice import choose_compile, choose_graph
+from fp8bench.worker.execution.join import steps_before_capture
+from fp8bench.worker.execution.replay import Replay
+from fp8bench.worker.execution.settle import Maker, settle
+from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
+from fp8bench.worker.main import make_mode, make_workload, rank_group
+from fp8bench.worker.training import ready_to_train
+
+AFTERWARDS = 3
+
+
+class StaleInput(Replay):
+    """Never copies a batch in."""
+
+    def __call__(self, _batch, marks):
+        return super().__call__(self._batch, marks)
+
+
+class NoOptimizer(Replay):
+    """Captured a step without its end."""
+
+    def __init__(self, parts, batch):
+        class Idle:
+            zero_grad = staticmethod(parts.optimizer.zero_grad)
+
+            @staticmethod
+            def step():
+                pass
+
+        super().__init__(replace(parts, optimizer=Idle()), batch)
+
+
+class NoAllReduce(Replay):
+    """Captured a step in which ranks share nothing."""
+
+    def __init__(self, parts, batch):
+        with parts.model.no_sync():
+            super().__init__(parts, batch)
+
+
+class FrozenScales(Replay):
+    """The scales of the capture for ever."""
+
+    def __init__(self, parts, batch):
+        super().__init__(parts, batch)
+        self.scales = parts.mode.step_state(parts.plain)
+        self.frozen = [scale.clone() for scale in self.scales]
+
+    def __call__(self, batch, marks):
+        loss = super().__call__(batch, marks)
+        for scale, frozen in zip(self.scales, self.frozen, strict=True):
+            scale.copy_(frozen)
+        return loss
+
+
+class Waiting(nn.Module):
+    """Reads a number back from the GPU, which no capture allows."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        out = self.inner(x)
+        return out * (2 - float(out.detach().abs().sum().item() >= 0))
+
+
+class WaitingInBackward(Waiting):
+    """The same in the backward pass."""
+
+    def forward(self, x):
+        out = self.inner(x)
+        out.register_hook(lambda gradient: gradient * float(gradient.abs().sum().item() >= 0))
+        return out
+
+
+LAUNCHES = {one.__name__: one for one in (Replay, StaleInput, NoOptimizer, NoAllReduce, FrozenScales)}
+CHANGED = {None: lambda block: block, "forward": Waiting, "backward": WaitingInBackward}
+
+
+def settle_here(rank, folder, values, launch="Replay", waits=None):
+    """values: of the configuration. launch: the name of what makes a replay; waits: the pass in which the last block
+    waits for the GPU.
+    """
+    run = config(**{"warmup": 2, "steps": 3, "data": "device", "workers": 0, "compile": "off", **values})
+    with rank_group(run, rank, rank, f"file://{folder}/rendezvous") as device:
+        outcome = _settled(run, rank, device, Maker(replay=LAUNCHES[launch]), CHANGED[waits])
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(outcome))
+    os._exit(0)
+
+
+def _settled(run, rank, device, make, changed):
+    mode, workload = make_mode(run), make_workload(run)
+    choice = Choice(
+        choose_compile(run.compile, parity.stated(mode, "compile_policy"), device),
+        choose_graph(run.cuda_graphs, mode, device),
+    )
+    proof = parity.prove(mode, workload, rank, device)
+    proof.model.blocks[-1] = changed(proof.model.blocks[-1])
+    with ready_to_train(run, rank, device, mode, workload, proof.model, choice) as (parts, batches):
+        first = PythonLaunch(parts)
+        for _ in range(run.warmup + steps_before_capture(run.warmup)):
+            first(next(batches), NO_MARKS)
+        try:
+            found = settle(run, parts, choice, batches, proof.parity.tolerance, lambda _stage: None, make)
+        except Fp8benchError as refusal:
+            return {"refused": refusal.what, "cause": refusal.cause}
+        losses = [found.launch(next(batches), NO_MARKS).item() for _ in range(AFTERWARDS)]
+        split = found.launch.split(batches, AFTERWARDS)
+    executed = found.executed.model_dump() if found.executed else {}
+    return {
+        **executed,
+        "graph": found.graph.model_dump(),
+        "join": found.join,
+        "losses": losses,
+        "warning": found.warning,
+        "split": None if split is None else [split.forward_s, split.backward_s, split.optimizer_s],
+    }
