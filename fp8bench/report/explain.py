@@ -207,10 +207,12 @@ def _warnings(chosen: Sequence[Facts]) -> list[str]:
     for name, values in (
         ("instances", [one.instance for one in chosen]),
         ("numbers of workers", [one.world_size for one in chosen]),
-        ("executions", [one.execution for one in chosen]),
     ):
         if None not in values and len(set(values)) > 1:
             warnings.append(f"{both} ran with unlike {name}")
+    executions = [one.execution for one in chosen if one.execution is not None]
+    if len(set(executions)) > 1:
+        warnings.append(f"{both} ran with unlike executions: {' and '.join(executions)}")
     for one in chosen:
         if one.step_time_s is not None and one.busy_s > one.step_time_s * LONGER_THAN_TIMED:
             warnings.append(

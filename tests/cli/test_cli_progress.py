@@ -118,10 +118,10 @@ class TestLines:
 
     def test_one_that_stopped_says_why_and_what_to_do(self, capsys):
         lines = Lines(schedule())
-        lines.ended(ENTRY, place(), unsupported(), PATH)
+        lines.ended(ENTRY, place(), unsupported(cause="unavailable"), PATH)
 
         assert capsys.readouterr().err.splitlines() == [
-            "fp8bench:   unsupported: results/p5/a-run.json",
+            "fp8bench:   unsupported (unavailable): results/p5/a-run.json",
             "fp8bench: te-fp8:delayed: mxfp8 needs compute capability 10.0. Use te-fp8:delayed.",
         ]
 
