@@ -137,8 +137,8 @@ def _replay_would_save(facts: Facts, explained: Mapping[Cause, float]) -> str:
         return ""
     saved = f"{milliseconds(at_most)} ms a step at most"
     if facts.not_replayed is not None:
-        return f" Replaying the step as one CUDA graph would save {saved}, but was not possible: {facts.not_replayed}."
-    return f" Replaying the step as one CUDA graph (`--cuda-graphs on`) would save {saved}."
+        return f" Replaying the step as one CUDA graph could save {saved}, but was not possible: {facts.not_replayed}."
+    return f" Replaying the step as one CUDA graph (`--cuda-graphs on`) could save {saved}."
 
 
 def _alike_in_timing(facts: Facts, reference: Facts) -> tuple[Facts, Facts]:

@@ -91,7 +91,7 @@ def test_the_table_then_the_sentence(explain, results):
     assert done.stdout.rstrip().splitlines()[-1] == (
         "te-fp8:delayed is not faster than baseline-bf16 because it is host-bound: the GPU is idle for 38.1 of 141.1 "
         "ms a step (its kernels need 103.0 ms, the reference's 133.0), waiting for Python to launch. Replaying the "
-        "step as one CUDA graph (`--cuda-graphs on`) would save 38.1 ms a step at most."
+        "step as one CUDA graph (`--cuda-graphs on`) could save 38.1 ms a step at most."
     )
     assert done.stderr == (
         "fp8bench: te-fp8:delayed/eager on p5: batch 64 x 8 GPUs, session 20260501T100100Z-p5-te-fp8-delayed-000000, "

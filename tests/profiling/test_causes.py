@@ -37,7 +37,7 @@ def test_host_bound():
     assert explanation.sentence == (
         "te-fp8:delayed is not faster than baseline-bf16 because it is host-bound: the GPU is idle for 37.7 of 141.1 "
         "ms a step (its kernels need 103.4 ms, the reference's 133.2), waiting for Python to launch. Replaying the "
-        "step as one CUDA graph (`--cuda-graphs on`) would save 37.7 ms a step at most."
+        "step as one CUDA graph (`--cuda-graphs on`) could save 37.7 ms a step at most."
     )
     assert explanation.explained_s == {"host-bound": pytest.approx(0.0377, abs=1e-4)}
 
@@ -74,7 +74,7 @@ def test_a_replayed_step_does_not_wait_for_python_to_launch():
 def test_where_capture_failed_the_reason_takes_the_place_of_the_remedy():
     facts = replace(made("fp8", gemm_fp8=40, elementwise=20), replayed=False, not_replayed="an event was queried")
     assert explain(facts, None).sentence.endswith(
-        "Replaying the step as one CUDA graph would save 40.0 ms a step at most, but was not possible: an event was "
+        "Replaying the step as one CUDA graph could save 40.0 ms a step at most, but was not possible: an event was "
         "queried."
     )
 
@@ -82,7 +82,7 @@ def test_where_capture_failed_the_reason_takes_the_place_of_the_remedy():
 def test_a_faster_mode_that_waits_for_its_host_is_told_what_a_replay_would_save():
     said = explain(HOST_BOUND, replace(BASELINE, step_time_s=0.2))
     assert said.cause == "faster"
-    assert said.sentence.endswith("(`--cuda-graphs on`) would save 37.7 ms a step at most.")
+    assert said.sentence.endswith("(`--cuda-graphs on`) could save 37.7 ms a step at most.")
 
 
 @pytest.mark.parametrize("host_lead_s", [None, 0.0, 0.05])
