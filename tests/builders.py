@@ -19,7 +19,9 @@ from fp8bench.schema.record import (
     CompileEvidence,
     Environment,
     Evidence,
+    ExecutedEvidence,
     Figure,
+    GraphEvidence,
     Parity,
     Provenance,
     RankMemory,
@@ -122,6 +124,17 @@ def evidence(compiled: bool = False, attention: str | None = "sdpa:flash", **cha
     values: dict[str, Any] = {"converted_layers": 0, "total_layers": 129, "recipe": None}
     compile_evidence = CompileEvidence(enabled=compiled, reason="asked for" if compiled else "off")
     return Evidence(attention=attention, compile=compile_evidence, **{**values, **changes})
+
+
+def replayed(**changes: Any) -> GraphEvidence:
+    """Steps that were replayed as CUDA graphs."""
+    return GraphEvidence(**{"enabled": True, "reason": "on a GPU", **changes})
+
+
+def proof(**changes: Any) -> ExecutedEvidence:
+    """Steps as timed that computed what plain ones did."""
+    values: dict[str, Any] = {"steps": 3, "batch_size": 16, "loss_error": 0.001}
+    return ExecutedEvidence(**{**values, "gradient_error": 0.004, "update_error": 0.02, **changes})
 
 
 def parity(passed: bool = True, **changes: Any) -> Parity:

@@ -33,7 +33,12 @@ def compare(
         ..., metavar="INSTANCE...", autocompletion=names.instances, help="Names in the catalogue or in the results."
     ),
     reference: str = typer.Option(
-        None, "--reference", metavar="INSTANCE:MODE", help="Row to hold the others against [the first's baseline-bf16]."
+        None,
+        "--reference",
+        metavar="INSTANCE:MODE[:RECIPE][/VARIANT]",
+        autocompletion=names.references,
+        help="Row to hold the others against, in one of its variants (as /graphed) or its best [the first's "
+        "baseline-bf16].",
     ),
     price_as_of: str = typer.Option(
         None,

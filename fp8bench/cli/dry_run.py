@@ -28,6 +28,7 @@ def print_dry_run(resolved: "Resolved", prepared: "Prepared", usd_per_hour: floa
             "instance": prepared.instance.key,
             "rounds": prepared.stop.rounds,
             "runs": runs,
+            "execution": _execution(prepared),
             "cannot_run": [{"mode": t.label, "reason": t.obstacle} for t in found.turns if t.obstacle],
             "estimate": _estimate(found),
         }
@@ -39,7 +40,7 @@ def print_dry_run(resolved: "Resolved", prepared: "Prepared", usd_per_hour: floa
     typer.echo(tabulate(asked, headers=["setting", "value", "origin"], disable_numparse=True))
     typer.echo(f"\ninstance: {prepared.instance.key}\nwould run {_rounds(found)} of these, each in fresh processes:\n")
     typer.echo(tabulate(runs, headers="keys", disable_numparse=True))
-    typer.echo("\n" + "\n".join(lines(found)))
+    typer.echo("\n" + "\n".join([f"execution: {_execution(prepared)}", *lines(found)]))
 
 
 def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> "Forecast":
@@ -66,6 +67,13 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> "Forecast":
         lambda record: results.read_record(paths[record.run_id]),
         usd_per_hour,
     )
+
+
+def _execution(prepared: "Prepared") -> str:
+    """Of every run: the settings are the same."""
+    from fp8bench.launch.forecast import execution
+
+    return execution(prepared.entries[0].config)
 
 
 def lines(found: "Forecast") -> list[str]:

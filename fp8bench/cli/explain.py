@@ -25,21 +25,22 @@ if TYPE_CHECKING:
     from fp8bench.profiling.facts import Facts
     from fp8bench.report.explain import Explained
     from fp8bench.report.explain_choice import Choice
+    from fp8bench.schema.execution import Variant
     from fp8bench.schema.record import Record
     from fp8bench.store.broken import Broken
     from fp8bench.store.results import Kept
 
 FORMATS = ("table", "markdown", "json")
 AT_MOST = 2
-SETTINGS = {"": None, "eager": False, "compiled": True}
 
 
 def explain(
     names: list[str] = typer.Argument(
         None,
         metavar="[RECORD [REFERENCE]]",
+        autocompletion=known.modes_kept,
         help="A record's or kept trace's file, a run's id or its beginning, INSTANCE:MODE, or MODE; "
-        "a mode may have its :RECIPE and /eager or /compiled.",
+        "a mode may have its :RECIPE and /VARIANT (as /graphed).",
     ),
     modes: list[str] = typer.Option(
         None,
@@ -194,8 +195,8 @@ def _of_mode(
     like: "Facts | None",
     results_dir: Path,
 ) -> "Facts":
-    """What is kept of [INSTANCE:]MODE[:RECIPE][/eager|/compiled]. A mode without its recipe takes any. like: what did
-    the same work goes before what did not. Says on standard error which measurement it is.
+    """What is kept of [INSTANCE:]MODE[:RECIPE][/VARIANT]. A mode without its recipe takes any. like: what did the same
+    work goes before what did not. Says on standard error which measurement it is.
 
     Raises UsageError where there is none, or a mode without its instance was profiled on several.
     """
@@ -203,9 +204,9 @@ def _of_mode(
     from fp8bench.schema.errors import UsageError
     from fp8bench.store.results import read_record
 
-    of_mode, setting = _of_name(name, kept, measured)
+    of_mode, execution = _of_name(name, kept, measured)
     while True:
-        fitting = _narrowed(name, [one for one in of_mode if _fits(one.record, setting)], kept, batch_size, like)
+        fitting = _narrowed(name, [one for one in of_mode if _fits(one.record, execution)], kept, batch_size, like)
         try:
             found = _choices(of_mode, {one.record.run_id for one in fitting}, results_dir)
             break
@@ -259,13 +260,11 @@ def _choices(of_mode: "Sequence[Kept]", fitting: set[str], results_dir: Path) ->
     return found
 
 
-def _of_name(name: str, kept: "Sequence[Kept]", measured: set[str]) -> "tuple[list[Kept], bool | None]":
-    """Every measured record of the mode, whatever its status, and whether it should be compiled; None: either."""
-    from fp8bench.schema.errors import UsageError
+def _of_name(name: str, kept: "Sequence[Kept]", measured: set[str]) -> "tuple[list[Kept], Variant | None]":
+    """Every measured record of the mode, whatever its status, and how it should be executed; None: in any way."""
+    from fp8bench.schema.execution import split_variant
 
-    label, _, setting = name.partition("/")
-    if setting not in SETTINGS:
-        raise UsageError(f"{name!r} ends in /{setting}", "End it in /eager or /compiled, or in neither")
+    label, execution = split_variant(name, repr(name))
     instance, _, mode = label.partition(":")
     if instance not in measured or not mode:
         instance, mode = "", label
@@ -276,11 +275,11 @@ def _of_name(name: str, kept: "Sequence[Kept]", measured: set[str]) -> "tuple[li
         and instance in ("", one.record.instance)
         and mode in (one.record.config.mode, one.record.config.mode_label)
     ]
-    return found, SETTINGS[setting]
+    return found, execution
 
 
-def _fits(record: "Record", compiled: bool | None) -> bool:
-    return record.status == "ok" and compiled in (None, record.compiled)
+def _fits(record: "Record", execution: "Variant | None") -> bool:
+    return record.status == "ok" and execution in (None, record.execution)
 
 
 def _narrowed(
@@ -288,6 +287,7 @@ def _narrowed(
 ) -> "list[Kept]":
     """Those of the batch size, and of the work of `like` if there are any. Raises UsageError where none is left."""
     from fp8bench.schema.errors import UsageError
+    from fp8bench.schema.execution import suffix
 
     if fitting and batch_size is not None:
         sizes = sorted({one.record.what.batch_size for one in fitting})
@@ -299,7 +299,13 @@ def _narrowed(
     if like is not None:
         fitting = [one for one in fitting if _same_work(one.record, like)] or fitting
     if not fitting:
-        there = sorted({f"{r.instance}:{r.config.mode_label}" for r, _ in kept if r.config and r.status == "ok"})
+        there = sorted(
+            {
+                f"{r.instance}:{r.config.mode_label}{suffix(r.execution)}"
+                for r, _ in kept
+                if r.config and r.status == "ok"
+            }
+        )
         raise UsageError(f"no file, run or mode is called {name!r}", f"There are: {', '.join(there) or 'no records'}")
     return fitting
 

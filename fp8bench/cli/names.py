@@ -1,4 +1,4 @@
-"""What a shell completes: names of modes, workloads and instances, and words of an option that takes few."""
+"""What a shell completes: names of modes, variants, workloads and instances, and words of an option that takes few."""
 
 import os
 from collections.abc import Callable
@@ -23,10 +23,34 @@ def workloads() -> list[str]:
 def instances() -> list[str]:
     """The catalogue's, and those that have results here."""
     from fp8bench.pricing.catalog import load
+
+    return [*dict.fromkeys([*load().instances, *_measured()])]
+
+
+def _measured() -> list[str]:
+    """Instances that have results here."""
     from fp8bench.store.results import known_instances
 
-    results_dir = Path(os.environ.get("FP8BENCH_RESULTS_DIR") or "results")
-    return [*dict.fromkeys([*load().instances, *sorted(known_instances(results_dir))])]
+    return sorted(known_instances(Path(os.environ.get("FP8BENCH_RESULTS_DIR") or "results")))
+
+
+def references(incomplete: str) -> list[str]:
+    """INSTANCE:MODE[:RECIPE] of every instance that has results here; after a `/`, each of its variants."""
+    return _with_variants([f"{instance}:{mode}" for instance in _measured() for mode in modes()], incomplete)
+
+
+def modes_kept(incomplete: str) -> list[str]:
+    """MODE[:RECIPE], and the same of every instance that has results here; after a `/`, each of its variants."""
+    return _with_variants([*modes(), *references("")], incomplete)
+
+
+def _with_variants(labels: list[str], incomplete: str) -> list[str]:
+    label, slash, _ = incomplete.partition("/")
+    if not slash:
+        return labels
+    from fp8bench.schema.execution import VARIANTS
+
+    return [f"{label}/{variant}" for variant in VARIANTS if label in labels]
 
 
 def one_of(*words: str) -> Callable[[], list[str]]:

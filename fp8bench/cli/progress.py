@@ -150,8 +150,9 @@ def _work(entry: "Entry") -> str:
 
 def _outcome(record: "Record", so_far: "Estimate | None") -> str:
     if record.summary is None or so_far is None:
-        return record.status
-    text = f"{record.status}, {record.summary.step_time_s * 1e3:.1f} ms a step"
+        return f"{record.status} ({record.cause})" if record.cause else record.status
+    executed = f", {record.execution}" if record.execution else ""
+    text = f"{record.status}{executed}, {record.summary.step_time_s * 1e3:.1f} ms a step"
     if so_far.processes > 1 and so_far.low is not None and so_far.high is not None:
         text += (
             f"; over {so_far.processes} processes {so_far.value * 1e3:.1f} "

@@ -1,7 +1,7 @@
 """How fast, and how evenly, this host runs Python: a fixed loop, timed many times.
 
 Why it matters: te-fp8 on an H200 at batch 64 was launch-bound; the same code took 126 ms a step in one process and
-100 ms in the next. A host that swings gives numbers that swing.
+100 ms in the next. A host that swings gives numbers that swing, unless each step is replayed as a CUDA graph.
 """
 
 import time

@@ -12,6 +12,7 @@ from fp8bench import registry
 from fp8bench.launch.machine import Machine
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.schema.config import Device, RunConfig
+from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 from fp8bench.stats.stopping import FEWEST_ROUNDS
@@ -21,6 +22,18 @@ START_UP_S: dict[Device, float] = {"cuda": 25.0, "cpu": 15.0}
 in 28 of 30 turns of ViT-Huge.
 """
 SECONDS_PER_HOUR = 3600
+
+COMPILED: dict[CompileChoice, str] = {
+    "auto": "compiled where the mode gains by it",
+    "on": "compiled, the whole model",
+    "blocks": "compiled, each block by itself",
+    "off": "not compiled",
+}
+LAUNCHED: dict[GraphChoice, str] = {
+    "auto": "each step replayed as one CUDA graph where capture works and is proved, else launched from Python",
+    "on": "each step replayed as one CUDA graph",
+    "off": "each step launched from Python",
+}
 
 
 @dataclass(frozen=True)
@@ -102,8 +115,18 @@ def turn_s(config: RunConfig, kept: Sequence[Record], whole: Callable[[Record], 
     return START_UP_S[config.device] + sum(once_s) / len(once_s) + config.warmup * step_s + _timed_s(config, step_s)
 
 
+def execution(config: RunConfig) -> str:
+    """How steps will be executed, as far as the settings tell it: a mode's class has a word in `auto`, and so has what
+    capture finds.
+    """
+    graphs: GraphChoice = "off" if config.device == "cpu" and config.cuda_graphs == "auto" else config.cuda_graphs
+    return f"{COMPILED[config.compile]}; {LAUNCHED[graphs]}"
+
+
 def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | None:
     """Why a mode cannot run on this machine, as far as that is known without torch; None: nothing is against it."""
+    if config.cuda_graphs == "on" and not machine.has_gpu:
+        return "cannot be replayed as a CUDA graph (--cuda-graphs on), since this machine shows no NVIDIA GPU"
     entry = registry.modes()[config.mode]
     needs = entry.needs
     if needs is None:
@@ -121,8 +144,15 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
 
 
 def _same(ran: RunConfig, asked: RunConfig) -> bool:
-    """Whether they take as long: the numbers of steps and the seed do not matter to that."""
-    free = {"warmup": asked.warmup, "steps": asked.steps, "min_time_s": asked.min_time_s, "seed": asked.seed}
+    """Whether they take as long: the numbers of steps and the seed do not matter to that, nor on a CPU do graphs."""
+    free: dict[str, object] = {
+        "warmup": asked.warmup,
+        "steps": asked.steps,
+        "min_time_s": asked.min_time_s,
+        "seed": asked.seed,
+    }
+    if asked.device == "cpu":
+        free["cuda_graphs"] = asked.cuda_graphs
     return ran.model_copy(update=free) == asked
 
 

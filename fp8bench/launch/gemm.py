@@ -22,6 +22,7 @@ from fp8bench.schema import bounds
 from fp8bench.schema.alignment import ALIGNMENT, padded
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import ModeUnavailable, UsageError, require_known
+from fp8bench.schema.execution import Variant
 from fp8bench.schema.gemm import (
     PRECISIONS,
     GemmConfig,
@@ -44,7 +45,7 @@ SWEEP: dict[Device, tuple[int, ...]] = {
     "cuda": (512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192),
     "cpu": (64, 128, 256, 512),
 }
-Measured = dict[bool, dict[str, list[Record]]]
+Measured = dict[Variant, dict[str, list[Record]]]
 """See product_bound.latest_measurements."""
 
 Told = Callable[[str], None]

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fp8bench.schema.config import RunConfig
+from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.record import Record, Session
 from fp8bench.schema.request import MAX_ROUNDS
 from fp8bench.stats.bootstrap import FEWEST_STEPS, Centre, centre
@@ -63,6 +64,7 @@ class Schedule:
     session_id: str
     _steps: dict[Entry, list[list[float]]] = field(default_factory=dict)
     _stopped: set[Entry] = field(default_factory=set)
+    _variants: dict[RunConfig, set[Variant]] = field(default_factory=dict)
 
     def restore(self, records: Iterable[Record]) -> None:
         """Count rounds of this session that were kept before: `ok` ones of the very same configuration. What stopped
@@ -101,6 +103,8 @@ class Schedule:
         elif record.samples:
             steps = longest_rank([rank.step_s for rank in record.samples])
             self._steps.setdefault(entry, []).append(steps)
+            if record.execution is not None:
+                self._variants.setdefault(entry.config, set()).add(record.execution)
 
     def estimate(self, entry: Entry) -> Estimate | None:
         """The entry's step time over the rounds so far, in seconds."""
@@ -127,10 +131,17 @@ class Schedule:
         return self_check(even)
 
     def arms_compared(self) -> list[tuple[str, Ratio]]:
-        """Of each mode that is held against itself: its label, and arm B over arm A. Empty without arms or samples."""
+        """Of each mode that is held against itself: its label with each variant that ran, and arm B over arm A. Empty
+        without arms or samples.
+        """
         pairs = zip(self.entries[::2], self.entries[1::2], strict=False)
         found = [(first, self.estimate(first), self.estimate(second)) for first, second in pairs if first.arm]
-        return [(first.config.mode_label, ratio(b, a)) for first, a, b in found if a is not None and b is not None]
+        return [(self._label(first.config), ratio(b, a)) for first, a, b in found if a is not None and b is not None]
+
+    def _label(self, config: RunConfig) -> str:
+        """Two variants in one comparison are no comparison of a mode with itself, and so both are named."""
+        ran = [f"{config.mode_label}{suffix(variant)}" for variant in sorted(self._variants.get(config, ()))]
+        return " and ".join(ran or [config.mode_label])
 
     def _done(self, entry: Entry) -> int:
         return len(self._steps.get(entry, []))

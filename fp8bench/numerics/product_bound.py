@@ -16,6 +16,7 @@ Engine's block does with fused norms and bf16 activations, may give more; it is 
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
+from fp8bench.schema.execution import VARIANTS, Variant
 from fp8bench.schema.gemm import Casts, Gain, ModeGain, ProductTimings, StepBound
 from fp8bench.schema.profile import Category
 from fp8bench.schema.record import Record
@@ -48,6 +49,7 @@ def bound(
     return StepBound(
         baseline_run_id=baseline[-1].run_id if baseline else None,
         compiled=baseline[-1].compiled if baseline else None,
+        execution=baseline[-1].execution if baseline else None,
         rounds=len(baseline) or None,
         step_time_s=step_s,
         profiled_products_s=_profiled_s(whole(baseline[-1])) if baseline else None,
@@ -111,6 +113,7 @@ def _mode_gain(rounds: Sequence[Record], step_s: float, whole: Callable[[Record]
     return ModeGain(
         label=config.mode_label,
         compiled=bool(rounds[-1].compiled),
+        execution=rounds[-1].execution,
         step_time_s=time_s,
         rounds=len(rounds),
         speedup=step_s / time_s,
@@ -120,23 +123,23 @@ def _mode_gain(rounds: Sequence[Record], step_s: float, whole: Callable[[Record]
 
 def latest_measurements(
     records: Iterable[Record], workload: str, batch_size: int
-) -> dict[bool, dict[str, list[Record]]]:
-    """Of each setting of torch.compile, and in it of each mode, the latest measurement's rounds: one GPU, this workload
+) -> dict[Variant, dict[str, list[Record]]]:
+    """Of each way to execute a step, and in it of each mode, the latest measurement's rounds: one GPU, this workload
     and batch, status ok. The baseline and modes that mean to run in fp8; no others.
 
     records: oldest first.
     """
-    sessions: dict[tuple[bool, str], dict[str, list[Record]]] = {}
+    sessions: dict[tuple[Variant, str], dict[str, list[Record]]] = {}
     for record in records:
         if _fits(record, workload, batch_size):
             assert record.config is not None
-            key = (bool(record.compiled), record.config.mode_label)
+            key = (record.execution or "eager", record.config.mode_label)
             session = record.session.session_id if record.session else record.run_id
             sessions.setdefault(key, {}).setdefault(session, []).append(record)
-    found: dict[bool, dict[str, list[Record]]] = {}
-    for (compiled, label), rounds in sessions.items():
+    found: dict[Variant, dict[str, list[Record]]] = {}
+    for (variant, label), rounds in sessions.items():
         latest = max(rounds.values(), key=lambda of_session: of_session[-1].created_utc)
-        found.setdefault(compiled, {})[label] = latest
+        found.setdefault(variant, {})[label] = latest
     return found
 
 
@@ -154,20 +157,27 @@ def _fits(record: Record, workload: str, batch_size: int) -> bool:
 
 def bounds(
     products: Sequence[ProductTimings],
-    measured: dict[bool, dict[str, list[Record]]],
+    measured: dict[Variant, dict[str, list[Record]]],
     whole: Callable[[Record], Record] = lambda record: record,
 ) -> tuple[StepBound, ...]:
-    """One for each setting of torch.compile under which the baseline was measured (see latest_measurements), eager
-    first. Without any baseline, one of the products alone. Empty where there is nothing to bound.
+    """One for each way to execute a step in which the baseline was measured (see latest_measurements), eager first.
+    Without any baseline, one of the products alone. Empty where there is nothing to bound.
 
-    Beside an eager baseline stand eager modes only: a compiled one would take the compiler's gain for fp8's. Beside a
-    compiled one stand also eager modes that nobody measured compiled, as those of Transformer Engine: that is the
-    choice a user has.
+    Beside an eager baseline stand eager modes only: a compiled or replayed one would take the compiler's gain, or the
+    replay's, for fp8's. Beside another baseline stand also modes that nobody measured in as many of its ways, as those
+    of Transformer Engine beside a compiled one: that is the choice a user has.
     """
     found = []
-    for compiled, modes in sorted(measured.items()):
+    for variant in VARIANTS:
+        modes = measured.get(variant, {})
         if BASELINE in modes:
-            shown = {**measured.get(False, {}), **modes} if compiled else modes
+            shown = {label: rounds for fewer in _within(variant) for label, rounds in measured.get(fewer, {}).items()}
             others = [rounds for label, rounds in shown.items() if label != BASELINE]
             found.append(bound(products, modes[BASELINE], others, whole))
     return tuple(one for one in found or [bound(products)] if one is not None)
+
+
+def _within(variant: Variant) -> list[Variant]:
+    """The variants that are made of parts of this one, fewest parts first, itself last."""
+    parts = set(variant.split("+"))
+    return [*dict.fromkeys(["eager", *(one for one in VARIANTS if set(one.split("+")) <= parts)])]

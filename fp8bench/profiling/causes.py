@@ -12,6 +12,9 @@ all others where the GPU waits for the host, since shorter kernels would then on
   attention dominates   attention longer than all products: fp8 leaves it as it is
   throttled             the time that a lower clock than the reference's costs
 
+A host that launches too late need not launch at all: a step replayed as one CUDA graph is launched by one call. What
+that can save at most is what the GPU waits for the host; a wait for a batch stays.
+
 Idle time is the timed step less the profile's busy time, since profiling slows the host and not the kernels. From
 which share of a step on it says that the GPU waits for its host, `schema.profile` tells; the table's mark goes by the
 same. Exposed communication is idle time too then: NCCL's kernels spin while no work comes, and without them the step
@@ -21,7 +24,7 @@ It is an account of times, not of causes in a deeper sense: two obstacles may hi
 named one shows the next.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -101,7 +104,9 @@ def explain(facts: Facts, reference: Facts | None) -> Explanation:
         explanation = _faster(facts, reference)
     else:
         explanation = _not_faster(facts, reference, noticed)
-    return replace(explanation, explained_s=explained)
+    return replace(
+        explanation, sentence=explanation.sentence + _replay_would_save(facts, explained), explained_s=explained
+    )
 
 
 def _weight(candidate: _Candidate, facts: Facts) -> tuple[bool, float]:
@@ -113,6 +118,27 @@ def _weight(candidate: _Candidate, facts: Facts) -> tuple[bool, float]:
 def host_waits(facts: Facts) -> bool | None:
     """Whether the GPU waits for the host, by what it is idle; None on a CPU, and where the step was not timed."""
     return starved(facts.idle_share)
+
+
+def replay_saves_at_most_s(facts: Facts) -> float | None:
+    """Seconds a step by which replaying it as a CUDA graph could shorten it; None where it is replayed already, the GPU
+    does not wait for its host, or either is unknown.
+    """
+    if facts.device != "cuda" or facts.replayed or not host_waits(facts) or facts.idle_s is None:
+        return None
+    # What NCCL's kernels spin while no work comes is gone with the wait.
+    return max(0.0, facts.idle_s - _waiting_for_data(facts)) + facts.exposed_nccl_s
+
+
+def _replay_would_save(facts: Facts, explained: Mapping[Cause, float]) -> str:
+    """A sentence for a step that is launched too late."""
+    at_most = replay_saves_at_most_s(facts)
+    if at_most is None or "host-bound" not in explained:
+        return ""
+    saved = f"{milliseconds(at_most)} ms a step at most"
+    if facts.not_replayed is not None:
+        return f" Replaying the step as one CUDA graph could save {saved}, but was not possible: {facts.not_replayed}."
+    return f" Replaying the step as one CUDA graph (`--cuda-graphs on`) could save {saved}."
 
 
 def _alike_in_timing(facts: Facts, reference: Facts) -> tuple[Facts, Facts]:
@@ -146,13 +172,13 @@ def _host(facts: Facts, reference: Facts | None) -> _Candidate | None:
     some_for_data = f", {milliseconds(for_data)} of them for a batch" if for_data >= NOTICEABLE * facts.length_s else ""
     spinning = facts.exposed_nccl_s
     beside = f", the reference's {milliseconds(reference.busy_s)}" if reference else ""
+    waiting = "between one replay of its graph and the next" if facts.replayed else "waiting for Python to launch"
     communicating = f" and only communicates for {milliseconds(spinning)} more" if spinning > 0 else ""
     return _Candidate(
         "host-bound",
         idle - for_data + spinning,
         f"it is host-bound: the GPU is idle for {milliseconds(idle)} of {milliseconds(facts.length_s)} ms a step"
-        f"{some_for_data} (its kernels need {milliseconds(facts.busy_s)} ms{beside}){communicating}, "
-        "waiting for Python to launch",
+        f"{some_for_data} (its kernels need {milliseconds(facts.busy_s)} ms{beside}){communicating}, {waiting}",
     )
 
 

@@ -5,8 +5,9 @@ from typing import Literal
 
 from fp8bench.profiling.breakdown import PRODUCTS, breakdown
 from fp8bench.profiling.trace import Trace
+from fp8bench.schema.execution import Variant, is_replayed
 from fp8bench.schema.profile import Category, Profile
-from fp8bench.schema.record import Record
+from fp8bench.schema.record import ExecutedEvidence, Record
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,8 @@ class Facts:
 
     step_time_s: timed without a profiler. data_wait_s: how long the host waited for a batch. host_lead_s: see
     worker.clock. flags: what the record says of throttling and the like. fp8: the mode means its products to be fp8.
+    replayed: each step was one CUDA graph. not_replayed: why it was not, where that was left to the run. executed: the
+    proof of what was executed.
     """
 
     label: str
@@ -26,7 +29,10 @@ class Facts:
     workload: str | None = None
     batch_size: int | None = None
     world_size: int | None = None
-    compiled: bool | None = None
+    execution: Variant | None = None
+    replayed: bool | None = None
+    not_replayed: str | None = None
+    executed: ExecutedEvidence | None = None
     emulated: bool = False
     host_lead_s: float | None = None
     data_wait_s: float | None = None
@@ -101,7 +107,10 @@ def facts_of(record: Record) -> Facts:
         workload=config.workload,
         batch_size=config.batch_size,
         world_size=config.world_size,
-        compiled=record.compiled,
+        execution=record.execution,
+        replayed=None if record.execution is None else is_replayed(record.execution),
+        not_replayed=record.not_replayed,
+        executed=evidence.executed if evidence else None,
         emulated=bool(evidence and evidence.emulated),
         host_lead_s=summary.host_lead_s,
         data_wait_s=data_wait_s,
@@ -114,7 +123,12 @@ def facts_of_trace(trace: Trace, source: str) -> Facts:
     """Of a kept trace, which knows of the run only what its own key says."""
     profile = breakdown(trace)
     return Facts(
-        label=trace.mode, profile=profile, step_time_s=trace.step_time_s, source=source, fp8=profile.has_fp8_gemm
+        label=trace.mode,
+        profile=profile,
+        step_time_s=trace.step_time_s,
+        source=source,
+        fp8=profile.has_fp8_gemm,
+        replayed=trace.replayed,
     )
 
 

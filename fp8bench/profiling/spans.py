@@ -4,6 +4,9 @@ On a GPU these are kernels, copies and fills. Each was launched by a call on the
 correlation id, which is how a kernel is known for the optimizer's: its launch fell inside torch's own annotation of
 `Optimizer.step`. The kernel's own time would not do: the GPU runs behind the host.
 
+The kernels of a CUDA graph have no launches of their own: all of a replay carry the correlation id of the one call that
+launched the graph. Which of them are the optimizer's, their names alone tell then (see `kernels`).
+
 On a CPU operators take the kernels' place. They call one another, so an operator's own time is what is left of it
 without those inside it, in as many pieces as there are gaps between them. gloo's annotations, which cover work on
 threads of its own, stand beside them.
@@ -21,6 +24,7 @@ ByKind = Mapping[str, Sequence[Event]]
 
 GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
+GRAPH_LAUNCH = ("cudaGraphLaunch", "cuGraphLaunch")
 OPERATOR = "cpu_op"
 ANNOTATION = "user_annotation"
 OPTIMIZER = "Optimizer."
@@ -68,6 +72,17 @@ def gpu_spans(events: ByKind) -> tuple[Span, ...]:
         )
         for event in work
     )
+
+
+def replayed(events: ByKind) -> bool:
+    """Whether most of the GPU's pieces of work were launched as parts of CUDA graphs.
+
+    Raises KeyError or TypeError for an event that lacks a field.
+    """
+    launches = (event for kind in LAUNCHES for event in events[kind] if "correlation" in event.get("args", ()))
+    graphs = {event["args"]["correlation"] for event in launches if event["name"].startswith(GRAPH_LAUNCH)}
+    work = [event["args"]["correlation"] for kind in GPU_WORK for event in events[kind]]
+    return sum(correlation in graphs for correlation in work) * 2 > len(work)
 
 
 def cpu_spans(events: ByKind) -> tuple[Span, ...]:

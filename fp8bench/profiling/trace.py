@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from fp8bench.profiling.spans import Event, Span, cpu_spans, gpu_spans
+from fp8bench.profiling.spans import Event, Span, cpu_spans, gpu_spans, replayed
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.frozen import Frozen
 
@@ -40,10 +40,11 @@ class TraceFacts(Frozen):
 
 @dataclass(frozen=True)
 class Trace:
-    """What ran in some steps of training."""
+    """What ran in some steps of training. replayed: as CUDA graphs, most of it; None on a CPU."""
 
     facts: TraceFacts
     spans: tuple[Span, ...]
+    replayed: bool | None = None
 
     @property
     def device(self) -> Literal["cuda", "cpu"]:
@@ -82,7 +83,9 @@ def read_trace(path: Path) -> Trace:
         for event in document["traceEvents"]:
             if event.get("ph") == "X":
                 events[event.get("cat", "")].append(event)
-        spans = gpu_spans(events) if facts.device == "cuda" else cpu_spans(events)
+        on_gpu = facts.device == "cuda"
+        spans = gpu_spans(events) if on_gpu else cpu_spans(events)
+        as_graphs = replayed(events) if on_gpu else None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
             f"{path} has an event that is not as torch.profiler writes it: {error!r}", _MAKE_ANOTHER
@@ -90,7 +93,7 @@ def read_trace(path: Path) -> Trace:
     if not spans:
         work = "kernel of a GPU" if facts.device == "cuda" else "operator"
         raise UsageError(f"{path} tells of no {work}, so nothing was traced", _MAKE_ANOTHER)
-    return Trace(facts, spans)
+    return Trace(facts, spans, as_graphs)
 
 
 def looks_like_a_trace(path: Path) -> bool:

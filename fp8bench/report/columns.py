@@ -38,7 +38,7 @@ def _naming() -> list[Column]:
     return [
         Column("instance", lambda r: r.instance, numeric=False),
         Column("mode", lambda r: r.mode_label, numeric=False),
-        Column("compile", lambda r: {True: "yes", False: "no", None: NOTHING}[r.compile], numeric=False, optional=True),
+        Column("execution", lambda r: r.execution or NOTHING, numeric=False, optional=True),
         Column("attention", lambda r: r.attention or NOTHING, numeric=False, optional=True),
         Column("batch x GPUs", lambda r: f"{r.batch_size} x {r.world_size}"),
         Column(

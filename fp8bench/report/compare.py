@@ -100,7 +100,7 @@ def _find_reference(rows: Sequence[Row], wanted: Reference) -> Row | None:
         if row.status == "ok"
         and row.instance == wanted.instance
         and wanted.mode in (row.mode, row.mode_label)
-        and wanted.compile in (None, row.compile)
+        and wanted.execution in (None, row.execution)
     ]
     if fitting:
         has_prices = all(row.units_per_usd for row in fitting)

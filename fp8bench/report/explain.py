@@ -8,11 +8,13 @@ hides it; what is hidden is told beside the step, and is no part of it.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fp8bench.profiling.causes import Cause, explain
+from fp8bench.profiling.causes import Cause, explain, replay_saves_at_most_s
 from fp8bench.profiling.facts import Facts, milliseconds
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.execution import Variant, is_compiled, suffix
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.profile import Category
+from fp8bench.schema.record import ExecutedEvidence
 
 PARTS: dict[Category, str] = {
     "gemm_fp8": "matrix products, fp8",
@@ -41,7 +43,9 @@ class StepBreakdown(Frozen):
     """One mode's step, seconds. The names are the keys of `explain --format json`. Null is unknown.
 
     by_category adds up to busy_s; with idle_s to step_time_s, except where the profiled steps were busy for longer than
-    a timed one lasts, which idle_s of 0 shows. host_lead_s: how far the host is ahead of the GPU.
+    a timed one lasts, which idle_s of 0 shows. host_lead_s: how far the host is ahead of the GPU. execution: how the
+    steps were executed; executed: the proof of it. replay_saves_at_most_s: null where each step is replayed already, or
+    the GPU does not wait for its host.
     """
 
     label: str
@@ -52,6 +56,8 @@ class StepBreakdown(Frozen):
     batch_size: int | None
     world_size: int | None
     compile: bool | None
+    execution: Variant | None
+    executed: ExecutedEvidence | None
     step_time_s: float | None
     busy_s: float
     idle_s: float | None
@@ -59,6 +65,7 @@ class StepBreakdown(Frozen):
     nccl_s: float
     nccl_overlapped_s: float
     host_lead_s: float | None
+    replay_saves_at_most_s: float | None
 
     @property
     def length_s(self) -> float:
@@ -72,12 +79,15 @@ class StepBreakdown(Frozen):
 
 
 class Explained(Frozen):
-    """The first mode is explained; the second, if there is one, is what it is held against."""
+    """The first mode is explained; the second, if there is one, is what it is held against. notes: how each was
+    executed, and how far that was proved.
+    """
 
     modes: tuple[StepBreakdown, ...]
     cause: Cause
     sentence: str
     explained_s: dict[Cause, float]
+    notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -102,6 +112,7 @@ def explain_steps(facts: Facts, reference: Facts | None) -> Explained:
         cause=explanation.cause,
         sentence=explanation.sentence,
         explained_s=explanation.explained_s,
+        notes=tuple(note for one in chosen if (note := _note(one))),
         warnings=tuple(_warnings(chosen)),
     )
 
@@ -135,12 +146,11 @@ def _require_like_work(facts: Facts, reference: Facts) -> None:
 
 
 def _told_apart(facts: Facts, reference: Facts) -> list[Facts]:
-    """Labels that differ: by mode, else also by compile, else by instance, else by the run."""
+    """Labels that differ: by mode, else also by execution, else by instance, else by the run."""
     both = [facts, reference]
-    settings = {True: "/compiled", False: "/eager", None: ""}
     namings = (
         [one.label for one in both],
-        [one.label + settings[one.compiled] for one in both],
+        [one.label + suffix(one.execution) for one in both],
         [f"{one.instance}:{one.label}" if one.instance else one.label for one in both],
         [f"{one.label} ({one.source})" for one in both],
     )
@@ -157,7 +167,9 @@ def _breakdown(facts: Facts) -> StepBreakdown:
         workload=facts.workload,
         batch_size=facts.batch_size,
         world_size=facts.world_size,
-        compile=facts.compiled,
+        compile=None if facts.execution is None else is_compiled(facts.execution),
+        execution=facts.execution,
+        executed=facts.executed,
         step_time_s=facts.step_time_s,
         busy_s=facts.busy_s,
         idle_s=facts.idle_s,
@@ -165,7 +177,27 @@ def _breakdown(facts: Facts) -> StepBreakdown:
         nccl_s=facts.nccl_s,
         nccl_overlapped_s=facts.profile.nccl_overlapped_s,
         host_lead_s=facts.host_lead_s,
+        replay_saves_at_most_s=replay_saves_at_most_s(facts),
     )
+
+
+def _note(facts: Facts) -> str:
+    """How the steps were executed where Python did not launch them, and what their proof says; empty for neither."""
+    replayed = "each step was replayed as one CUDA graph, so that Python launched none of its kernels"
+    said = [*([replayed] if facts.replayed else []), *([_proof(facts.executed)] if facts.executed else [])]
+    return f"{facts.label}: {'; '.join(said)}" if said else ""
+
+
+def _proof(executed: ExecutedEvidence) -> str:
+    errors = {
+        "loss": executed.loss_error,
+        "gradients": executed.gradient_error,
+        "weights' update": executed.update_error,
+        "scales": executed.state_error,
+    }
+    found = ", ".join(f"{name} {error:.2g}" for name, error in errors.items() if error is not None)
+    steps = "1 step" if executed.steps == 1 else f"{executed.steps} steps"
+    return f"proved over {steps} against the same steps plainly eager (relative errors: {found or 'not finite'})"
 
 
 def _warnings(chosen: Sequence[Facts]) -> list[str]:
@@ -175,10 +207,12 @@ def _warnings(chosen: Sequence[Facts]) -> list[str]:
     for name, values in (
         ("instances", [one.instance for one in chosen]),
         ("numbers of workers", [one.world_size for one in chosen]),
-        ("settings of torch.compile", [one.compiled for one in chosen]),
     ):
         if None not in values and len(set(values)) > 1:
             warnings.append(f"{both} ran with unlike {name}")
+    executions = [one.execution for one in chosen if one.execution is not None]
+    if len(set(executions)) > 1:
+        warnings.append(f"{both} ran with unlike executions: {' and '.join(executions)}")
     for one in chosen:
         if one.step_time_s is not None and one.busy_s > one.step_time_s * LONGER_THAN_TIMED:
             warnings.append(

@@ -10,6 +10,7 @@ from fp8bench.report.compare import compare
 from fp8bench.report.options import CompareOptions, parse_reference
 from fp8bench.report.row import Row
 from fp8bench.report.select import session, variant
+from fp8bench.schema.execution import suffix
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 
@@ -33,8 +34,8 @@ class Choice:
         number = self.record.session.round if self.record.session else 1
         first = "" if self.is_first else "; `compare`'s first row of it was recorded without a profile"
         return (
-            f"{row.mode_label} on {row.instance}: batch {row.batch_size} x {row.world_size} {worker}{plural}, session "
-            f"{row.session_id or self.record.run_id}, profile of round {number}{first}"
+            f"{row.mode_label}{suffix(row.execution)} on {row.instance}: batch {row.batch_size} x {row.world_size} "
+            f"{worker}{plural}, session {row.session_id or self.record.run_id}, profile of round {number}{first}"
         )
 
 

@@ -19,7 +19,7 @@ SMALLEST_S = 0.5e-4
 
 
 def to_json(explained: Explained) -> str:
-    """The modes with every number unrounded, the cause, its sentence, what each cause accounts for, and warnings."""
+    """The modes with every number unrounded, the cause, its sentence, what each accounts for, notes and warnings."""
     return json.dumps(explained.model_dump(mode="json"), indent=2)
 
 
@@ -45,7 +45,7 @@ def _with_tabulate(explained: Explained, form: str) -> str:
         colalign=["left", *["right"] * (len(headings) - 1)],
         disable_numparse=True,
     )
-    said = (explained.sentence, *(f"warning: {warning}" for warning in explained.warnings))
+    said = (explained.sentence, *explained.notes, *(f"warning: {warning}" for warning in explained.warnings))
     return "\n\n".join([table, *map(safe, said)])
 
 
@@ -65,6 +65,8 @@ def print_rich(explained: Explained) -> None:
         table.add_row(*map(Text, cells), Text(last, style=_colour(line)), style="bold" if line.total else "")
     console.print(table)
     console.print(Text(inert(explained.sentence)))
+    for note in explained.notes:
+        console.print(Text(inert(note), style="dim"))
 
 
 def _headings(explained: Explained) -> list[str]:

@@ -275,7 +275,7 @@ def _bound(one: StepBound, report: GemmReport) -> Iterable[str]:
 
 
 def _bound_of_step(one: StepBound, gains: str) -> Iterable[str]:
-    setting = "compiled" if one.compiled else "eager"
+    setting = one.execution or ("compiled" if one.compiled else "eager")
     rounds = f"{one.rounds} round" if one.rounds == 1 else f"{one.rounds} rounds"
     step = f"{(one.step_time_s or 0) * 1e3:.1f} ms (baseline-bf16, {setting}, {rounds})"
     products = f"{one.bf16_products_s * 1e3:.1f} ms of products that fp8 modes convert"
@@ -286,7 +286,7 @@ def _bound_of_step(one: StepBound, gains: str) -> Iterable[str]:
     for mode in one.modes:
         beyond = bool(one.at_most) and mode.speedup > max(gain.speedup for gain in one.at_most)
         more = ", more than its products can: the mode replaces other parts too" if beyond else ""
-        setting = "compiled" if mode.compiled else "eager"
+        setting = mode.execution or ("compiled" if mode.compiled else "eager")
         held = f", and is {mode.held_back_by}" if mode.held_back_by else ""
         yield f"{mode.label} ({setting}) gives {mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms){more}{held}."
     alone = one.bf16_products_s + one.other_products_s

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fp8bench.report.measurement import Measurement
 from fp8bench.report.priced import PRICED_ELSEWHERE, Priced
+from fp8bench.report.stopped import execution
 from fp8bench.report.unit_time import APART, UnitTime
 from fp8bench.schema.record import Record
 from fp8bench.stats.bound import bound_of
@@ -24,6 +25,7 @@ def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid
     record = measurement.latest
     return (
         *_kind(record),
+        *_asked(record),
         *(_price(priced) if record.status == "ok" else ()),
         *_paid(record, paid_gpus),
         *_rounds(measurement, found),
@@ -31,6 +33,7 @@ def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid
         *_found_in_rounds(measurement.rounds, _bounds),
         *_found_in_rounds(measurement.rounds, _flags),
         *_slow_rounds(measurement),
+        *_found_in_rounds(measurement.rounds, _not_replayed),
         *_found_in_rounds(measurement.rounds, _warnings),
     )
 
@@ -42,6 +45,17 @@ def _kind(record: Record) -> Iterable[str]:
         yield "emulated"
     if record.source != "measured":
         yield record.source
+
+
+def _asked(record: Record) -> Iterable[str]:
+    """What was asked for of a run that stopped before it was known how its steps would be executed."""
+    config = record.config
+    if config is None or record.status == "ok" or execution(record) is not None:
+        return
+    if config.compile != "auto":
+        yield f"with --compile {config.compile}"
+    if config.cuda_graphs == "on":
+        yield f"with --cuda-graphs {config.cuda_graphs}"
 
 
 def _price(priced: Priced) -> Iterable[str]:
@@ -97,8 +111,16 @@ def _flags(record: Record) -> Iterable[str]:
     return [*record.summary.flags, *([steadiness.unsteady] if steadiness and steadiness.unsteady else [])]
 
 
+def _not_replayed(record: Record) -> Iterable[str]:
+    """Why its steps were launched from Python though they might have been replayed. A CPU has nothing to replay."""
+    return [] if record.not_replayed is None or record.status != "ok" else [f"not replayed: {record.not_replayed}"]
+
+
 def _warnings(record: Record) -> Iterable[str]:
-    return record.evidence.warnings if record.evidence else ()
+    """All but the one that says again why the steps were not replayed."""
+    reason = record.not_replayed
+    warnings = record.evidence.warnings if record.evidence else ()
+    return [warning for warning in warnings if reason is None or reason not in warning]
 
 
 def _slow_rounds(measurement: Measurement) -> Iterable[str]:

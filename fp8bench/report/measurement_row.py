@@ -9,7 +9,9 @@ from fp8bench.report.marks import marks
 from fp8bench.report.measurement import Measurement
 from fp8bench.report.priced import Priced
 from fp8bench.report.row import Row
+from fp8bench.report.stopped import execution
 from fp8bench.report.unit_time import UnitTime
+from fp8bench.schema.execution import is_compiled
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, Summary
 from fp8bench.stats.telemetry import energy_spread
@@ -26,17 +28,20 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
     machine, software = measurement.machine, measurement.software
     instance = catalog.instances.get(record.instance)
     price = priced.price
+    executed = execution(record)
     row = Row(
         instance=record.instance,
         mode=what.mode,
         recipe=what.recipe,
         status=record.status,
         reason=record.reason,
+        cause=record.cause,
         source=record.source,
         workload=what.workload,
         device=record.config.device if record.config else "cuda",
         emulated=bool(record.evidence and record.evidence.emulated),
-        compile=record.compiled,
+        compile=record.compiled if executed is None else is_compiled(executed),
+        execution=executed,
         attention=record.attention,
         batch_size=what.batch_size,
         world_size=what.world_size,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.execution import Variant, split_variant, suffix
 from fp8bench.schema.instance import Purchase
 
 DEFAULT_REFERENCE_MODE = "baseline-bf16"
@@ -12,18 +13,17 @@ DEFAULT_REFERENCE_MODE = "baseline-bf16"
 
 @dataclass(frozen=True)
 class Reference:
-    """Which row the others are held against. mode: with or without its recipe; compile: None takes either."""
+    """Which row the others are held against. mode: with or without its recipe; execution: None takes any."""
 
     instance: str
     mode: str
-    compile: bool | None = None
+    execution: Variant | None = None
     asked_for: bool = True
 
     @property
     def label(self) -> str:
         """As on the command line."""
-        setting = {True: "/compiled", False: "/eager", None: ""}[self.compile]
-        return f"{self.instance}:{self.mode}{setting}"
+        return f"{self.instance}:{self.mode}{suffix(self.execution)}"
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,13 @@ def narrowed(workload: str | None, batch_size: int | None) -> str:
 
 
 def parse_reference(text: str | None, instances: Sequence[str]) -> Reference:
-    """`INSTANCE:MODE[:RECIPE][/eager|/compiled]`; None is the first instance's baseline-bf16. Raises UsageError."""
+    """`INSTANCE:MODE[:RECIPE][/VARIANT]`; None is the first instance's baseline-bf16. Raises UsageError."""
     if text is None:
         return Reference(instances[0], DEFAULT_REFERENCE_MODE, asked_for=False)
-    label, _, setting = text.partition("/")
+    label, execution = split_variant(text, f"--reference {text!r}")
     instance, _, mode = label.partition(":")
-    settings = {"": None, "eager": False, "compiled": True}
-    if not instance or not mode or setting not in settings:
+    if not instance or not mode:
         raise UsageError(
             f"--reference {text!r} is not INSTANCE:MODE", "Say, for example, --reference p4d:baseline-bf16"
         )
-    return Reference(instance, mode, settings[setting])
+    return Reference(instance, mode, execution)

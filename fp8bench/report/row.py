@@ -2,7 +2,9 @@
 
 from datetime import date
 
+from fp8bench.schema.cause import Cause
 from fp8bench.schema.config import Device
+from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.record import Source, Status
 from fp8bench.stats.verdict import RowVerdict, VerdictOn
@@ -16,8 +18,9 @@ class Row(Frozen):
     1.2 times their process's median. spread_between_processes is the relative standard deviation of the processes' own
     step times, spread_within_process the relative standard error of one process's. unseen_share: a state that fewer
     processes than this have may be unseen. verdict_on: what the verdict is about. warnings: of the whole table.
-    run_id: the latest round's. machine: the id of its MachineIdentity, machine_label the name given to it, and software
-    what `schema.identity` draws from its environment.
+    compile: whether torch.compile took anything; execution: how the steps were executed, in a word. cause: of a row
+    that is not ok. run_id: the latest round's. machine: the id of its MachineIdentity, machine_label the name given to
+    it, and software what `schema.identity` draws from its environment.
     """
 
     instance: str
@@ -25,11 +28,13 @@ class Row(Frozen):
     recipe: str | None
     status: Status
     reason: str | None
+    cause: Cause | None = None
     source: Source
     workload: str
     device: Device
     emulated: bool
     compile: bool | None
+    execution: Variant | None = None
     attention: str | None
     batch_size: int
     world_size: int
@@ -83,8 +88,12 @@ class Row(Frozen):
     @property
     def label(self) -> str:
         """`p5:te-fp8:delayed/eager`, as `--reference` takes it."""
-        setting = {True: "/compiled", False: "/eager", None: ""}[self.compile]
-        return f"{self.instance}:{self.mode_label}{setting}"
+        return f"{self.instance}:{self.mode_label}{suffix(self.execution)}"
+
+    @property
+    def outcome(self) -> str:
+        """`failed: oom`: the status, with its cause where that is known."""
+        return f"{self.status}: {self.cause}" if self.cause else self.status
 
 
 class Comparison(Frozen):

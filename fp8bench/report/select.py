@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from fp8bench.report.measurement import Measurement
+from fp8bench.report.stopped import still_shown
 from fp8bench.schema.identity import same_machine, software_of
 from fp8bench.schema.record import Record, RecordHead
 
@@ -15,7 +16,7 @@ Key = tuple[str | int | bool | None, ...]
 def variant(record: Record) -> Key:
     """What makes two records two rows and not two tries at one: all that is compared, and all that is marked."""
     what = record.what
-    return (*mode(record), record.compiled, record.attention, what.workload, what.batch_size, what.world_size)
+    return (*mode(record), record.execution, record.attention, what.workload, what.batch_size, what.world_size)
 
 
 def mode(record: Record) -> Key:
@@ -40,10 +41,9 @@ def select(
     """records: oldest first. Keeps the latest session's rounds of each variant, machine and software, or with `every`
     each record for itself. workload, batch_size: only records of these.
 
-    Figures that were not measured stand in for an instance only while nothing of it was measured. A mode that has no
-    measured `ok` record on a machine is kept with its latest outcome, so that a failure is seen and not left out. A
-    mode that was invalid in any round of the session is invalid: what is proved in one process and not in the next is
-    not proved.
+    Figures that were not measured stand in for an instance only while nothing of it was measured. What stopped is kept
+    until the same variant is run again (see `stopped`), so that a failure is seen and not left out. A mode that was
+    invalid in any round of the session is invalid: what is proved in one process and not in the next is not proved.
     """
     chosen = [
         record
@@ -56,10 +56,10 @@ def select(
     measured = {record.instance for record in ok if record.source == "measured"}
     latest = {(*variant(r), *system(r)): r for r in ok if r.source == "measured" or r.instance not in measured}
     found = [_with_its_rounds(record, chosen) for record in latest.values()]
-    done = {_mode_there(record) for record in ok if record.source == "measured"}
-    stopped = {_mode_there(record): record for record in chosen if record.status != "ok"}
-    stopped = {where: record for where, record in stopped.items() if where not in done}
-    return [*found, *(Measurement((record,)) for record in stopped.values())]
+    # Two variants of one session may both have given way to the round that was invalid.
+    found = list({one.latest.run_id: one for one in found}.values())
+    told = [record.run_id for one in found for record in (*one.rounds, *one.stopped)]
+    return [*found, *(Measurement((record,)) for record in still_shown(chosen, told))]
 
 
 def _with_its_rounds(latest: Record, records: Iterable[Record]) -> Measurement:
@@ -83,11 +83,6 @@ def _with_its_rounds(latest: Record, records: Iterable[Record]) -> Measurement:
     row = variant(latest), system(latest)
     rounds = [record for record in together if record.status == "ok" and (variant(record), system(record)) == row]
     return Measurement(tuple(rounds), stopped)
-
-
-def _mode_there(record: Record) -> Key:
-    """The mode on its instance and machine."""
-    return (*mode(record), record.machine.id if record.machine else None)
 
 
 def latest_alike(records: Sequence[SomeRecord]) -> list[SomeRecord]:

@@ -135,8 +135,8 @@ class Footnotes:
         self.column = Column("notes", self.mark, numeric=False)
 
     def mark(self, row: Row) -> str:
-        """The notes of a row: its status if it is not ok, its short marks, and letters for the rest."""
-        words: list[str] = [] if row.status == "ok" else [row.status]
+        """The notes of a row: its status and cause if it is not ok, its short marks, and letters for the rest."""
+        words: list[str] = [] if row.status == "ok" else [row.outcome]
         long = [] if row.reason is None else [row.reason]
         for mark in row.marks:
             fits = len(mark) <= SHORT_MARK and len(", ".join([*words, mark])) <= SHORT_MARKS

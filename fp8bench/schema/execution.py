@@ -6,6 +6,9 @@ A variant names the first and the third in one word; it is compared, and no part
 
 from typing import Literal, get_args
 
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.nearest import nearest
+
 CompileChoice = Literal["auto", "on", "off", "blocks"]
 GraphChoice = Literal["auto", "on", "off"]
 OptimizerName = Literal["sgd", "adam", "adamw"]
@@ -29,3 +32,50 @@ def variant_of(compiled: CompileScope | None, graphed: bool) -> Variant:
     """The word for it."""
     words = "+".join(word for word in (_COMPILED[compiled], "graphed" if graphed else "") if word) or "eager"
     return next(variant for variant in VARIANTS if variant == words)
+
+
+def is_compiled(variant: Variant) -> bool:
+    """Whether torch.compile took anything of the model."""
+    return variant not in ("eager", "graphed")
+
+
+def is_replayed(variant: Variant) -> bool:
+    """Whether each step is one CUDA graph, which Python launches as a whole."""
+    return "graphed" in variant.split("+")
+
+
+_SCOPES: dict[CompileChoice, tuple[CompileScope | None, ...]] = {
+    "auto": (None, "model", "blocks"),
+    "on": ("model",),
+    "off": (None,),
+    "blocks": ("blocks",),
+}
+_LAUNCHES: dict[GraphChoice, tuple[bool, ...]] = {"auto": (False, True), "on": (True,), "off": (False,)}
+
+
+def variants_of(compile: CompileChoice, cuda_graphs: GraphChoice, on_gpu: bool) -> tuple[Variant, ...]:
+    """What a run of these settings may turn out to be: one variant, or where `auto` decides several."""
+    launches = (False,) if cuda_graphs == "auto" and not on_gpu else _LAUNCHES[cuda_graphs]
+    return tuple(variant_of(scope, graphed) for graphed in launches for scope in _SCOPES[compile])
+
+
+def suffix(variant: Variant | None) -> str:
+    """`/graphed`, as it stands after a mode in a reference; empty where it is unknown."""
+    return f"/{variant}" if variant else ""
+
+
+def split_variant(text: str, what: str) -> tuple[str, Variant | None]:
+    """`te-fp8:delayed/graphed` in its two parts; None: no variant was named. what: the text, as an error calls it.
+
+    Raises UsageError for a word that is no variant.
+    """
+    label, _, word = text.partition("/")
+    if not word:
+        return label, None
+    found = next((variant for variant in VARIANTS if variant == word), None)
+    if found is None:
+        turned = [variant for variant in VARIANTS if set(variant.split("+")) == set(word.split("+"))]
+        near = " or ".join(map(repr, turned or nearest(word, VARIANTS)))
+        meant = f"Did you mean {near}? " if near else ""
+        raise UsageError(f"{what}: unknown variant {word!r}", f"{meant}Variants are {', '.join(VARIANTS)}")
+    return label, found

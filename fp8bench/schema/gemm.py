@@ -21,6 +21,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from fp8bench.schema.alignment import padded
 from fp8bench.schema.config import Device
+from fp8bench.schema.execution import Variant
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.record import RecordHead
 
@@ -162,6 +163,7 @@ class ModeGain(Frozen):
 
     label: str
     compiled: bool
+    execution: Variant | None = Field(default=None, description="how its steps were executed; null: an older record")
     step_time_s: PositiveFloat
     rounds: PositiveInt
     speedup: PositiveFloat
@@ -176,6 +178,7 @@ class StepBound(Frozen):
 
     baseline_run_id: str | None = None
     compiled: bool | None = None
+    execution: Variant | None = Field(default=None, description="of the baseline; null: none, or an older record")
     rounds: PositiveInt | None = None
     step_time_s: PositiveFloat | None = None
     profiled_products_s: float | None = Field(default=None, description="all matrix products in the baseline's profile")

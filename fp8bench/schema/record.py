@@ -318,6 +318,15 @@ class Record(RecordHead):
         return None if compiled is None else variant_of("model" if compiled else None, graphed=False)
 
     @property
+    def not_replayed(self) -> str | None:
+        """Why its steps were launched from Python on a GPU, where that was left to the run; null: they were replayed,
+        it was not left to it, or it is unknown.
+        """
+        graph = self.evidence.graph if self.evidence else None
+        left_open = self.config is not None and (self.config.device, self.config.cuda_graphs) == ("cuda", "auto")
+        return graph.reason if left_open and graph is not None and not graph.enabled else None
+
+    @property
     def attention(self) -> str | None:
         """Which attention ran; null if unknown."""
         if self.evidence is not None:

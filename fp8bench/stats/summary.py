@@ -25,7 +25,8 @@ def summarize(
     profile: Profile | None = None,
 ) -> Summary:
     """samples, telemetry: one entry a rank, by rank. profile: rank 0's. The losses are rank 0's; host time and the
-    parts of a step the slowest rank's medians. The interval is of this process group and no other (see stats.estimate).
+    parts of a step the slowest rank's medians, of as many steps as have parts, which need not be the timed ones. The
+    interval is of this process group and no other (see stats.estimate).
 
     Raises ValueError for no rank, and for ranks that counted different steps.
     """
@@ -68,8 +69,11 @@ def summarize(
 
 
 def _part(samples: Sequence[RankSamples], of: Callable[[RankSamples], tuple[float, ...] | None]) -> float | None:
-    """The slowest rank's median of a part of the step; None where any rank has none."""
-    parts = [part for rank in samples if (part := of(rank)) is not None]
+    """The slowest rank's median of a part of the step; None where any rank has none.
+
+    Steps that are replayed as a whole are not the ones whose parts were timed: there may be fewer of these.
+    """
+    parts = [part for rank in samples if (part := of(rank))]
     return typical(slowest_rank(parts)) if len(parts) == len(samples) else None
 
 
@@ -80,5 +84,5 @@ def _most(counts: Sequence[int | None]) -> int | None:
 
 def _smallest_lead(samples: Sequence[RankSamples]) -> float | None:
     """The lead of the rank that is nearest to starving; None where any rank has none."""
-    leads = [rank.host_lead_s for rank in samples if rank.host_lead_s is not None]
+    leads = [rank.host_lead_s for rank in samples if rank.host_lead_s]
     return min(map(typical, leads)) if len(leads) == len(samples) else None

@@ -142,3 +142,40 @@ def test_a_batch_size_that_no_record_can_have_is_refused_as_such(size, fp8bench_
 
     assert outcome.code == 2
     assert one_line(outcome).startswith(f"fp8bench: --batch-size '{size}' is ")
+
+
+def test_what_ran_out_of_memory_at_one_batch_size_is_shown_beside_what_ran_at_another(fp8bench_in, tmp_path):
+    stopped = {
+        "status": "failed",
+        "reason": "the GPU ran out of memory",
+        "cause": "oom",
+        "remedy": "Use a smaller batch",
+    }
+    large = {"batch_size": 512, "compile": "off", "cuda_graphs": "on"}
+    keep(unsupported("p5", "te-fp8", "delayed", settings=large, **stopped), tmp_path / "results")
+    keep(measured("p5", "te-fp8", "delayed", settings={"batch_size": 256}, minutes=1), tmp_path / "results")
+    keep(measured("p5", minutes=2), tmp_path / "results")
+
+    rows = json.loads(fp8bench_in("compare", "p5", "--format", "json").stdout)
+    assert [(row["batch_size"], row["status"], row["cause"], row["execution"], row["compile"]) for row in rows] == [
+        (256, "ok", None, "eager", False),
+        (64, "ok", None, "eager", False),
+        (512, "failed", "oom", "graphed", False),
+    ]
+    table = fp8bench_in("compare", "p5").stdout
+    assert re.search(r"te-fp8:delayed +graphed +- +512 x 8 .* failed: oom", table)
+    assert "the GPU ran out of memory" in table
+
+
+def test_a_reference_names_a_variant_by_one_word(fp8bench_in, tmp_path):
+    keep(measured("p5"), tmp_path / "results")
+    named = fp8bench_in("compare", "p5", "--reference", "p5:baseline-bf16/eager", "--format", "json")
+    assert [row["is_reference"] for row in json.loads(named.stdout)] == [True]
+
+    absent = fp8bench_in("compare", "p5", "--reference", "p5:baseline-bf16/graphed")
+    assert absent.code == 2
+    assert "There are: p5:baseline-bf16/eager" in one_line(absent)
+
+    unknown = fp8bench_in("compare", "p5", "--reference", "p5:baseline-bf16/graph")
+    assert unknown.code == 2
+    assert "unknown variant 'graph'. Did you mean 'graphed'" in one_line(unknown)

@@ -81,6 +81,25 @@ def test_a_dry_run_says_what_cannot_run_here_and_what_is_unknown(fp8bench_in):
     ]
 
 
+def test_a_dry_run_says_how_steps_will_be_executed(fp8bench_in):
+    asked = ("run", "--dry-run", "--mode", "baseline-bf16", "--compile", "blocks")
+    said = "compiled, each block by itself; each step launched from Python"
+
+    assert f"execution: {said}" in fp8bench_in(*asked).stdout.splitlines()
+    assert json.loads(fp8bench_in(*asked, "--json").stdout)["execution"] == said
+
+
+def test_a_dry_run_says_that_a_cpu_replays_nothing(fp8bench_in):
+    done = fp8bench_in("run", "--dry-run", "--mode", "baseline-bf16", "--cuda-graphs", "on")
+
+    assert done.code == 0
+    assert done.stdout.splitlines()[-2:] == [
+        "cannot run here: baseline-bf16 cannot be replayed as a CUDA graph (--cuda-graphs on), since this machine "
+        "shows no NVIDIA GPU",
+        "nothing would run",
+    ]
+
+
 def test_a_dry_run_estimates_time_and_cost_from_what_is_kept(fp8bench_in, tmp_path):
     keep(measured_on_cpu(step_time_s=10.0, settings={"te_attention": "te"}), tmp_path / "results")
     arguments = ("run", "--dry-run", "--mode", "baseline-bf16", "--rounds", "2", "--price", "36", "--steps", "100")

@@ -7,7 +7,19 @@ import shutil
 from pathlib import Path
 
 import pytest
-from builders import invalid, measured, place, profile, published, rank_samples, summary, unsupported
+from builders import (
+    evidence,
+    invalid,
+    measured,
+    place,
+    profile,
+    proof,
+    published,
+    rank_samples,
+    replayed,
+    summary,
+    unsupported,
+)
 from calling import call, keep, one_line
 from typer.testing import CliRunner
 
@@ -78,13 +90,14 @@ def test_the_table_then_the_sentence(explain, results):
     assert done.stdout.startswith("part of a step")
     assert done.stdout.rstrip().splitlines()[-1] == (
         "te-fp8:delayed is not faster than baseline-bf16 because it is host-bound: the GPU is idle for 38.1 of 141.1 "
-        "ms a step (its kernels need 103.0 ms, the reference's 133.0), waiting for Python to launch."
+        "ms a step (its kernels need 103.0 ms, the reference's 133.0), waiting for Python to launch. Replaying the "
+        "step as one CUDA graph (`--cuda-graphs on`) could save 38.1 ms a step at most."
     )
     assert done.stderr == (
-        "fp8bench: te-fp8:delayed on p5: batch 64 x 8 GPUs, session 20260501T100100Z-p5-te-fp8-delayed-000000, profile "
-        "of round 1\n"
-        "fp8bench: baseline-bf16 on p5: batch 64 x 8 GPUs, session 20260501T100000Z-p5-baseline-bf16-000000, profile "
-        "of round 1\n"
+        "fp8bench: te-fp8:delayed/eager on p5: batch 64 x 8 GPUs, session 20260501T100100Z-p5-te-fp8-delayed-000000, "
+        "profile of round 1\n"
+        "fp8bench: baseline-bf16/eager on p5: batch 64 x 8 GPUs, session 20260501T100000Z-p5-baseline-bf16-000000, "
+        "profile of round 1\n"
     )
 
 
@@ -153,7 +166,7 @@ def test_without_a_batch_size_it_takes_what_the_first_row_of_compare_shows(expla
     assert (first["batch_size"], first["speedup_vs_reference"] > 1) == (256, True)
     assert [mode["batch_size"] for mode in shown] == [256, 256]
     assert shown[0]["step_time_s"] == first["step_time_s"]
-    assert "te-fp8:delayed on p5: batch 256 x 8 GPUs, session " in done.stderr
+    assert "te-fp8:delayed/eager on p5: batch 256 x 8 GPUs, session " in done.stderr
 
 
 def test_a_first_row_without_a_profile_is_told(explain, results):
@@ -176,7 +189,19 @@ def test_compiled_and_eager_are_told_apart(explain, results):
     keep(bf16(compiled=True, minutes=3, summary=summary(0.126)), results)
     done = explain("baseline-bf16/compiled", "baseline-bf16/eager", "--format", "json")
     assert labels(done) == ["baseline-bf16/compiled", "baseline-bf16/eager"]
-    assert "unlike settings of torch.compile" in done.stderr
+    assert "unlike executions" in done.stderr
+
+
+def test_a_replayed_mode_is_told_from_the_same_launched_from_python(explain, results):
+    shape = profile(by_category=FP8, busy_s=0.103)
+    graphed = evidence(recipe="delayed", fp8=True, graph=replayed(), executed=proof())
+    keep(fp8(minutes=3, summary=summary(0.105), profile=shape, evidence=graphed), results)
+    both = explain("te-fp8/graphed", "te-fp8/eager", "--format", "json")
+    assert labels(both) == ["te-fp8:delayed/graphed", "te-fp8:delayed/eager"]
+    assert "te-fp8:delayed/graphed on p5" in both.stderr
+    assert "each step was replayed as one CUDA graph" in explain("te-fp8").stdout
+    with pytest.raises(UsageError, match=r"There are: .*p5:te-fp8:delayed/eager, p5:te-fp8:delayed/graphed"):
+        explain("te-fp8/compiled")
 
 
 def test_a_mode_of_two_instances_wants_its_instance(explain, results):
@@ -203,11 +228,14 @@ def test_a_mode_profiled_on_one_of_two_instances_is_plain(explain, results):
         (["te-fp8", "--plot", "steps.pdf"], "cannot draw steps.pdf"),
         (["te-fp8", "--batch-size", "7"], "te-fp8 has no record at batch size 7. It has: 64."),
         (["--mode", "te-fp8", "--batch-size", "7"], "--batch-size chooses among records, and --mode measures"),
-        (["te-fp9"], "no file, run or mode is called 'te-fp9'. There are: p5:baseline-bf16, p5:te-fp8:delayed"),
+        (
+            ["te-fp9"],
+            "no file, run or mode is called 'te-fp9'. There are: p5:baseline-bf16/eager, p5:te-fp8:delayed/eager",
+        ),
         (["p4d:te-fp8"], "no file, run or mode is called 'p4d:te-fp8'"),
         (["te-fp8:block"], "no file, run or mode is called 'te-fp8:block'"),
         (["te-fp8/compiled"], "no file, run or mode is called 'te-fp8/compiled'"),
-        (["te-fp8/fast"], "'te-fp8/fast' ends in /fast"),
+        (["te-fp8/fast"], "'te-fp8/fast': unknown variant 'fast'. Variants are eager, "),
         (["none.json"], "cannot read none.json: No such file or directory"),
         (["202605"], "2 run ids begin with '202605'. Say more of it: 20260501T100000Z-p5-baseline-bf16-000000, "),
     ],

@@ -111,17 +111,17 @@ class TestLines:
         found = scheduled.estimate(ENTRY)
 
         assert capsys.readouterr().err.splitlines() == [
-            "fp8bench:   ok, 100.0 ms a step: results/p5/a-run.json",
-            f"fp8bench:   ok, 102.0 ms a step; over 2 processes 101.0 ({found.low * 1e3:.1f}-{found.high * 1e3:.1f}): "
-            "results/p5/a-run.json",
+            "fp8bench:   ok, eager, 100.0 ms a step: results/p5/a-run.json",
+            f"fp8bench:   ok, eager, 102.0 ms a step; over 2 processes 101.0 "
+            f"({found.low * 1e3:.1f}-{found.high * 1e3:.1f}): results/p5/a-run.json",
         ]
 
     def test_one_that_stopped_says_why_and_what_to_do(self, capsys):
         lines = Lines(schedule())
-        lines.ended(ENTRY, place(), unsupported(), PATH)
+        lines.ended(ENTRY, place(), unsupported(cause="unavailable"), PATH)
 
         assert capsys.readouterr().err.splitlines() == [
-            "fp8bench:   unsupported: results/p5/a-run.json",
+            "fp8bench:   unsupported (unavailable): results/p5/a-run.json",
             "fp8bench: te-fp8:delayed: mxfp8 needs compute capability 10.0. Use te-fp8:delayed.",
         ]
 
@@ -183,5 +183,5 @@ class TestChoice:
         assert "timing" in drawn
         assert "median 123.4 ms" in drawn
         after = terminal.getvalue()[len(drawn) :]
-        assert "te-fp8:delayed, round 1: ok, 100.0 ms a step" in after
+        assert "te-fp8:delayed, round 1: ok, eager, 100.0 ms a step" in after
         assert "warning: te-fp8:delayed: it is hot" in after

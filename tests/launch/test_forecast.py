@@ -5,7 +5,7 @@ import torch
 from builders import config, measured, measured_on_cpu, place, rank_samples, summary
 
 from fp8bench import registry
-from fp8bench.launch.forecast import START_UP_S, forecast, obstacle, turn_s
+from fp8bench.launch.forecast import START_UP_S, execution, forecast, obstacle, turn_s
 from fp8bench.launch.machine import Machine
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.pricing import catalog as catalogs
@@ -92,6 +92,12 @@ def test_records_of_a_cpu_are_its_own():
     assert record.config is not None
     assert turn_s(BASELINE, [record], itself) is None
     assert turn_s(record.config, [record], itself) is not None
+    # Which has nothing to replay, whatever was asked for.
+    assert turn_s(record.config.model_copy(update={"cuda_graphs": "auto"}), [record], itself) is not None
+
+
+def test_a_step_that_was_launched_from_python_does_not_tell_how_long_a_replayed_one_takes():
+    assert turn_s(BASELINE.model_copy(update={"cuda_graphs": "on"}), [ran()], itself) is None
 
 
 @pytest.mark.parametrize(
@@ -111,6 +117,30 @@ def test_what_cannot_run_is_told_as_far_as_it_is_known(machine, mode, recipe, sa
     found = obstacle(config(mode, recipe), machine, catalog)
 
     assert found is None if said is None else said in str(found)
+
+
+@pytest.mark.parametrize("mode", ["baseline-bf16", "te-fp8"])
+def test_a_replay_asked_for_without_a_gpu_cannot_run(mode, catalog):
+    asked = config(mode, "delayed" if mode == "te-fp8" else None, device="cpu", cuda_graphs="on")
+
+    assert "this machine shows no NVIDIA GPU" in obstacle(asked, CPU, catalog)
+    assert obstacle(config(cuda_graphs="on"), gpu("NVIDIA H200"), catalog) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"cuda_graphs": "auto"}, "compiled where the mode gains by it; each step replayed as one CUDA graph where"),
+        (
+            {"cuda_graphs": "auto", "device": "cpu"},
+            "compiled where the mode gains by it; each step launched from Python",
+        ),
+        ({"compile": "off", "cuda_graphs": "off"}, "not compiled; each step launched from Python"),
+        ({"compile": "blocks", "cuda_graphs": "on"}, "compiled, each block by itself; each step replayed as one CUDA"),
+    ],
+)
+def test_how_steps_will_be_executed_is_told_by_the_settings(settings, said):
+    assert execution(config(**settings)).startswith(said)
 
 
 def test_a_package_that_is_not_installed_is_named(monkeypatch, catalog):

@@ -1,7 +1,7 @@
 """Which mode runs when: balanced order, no second try of what stopped, and rounds until the interval is narrow."""
 
 import pytest
-from builders import config, invalid, measured, rank_samples, steps_about, unsupported
+from builders import config, evidence, invalid, measured, rank_samples, replayed, steps_about, unsupported
 
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.schema.record import Record
@@ -159,6 +159,15 @@ def test_a_mode_against_itself_passes_where_its_processes_differ_by_chance():
     assert check is not None
     assert check.splits == 35
     assert check.passed
+
+
+def test_arms_that_were_executed_in_two_ways_are_told():
+    """`auto` may have replayed one process's steps and not another's: that is no comparison of a mode with itself."""
+    scheduled = against_itself(*(0.1, 0.1) * 4)
+    assert [label for label, _ in scheduled.arms_compared()] == ["baseline-bf16/eager"]
+
+    scheduled.take(Entry(A.config, "B"), steady().model_copy(update={"evidence": evidence(graph=replayed())}))
+    assert [label for label, _ in scheduled.arms_compared()] == ["baseline-bf16/eager and baseline-bf16/graphed"]
 
 
 def test_a_mode_against_itself_with_too_few_processes_is_not_judged():

@@ -1,7 +1,7 @@
 """How much fp8 can give a step: hand-made times, whose bounds are known."""
 
 import pytest
-from builders import evidence, measured, place, profile, summary
+from builders import evidence, measured, place, profile, replayed, summary
 
 from fp8bench.numerics.product_bound import bound, bounds, latest_measurements
 from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
@@ -127,7 +127,7 @@ def test_the_latest_session_of_each_mode_is_taken():
     new = [run(step_time_s=0.1, number=n, minutes=10 + n) for n in (1, 2)]
     fp8 = run("te-fp8", "delayed", 0.08, minutes=5)
     found = latest_measurements([*old, fp8, *new], "vit-huge", 64)
-    assert found == {False: {"baseline-bf16": new, "te-fp8:delayed": [fp8]}}
+    assert found == {"eager": {"baseline-bf16": new, "te-fp8:delayed": [fp8]}}
 
 
 @pytest.mark.parametrize(
@@ -163,6 +163,31 @@ def test_compiled_modes_stand_beside_the_compiled_baseline_only():
     assert [(m.label, m.compiled, m.speedup) for m in compiled.modes] == [
         ("te-fp8:delayed", False, pytest.approx(0.09 / 0.08)),
         ("torchao-float8:tensorwise", True, pytest.approx(0.09 / 0.085)),
+    ]
+
+
+def test_replayed_modes_stand_beside_the_replayed_baselines_only():
+    """A replayed mode beside a baseline that Python launched would have the replay's gain counted as fp8's."""
+
+    def graphed(*arguments, compiled=False, fp8=False):
+        return run(*arguments, evidence=evidence(compiled, fp8=fp8, graph=replayed()))
+
+    records = [
+        run(step_time_s=0.1, compiled=True),
+        graphed("baseline-bf16", None, 0.09, compiled=True),
+        run("te-fp8", "delayed", 0.095),
+        graphed("te-fp8", "delayed", 0.06, fp8=True),
+        run("torchao-float8", "tensorwise", 0.085, compiled=True),
+    ]
+    launched, both = bounds([fc()], latest_measurements(records, "vit-huge", 64))
+    assert (launched.execution, both.execution) == ("compiled", "compiled+graphed")
+    assert [(m.label, m.execution) for m in launched.modes] == [
+        ("te-fp8:delayed", "eager"),
+        ("torchao-float8:tensorwise", "compiled"),
+    ]
+    assert [(m.label, m.execution) for m in both.modes] == [
+        ("te-fp8:delayed", "graphed"),
+        ("torchao-float8:tensorwise", "compiled"),
     ]
 
 

@@ -54,7 +54,7 @@ def facts(name: str, step_time_s: float | None, exposed_nccl_s: float = 0.0, **c
         "source": name,
         "fp8": name in IN_FP8,
         "host_lead_s": None if step_time_s is None else 0.4 * step_time_s,
-        "compiled": "compiled" in name,
+        "execution": "compiled" if "compiled" in name else "eager",
         "batch_size": 64,
     }
     return Facts(profile=profile_of(name, exposed_nccl_s), step_time_s=step_time_s, **{**values, **changes})

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from steps_of_vit_huge import facts
 
-from fp8bench.profiling.causes import explain, host_waits
+from fp8bench.profiling.causes import explain, host_waits, replay_saves_at_most_s
 from fp8bench.profiling.facts import Facts
 from fp8bench.schema.profile import Profile
 from fp8bench.stats.bound import bound_by
@@ -36,9 +36,53 @@ def test_host_bound():
     assert explanation.cause == "host-bound"
     assert explanation.sentence == (
         "te-fp8:delayed is not faster than baseline-bf16 because it is host-bound: the GPU is idle for 37.7 of 141.1 "
-        "ms a step (its kernels need 103.4 ms, the reference's 133.2), waiting for Python to launch."
+        "ms a step (its kernels need 103.4 ms, the reference's 133.2), waiting for Python to launch. Replaying the "
+        "step as one CUDA graph (`--cuda-graphs on`) could save 37.7 ms a step at most."
     )
     assert explanation.explained_s == {"host-bound": pytest.approx(0.0377, abs=1e-4)}
+
+
+def test_what_a_replay_would_save_is_what_the_gpu_waits_for_its_host():
+    waits = made("fp8", gemm_fp8=40, elementwise=20)
+    assert replay_saves_at_most_s(waits) == pytest.approx(0.04)
+    assert replay_saves_at_most_s(replace(waits, data_wait_s=0.03)) == pytest.approx(0.01)
+    # NCCL's kernels spin while no work comes.
+    assert replay_saves_at_most_s(made("fp8", gemm_fp8=40, nccl=20)) == pytest.approx(0.06)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"replayed": True}, {"step_time_s": None}, {"step_time_s": 0.062}], ids=["replayed", "untimed", "busy"]
+)
+def test_nothing_is_said_of_replaying_where_it_could_save_nothing(changes):
+    facts = replace(made("fp8", gemm_fp8=40, elementwise=20), **changes)
+    assert replay_saves_at_most_s(facts) is None
+    assert "eplay" not in explain(facts, None).sentence.replace("between one replay of its graph and the next", "")
+
+
+def test_a_cpu_replays_nothing():
+    assert replay_saves_at_most_s(made("bf16", device="cpu", gemm_bf16=40)) is None
+
+
+def test_a_replayed_step_does_not_wait_for_python_to_launch():
+    facts = replace(made("fp8", gemm_fp8=40, elementwise=20), replayed=True)
+    assert explain(facts, None).sentence == (
+        "fp8 takes 100.0 ms a step, and it is host-bound: the GPU is idle for 40.0 of 100.0 ms a step (its kernels "
+        "need 60.0 ms), between one replay of its graph and the next."
+    )
+
+
+def test_where_capture_failed_the_reason_takes_the_place_of_the_remedy():
+    facts = replace(made("fp8", gemm_fp8=40, elementwise=20), replayed=False, not_replayed="an event was queried")
+    assert explain(facts, None).sentence.endswith(
+        "Replaying the step as one CUDA graph could save 40.0 ms a step at most, but was not possible: an event was "
+        "queried."
+    )
+
+
+def test_a_faster_mode_that_waits_for_its_host_is_told_what_a_replay_would_save():
+    said = explain(HOST_BOUND, replace(BASELINE, step_time_s=0.2))
+    assert said.cause == "faster"
+    assert said.sentence.endswith("(`--cuda-graphs on`) could save 37.7 ms a step at most.")
 
 
 @pytest.mark.parametrize("host_lead_s", [None, 0.0, 0.05])

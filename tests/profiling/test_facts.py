@@ -1,7 +1,7 @@
 """What is known of a step, drawn from a record or a trace."""
 
 import pytest
-from builders import emulated, evidence, measured, profile, published, summary
+from builders import emulated, evidence, measured, profile, proof, published, replayed, summary
 from steps_of_vit_huge import DATA
 
 from fp8bench.profiling.facts import facts_of, facts_of_trace
@@ -13,10 +13,19 @@ def test_of_a_record():
     record = measured("p5", "te-fp8", "delayed", compiled=True, summary=known, profile=profile())
     facts = facts_of(record)
     assert (facts.label, facts.instance, facts.workload) == ("te-fp8:delayed", "p5", "vit-huge")
-    assert (facts.batch_size, facts.world_size, facts.compiled) == (64, 8, True)
+    assert (facts.batch_size, facts.world_size, facts.execution) == (64, 8, "compiled")
     assert (facts.step_time_s, facts.busy_s, facts.idle_s) == (0.1, 0.09, pytest.approx(0.01))
     assert (facts.host_lead_s, facts.data_wait_s, facts.sm_clock_mhz) == (0.03, 0.002, 1755.0)
     assert (facts.flags, facts.source, facts.emulated) == (("power-capped",), record.run_id, False)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_of_a_record_whose_steps_might_be_replayed(enabled):
+    found = evidence(graph=replayed(enabled=enabled, reason="capture failed"), executed=proof())
+    facts = facts_of(measured(evidence=found, profile=profile(), settings={"cuda_graphs": "auto"}))
+    assert (facts.replayed, facts.execution) == (enabled, "graphed" if enabled else "eager")
+    assert facts.not_replayed == (None if enabled else "capture failed")
+    assert facts.executed == proof()
 
 
 def test_the_wait_for_data_from_its_share():

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-from fp8bench.profiling.spans import cpu_spans, gpu_spans
+from fp8bench.profiling.spans import cpu_spans, gpu_spans, replayed
 
 
 def kernel(name, ts, dur, correlation, stream=7):
@@ -69,6 +69,34 @@ def test_other_annotations_are_not_the_optimizers():
 
 def test_a_kernel_whose_launch_was_not_traced_is_nobodys():
     assert not gpu_spans(by_kind(annotation("Optimizer.step#SGD.step", 0, 50), kernel("a", 20, 5, 9)))[0].in_optimizer
+
+
+def graph_launch(ts, correlation):
+    return {**launch(ts, correlation), "name": "cudaGraphLaunch"}
+
+
+def test_the_kernels_of_a_replay_share_the_correlation_of_its_launch():
+    """Two replays, and the copy of a batch before each, which is launched by itself."""
+    copy = {"cat": "gpu_memcpy"}
+    events = by_kind(
+        *(launch(ts, number) for ts, number in ((0, 1), (100, 3))),
+        *(graph_launch(ts, number) for ts, number in ((10, 2), (110, 4))),
+        *({**kernel("Memcpy HtoD", ts, 5, number), **copy} for ts, number in ((20, 1), (120, 3))),
+        *(
+            kernel(name, ts + at, 10, number)
+            for ts, number in ((30, 2), (130, 4))
+            for name, at in (("a", 0), ("b", 10))
+        ),
+    )
+    assert [span.name for span in gpu_spans(events)] == ["Memcpy HtoD", "a", "b"] * 2
+    assert replayed(events)
+
+
+def test_a_graph_beside_many_launches_is_no_replayed_step():
+    """As of an optimizer alone, or of what a library captured for itself."""
+    launched = [event for number in (1, 2, 3) for event in (launch(number, number), kernel("k", 50, 5, number))]
+    assert not replayed(by_kind(*launched, graph_launch(9, 9), kernel("in a graph", 60, 5, 9)))
+    assert not replayed(by_kind(*launched))
 
 
 def test_gpu_spans_begin_at_zero_and_are_in_order():

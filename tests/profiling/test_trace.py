@@ -6,6 +6,7 @@ import json
 import pytest
 from steps_of_vit_huge import DATA
 
+from fp8bench.profiling.breakdown import breakdown
 from fp8bench.profiling.trace import TraceFacts, keep_trace, looks_like_a_trace, read_trace, strip
 from fp8bench.schema.errors import RunFailed, UsageError
 
@@ -33,6 +34,39 @@ def test_a_real_trace_of_a_gpu():
     assert len(trace.spans) == 3297
     assert sum(span.duration_s for span in trace.spans if span.in_optimizer) == pytest.approx(5.25e-3, abs=2e-5)
     assert all("multi_tensor_apply" in span.name or "Mem" in span.name for span in trace.spans if span.in_optimizer)
+
+
+@pytest.fixture
+def as_a_replay(write):
+    """The real trace as it would be of one CUDA graph: one launch on the host, no annotation, the same kernels."""
+    document = json.loads(gzip.decompress(REAL.read_bytes()))
+    on_gpu = [e for e in document["traceEvents"] if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+    kernels = [{**event, "args": {**event["args"], "correlation": 1}} for event in on_gpu]
+    launch = {
+        "ph": "X",
+        "cat": "cuda_runtime",
+        "name": "cudaGraphLaunch",
+        "ts": 0,
+        "dur": 9,
+        "args": {"correlation": 1},
+    }
+    return write({**document, "traceEvents": [launch, *kernels]})
+
+
+def test_a_replay_has_every_kernel_though_the_host_launched_one_thing(as_a_replay):
+    launched, replay = read_trace(REAL), read_trace(as_a_replay)
+    assert (launched.replayed, replay.replayed) == (False, True)
+    assert len(replay.spans) == len(launched.spans)
+    assert breakdown(replay).busy_s == breakdown(launched).busy_s
+    assert {k.name: k.calls_per_step for k in breakdown(replay).kernels} == {
+        k.name: k.calls_per_step for k in breakdown(launched).kernels
+    }
+
+
+def test_the_optimizer_of_a_replay_is_told_by_its_kernels_names(as_a_replay):
+    """But for what it copies and fills, which has no name of its own."""
+    launched, replay = (breakdown(read_trace(path)).by_category["optimizer"] for path in (REAL, as_a_replay))
+    assert replay == pytest.approx(launched, rel=0.05)
 
 
 def test_a_real_trace_of_a_cpu():

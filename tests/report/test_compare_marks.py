@@ -4,7 +4,18 @@ from datetime import date
 from typing import Any
 
 import pytest
-from builders import emulated, evidence, measured, measured_on_cpu, place, published, rounds, summary, unsupported
+from builders import (
+    emulated,
+    evidence,
+    measured,
+    measured_on_cpu,
+    place,
+    published,
+    replayed,
+    rounds,
+    summary,
+    unsupported,
+)
 from report.comparing import compared, row_of
 
 from fp8bench.schema.record import Record, Steadiness
@@ -151,3 +162,53 @@ class TestFlags:
         ]
 
         assert marks_of(*records) == ("telemetry missing", "torch.compile was on but compiled nothing")
+
+
+REFUSED = replayed(enabled=False, reason="an event was queried")
+
+
+class TestHowItWasExecuted:
+    @pytest.mark.parametrize(
+        ("settings", "graph", "said"),
+        [
+            ({"cuda_graphs": "auto"}, REFUSED, ("not replayed: an event was queried",)),
+            ({"cuda_graphs": "auto"}, replayed(), ()),
+            ({"cuda_graphs": "off"}, replayed(enabled=False, reason="off"), ()),
+            ({}, None, ()),
+        ],
+        ids=["refused", "replayed", "off", "an older record"],
+    )
+    def test_a_row_that_might_have_been_replayed_and_was_not_says_why(self, settings, graph, said):
+        records = rounds(0.1, 0.1, settings=settings, evidence=evidence(graph=graph))
+
+        assert marks_of(*records) == said
+
+    def test_a_cpu_is_not_told_that_it_has_no_graphs(self):
+        record = measured_on_cpu(evidence=evidence(graph=REFUSED), settings={"cuda_graphs": "auto"})
+
+        assert not [mark for mark in marks_of(record) if "replayed" in mark]
+
+    def test_a_warning_that_gives_the_same_reason_is_not_repeated(self):
+        warnings = ("steps were not replayed as a CUDA graph: an event was queried", "another")
+        found = evidence(graph=REFUSED, warnings=warnings)
+
+        assert marks_of(*rounds(0.1, 0.1, settings={"cuda_graphs": "auto"}, evidence=found)) == (
+            "not replayed: an event was queried",
+            "another",
+        )
+
+    @pytest.mark.parametrize(
+        ("asked", "marks"),
+        [
+            ({"compile": "auto", "cuda_graphs": "auto"}, []),
+            ({"compile": "auto", "cuda_graphs": "on"}, ["with --cuda-graphs on"]),
+            ({"compile": "blocks", "cuda_graphs": "auto"}, ["with --compile blocks"]),
+            ({"compile": "on", "cuda_graphs": "on"}, []),
+        ],
+    )
+    def test_a_run_that_stopped_before_its_variant_was_known_says_what_was_asked_for(self, asked, marks):
+        row = row_of(compared(record := unsupported("p5", settings=asked)), record)
+
+        assert [mark for mark in row.marks if mark.startswith("with --")] == marks
+        assert row.execution == ("compiled+graphed" if asked["compile"] == "on" else None)
+        assert row.compile is (True if asked["compile"] == "on" else None)

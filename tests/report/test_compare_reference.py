@@ -1,7 +1,7 @@
 """The row that the others are held against: which one it is, how it is named, and the numbers that follow."""
 
 import pytest
-from builders import invalid, measured, published
+from builders import evidence, invalid, measured, published, replayed
 from report.comparing import CATALOG, RELATIVE_NUMBERS, TODAY, compared, row_of
 
 from fp8bench.report.compare import compare
@@ -95,20 +95,40 @@ def test_a_named_reference_that_is_missing_is_refused_with_what_there_is():
     assert refusal.value.remedy == "There are: p5:baseline-bf16/compiled, p5:te-fp8:delayed/eager"
 
 
-def test_a_compile_setting_that_is_missing_is_refused():
+def test_a_variant_that_is_missing_is_refused():
     with pytest.raises(UsageError, match="no ok record of p5:baseline-bf16/compiled to be the reference") as refusal:
         compared(measured("p5"), published("p5", "te-bf16"), reference="p5:baseline-bf16/compiled", every=True)
 
     assert refusal.value.remedy == "There are: p5:baseline-bf16/eager, p5:te-bf16"
 
 
-def test_a_reference_is_read_into_instance_mode_and_setting():
+def test_a_variant_is_chosen_by_its_word_alone():
+    """`graphed` is not `compiled+graphed`, faster though it may be."""
+    graphed = measured("p5", evidence=evidence(graph=replayed()), step_time_s=0.4, minutes=1)
+    both = measured("p5", evidence=evidence(True, graph=replayed()), step_time_s=0.3, minutes=2)
+
+    for asked, wanted in ((None, both), ("p5:baseline-bf16/graphed", graphed), ("p5:baseline-bf16", both)):
+        comparison = compared(measured("p5", step_time_s=0.5), graphed, both, reference=asked)
+        assert row_of(comparison, wanted).is_reference
+
+
+def test_a_reference_is_read_into_instance_mode_and_variant():
     assert parse_reference(None, ["p4d", "p5"]) == Reference("p4d", "baseline-bf16", None, asked_for=False)
-    assert parse_reference("p5:te-fp8:current/eager", ["p4d"]) == Reference("p5", "te-fp8:current", compile=False)
-    assert parse_reference("p5:te-fp8/compiled", ["p4d"]) == Reference("p5", "te-fp8", compile=True)
+    assert parse_reference("p5:te-fp8:current/eager", ["p4d"]) == Reference("p5", "te-fp8:current", "eager")
+    assert parse_reference("p5:te-fp8/compiled+graphed", ["p4d"]) == Reference("p5", "te-fp8", "compiled+graphed")
 
 
-@pytest.mark.parametrize("text", ["p5", "p5:", ":baseline-bf16", "", "p5:baseline-bf16/fast"])
+def test_a_word_that_is_no_variant_is_refused_with_what_it_may_mean():
+    with pytest.raises(UsageError) as refusal:
+        parse_reference("p5:te-fp8/graphd", ["p5"])
+
+    assert refusal.value.what == "--reference 'p5:te-fp8/graphd': unknown variant 'graphd'"
+    assert refusal.value.remedy == (
+        "Did you mean 'graphed'? Variants are eager, compiled, blocks, graphed, compiled+graphed, blocks+graphed"
+    )
+
+
+@pytest.mark.parametrize("text", ["p5", "p5:", ":baseline-bf16", ""])
 def test_a_reference_of_another_shape_is_refused(text):
     with pytest.raises(UsageError, match="is not INSTANCE:MODE"):
         parse_reference(text, ["p5"])

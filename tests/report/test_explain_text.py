@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from builders import measured, profile, summary
+from builders import evidence, measured, profile, proof, replayed, summary
 
 from fp8bench.profiling.facts import facts_of
 from fp8bench.report.explain import explain_steps
@@ -99,3 +99,40 @@ def test_warnings_stand_in_every_format(two_modes):
     assert to_plain(warned).splitlines()[-1] == "warning: both ran with unlike batch"
     assert to_markdown(warned).splitlines()[-1] == "warning: both ran with unlike batch"
     assert json.loads(to_json(warned))["warnings"] == ["both ran with unlike batch"]
+
+
+@pytest.fixture
+def replayed_step():
+    found = evidence(graph=replayed(), executed=proof(state_error=None))
+    record = measured("p5", "te-fp8", "delayed", evidence=found, summary=summary(0.1), profile=profile())
+    return explain_steps(facts_of(record), None)
+
+
+NOTE = (
+    "te-fp8:delayed: each step was replayed as one CUDA graph, so that Python launched none of its kernels; proved "
+    "over 3 steps against the same steps plainly eager (relative errors: loss 0.001, gradients 0.004, weights' update "
+    "0.02)"
+)
+
+
+def test_how_a_step_was_executed_and_proved_is_told_after_the_sentence(replayed_step, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    print_rich(replayed_step)
+    for text in (to_plain(replayed_step), to_markdown(replayed_step), capsys.readouterr().out):
+        assert text.rstrip().splitlines()[-1].rstrip() == NOTE
+
+
+def test_json_has_the_execution_and_its_proof(replayed_step):
+    (mode,) = json.loads(to_json(replayed_step))["modes"]
+    assert (mode["execution"], mode["compile"], mode["replay_saves_at_most_s"]) == ("graphed", False, None)
+    assert mode["executed"]["update_error"] == 0.02
+
+
+def test_json_has_what_a_replay_would_save(two_modes):
+    """The first waits for its host for 41 % of its step, the second for 30 %."""
+    modes = json.loads(to_json(two_modes))["modes"]
+    assert [mode["replay_saves_at_most_s"] for mode in modes] == pytest.approx([0.05849, 0.0419], abs=1e-5)
+
+
+def test_a_step_that_python_launched_without_any_proof_has_no_note(two_modes):
+    assert two_modes.notes == ()

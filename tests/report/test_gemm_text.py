@@ -78,6 +78,14 @@ def test_a_mode_beyond_the_bound_replaces_more_than_products():
     ) in said(gemm_record(bounds=(bound,)))
 
 
+def test_a_record_that_knows_how_steps_were_executed_says_it_in_a_word():
+    (mode,) = step_bound().modes
+    bound = step_bound(execution="compiled+graphed", modes=(mode.model_copy(update={"execution": "graphed"}),))
+    sentences = said(gemm_record(bounds=(bound,)))
+    assert sentences[2].startswith("A step takes 137.5 ms (baseline-bf16, compiled+graphed, 3 rounds)")
+    assert sentences[3] == "te-fp8:delayed (graphed) gives 1.24x (110.6 ms)."
+
+
 def test_a_mode_that_its_host_holds_back_is_told():
     (mode,) = step_bound().modes
     bound = step_bound(modes=(mode.model_copy(update={"held_back_by": "host-bound (lead 2 %)"}),))

@@ -21,7 +21,9 @@ from builders import (
     measured,
     measured_on_cpu,
     place,
+    proof,
     published,
+    replayed,
     rounds,
     summary,
     unsupported,
@@ -49,6 +51,8 @@ JSON_KEYS = {
     "batch_size",
     "world_size",
     "compile",
+    "execution",
+    "cause",
     "step_time_s",
     "step_time_ci_s",
     "throughput_per_s",
@@ -70,7 +74,12 @@ def made_up_comparison() -> Comparison:
     no_fp8 = {"reason": "fp8 needs compute capability 8.9", "remedy": "Use te-bf16"}
     gpus = {"flops_per_step": 390_912_000_000_000, "joules_per_unit": 1.42, "units_per_kwh": 2_535_211.0}
     fp8: dict[str, Any] = {"mode": "te-fp8", "recipe": "delayed"}
-    fp8["evidence"] = evidence(attention="te:fused", recipe="delayed", fp8=True, fp8_kernels=True)
+    fp8["evidence"] = evidence(
+        attention="te:fused", recipe="delayed", fp8=True, fp8_kernels=True, graph=replayed(), executed=proof()
+    )
+    fp8["settings"] = {"cuda_graphs": "auto"}
+    oom: dict[str, Any] = {"status": "failed", "reason": "the GPU ran out of memory", "cause": "oom"}
+    refused = evidence(graph=replayed(enabled=False, reason="an event was queried while the step was captured"))
     capped = ("power-capped 98 % of the time",)
     starved = {"host_lead_s": 0.004, "data_wait_share": 0.31}
     on_cpu: dict[str, Any] = {"fingerprint": fingerprint(), "settings": {"world_size": 8, "batch_size": 64}}
@@ -81,11 +90,26 @@ def made_up_comparison() -> Comparison:
         unsupported("p4d", "torchao-float8", "tensorwise", **no_fp8, minutes=2),
         *rounds(0.2, 0.201, 0.199, minutes=3, summary=summary(0.2, **gpus)),
         *rounds(0.175, 0.176, 0.174, minutes=3.2, compiled=True),
-        measured("p5", "te-bf16", attention="te:fused", step_time_s=0.37, minutes=5, settings={"world_size": 4}),
+        measured(
+            "p5",
+            "te-bf16",
+            evidence=refused,
+            step_time_s=0.37,
+            minutes=5,
+            settings={"world_size": 4, "cuda_graphs": "auto"},
+        ),
+        unsupported("p5", "te-fp8", "delayed", **oom, minutes=6.6, settings={"batch_size": 512, "cuda_graphs": "on"}),
         *rounds(0.125, 0.124, 0.126, **fp8, minutes=3.4, summary=summary(0.125, flags=capped, **gpus)),
-        unsupported(**fp8, status="failed", reason="rank 1 died: ended by SIGKILL", session=place(4), minutes=6.4),
+        unsupported(
+            **fp8,
+            status="failed",
+            reason="rank 1 died: ended by SIGKILL",
+            cause="host-death",
+            session=place(4),
+            minutes=6.4,
+        ),
         *rounds(0.2, 0.26, 0.15, mode="te-fp8", recipe="current", minutes=3.6, summary=summary(0.2, **starved)),
-        invalid("p5", minutes=7),
+        invalid("p5", cause="parity", minutes=7),
         measured_on_cpu("cpu", minutes=8, step_time_s=0.8, **on_cpu),
         measured_on_cpu(
             "cpu",
@@ -121,6 +145,7 @@ def row(**changes: object) -> Row:
         "device": "cuda",
         "emulated": False,
         "compile": True,
+        "execution": "compiled",
         "attention": "te:fused",
         "batch_size": 64,
         "world_size": 8,
@@ -159,7 +184,7 @@ def test_json_is_a_list_of_rows_with_the_promised_keys():
     rows = json.loads(tables.to_json(made_up_comparison()))
 
     assert isinstance(rows, list)
-    assert len(rows) == 12
+    assert len(rows) == 13
     assert all(set(one) >= JSON_KEYS for one in rows)
 
 
@@ -249,7 +274,7 @@ def test_a_small_rate_has_three_digits_and_a_large_one_is_a_whole_number(value, 
 
 
 def test_what_is_unknown_is_a_dash_and_a_price_without_a_date_says_so():
-    (line,) = plain_lines(row(compile=None, attention=None))[2:]
+    (line,) = plain_lines(row(compile=None, execution=None, attention=None))[2:]
     (undated,) = plain_lines(row(usd_per_hour=40.0))[2:]
 
     assert line.split() == ["p5", "te-fp8:delayed", "64", "x", "8", "1", *["-"] * 9]

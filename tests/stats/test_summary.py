@@ -135,6 +135,23 @@ def test_a_part_that_one_rank_does_not_know_is_unknown() -> None:
     assert summary.backward_s == pytest.approx(0.06)
 
 
+def test_the_parts_may_be_of_fewer_steps_than_were_timed() -> None:
+    """Those of a replayed step are read from a few replays of their own."""
+    parts = {"forward_s": (0.3, 0.5), "backward_s": (1.0, 1.2), "optimizer_s": None}
+    samples = [rank_samples(rank, step_s=(2.0,) * 30, **parts) for rank in range(2)]
+
+    summary = summarize(samples, workload_facts())
+
+    assert (summary.forward_s, summary.backward_s, summary.optimizer_s) == (0.4, 1.1, None)
+
+
+@pytest.mark.parametrize("empty", ["forward_s", "host_lead_s"])
+def test_what_has_no_sample_is_unknown(empty: str) -> None:
+    samples = [rank_samples(rank, **{"host_lead_s": (0.1, 0.1, 0.1), empty: ()}) for rank in range(2)]
+
+    assert getattr(summarize(samples, workload_facts()), empty) is None
+
+
 def test_the_hosts_lead_is_that_of_the_rank_nearest_to_starving() -> None:
     leads = [rank_samples(0, host_lead_s=(0.03, 0.04, 0.05)), rank_samples(1, host_lead_s=(0.0, 0.001, 0.9))]
 

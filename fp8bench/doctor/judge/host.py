@@ -35,34 +35,40 @@ def findings(facts: Facts) -> list[Finding]:
     """One a check."""
     host, gpus = facts.host, len(facts.driver.gpus)
     return [
-        speed(facts.speed),
-        load(host),
+        speed(facts.speed, gpus),
+        load(host, gpus),
         cores(host, gpus),
-        governor(host),
+        governor(host, gpus),
         memory(host, gpus),
         shared_memory(host, gpus),
         open_files(host),
     ]
 
 
-def speed(found: SpeedFacts) -> Finding:
+def or_replay(remedy: str, gpus: int) -> str:
+    """The remedy for a slow or uneven host, and what does without a fast one, where there is a GPU."""
+    return f"{remedy}; with `--cuda-graphs on` no step waits for Python to launch" if gpus else remedy
+
+
+def speed(found: SpeedFacts, gpus: int) -> Finding:
     """The swing is judged; the speed itself is not: there is no measure for how fast is enough."""
     text = f"a loop of {TURNS:,} turns takes {found.median_s * 1e3:.1f} ms, slowest/fastest {found.swing:.2f}"
     if found.swing > STEADY_SWING:
         return SPEED.warning(
-            f"{text}: te-fp8 at a small batch waits for the host, and one process is not a measurement",
-            "Measure in several processes with --rounds, and quiet the host",
+            f"{text}: launched from Python, te-fp8 at a small batch waits for the host, and one process is not a "
+            "measurement",
+            or_replay("Quiet the host, and measure in several processes with --rounds", gpus),
         )
     return SPEED.ok(text)
 
 
-def load(host: HostFacts) -> Finding:
+def load(host: HostFacts, gpus: int) -> Finding:
     """Before the doctor's own work."""
     if host.load is None:
         return LOAD.unknown("the system does not tell its load")
     text = f"load {host.load:.1f} on {host.cores:g} cores"
     if host.load > BUSY_LOAD * host.cores:
-        return LOAD.warning(text, "Wait for the other work to end")
+        return LOAD.warning(text, or_replay("Wait for the other work to end", gpus))
     return LOAD.ok(text)
 
 
@@ -71,18 +77,19 @@ def cores(host: HostFacts, gpus: int) -> Finding:
     text = f"{host.cores:g}" if gpus == 0 else f"{host.cores:g} for {gpus} GPU(s)"
     if host.cores < gpus * CORES_A_GPU:
         return CORES.warning(
-            f"{text}, fewer than {CORES_A_GPU} each", "Give the container more cores, or show fewer GPUs"
+            f"{text}, fewer than {CORES_A_GPU} each",
+            or_replay("Give the container more cores, or show fewer GPUs", gpus),
         )
     return CORES.ok(text)
 
 
-def governor(host: HostFacts) -> Finding:
+def governor(host: HostFacts, gpus: int) -> Finding:
     """`performance` holds the clock up; the others let it follow the load, late."""
     if host.governors is None:
         return GOVERNOR.unknown("not told, as in most virtual machines")
     text = ", ".join(host.governors)
     if host.governors != ("performance",):
-        return GOVERNOR.warning(text, "Set it: `sudo cpupower frequency-set -g performance`")
+        return GOVERNOR.warning(text, or_replay("Set it: `sudo cpupower frequency-set -g performance`", gpus))
     return GOVERNOR.ok(text)
 
 

@@ -45,10 +45,27 @@ def test_little_shared_memory_fails_only_a_gpu_host():
 
 @pytest.mark.parametrize(("times", "status"), [((0.010, 0.0125), "ok"), ((0.010, 0.013), "warning")])
 def test_a_swing_over_a_quarter_is_a_warning(times, status):
-    finding = host.speed(SpeedFacts(loop_s=times))
+    finding = host.speed(SpeedFacts(loop_s=times), gpus=1)
 
     assert finding.status == status
     assert "slowest/fastest 1." in finding.found
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [({"load": 9.0}, "load"), ({"cores": 3.5, "load": 0.1}, "cores"), ({"governors": ("powersave",)}, "cpu-governor")],
+)
+def test_what_slows_python_down_has_replaying_for_a_remedy_too(fields, name):
+    facts = h200_host(host=HOST.model_copy(update=fields))
+
+    assert "--cuda-graphs on" in by_name(host.findings(facts))[name].remedy
+
+
+@pytest.mark.parametrize(("gpus", "told"), [(1, True), (0, False)])
+def test_an_uneven_host_is_told_of_replaying_where_it_has_a_gpu(gpus, told):
+    finding = host.speed(SpeedFacts(loop_s=(0.010, 0.013)), gpus)
+
+    assert ("--cuda-graphs on" in finding.remedy) is told
 
 
 @pytest.mark.parametrize(
