@@ -134,7 +134,7 @@ def replayed(**changes: Any) -> GraphEvidence:
 def proof(**changes: Any) -> ExecutedEvidence:
     """Steps as timed that computed what plain ones did."""
     values: dict[str, Any] = {"steps": 3, "batch_size": 16, "loss_error": 0.001}
-    return ExecutedEvidence(**{**values, "gradient_error": 0.004, "update_error": 0.02, **changes})
+    return ExecutedEvidence(**{**values, "gradient_error": 0.004, "update_error": 0.02, "spread": 0.0, **changes})
 
 
 def parity(passed: bool = True, **changes: Any) -> Parity:

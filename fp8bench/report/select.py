@@ -15,8 +15,10 @@ Key = tuple[str | int | bool | None, ...]
 
 def variant(record: Record) -> Key:
     """What makes two records two rows and not two tries at one: all that is compared, and all that is marked."""
-    what = record.what
-    return (*mode(record), record.execution, record.attention, what.workload, what.batch_size, what.world_size)
+    what, config = record.what, record.config
+    trained_with = (config.optimizer, config.data) if config is not None else ()
+    sizes = (what.workload, what.batch_size, what.world_size)
+    return (*mode(record), record.execution, record.attention, *sizes, *trained_with)
 
 
 def mode(record: Record) -> Key:

@@ -124,6 +124,8 @@ def test_of_one_variant_only_the_latest_ok_record_is_kept():
         pytest.param({"settings": {"workload": "vit-huge-256"}}, id="workload"),
         pytest.param({"settings": {"batch_size": 256}}, id="batch"),
         pytest.param({"settings": {"world_size": 4}}, id="GPUs"),
+        pytest.param({"settings": {"optimizer": "adam"}}, id="optimizer"),
+        pytest.param({"settings": {"data": "device"}}, id="data"),
     ],
 )
 def test_records_that_differ_in_one_part_of_the_variant_are_both_kept(other):

@@ -25,6 +25,8 @@ TEXT_OF_EVERY_FIELD = {
     "steps": ("7", 7),
     "min_time_s": ("2.5", 2.5),
     "compile": ("off", "off"),
+    "cuda_graphs": ("off", "off"),
+    "optimizer": ("adamw", "adamw"),
     "data": ("device", "device"),
     "workers": ("0", 0),
     "seed": ("9", 9),
