@@ -13,6 +13,7 @@ from fp8bench.cli.broken import tell_broken
 from fp8bench.cli.catalog import load_catalog, require_read
 from fp8bench.cli.output import show
 from fp8bench.cli.progress import log
+from fp8bench.schema.execution import OPTIMIZERS
 from fp8bench.schema.plain_text import inert
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from fp8bench.report.row import Comparison
     from fp8bench.report.select import SomeRecord
+    from fp8bench.schema.execution import OptimizerName
     from fp8bench.schema.instance import Catalog, Purchase
     from fp8bench.store.broken import Broken
 
@@ -56,6 +58,13 @@ def compare(
     batch_words: str = typer.Option(
         None, "--batch-size", metavar="N", help="Only records of this batch size a worker."
     ),
+    optimizer: str = typer.Option(
+        None,
+        "--optimizer",
+        metavar="|".join(OPTIMIZERS),
+        autocompletion=names.one_of(*OPTIMIZERS),
+        help="Only records of this optimizer.",
+    ),
     kind: str = typer.Option(
         "run", "--kind", metavar="|".join(KINDS), help="Of what: runs, or what these commands kept."
     ),
@@ -88,6 +97,7 @@ def compare(
         (form, FORMATS, "--format"),
         (purchase, PURCHASES, "--purchase"),
         (kind, KINDS, "--kind"),
+        *([] if optimizer is None else [(optimizer, OPTIMIZERS, "--optimizer")]),
     ):
         require_known(flag, value, known, "fp8bench compare --help")
     if workload is not None:
@@ -115,6 +125,7 @@ def compare(
             "--region": region,
             "--purchase": bought,
             "--allow-mismatch": allow_mismatch,
+            "--optimizer": optimizer,
         }
         if kind == "gemm":
             _refuse_beside_kind(kind, of_runs)
@@ -135,10 +146,13 @@ def compare(
         purchase=cast("Purchase", purchase),
         workload=workload,
         batch_size=batch_size,
+        optimizer=cast("OptimizerName | None", optimizer),
         every=every,
         allow_mismatch=allow_mismatch,
     )
-    shown = read_shown(results.read(results_dir, keys), lambda records: select(records, every, workload, batch_size))
+    shown = read_shown(
+        results.read(results_dir, keys), lambda records: select(records, every, workload, batch_size, optimizer)
+    )
     tell_broken(shown.broken)
     for key in keys:
         if not any(record.instance == key for record in shown.records):

@@ -39,7 +39,7 @@ def compare(
     require_region(options.region, catalog, options.instances)
     chosen = [
         Measurement(tuple(map(whole, measurement.rounds)), measurement.stopped)
-        for measurement in select(records, options.every, options.workload, options.batch_size)
+        for measurement in select(records, options.every, options.workload, options.batch_size, options.optimizer)
     ]
     latest = [measurement.latest for measurement in chosen]
     _require_some(latest, options)
@@ -84,7 +84,7 @@ def _require_some(chosen: Sequence[Record], options: CompareOptions) -> None:
     for name in options.instances:
         if name not in present:
             raise UsageError(
-                f"no record{narrowed(options.workload, options.batch_size)} for instance {name!r}",
+                f"no record{narrowed(options.workload, options.batch_size, options.optimizer)} for instance {name!r}",
                 f"Run `fp8bench run --instance {name}` there, or put a figure in with `fp8bench import`",
             )
 
@@ -137,7 +137,7 @@ def _refuse_or_mark_unlike_work(
             raise UsageError(
                 f"{row.instance}:{row.mode_label} and {model.instance}:{model.mode_label} did unlike work: "
                 f"{_tell(differing, found, expected)}",
-                "Compare like with like (--workload chooses one), or say --allow-mismatch to see them marked",
+                "Compare like with like (--workload and --optimizer choose), or say --allow-mismatch to see them marked",
             )
         mark = (f"unlike the reference in {', '.join(differing)}",) if differing else ()
         marked.append(row.model_copy(update={"marks": (*row.marks, *mark)}))

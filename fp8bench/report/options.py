@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.execution import Variant, split_variant, suffix
+from fp8bench.schema.execution import OptimizerName, Variant, split_variant, suffix
 from fp8bench.schema.instance import Purchase
 
 DEFAULT_REFERENCE_MODE = "baseline-bf16"
@@ -40,14 +40,16 @@ class CompareOptions:
     purchase: Purchase = "on_demand"
     workload: str | None = None
     batch_size: int | None = None
+    optimizer: OptimizerName | None = None
     every: bool = False
     allow_mismatch: bool = False
 
 
-def narrowed(workload: str | None, batch_size: int | None) -> str:
-    """` of vit-huge at batch size 64`, for a sentence about records; empty where all were asked for."""
+def narrowed(workload: str | None, batch_size: int | None, optimizer: str | None = None) -> str:
+    """` of vit-huge at batch size 64 with adam`, for a sentence about records; empty where all were asked for."""
     of = f" of {workload}" if workload else ""
-    return f"{of} at batch size {batch_size}" if batch_size else of
+    at = f" at batch size {batch_size}" if batch_size else ""
+    return f"{of}{at} with {optimizer}" if optimizer else f"{of}{at}"
 
 
 def parse_reference(text: str | None, instances: Sequence[str]) -> Reference:

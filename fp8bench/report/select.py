@@ -38,10 +38,14 @@ def session(record: Record) -> str:
 
 
 def select(
-    records: Sequence[Record], every: bool, workload: str | None = None, batch_size: int | None = None
+    records: Sequence[Record],
+    every: bool,
+    workload: str | None = None,
+    batch_size: int | None = None,
+    optimizer: str | None = None,
 ) -> list[Measurement]:
     """records: oldest first. Keeps the latest session's rounds of each variant, machine and software, or with `every`
-    each record for itself. workload, batch_size: only records of these.
+    each record for itself. workload, batch_size, optimizer: only records of these.
 
     Figures that were not measured stand in for an instance only while nothing of it was measured. What stopped is kept
     until the same variant is run again (see `stopped`), so that a failure is seen and not left out. A mode that was
@@ -50,7 +54,9 @@ def select(
     chosen = [
         record
         for record in records
-        if workload in (None, record.what.workload) and batch_size in (None, record.what.batch_size)
+        if workload in (None, record.what.workload)
+        and batch_size in (None, record.what.batch_size)
+        and optimizer in (None, record.config.optimizer if record.config else None)
     ]
     if every:
         return [Measurement((record,)) for record in chosen]

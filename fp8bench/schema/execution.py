@@ -12,6 +12,7 @@ from fp8bench.schema.nearest import nearest
 CompileChoice = Literal["auto", "on", "off", "blocks"]
 GraphChoice = Literal["auto", "on", "off"]
 OptimizerName = Literal["sgd", "adam", "adamw"]
+OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 
 CompileScope = Literal["model", "blocks"]
 """What torch.compile took: the whole model, or each of its blocks by itself."""
