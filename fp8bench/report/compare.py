@@ -137,7 +137,7 @@ def _refuse_or_mark_unlike_work(
             raise UsageError(
                 f"{row.instance}:{row.mode_label} and {model.instance}:{model.mode_label} did unlike work: "
                 f"{_tell(differing, found, expected)}",
-                "Compare like with like (--workload and --optimizer choose), or say --allow-mismatch to see them marked",
+                "Compare like with like (--workload, --optimizer), or say --allow-mismatch to see them marked",
             )
         mark = (f"unlike the reference in {', '.join(differing)}",) if differing else ()
         marked.append(row.model_copy(update={"marks": (*row.marks, *mark)}))

@@ -62,7 +62,7 @@ def test_two_workloads_are_refused_by_name_where_none_was_chosen():
     with pytest.raises(UsageError, match=r"workload \(vit-huge-256 and vit-huge\), sizes \(") as refusal:
         compared(huge, large)
 
-    assert "--workload and --optimizer choose" in refusal.value.remedy
+    assert "--workload, --optimizer" in refusal.value.remedy
     assert [row.run_id for row in compared(huge, large, workload="vit-huge").rows] == [huge.run_id]
     assert [row.run_id for row in compared(huge, large, workload="vit-huge-256").rows] == [large.run_id]
 
