@@ -72,7 +72,7 @@ def settle(
         reset_peaks(parts.device)
         return Settled(make.python(parts), graph, how_joined(parts.model))
     taken = [next(batches) for _ in range(proof.STEPS)]
-    stage("comparing")
+    stage("capturing" if graph.enabled else "comparing")
     before = Snapshot.of(parts)
     try:
         expected = proof.plain_steps(parts, taken, proof.piece_size(parts, taken[0], choice.compile.enabled))
@@ -93,7 +93,6 @@ def settle(
         refused = GraphEvidence(enabled=False, reason=f"auto: {refusal.what}")
     # It may have left DDP in the middle of a step.
     trial = trial.afresh()
-    stage("comparing")
     return replace(_launched(trial, choice, refused, make), warning=f"steps were not replayed: {refused.reason}")
 
 
@@ -107,7 +106,6 @@ def _launched(trial: "_Trial", choice: Choice, graph: GraphEvidence, make: Maker
 
 def _replayed(trial: "_Trial", graph: GraphEvidence, stage: Callable[[Stage], None], make: Maker) -> Settled:
     _require_one_shape(trial.batches)
-    stage("capturing")
     trial.begin_again()
     with agreement():
         replay = make.replay(trial.parts, trial.batches[0])
