@@ -40,7 +40,9 @@ class FakeExecutor:
         self.ran: list[str] = []
         self.traces: list[Path | None] = []
 
-    def run(self, config: RunConfig, watch: Watch, trace: Path | None = None) -> list[RankReport] | None:
+    def run(
+        self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: tuple[str, ...] = ()
+    ) -> list[RankReport] | None:
         self.on_disk_before.append(len(list(self.results_dir.rglob("*.json"))))
         self.ran.append(config.mode_label)
         self.traces.append(trace)
