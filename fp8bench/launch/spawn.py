@@ -165,7 +165,7 @@ def _too_late(overdue: Overdue, ranks: tuple[int, ...], asked: stacks.Stacks) ->
     where = asked.where(first) if len(ranks) == 1 else f"rank {first}: {asked.where(first)}"
     return Blame(
         ranks,
-        f"{who} did not get past the phase {overdue.stage!r} within {overdue.limit_s:.0f} s: {where}",
+        f"{who} held up the phase {overdue.stage!r} for more than {overdue.limit_s:.0f} s: {where}",
         "timeout",
         "Raise --timeout if the phase needs longer, else find out what it waits for there",
     )
