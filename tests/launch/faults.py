@@ -95,7 +95,9 @@ def rank_1_crashes(rank, progress):
 
 def rank_1_raises(rank, progress):
     def fail():
-        raise ValueError("\n2 fields are invalid\n  width: no number\nFor further information visit https://example.org")
+        raise ValueError(
+            "\n2 fields are invalid\n  width: no number\nFor further information visit https://example.org"
+        )
 
     end_of_rank_1(rank, fail)
 

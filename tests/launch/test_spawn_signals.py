@@ -148,7 +148,11 @@ def test_commands_that_compute_in_their_own_process_exit_by_the_signal_too(tmp_p
     asked = {"gemm": ("--sweep", "--seconds", "60"), "numerics": ("--width", "4096")}[command]
     environ = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     running = subprocess.Popen(
-        [sys.executable, "-m", "fp8bench", command, *asked], cwd=tmp_path, env=environ, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "fp8bench", command, *asked],
+        cwd=tmp_path,
+        env=environ,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     until(lambda: "libtorch" in maps(running.pid))
     running.send_signal(signal.SIGTERM)

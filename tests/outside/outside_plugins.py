@@ -54,6 +54,17 @@ class Raises(Polite):
         return super().evidence(model)
 
 
+class Lags(Polite):
+    """Rank 1 never comes to the collective in which the others wait."""
+
+    name = "outside-lags"
+
+    def evidence(self, model):
+        if dist.get_rank() == 1:
+            time.sleep(600)
+        return super().evidence(model)
+
+
 class Killed(Polite):
     """Rank 1 is killed, as by the kernel when memory runs out."""
 
