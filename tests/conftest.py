@@ -15,6 +15,7 @@ outside-polite = outside_plugins:Polite
 outside-unavailable = outside_plugins:Unavailable
 outside-raises = outside_plugins:Raises
 outside-lags = outside_plugins:Lags
+outside-deaf = outside_plugins:Deaf
 outside-killed = outside_plugins:Killed
 outside-out-of-memory = outside_plugins:OutOfMemory
 outside-explodes = outside_plugins:Explodes

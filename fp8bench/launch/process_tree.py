@@ -69,7 +69,13 @@ def descendants(of: int, among: list[Process], without: frozenset[tuple[int, int
 
 
 class ProcessTree:
-    """What this process brings about while the context stands; at its end none of it is left."""
+    """What this process brings about while the context stands; at its end none of it is left. Outside the context:
+    whatever descends from this process.
+    """
+
+    def __init__(self) -> None:
+        self._before: frozenset[tuple[int, int]] = frozenset()
+        self._adopted_before = False
 
     def __enter__(self) -> "ProcessTree":
         self._before = frozenset((one.pid, one.began) for one in descendants(os.getpid(), processes()))

@@ -30,10 +30,14 @@ from fp8bench.launch.process_tree import ProcessTree
 from fp8bench.launch.rank import Task, progress_path, report_path, task_path
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.record import Status
 from fp8bench.worker.progress import Progress, read_progress
 
 GRACE_S = 3.0
 """For the siblings of a rank that failed: most fail too, and say where they were."""
+
+PARTING_S = 30.0
+"""For the siblings of a rank that refused: they have heard it, and end their loaders in order."""
 
 POLL_S = 0.1
 
@@ -92,6 +96,7 @@ class _Group:
 
     def __post_init__(self) -> None:
         self._ends: dict[int, End] = {}
+        self._statuses: dict[int, Status | None] = {}
         self._seen_s = time.monotonic()
 
     def wait(self, clock: PhaseClock, watch: Watch, interrupted: Callable[[], bool]) -> Overdue | None:
@@ -102,9 +107,9 @@ class _Group:
         while len(self._ends) < len(self.processes) and not interrupted():
             self._look()
             now = time.monotonic()
-            if failed_s is None and any(not self._finished(rank) for rank in self._ends):
-                failed_s = now
-            if failed_s is not None and now - failed_s > GRACE_S:
+            grace_s = self._grace_s()
+            failed_s = failed_s or (None if grace_s is None else now)
+            if failed_s and grace_s is not None and now - failed_s > grace_s:
                 return None
             seen = self._progress()
             if seen[0] is not None:
@@ -145,10 +150,15 @@ class _Group:
         for rank, process in enumerate(self.processes):
             if rank not in self._ends and (code := process.poll()) is not None:
                 self._ends[rank] = End(rank, code, before)
+                report = _read_report(self.folder, rank)
+                self._statuses[rank] = report.status if report else None
 
-    def _finished(self, rank: int) -> bool:
-        report = _read_report(self.folder, rank)
-        return report is not None and report.status == "ok"
+    def _grace_s(self) -> float | None:
+        """How long the others may go on after one that ended otherwise than well; None where none did."""
+        found = set(self._statuses.values())
+        if found & {None, "failed"}:
+            return GRACE_S
+        return PARTING_S if found - {"ok"} else None
 
     def _progress(self) -> list[Progress | None]:
         return [read_progress(progress_path(self.folder, rank)) for rank in range(len(self.processes))]

@@ -47,14 +47,13 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="fp8bench-watchdog", daemon=True)
 
     def __enter__(self) -> None:
-        self._tree = ProcessTree().__enter__()
         self._woken, self._waker = socket.socketpair()
         self._waker.setblocking(False)
         self._wakeup_before = signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         self._thread.start()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._over.set()
         signal.set_wakeup_fd(self._wakeup_before)
@@ -63,7 +62,6 @@ class Watchdog:
         faulthandler.cancel_dump_traceback_later()
         for end in (self._woken, self._waker):
             end.close()
-        self._tree.__exit__(kind, error, trace)
 
     def _watch(self) -> None:
         clock = PhaseClock(self._deadlines, 1, time.monotonic())
@@ -96,5 +94,5 @@ class Watchdog:
         """End this process and all that it brought about, though the main thread may never return."""
         print(f"fp8bench: {line}", file=sys.stderr, flush=True)
         shutil.rmtree(self._progress.parent, ignore_errors=True)
-        self._tree.end()
+        ProcessTree().end()
         os._exit(code)

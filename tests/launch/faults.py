@@ -10,7 +10,7 @@ import sys
 import time
 
 from fp8bench.launch.last_words import write_whole
-from fp8bench.launch.rank import Task, progress_path, report_path
+from fp8bench.launch.rank import progress_path, report_path
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.rank_report import RankReport
 from fp8bench.worker.progress import ProgressFile
