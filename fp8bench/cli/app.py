@@ -62,7 +62,7 @@ def main() -> None:
         if isinstance(error, BrokenPipeError):
             _silence_stdout()
             sys.exit(READER_GONE)
-        if "--debug" in arguments:
+        if "--debug" in arguments and not isinstance(error, Interrupted):
             raise
         if isinstance(error, OSError) and error.filename is None:
             _silence_stdout()

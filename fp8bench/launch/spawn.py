@@ -42,13 +42,16 @@ PARTING_S = 30.0
 POLL_S = 0.1
 
 _BOOT = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
+import json, pathlib, sys
+folder, rank, parent = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+sys.path[:] = json.loads((folder / "path.json").read_text())
 from fp8bench.lifeline import leave_with
-leave_with(int(sys.argv[2]))
-from pathlib import Path
+leave_with(parent)
 from fp8bench.launch.rank import main
-main(Path(sys.argv[3]), int(sys.argv[4]))
+main(folder, rank)
+"""
+"""What a rank's interpreter runs: modules are found where the launcher finds them, and it is tied to that before
+anything heavy is imported.
 """
 
 
@@ -71,6 +74,7 @@ class SpawnExecutor:
         ):
             folder = Path(name)
             task_path(folder).write_text(Task(config=config, trace=trace).model_dump_json())
+            (folder / "path.json").write_text(json.dumps(sys.path))
             group = _Group(folder, [_start(folder, rank) for rank in range(config.world_size)])
             clock = PhaseClock(Deadlines(config, self.timeout_s), config.world_size, time.monotonic())
             overdue = group.wait(clock, watch, interrupted)
@@ -82,7 +86,7 @@ def _start(folder: Path, rank: int) -> "subprocess.Popen[bytes]":
     """A rank's process. Results go to standard output, and nobody else: NCCL writes there when NCCL_DEBUG is set, and
     so may a plug-in.
     """
-    command = [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(os.getpid()), str(folder), str(rank)]
+    command = [sys.executable, "-c", _BOOT, str(folder), str(rank), str(os.getpid())]
     told = (sys.__stderr__ or sys.stderr).fileno()
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=told, stderr=told, start_new_session=True)
 

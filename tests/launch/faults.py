@@ -9,23 +9,19 @@ import subprocess
 import sys
 import time
 
+from fp8bench.launch import spawn
 from fp8bench.launch.last_words import write_whole
 from fp8bench.launch.rank import progress_path, report_path
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.rank_report import RankReport
 from fp8bench.worker.progress import ProgressFile
 
-BOOT = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from fp8bench.lifeline import leave_with
-leave_with(int(sys.argv[2]))
-from pathlib import Path
-from fp8bench.launch import rank
+INSTEAD = """
+import fp8bench.launch.rank
 from launch import faults
-rank._measure = faults.measure
-rank.main(Path(sys.argv[3]), int(sys.argv[4]))
+fp8bench.launch.rank._measure = faults.measure
 """
+BOOT = spawn._BOOT.replace("from fp8bench.launch.rank import main", f"{INSTEAD}from fp8bench.launch.rank import main")
 PIDS = "FAULTY_PIDS"
 """Names the folder in which ranks and their children say that they are there."""
 

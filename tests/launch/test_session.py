@@ -179,7 +179,9 @@ def test_what_the_ranks_of_a_failed_run_left_behind_is_kept_beside_the_record_wh
     assert log.read_text() == "Traceback\n"
     assert (record.cause, record.remedy) == ("crash", f"Look; tracebacks and stacks are in {log}")
     assert read_record(path) == record
-    assert [kept.record for kept in results.read(tmp_path, ["p5"])] == [record]
+    found = results.read(tmp_path, ["p5"])
+    assert [kept.path for kept in found if kept.record.source == "measured"] == [path]
+    assert found.broken == ()
 
 
 def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(tmp_path, monkeypatch):
