@@ -75,7 +75,7 @@ def write_whole(file: Path, text: str) -> None:
 
 
 class Confession:
-    """Around what a rank does: an error that leaves it is written down, and `leave` is called."""
+    """Around what a rank does: the first error that leaves it is written down, and `leave` is called."""
 
     def __init__(self, folder: Path, rank: int, leave: Callable[[], None]) -> None:
         self._path = path(folder, rank)
@@ -86,6 +86,7 @@ class Confession:
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        if error is not None:
+        if error is not None and not self._path.exists():
             write_whole(self._path, last_words(error).model_dump_json())
+        if error is not None:
             self._leave()

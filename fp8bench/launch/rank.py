@@ -10,6 +10,7 @@ import faulthandler
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from fp8bench.launch.last_words import Confession, write_whole
@@ -80,8 +81,9 @@ def _measure(task: Task, folder: Path, rank: int) -> None:
 
 
 def _leave_failed() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
     os._exit(FAILED)
 
 

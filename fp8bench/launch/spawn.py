@@ -138,14 +138,20 @@ class _Group:
         blame = culprit(ends, words)
         if blame is None and overdue is not None:
             blame = _too_late(overdue, held_up_by(overdue, seen, asked.stopped, asked.waiting), asked)
-        logs = {rank: self._log(rank, words.get(rank), asked) for rank in ranks}
+        logs = {rank: self._log(rank, seen[rank], words.get(rank), asked) for rank in ranks}
         return [found.get(rank) or _of_the_dead(rank, blame, found, logs[rank]) for rank in ranks]
 
-    def _log(self, rank: int, said: last_words.LastWords | None, asked: stacks.Stacks) -> str:
-        """A rank's part of the log: how it ended, its traceback, and its stack where it was asked or crashed."""
+    def _log(
+        self, rank: int, progress: Progress | None, said: last_words.LastWords | None, asked: stacks.Stacks
+    ) -> str:
+        """A rank's part of the log: how it ended, how far it had come, its traceback, and what faulthandler wrote."""
         end = self._ends.get(rank)
         how = f"ended by itself, exit code {end.exit_code}" if end else f"alive; {asked.where(rank)}"
-        parts = [f"rank {rank}: {how}", said.traceback if said else "", stacks.written(self.folder, rank)]
+        came = "had not begun"
+        if progress is not None:
+            ago_s = time.monotonic() - progress.at_s
+            came = f"in the phase {progress.stage!r}, step {progress.step}, last moved {ago_s:.0f} s ago"
+        parts = [f"rank {rank}: {how}; {came}", said.traceback if said else "", stacks.written(self.folder, rank)]
         return "\n".join(part.rstrip() for part in parts if part.strip())
 
     def _look(self) -> None:

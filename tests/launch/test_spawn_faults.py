@@ -95,6 +95,7 @@ def test_a_stopped_rank_ends_the_run_by_the_deadline_and_is_named_rather_than_th
     assert time.monotonic() - start < TIMEOUT_S + 30
     assert (culprits(reports), reports[1].cause) == ([1], "timeout")
     assert "rank 1 held up the phase 'proving' for more than 3 s: its process is stopped" in reports[1].reason
+    assert "rank 1: alive; its process is stopped; in the phase 'warming up', step 0, last moved " in reports[1].log
     assert "in rank_1_stops\n" in reports[1].log
     assert "in wait_for_others\n" in reports[0].log
 
