@@ -44,7 +44,9 @@ def raise_on_signals() -> None:
 
 
 def ignore_signals() -> None:
-    """From now on none of them changes anything: the program is ending."""
+    """From now on none of them changes anything: the program is ending. A handler of Python's would not do, since the
+    interpreter takes it back while it ends.
+    """
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 

@@ -137,7 +137,7 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         if not proof.parity.passed:
             raise MeasurementInvalid(
                 f"{config.mode_label} failed the parity gate: {proof.parity.reason}",
-                "Do not use its speed: mend the block or its conversion",
+                "Do not use its speed: fix the block or its conversion",
                 "parity",
             )
 

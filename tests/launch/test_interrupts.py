@@ -5,7 +5,15 @@ import signal
 
 import pytest
 
-from fp8bench.launch.interrupts import SIGNALS, Interrupt, exit_code, held_back, interrupt_behind, raise_on_signals
+from fp8bench.launch.interrupts import (
+    SIGNALS,
+    Interrupt,
+    exit_code,
+    held_back,
+    ignore_signals,
+    interrupt_behind,
+    raise_on_signals,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -66,3 +74,11 @@ def test_an_error_on_the_way_out_leads_back_to_the_interrupt():
 
 def test_ctrl_c_as_python_has_it_is_130():
     assert exit_code(KeyboardInterrupt()) == 130
+
+
+def test_a_program_that_is_ending_is_not_interrupted_any_more():
+    ignore_signals()
+    for number in SIGNALS:
+        os.kill(os.getpid(), number)
+
+    assert [signal.getsignal(number) for number in SIGNALS] == [signal.SIG_IGN] * 3
