@@ -1,13 +1,21 @@
-"""The program, as `fp8bench` and `python -m fp8bench` start it.
-
-Nothing is imported here that a worker process, which imports this module once more, would have no use for.
-"""
+"""The program, as `fp8bench` and `python -m fp8bench` start it."""
 
 import gc
+import sys
+
+from fp8bench.launch import interrupts
 
 
 def main() -> None:
-    """Run the command line and exit (see `cli.app`)."""
+    """Run the command line and exit (see `cli.app`). A signal while that is imported is an exit code alone."""
+    interrupts.raise_on_signals()
+    try:
+        _answer()
+    except KeyboardInterrupt as interrupt:
+        sys.exit(interrupts.exit_code(interrupt))
+
+
+def _answer() -> None:
     # Thousands of objects are made while modules are imported, and none is garbage: to look for it takes a quarter of
     # the time of an answer.
     gc.disable()

@@ -1,6 +1,7 @@
 """The program: its commands, and the one place where errors become a line and an exit code.
 
-0 done    2 wrong usage    3 unsupported here    4 measurement invalid    5 the run broke    130 interrupted
+0 done    2 wrong usage    3 unsupported here    4 measurement invalid    5 the run broke
+130 interrupted (Ctrl-C)    143 ended by SIGTERM    129 by SIGHUP
 141 whoever read the output stopped (`| head`), as a shell says of a program that SIGPIPE ended
 """
 
@@ -8,6 +9,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn, cast
 
@@ -15,6 +17,7 @@ import typer
 
 from fp8bench import __version__
 from fp8bench.cli.command import Command
+from fp8bench.launch import interrupts
 from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError
 from fp8bench.schema.plain_text import inert
 
@@ -48,13 +51,18 @@ def main() -> None:
     # To look for pydantic's plugins in all installed packages takes a tenth of an answer's time; none has a part here.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     arguments = sys.argv[1:] or ["--help"]
+    interrupts.raise_on_signals()
     try:
         sys.exit(_answer(arguments))
-    except BrokenPipeError:
-        _silence_stdout()
-        sys.exit(READER_GONE)
     except (Fp8benchError, OSError, RecursionError) as error:
-        if "--debug" in arguments:
+        interrupt = interrupts.interrupt_behind(error)
+        if interrupt is not None and not isinstance(error, Interrupted):
+            # Whoever sent it may have taken the terminal away, too.
+            _fail_interrupted(interrupt)
+        if isinstance(error, BrokenPipeError):
+            _silence_stdout()
+            sys.exit(READER_GONE)
+        if "--debug" in arguments and not isinstance(error, Interrupted):
             raise
         if isinstance(error, OSError) and error.filename is None:
             _silence_stdout()
@@ -64,8 +72,8 @@ def main() -> None:
         said: Any = error
         what = str(said.format_message())
         _fail(f"{what if what.endswith('?') else what.rstrip('.') + '.'} See `fp8bench --help`.", UsageError.exit_code)
-    except KeyboardInterrupt:
-        _fail("interrupted. Run the command again.", Interrupted.exit_code)
+    except KeyboardInterrupt as interrupt:
+        _fail_interrupted(interrupt)
 
 
 def _answer(arguments: Sequence[str]) -> int:
@@ -144,6 +152,13 @@ def _silence_stdout() -> None:
         return
 
 
+def _fail_interrupted(interrupt: KeyboardInterrupt) -> NoReturn:
+    _fail("interrupted. Run the command again.", interrupts.exit_code(interrupt))
+
+
 def _fail(line: str, code: int) -> NoReturn:
-    typer.echo(f"fp8bench: {inert(line)}", err=True)
+    interrupts.ignore_signals()
+    # A terminal that is gone takes no line; the exit code is what is left to tell.
+    with suppress(OSError):
+        typer.echo(f"fp8bench: {inert(line)}", err=True)
     sys.exit(code)

@@ -134,4 +134,6 @@ def _shown(name: str, value: object) -> object:
     """What is not set is left to the machine, but for a few settings that are then simply off."""
     if value not in (None, []):
         return value
+    if name == "timeout_s":
+        return "by phase"
     return "none" if name in OFF_UNLESS_SET else "by machine"

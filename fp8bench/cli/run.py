@@ -83,6 +83,9 @@ def run(
         autocompletion=names.one_of("te", "sdpa"),
         help="Attention of the te modes: Transformer Engine's or torch's [te].",
     ),
+    timeout_s: str = typer.Option(
+        None, "--timeout", metavar="SECONDS", help="End a run whose phase takes longer than this [by phase]."
+    ),
     rounds: str = typer.Option(
         None, "--rounds", metavar="N", help="Rounds: each runs every mode in fresh processes [4; on a CPU 2]."
     ),

@@ -41,7 +41,7 @@ def assemble(
 ) -> Record:
     """reports: one a rank, by rank. The record's status is that of the rank that stopped the others.
 
-    marks: what a reader must be told of the circumstances; they join the summary's flags.
+    marks: what a reader must be told of the circumstances; they join the summary's flags, with those that ranks found.
     machine: the launcher's, which is that of all ranks where these name none.
     """
     first = reports[0]
@@ -52,7 +52,8 @@ def assemble(
     summary = None
     if finished and first.facts:
         summary = summarize(samples, first.facts, telemetry, config.device == "cuda", first.profile)
-        summary = summary.model_copy(update={"flags": (*marks, *summary.flags)})
+        marked = [*marks, *(mark for report in reports for mark in report.marks)]
+        summary = summary.model_copy(update={"flags": (*dict.fromkeys(marked), *summary.flags)})
     return Record(
         schema_version=SCHEMA_VERSION,
         method_version=METHOD_VERSION,
@@ -77,6 +78,11 @@ def assemble(
         telemetry=telemetry,
         profile=first.profile,
     )
+
+
+def log_of(reports: Sequence[RankReport]) -> str:
+    """What the ranks of a run that failed left behind: tracebacks and stacks. Empty where there is nothing."""
+    return "\n\n".join(report.log for report in reports if report.log)
 
 
 def fingerprint(config: RunConfig, facts: WorkloadFacts | None) -> dict[str, JsonValue]:

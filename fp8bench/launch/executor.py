@@ -5,7 +5,7 @@ see whole runs and their tables come out the same every time.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -20,8 +20,11 @@ Watch = Callable[[Progress], None]
 class Executor(Protocol):
     """Runs one configuration."""
 
-    def run(self, config: RunConfig, watch: Watch, trace: Path | None = None) -> list[RankReport] | None:
-        """trace: where rank 0 keeps the Chrome trace of its profile; None: nowhere.
+    def run(
+        self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
+    ) -> list[RankReport] | None:
+        """trace: where rank 0 keeps the Chrome trace of its profile; None: nowhere. marks: what this process found of
+        the circumstances; where others look for themselves too (torchrun's), each rank's report carries its own.
 
         One report a rank, by rank; a rank that died has one too, with status failed. None: this process is not the
         one that keeps the record (a rank other than 0 under torchrun).

@@ -79,11 +79,12 @@ def measure(
 
 
 def _executor(prepared: Prepared) -> Executor:
-    # Imported here: both bring torch.
     if prepared.elastic:
+        # Imported here: it brings torch.
         from fp8bench.launch.elastic import ElasticExecutor
 
-        return ElasticExecutor(prepared.elastic, prepared.here.machine if prepared.here else None)
+        machine = prepared.here.machine if prepared.here else None
+        return ElasticExecutor(prepared.elastic, machine, prepared.timeout_s)
     from fp8bench.launch.spawn import SpawnExecutor
 
-    return SpawnExecutor()
+    return SpawnExecutor(prepared.timeout_s)

@@ -22,7 +22,7 @@ from fp8bench.store import instances, results
 @dataclass(frozen=True)
 class Prepared:
     """What will run, where it is kept, and as part of what. here: this machine, which a session must be of to go on.
-    resumed: settings that the session brought, by the request's names.
+    resumed: settings that the session brought, by the request's names. timeout_s: of a phase; None: by the phase.
     """
 
     entries: list[Entry]
@@ -35,6 +35,7 @@ class Prepared:
     session: str | None = None
     here: Here | None = None
     resumed: Mapping[str, Any] = field(default_factory=dict)
+    timeout_s: float | None = None
 
     @property
     def keeps_records(self) -> bool:
@@ -72,6 +73,7 @@ def prepare(request: RunRequest, environ: Mapping[str, str]) -> Prepared:
         results_dir=request.results_dir,
         here=here,
         resumed=resumed,
+        timeout_s=request.timeout_s,
     )
 
 

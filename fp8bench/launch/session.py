@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from fp8bench.launch.assemble import assemble, new_run_id
+from fp8bench.launch.assemble import assemble, log_of, new_run_id
 from fp8bench.launch.executor import Executor, Watch
+from fp8bench.launch.interrupts import exit_code as exit_code_after
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted
@@ -46,33 +47,43 @@ def measure_all(
 ) -> Iterator[tuple[Record, Path]]:
     """Yield each record with the path where it is kept; none on a rank that keeps none.
 
-    Raises Interrupted after Ctrl-C, when every worker has ended.
+    Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, when every worker has ended.
     """
     first = number = schedule.first_round
     while schedule.goes_on(number):
         for entry, turn in schedule.round(number):
             place = turn.model_copy(update=dict(where.asked))
-            marks = where.marks(entry.config)
-            trace = (where.traces or {}).get(entry.label) if number == first else None
-            watch = listener.begins(entry, place)
             try:
-                reports = executor.run(entry.config, watch, trace)
+                marks = where.marks(entry.config)
+                trace = (where.traces or {}).get(entry.label) if number == first else None
+                watch = listener.begins(entry, place)
+                reports = executor.run(entry.config, watch, trace, marks)
+                if reports is None:
+                    continue
+                now = datetime.now(UTC)
+                run_id = new_run_id(entry.config.mode_label, now)
+                record = assemble(entry.config, reports, where.instance, run_id, now, place, marks, where.machine)
+                record, path = _keep(record, log_of(reports), where.results_dir)
             except KeyboardInterrupt as interrupt:
                 raise Interrupted(
                     f"interrupted while {entry.label} ran; its workers have ended",
                     f"What was finished before it is in {where.results_dir}; resume with "
                     f"`fp8bench run --session {schedule.session_id}`",
+                    exit_code_after(interrupt),
                 ) from interrupt
-            if reports is None:
-                continue
-            now = datetime.now(UTC)
-            run_id = new_run_id(entry.config.mode_label, now)
-            record = assemble(entry.config, reports, where.instance, run_id, now, place, marks, where.machine)
-            path = results.write(record, where.results_dir)
             schedule.take(entry, record)
             listener.ended(entry, place, record, path)
             yield record, path
         number += 1
+
+
+def _keep(record: Record, log: str, results_dir: Path) -> tuple[Record, Path]:
+    """Write the record, and beside it what its ranks left behind where it failed; its remedy names that file."""
+    if record.status == "failed" and log:
+        logged = results.write_log(record, log, results_dir)
+        if logged is not None:
+            record = record.model_copy(update={"remedy": f"{record.remedy}; tracebacks and stacks are in {logged}"})
+    return record, results.write(record, results_dir)
 
 
 def exit_code(records: Sequence[Record], named: bool = False) -> int:

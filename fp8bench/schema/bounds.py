@@ -20,6 +20,7 @@ BATCH_SIZE = Bound(2**20, "no GPU holds the activations of more samples")
 IMPORTED_BATCH_SIZE = Bound(10_000_000, "no record, and no figure from elsewhere, has more samples a GPU")
 STEPS = Bound(1_000_000, "every step's time is kept in the record")
 TIMED_S = Bound(86_400, "that is a day for each mode and round")
+TIMEOUT_S = Bound(86_400, "a phase that takes a day is no measurement")
 SEED = Bound(2**32 - 1, "generators take seeds of 32 bits")
 GPUS = Bound(4096, "each is a process of its own, and no cluster measured here has more")
 LOADER_WORKERS = Bound(256, "each is a process of its own, for every GPU")
@@ -35,6 +36,7 @@ OF_REQUEST = {
     "warmup": STEPS,
     "steps": STEPS,
     "min_time_s": TIMED_S,
+    "timeout_s": TIMEOUT_S,
     "workers": LOADER_WORKERS,
     "seed": SEED,
     "rounds": ROUNDS,

@@ -51,15 +51,20 @@ class MeasurementInvalid(Fp8benchError):
 
 
 class RunFailed(Fp8benchError):
-    """A worker died or ran out of memory: exit code 5."""
+    """A worker died, hung or ran out of memory: exit code 5."""
 
     usual_cause: ClassVar[Cause | None] = "crash"
 
 
 class Interrupted(Fp8benchError):
-    """The user pressed Ctrl-C: exit code 130."""
+    """A signal asked the program to end. code: of its exit, 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
 
     exit_code = 130
+
+    def __init__(self, what: str, remedy: str, code: int = exit_code) -> None:
+        super().__init__(what, remedy)
+        self.args = (what, remedy, code)
+        self.exit_code = code
 
 
 def unknown_name(kind: str, name: str, known: list[str], listing: str, family: Iterable[str] = ()) -> UsageError:

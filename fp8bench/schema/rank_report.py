@@ -33,7 +33,8 @@ class RankReport(Frozen):
     """One rank's outcome. Fields are null from the first one that was not reached.
 
     collateral: the rank did nothing wrong, and was ended because another one failed. machine: where it ran, if that may
-    be another than the launcher's.
+    be another than the launcher's. marks: what it found of its circumstances (a busy GPU), if it looked for itself.
+    log: its traceback or stack, for the file beside the record.
     """
 
     rank: int
@@ -43,6 +44,8 @@ class RankReport(Frozen):
     remedy: str | None = None
     collateral: bool = False
     machine: MachineIdentity | None = None
+    marks: tuple[str, ...] = ()
+    log: str | None = None
     environment: Environment | None = None
     facts: WorkloadFacts | None = None
     evidence: Evidence | None = None

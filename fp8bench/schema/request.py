@@ -65,6 +65,9 @@ class RunRequest(Frozen):
     workers: NonNegativeInt | None = Field(default=None, description="DataLoader processes a worker; null: by cores")
     seed: NonNegativeInt = Field(default=0, description="of weights and data")
     te_attention: TEAttention = Field(default="te", description="attention of the Transformer Engine block")
+    timeout_s: PositiveFloat | None = Field(
+        default=None, description="seconds after which a phase that hangs is ended; null: by the phase"
+    )
     rounds: PositiveInt | None = Field(default=None, description="processes a mode; null: 4 on a GPU, 2 on a CPU")
     precision: float | None = Field(
         default=None,
@@ -118,6 +121,7 @@ class RunRequest(Frozen):
         "warmup",
         "steps",
         "min_time_s",
+        "timeout_s",
         "workers",
         "seed",
         "rounds",

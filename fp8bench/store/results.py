@@ -1,6 +1,7 @@
 """Write and read records.
 
     results/<instance>/<run_id>.json      measured here, or external
+    results/<instance>/<run_id>.log       tracebacks and stacks of a run that failed: for eyes, read by nothing here
     results/<instance>/instance.yaml      what is known of an instance that the catalogue lacks (see instances.py)
     results/published/<run_id>.json       figures from articles; those that travel with fp8bench are read too
 
@@ -59,6 +60,19 @@ def write(record: RecordHead, results_dir: Path) -> Path:
         write_atomically(path, text, replace=False)
     except OSError as error:
         raise RunFailed(f"cannot write {path}: {error.strerror}", _kept_elsewhere(path.name, text)) from error
+    return path
+
+
+def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
+    """Keep what the processes of a failed run left behind beside its record; returns its path, None where it cannot be
+    written: the record is what counts, and says so itself.
+    """
+    path = results_dir / record.instance / f"{record.run_id}.log"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.rstrip() + "\n", replace=False)
+    except OSError:
+        return None
     return path
 
 

@@ -2,8 +2,8 @@
 
 Where one rank stops while another waits for it in a collective, both hang. So each stage that may refuse (the mode
 cannot run here, the gate says no, the loss is not finite) is an `agreement`: all ranks exchange what they found, and
-the first refusal by rank is raised on every one. A crash cannot be exchanged; whoever launched the ranks ends the
-others then.
+the first refusal by rank is raised on every one. A crash or a hang cannot be exchanged; whoever launched the ranks ends
+the others then.
 """
 
 from collections.abc import Iterator
@@ -15,8 +15,10 @@ import torch.distributed as dist
 
 from fp8bench.schema.errors import Fp8benchError
 
-TIMEOUT = timedelta(minutes=10)
-"""How long a collective waits for a late rank: longer than any compilation seen (two minutes)."""
+TIMEOUT = timedelta(days=2)
+"""How long a collective waits for a late rank: longer than any phase may take. A rank that comes late is ended by the
+phase's deadline, and named then; a collective that gave up first would name a rank that waited.
+"""
 
 
 @contextmanager

@@ -65,7 +65,8 @@ class Aside:
 def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) -> RankReport:
     """Run one rank of `config` inside its group; a refusal is a report too, with what was found before it.
 
-    Raises RunFailed when the GPU's memory does not suffice: siblings may be waiting, and must be ended from outside.
+    Raises RunFailed when the GPU's memory does not suffice, or the host's: siblings may be waiting, and must be ended
+    from outside.
     """
     found: dict[str, Any] = {"rank": rank}
     try:
@@ -74,6 +75,8 @@ def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) ->
         return stopped(refusal, found)
     except torch.OutOfMemoryError as error:
         raise out_of_memory(rank, config.batch_size, error) from error
+    except MemoryError as error:
+        raise out_of_host_memory(rank, error) from error
     return RankReport(**found)
 
 
@@ -90,6 +93,17 @@ def out_of_memory(rank: int, batch_size: int, error: BaseException) -> RunFailed
     return RunFailed(
         f"rank {rank} ran out of GPU memory at batch size {batch_size}: {asked.strip().rstrip('.')}",
         f"Lower --batch-size (now {batch_size} a GPU), or end the other processes on this GPU",
+        "oom",
+    )
+
+
+def out_of_host_memory(rank: int, error: MemoryError) -> RunFailed:
+    """Which rank, and what Python says of it."""
+    said = next(iter(str(error).splitlines()), "")
+    return RunFailed(
+        f"rank {rank} ran out of host memory{': ' if said else ''}{said}",
+        "Lower --workers, or end other processes on this host",
+        "oom",
     )
 
 
@@ -131,7 +145,8 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         if not proof.parity.passed:
             raise MeasurementInvalid(
                 f"{config.mode_label} failed the parity gate: {proof.parity.reason}",
-                "Do not use its speed: mend the block or its conversion",
+                "Do not use its speed: fix the block or its conversion",
+                "parity",
             )
 
     reset_peaks(device)
@@ -206,6 +221,7 @@ def _require_finite(rank: int, losses: list[float]) -> None:
         raise MeasurementInvalid(
             f"the loss on rank {rank} is {losses[bad]} at step {bad} (warm-up included)",
             "Use a recipe with a wider range (te-fp8:current, torchao-float8:rowwise), or another seed",
+            "nan",
         )
 
 
@@ -214,4 +230,5 @@ def _require_fp8_kernels(label: str, evidence: Evidence) -> None:
         raise MeasurementInvalid(
             f"{label} ran no matrix product in fp8: the profile shows none",
             "See the kernels in the record's profile; a fallback of its library is timed as fp8 otherwise",
+            "no-fp8",
         )

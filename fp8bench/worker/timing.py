@@ -92,7 +92,7 @@ def time_steps(
         steps = largest(timed_steps(length, warm.times.step_s, queue), device)
         for _ in range(queue):
             next(training.batches)
-        watch.agreed(steps)
+        watch.agreed(steps, pace_s(warm.times.step_s))
         result = train(training, LEAD_IN + steps, clock_for(device), watch)
         at_end, retries = compilations(), _allocator_retries(device)
         telemetry = sampler.telemetry(*_timed_window(result.times, LEAD_IN))
@@ -114,11 +114,16 @@ def timed_steps(length: Length, warmup_step_s: Sequence[float], queue: int = 0) 
     queue: how many batches the loader makes ahead. Its processes began together and deliver in bursts, and part of a
     queue may hold a burst without the wait before it.
     """
-    paces = (warmup_step_s[1:] or warmup_step_s)[-PACE_STEPS:]
-    pace_s = median(paces) if paces else 0.0
-    for_time = min(MOST_STEPS, math.ceil(length.min_time_s * SPARE / pace_s)) if pace_s > 0 else 0
+    pace = pace_s(warmup_step_s)
+    for_time = min(MOST_STEPS, math.ceil(length.min_time_s * SPARE / pace)) if pace > 0 else 0
     steps = max(length.steps, for_time)
     return -(-steps // queue) * queue if queue else steps
+
+
+def pace_s(warmup_step_s: Sequence[float]) -> float:
+    """Seconds that a step of warm-up takes in the end; 0 without warm-up."""
+    paces = (warmup_step_s[1:] or warmup_step_s)[-PACE_STEPS:]
+    return median(paces) if paces else 0.0
 
 
 class _Watch:
@@ -133,10 +138,10 @@ class _Watch:
         self.at_timing = self.after_first_step
         self.retries: int | None = None
 
-    def agreed(self, steps: int) -> None:
-        """So many steps will be timed, after the lead-in that begins now."""
+    def agreed(self, steps: int, pace: float) -> None:
+        """So many steps will be timed, of so many seconds each, after the lead-in that begins now."""
         self._timed_from = self._step + LEAD_IN
-        self._progress.announce(self._timed_from + steps)
+        self._progress.announce(self._timed_from + steps, pace)
 
     def __call__(self, _step_of_loop: int) -> None:
         self._progress.step()

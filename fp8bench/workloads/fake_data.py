@@ -4,12 +4,15 @@ Normal values and not zeros, because matrix units draw less power on zeros and r
 process and every run with the same seed; its label is i modulo the number of classes.
 """
 
+import os
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from fp8bench.lifeline import leave_with
 from fp8bench.workloads.protocol import Batch
 
 LENGTH = 1_000_000
@@ -81,6 +84,7 @@ class LoaderBatches:
             prefetch_factor=PREFETCH_FACTOR if workers else None,
             pin_memory=device.type == "cuda",
             persistent_workers=False,
+            worker_init_fn=partial(_leave_with_rank, os.getpid()),
         )
         self._batches: Iterator[list[Tensor]] | None = None
 
@@ -96,6 +100,11 @@ class LoaderBatches:
     def close(self) -> None:
         """End the loader's processes now: they end with the iterator that started them."""
         self._batches = None
+
+
+def _leave_with_rank(rank: int, _worker: int) -> None:
+    """torch's loader processes ask every 5 s whether the rank is gone, and only between batches."""
+    leave_with(rank)
 
 
 def loader_batches(

@@ -1,9 +1,21 @@
 """The program in an empty folder."""
 
+import signal
 from functools import partial
 
 import pytest
 from cli.calling import call
+
+from fp8bench.launch.interrupts import SIGNALS
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """Where the program is called in this process, its handling of signals ends with the test."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

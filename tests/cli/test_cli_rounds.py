@@ -23,7 +23,7 @@ class FakeExecutor:
     def __init__(self, *answers):
         self.answers = list(answers)
 
-    def run(self, config, watch, trace=None):
+    def run(self, config, watch, trace=None, marks=()):
         answer = self.answers.pop(0)
         return [answer] if isinstance(answer, RankReport) else [rank_report(0, steps_about(answer))]
 

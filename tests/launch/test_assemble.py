@@ -20,7 +20,7 @@ from builders import (
     telemetry,
 )
 
-from fp8bench.launch.assemble import assemble, new_run_id, new_session_id
+from fp8bench.launch.assemble import assemble, log_of, new_run_id, new_session_id
 from fp8bench.launch.identity import together
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank_report import RankReport
@@ -86,6 +86,22 @@ def test_what_a_reader_must_be_told_of_the_circumstances_joins_the_flags_of_the_
 
     assert record.summary is not None
     assert record.summary.flags == ("busy GPU: 1 other process, 2.0 GiB", "power-capped 100 % of the time")
+
+
+def test_what_each_rank_found_of_its_own_gpu_joins_them_once():
+    marked = [rank_report(rank).model_copy(update={"marks": marks}) for rank, marks in ((0, ("a",)), (1, ("b", "a")))]
+    record = assembled(*marked, marks=["a"])
+
+    assert record.summary.flags[:2] == ("a", "b")
+    assert record.summary.flags.count("a") == 1
+
+
+def test_the_log_has_what_every_rank_left_behind():
+    reports = [failed(0, "lost", collateral=True), failed(1, "died"), rank_report(2)]
+    logged = [report.model_copy(update={"log": f"rank {report.rank}: stack"}) for report in reports[:2]]
+
+    assert log_of([*logged, reports[2]]) == "rank 0: stack\n\nrank 1: stack"
+    assert log_of(reports) == ""
 
 
 def test_a_cpu_has_no_flags_for_want_of_telemetry():

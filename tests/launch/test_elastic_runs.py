@@ -2,11 +2,16 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
-from cli.calling import call, one_line
+from cli.calling import call, environment, one_line
+
+TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "--steps", "3", "--min-time", "0")
 
 
 @pytest.fixture
@@ -72,3 +77,46 @@ def test_more_than_one_round_is_refused_before_anything_runs(flags, tmp_path):
     assert done.code == 2
     assert "torchrun makes one group of processes, and each round needs fresh ones" in one_line(done)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rank_that_hangs_ends_the_group_by_its_deadline_with_its_stack_and_one_line(torchrun, tmp_path):
+    code, _, errors = torchrun("--mode", "outside-lags", "--timeout", "20", *TINY)
+
+    assert code != 0
+    assert "did not get past the phase 'proving' within 20 s (timeout)" in errors
+    assert "most recent call first" in errors
+    assert stored(tmp_path) == []
+
+
+def test_a_rank_that_fails_says_so_in_a_line_with_its_traceback_before(torchrun):
+    code, _, errors = torchrun("--mode", "outside-raises", *TINY)
+
+    assert code != 0
+    assert "fp8bench: rank 1 died: ZeroDivisionError: rank one has had enough (crash)." in errors
+    assert errors.index("Traceback") < errors.index("fp8bench: rank 1 died")
+
+
+class TestSigterm:
+    """As torchrun ends its workers; a group of one needs no torchrun."""
+
+    @pytest.mark.parametrize("mode", ["outside-sleeps", "outside-deaf"])
+    def test_a_rank_exits_with_143_also_inside_a_call_that_does_not_return(self, mode, tmp_path, outside_site):
+        there, temporary = tmp_path / "there", tmp_path / "temporary"
+        there.mkdir()
+        temporary.mkdir()
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            port = str(free.getsockname()[1])
+        place = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "1") | dict.fromkeys(("RANK", "LOCAL_RANK"), "0")
+        place |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
+        extra = {"PYTHONPATH": str(outside_site), "OUTSIDE_PIDS": str(there), "TMPDIR": str(temporary)}
+        command = [sys.executable, "-m", "fp8bench", "run", "--mode", mode, *TINY]
+        rank = subprocess.Popen(command, cwd=tmp_path, env=environment(**place, **extra), stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 90
+        while not list(there.iterdir()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        rank.send_signal(signal.SIGTERM)
+        _, errors = rank.communicate(timeout=10)
+
+        assert rank.returncode == 143, errors
+        assert [path.name for path in temporary.iterdir() if not path.name.startswith("torchinductor")] == []

@@ -34,7 +34,9 @@ class FakeExecutor:
     def __init__(self) -> None:
         self.traces: list[Path | None] = []
 
-    def run(self, config: RunConfig, watch: Watch, trace: Path | None = None) -> list[RankReport]:
+    def run(
+        self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: tuple[str, ...] = ()
+    ) -> list[RankReport]:
         self.traces.append(trace)
         return [rank_report(rank, steps_about(0.1)) for rank in range(config.world_size)]
 

@@ -2,6 +2,7 @@
 becomes of that one.
 """
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,12 +10,14 @@ import pytest
 from builders import config, invalid, measured, rank_report, rank_samples, steps_about, unsupported
 
 from fp8bench.launch.executor import Watch
+from fp8bench.launch.interrupts import Interrupt
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import Where, exit_code, measure_all
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, ModeUnavailable
 from fp8bench.schema.rank_report import RankReport
 from fp8bench.schema.record import Record, Session
+from fp8bench.store import results
 from fp8bench.store.results import read_record
 from fp8bench.worker.progress import Progress
 
@@ -39,11 +42,15 @@ class FakeExecutor:
         self.on_disk_before: list[int] = []
         self.ran: list[str] = []
         self.traces: list[Path | None] = []
+        self.marks: list[tuple[str, ...]] = []
 
-    def run(self, config: RunConfig, watch: Watch, trace: Path | None = None) -> list[RankReport] | None:
+    def run(
+        self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: tuple[str, ...] = ()
+    ) -> list[RankReport] | None:
         self.on_disk_before.append(len(list(self.results_dir.rglob("*.json"))))
         self.ran.append(config.mode_label)
         self.traces.append(trace)
+        self.marks.append(marks)
         watch(Progress("timing", 5, 0.1))
         return (self.answers.pop(0) if len(self.answers) > 1 else self.answers[0])(config)
 
@@ -158,6 +165,52 @@ def test_an_interrupt_in_the_second_round_leaves_every_record_before_it_on_disk(
     assert "resume with `fp8bench run --session a-session`" in stop.value.remedy
     assert sorted(tmp_path.rglob("*.json")) == sorted(path for _, path in kept)
     assert len(executor.on_disk_before) == 3
+
+
+def test_what_the_ranks_of_a_failed_run_left_behind_is_kept_beside_the_record_which_names_it(tmp_path):
+    def died(config: RunConfig) -> list[RankReport]:
+        return [
+            RankReport(rank=0, status="failed", reason="rank 0 died", cause="crash", remedy="Look", log="Traceback")
+        ]
+
+    [(record, path)] = session(FakeExecutor(tmp_path, died), BASELINE)
+    log = path.with_suffix(".log")
+
+    assert log.read_text() == "Traceback\n"
+    assert (record.cause, record.remedy) == ("crash", f"Look; tracebacks and stacks are in {log}")
+    assert read_record(path) == record
+    found = results.read(tmp_path, ["p5"])
+    assert [kept.path for kept in found if kept.record.source == "measured"] == [path]
+    assert found.broken == ()
+
+
+def test_a_log_that_cannot_be_written_costs_nothing_but_the_log(tmp_path, monkeypatch):
+    def died(config: RunConfig) -> list[RankReport]:
+        return [RankReport(rank=0, status="failed", reason="rank 0 died", remedy="Look", log="Traceback")]
+
+    monkeypatch.setattr(results, "write_log", lambda *_arguments: None)
+    [(record, path)] = session(FakeExecutor(tmp_path, died), BASELINE)
+
+    assert record.remedy == "Look"
+    assert read_record(path) == record
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_keeps_its_exit_code(tmp_path, number, code):
+    def interrupt(_config: RunConfig) -> list[RankReport]:
+        raise Interrupt(number)
+
+    with pytest.raises(Interrupted) as stop:
+        list(session(FakeExecutor(tmp_path, interrupt), BASELINE))
+
+    assert stop.value.exit_code == code
+
+
+def test_the_executor_is_told_what_was_found_before_its_turn(tmp_path):
+    executor = FakeExecutor(tmp_path, finished)
+    list(session(executor, BASELINE, marks=lambda _config: ("busy GPU",)))
+
+    assert executor.marks == [("busy GPU",)]
 
 
 def test_a_rank_that_keeps_no_record_writes_nothing(tmp_path):

@@ -1,35 +1,90 @@
 """Who is named when several ranks died: the one that failed first, and not the one that was seen first."""
 
-import json
 import signal
-from types import SimpleNamespace
 
 import pytest
 
-from fp8bench.launch.spawn import Death, _find_culprit
-
-SEEN = Death(0, "RuntimeError: Connection closed by peer")
-
-
-def ended(*exit_codes):
-    return SimpleNamespace(processes=[SimpleNamespace(exitcode=code) for code in exit_codes])
+from fp8bench.launch.culprit import End, culprit
+from fp8bench.launch.last_words import LastWords, last_words
+from fp8bench.schema.errors import RunFailed
 
 
-def say(folder, rank, when, words):
-    (folder / f"rank-{rank}-last-words.json").write_text(json.dumps([when, words]))
+def said(when, what, lost_touch=False):
+    return LastWords(at_s=when, what=what, cause="crash", lost_touch=lost_touch, traceback="")
 
 
-def test_the_earliest_last_words_name_the_culprit_whoever_was_seen_first(tmp_path):
-    say(tmp_path, 0, 20.5, SEEN.how)
-    say(tmp_path, 1, 20.4, "ZeroDivisionError: enough")
-    assert _find_culprit(ended(1, 1), tmp_path, SEEN) == Death(1, "ZeroDivisionError: enough")
+CLOSED = "RuntimeError: Connection closed by peer"
 
 
-def test_a_rank_that_was_killed_says_nothing_and_goes_before_all_that_speak(tmp_path):
-    say(tmp_path, 0, 20.5, SEEN.how)
-    assert _find_culprit(ended(1, -signal.SIGKILL), tmp_path, SEEN) == Death(1, "ended by SIGKILL")
+def test_the_earliest_last_words_name_the_culprit():
+    blame = culprit([], {0: said(20.5, "KeyError: 'late'"), 1: said(20.4, "ZeroDivisionError: enough")})
+
+    assert (blame.ranks, blame.reason, blame.cause) == ((1,), "rank 1 died: ZeroDivisionError: enough", "crash")
 
 
-@pytest.mark.parametrize("seen", [None, SEEN])
-def test_without_last_words_what_was_seen_holds(tmp_path, seen):
-    assert _find_culprit(ended(1, -signal.SIGTERM), tmp_path, seen) == seen
+def test_a_lost_connection_is_anothers_fault_though_it_was_noticed_earlier():
+    blame = culprit([], {0: said(20.3, CLOSED, lost_touch=True), 1: said(20.4, "ZeroDivisionError: enough")})
+
+    assert blame.ranks == (1,)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (-signal.SIGKILL, "rank 1 died: ended by SIGKILL"),
+        (-signal.SIGTERM, "rank 1 died: ended by SIGTERM"),
+        (-signal.SIGSEGV, "rank 1 died: ended by SIGSEGV"),
+        (-signal.SIGABRT, "rank 1 died: ended by SIGABRT"),
+        (3, "rank 1 died: ended with exit code 3, without a word"),
+        (-50, "rank 1 died: ended by signal 50"),
+    ],
+)
+def test_a_rank_that_ended_without_a_word_goes_before_those_that_lost_touch_with_it(code, reason):
+    blame = culprit([End(1, code, alive_s=20.4)], {0: said(20.3, CLOSED, lost_touch=True)})
+
+    assert (blame.ranks, blame.reason, blame.cause) == ((1,), reason, "host-death")
+
+
+def test_an_abort_follows_from_anothers_error_and_a_kill_that_came_before_it_does_not():
+    words = {0: said(20.4, "ZeroDivisionError: enough")}
+
+    assert culprit([End(1, -signal.SIGABRT, alive_s=20.0)], words).ranks == (0,)
+    assert culprit([End(1, -signal.SIGKILL, alive_s=20.3)], words).ranks == (1,)
+    assert culprit([End(1, -signal.SIGKILL, alive_s=20.5)], words).ranks == (0,)
+
+
+def test_of_a_rank_that_spoke_the_words_count_and_not_its_exit_code():
+    words = {1: said(20.4, "ZeroDivisionError: enough")}
+
+    assert culprit([End(1, 1, alive_s=20.0)], words).reason == "rank 1 died: ZeroDivisionError: enough"
+
+
+def test_where_nobody_ended_nobody_is_to_blame():
+    assert culprit([], {}) is None
+
+
+class TestLastWords:
+    def test_the_reason_is_the_type_and_the_first_line_and_all_of_it_is_kept_beside(self):
+        words = last_words(ValueError("\n 2 validation errors\n  width\nFor further information visit x"))
+
+        assert (words.what, words.cause, words.remedy) == ("ValueError: 2 validation errors", "crash", None)
+        assert "For further information visit x" in words.traceback
+
+    def test_an_error_without_a_message_is_its_type(self):
+        assert last_words(KeyError()).what == "KeyError"
+
+    def test_an_error_of_ours_keeps_its_words_its_cause_and_its_remedy(self):
+        words = last_words(RunFailed("rank 1 ran out of GPU memory", "Lower --batch-size", "oom"))
+
+        assert (words.what, words.cause, words.remedy) == ("rank 1 ran out of GPU memory", "oom", "Lower --batch-size")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [::1]:4",
+            "NCCL error in: ProcessGroupNCCL.cpp",
+        ],
+    )
+    def test_a_connection_that_broke_is_known_as_such(self, text):
+        assert last_words(RuntimeError(text)).lost_touch
+        assert not last_words(RuntimeError("shapes do not fit")).lost_touch

@@ -125,12 +125,14 @@ def test_a_mode_that_fails_the_gate_is_invalid_and_was_not_timed(run):
     assert (code, record["status"], record["summary"]) == (4, "invalid", None)
     assert record["samples"] == []
     assert "failed the parity gate" in record["reason"]
+    assert record["cause"] == "parity"
 
 
 def test_a_loss_that_is_not_finite_makes_the_record_invalid_with_its_samples_kept(run):
     code, [record], _ = run("--mode", "outside-explodes", "--gpus", "1", "--warmup", "0", "--steps", "6")
     assert (code, record["status"], record["summary"]) == (4, "invalid", None)
     assert "the loss on rank 0 is" in record["reason"]
+    assert record["cause"] == "nan"
     assert None in record["samples"][0]["loss"]
 
 
@@ -154,20 +156,37 @@ def test_modes_that_need_a_gpu_say_so_and_what_to_do(run, mode):
 
 
 @pytest.mark.parametrize(
-    ("mode", "words"),
+    ("mode", "words", "cause"),
     [
-        ("outside-raises", "rank 1 died: ZeroDivisionError: rank one has had enough"),
-        ("outside-killed", "rank 1 died: ended by SIGKILL"),
-        ("outside-out-of-memory", "rank 1 ran out of GPU memory at batch size 8: Tried to allocate 20.00 GiB"),
+        ("outside-raises", "rank 1 died: ZeroDivisionError: rank one has had enough", "crash"),
+        ("outside-killed", "rank 1 died: ended by SIGKILL", "host-death"),
+        ("outside-out-of-memory", "rank 1 ran out of GPU memory at batch size 8: Tried to allocate 20.00 GiB", "oom"),
     ],
 )
-def test_a_rank_that_dies_is_named_its_siblings_end_in_time_and_other_modes_still_run(run, mode, words):
+def test_a_rank_that_dies_is_named_its_siblings_end_in_time_and_other_modes_still_run(
+    run, tmp_path, mode, words, cause
+):
     start = time.monotonic()
     code, records, errors = run(*TINY, "--mode", mode, "--mode", "outside-polite")
     assert time.monotonic() - start < 60
     assert (code, [record["status"] for record in records]) == (5, ["failed", "ok"])
     assert words in records[0]["reason"]
     assert words in errors
+    assert records[0]["cause"] == cause
+    [log] = tmp_path.glob("results/cpu/*.log")
+    assert log.stem == records[0]["run_id"]
+    assert f"tracebacks and stacks are in results/cpu/{log.name}." in errors
+    assert "rank 1: ended by itself" in log.read_text()
+
+
+def test_a_rank_for_which_the_others_wait_in_a_collective_ends_the_run_by_its_deadline_and_is_named(run, tmp_path):
+    code, [record], _ = run(*TINY, "--mode", "outside-lags", "--timeout", "25")
+
+    assert (code, record["status"], record["cause"]) == (5, "failed", "timeout")
+    assert record["reason"].startswith("rank 1 held up the phase 'proving' for more than 25 s: it is at ")
+    assert record["reason"].endswith(" in evidence")
+    [log] = tmp_path.glob("results/cpu/*.log")
+    assert "all_gather_object" in log.read_text()
 
 
 def test_ctrl_c_ends_every_rank_keeps_what_was_finished_and_exits_with_130(tmp_path, environment):

@@ -2,6 +2,7 @@
 fp8bench.
 """
 
+import ctypes
 import os
 import signal
 import time
@@ -51,6 +52,17 @@ class Raises(Polite):
     def evidence(self, model):
         if dist.get_rank() == 1:
             raise ZeroDivisionError("rank one has had enough")
+        return super().evidence(model)
+
+
+class Lags(Polite):
+    """Rank 1 never comes to the collective in which the others wait."""
+
+    name = "outside-lags"
+
+    def evidence(self, model):
+        if dist.get_rank() == 1:
+            time.sleep(600)
         return super().evidence(model)
 
 
@@ -127,6 +139,21 @@ class Sleeps(Polite):
         with open(os.path.join(os.environ["OUTSIDE_PIDS"], str(os.getpid())), "w"):
             pass
         time.sleep(600)
+        return super().evidence(model)
+
+
+class Deaf(Polite):
+    """As Sleeps, inside a native call during which Python hears no signal."""
+
+    name = "outside-deaf"
+
+    def evidence(self, model):
+        with open(os.path.join(os.environ["OUTSIDE_PIDS"], str(os.getpid())), "w"):
+            pass
+        mutex = ctypes.create_string_buffer(64)
+        libc = ctypes.CDLL(None)
+        libc.pthread_mutex_lock(mutex)
+        libc.pthread_mutex_lock(mutex)
         return super().evidence(model)
 
 

@@ -24,6 +24,7 @@ TEXT_OF_EVERY_FIELD = {
     "warmup": ("0", 0),
     "steps": ("7", 7),
     "min_time_s": ("2.5", 2.5),
+    "timeout_s": ("90", 90.0),
     "compile": ("off", "off"),
     "cuda_graphs": ("off", "off"),
     "optimizer": ("adamw", "adamw"),
@@ -174,7 +175,7 @@ def test_compile_may_be_written_in_the_file_as_on_the_command_line(word: str) ->
 @pytest.mark.parametrize(
     "field",
     [
-        *("gpus", "batch_size", "warmup", "steps", "min_time_s", "workers", "seed"),
+        *("gpus", "batch_size", "warmup", "steps", "min_time_s", "timeout_s", "workers", "seed"),
         *("rounds", "max_rounds", "precision", "price", "price_per_gpu"),
     ],
 )
@@ -220,6 +221,9 @@ WRONG_VALUES = [
     ("min_time_s", "inf"),
     ("min_time_s", "nan"),
     ("min_time_s", 86401),
+    ("timeout_s", 0),
+    ("timeout_s", "inf"),
+    ("timeout_s", 86401),
     ("warmup", -1),
     ("workers", -1),
     ("seed", -1),
@@ -242,7 +246,7 @@ def test_a_wrong_flag_is_named_as_it_was_typed_with_its_value(field: str, value:
     with pytest.raises(UsageError) as caught:
         resolve({field: value}, {}, {}, None)
 
-    flag = {"min_time_s": "--min-time"}.get(field, f"--{field.replace('_', '-')}")
+    flag = {"min_time_s": "--min-time", "timeout_s": "--timeout"}.get(field, f"--{field.replace('_', '-')}")
     assert caught.value.what.startswith(f"{flag}: invalid value {value!r}: ")
 
 

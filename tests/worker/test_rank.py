@@ -8,7 +8,7 @@ from outside.outside_plugins import Polite, TinyLinear
 
 from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.modes.torchao import TorchAOFloat8
-from fp8bench.schema.errors import MeasurementInvalid
+from fp8bench.schema.errors import MeasurementInvalid, RunFailed
 from fp8bench.worker import main, profiler
 from fp8bench.worker.main import Aside, measure
 from fp8bench.worker.profiler import STEPS
@@ -83,6 +83,17 @@ def test_it_shows_how_far_it_has_come_and_keeps_its_trace(measured, tmp_path):
     last = read_progress(tmp_path / "progress")
     assert last == Progress("done", 4 + LEAD_IN, last.median_s, 4 + LEAD_IN)
     assert (tmp_path / "trace.json").exists()
+
+
+def test_a_host_without_memory_is_a_cause_of_its_own(measured):
+    class Greedy(Polite):
+        def evidence(self, model):
+            raise MemoryError("cannot allocate 4 TiB\nfor a copy")
+
+    with pytest.raises(RunFailed, match="rank 0 ran out of host memory: cannot allocate 4 TiB\\. Lower") as failure:
+        measured(Greedy())
+
+    assert failure.value.cause == "oom"
 
 
 def test_every_rank_takes_the_profiled_steps_and_rank_0_alone_is_profiled(measured):

@@ -1,0 +1,46 @@
+"""Who descends from whom, and the end of all of them."""
+
+import os
+import subprocess
+import sys
+import time
+
+from fp8bench.launch.process_tree import Process, ProcessTree, descendants, process
+
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+
+
+def test_descendants_are_children_and_theirs_but_for_branches_that_do_not_count():
+    seen = [Process(pid, parent, "S", 7) for pid, parent in [(2, 1), (3, 2), (4, 1), (5, 4), (6, 9)]]
+
+    assert sorted(one.pid for one in descendants(1, seen)) == [2, 3, 4, 5]
+    assert sorted(one.pid for one in descendants(1, seen, frozenset({(4, 7)}))) == [2, 3]
+    assert sorted(one.pid for one in descendants(1, seen, frozenset({(4, 8)}))) == [2, 3, 4, 5]
+
+
+def test_a_process_is_read_with_its_parent_and_state():
+    mine = process(os.getpid())
+
+    assert (mine.pid, mine.parent, mine.state) == (os.getpid(), os.getppid(), "R")
+    assert process(2**22 + 1) is None
+
+
+def test_what_was_there_before_stays_and_what_came_since_ends_also_if_it_heeds_nothing_or_is_stopped():
+    def start(code):
+        return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+
+    before = start("import time; time.sleep(600)")
+    began = time.monotonic()
+    with ProcessTree() as tree:
+        deaf, stopped = start(DEAF), start("import time; time.sleep(600)")
+        deaf.stdout.readline()
+        os.kill(stopped.pid, 19)
+        assert {one.pid for one in tree.living()} == {deaf.pid, stopped.pid}
+
+    assert time.monotonic() - began < 10
+    assert tree.living() == []
+    assert before.poll() is None
+    before.kill()
+    for one in (before, deaf, stopped):
+        one.wait()
+        one.stdout.close()

@@ -1,0 +1,126 @@
+"""Every way in which a rank can die or hang, in real processes: the run ends in time, and names who did it and how."""
+
+import os
+import time
+
+import pytest
+from builders import config
+from launch import faults
+
+from fp8bench.launch import spawn
+from fp8bench.launch.process_tree import descendants, process, processes
+from fp8bench.launch.spawn import SpawnExecutor
+
+TIMEOUT_S = 3.0
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """The reports of two ranks that have this fault. Whatever happens, nothing is left behind."""
+    there, temporary = tmp_path / "there", tmp_path / "temporary"
+    there.mkdir()
+    temporary.mkdir()
+    monkeypatch.setattr(spawn, "_BOOT", faults.BOOT)
+    monkeypatch.setenv(faults.PIDS, str(there))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    seen = []
+
+    def running(fault, ranks=2, timeout_s=TIMEOUT_S):
+        before = descendants(os.getpid(), processes())
+        reports = SpawnExecutor(timeout_s).run(config(workload=fault, world_size=ranks), seen.append)
+        assert [one for one in map(int, os.listdir(there)) if process(one) is not None] == []
+        assert descendants(os.getpid(), processes()) == before
+        assert list(temporary.iterdir()) == []
+        return reports
+
+    running.seen = seen
+    return running
+
+
+def culprits(reports):
+    return [report.rank for report in reports if report.status == "failed" and not report.collateral]
+
+
+def test_ranks_that_are_well_leave_their_reports(run):
+    reports = run("well")
+
+    assert [(report.rank, report.status, report.log) for report in reports] == [(0, "ok", None), (1, "ok", None)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "cause"),
+    [
+        ("rank-1-killed", "rank 1 died: ended by SIGKILL", "host-death"),
+        ("rank-1-terminated", "rank 1 died: ended by SIGTERM", "host-death"),
+        ("rank-1-exits", "rank 1 died: ended with exit code 0, without a word", "host-death"),
+        ("rank-1-calls-exit", "rank 1 died: SystemExit: 3", "crash"),
+        ("rank-1-crashes", "rank 1 died: ended by SIGABRT", "host-death"),
+        ("rank-1-raises", "rank 1 died: ValueError: 2 fields are invalid", "crash"),
+        ("rank-1-lacks-memory", "rank 1 ran out of host memory", "oom"),
+        ("rank-0-waits-for-ever", "rank 1 died: ZeroDivisionError: enough", "crash"),
+    ],
+)
+def test_who_died_of_itself_is_named_and_not_the_sibling_that_noticed(run, fault, reason, cause):
+    reports = run(fault)
+
+    assert culprits(reports) == [1]
+    assert (reports[1].reason, reports[1].cause) == (reason, cause)
+    assert reports[0].reason == "rank 0 was ended because rank 1 failed"
+
+
+def test_the_traceback_of_every_rank_is_in_its_log(run):
+    reports = run("rank-1-raises")
+
+    assert "For further information visit" in reports[1].log
+    assert "in fail\n" in reports[1].log
+    assert "Connection closed by peer" in reports[0].log
+
+
+def test_a_sibling_that_waits_leaves_its_stack(run):
+    reports = run("rank-0-waits-for-ever")
+
+    assert "in wait_for_others\n" in reports[0].log
+
+
+def test_a_crash_inside_a_library_leaves_the_stack(run):
+    reports = run("rank-1-crashes")
+
+    assert "Fatal Python error: Aborted" in reports[1].log
+
+
+def test_a_stopped_rank_ends_the_run_by_the_deadline_and_is_named_rather_than_those_that_wait(run):
+    start = time.monotonic()
+    reports = run("rank-1-stops")
+
+    assert time.monotonic() - start < TIMEOUT_S + 30
+    assert (culprits(reports), reports[1].cause) == ([1], "timeout")
+    assert "rank 1 held up the phase 'proving' for more than 3 s: its process is stopped" in reports[1].reason
+    assert "rank 1: alive; its process is stopped; in the phase 'warming up', step 0, last moved " in reports[1].log
+    assert "in rank_1_stops\n" in reports[1].log
+    assert "in wait_for_others\n" in reports[0].log
+
+
+def test_of_two_ranks_that_both_wait_the_one_that_is_steps_behind_is_named_with_its_place(run):
+    reports = run("rank-1-sleeps")
+
+    assert (culprits(reports), reports[1].cause) == ([1], "timeout")
+    assert "rank 1 held up the phase 'timing' for more than" in reports[1].reason
+    assert "launch/faults.py:" in reports[1].reason
+    assert reports[1].reason.endswith(" in wait_for_others")
+
+
+def test_ranks_that_all_hang_are_all_named(run):
+    reports = run("all-hang")
+
+    assert {progress.stage for progress in run.seen} == {"proving"}
+    assert culprits(reports) == [0, 1]
+    assert {report.cause for report in reports} == {"timeout"}
+    assert "ranks 0 and 1 held up the phase 'proving'" in reports[0].reason
+
+
+def test_a_forked_child_that_holds_pipes_open_neither_holds_the_run_up_nor_outlives_it(run):
+    start = time.monotonic()
+    reports = run("leaves-a-child", timeout_s=30)
+
+    assert [report.status for report in reports] == ["ok", "ok"]
+    assert time.monotonic() - start < 25

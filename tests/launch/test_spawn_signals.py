@@ -1,0 +1,162 @@
+"""SIGINT, SIGTERM and SIGHUP to the launcher alone, and its sudden end: nothing that it brought about outlives it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fp8bench.launch.process_tree import descendants, process, processes
+
+TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "--min-time", "0", "--rounds", "1")
+CODES = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+
+
+@pytest.fixture
+def launched(tmp_path, outside_site):
+    """`fp8bench run` with these flags in the background, whose temporary files are in a folder of the test's own."""
+    running = []
+
+    def launch(*flags, **popen):
+        (tmp_path / "temporary").mkdir()
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("FP8BENCH_")}
+        extra = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(outside_site), "TMPDIR": str(tmp_path / "temporary")}
+        command = [sys.executable, "-m", "fp8bench", "run", *flags]
+        popen.setdefault("stderr", subprocess.PIPE)
+        running.append(subprocess.Popen(command, cwd=tmp_path, env=clean | extra, text=True, **popen))
+        return running[0]
+
+    yield launch
+    for one in running:
+        one.kill()
+        one.communicate()
+
+
+def until(found, patience_s=90):
+    deadline = time.monotonic() + patience_s
+    while not (answer := found()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return answer
+
+
+def below(launcher):
+    return descendants(launcher.pid, processes())
+
+
+def importing_torch(launcher):
+    """Its ranks, as soon as they map torch's library, which takes them seconds."""
+    ranks = below(launcher)
+    return ranks if len(ranks) == 2 and all("libtorch" in maps(one.pid) for one in ranks) else None
+
+
+def maps(pid):
+    try:
+        return Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return ""
+
+
+def gone(them):
+    return all((now := process(one.pid)) is None or now.began != one.began or now.state == "Z" for one in them)
+
+
+def left_in(tmp_path):
+    """Compilers keep their caches there on purpose."""
+    return [path.name for path in (tmp_path / "temporary").iterdir() if not path.name.startswith("torchinductor")]
+
+
+@pytest.mark.parametrize(("number", "code"), CODES, ids=lambda value: getattr(value, "name", ""))
+def test_while_it_spawns_a_signal_to_the_parent_alone_ends_everything(launched, tmp_path, number, code):
+    launcher = launched(*TINY, "--mode", "outside-polite")
+    ranks = until(lambda: below(launcher))
+    sent = time.monotonic()
+    launcher.send_signal(number)
+    _, errors = launcher.communicate(timeout=20)
+
+    assert time.monotonic() - sent < 10
+    assert launcher.returncode == code
+    assert "interrupted while outside-polite ran; its workers have ended" in errors
+    assert "resume with `fp8bench run --session" in errors
+    assert "Traceback" not in errors
+    assert gone(ranks)
+    assert left_in(tmp_path) == []
+
+
+def test_while_ranks_train_sigterm_ends_loader_processes_too(launched, tmp_path):
+    launcher = launched(
+        *("--mode", "baseline-bf16", "--gpus", "1", "--workers", "2", "--warmup", "1", "--steps", "100000"),
+        *("--min-time", "0", "--rounds", "1"),
+    )
+    tree = until(lambda: found if len(found := below(launcher)) >= 3 else None)
+    time.sleep(1)
+    sent = time.monotonic()
+    launcher.send_signal(signal.SIGTERM)
+    # A second one changes nothing.
+    time.sleep(0.1)
+    launcher.send_signal(signal.SIGTERM)
+    launcher.communicate(timeout=20)
+
+    assert time.monotonic() - sent < 10
+    assert launcher.returncode == 143
+    assert gone(tree)
+    assert left_in(tmp_path) == []
+
+
+def test_ranks_whose_parent_is_killed_while_they_import_torch_leave(launched):
+    launcher = launched(*TINY, "--mode", "outside-polite", "--steps", "100000")
+    ranks = until(lambda: importing_torch(launcher))
+    launcher.kill()
+
+    until(lambda: gone(ranks), patience_s=5)
+
+
+def test_a_signal_that_was_ignored_from_the_start_stays_ignored(launched, tmp_path):
+    """As nohup has it."""
+    launcher = launched(
+        *TINY, "--mode", "outside-polite", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    )
+    ranks = until(lambda: below(launcher))
+    launcher.send_signal(signal.SIGHUP)
+    time.sleep(1)
+
+    assert launcher.poll() is None
+    assert not gone(ranks)
+    launcher.send_signal(signal.SIGTERM)
+    launcher.communicate(timeout=20)
+    assert launcher.returncode == 143
+
+
+def test_a_terminal_that_is_closed_is_a_sighup_though_nothing_can_be_said_there_any_more(launched, tmp_path):
+    ours, its = os.openpty()
+    launcher = launched(*TINY, "--mode", "outside-polite", stderr=its, start_new_session=True)
+    os.close(its)
+    ranks = until(lambda: below(launcher))
+    os.close(ours)
+    launcher.send_signal(signal.SIGHUP)
+
+    assert launcher.wait(timeout=20) == 129
+    assert gone(ranks)
+    assert left_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("command", ["gemm", "numerics"])
+def test_commands_that_compute_in_their_own_process_exit_by_the_signal_too(tmp_path, command):
+    asked = {"gemm": ("--sweep", "--seconds", "60"), "numerics": ("--width", "4096")}[command]
+    environ = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    running = subprocess.Popen(
+        [sys.executable, "-m", "fp8bench", command, *asked],
+        cwd=tmp_path,
+        env=environ,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: "libtorch" in maps(running.pid))
+    running.send_signal(signal.SIGTERM)
+    _, errors = running.communicate(timeout=30)
+
+    assert running.returncode == 143
+    assert errors.endswith("fp8bench: interrupted. Run the command again.\n")
