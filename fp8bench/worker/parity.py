@@ -11,6 +11,7 @@ numbers come of it, all relative and all without unit:
   input_gradient_error  |g' - g| / |g| for the gradient of the loss at the input: it has been through every layer
                         twice, and is zero or turned wherever attention looks at the wrong tokens.
   separation            |c'| / |c|: how far apart different inputs end; 0 where the output ignores them.
+                        Integer tokens have no gradient; their embeddings stand for them.
   leakage               the gradient of one image's logits at the *other* images of the batch, against that at its
                         own: 0 unless samples see each other. Small or shallow models attend so weakly when fresh that
                         attention across the batch would hide inside the other bounds; it cannot hide here.
@@ -24,8 +25,8 @@ What it is not: a proof of torch.compile's output, since the model is examined b
 """
 
 import math
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ import torch
 from torch import Tensor, nn
 
 from fp8bench.modes.protocol import Mode
+from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.record import Parity, Tolerance
 from fp8bench.worker.attention import sdpa_kernels
 from fp8bench.worker.execution.step import bf16_autocast
@@ -45,7 +47,9 @@ BATCH_SIZE = 16
 
 @dataclass(frozen=True)
 class View:
-    """A model seen from outside. logits: [batch, ...] float32; loss: a float; input_gradient: as the inputs."""
+    """A model seen from outside. logits: [batch, ...] float32; loss: a float; input_gradient: as the inputs, or as the
+    embeddings of tokens.
+    """
 
     logits: Tensor
     loss: float
@@ -82,11 +86,39 @@ def leakage(
 def _forward(
     model: nn.Module, workload: Workload, batch: Batch, context: AbstractContextManager[Any] | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(inputs that take a gradient, logits, loss), under autocast."""
-    inputs = batch.inputs.detach().clone().requires_grad_()
-    with bf16_autocast(inputs.device), context or nullcontext():
+    """(what takes the gradient at the input, logits, loss), under autocast."""
+    inputs = batch.inputs.detach().clone()
+    embedded: list[Tensor] = []
+    if inputs.is_floating_point():
+        embedded.append(inputs.requires_grad_())
+    with _embedding(model, embedded), bf16_autocast(inputs.device), context or nullcontext():
         logits, loss = observed(model, workload, batch._replace(inputs=inputs))
-    return inputs, logits, loss
+    return embedded[0], logits, loss
+
+
+@contextmanager
+def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
+    """While it stands, what the first embedding of a pass gives is put into `found`, where that is empty, and keeps its
+    gradient. Raises MeasurementInvalid where none was met.
+    """
+
+    def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
+        if not found:
+            output.retain_grad()
+            found.append(output)
+
+    handles = [m.register_forward_hook(keep) for m in model.modules() if isinstance(m, nn.Embedding)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not found:
+        raise MeasurementInvalid(
+            "the gate has no gradient at the input: inputs are integers, and the model has no torch.nn.Embedding",
+            "Take tokens in by torch.nn.Embedding, or give floating-point inputs",
+            "parity",
+        )
 
 
 def observed(model: nn.Module, workload: Workload, batch: Batch) -> tuple[Tensor, Tensor]:

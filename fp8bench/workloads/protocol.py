@@ -9,8 +9,9 @@ step that takes them. The loop empties that queue before it times steps, since s
 hide a loader that is too slow, and times a whole number of queues full, since processes that fill a queue together
 deliver in bursts. Without the attribute nothing is taken to be made ahead.
 
-A batch is (inputs, targets), both on the device. The parity gate takes the gradient at the inputs, so they are floating
-point, and reads the logits from the model's output.
+A batch is (inputs, targets), both on the device. Inputs are floating point, or integer tokens for a model that takes
+them in by torch.nn.Embedding: the parity gate takes the gradient at the inputs or at what the embedding makes of them,
+and reads the logits from the model's output.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from fp8bench.schema.config import DataSource
 
 
 class Batch(NamedTuple):
-    """inputs: [batch, ...] float32; targets: [batch] int64. Both on the device."""
+    """inputs: [batch, ...] float32, or integer tokens; targets: [batch, ...] int64. Both on the device."""
 
     inputs: Tensor
     targets: Tensor

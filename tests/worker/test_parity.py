@@ -12,7 +12,9 @@ from worker.faulty_blocks import AcrossTheBatch, Causal, Forgetful, IgnoresItsIn
 from fp8bench.modes.baseline import BaselineBF16, BaselineFP32
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.modes.torchao import TorchAOFloat8
+from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker import parity
+from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")
@@ -23,6 +25,51 @@ class ViTMicroAveraged(ViTMicro):
 
     name = "vit-micro-averaged"
     architecture = {**ViTMicro.architecture, "class_token": False, "global_pool": "avg"}  # noqa: RUF012
+
+
+class Tokens(ViTMicro):
+    """Integer tokens through an embedding and like blocks to a logit for every token."""
+
+    name = "tokens"
+    vocabulary, length = 32, 12
+
+    def build(self, device):
+        class Model(nn.Module):
+            def __init__(self, vocabulary, width=32):
+                super().__init__()
+                self.embed = nn.Embedding(vocabulary, width)
+                self.blocks = nn.Sequential(*(nn.TransformerEncoderLayer(width, 2, 64, 0.0, batch_first=True),) * 2)
+                self.head = nn.Linear(width, vocabulary)
+
+            def forward(self, tokens):
+                return self.head(self.blocks(self.embed(tokens)))
+
+        torch.manual_seed(self.seed)
+        return Model(self.vocabulary).to(device)
+
+    def batches(self, batch_size, rank, device):
+        generator = torch.Generator().manual_seed(rank)
+        while True:
+            tokens = torch.randint(self.vocabulary, (batch_size, self.length + 1), generator=generator).to(device)
+            yield Batch(tokens[:, :-1], tokens[:, 1:])
+
+    def loss(self, model, batch):
+        return nn.functional.cross_entropy(model(batch.inputs).flatten(0, 1), batch.targets.flatten())
+
+
+class TokensWithoutEmbedding(Tokens):
+    """Looks its tokens up by hand."""
+
+    def build(self, device):
+        class Model(nn.Module):
+            def __init__(self, vocabulary):
+                super().__init__()
+                self.table = nn.Parameter(torch.randn(vocabulary, vocabulary))
+
+            def forward(self, tokens):
+                return self.table[tokens]
+
+        return Model(self.vocabulary).to(device)
 
 
 def mode_with(block_class):
@@ -110,6 +157,23 @@ class TestProve:
         parity.leakage(model, workload, batch)
         assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
         assert all(parameter.grad is None for parameter in model.parameters())
+
+
+class TestTokens:
+    def test_a_model_of_integer_tokens_agrees_with_itself_and_takes_its_gradient_at_the_embedding(self):
+        found = verdict(BaselineBF16(), Tokens)
+        assert found.passed, found.reason
+        assert (found.input_gradient_error, found.leakage) == (0, 0)
+
+    def test_attention_across_the_batch_is_refused(self):
+        found = verdict(mode_with(AcrossTheBatch), Tokens)
+        assert not found.passed
+        assert "the samples of a batch see each other" in found.reason
+
+    def test_tokens_that_meet_no_embedding_are_refused_with_the_remedy(self):
+        with pytest.raises(MeasurementInvalid, match=r"no torch\.nn\.Embedding") as refusal:
+            verdict(BaselineBF16(), TokensWithoutEmbedding)
+        assert refusal.value.cause == "parity"
 
 
 def test_a_number_that_is_not_finite_fails_every_bound():
