@@ -41,7 +41,11 @@ from fp8bench.worker.timing import Length, compiled_to, time_steps
 from fp8bench.worker.training import ready_to_train
 from fp8bench.workloads.protocol import Workload
 
-_STATUS: dict[type[Fp8benchError], Status] = {ModeUnavailable: "unsupported", MeasurementInvalid: "invalid"}
+_STATUS: tuple[tuple[type[Fp8benchError], Status], ...] = (
+    (ModeUnavailable, "unsupported"),
+    (MeasurementInvalid, "invalid"),
+    (Fp8benchError, "failed"),
+)
 
 
 @contextmanager
@@ -82,9 +86,8 @@ def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) ->
 
 def stopped(error: Fp8benchError, found: dict[str, Any]) -> RankReport:
     """The report of a rank that an error of ours stopped. found: its fields so far, `rank` among them."""
-    return RankReport(
-        **found, status=_STATUS.get(type(error), "failed"), reason=error.what, cause=error.cause, remedy=error.remedy
-    )
+    status = next(status for kind, status in _STATUS if isinstance(error, kind))
+    return RankReport(**found, status=status, reason=error.what, cause=error.cause, remedy=error.remedy)
 
 
 def out_of_memory(rank: int, batch_size: int, error: BaseException) -> RunFailed:

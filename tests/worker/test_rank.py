@@ -1,19 +1,23 @@
 """One rank from its birth to its report, in this process: what it reports, what it shows, and when it is refused."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.profiler
 from builders import config, evidence
 from outside.outside_plugins import Polite, TinyLinear
+from worker.execution import executing
 
 from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import MeasurementInvalid, RunFailed
 from fp8bench.worker import main, profiler
+from fp8bench.worker.execution.settle import settle
 from fp8bench.worker.main import Aside, measure
 from fp8bench.worker.profiler import STEPS
 from fp8bench.worker.progress import Progress, read_progress
-from fp8bench.worker.timing import LEAD_IN
+from fp8bench.worker.timing import LEAD_IN, PACE_STEPS
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")
@@ -171,3 +175,22 @@ def test_a_loss_that_is_not_finite_is_told_by_rank_and_step():
     main._require_finite(0, [7.0, 6.0])
     with pytest.raises(MeasurementInvalid, match=r"the loss on rank 2 is nan at step 1 \(warm-up included\)"):
         main._require_finite(2, [7.0, float("nan"), 5.0])
+
+
+def test_a_capture_that_was_asked_for_and_fails_is_unsupported_and_one_that_is_wrong_is_invalid(monkeypatch):
+    """A replay is stood for by steps launched from Python, since this is a CPU."""
+    monkeypatch.setattr(main, "make_mode", lambda _config: Polite())
+    monkeypatch.setattr(main, "make_workload", lambda _config: ViTMicro(data="loader"))
+    monkeypatch.setattr(main, "choose_graph", lambda *_: executing.CAPTURED.graph)
+    found = []
+    for launch in (executing.Replayed, executing.StaleInput, executing.Uncapturable):
+        monkeypatch.setattr(main, "settle", partial(settle, make=executing.replayed_by(launch)))
+        report = measure(config("a-mode", **{**SETTINGS, "cuda_graphs": "on"}), 0, CPU, Aside())
+        found.append((report.status, report.cause))
+        if report.status == "ok":
+            assert report.evidence.graph.enabled
+            assert report.evidence.executed.update_error < 1e-3
+            # Eleven before a capture, whatever was asked for; then the pace of what was captured, and the lead-in.
+            assert len(report.samples.warmup_step_s) == 11 + PACE_STEPS + LEAD_IN
+
+    assert found == [("ok", None), ("invalid", "execution"), ("unsupported", "capture")]

@@ -46,7 +46,7 @@ def stream(device: torch.device, graph: GraphEvidence) -> Iterator[None]:
     be captured. Steps that are not captured keep the default one.
     """
     context: AbstractContextManager[object] = nullcontext()
-    if graph.enabled:
+    if graph.enabled and device.type == "cuda":
         own = torch.cuda.Stream(device)
         own.wait_stream(torch.cuda.current_stream(device))
         context = torch.cuda.stream(own)

@@ -8,6 +8,7 @@ from torch import nn
 from fp8bench.schema.record import CompileEvidence, GraphEvidence
 from fp8bench.worker.execution.build import Choice, build
 from fp8bench.worker.execution.optimizers import make_optimizer
+from fp8bench.worker.execution.replay import CaptureFailed
 from fp8bench.worker.execution.settle import Maker
 from fp8bench.worker.execution.step import NO_MARKS, Parts, PythonLaunch, forward, step
 from fp8bench.workloads.vit import ViTMicro
@@ -120,6 +121,14 @@ class FrozenScales(Replayed):
         for scale, frozen in zip(self.parts.mode.step_state(self.parts.plain), self.frozen, strict=True):
             scale.copy_(frozen)
         return loss
+
+
+class Uncapturable(Replayed):
+    """Its capture stops in the middle, with a step half done."""
+
+    def __init__(self, parts, batch):
+        step(parts, batch, NO_MARKS)
+        raise CaptureFailed("the step cannot be captured in a CUDA graph: it waits", "Use --cuda-graphs off")
 
 
 def replayed_by(launch):

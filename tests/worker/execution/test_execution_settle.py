@@ -19,6 +19,7 @@ from worker.execution.executing import (
     NoOptimizer,
     Replayed,
     StaleInput,
+    Uncapturable,
     replayed_by,
     settings,
     some_parts,
@@ -27,7 +28,6 @@ from worker.execution.executing import (
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.worker.execution import proof
-from fp8bench.worker.execution.replay import CaptureFailed
 from fp8bench.worker.execution.settle import settle
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, step
 
@@ -128,18 +128,10 @@ def test_auto_falls_back_on_python_with_the_reason_and_from_the_same_start(launc
     assert all(map(torch.equal, weights(parts), before))
 
 
-class Half(Replayed):
-    """A capture that stops between forward and backward."""
-
-    def __init__(self, parts, batch):
-        step(parts, batch, NO_MARKS)
-        raise CaptureFailed("the step cannot be captured in a CUDA graph: it waits", "Use --cuda-graphs off")
-
-
 def test_a_capture_that_fails_under_auto_leaves_training_as_it_was():
     parts, batches = some_parts()
     before = weights(parts)
-    found, _ = settled(Half, asked="auto", parts=(parts, batches))
+    found, _ = settled(Uncapturable, asked="auto", parts=(parts, batches))
 
     assert found.graph.reason == "auto: the step cannot be captured in a CUDA graph: it waits"
     assert all(map(torch.equal, weights(parts), before))
@@ -148,7 +140,7 @@ def test_a_capture_that_fails_under_auto_leaves_training_as_it_was():
 
 def test_a_capture_that_was_asked_for_and_fails_is_unsupported():
     with pytest.raises(ModeUnavailable, match="it waits") as refusal:
-        settled(Half)
+        settled(Uncapturable)
     assert refusal.value.cause == "capture"
 
 
