@@ -16,7 +16,9 @@ from builders import (
     parity,
     place,
     profile,
+    proof,
     rank_report,
+    replayed,
     telemetry,
 )
 
@@ -205,28 +207,30 @@ def test_ranks_that_ran_something_else_than_rank_0_are_warned_about():
     assert record.evidence.warnings == ("ranks [1] ran something else than rank 0",)
 
 
-def compiled(logits_error, *warnings):
-    """What a rank found that compared its compiled model."""
-    errors = {"logits_error": logits_error, "weight_gradient_error": logits_error}
-    found = evidence(compiled=True)
-    return found.model_copy(update={"compile": found.compile.model_copy(update=errors), "warnings": warnings})
+def executed(error, *warnings):
+    """What a rank found of its steps as executed; None: nothing."""
+    names = ("loss_error", "gradient_error", "update_error", "state_error", "spread")
+    found = None if error is None else proof(**dict.fromkeys(names, error))
+    graph = replayed(capture_s=error or 0.0, pool_bytes=1024 + len(warnings))
+    return evidence(executed=found, graph=graph, warnings=warnings)
 
 
-def test_of_the_ranks_compiled_models_the_worst_errors_are_kept_and_are_no_difference():
-    record = assembled(rank_report(0, evidence=compiled(0.01)), rank_report(1, evidence=compiled(0.02)))
+def test_of_the_ranks_executed_steps_the_worst_errors_are_kept_and_are_no_difference():
+    record = assembled(rank_report(0, evidence=executed(0.01)), rank_report(1, evidence=executed(0.02)))
 
     assert record.evidence is not None
-    assert record.evidence.compile.logits_error == record.evidence.compile.weight_gradient_error == 0.02
+    found = record.evidence.executed
+    assert {found.loss_error, found.gradient_error, found.update_error, found.state_error, found.spread} == {0.02}
     assert record.evidence.warnings == ()
 
 
 def test_an_error_that_one_rank_does_not_know_is_not_known_and_its_warning_is_kept():
     record = assembled(
-        rank_report(0, evidence=compiled(0.01)), rank_report(1, evidence=compiled(None, "memory did not suffice"))
+        rank_report(0, evidence=executed(0.01)), rank_report(1, evidence=executed(None, "memory did not suffice"))
     )
 
     assert record.evidence is not None
-    assert record.evidence.compile.logits_error is record.evidence.compile.weight_gradient_error is None
+    assert record.evidence.executed is None
     assert record.evidence.warnings == ("memory did not suffice",)
 
 
