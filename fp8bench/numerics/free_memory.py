@@ -6,7 +6,7 @@ not fail at all, but the process is killed. So a need is added up first, and hel
 
 import torch
 
-from fp8bench.numerics.host_memory import free_host_bytes
+from fp8bench.machine.host import free_host_bytes
 from fp8bench.schema.errors import UsageError
 
 

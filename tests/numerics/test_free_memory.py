@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from fp8bench.machine.host import free_host_bytes
 from fp8bench.numerics import free_memory
-from fp8bench.numerics.host_memory import free_host_bytes
 
 
 def test_a_machine_says_what_is_available(written):

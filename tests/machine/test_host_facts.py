@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fp8bench.doctor.host import look
+from fp8bench.machine.host import look
 
 GIB = 1 << 30
 

@@ -1,16 +1,23 @@
-"""Power, clocks, heat, memory errors: what makes a GPU slower than its product's name says.
+"""Each GPU, as its driver tells: who else uses it and whether it is whole, then what makes it slower than its product's
+name says: power, clocks, heat, memory errors.
 
-The GPU is idle while it is looked at, so its clocks now say nothing; its limits and its complaints do.
+A GPU is idle while it is looked at, so its clocks now say nothing; its limits and its complaints do.
 """
 
 from collections.abc import Callable
 
-from fp8bench.doctor.driver_facts import GpuFacts, named, which
 from fp8bench.doctor.facts import Facts
 from fp8bench.doctor.finding import Check, Finding
-from fp8bench.doctor.judge.over_gpus import Gpus, over_gpus
+from fp8bench.machine.busy import is_held
+from fp8bench.machine.driver import GpuFacts
 from fp8bench.schema.telemetry import SLOWDOWNS
 
+Gpus = tuple[GpuFacts, ...]
+
+BUSY = Check("busy", "gpu", "other users")
+MIG = Check("mig", "gpu", "MIG")
+MODE = Check("compute-mode", "gpu", "compute mode")
+NVLINK = Check("nvlink", "gpu", "NVLink")
 POWER = Check("power-limit", "gpu", "power limit")
 CLOCKS = Check("clocks", "gpu", "application clocks")
 THROTTLING = Check("throttling", "gpu", "throttling now")
@@ -18,6 +25,11 @@ TEMPERATURE = Check("temperature", "gpu", "temperature")
 PERSISTENCE = Check("persistence", "gpu", "persistence mode")
 ECC = Check("ecc", "gpu", "memory errors")
 NOT_TOLD = "the driver does not tell"
+
+GIB = 1 << 30
+BUSY_PERCENT = 10
+DEFAULT_MODE, PROHIBITED_MODE = 0, 2
+"""NVML_COMPUTEMODE_DEFAULT, NVML_COMPUTEMODE_PROHIBITED; 1 and 3 let one process in."""
 
 TOLERANCE_W = 1.0
 NEAR_SLOWDOWN_C = 10
@@ -28,8 +40,12 @@ IN_FULL = {"hot": "software thermal slowdown", "hot (hardware)": "hardware therm
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """One a check, over all GPUs."""
-    checks = (
+    """One a check, over all visible GPUs; where no GPU can be examined, why not."""
+    checks: tuple[tuple[Check, Callable[[Gpus], Finding]], ...] = (
+        (BUSY, busy),
+        (MIG, mig),
+        (MODE, compute_mode),
+        (NVLINK, nvlink),
         (POWER, power),
         (CLOCKS, clocks),
         (THROTTLING, throttling),
@@ -37,7 +53,82 @@ def findings(facts: Facts) -> list[Finding]:
         (PERSISTENCE, persistence),
         (ECC, ecc),
     )
-    return over_gpus(facts, checks)
+    why = facts.driver.why_no_gpu
+    return [check.unknown(why) if why else judge(facts.driver.gpus) for check, judge in checks]
+
+
+def busy(gpus: Gpus) -> Finding:
+    """A GPU at work for someone else gives wrong times; one that is only held may."""
+    known = which(gpus, lambda gpu: gpu.processes is not None or gpu.memory_used_bytes is not None)
+    if not known:
+        return BUSY.unknown(NOT_TOLD)
+    remedy = "Wait for it to end, end it, or hide that GPU with CUDA_VISIBLE_DEVICES"
+    working = which(known, lambda gpu: (gpu.utilization_percent or 0) >= BUSY_PERCENT)
+    if working:
+        return BUSY.problem("; ".join(map(_use, working)), remedy)
+    held = which(known, lambda gpu: is_held(gpu.processes, gpu.memory_used_bytes))
+    if held:
+        return BUSY.warning("; ".join(map(_use, held)), remedy)
+    most = max(gpu.memory_used_bytes or 0 for gpu in known)
+    return BUSY.ok(f"no other process, at most {most / GIB:.1f} GiB in use")
+
+
+def _use(gpu: GpuFacts) -> str:
+    """Counts and sizes, never names."""
+    processes = "an unknown number of" if gpu.processes is None else str(gpu.processes)
+    words = [f"GPU {gpu.index}: {processes} other process(es)"]
+    if gpu.memory_used_bytes is not None:
+        unseen = not gpu.processes and is_held(gpu.processes, gpu.memory_used_bytes)
+        held = ", held by none that is visible" if unseen else ""
+        words.append(f"{gpu.memory_used_bytes / GIB:.1f} GiB in use{held}")
+    if gpu.utilization_percent is not None:
+        words.append(f"{gpu.utilization_percent} % busy")
+    return ", ".join(words)
+
+
+def mig(gpus: Gpus) -> Finding:
+    """A slice has part of the units, the memory and the bandwidth that the catalogue's GPU has."""
+    known = which(gpus, lambda gpu: gpu.mig is not None)
+    if not known:
+        return MIG.unknown(NOT_TOLD)
+    sliced = which(known, lambda gpu: bool(gpu.mig))
+    if sliced:
+        return MIG.warning(
+            f"on: {named(sliced)}; a run sees a slice and would be priced as the whole",
+            "Turn it off: `sudo nvidia-smi -mig 0`",
+        )
+    return MIG.ok("off")
+
+
+def compute_mode(gpus: Gpus) -> Finding:
+    """fp8bench starts one process a GPU, which an exclusive mode allows."""
+    known = which(gpus, lambda gpu: gpu.compute_mode is not None)
+    if not known:
+        return MODE.unknown(NOT_TOLD)
+    closed = which(known, lambda gpu: gpu.compute_mode == PROHIBITED_MODE)
+    if closed:
+        return MODE.problem(f"prohibited on {named(closed)}", "Allow it: `sudo nvidia-smi -c DEFAULT`")
+    return MODE.ok("default" if all(gpu.compute_mode == DEFAULT_MODE for gpu in known) else "one process a GPU")
+
+
+def one_process_a_gpu(gpus: Gpus) -> bool:
+    """Whether some GPU lets in only one process at a time."""
+    return any(gpu.compute_mode not in (None, DEFAULT_MODE) for gpu in gpus)
+
+
+def nvlink(gpus: Gpus) -> Finding:
+    """Gradients go over it. No links is how many GPUs are built; unequal links are a fault."""
+    if len(gpus) == 1:
+        return NVLINK.ok("one GPU, so it is not used")
+    counts = {gpu.nvlinks or 0 for gpu in gpus}
+    if counts == {0}:
+        return NVLINK.ok("none: gradients go over PCIe")
+    if len(counts) > 1:
+        return NVLINK.warning(
+            "active links: " + ", ".join(f"GPU {gpu.index} {gpu.nvlinks or 0}" for gpu in gpus),
+            "See `nvidia-smi nvlink --status` and NVIDIA's fabric manager, and restart the machine",
+        )
+    return NVLINK.ok(f"{counts.pop()} active links a GPU")
 
 
 def power(gpus: Gpus) -> Finding:
@@ -159,3 +250,13 @@ def ecc(gpus: Gpus) -> Finding:
 def _each(gpus: Gpus, say: Callable[[GpuFacts], str]) -> str:
     """What is to be said of each GPU, once where it is the same of all."""
     return "; ".join(dict.fromkeys(map(say, gpus)))
+
+
+def which(gpus: Gpus, holds: Callable[[GpuFacts], bool]) -> Gpus:
+    """The GPUs of which it holds."""
+    return tuple(gpu for gpu in gpus if holds(gpu))
+
+
+def named(gpus: Gpus) -> str:
+    """`GPU 0`, `GPUs 0, 3`."""
+    return f"GPU{'' if len(gpus) == 1 else 's'} {', '.join(str(gpu.index) for gpu in gpus)}"
