@@ -1,7 +1,8 @@
 """The host as its files tell it: CPU, cores, load, memory, shared memory, open files and the clock's governor. None: it
 does not say.
 
-A container may have less than the machine: its control group's limits count, whichever is smaller.
+A container may have less than the machine: its control group's limits count, whichever is smaller. psutil knows no
+control groups, and would count the memory of the host around a container as free: so the files are read here.
 """
 
 import os

@@ -24,7 +24,6 @@ THROTTLING = Check("throttling", "gpu", "throttling now")
 TEMPERATURE = Check("temperature", "gpu", "temperature")
 PERSISTENCE = Check("persistence", "gpu", "persistence mode")
 ECC = Check("ecc", "gpu", "memory errors")
-NOT_TOLD = "the driver does not tell"
 
 GIB = 1 << 30
 BUSY_PERCENT = 10
@@ -40,36 +39,26 @@ IN_FULL = {"hot": "software thermal slowdown", "hot (hardware)": "hardware therm
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """One a check, over all visible GPUs; where no GPU can be examined, why not."""
-    checks: tuple[tuple[Check, Callable[[Gpus], Finding]], ...] = (
-        (BUSY, busy),
-        (MIG, mig),
-        (MODE, compute_mode),
-        (NVLINK, nvlink),
-        (POWER, power),
-        (CLOCKS, clocks),
-        (THROTTLING, throttling),
-        (TEMPERATURE, temperature),
-        (PERSISTENCE, persistence),
-        (ECC, ecc),
-    )
-    why = facts.driver.why_no_gpu
-    return [check.unknown(why) if why else judge(facts.driver.gpus) for check, judge in checks]
+    """One a check, over the visible GPUs of which the driver tells; where no GPU can be examined, why not."""
+    if why := facts.driver.why_no_gpu:
+        return [check.unknown(why) for check, _, _ in CHECKS]
+    found = []
+    for check, told, judge in CHECKS:
+        known = which(facts.driver.gpus, told)
+        found.append(judge(known) if known else check.unknown("the driver does not tell"))
+    return found
 
 
 def busy(gpus: Gpus) -> Finding:
     """A GPU at work for someone else gives wrong times; one that is only held may."""
-    known = which(gpus, lambda gpu: gpu.processes is not None or gpu.memory_used_bytes is not None)
-    if not known:
-        return BUSY.unknown(NOT_TOLD)
     remedy = "Wait for it to end, end it, or hide that GPU with CUDA_VISIBLE_DEVICES"
-    working = which(known, lambda gpu: (gpu.utilization_percent or 0) >= BUSY_PERCENT)
+    working = which(gpus, lambda gpu: (gpu.utilization_percent or 0) >= BUSY_PERCENT)
     if working:
         return BUSY.problem("; ".join(map(_use, working)), remedy)
-    held = which(known, lambda gpu: is_held(gpu.processes, gpu.memory_used_bytes))
+    held = which(gpus, lambda gpu: is_held(gpu.processes, gpu.memory_used_bytes))
     if held:
         return BUSY.warning("; ".join(map(_use, held)), remedy)
-    most = max(gpu.memory_used_bytes or 0 for gpu in known)
+    most = max(gpu.memory_used_bytes or 0 for gpu in gpus)
     return BUSY.ok(f"no other process, at most {most / GIB:.1f} GiB in use")
 
 
@@ -88,10 +77,7 @@ def _use(gpu: GpuFacts) -> str:
 
 def mig(gpus: Gpus) -> Finding:
     """A slice has part of the units, the memory and the bandwidth that the catalogue's GPU has."""
-    known = which(gpus, lambda gpu: gpu.mig is not None)
-    if not known:
-        return MIG.unknown(NOT_TOLD)
-    sliced = which(known, lambda gpu: bool(gpu.mig))
+    sliced = which(gpus, lambda gpu: bool(gpu.mig))
     if sliced:
         return MIG.warning(
             f"on: {named(sliced)}; a run sees a slice and would be priced as the whole",
@@ -102,13 +88,10 @@ def mig(gpus: Gpus) -> Finding:
 
 def compute_mode(gpus: Gpus) -> Finding:
     """fp8bench starts one process a GPU, which an exclusive mode allows."""
-    known = which(gpus, lambda gpu: gpu.compute_mode is not None)
-    if not known:
-        return MODE.unknown(NOT_TOLD)
-    closed = which(known, lambda gpu: gpu.compute_mode == PROHIBITED_MODE)
+    closed = which(gpus, lambda gpu: gpu.compute_mode == PROHIBITED_MODE)
     if closed:
         return MODE.problem(f"prohibited on {named(closed)}", "Allow it: `sudo nvidia-smi -c DEFAULT`")
-    return MODE.ok("default" if all(gpu.compute_mode == DEFAULT_MODE for gpu in known) else "one process a GPU")
+    return MODE.ok("default" if all(gpu.compute_mode == DEFAULT_MODE for gpu in gpus) else "one process a GPU")
 
 
 def one_process_a_gpu(gpus: Gpus) -> bool:
@@ -133,16 +116,13 @@ def nvlink(gpus: Gpus) -> Finding:
 
 def power(gpus: Gpus) -> Finding:
     """Against the default; where that is not told, against the highest that may be set."""
-    known = which(gpus, lambda gpu: gpu.power_limit_w is not None and _normal_w(gpu) is not None)
-    if not known:
-        return POWER.unknown(NOT_TOLD)
-    low = which(known, lambda gpu: (gpu.power_limit_w or 0) < (_normal_w(gpu) or 0) - TOLERANCE_W)
+    low = which(gpus, lambda gpu: (gpu.power_limit_w or 0) < (_normal_w(gpu) or 0) - TOLERANCE_W)
     if low:
         return POWER.warning(
             f"{named(low)}: {_each(low, lambda g: f'{g.power_limit_w:.0f} of {_normal_w(g):.0f} W')}",
             f"Set it back: `sudo nvidia-smi -pl {_normal_w(low[0]):.0f}`",
         )
-    return POWER.ok(_each(known, lambda g: f"{g.power_limit_w:.0f} W, as by default") + _most(known))
+    return POWER.ok(_each(gpus, lambda g: f"{g.power_limit_w:.0f} W, as by default") + _most(gpus))
 
 
 def _normal_w(gpu: GpuFacts) -> float | None:
@@ -156,16 +136,13 @@ def _most(gpus: Gpus) -> str:
 
 def clocks(gpus: Gpus) -> Finding:
     """Below the GPU's own default someone has lowered them. A default below the maximum is common, and no fault."""
-    known = which(gpus, lambda gpu: gpu.application_clock_mhz is not None)
-    if not known:
-        return CLOCKS.unknown(NOT_TOLD)
-    low = which(known, lambda gpu: (gpu.application_clock_mhz or 0) < (_normal_mhz(gpu) or 0))
+    low = which(gpus, lambda gpu: (gpu.application_clock_mhz or 0) < (_normal_mhz(gpu) or 0))
     if low:
         return CLOCKS.warning(
             f"{named(low)}: {_each(low, lambda g: f'{g.application_clock_mhz} of {_normal_mhz(g)} MHz')}",
             "Reset them: `sudo nvidia-smi -rac`",
         )
-    return CLOCKS.ok(_each(known, lambda g: f"{g.application_clock_mhz} MHz, of at most {g.max_clock_mhz or '?'}"))
+    return CLOCKS.ok(_each(gpus, lambda g: f"{g.application_clock_mhz} MHz, of at most {g.max_clock_mhz or '?'}"))
 
 
 def _normal_mhz(gpu: GpuFacts) -> int | None:
@@ -174,10 +151,7 @@ def _normal_mhz(gpu: GpuFacts) -> int | None:
 
 def throttling(gpus: Gpus) -> Finding:
     """What the GPU complains of at this moment."""
-    known = which(gpus, lambda gpu: gpu.throttle_reasons is not None)
-    if not known:
-        return THROTTLING.unknown(NOT_TOLD)
-    slow = which(known, lambda gpu: bool(_complaints(gpu)))
+    slow = which(gpus, lambda gpu: bool(_complaints(gpu)))
     if slow:
         return THROTTLING.warning(
             f"{named(slow)}: {_each(slow, lambda g: ', '.join(_complaints(g)))}",
@@ -193,11 +167,8 @@ def _complaints(gpu: GpuFacts) -> list[str]:
 
 def temperature(gpus: Gpus) -> Finding:
     """At rest, against the GPU's own threshold."""
-    known = which(gpus, lambda gpu: gpu.temperature_c is not None)
-    if not known:
-        return TEMPERATURE.unknown(NOT_TOLD)
     hot = which(
-        known,
+        gpus,
         lambda gpu: (
             gpu.slowdown_temperature_c is not None
             and (gpu.temperature_c or 0) >= gpu.slowdown_temperature_c - NEAR_SLOWDOWN_C
@@ -208,17 +179,14 @@ def temperature(gpus: Gpus) -> Finding:
             f"{named(hot)}: {_each(hot, lambda g: f'{g.temperature_c} C, slows down at {g.slowdown_temperature_c} C')}",
             "Let it cool down, and look at the cooling",
         )
-    limits = {gpu.slowdown_temperature_c for gpu in known} - {None}
+    limits = {gpu.slowdown_temperature_c for gpu in gpus} - {None}
     slows = f", slows down at {min(limit for limit in limits if limit)} C" if limits else ""
-    return TEMPERATURE.ok(f"{max(gpu.temperature_c or 0 for gpu in known)} C{slows}")
+    return TEMPERATURE.ok(f"{max(gpu.temperature_c or 0 for gpu in gpus)} C{slows}")
 
 
 def persistence(gpus: Gpus) -> Finding:
     """Without it the driver lets go of the GPU between processes, and the next one starts it anew."""
-    known = which(gpus, lambda gpu: gpu.persistence is not None)
-    if not known:
-        return PERSISTENCE.unknown(NOT_TOLD)
-    off = which(known, lambda gpu: not gpu.persistence)
+    off = which(gpus, lambda gpu: not gpu.persistence)
     if off:
         return PERSISTENCE.warning(
             f"off on {named(off)}: the driver starts the GPU anew for every process",
@@ -229,22 +197,19 @@ def persistence(gpus: Gpus) -> Finding:
 
 def ecc(gpus: Gpus) -> Finding:
     """Errors that ECC could not mend, rows of memory that wait to be replaced, and a change that waits for a reset."""
-    known = which(gpus, lambda gpu: gpu.ecc is not None)
-    if not known:
-        return ECC.unknown(NOT_TOLD)
-    broken = which(known, lambda gpu: bool(gpu.uncorrected_errors or gpu.remap_failed))
+    broken = which(gpus, lambda gpu: bool(gpu.uncorrected_errors or gpu.remap_failed))
     if broken:
         return ECC.problem(
             f"{named(broken)}: {_each(broken, lambda g: f'{g.uncorrected_errors or 0} uncorrected errors')}"
             + (", and a row that could not be replaced" if any(gpu.remap_failed for gpu in broken) else ""),
             "Restart the machine, and replace the GPU if they come back",
         )
-    pending = which(known, lambda gpu: bool(gpu.remap_pending) or gpu.ecc != gpu.ecc_pending)
+    pending = which(gpus, lambda gpu: bool(gpu.remap_pending) or gpu.ecc != gpu.ecc_pending)
     if pending:
         return ECC.warning(
             f"{named(pending)}: a change of ECC or a replacement of rows waits for a reset", "Restart the machine"
         )
-    return ECC.ok(_each(known, lambda gpu: "ECC on" if gpu.ecc else "ECC off") + ", no uncorrected errors")
+    return ECC.ok(_each(gpus, lambda gpu: "ECC on" if gpu.ecc else "ECC off") + ", no uncorrected errors")
 
 
 def _each(gpus: Gpus, say: Callable[[GpuFacts], str]) -> str:
@@ -260,3 +225,18 @@ def which(gpus: Gpus, holds: Callable[[GpuFacts], bool]) -> Gpus:
 def named(gpus: Gpus) -> str:
     """`GPU 0`, `GPUs 0, 3`."""
     return f"GPU{'' if len(gpus) == 1 else 's'} {', '.join(str(gpu.index) for gpu in gpus)}"
+
+
+CHECKS: tuple[tuple[Check, Callable[[GpuFacts], bool], Callable[[Gpus], Finding]], ...] = (
+    (BUSY, lambda gpu: gpu.processes is not None or gpu.memory_used_bytes is not None, busy),
+    (MIG, lambda gpu: gpu.mig is not None, mig),
+    (MODE, lambda gpu: gpu.compute_mode is not None, compute_mode),
+    (NVLINK, lambda _gpu: True, nvlink),
+    (POWER, lambda gpu: gpu.power_limit_w is not None and _normal_w(gpu) is not None, power),
+    (CLOCKS, lambda gpu: gpu.application_clock_mhz is not None, clocks),
+    (THROTTLING, lambda gpu: gpu.throttle_reasons is not None, throttling),
+    (TEMPERATURE, lambda gpu: gpu.temperature_c is not None, temperature),
+    (PERSISTENCE, lambda gpu: gpu.persistence is not None, persistence),
+    (ECC, lambda gpu: gpu.ecc is not None, ecc),
+)
+"""Each check, what of a GPU must be told for it, and the judge of those GPUs of which that is told."""
