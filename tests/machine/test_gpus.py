@@ -5,6 +5,7 @@ import pytest
 
 from fp8bench.machine import gpus
 from fp8bench.machine.gpus import Gpu, gpus_here, this_machine
+from fp8bench.machine.nvml import driver_version
 
 GPUS = (Gpu(0, "GPU-1a2b", "NVIDIA H200"), Gpu(1, "GPU-1a3c", "NVIDIA L4"), Gpu(2, "GPU-77ff", "NVIDIA B200"))
 
@@ -95,3 +96,41 @@ def test_a_gpu_is_named_after_what_the_driver_says_of_slicing(mode, name, monkey
         monkeypatch.setattr(pynvml, function, answer)
 
     assert [(gpu.uuid, gpu.product) for gpu in gpus_here()] == [("GPU-1a2b", name)]
+
+
+@pytest.fixture
+def breaking(monkeypatch):
+    """A driver that starts, and refuses one question. Says how often NVML is open."""
+    found = {"open": 0}
+
+    def opened(by):
+        found["open"] += by
+
+    def refuse(*_arguments):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: opened(1))
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: opened(-1))
+    return lambda question: (monkeypatch.setattr(pynvml, question, refuse), found)[1]
+
+
+def test_a_driver_that_does_not_list_its_gpus_is_no_machine_without_one(breaking):
+    found = breaking("nvmlDeviceGetCount")
+
+    with pytest.raises(pynvml.NVMLError_GpuIsLost):
+        this_machine({})
+    assert found == {"open": 0}
+
+
+def test_a_driver_that_does_not_start_is_none(breaking):
+    breaking("nvmlInit")
+
+    assert gpus_here() == ()
+    assert driver_version() is None
+
+
+def test_what_was_learned_stands_where_nvml_does_not_close(breaking, monkeypatch):
+    breaking("nvmlShutdown")
+    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "580.82.07")
+
+    assert driver_version() == "580.82.07"
