@@ -84,6 +84,13 @@ def test_a_driver_that_breaks_is_as_good_as_none(machine, monkeypatch):
     assert this_machines_identity().basis == "machine-id"
 
 
+@pytest.mark.parametrize("uuids", [("", ""), (UUIDS[0], "")])
+def test_gpus_that_are_not_told_apart_are_no_basis(machine, uuids):
+    machine(uuids, MACHINE_ID)
+
+    assert this_machines_identity().basis == "machine-id"
+
+
 def test_nothing_of_the_machine_is_in_it(machine):
     machine(UUIDS, MACHINE_ID)
     text = this_machines_identity().model_dump_json()
