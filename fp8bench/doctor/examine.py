@@ -8,27 +8,27 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 
-from fp8bench.doctor import host, nvml, speed
+from fp8bench.doctor import speed
 from fp8bench.doctor.ask import Question, ask_all
-from fp8bench.doctor.driver_facts import DriverFacts
 from fp8bench.doctor.facts import Facts, Probed
 from fp8bench.doctor.finding import Examination, Finding, GpuCount, Machine
 from fp8bench.doctor.judge import (
-    attention,
     compiling,
     driver,
     environment,
-    gpu_health,
-    gpu_use,
+    gpus,
+    host,
     libraries,
     packages,
     precision,
 )
-from fp8bench.doctor.judge import host as host_judge
 from fp8bench.doctor.privacy import names_of_this_machine, scrubbed
 from fp8bench.doctor.probe_facts import ANSWERS
+from fp8bench.machine import driver as driver_facts
+from fp8bench.machine import host as host_facts
+from fp8bench.machine.driver import DriverFacts
+from fp8bench.machine.identity import installed as installed_version
 
 LIMIT_S = 50.0
 WITHOUT_GPU_LIMIT_S = 25.0
@@ -38,7 +38,7 @@ ANYWHERE = ("torch", "timm", "torchao")
 ON_A_GPU = ("precision", "compile")
 WITH_TRANSFORMER_ENGINE = ("attention", "libraries", "transformer-engine")
 
-JUDGES = (driver, gpu_use, gpu_health, precision, packages, libraries, attention, compiling, environment, host_judge)
+JUDGES = (driver, gpus, precision, packages, libraries, compiling, environment, host)
 
 
 def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
@@ -49,10 +49,10 @@ def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
 
 def look(environ: Mapping[str, str], quick: bool) -> Facts:
     """Every fact."""
-    found = nvml.look(environ)
-    around = host.look()
+    found = driver_facts.look(environ)
+    around = host_facts.look()
     evenness = speed.measure()
-    installed = {name: _installed(name) for name in packages.SUPPORTED}
+    installed = {name: installed_version(name) for name in packages.SUPPORTED}
     probed = Probed() if quick else probe(environ, found, around.cores, installed)
     return Facts(
         driver=found,
@@ -65,13 +65,6 @@ def look(environ: Mapping[str, str], quick: bool) -> Facts:
     )
 
 
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def wanted(has_gpu: bool, installed: Mapping[str, str | None]) -> tuple[str, ...]:
     """Probes worth asking here, the slowest first."""
     if not has_gpu:
@@ -82,7 +75,7 @@ def wanted(has_gpu: bool, installed: Mapping[str, str | None]) -> tuple[str, ...
 def probe(environ: Mapping[str, str], found: DriverFacts, cores: float, installed: Mapping[str, str | None]) -> Probed:
     """Side by side where cores allow it and no GPU is kept for one process."""
     names = wanted(bool(found.gpus), installed)
-    alone = gpu_use.one_process_a_gpu(found.gpus)
+    alone = gpus.one_process_a_gpu(found.gpus)
     at_once = 1 if alone else max(2, min(MOST_AT_ONCE, int(cores)))
     limit_s = LIMIT_S if found.gpus else WITHOUT_GPU_LIMIT_S
     with tempfile.TemporaryDirectory(prefix="fp8bench-doctor-") as folder:

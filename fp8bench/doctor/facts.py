@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fp8bench.doctor.ask import Failure
-from fp8bench.doctor.driver_facts import DriverFacts
-from fp8bench.doctor.host import HostFacts
 from fp8bench.doctor.probe_facts import (
     AttentionFacts,
     CompileFacts,
@@ -16,6 +14,8 @@ from fp8bench.doctor.probe_facts import (
     TransformerEngineFacts,
 )
 from fp8bench.doctor.speed import SpeedFacts
+from fp8bench.machine.driver import DriverFacts
+from fp8bench.machine.host import HostFacts
 
 LEFT_OUT = "left out by --quick"
 

@@ -29,6 +29,11 @@ class Copy(Frozen):
         return f"{self.version or 'of unknown version'} ({self.folder})"
 
 
+def own_copies() -> tuple[Copy, ...]:
+    """Those of this very process, as of now: a later call may find more."""
+    return copies(Path("/proc/self/maps").read_text())
+
+
 def copies(maps: str) -> tuple[Copy, ...]:
     """Every copy in the text of a `maps` file, by family and folder."""
     files: dict[tuple[str, str], set[str | None]] = {}
@@ -63,3 +68,9 @@ def _of_package(family: str, folder: Path) -> str | None:
     package = re.compile(rf"^nvidia_{family}(?:_cu\d+)?-([\d.]+)\.dist-info$")
     found = {match[1] for match in (package.match(path.name) for path in site.glob("*.dist-info")) if match}
     return found.pop() if len(found) == 1 else None
+
+
+def decoded(cudnn: int) -> str:
+    """cuDNN's version from its one number: 91900 is 9.19.0; before cuDNN 9 it was 8902 for 8.9.2."""
+    base = 10_000 if cudnn >= 90_000 else 1_000
+    return f"{cudnn // base}.{cudnn % base // 100}.{cudnn % 100}"

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from fp8bench.launch.identity import together
+from fp8bench.machine.identity import together
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.rank_report import RankReport, WorkloadFacts

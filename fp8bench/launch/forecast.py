@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from fp8bench import registry
-from fp8bench.launch.machine import Machine
 from fp8bench.launch.rounds import Entry, Stop
+from fp8bench.machine.gpus import Machine
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.instance import Catalog

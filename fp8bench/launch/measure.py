@@ -8,12 +8,12 @@ from pathlib import Path
 
 from fp8bench.launch import resume
 from fp8bench.launch.assemble import new_session_id
-from fp8bench.launch.busy import require_idle
 from fp8bench.launch.executor import Executor
-from fp8bench.launch.identity import Here
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.rounds import Schedule, Stop
 from fp8bench.launch.session import Listener, Where, measure_all
+from fp8bench.machine.busy import require_idle
+from fp8bench.machine.identity import Here
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record
 from fp8bench.store import lock, results

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fp8bench import registry
-from fp8bench.launch.machine import Machine
 from fp8bench.launch.rounds import ARMS, Entry, Stop
+from fp8bench.machine.gpus import Machine
 from fp8bench.registry import ModeEntry
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fp8bench.launch import resume
-from fp8bench.launch.identity import Here, software_here, this_machines_identity
-from fp8bench.launch.machine import instance_called, is_made_up, this_machine
+from fp8bench.launch.instance import instance_called, is_made_up
 from fp8bench.launch.plan import Elastic, elastic_from, entries, plan, stop
 from fp8bench.launch.rounds import Entry, Stop
+from fp8bench.machine.gpus import this_machine
+from fp8bench.machine.identity import Here, software_here, this_machines_identity
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.instance import Instance, Price
 from fp8bench.schema.request import RunRequest

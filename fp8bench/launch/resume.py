@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fp8bench.launch.identity import Here
+from fp8bench.machine.identity import Here
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import Record

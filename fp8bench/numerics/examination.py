@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from fp8bench.numerics.amax_history import examine_jump
-from fp8bench.numerics.free_memory import free_bytes, require
 from fp8bench.numerics.layer_errors import layer_errors
-from fp8bench.numerics.layer_memory import needed_bytes
+from fp8bench.numerics.memory import free_bytes, layers_bytes, require
 from fp8bench.numerics.recipes import DELAYED, open_mode
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.numerics import AmaxJump, LayerError, NumericsConfig
@@ -38,7 +37,7 @@ def examine(config: NumericsConfig, told: Callable[[str], None]) -> Examined:
     Raises UsageError for a width that does not fit into memory, ModeUnavailable and RunFailed.
     """
     device = device_for(config)
-    needed = needed_bytes(config.layers, config.width, config.tokens)
+    needed = layers_bytes(config.layers, config.width, config.tokens)
     # Everything is drawn on the host first, so that all of it must fit there too, and not only on a GPU.
     for place in dict.fromkeys((torch.device("cpu"), device)):
         where = torch.cuda.get_device_name(place) if place.type == "cuda" else "this host"

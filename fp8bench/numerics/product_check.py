@@ -18,7 +18,7 @@ import math
 import torch
 from torch import Tensor
 
-from fp8bench.numerics.product_memory import checked_rows
+from fp8bench.numerics.memory import checked_rows
 from fp8bench.numerics.product_operands import Quantized, is_fast
 from fp8bench.schema.gemm import Precision, Shape
 

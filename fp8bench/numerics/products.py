@@ -23,10 +23,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fp8bench.numerics.free_memory import free_bytes
+from fp8bench.numerics.memory import free_bytes, operand_sets, require_memory
 from fp8bench.numerics.product_check import CAST_LIMIT, cast_error, complaint, limit, product_error
 from fp8bench.numerics.product_kernels import Kernel, find_kernel
-from fp8bench.numerics.product_memory import operand_sets, require_memory
 from fp8bench.numerics.product_operands import Quantized, cast, formats, is_fast, is_rowwise, operands
 from fp8bench.numerics.product_rounds import pooled
 from fp8bench.numerics.product_timing import Timer, timer_for

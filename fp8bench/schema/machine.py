@@ -17,7 +17,7 @@ MAX_LABEL = 64
 
 class MachineIdentity(Frozen):
     """id: a keyed digest, which is the same whenever fp8bench asks this machine, and from which nothing of it can be
-    found out (see `launch.identity`).
+    found out (see `machine.identity`).
     """
 
     id: str = Field(pattern=r"^[0-9a-f]{16}$")

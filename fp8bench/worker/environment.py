@@ -3,13 +3,14 @@
 import os
 import platform
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import pynvml
 import torch
 
 from fp8bench import __version__
+from fp8bench.machine.host import cpu_model
+from fp8bench.machine.identity import installed
+from fp8bench.machine.nvml import driver_version
 from fp8bench.schema.record import Environment
 
 PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton", "numpy", "nvidia-ml-py")
@@ -28,11 +29,11 @@ def environment(device: torch.device) -> Environment:
     return Environment(
         fp8bench=__version__,
         python=platform.python_version(),
-        versions={**{name: _version(name) for name in PACKAGES}, **_cuda_versions(on_gpu)},
+        versions={**{name: installed(name) for name in PACKAGES}, **_cuda_versions(on_gpu)},
         device_name=torch.cuda.get_device_name(device) if on_gpu else None,
         compute_capability="{}.{}".format(*torch.cuda.get_device_capability(device)) if on_gpu else None,
-        driver=_driver() if on_gpu else None,
-        cpu=_cpu_model(),
+        driver=driver_version() if on_gpu else None,
+        cpu=cpu_model(),
         cpu_count=os.cpu_count(),
         variables={name: _shown(value) for name, value in sorted(os.environ.items()) if _moves_numbers(name)},
         git_commit=commit,
@@ -48,13 +49,6 @@ def _shown(value: str) -> str:
     return A_PATH if Path(value).is_absolute() else value
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def _cuda_versions(on_gpu: bool) -> dict[str, str | None]:
     if not on_gpu:
         return {}
@@ -65,22 +59,6 @@ def _cuda_versions(on_gpu: bool) -> dict[str, str | None]:
         "cudnn": None if cudnn is None else str(cudnn),
         "nccl": ".".join(map(str, nccl)) if isinstance(nccl, tuple) else str(nccl),
     }
-
-
-def _driver() -> str | None:
-    try:
-        pynvml.nvmlInit()
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    except pynvml.NVMLError:
-        return None
-
-
-def _cpu_model() -> str | None:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or None
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
 
 
 def _git_state() -> tuple[str | None, bool | None]:

@@ -28,6 +28,8 @@ from typing import IO, Any, NamedTuple
 
 import pynvml
 
+from fp8bench.machine import nvml
+
 PERIOD_S = 0.2
 """NVML's power and utilisation are means over up to a second (nvml.h); more samples would say little more."""
 
@@ -99,18 +101,6 @@ def _utilization(handle: Any) -> int:
     return int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
 
 
-def _throttle_reasons(handle: Any) -> int:
-    """The call was renamed: an older driver or nvidia-ml-py knows the old name only, a coming one the new."""
-    newer = getattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
-    if newer is not None:
-        try:
-            return int(newer(handle))
-        except pynvml.NVMLError as error:
-            if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
-                raise
-    return int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-
-
 def _energy(handle: Any) -> float:
     return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
 
@@ -129,7 +119,7 @@ _COLUMNS: dict[str, Callable[[Any], float]] = {
     "power_w": _power,
     "temperature_c": _temperature,
     "utilization_percent": _utilization,
-    "throttle_reasons": _throttle_reasons,
+    "throttle_reasons": nvml.throttle_reasons,
     "energy_j": _energy,
 }
 _ONCE: dict[str, Callable[[Any], float]] = {"power_limit_w": _power_limit, "max_sm_clock_mhz": _max_sm_clock}
@@ -195,11 +185,14 @@ def sample_all(uuid: str, period_s: float, file: IO[str]) -> None:
     """Sample the GPU of that UUID into `file` until it is time to end. NVML's refusal is written down as the error."""
     ending = _Ending()
     try:
-        pynvml.nvmlInit()
-        card = _Card(pynvml.nvmlDeviceGetHandleByUUID(uuid))
+        with nvml.opened():
+            _sample(_Card(pynvml.nvmlDeviceGetHandleByUUID(uuid)), ending, period_s, file)
     except pynvml.NVMLError as error:
+        # NVML did not start, or knows no such GPU: what a card refuses later is a null.
         _write(file, Header(None, None, denied={}, error=str(error))._asdict())
-        return
+
+
+def _sample(card: _Card, ending: _Ending, period_s: float, file: IO[str]) -> None:
     _write(file, card.header()._asdict())
     due = time.monotonic()
     while True:

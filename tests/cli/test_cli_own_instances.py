@@ -4,7 +4,7 @@ import pytest
 from builders import measured, measured_on_cpu
 from cli.calling import keep, one_line
 
-from fp8bench.launch.identity import this_machines_identity
+from fp8bench.machine.identity import this_machines_identity
 
 OF_P5 = "key: p5\ngpu: H100-SXM5-80GB\ngpu_count: 8\n"
 NAMED = "line 1: its key is 'p5', and its folder is 'renamed'"

@@ -10,7 +10,7 @@ from cli.calling import call
 
 from fp8bench.cli.app import main
 from fp8bench.launch import measure as launching
-from fp8bench.launch.machine import Machine
+from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.rank_report import RankReport
 

@@ -3,10 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from fp8bench.doctor.driver_facts import DriverFacts, GpuFacts
 from fp8bench.doctor.facts import Facts, Probed
 from fp8bench.doctor.finding import Finding
-from fp8bench.doctor.host import HostFacts
 from fp8bench.doctor.mapped import Copy
 from fp8bench.doctor.probe_facts import (
     AttentionFacts,
@@ -19,6 +17,8 @@ from fp8bench.doctor.probe_facts import (
     TransformerEngineFacts,
 )
 from fp8bench.doctor.speed import SpeedFacts
+from fp8bench.machine.driver import DriverFacts, GpuFacts
+from fp8bench.machine.host import HostFacts
 
 GIB = 1 << 30
 
@@ -29,7 +29,6 @@ H200 = GpuFacts(
     memory_bytes=140 * GIB,
     memory_used_bytes=4 << 20,
     processes=0,
-    process_memory_bytes=0,
     utilization_percent=0,
     power_limit_w=700.0,
     power_default_w=700.0,

@@ -6,8 +6,8 @@ from builders import config, measured, measured_on_cpu, place, rank_samples, sum
 
 from fp8bench import registry
 from fp8bench.launch.forecast import START_UP_S, execution, forecast, obstacle, turn_s
-from fp8bench.launch.machine import Machine
 from fp8bench.launch.rounds import Entry, Stop
+from fp8bench.machine.gpus import Machine
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.stats.stopping import FEWEST_ROUNDS

@@ -6,8 +6,8 @@ from builders import evidence, machine_called, measured, place, summary
 
 from fp8bench.launch import gemm
 from fp8bench.launch.gemm import GemmRequest, exit_code, measure, parse_precisions, parse_shape, prepare
-from fp8bench.launch.identity import this_machines_identity
-from fp8bench.launch.machine import Machine
+from fp8bench.machine.gpus import Machine
+from fp8bench.machine.identity import this_machines_identity
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.gemm import (
     PRECISIONS,

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 
 from fp8bench.launch import numerics
-from fp8bench.launch.identity import this_machines_identity
-from fp8bench.launch.machine import Machine
 from fp8bench.launch.numerics import NumericsRequest, examine, exit_code, prepare, settle
+from fp8bench.machine.gpus import Machine
+from fp8bench.machine.identity import this_machines_identity
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.numerics import INPUTS, LAYERS, LayerError, NumericsRecord
 from fp8bench.store import results

@@ -4,9 +4,9 @@ under torchrun.
 
 import pytest
 
-from fp8bench.launch.machine import Machine
 from fp8bench.launch.plan import TORCHRUN, Elastic, elastic_from, entries, hourly_price, plan, stop
 from fp8bench.launch.rounds import Entry, Stop
+from fp8bench.machine.gpus import Machine
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.instance import Instance

@@ -6,8 +6,8 @@ import pytest
 from builders import machine_called
 
 from fp8bench.launch import prepare as preparing
-from fp8bench.launch.machine import Machine
 from fp8bench.launch.prepare import prepare, settle
+from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.request import RunRequest

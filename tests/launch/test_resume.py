@@ -7,10 +7,10 @@ from builders import config, environment, machine_called, measured, place, unsup
 
 from fp8bench.launch import measure as launching
 from fp8bench.launch import prepare as preparing
-from fp8bench.launch.identity import Here
-from fp8bench.launch.machine import Machine
 from fp8bench.launch.prepare import prepare
 from fp8bench.launch.resume import find, refuse_unlike, settings_of
+from fp8bench.machine.gpus import Machine
+from fp8bench.machine.identity import Here
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import METHOD_VERSION, Record
 from fp8bench.schema.request import RunRequest

@@ -135,7 +135,7 @@ def test_a_check_in_pieces_finds_the_same(monkeypatch):
     left, right = quantized(rowwise=True)
     output = kernels.widened_mm(left, right, False)
     whole = product_error(output, left, right, SHAPE), cast_error(drawn()[0], left, SHAPE)
-    monkeypatch.setattr("fp8bench.numerics.product_memory.CHECKED_ELEMENTS", 96 * 5)
+    monkeypatch.setattr("fp8bench.numerics.memory.CHECKED_ELEMENTS", 96 * 5)
     in_pieces = product_error(output, left, right, SHAPE), cast_error(drawn()[0], left, SHAPE)
     assert in_pieces == pytest.approx(whole)
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from fp8bench.numerics import product_timing
-from fp8bench.numerics.product_memory import (
+from fp8bench.numerics.memory import (
     FEWEST_SETS,
     MOST_SETS,
     checked_rows,
-    needed_bytes,
     operand_sets,
+    product_bytes,
     require_memory,
 )
 from fp8bench.numerics.product_timing import FEWEST, MOST, SETTLE_S, WARM_SHARE, HostTimer, repetitions
@@ -161,7 +161,7 @@ def test_operand_sets_exceed_the_cache(shape, flush, wanted):
 def test_needed_memory_counts_every_set_and_the_output():
     elements = 12608 * 1280 + 5120 * 1280
     least = 12 * elements * 3 + 12608 * 5120 * 2
-    assert least < needed_bytes(HUGE, FLUSH) < 4 * least
+    assert least < product_bytes(HUGE, FLUSH) < 4 * least
 
 
 def test_a_check_never_needs_the_whole_output_at_once():
@@ -177,7 +177,7 @@ def test_a_shape_beyond_memory_is_refused_before_it_is_asked_for():
 
 
 def test_what_fits_is_not_refused():
-    needed = needed_bytes(HUGE, FLUSH)
+    needed = product_bytes(HUGE, FLUSH)
     with pytest.raises(UsageError, match="are free on NVIDIA H200"):
         require_memory([HUGE], FLUSH, needed - 1, "NVIDIA H200")
     assert require_memory([HUGE], FLUSH, needed, "NVIDIA H200") is None

@@ -3,10 +3,10 @@
 from collections import Counter
 
 from fp8bench.doctor.ask import Failure
-from fp8bench.doctor.driver_facts import DriverFacts, Version
 from fp8bench.doctor.facts import LEFT_OUT, Facts
 from fp8bench.doctor.finding import Check, Finding
 from fp8bench.doctor.probe_facts import TorchFacts
+from fp8bench.machine.driver import DriverFacts, Version
 
 DRIVER = Check("driver", "gpu", "NVIDIA driver")
 VISIBLE = Check("torch-sees-gpus", "gpu", "GPUs torch sees")

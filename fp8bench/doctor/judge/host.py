@@ -2,8 +2,8 @@
 
 from fp8bench.doctor.facts import Facts
 from fp8bench.doctor.finding import Check, Finding
-from fp8bench.doctor.host import HostFacts
 from fp8bench.doctor.speed import TURNS, SpeedFacts
+from fp8bench.machine.host import HostFacts
 
 SPEED = Check("host-speed", "host", "host speed")
 LOAD = Check("load", "host", "load")

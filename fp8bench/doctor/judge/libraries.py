@@ -1,4 +1,4 @@
-"""One cuDNN, one cuBLAS, one NCCL in a process, or several.
+"""One cuDNN, one cuBLAS, one NCCL in a process, or several; and the attention that Transformer Engine runs with them.
 
 Two cuDNN are the costliest trap that this program knows: Transformer Engine then drops to unfused attention without a
 word, and ViT-Huge at batch 64 on an H200 takes 171 ms a step under te-bf16 instead of 127.
@@ -14,6 +14,7 @@ from fp8bench.doctor.probe_facts import AttentionFacts, LibraryFacts, TorchFacts
 
 CUDNN = Check("cudnn-mix", "software", "cuDNN")
 OTHERS = Check("cuda-libraries", "software", "cuBLAS and NCCL")
+ATTENTION = Check("te-attention", "software", "TE attention")
 
 ONE_CUDNN = (
     "Point CUDNN_HOME at the cuDNN that torch brings (site-packages/nvidia/cudnn) and put its lib folder first in "
@@ -21,14 +22,19 @@ ONE_CUDNN = (
 )
 ONE_OF_EACH = "Put the folders of torch's own libraries (site-packages/nvidia/*/lib) first in LD_LIBRARY_PATH"
 
+SHAPE = "ViT-Huge, batch 64"
+FAST = ("fused", "flash")
+SWITCHES = ("NVTE_FUSED_ATTN", "NVTE_FLASH_ATTN")
+SEE_DEBUG = "Run one step with NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 and mend the reason that it gives"
+
 
 def findings(facts: Facts) -> list[Finding]:
-    """cuDNN, and the others."""
+    """cuDNN, the others, and attention."""
     why_not = facts.why_not_probed
     if why_not:
-        return [CUDNN.unknown(why_not), OTHERS.unknown(why_not)]
+        return [check.unknown(why_not) for check in (CUDNN, OTHERS, ATTENTION)]
     mapped = seen(facts)
-    return [cudnn(facts, mapped), others(mapped)]
+    return [cudnn(facts, mapped), others(mapped), attention(facts)]
 
 
 def seen(facts: Facts) -> tuple[Copy, ...]:
@@ -72,3 +78,31 @@ def others(copies: Sequence[Copy]) -> Finding:
 
 def _of(family: str, copies: Sequence[Copy]) -> list[Copy]:
     return [copy for copy in copies if copy.family == family]
+
+
+def attention(facts: Facts) -> Finding:
+    """What the probe of attention answers."""
+    match facts.probed.attention:
+        case None:
+            return ATTENTION.unknown("Transformer Engine is not installed")
+        case Failure() as failure:
+            return failure.reported(ATTENTION, _remedy(facts))
+        case found:
+            return backend(found, facts)
+
+
+def backend(found: AttentionFacts, facts: Facts) -> Finding:
+    """Unfused attention was 34 % slower in te-bf16 and 48 % in te-fp8, a step of ViT-Huge on an H200."""
+    if found.backend in FAST:
+        return ATTENTION.ok(f"{found.backend} ({SHAPE}, bf16, forward and backward)")
+    if found.backend is None:
+        return ATTENTION.unknown("it ran, and this Transformer Engine does not say which")
+    reasons = "; ".join(reason.rstrip(". ") for reason in found.reasons) or "no reason given"
+    return ATTENTION.problem(f"{found.backend} ({SHAPE}): far slower, in silence. {reasons}", _remedy(facts))
+
+
+def _remedy(facts: Facts) -> str:
+    off = [name for name in SWITCHES if facts.environ.get(name) == "0"]
+    if off:
+        return f"Unset {' and '.join(off)}"
+    return ONE_CUDNN if mixed_cudnn(seen(facts)) else SEE_DEBUG

@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass
 
 from fp8bench.doctor.ask import Failure
-from fp8bench.doctor.driver_facts import Version
 from fp8bench.doctor.facts import Facts
 from fp8bench.doctor.finding import Check, Finding
 from fp8bench.doctor.probe_facts import ImportFacts, TorchFacts, TransformerEngineFacts
+from fp8bench.machine.driver import Version
 
 Imported = TorchFacts | ImportFacts | TransformerEngineFacts
 

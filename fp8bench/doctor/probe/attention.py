@@ -11,13 +11,13 @@ import torch
 from timm.models.vision_transformer import Block
 from torch import nn
 
-from fp8bench.doctor.probe.own_maps import own_copies
-from fp8bench.doctor.probe.refusals import Refusals
+from fp8bench.doctor.mapped import own_copies
 from fp8bench.doctor.probe_facts import AttentionFacts
 from fp8bench.modes.transformer_engine import TEBF16, attention_backend
 
 BATCH, TOKENS, WIDTH, HEADS = 64, 197, 1280, 16
 LOGGER = "DotProductAttention"
+REFUSAL = "Disabling "
 
 
 def look() -> AttentionFacts:
@@ -34,3 +34,17 @@ def look() -> AttentionFacts:
     y.float().sum().backward()
     torch.cuda.synchronize()
     return AttentionFacts(backend=attention_backend(), reasons=tuple(refusals.lines), copies=own_copies())
+
+
+class Refusals(logging.Handler):
+    """Keeps the lines of the log that say why a kernel was refused."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: dict[str, None] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line of the log."""
+        text = record.getMessage()
+        if text.startswith(REFUSAL):
+            self.lines[" ".join(text.split())] = None

@@ -7,7 +7,7 @@ of cuDNN. Many parts of cuDNN are loaded only by that use.
 import torch
 import transformer_engine.pytorch  # noqa: F401
 
-from fp8bench.doctor.probe.own_maps import own_copies
+from fp8bench.doctor.mapped import own_copies
 from fp8bench.doctor.probe_facts import LibraryFacts
 
 

@@ -2,8 +2,7 @@
 
 import torch
 
-from fp8bench.doctor.probe.cudnn_number import decoded
-from fp8bench.doctor.probe.own_maps import own_copies
+from fp8bench.doctor.mapped import decoded, own_copies
 from fp8bench.doctor.probe_facts import TorchFacts
 
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from doctor.machines import GIB, H200, by_name, gpu, h200_host, probing
 
-from fp8bench.doctor.driver_facts import DriverFacts
-from fp8bench.doctor.judge import driver, gpu_health, gpu_use
+from fp8bench.doctor.judge import driver, gpus
+from fp8bench.machine.driver import DriverFacts
 from fp8bench.schema.telemetry import POWER_CAP, SLOWDOWNS
 
 
-def judged(*gpus, **fields):
-    facts = h200_host(*gpus, **fields)
-    return by_name([*driver.findings(facts), *gpu_use.findings(facts), *gpu_health.findings(facts)])
+def judged(*shown, **fields):
+    facts = h200_host(*shown, **fields)
+    return by_name([*driver.findings(facts), *gpus.findings(facts)])
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def judged(*gpus, **fields):
         ({"compute_mode": None}, "compute-mode", "unknown", "does not tell"),
         ({"utilization_percent": 98, "processes": 1}, "busy", "problem", "1 other process(es), 0.0 GiB in use, 98 %"),
         (
-            {"processes": 2, "memory_used_bytes": 9 * GIB, "process_memory_bytes": 9 * GIB},
+            {"processes": 2, "memory_used_bytes": 9 * GIB},
             "busy",
             "warning",
             "GPU 0: 2 other process(es), 9.0 GiB in use, 0 % busy",
@@ -80,7 +80,7 @@ def test_a_slowdown_is_a_complaint_in_nvmls_words_and_the_power_cap_is_none(bit,
 
 
 def test_nothing_is_said_in_full_that_is_no_slowdown():
-    assert set(gpu_health.IN_FULL) <= set(SLOWDOWNS.values())
+    assert set(gpus.IN_FULL) <= set(SLOWDOWNS.values())
 
 
 def test_only_the_gpus_concerned_are_named():
@@ -113,8 +113,8 @@ def test_gpus_of_two_kinds_are_a_warning():
 
 
 def test_only_exclusive_gpus_are_kept_for_one_process():
-    assert not gpu_use.one_process_a_gpu((gpu(), gpu(compute_mode=None)))
-    assert gpu_use.one_process_a_gpu((gpu(), gpu(compute_mode=3)))
+    assert not gpus.one_process_a_gpu((gpu(), gpu(compute_mode=None)))
+    assert gpus.one_process_a_gpu((gpu(), gpu(compute_mode=3)))
 
 
 @pytest.mark.parametrize(

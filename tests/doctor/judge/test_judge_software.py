@@ -24,7 +24,7 @@ from doctor.machines import (
 
 from fp8bench.doctor.ask import Failure
 from fp8bench.doctor.facts import Probed
-from fp8bench.doctor.judge import attention, compiling, libraries, packages, precision
+from fp8bench.doctor.judge import compiling, libraries, packages, precision
 from fp8bench.doctor.mapped import Copy
 from fp8bench.doctor.probe_facts import AttentionFacts, CompileFacts, ImportFacts, LibraryFacts
 
@@ -76,7 +76,7 @@ def test_transformer_engine_is_missed_only_where_there_is_a_gpu():
 
     assert packages.transformer_engine(bare).status == "warning"
     assert packages.transformer_engine(without_gpu()).status == "unknown"
-    assert attention.findings(bare)[0].found == "Transformer Engine is not installed"
+    assert libraries.attention(bare).found == "Transformer Engine is not installed"
     assert libraries.findings(bare)[0].status == "ok"
     assert [finding.name for finding in compiling.findings(bare)] == ["torch-compile"]
 
@@ -142,24 +142,24 @@ def test_what_mapped_most_is_judged():
 def test_the_backend_of_attention(backend, status):
     facts = probing(h200_host(), attention=AttentionFacts(backend=backend, reasons=(), copies=COPIES))
 
-    assert attention.findings(facts)[0].status == status
+    assert libraries.attention(facts).status == status
 
 
 def test_unfused_attention_gives_reasons_and_the_remedy_that_fits():
-    finding = attention.findings(cudnn_mix())[0]
+    finding = libraries.attention(cudnn_mix())
     assert "CUDNN_STATUS_NOT_INITIALIZED" in finding.found
     assert "CUDNN_HOME" in finding.remedy
 
     switched_off = replace(cudnn_mix(), environ={"NVTE_FUSED_ATTN": "0"})
-    assert attention.findings(switched_off)[0].remedy == "Unset NVTE_FUSED_ATTN"
+    assert libraries.attention(switched_off).remedy == "Unset NVTE_FUSED_ATTN"
 
     no_mix = probing(h200_host(), attention=AttentionFacts(backend="unfused", reasons=(), copies=COPIES))
-    assert "NVTE_DEBUG=1" in attention.findings(no_mix)[0].remedy
+    assert "NVTE_DEBUG=1" in libraries.attention(no_mix).remedy
 
 
 @pytest.mark.parametrize(("answer", "status"), [(DEAD, "problem"), (LATE, "unknown")])
 def test_attention_that_does_not_run(answer, status):
-    assert attention.findings(probing(h200_host(), attention=answer))[0].status == status
+    assert libraries.attention(probing(h200_host(), attention=answer)).status == status
 
 
 def test_precisions_by_gpu():

@@ -11,8 +11,7 @@ from importlib.metadata import version
 import pytest
 
 from fp8bench.doctor.ask import PROBE, Failure, Question, ask_all
-from fp8bench.doctor.probe.cudnn_number import decoded
-from fp8bench.doctor.probe.refusals import Refusals
+from fp8bench.doctor.mapped import decoded
 from fp8bench.doctor.probe_facts import ANSWERS, ImportFacts, TorchFacts
 
 
@@ -58,6 +57,8 @@ def test_cudnns_number_is_decoded(encoded, version):
 
 
 def test_refusals_are_kept_once_and_the_rest_is_not():
+    from fp8bench.doctor.probe.attention import Refusals
+
     refusals = Refusals()
     logger = logging.Logger("a", logging.DEBUG)
     logger.addHandler(refusals)

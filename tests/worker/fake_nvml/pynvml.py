@@ -49,6 +49,10 @@ def nvmlInit():
         raise NVMLError(NVML_ERROR_LIBRARY_NOT_FOUND)
 
 
+def nvmlShutdown():
+    pass
+
+
 def nvmlDeviceGetHandleByUUID(uuid):
     if uuid != _UUID:
         raise NVMLError(NVML_ERROR_NOT_FOUND)

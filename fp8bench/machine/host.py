@@ -1,6 +1,8 @@
-"""Looking at the host: cores, load, memory, shared memory, files and the clock's governor. None: it does not say.
+"""The host as its files tell it: CPU, cores, load, memory, shared memory, open files and the clock's governor. None: it
+does not say.
 
-A container may have less than the machine: its control group's limits count, whichever is smaller.
+A container may have less than the machine: its control group's limits count, whichever is smaller. psutil knows no
+control groups, and would count the memory of the host around a container as free: so the files are read here.
 """
 
 import os
@@ -8,9 +10,16 @@ import resource
 from collections.abc import Iterable
 from pathlib import Path
 
-from fp8bench.numerics.host_memory import CGROUP, free_host_bytes
 from fp8bench.schema.files import text_if_any
 from fp8bench.schema.frozen import Frozen
+
+CGROUP = Path("sys/fs/cgroup")
+LIMITS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
+"""Of control groups of the second and of the first version: the limit's file, and that of what is used."""
+
+KIB = 1024
+NO_LIMIT_BYTES = 1 << 60
+"""Control groups of the first version say `no limit` by a number near 2 ** 63."""
 
 
 class HostFacts(Frozen):
@@ -31,7 +40,7 @@ def look(root: Path = Path("/")) -> HostFacts:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     shm, shm_free = _shm(root / "dev/shm")
     return HostFacts(
-        cpu=_cpu(root),
+        cpu=cpu_model(root),
         cores=min([float(len(os.sched_getaffinity(0))), *_quota(root / CGROUP)]),
         load=_first_number(root / "proc/loadavg"),
         governors=_governors(root / "sys/devices/system/cpu"),
@@ -42,14 +51,20 @@ def look(root: Path = Path("/")) -> HostFacts:
     )
 
 
+def cpu_model(root: Path = Path("/")) -> str | None:
+    """The CPU's name. root: where /proc lies."""
+    lines = text_if_any(root / "proc/cpuinfo").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+
+
+def free_host_bytes(root: Path = Path("/")) -> int | None:
+    """Without swapping; None where nothing tells. root: where /proc and /sys lie."""
+    return min([*_available(root / "proc/meminfo"), *_room(root / CGROUP)], default=None)
+
+
 def _first_number(path: Path) -> float | None:
     words = text_if_any(path).split()
     return float(words[0]) if words else None
-
-
-def _cpu(root: Path) -> str | None:
-    lines = text_if_any(root / "proc/cpuinfo").splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
 
 
 def _governors(cpus: Path) -> tuple[str, ...] | None:
@@ -72,3 +87,18 @@ def _quota(cgroup: Path) -> Iterable[float]:
     if not quota:
         quota, period = (text_if_any(cgroup / "cpu" / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
     return [int(quota) / int(period)] if quota.isdigit() and period.isdigit() and int(period) else []
+
+
+def _available(meminfo: Path) -> Iterable[int]:
+    lines = text_if_any(meminfo).splitlines()
+    return [int(line.split()[1]) * KIB for line in lines if line.startswith("MemAvailable:")]
+
+
+def _room(cgroup: Path) -> Iterable[int]:
+    """Memory that the control group may still take."""
+    for limit, used in (
+        (text_if_any(cgroup / limit).strip(), text_if_any(cgroup / used).strip()) for limit, used in LIMITS
+    ):
+        if limit.isdigit() and used.isdigit() and int(limit) < NO_LIMIT_BYTES:
+            return [max(0, int(limit) - int(used))]
+    return []

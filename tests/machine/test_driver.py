@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from fp8bench.doctor.nvml import gpus_on_the_bus, look
+from fp8bench.machine import driver, gpus, nvml
+from fp8bench.machine.driver import gpus_on_the_bus, look
 
 UUIDS = ["GPU-1a2b", "GPU-1a3c", "GPU-77ff"]
 
@@ -40,7 +41,7 @@ class Nvml:
             raise pynvml.NVMLError(self.refused[name])
 
     def __getattr__(self, name):
-        if name.startswith(("NVML_", "nvmlMemory")):
+        if name.startswith(("NVML", "nvmlMemory")):
             return getattr(pynvml, name)
         assert hasattr(pynvml, name), name
 
@@ -71,12 +72,24 @@ H200 = {
     "nvmlDeviceGetEccMode": [1, 0],
     "nvmlDeviceGetTotalEccErrors": 2,
     "nvmlDeviceGetRemappedRows": (0, 1, 1, 0),
-    "nvmlDeviceGetCurrentClocksThrottleReasons": 0x20,
+    "nvmlDeviceGetCurrentClocksEventReasons": 0x20,
     "nvmlDeviceGetTemperature": 64,
     "nvmlDeviceGetMigMode": [1, 1],
     "nvmlDeviceGetNvLinkState": 1,
     "nvmlDeviceGetComputeMode": 3,
 }
+
+
+@pytest.fixture
+def look_at(monkeypatch):
+    """Look at a machine with that NVML."""
+
+    def looking(environ, fake, pci):
+        for module in (driver, gpus, nvml):
+            monkeypatch.setattr(module, "pynvml", fake)
+        return look(environ, pci)
+
+    return looking
 
 
 @pytest.fixture
@@ -96,40 +109,40 @@ def bus(tmp_path):
     return tmp_path / "pci"
 
 
-def test_what_the_driver_tells_becomes_facts(no_bus):
-    nvml = Nvml(UUIDS[:1], **H200)
+def test_what_the_driver_tells_becomes_facts(no_bus, look_at):
+    fake = Nvml(UUIDS[:1], **H200)
 
-    found = look({}, nvml, no_bus)
+    found = look_at({}, fake, no_bus)
 
     assert (found.version, found.cuda, found.hidden, found.error) == ("580.82.07", (13, 0), 0, None)
     (gpu,) = found.gpus
     assert (gpu.name, gpu.capability, gpu.memory_used_bytes) == ("NVIDIA H200", (9, 0), 3 << 30)
-    assert (gpu.processes, gpu.process_memory_bytes, gpu.utilization_percent) == (2, 1 << 30, 37)
+    assert (gpu.processes, nvml.process_bytes(0), gpu.utilization_percent) == (2, [1 << 30, None], 37)
     assert (gpu.power_limit_w, gpu.power_default_w, gpu.power_max_w) == (500.0, 700.0, 700.0)
     assert (gpu.persistence, gpu.ecc, gpu.ecc_pending, gpu.uncorrected_errors) == (False, True, False, 2)
     assert (gpu.remap_pending, gpu.remap_failed, gpu.throttle_reasons) == (True, False, 0x20)
     assert (gpu.mig, gpu.nvlinks, gpu.compute_mode) == (True, pynvml.NVML_NVLINK_MAX_LINKS, 3)
     assert "GPU-1a2b" not in found.model_dump_json()
-    assert nvml.shut
+    assert fake.shut
 
 
-def test_what_it_does_not_tell_is_none(no_bus):
-    (gpu,) = look({}, Nvml(UUIDS[:1]), no_bus).gpus
+def test_what_it_does_not_tell_is_none(no_bus, look_at):
+    (gpu,) = look_at({}, Nvml(UUIDS[:1]), no_bus).gpus
 
     told = {name for name, value in gpu if value is not None}
     assert told == {"index", "name"}
 
 
-def test_one_refused_question_leaves_the_others(no_bus):
+def test_one_refused_question_leaves_the_others(no_bus, look_at):
     refused = {"nvmlDeviceGetPersistenceMode": pynvml.NVML_ERROR_NO_PERMISSION}
 
-    (gpu,) = look({}, Nvml(UUIDS[:1], refused, **H200), no_bus).gpus
+    (gpu,) = look_at({}, Nvml(UUIDS[:1], refused, **H200), no_bus).gpus
 
     assert (gpu.persistence, gpu.power_limit_w) == (None, 500.0)
 
 
-def test_a_machine_without_gpu_and_driver_lacks_nothing(no_bus):
-    found = look({}, Nvml([], {"nvmlInit": pynvml.NVML_ERROR_LIBRARY_NOT_FOUND}), no_bus)
+def test_a_machine_without_gpu_and_driver_lacks_nothing(no_bus, look_at):
+    found = look_at({}, Nvml([], {"nvmlInit": pynvml.NVML_ERROR_LIBRARY_NOT_FOUND}), no_bus)
 
     assert (found.error, found.why_no_gpu) == (None, "no GPU here")
 
@@ -138,10 +151,10 @@ def test_a_machine_without_gpu_and_driver_lacks_nothing(no_bus):
     ("setting", "missed"),
     [(None, True), ("0", True), ("GPU-1a2b", True), ("", False), ("-1", False), ("NoDevFiles", False)],
 )
-def test_a_gpu_on_the_bus_misses_its_driver_unless_none_is_wanted(setting, missed, bus):
+def test_a_gpu_on_the_bus_misses_its_driver_unless_none_is_wanted(setting, missed, bus, look_at):
     environ = {} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}
 
-    found = look(environ, Nvml([], {"nvmlInit": pynvml.NVML_ERROR_DRIVER_NOT_LOADED}), bus)
+    found = look_at(environ, Nvml([], {"nvmlInit": pynvml.NVML_ERROR_DRIVER_NOT_LOADED}), bus)
 
     assert (found.error is not None) == missed
     assert found.on_the_bus == 1
@@ -156,8 +169,8 @@ def test_a_gpu_on_the_bus_misses_its_driver_unless_none_is_wanted(setting, misse
     ],
     ids=["denied", "mismatch", "lost"],
 )
-def test_a_driver_that_refuses_says_why(refused, no_bus):
-    found = look({}, Nvml(UUIDS, refused), no_bus)
+def test_a_driver_that_refuses_says_why(refused, no_bus, look_at):
+    found = look_at({}, Nvml(UUIDS, refused), no_bus)
 
     assert found.error
     assert found.why_no_gpu == "the driver does not answer"
@@ -181,14 +194,14 @@ def test_the_bus_counts_gpus_only(bus, no_bus):
         ("MIG-5f", (0, 1, 2)),
     ],
 )
-def test_cuda_visible_devices_is_heeded(setting, indices, no_bus):
-    found = look({} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}, Nvml(UUIDS), no_bus)
+def test_cuda_visible_devices_is_heeded(setting, indices, no_bus, look_at):
+    found = look_at({} if setting is None else {"CUDA_VISIBLE_DEVICES": setting}, Nvml(UUIDS), no_bus)
 
     assert tuple(gpu.index for gpu in found.gpus) == indices
     assert found.hidden == len(UUIDS) - len(indices)
 
 
-def test_hidden_gpus_are_counted(no_bus):
-    found = look({"CUDA_VISIBLE_DEVICES": ""}, Nvml(UUIDS), no_bus)
+def test_hidden_gpus_are_counted(no_bus, look_at):
+    found = look_at({"CUDA_VISIBLE_DEVICES": ""}, Nvml(UUIDS), no_bus)
 
     assert (found.hidden, found.why_no_gpu) == (3, "CUDA_VISIBLE_DEVICES hides every GPU")

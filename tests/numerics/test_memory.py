@@ -1,10 +1,11 @@
 """A width that does not fit into memory is refused before anything is drawn."""
 
 import pytest
+import torch
 
 from fp8bench.launch.numerics import NumericsRequest, prepare
-from fp8bench.numerics import examination
-from fp8bench.numerics.layer_memory import needed_bytes
+from fp8bench.numerics import examination, memory
+from fp8bench.numerics.memory import layers_bytes
 from fp8bench.schema.errors import UsageError
 
 GIB = 2**30
@@ -25,7 +26,7 @@ def config(tmp_path, width):
     ],
 )
 def test_the_need_is_what_was_read_and_little_more(layers, width, read):
-    assert read < needed_bytes(layers, width, tokens=64) < 1.25 * read
+    assert read < layers_bytes(layers, width, tokens=64) < 1.25 * read
 
 
 @pytest.mark.parametrize("width", [49_152, 2**16])
@@ -41,3 +42,8 @@ def test_a_width_beyond_memory_is_refused_in_one_line(width, tmp_path, monkeypat
 def test_memory_that_is_not_known_refuses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(examination, "free_bytes", lambda _device: None)
     assert {row.status for row in examination.examine(config(tmp_path, 16), lambda _stage: None).rows} == {"ok"}
+
+
+def test_on_a_cpu_the_hosts_memory_is_what_is_free(monkeypatch):
+    monkeypatch.setattr(memory, "free_host_bytes", lambda: 77)
+    assert memory.free_bytes(torch.device("cpu")) == 77

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fp8bench.launch import busy
-from fp8bench.launch.busy import BusyGpu, foreign_processes, require_idle
+from fp8bench.machine import busy, nvml
+from fp8bench.machine.busy import BusyGpu, busy_gpus, require_idle
+from fp8bench.machine.gpus import Gpu
 from fp8bench.schema.errors import ModeUnavailable
 
 GIB = 2**30
@@ -41,9 +42,6 @@ class FakeNvml:
         self.looked_at.append(uuid)
         return uuid
 
-    def nvmlDeviceGetIndex(self, uuid):
-        return list(self.held).index(uuid)
-
     def nvmlDeviceGetMemoryInfo(self, uuid, version=None):
         if self.held[uuid] == DENIED or (version and not self.newer):
             raise NVMLError("Not Supported")
@@ -55,32 +53,36 @@ class FakeNvml:
         shares = [] if self.now >= self.idle_from else self.processes[uuid]
         return [SimpleNamespace(pid=number, usedGpuMemory=share) for number, share in enumerate(shares)]
 
+    def gpus(self):
+        return tuple(Gpu(index, uuid, "NVIDIA H200") for index, uuid in enumerate(self.held))
+
     def sleep(self, seconds):
         self.now += seconds
 
 
 @pytest.fixture
-def nvml(monkeypatch):
+def fake(monkeypatch):
     fake = FakeNvml()
-    monkeypatch.setattr(busy, "pynvml", fake)
-    monkeypatch.setattr(busy, "nvml_gpus", lambda: [(uuid, "NVIDIA H200") for uuid in fake.held])
+    for module in (busy, nvml):
+        monkeypatch.setattr(module, "pynvml", fake)
+    monkeypatch.setattr(busy, "gpus_here", fake.gpus)
     monkeypatch.setattr(busy, "time", SimpleNamespace(monotonic=lambda: fake.now, sleep=fake.sleep))
     return fake
 
 
-def test_an_idle_machine_has_no_marks_and_is_not_waited_for(nvml):
+def test_an_idle_machine_has_no_marks_and_is_not_waited_for(fake):
     assert require_idle({}, None, allow_busy=False) == ()
-    assert (nvml.now, nvml.open) == (0.0, 0)
+    assert (fake.now, fake.open) == (0.0, 0)
 
 
-def test_a_machine_without_a_gpu_has_no_marks(nvml):
-    nvml.held = {}
+def test_a_machine_without_a_gpu_has_no_marks(fake):
+    fake.held = {}
 
     assert require_idle({}, None, allow_busy=False) == ()
 
 
-def test_a_busy_gpu_is_refused_with_who_holds_it(nvml):
-    nvml.processes["GPU-bb"] = [10 * GIB, int(2.3 * GIB)]
+def test_a_busy_gpu_is_refused_with_who_holds_it(fake):
+    fake.processes["GPU-bb"] = [10 * GIB, int(2.3 * GIB)]
     with pytest.raises(ModeUnavailable) as refusal:
         require_idle({}, None, allow_busy=False)
 
@@ -88,11 +90,11 @@ def test_a_busy_gpu_is_refused_with_who_holds_it(nvml):
     assert refusal.value.remedy == (
         "End them, choose others with CUDA_VISIBLE_DEVICES, or say --allow-busy to measure all the same, marked"
     )
-    assert nvml.now >= busy.RELEASE_S
+    assert fake.now >= busy.RELEASE_S
 
 
-def test_every_busy_gpu_is_named(nvml):
-    nvml.processes = {"GPU-aa": [GIB], "GPU-bb": [GIB, GIB]}
+def test_every_busy_gpu_is_named(fake):
+    fake.processes = {"GPU-aa": [GIB], "GPU-bb": [GIB, GIB]}
     with pytest.raises(ModeUnavailable) as refusal:
         require_idle({}, None, allow_busy=False)
 
@@ -101,8 +103,8 @@ def test_every_busy_gpu_is_named(nvml):
     )
 
 
-def test_a_busy_gpu_is_marked_where_that_is_allowed(nvml):
-    nvml.processes = {"GPU-aa": [GIB], "GPU-bb": [10 * GIB, int(2.3 * GIB)]}
+def test_a_busy_gpu_is_marked_where_that_is_allowed(fake):
+    fake.processes = {"GPU-aa": [GIB], "GPU-bb": [10 * GIB, int(2.3 * GIB)]}
 
     assert require_idle({}, None, allow_busy=True) == (
         "busy GPU: 1 other process, 1.0 GiB",
@@ -111,51 +113,51 @@ def test_a_busy_gpu_is_marked_where_that_is_allowed(nvml):
 
 
 @pytest.mark.parametrize("processes", [[], DENIED], ids=["none is seen", "seeing is denied"])
-def test_much_memory_without_a_process_is_somebody_in_another_container(processes, nvml):
-    nvml.held["GPU-aa"] = 3 * GIB
-    nvml.processes["GPU-aa"] = processes
+def test_much_memory_without_a_process_is_somebody_in_another_container(processes, fake):
+    fake.held["GPU-aa"] = 3 * GIB
+    fake.processes["GPU-aa"] = processes
     with pytest.raises(ModeUnavailable, match=r"GPU 0 is busy: 3\.0 GiB are in use by processes that cannot be seen"):
         require_idle({}, None, allow_busy=False)
 
     assert require_idle({}, None, allow_busy=True) == ("busy GPU: 3.0 GiB of processes unseen",)
 
 
-def test_a_little_memory_without_a_process_is_the_drivers(nvml):
-    nvml.held["GPU-aa"] = GIB
+def test_a_little_memory_without_a_process_is_the_drivers(fake):
+    fake.held["GPU-aa"] = GIB
 
     assert require_idle({}, None, allow_busy=False) == ()
 
 
-def test_processes_whose_share_is_unknown_hold_all_that_is_in_use(nvml):
-    nvml.held["GPU-aa"] = 7 * GIB
-    nvml.processes["GPU-aa"] = [None, GIB]
+def test_processes_whose_share_is_unknown_hold_all_that_is_in_use(fake):
+    fake.held["GPU-aa"] = 7 * GIB
+    fake.processes["GPU-aa"] = [None, GIB]
 
-    assert foreign_processes(["GPU-aa"]) == [
+    assert busy_gpus(fake.gpus()[:1]) == [
         BusyGpu(index=0, processes=2, memory_bytes=7 * GIB, reason="2 other processes hold 7.0 GiB")
     ]
 
 
-def test_an_older_driver_tells_the_memory_too(nvml):
-    nvml.newer = False
-    nvml.held["GPU-aa"] = 2 * GIB
+def test_an_older_driver_tells_the_memory_too(fake):
+    fake.newer = False
+    fake.held["GPU-aa"] = 2 * GIB
 
-    assert [gpu.memory_bytes for gpu in foreign_processes(["GPU-aa"])] == [2 * GIB]
+    assert [gpu.memory_bytes for gpu in busy_gpus(fake.gpus()[:1])] == [2 * GIB]
 
 
-def test_memory_that_is_being_freed_is_waited_for(nvml):
-    nvml.held["GPU-aa"] = 100 * GIB
-    nvml.processes["GPU-aa"] = [100 * GIB]
-    nvml.idle_from = 2.0
+def test_memory_that_is_being_freed_is_waited_for(fake):
+    fake.held["GPU-aa"] = 100 * GIB
+    fake.processes["GPU-aa"] = [100 * GIB]
+    fake.idle_from = 2.0
 
     assert require_idle({}, None, allow_busy=False) == ()
-    assert 2.0 <= nvml.now < 2.0 + 2 * busy.POLL_S
+    assert 2.0 <= fake.now < 2.0 + 2 * busy.POLL_S
 
 
-def test_nvml_that_does_not_say_is_marked_and_refuses_nothing(nvml):
-    nvml.held["GPU-bb"] = DENIED
+def test_nvml_that_does_not_say_is_marked_and_refuses_nothing(fake):
+    fake.held["GPU-bb"] = DENIED
 
     assert require_idle({}, None, allow_busy=False) == ("could not see whether the GPU is busy: Not Supported",)
-    assert nvml.open == 0
+    assert fake.open == 0
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ def test_nvml_that_does_not_say_is_marked_and_refuses_nothing(nvml):
         ({"CUDA_VISIBLE_DEVICES": "MIG-5f"}, None, ["GPU-aa", "GPU-bb"]),
     ],
 )
-def test_only_what_this_process_will_use_is_looked_at(environ, local_rank, looked_at, nvml):
+def test_only_what_this_process_will_use_is_looked_at(environ, local_rank, looked_at, fake):
     require_idle(environ, local_rank, allow_busy=False)
 
-    assert nvml.looked_at == looked_at
+    assert fake.looked_at == looked_at

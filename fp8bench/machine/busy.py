@@ -9,13 +9,12 @@ telemetry would show that only as a lower clock.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pynvml
 
-from fp8bench.launch.machine import nvml_gpus
+from fp8bench.machine import nvml
+from fp8bench.machine.gpus import Gpu, gpus_here, visible
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.visible_gpus import visible_gpus
 
 HIDDEN_BYTES = 2**30
 """Idle cards hold up to some hundred MiB for the driver, and a CUDA context as much again."""
@@ -43,16 +42,17 @@ class BusyGpu:
         return f"busy GPU: {_others(self.processes)}, {_gib(self.memory_bytes)}"
 
 
-def foreign_processes(uuids: Sequence[str]) -> list[BusyGpu]:
+def is_held(processes: int | None, used_bytes: int | None) -> bool:
+    """Whether a GPU is in use. processes, used_bytes: on the GPU; None is not told, and no sign."""
+    return bool(processes) or (used_bytes or 0) > HIDDEN_BYTES
+
+
+def busy_gpus(gpus: Sequence[Gpu]) -> list[BusyGpu]:
     """Those of the GPUs that are in use now. Raises pynvml.NVMLError where NVML would not say."""
-    if not uuids:
+    if not gpus:
         return []
-    pynvml.nvmlInit()
-    try:
-        found = [_look(uuid) for uuid in uuids]
-    finally:
-        pynvml.nvmlShutdown()
-    return [busy for busy in found if busy is not None]
+    with nvml.opened():
+        return [busy for busy in map(_look, gpus) if busy is not None]
 
 
 def require_idle(environ: Mapping[str, str], local_rank: int | None, allow_busy: bool) -> tuple[str, ...]:
@@ -64,8 +64,9 @@ def require_idle(environ: Mapping[str, str], local_rank: int | None, allow_busy:
     """
     deadline = time.monotonic() + RELEASE_S
     try:
-        uuids = _watched(environ, local_rank)
-        while (busy := foreign_processes(uuids)) and time.monotonic() < deadline:
+        gpus = visible(gpus_here(), environ)
+        watched = gpus if local_rank is None else gpus[local_rank : local_rank + 1]
+        while (busy := busy_gpus(watched)) and time.monotonic() < deadline:
             time.sleep(POLL_S)
     except pynvml.NVMLError as error:
         return (f"could not see whether the GPU is busy: {error}",)
@@ -77,39 +78,20 @@ def require_idle(environ: Mapping[str, str], local_rank: int | None, allow_busy:
     return tuple(gpu.mark for gpu in busy)
 
 
-def _watched(environ: Mapping[str, str], local_rank: int | None) -> tuple[str, ...]:
-    """The UUIDs of the visible GPUs in CUDA's order, or of the rank's alone."""
-    uuids = [uuid for uuid, _ in nvml_gpus()]
-    visible = tuple(uuids[index] for index in visible_gpus(uuids, environ.get("CUDA_VISIBLE_DEVICES")))
-    return visible if local_rank is None else visible[local_rank : local_rank + 1]
-
-
-def _look(uuid: str) -> BusyGpu | None:
-    handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-    index = int(pynvml.nvmlDeviceGetIndex(handle))
-    used = _used_bytes(handle)
-    try:
-        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    except pynvml.NVMLError:
-        # Not everybody may see processes, or not on every card; the memory tells too.
-        processes = []
-    if processes:
-        shares = [process.usedGpuMemory for process in processes]
-        # Where NVML names no process's share, the whole is theirs.
-        held = used if None in shares else sum(shares)
-        verb = "holds" if len(processes) == 1 else "hold"
-        return BusyGpu(index, len(processes), held, f"{_others(len(processes))} {verb} {_gib(held)}")
-    if used > HIDDEN_BYTES:
-        return BusyGpu(index, 0, used, f"{_gib(used)} are in use by processes that cannot be seen from here")
-    return None
-
-
-def _used_bytes(handle: Any) -> int:
-    """Without what the driver keeps for itself, where the driver tells the two apart."""
-    try:
-        return int(pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2).used)
-    except pynvml.NVMLError:
-        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+def _look(gpu: Gpu) -> BusyGpu | None:
+    handle = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+    used = int(nvml.memory(handle).used)
+    # Not everybody may see processes, or not on every card; the memory tells too.
+    shares = nvml.process_bytes(handle) or []
+    if not is_held(len(shares), used):
+        return None
+    if not shares:
+        return BusyGpu(gpu.index, 0, used, f"{_gib(used)} are in use by processes that cannot be seen from here")
+    told = [share for share in shares if share is not None]
+    # Where NVML names no process's share, the whole is theirs.
+    held = sum(told) if len(told) == len(shares) else used
+    verb = "holds" if len(shares) == 1 else "hold"
+    return BusyGpu(gpu.index, len(shares), held, f"{_others(len(shares))} {verb} {_gib(held)}")
 
 
 def _others(count: int) -> str:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fp8bench.doctor.host import look
+from fp8bench.machine.host import free_host_bytes, look
 
 GIB = 1 << 30
 
@@ -86,3 +86,28 @@ def test_this_machine_has_cores_and_a_load():
     assert found.cores > 0
     assert found.load is not None
     assert found.memory_free_bytes
+
+
+def test_a_machine_says_what_is_available(written):
+    assert free_host_bytes(written(proc__meminfo="MemTotal:  100 kB\nMemAvailable:   64 kB\n")) == 64 * 1024
+
+
+def test_nothing_tells(written):
+    assert free_host_bytes(written()) is None
+
+
+@pytest.mark.parametrize(
+    ("limit_file", "used_file"),
+    [
+        ("sys__fs__cgroup__memory.max", "sys__fs__cgroup__memory.current"),
+        ("sys__fs__cgroup__memory__memory.limit_in_bytes", "sys__fs__cgroup__memory__memory.usage_in_bytes"),
+    ],
+    ids=["v2", "v1"],
+)
+@pytest.mark.parametrize(
+    ("limit", "used", "free"),
+    [("40960", "8192", 32768), ("5", "9", 0), ("max", "5", 65536), (str(2**63 - 4096), "5", 65536)],
+)
+def test_a_containers_limit_counts_where_it_is_the_smaller(written, limit_file, used_file, limit, used, free):
+    files = {"proc__meminfo": "MemAvailable: 64 kB\n", limit_file: f"{limit}\n", used_file: f"{used}\n"}
+    assert free_host_bytes(written(**files)) == free

@@ -1,27 +1,17 @@
-"""What this machine is: its visible GPUs, its name in the catalogue, and what it cannot be called."""
+"""What this machine is in the catalogue, and what it cannot be called."""
 
-import pynvml
 import pytest
 
-from fp8bench.launch import machine as machines
-from fp8bench.launch.machine import Machine, claim, identify, this_machine
+from fp8bench.launch.instance import claim, identify
+from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.instance import Catalog, Instance
-
-GPUS = [("GPU-1a2b", "NVIDIA H200"), ("GPU-1a3c", "NVIDIA L4"), ("GPU-77ff", "NVIDIA B200")]
 
 
 @pytest.fixture(scope="module")
 def catalog() -> Catalog:
     return load()
-
-
-@pytest.fixture
-def visible(monkeypatch):
-    """Look at a machine of three unlike GPUs under some CUDA_VISIBLE_DEVICES."""
-    monkeypatch.setattr(machines, "nvml_gpus", lambda: GPUS)
-    return lambda environ: this_machine(environ).gpus
 
 
 def machine(*gpus: str, product_name: str | None = None) -> Machine:
@@ -98,66 +88,6 @@ def test_a_machine_that_shows_fewer_gpus_may_be_called_that_instance(catalog):
     assert claim(catalog.instances["p5"], machine(*["NVIDIA H100 80GB HBM3"] * 4), catalog) is None
 
 
-def test_without_cuda_visible_devices_all_gpus_are_seen(visible):
-    assert visible({}) == ("NVIDIA H200", "NVIDIA L4", "NVIDIA B200")
-
-
-@pytest.mark.parametrize(
-    ("setting", "names"),
-    [
-        ("1", ["NVIDIA L4"]),
-        ("2,0", ["NVIDIA B200", "NVIDIA H200"]),
-        (" 0 , 1 ", ["NVIDIA H200", "NVIDIA L4"]),
-        ("GPU-77ff", ["NVIDIA B200"]),
-        ("GPU-77", ["NVIDIA B200"]),
-        ("GPU-1a3c,GPU-1a2b", ["NVIDIA L4", "NVIDIA H200"]),
-    ],
-)
-def test_cuda_visible_devices_chooses_and_orders_by_number_and_by_uuid(setting, names, visible):
-    assert visible({"CUDA_VISIBLE_DEVICES": setting}) == tuple(names)
-
-
-@pytest.mark.parametrize("setting", ["", "-1", "NoDevFiles", "GPU-1a", "3"])
-def test_cuda_visible_devices_can_hide_every_gpu(setting, visible):
-    assert visible({"CUDA_VISIBLE_DEVICES": setting}) == ()
-
-
-@pytest.mark.parametrize("setting", ["0,0", "0,1,0", "GPU-77ff,GPU-77ff"])
-def test_a_gpu_that_is_named_twice_hides_every_one_as_cuda_does(setting, visible):
-    assert visible({"CUDA_VISIBLE_DEVICES": setting}) == ()
-
-
-@pytest.mark.parametrize(
-    ("setting", "names"),
-    [("MIG-5f", ["NVIDIA H200", "NVIDIA L4", "NVIDIA B200"]), ("MIG-GPU-77ff/1/0", ["NVIDIA B200"])],
-)
-def test_a_slice_of_a_gpu_is_a_gpu(setting, names, visible):
-    assert visible({"CUDA_VISIBLE_DEVICES": setting}) == tuple(names)
-
-
-@pytest.mark.parametrize("setting", ["1,-1,0", "1,7,0", "1,GPU-0000,0", "1,,0"])
-def test_cuda_visible_devices_stops_at_the_first_that_is_unknown(setting, visible):
-    assert visible({"CUDA_VISIBLE_DEVICES": setting}) == ("NVIDIA L4",)
-
-
-def test_a_machine_without_a_driver_has_no_gpu(monkeypatch):
-    monkeypatch.setattr(machines, "nvml_gpus", lambda: [])
-
-    assert not this_machine({"CUDA_VISIBLE_DEVICES": "0"}).has_gpu
-
-
-@pytest.mark.parametrize(("text", "product_name"), [("p5.48xlarge\n", "p5.48xlarge"), ("\n", None), (None, None)])
-def test_the_product_name_is_what_the_firmware_says_or_unknown(text, product_name, monkeypatch, tmp_path):
-    path = tmp_path / "product_name"
-    if text is not None:
-        path.write_text(text)
-    monkeypatch.setattr(machines, "DMI_PRODUCT_NAME", path)
-    found = this_machine({})
-
-    assert found.product_name == product_name
-    assert found.cpu_count > 0
-
-
 def test_a_slice_of_a_gpu_is_another_gpu_without_a_price_and_cannot_be_called_the_whole(catalog):
     sliced = machine("NVIDIA H100 80GB HBM3 (MIG)", product_name="p5.48xlarge")
 
@@ -167,24 +97,3 @@ def test_a_slice_of_a_gpu_is_another_gpu_without_a_price_and_cannot_be_called_th
     assert (found.key, found.gpu, found.prices) == ("custom-1x-nvidia-h100-80gb-hbm3-mig", None, ())
     with pytest.raises(UsageError, match=r"'p5' has H100-SXM5-80GB, and this machine shows slices of it \(MIG\)"):
         claim(catalog.instances["p5"], sliced, catalog)
-
-
-@pytest.mark.parametrize(("mode", "name"), [(1, "NVIDIA H200 (MIG)"), (0, "NVIDIA H200"), (None, "NVIDIA H200")])
-def test_a_gpu_is_named_after_what_the_driver_says_of_slicing(mode, name, monkeypatch):
-    def mig_mode(_handle):
-        if mode is None:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        return mode, mode
-
-    for function, answer in {
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlDeviceGetCount": lambda: 1,
-        "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetUUID": lambda _handle: "GPU-1a2b",
-        "nvmlDeviceGetName": lambda _handle: "NVIDIA H200",
-        "nvmlDeviceGetMigMode": mig_mode,
-    }.items():
-        monkeypatch.setattr(pynvml, function, answer)
-
-    assert machines.nvml_gpus() == [("GPU-1a2b", name)]

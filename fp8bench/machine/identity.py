@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pynvml
 
-from fp8bench.launch.machine import nvml_gpus
+from fp8bench.machine.gpus import gpus_here
+from fp8bench.machine.nvml import driver_version
 from fp8bench.schema.files import text_if_any
 from fp8bench.schema.identity import PACKAGES, Software, differing, minor, same_machine, software_of
 from fp8bench.schema.machine import MachineBasis, MachineIdentity
@@ -101,39 +102,28 @@ def software_here(on_gpu: bool) -> Software:
 
     on_gpu: whether a GPU computes, since the driver matters then only.
     """
-    found = {name: _version(name) for name in PACKAGES}
-    return {**found, "python": minor(platform.python_version()), "driver": _driver() if on_gpu else None}
+    found = {name: installed(name) for name in PACKAGES}
+    return {**found, "python": minor(platform.python_version()), "driver": driver_version() if on_gpu else None}
 
 
-def _gpu_uuids() -> list[str]:
-    try:
-        return [uuid for uuid, _ in nvml_gpus() if uuid]
-    except pynvml.NVMLError:
-        # A driver that does not tell its GPUs apart tells no machine apart either.
-        return []
-
-
-def _id_in(path: Path) -> str:
-    """Empty where it is not told, or not yet: systemd writes `uninitialized` before the first boot is done."""
-    text = text_if_any(path).strip()
-    return "" if text == "uninitialized" else text
-
-
-def _version(package: str) -> str | None:
+def installed(package: str) -> str | None:
+    """Its version, read without an import; None where it is not there."""
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-def _driver() -> str | None:
+def _gpu_uuids() -> list[str]:
     try:
-        pynvml.nvmlInit()
+        uuids = [gpu.uuid for gpu in gpus_here()]
     except pynvml.NVMLError:
-        return None
-    try:
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
+        return []
+    # A driver that does not tell its GPUs apart tells no machine apart either.
+    return uuids if all(uuids) else []
+
+
+def _id_in(path: Path) -> str:
+    """Empty where it is not told, or not yet: systemd writes `uninitialized` before the first boot is done."""
+    text = text_if_any(path).strip()
+    return "" if text == "uninitialized" else text

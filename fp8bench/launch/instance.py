@@ -1,83 +1,17 @@
-"""This machine, without torch: its GPUs by NVML, its product name by DMI, and which catalogue instance it is."""
+"""Which catalogue instance this machine is, by its product name and its GPUs, and what it cannot be called."""
 
-import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import pynvml
-
+from fp8bench.machine.gpus import Machine
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.errors import ModeUnavailable, UsageError
-from fp8bench.schema.files import text_if_any
 from fp8bench.schema.instance import Catalog, Instance
-from fp8bench.schema.visible_gpus import visible_gpus
 
-DMI_PRODUCT_NAME = Path("/sys/class/dmi/id/product_name")
 CPU_INSTANCE = "cpu"
 CUSTOM = "custom-"
 """Begins the key of an instance that is made up from its GPUs, and that another machine would get too."""
 
 AUTO = "auto"
-SLICED = " (MIG)"
-"""After the name of a GPU of which a process sees a slice: another GPU to price, and to hold others against."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """gpus: product name of each visible GPU, in order. product_name: as the firmware says (a cloud's instance
-    type).
-    """
-
-    gpus: tuple[str, ...]
-    product_name: str | None
-    cpu_count: int
-
-    @property
-    def has_gpu(self) -> bool:
-        """Whether workers train on CUDA here."""
-        return bool(self.gpus)
-
-    @property
-    def is_sliced(self) -> bool:
-        """Whether workers would see slices of GPUs."""
-        return any(name.endswith(SLICED) for name in self.gpus)
-
-
-def this_machine(environ: Mapping[str, str]) -> Machine:
-    """Look. environ: CUDA_VISIBLE_DEVICES is heeded."""
-    product = text_if_any(DMI_PRODUCT_NAME).strip() or None
-    gpus = nvml_gpus()
-    visible = visible_gpus([uuid for uuid, _ in gpus], environ.get("CUDA_VISIBLE_DEVICES"))
-    names = tuple(gpus[index][1] for index in visible)
-    return Machine(gpus=names, product_name=product, cpu_count=len(os.sched_getaffinity(0)))
-
-
-def nvml_gpus() -> list[tuple[str, str]]:
-    """(uuid, product name) of every GPU that the driver knows, the name with SLICED where MIG is on; none without a
-    driver.
-    """
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        return [(str(pynvml.nvmlDeviceGetUUID(handle)), _name(handle)) for handle in handles]
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _name(handle: Any) -> str:
-    name = str(pynvml.nvmlDeviceGetName(handle))
-    try:
-        sliced = pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
-    except pynvml.NVMLError:
-        # Most GPUs cannot be sliced.
-        sliced = False
-    return name + SLICED if sliced else name
 
 
 def identify(machine: Machine, catalog: Catalog) -> Instance:

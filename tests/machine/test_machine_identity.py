@@ -9,8 +9,9 @@ import pynvml
 import pytest
 from builders import environment, machine_called, measured
 
-from fp8bench.launch import identity
-from fp8bench.launch.identity import OURS, Here, digest, software_here, this_machines_identity, together
+from fp8bench.machine import identity
+from fp8bench.machine.gpus import Gpu
+from fp8bench.machine.identity import OURS, Here, digest, software_here, this_machines_identity, together
 
 UUIDS = ["GPU-8f2e6c1a-0000-4000-8000-000000000001", "GPU-8f2e6c1a-0000-4000-8000-000000000002"]
 MACHINE_ID = "0123456789abcdef0123456789abcdef"
@@ -21,7 +22,8 @@ def machine(monkeypatch, tmp_path):
     """Say what this machine has."""
 
     def has(uuids=(), machine_id=None, boot_id=None):
-        monkeypatch.setattr(identity, "nvml_gpus", lambda: [(uuid, "NVIDIA H200") for uuid in uuids])
+        gpus = tuple(Gpu(index, uuid, "NVIDIA H200") for index, uuid in enumerate(uuids))
+        monkeypatch.setattr(identity, "gpus_here", lambda: gpus)
         for name, text in (("MACHINE_ID", machine_id), ("BOOT_ID", boot_id)):
             path = tmp_path / name
             path.unlink(missing_ok=True)
@@ -77,7 +79,14 @@ def test_a_driver_that_breaks_is_as_good_as_none(machine, monkeypatch):
         raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
 
     machine((), MACHINE_ID)
-    monkeypatch.setattr(identity, "nvml_gpus", breaks)
+    monkeypatch.setattr(identity, "gpus_here", breaks)
+
+    assert this_machines_identity().basis == "machine-id"
+
+
+@pytest.mark.parametrize("uuids", [("", ""), (UUIDS[0], "")])
+def test_gpus_that_are_not_told_apart_are_no_basis(machine, uuids):
+    machine(uuids, MACHINE_ID)
 
     assert this_machines_identity().basis == "machine-id"
 

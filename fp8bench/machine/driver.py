@@ -1,0 +1,178 @@
+"""What NVIDIA's driver says of itself and of each GPU that a run would see. None: it does not say.
+
+No UUID and no serial number is kept: these facts may be shown.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from fp8bench.machine import nvml
+from fp8bench.machine.gpus import VISIBLE, Gpu, listed, visible
+from fp8bench.machine.nvml import asked
+from fp8bench.machine.visibility import hides_all
+from fp8bench.schema.files import text_if_any
+from fp8bench.schema.frozen import Frozen
+
+Version = tuple[int, ...]
+
+PCI_DEVICES = Path("/sys/bus/pci/devices")
+NVIDIA_VENDOR = "0x10de"
+DISPLAY_CLASS = "0x03"
+MILLI = 1e-3
+
+
+class GpuFacts(Frozen):
+    """One GPU. index: NVML's. Memory includes what the driver keeps out of no one's process, not what it reserves."""
+
+    index: int
+    name: str
+    capability: tuple[int, int] | None = None
+    memory_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    processes: int | None = None
+    utilization_percent: int | None = None
+    power_limit_w: float | None = None
+    power_default_w: float | None = None
+    power_max_w: float | None = None
+    persistence: bool | None = None
+    ecc: bool | None = None
+    ecc_pending: bool | None = None
+    uncorrected_errors: int | None = None
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    throttle_reasons: int | None = None
+    temperature_c: int | None = None
+    slowdown_temperature_c: int | None = None
+    application_clock_mhz: int | None = None
+    default_application_clock_mhz: int | None = None
+    max_clock_mhz: int | None = None
+    mig: bool | None = None
+    nvlinks: int | None = None
+    compute_mode: int | None = None
+
+
+class DriverFacts(Frozen):
+    """error: NVML's word where it ought to answer and does not; a machine without GPU and driver has none. hidden:
+    GPUs that CUDA_VISIBLE_DEVICES keeps from a run. on_the_bus: NVIDIA GPUs on the PCI bus, which are there with or
+    without a driver.
+    """
+
+    version: str | None = None
+    cuda: Version | None = None
+    gpus: tuple[GpuFacts, ...] = ()
+    hidden: int = 0
+    on_the_bus: int = 0
+    error: str | None = None
+
+    @property
+    def why_no_gpu(self) -> str | None:
+        """In a few words why no GPU can be examined; None where one can."""
+        if self.gpus:
+            return None
+        if self.error is not None:
+            return "the driver does not answer"
+        return "CUDA_VISIBLE_DEVICES hides every GPU" if self.hidden else "no GPU here"
+
+
+def look(environ: Mapping[str, str], pci: Path = PCI_DEVICES) -> DriverFacts:
+    """environ: CUDA_VISIBLE_DEVICES is heeded. pci: where the bus's devices lie."""
+    on_the_bus = gpus_on_the_bus(pci)
+    try:
+        with nvml.opened():
+            gpus = listed()
+            seen = visible(gpus, environ)
+            return DriverFacts(
+                version=asked(pynvml.nvmlSystemGetDriverVersion),
+                cuda=_cuda(asked(pynvml.nvmlSystemGetCudaDriverVersion_v2)),
+                gpus=tuple(map(_facts, seen)),
+                hidden=len(gpus) - len(seen),
+                on_the_bus=on_the_bus,
+            )
+    except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded) as error:
+        # Nothing is missing where there is no GPU, or where none is wanted.
+        missed = on_the_bus and not hides_all(environ.get(VISIBLE))
+        return DriverFacts(on_the_bus=on_the_bus, error=str(error) if missed else None)
+    except pynvml.NVMLError as error:
+        return DriverFacts(on_the_bus=on_the_bus, error=str(error))
+
+
+def gpus_on_the_bus(pci: Path) -> int:
+    """NVIDIA's display and 3D controllers on the PCI bus."""
+    return sum(
+        text_if_any(device / "vendor").strip() == NVIDIA_VENDOR
+        and text_if_any(device / "class").strip().startswith(DISPLAY_CLASS)
+        for device in _each(pci)
+    )
+
+
+def _each(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _facts(gpu: Gpu) -> GpuFacts:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(gpu.index)
+    memory, processes = asked(nvml.memory, handle), nvml.process_bytes(handle)
+    utilization = asked(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    ecc, ecc_pending = asked(pynvml.nvmlDeviceGetEccMode, handle) or (None, None)
+    _, _, remap_pending, remap_failed = asked(pynvml.nvmlDeviceGetRemappedRows, handle) or (None, None, None, None)
+    _, power_max = asked(pynvml.nvmlDeviceGetPowerManagementLimitConstraints, handle) or (None, None)
+    return GpuFacts(
+        index=gpu.index,
+        name=gpu.name,
+        capability=asked(pynvml.nvmlDeviceGetCudaComputeCapability, handle),
+        memory_bytes=None if memory is None else int(memory.total),
+        memory_used_bytes=None if memory is None else int(memory.used),
+        processes=None if processes is None else len(processes),
+        utilization_percent=None if utilization is None else int(utilization.gpu),
+        power_limit_w=_watts(asked(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
+        power_default_w=_watts(asked(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, handle)),
+        power_max_w=_watts(power_max),
+        persistence=_flag(asked(pynvml.nvmlDeviceGetPersistenceMode, handle)),
+        ecc=_flag(ecc),
+        ecc_pending=_flag(ecc_pending),
+        uncorrected_errors=asked(
+            pynvml.nvmlDeviceGetTotalEccErrors,
+            handle,
+            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+            pynvml.NVML_VOLATILE_ECC,
+        ),
+        remap_pending=_flag(remap_pending),
+        remap_failed=_flag(remap_failed),
+        throttle_reasons=asked(nvml.throttle_reasons, handle),
+        temperature_c=asked(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+        slowdown_temperature_c=asked(
+            pynvml.nvmlDeviceGetTemperatureThreshold, handle, pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+        ),
+        application_clock_mhz=asked(pynvml.nvmlDeviceGetApplicationsClock, handle, pynvml.NVML_CLOCK_SM),
+        default_application_clock_mhz=asked(pynvml.nvmlDeviceGetDefaultApplicationsClock, handle, pynvml.NVML_CLOCK_SM),
+        max_clock_mhz=asked(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM),
+        mig=gpu.mig,
+        nvlinks=_nvlinks(handle),
+        compute_mode=asked(pynvml.nvmlDeviceGetComputeMode, handle),
+    )
+
+
+def _flag(value: int | None) -> bool | None:
+    return None if value is None else bool(value)
+
+
+def _watts(milliwatts: int | None) -> float | None:
+    return None if milliwatts is None else milliwatts * MILLI
+
+
+def _cuda(encoded: int | None) -> Version | None:
+    """NVML says 12040 for 12.4."""
+    return None if encoded is None else (encoded // 1000, encoded % 1000 // 10)
+
+
+def _nvlinks(handle: Any) -> int | None:
+    """Active links; None where the GPU has none to ask."""
+    states = [asked(pynvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS)]
+    answered = [state for state in states if state is not None]
+    return sum(map(bool, answered)) if answered else None

@@ -1,0 +1,70 @@
+"""NVML, NVIDIA's management library: the one place that opens it, and the questions that several others ask.
+
+It makes no CUDA context, so that asking leaves nothing on a GPU. It heeds no CUDA_VISIBLE_DEVICES: see
+`machine.visibility`. Nothing but pynvml is imported, since the sampler beside each rank starts with this module.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pynvml
+
+
+@contextmanager
+def opened() -> Iterator[None]:
+    """NVML, while the context stands; NVML counts who opened it. Raises pynvml.NVMLError where it does not start."""
+    pynvml.nvmlInit()
+    try:
+        yield
+    finally:
+        # The answers are there, and the process's end closes it too.
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def asked(question: Callable[..., Any], *arguments: Any) -> Any:
+    """The answer, or None where this GPU, driver or user gets none."""
+    try:
+        return question(*arguments)
+    except pynvml.NVMLError:
+        return None
+
+
+def memory(handle: Any) -> Any:
+    """`total` and `used`, bytes; without what the driver keeps for itself, where the driver tells the two apart."""
+    try:
+        return pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2)
+    except pynvml.NVMLError:
+        return pynvml.nvmlDeviceGetMemoryInfo(handle)
+
+
+def process_bytes(handle: Any) -> list[int | None] | None:
+    """The memory of each compute process on the GPU, None for one whose share is not told; None as a whole where
+    processes may not be seen.
+    """
+    processes = asked(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    return None if processes is None else [process.usedGpuMemory for process in processes]
+
+
+def throttle_reasons(handle: Any) -> int:
+    """NVML's bit mask. The call was renamed: an older driver or nvidia-ml-py knows the old name only, a coming one the
+    new.
+    """
+    newer = getattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+    if newer is not None:
+        try:
+            return int(newer(handle))
+        except pynvml.NVMLError as error:
+            if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+                raise
+    return int(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+
+
+def driver_version() -> str | None:
+    """The driver's; None without one."""
+    try:
+        with opened():
+            return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None

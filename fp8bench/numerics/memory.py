@@ -1,0 +1,96 @@
+"""What memory is free, what an examination takes, and the refusal of what needs more.
+
+An allocation that fails tells what it could not have, and not what the whole would have needed; and on a host it does
+not fail at all, but the process is killed. So a need is added up first, and held against what is free.
+
+Most of a layer's need is weights, many times over: in float32 as drawn, in float64 with gradients for the reference, in
+a mode's copy with gradients and casts, and in comparing the two. Read as the process's peak on a CPU, less what it has
+without layers: 44 to 46 bytes for each weight, at widths of 2048 and 4096.
+"""
+
+from collections.abc import Iterable
+
+import torch
+
+from fp8bench.machine.host import free_host_bytes
+from fp8bench.numerics.layers import MLP_RATIO
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.gemm import Shape
+from fp8bench.schema.numerics import LayerName
+
+WEIGHT_BYTES = 52
+"""46, and an eighth for the allocator."""
+
+ACTIVATION_BYTES = 400
+"""For each token and channel: some 30 tensors of a block, and their draws, in float32 or float64."""
+
+WEIGHTS: dict[LayerName, int] = {"linear": MLP_RATIO, "block": 4 + 2 * MLP_RATIO}
+"""Of a layer, in squares of its width. A block has queries, keys, values and their projection beside its MLP."""
+
+BF16_BYTES = 2
+FP8_BYTES = 1
+FLOAT_BYTES = 4
+EXACT_BYTES = 8
+MOST_SETS = 16
+FEWEST_SETS = 2
+CHECKED_ELEMENTS = 2**26
+"""Of the output, at a time: a check of the whole at once would need more memory than the product."""
+
+HEADROOM = 1.15
+"""For the allocator's rounding and cuBLAS's workspace."""
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """On the GPU, or on the host without swapping; None where it cannot be told."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return free_host_bytes()
+
+
+def require(what: str, needed: int, free: int | None, place: str, remedy: str) -> None:
+    """needed, free: bytes; None refuses nothing. what, place: in words. Raises UsageError where it does not fit."""
+    if free is not None and needed > free:
+        raise UsageError(f"{what} needs {_gib(needed)}, and {_gib(free)} are free on {place}", remedy)
+
+
+def layers_bytes(layers: Iterable[LayerName], width: int, tokens: int) -> int:
+    """Of examining layers, at the worst moment, of the largest of them: one is examined after the other. Known by the
+    width.
+    """
+    weights = max(WEIGHTS[layer] for layer in layers) * width**2
+    return WEIGHT_BYTES * weights + ACTIVATION_BYTES * width * tokens
+
+
+def operand_sets(shape: Shape, flush_bytes: int | None) -> int:
+    """How many sets of fp8 operands exceed what the flush writes, within FEWEST_SETS and MOST_SETS."""
+    one = FP8_BYTES * (shape.m * shape.k + shape.n * shape.k)
+    return min(MOST_SETS, max(FEWEST_SETS, -(-(flush_bytes or 0) // one)))
+
+
+def checked_rows(shape: Shape) -> int:
+    """Rows of the output that are compared at a time."""
+    return max(1, min(shape.m, CHECKED_ELEMENTS // max(shape.n, shape.k)))
+
+
+def product_bytes(shape: Shape, flush_bytes: int | None) -> int:
+    """At the worst moment of measuring the shape: every set of operands in bf16 and fp8, two outputs, and either a
+    cast's float32 temporaries (three at a time) or the exact sums that the output is compared with.
+    """
+    elements = shape.m * shape.k + shape.n * shape.k
+    sets = operand_sets(shape, flush_bytes)
+    kept = sets * elements * (BF16_BYTES + FP8_BYTES) + 2 * shape.m * shape.n * BF16_BYTES
+    casting = 3 * FLOAT_BYTES * max(shape.m, shape.n) * shape.k
+    rows = checked_rows(shape)
+    checking = EXACT_BYTES * (shape.n * shape.k + rows * shape.k + 3 * rows * shape.n)
+    return int(HEADROOM * (kept + max(casting, checking))) + (flush_bytes or 0)
+
+
+def require_memory(shapes: Iterable[Shape], flush_bytes: int | None, free: int | None, device: str) -> None:
+    """free: bytes; None refuses nothing. device: in words. Raises UsageError where the largest shape does not fit."""
+    largest = max(shapes, key=lambda shape: product_bytes(shape, flush_bytes))
+    remedy = "Give a smaller --shape or --batch-size, or end what else uses the memory"
+    require(f"the product {largest}", product_bytes(largest, flush_bytes), free, device, remedy)
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB"

@@ -1,0 +1,136 @@
+"""The GPUs that a run would see here, their names, and the machine that they are in."""
+
+import pynvml
+import pytest
+
+from fp8bench.machine import gpus
+from fp8bench.machine.gpus import Gpu, gpus_here, this_machine
+from fp8bench.machine.nvml import driver_version
+
+GPUS = (Gpu(0, "GPU-1a2b", "NVIDIA H200"), Gpu(1, "GPU-1a3c", "NVIDIA L4"), Gpu(2, "GPU-77ff", "NVIDIA B200"))
+
+
+@pytest.fixture
+def visible(monkeypatch):
+    """Look at a machine of three unlike GPUs under some CUDA_VISIBLE_DEVICES."""
+    monkeypatch.setattr(gpus, "gpus_here", lambda: GPUS)
+    return lambda environ: this_machine(environ).gpus
+
+
+def test_without_cuda_visible_devices_all_gpus_are_seen(visible):
+    assert visible({}) == ("NVIDIA H200", "NVIDIA L4", "NVIDIA B200")
+
+
+@pytest.mark.parametrize(
+    ("setting", "names"),
+    [
+        ("1", ["NVIDIA L4"]),
+        ("2,0", ["NVIDIA B200", "NVIDIA H200"]),
+        (" 0 , 1 ", ["NVIDIA H200", "NVIDIA L4"]),
+        ("GPU-77ff", ["NVIDIA B200"]),
+        ("GPU-77", ["NVIDIA B200"]),
+        ("GPU-1a3c,GPU-1a2b", ["NVIDIA L4", "NVIDIA H200"]),
+    ],
+)
+def test_cuda_visible_devices_chooses_and_orders_by_number_and_by_uuid(setting, names, visible):
+    assert visible({"CUDA_VISIBLE_DEVICES": setting}) == tuple(names)
+
+
+@pytest.mark.parametrize("setting", ["", "-1", "NoDevFiles", "GPU-1a", "3"])
+def test_cuda_visible_devices_can_hide_every_gpu(setting, visible):
+    assert visible({"CUDA_VISIBLE_DEVICES": setting}) == ()
+
+
+@pytest.mark.parametrize("setting", ["0,0", "0,1,0", "GPU-77ff,GPU-77ff"])
+def test_a_gpu_that_is_named_twice_hides_every_one_as_cuda_does(setting, visible):
+    assert visible({"CUDA_VISIBLE_DEVICES": setting}) == ()
+
+
+@pytest.mark.parametrize(
+    ("setting", "names"),
+    [("MIG-5f", ["NVIDIA H200", "NVIDIA L4", "NVIDIA B200"]), ("MIG-GPU-77ff/1/0", ["NVIDIA B200"])],
+)
+def test_a_slice_of_a_gpu_is_a_gpu(setting, names, visible):
+    assert visible({"CUDA_VISIBLE_DEVICES": setting}) == tuple(names)
+
+
+@pytest.mark.parametrize("setting", ["1,-1,0", "1,7,0", "1,GPU-0000,0", "1,,0"])
+def test_cuda_visible_devices_stops_at_the_first_that_is_unknown(setting, visible):
+    assert visible({"CUDA_VISIBLE_DEVICES": setting}) == ("NVIDIA L4",)
+
+
+def test_a_machine_without_a_driver_has_no_gpu(monkeypatch):
+    monkeypatch.setattr(gpus, "gpus_here", lambda: ())
+
+    assert not this_machine({"CUDA_VISIBLE_DEVICES": "0"}).has_gpu
+
+
+@pytest.mark.parametrize(("text", "product_name"), [("p5.48xlarge\n", "p5.48xlarge"), ("\n", None), (None, None)])
+def test_the_product_name_is_what_the_firmware_says_or_unknown(text, product_name, monkeypatch, tmp_path):
+    path = tmp_path / "product_name"
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setattr(gpus, "DMI_PRODUCT_NAME", path)
+    found = this_machine({})
+
+    assert found.product_name == product_name
+    assert found.cpu_count > 0
+
+
+@pytest.mark.parametrize(("mode", "name"), [(1, "NVIDIA H200 (MIG)"), (0, "NVIDIA H200"), (None, "NVIDIA H200")])
+def test_a_gpu_is_named_after_what_the_driver_says_of_slicing(mode, name, monkeypatch):
+    def mig_mode(_handle):
+        if mode is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return mode, mode
+
+    for function, answer in {
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlDeviceGetCount": lambda: 1,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetUUID": lambda _handle: "GPU-1a2b",
+        "nvmlDeviceGetName": lambda _handle: "NVIDIA H200",
+        "nvmlDeviceGetMigMode": mig_mode,
+    }.items():
+        monkeypatch.setattr(pynvml, function, answer)
+
+    assert [(gpu.uuid, gpu.product) for gpu in gpus_here()] == [("GPU-1a2b", name)]
+
+
+@pytest.fixture
+def breaking(monkeypatch):
+    """A driver that starts, and refuses one question. Says how often NVML is open."""
+    found = {"open": 0}
+
+    def opened(by):
+        found["open"] += by
+
+    def refuse(*_arguments):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: opened(1))
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: opened(-1))
+    return lambda question: (monkeypatch.setattr(pynvml, question, refuse), found)[1]
+
+
+def test_a_driver_that_does_not_list_its_gpus_is_no_machine_without_one(breaking):
+    found = breaking("nvmlDeviceGetCount")
+
+    with pytest.raises(pynvml.NVMLError_GpuIsLost):
+        this_machine({})
+    assert found == {"open": 0}
+
+
+def test_a_driver_that_does_not_start_is_none(breaking):
+    breaking("nvmlInit")
+
+    assert gpus_here() == ()
+    assert driver_version() is None
+
+
+def test_what_was_learned_stands_where_nvml_does_not_close(breaking, monkeypatch):
+    breaking("nvmlShutdown")
+    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "580.82.07")
+
+    assert driver_version() == "580.82.07"
