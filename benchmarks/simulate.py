@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fp8bench.config.request import MAX_ROUNDS, RunRequest
 from fp8bench.launch.plan import ROUNDS
-from fp8bench.schema.request import MAX_ROUNDS, RunRequest
 from fp8bench.stats.bootstrap import Centre, centre
 from fp8bench.stats.estimate import Estimate, combined
 from fp8bench.stats.ratio import ratio

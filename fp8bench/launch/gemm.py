@@ -12,11 +12,11 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from fp8bench import registry
+from fp8bench.config.words import above_zero, is_whole, machine_label, whole, within
 from fp8bench.launch.assemble import new_run_id
 from fp8bench.launch.busy import require_idle
 from fp8bench.launch.identity import Here, software_here, this_machines_identity
 from fp8bench.launch.machine import AUTO, instance_called, this_machine
-from fp8bench.launch.words import above_zero, is_whole, machine_label, whole, within
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema import bounds
 from fp8bench.schema.alignment import ALIGNMENT, padded

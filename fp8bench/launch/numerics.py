@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fp8bench import registry
+from fp8bench.config.words import machine_label, whole
 from fp8bench.launch.assemble import new_run_id
 from fp8bench.launch.identity import this_machines_identity
 from fp8bench.launch.machine import instance_called, this_machine
-from fp8bench.launch.words import machine_label, whole
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema import bounds
 from fp8bench.schema.alignment import ALIGNMENT, padded

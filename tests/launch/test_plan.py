@@ -4,13 +4,13 @@ under torchrun.
 
 import pytest
 
+from fp8bench.config.request import RunRequest
 from fp8bench.launch.machine import Machine
 from fp8bench.launch.plan import TORCHRUN, Elastic, elastic_from, entries, hourly_price, plan, stop
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.instance import Instance
-from fp8bench.schema.request import RunRequest
 
 EIGHT_GPUS = Machine(gpus=("NVIDIA H200",) * 8, product_name=None, cpu_count=64)
 NO_GPU = Machine(gpus=(), product_name=None, cpu_count=4)

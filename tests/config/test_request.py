@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fp8bench.schema.bounds import OF_REQUEST
+from fp8bench.config.request import OPTIONS, RunRequest
+from fp8bench.config.sources import resolve
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import parse_mapping
-from fp8bench.schema.request import RunRequest, resolve
 
 FILE = "nightly.yaml"
 
@@ -312,9 +312,9 @@ def test_a_request_never_changes_after_it_is_made() -> None:
         request.steps = 6
 
 
-@pytest.mark.parametrize("field", list(OF_REQUEST))
+@pytest.mark.parametrize("field", [name for name, option in OPTIONS.items() if option.bound])
 def test_a_number_beyond_all_sense_is_refused_with_the_most_and_why(field: str) -> None:
-    bound = OF_REQUEST[field]
+    bound = OPTIONS[field].bound
 
     assert getattr(resolve({field: str(bound.most)}, {}, {}, None).request, field) == bound.most
     for text in (str(bound.most + 1), "9" * 20):
