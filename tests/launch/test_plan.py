@@ -77,23 +77,25 @@ def test_what_was_asked_for_goes_before_the_defaults():
         te_attention="sdpa",
     )
 
-    assert config == RunConfig(
-        mode="te-fp8",
-        recipe="current",
-        workload="vit-huge-256",
-        device="cuda",
-        world_size=2,
-        batch_size=256,
-        warmup=1,
-        steps=5,
-        min_time_s=2.5,
-        compile="off",
-        cuda_graphs="on",
-        data="device",
-        workers=0,
-        seed=7,
-        te_attention="sdpa",
-    )
+    defaults = RunRequest().of_workers("cuda")
+    asked = {
+        "mode": "te-fp8",
+        "recipe": "current",
+        "workload": "vit-huge-256",
+        "device": "cuda",
+        "world_size": 2,
+        "batch_size": 256,
+        "warmup": 1,
+        "steps": 5,
+        "min_time_s": 2.5,
+        "compile": "off",
+        "cuda_graphs": "on",
+        "data": "device",
+        "workers": 0,
+        "seed": 7,
+        "te_attention": "sdpa",
+    }
+    assert config == RunConfig(**{**defaults, **asked})
 
 
 def test_modes_run_in_the_order_asked_for():
