@@ -17,7 +17,7 @@ import typer
 
 from fp8bench import __version__
 from fp8bench.cli.command import Command
-from fp8bench.cli.options import with_settings
+from fp8bench.cli.options import with_options
 from fp8bench.launch import interrupts
 from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError
 from fp8bench.schema.plain_text import inert
@@ -116,7 +116,7 @@ def program(arguments: Sequence[str]) -> typer.Typer:
         module, _, function = COMMANDS[name].partition(":")
         answer = getattr(import_module(module), function)
         # A list of commands needs no options, and is made without what these bring.
-        app.command(name, cls=Command, help=answer.__doc__)(_root if listed else with_settings(answer))
+        app.command(name, cls=Command, help=answer.__doc__)(_root if listed else with_options(answer))
     return app
 
 

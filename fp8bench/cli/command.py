@@ -75,10 +75,10 @@ def heeded(command: str, words: Sequence[str]) -> frozenset[str]:
 
         return frozenset(name for name, option in OPTIONS.items() if command == "run" or option.one_round)
     if command == "numerics" and "--record" not in flags:
-        return RESULTS_DIR | {"seed", "instance"}
+        return RESULTS_DIR | {"seed", "instance", "name"}
     if command == "gemm" and "--record" not in flags:
         of_a_workload = frozenset() if flags & {"--shape", "--sweep"} else frozenset(("workload", "batch_size"))
-        return RESULTS_DIR | {"rounds", "seed", "instance", "allow_busy"} | of_a_workload
+        return RESULTS_DIR | {"rounds", "seed", "instance", "name", "allow_busy"} | of_a_workload
     return RESULTS_DIR
 
 

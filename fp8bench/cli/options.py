@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, get_origin
 
@@ -13,46 +14,60 @@ from fp8bench.schema.option import flag_of
 Answer = Callable[..., None]
 
 
-def with_settings(command: Answer) -> Answer:
-    """The command, with every option of `RunRequest` in the place of its `**settings`; one that it names itself stands
-    where it is named. A command without `**settings` as it is.
+@dataclass(frozen=True)
+class _OfRun:
+    """help: None: as declared."""
+
+    help: str | None = None
+
+
+def of_run(help: str | None = None) -> Any:
+    """As a parameter's default: the option of `run` that has its name. help: what it means to this command."""
+    return _OfRun(help)
+
+
+def with_options(command: Answer) -> Answer:
+    """The command, with declared options in the place of each `of_run()`, and those that it does not name in the place
+    of `**settings`. A command that has neither as it is.
     """
     signature = inspect.signature(command)
-    own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    if len(own) == len(signature.parameters):
+    own = list(signature.parameters.values())
+    if not any(isinstance(one.default, _OfRun) or one.kind is one.VAR_KEYWORD for one in own):
         return command
     # Imported here: it brings pydantic, and a list of all commands is made without.
     from fp8bench.config.request import OPTIONS
 
-    named = {one.name for one in own}
-    settings = [_parameter(name) for name in OPTIONS if name not in named]
+    rest = [_parameter(name) for name in OPTIONS if name not in signature.parameters]
+    placed = [_parameter(one.name, one.default.help) if isinstance(one.default, _OfRun) else one for one in own]
+    if own[-1].kind is inspect.Parameter.VAR_KEYWORD:
+        placed = [*rest, *placed[:-1]]
 
     @wraps(command)
     def answer(**given: Any) -> None:
         command(**given)
 
-    placed = [_parameter(one.name) if one.name in OPTIONS else one for one in own]
-    answer.__signature__ = signature.replace(parameters=[*settings, *placed])  # type: ignore[attr-defined]
+    answer.__signature__ = signature.replace(parameters=placed)  # type: ignore[attr-defined]
     answer.__annotations__ = {}
     return answer
 
 
-def _parameter(name: str) -> inspect.Parameter:
-    """None, false or an empty list: it was not given. Words are not read yet, so that each source's are read alike."""
+def _parameter(name: str, help: str | None = None) -> inspect.Parameter:
+    """Its value is None, false or an empty list where it is not given, else words: every source's are read later."""
     from fp8bench.config.request import OPTIONS, RunRequest, kind_of, words_of
 
-    field, option = RunRequest.model_fields[name], OPTIONS[name]
+    field = RunRequest.model_fields[name]
+    option = OPTIONS[name] if help is None else replace(OPTIONS[name], help=help)
     kind = kind_of(field)
     words = words_of(kind)
     text = option.full_help(field.default)
-    as_parameter = inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    bare = inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if kind is bool:
-        return as_parameter.replace(annotation=bool, default=typer.Option(False, flag_of(name), help=text))
+        return bare.replace(annotation=bool, default=typer.Option(False, flag_of(name), help=text))
     default = typer.Option(
         None,
         flag_of(name),
         metavar=option.metavar or "|".join(words) or "N",
-        autocompletion=names.one_of(*words) if words else getattr(names, option.complete) if option.complete else None,
+        autocompletion=names.one_of(*words) if words else getattr(names, option.complete or "", None),
         help=text,
     )
-    return as_parameter.replace(annotation=list[str] if get_origin(kind) is tuple else str, default=default)
+    return bare.replace(annotation=list[str] if get_origin(kind) is tuple else str, default=default)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fp8bench.cli.options import of_run
 from fp8bench.cli.progress import listener, log
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def run(
     config: Path = typer.Option(None, "--config", metavar="FILE", help="YAML file with any of these settings."),
-    results_dir: str | None = None,
+    results_dir: str = of_run(),
     dry_run: bool = typer.Option(
         False,
         "--dry-run",

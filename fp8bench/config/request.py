@@ -133,7 +133,8 @@ class RunRequest(_AskedOfWorkers):
         PositiveInt | None,
         Option(
             "Rounds: each runs every mode in fresh processes",
-            if_unset="4; on a CPU 2",
+            # Even: rounds go there and back, and a host that slows down over an hour weighs on every mode alike.
+            default=ByDevice(cuda=4, cpu=2),
             bound=bounds.ROUNDS,
             one_round=False,
         ),
@@ -193,11 +194,12 @@ class RunRequest(_AskedOfWorkers):
 
     def of_workers(self, device: Device) -> dict[str, Any]:
         """Values of the options that a configuration has too; None is left to the machine."""
-        return {name: self._on(device, name, option.default) for name, option in OBEYED_BY_WORKERS.items()}
+        return {name: self.on(device, name) for name in OBEYED_BY_WORKERS}
 
-    def _on(self, device: Device, name: str, default: Any) -> Any:
-        value = getattr(self, name)
-        return getattr(default, device) if value is None and isinstance(default, ByDevice) else value
+    def on(self, device: Device, name: str) -> Any:
+        """The value of one option, or the default that the device has; None is left to the machine."""
+        value, default = getattr(self, name), OPTIONS[name].default
+        return default.on(device) if value is None and isinstance(default, ByDevice) else value
 
 
 OPTIONS = {name: option for name, field in RunRequest.model_fields.items() if (option := option_of(field)) is not None}

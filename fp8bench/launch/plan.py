@@ -17,9 +17,6 @@ from fp8bench.stats.stopping import FEWEST_ROUNDS, SEEN_SHARE
 
 CPU_WORLD_SIZE = 2
 MOST_PROCESSES_A_CORE = 4
-ROUNDS: dict[Device, int] = {"cuda": 4, "cpu": 2}
-"""Even numbers: rounds go there and back, and a host that slows down over an hour weighs on every mode alike."""
-
 MIN_ROUNDS_AA = 4
 """An arm. Its eight processes split in 35 ways."""
 MAX_LOADER_WORKERS = 16
@@ -110,7 +107,7 @@ def stop(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
             )
         return Stop(rounds=1)
     fewest = MIN_ROUNDS_AA if request.aa else 1
-    rounds = request.rounds or max(fewest, ROUNDS["cuda" if machine.has_gpu else "cpu"])
+    rounds = request.rounds or max(fewest, int(request.on("cuda" if machine.has_gpu else "cpu", "rounds")))
     if rounds < fewest:
         raise UsageError(
             f"--rounds {rounds} cannot tell how far processes of one mode differ", f"Use {fewest} or more with --aa"

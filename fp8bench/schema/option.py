@@ -6,7 +6,7 @@ a resumed session brings, and the field of the run's configuration. An option th
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from fp8bench.schema.bounds import Bound
 
@@ -20,14 +20,19 @@ class ByDevice:
     cuda: float
     cpu: float
 
+    def on(self, device: Literal["cuda", "cpu"]) -> float:
+        """As this one has it."""
+        return self.cuda if device == "cuda" else self.cpu
+
 
 @dataclass(frozen=True)
 class Option:
     """help: a sentence without its full stop; the default is appended to it.
 
-    default: where a configuration declares the option; None: `launch.plan` computes it. if_unset: how help calls a
-    default that is computed; shown_unset: how `--dry-run` does. metavar: None: by the type. complete: a function of
-    `cli.names`. one_round: whether the option applies to `explain --mode` too, which runs each mode once.
+    default: where a configuration declares the option, or devices differ in it; None: `launch.plan` computes it.
+    if_unset: how help calls a default that is computed; shown_unset: how `--dry-run` does. metavar: None: by the type.
+    complete: a function of `cli.names`. one_round: whether the option applies to `explain --mode` too, which runs each
+    mode once.
     """
 
     help: str
