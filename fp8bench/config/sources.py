@@ -3,8 +3,10 @@
     command-line flags  >  FP8BENCH_* environment variables  >  the --config YAML file  >  defaults
 
 An empty variable counts as unset, as most programs have it; an empty value in the file, as on the command line, is an
-error. pydantic-settings knows the same sources. It does not tell which one a value came from, nor the line of a file,
-and passes over unknown variables in silence; `--dry-run`, resumed sessions and error lines need all three.
+error.
+
+pydantic-settings lays the same sources over one another. It tells where a value came from in a debug log alone, knows
+no line of a file, and passes over unknown variables in silence; `--dry-run` and error lines need all three.
 """
 
 from collections.abc import Mapping
