@@ -23,8 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fp8bench.launch.plan import ROUNDS
-from fp8bench.schema.request import MAX_ROUNDS, RunRequest
+from fp8bench.config.request import MAX_ROUNDS, RunRequest
 from fp8bench.stats.bootstrap import Centre, centre
 from fp8bench.stats.estimate import Estimate, combined
 from fp8bench.stats.ratio import ratio
@@ -33,6 +32,7 @@ from fp8bench.stats.stopping import FEWEST_ROUNDS, reached
 from fp8bench.stats.unseen import unseen_share
 
 STEPS = RunRequest().steps
+ROUNDS = {"cuda": RunRequest().on("cuda", "rounds")}
 PRECISION = 0.01
 FASTER = 0.95
 A_A_SHARE = 5

@@ -17,6 +17,7 @@ import typer
 
 from fp8bench import __version__
 from fp8bench.cli.command import Command
+from fp8bench.cli.options import with_options
 from fp8bench.launch import interrupts
 from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError
 from fp8bench.schema.plain_text import inert
@@ -35,6 +36,7 @@ COMMANDS = {
     "instances": "fp8bench.cli.instances:instances",
 }
 
+HELP = frozenset(("-h", "--help"))
 READER_GONE = 141
 COMPLETE = "_FP8BENCH_COMPLETE"
 """Set by the shell's completion script, which then wants names and not an answer."""
@@ -82,8 +84,9 @@ def _answer(arguments: Sequence[str]) -> int:
         sys.stderr = open(os.devnull, "w")
     if sys.stdout is None:
         raise RunFailed("standard output is closed, so no result can be printed", "Send it to a file or /dev/null")
-    command = typer.main.get_command(program(arguments))
-    if COMPLETE in os.environ:
+    completing = COMPLETE in os.environ
+    command = typer.main.get_command(program([] if completing else arguments))
+    if completing:
         return int(command.main(list(arguments), prog_name="fp8bench", standalone_mode=False) or 0)
     code = 0
     # Not by typer's own `main`, which swallows an interrupt and a broken pipe.
@@ -102,14 +105,18 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     """
     app = typer.Typer(
         help="Which precision mode, on which GPU instance, trains your model for the least money, and how sure are we?",
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": sorted(HELP, key=len)},
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
     app.callback()(_root)
-    for name in [name for name in COMMANDS if name in arguments] or COMMANDS:
+    named = [name for name in COMMANDS if name in arguments]
+    listed = not named and not HELP.isdisjoint(arguments)
+    for name in named or COMMANDS:
         module, _, function = COMMANDS[name].partition(":")
-        app.command(name, cls=Command)(getattr(import_module(module), function))
+        answer = getattr(import_module(module), function)
+        # A list of commands needs no options, and is made without what these bring.
+        app.command(name, cls=Command, help=answer.__doc__)(_root if listed else with_options(answer))
     return app
 
 

@@ -1,7 +1,7 @@
 """What holds for every command before it runs: no option takes an empty value, and FP8BENCH_ variables are heeded or
 warned of.
 
-`run`, and `explain` where it measures, lay variables over files and defaults themselves (`schema.request`), so that
+`run`, and `explain` where it measures, lay variables over files and defaults themselves (`config.sources`), so that
 each value keeps its origin.
 """
 
@@ -14,15 +14,12 @@ from typer.core import TyperCommand
 
 from fp8bench.cli.progress import warn
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.option import PREFIX, variable_of
 
-PREFIX = "FP8BENCH_"
 LISTS_ONLY = ("modes", "workloads", "dtypes", "doctor")
 """Commands that take no setting at all: that a variable is set concerns none of them."""
 
 RESULTS_DIR = frozenset(("results_dir",))
-
-ONE_ROUND = frozenset(("mode", "rounds", "max_rounds", "precision", "session", "aa", "price", "price_per_gpu"))
-"""Settings that `explain --mode`, which runs each mode once, does not take."""
 
 
 class Command(TyperCommand):
@@ -45,7 +42,7 @@ class Command(TyperCommand):
             settings = settings & RESULTS_DIR if self.name == "explain" else frozenset()
         for option in self.params:
             if option.name in settings:
-                option.envvar = PREFIX + option.name.upper()
+                option.envvar = variable_of(option.name)
 
 
 def refuse_empty(words: Sequence[str]) -> None:
@@ -74,19 +71,19 @@ def heeded(command: str, words: Sequence[str]) -> frozenset[str]:
         return frozenset()
     if _lays_sources_itself(command, words):
         # Imported here: it costs pydantic's models, and most calls have no such variable.
-        from fp8bench.schema.request import RunRequest
+        from fp8bench.config.request import OPTIONS
 
-        return frozenset(RunRequest.model_fields) - (ONE_ROUND if command == "explain" else frozenset())
+        return frozenset(name for name, option in OPTIONS.items() if command == "run" or option.one_round)
     if command == "numerics" and "--record" not in flags:
-        return RESULTS_DIR | {"seed", "instance"}
+        return RESULTS_DIR | {"seed", "instance", "name"}
     if command == "gemm" and "--record" not in flags:
         of_a_workload = frozenset() if flags & {"--shape", "--sweep"} else frozenset(("workload", "batch_size"))
-        return RESULTS_DIR | {"rounds", "seed", "instance", "allow_busy"} | of_a_workload
+        return RESULTS_DIR | {"rounds", "seed", "instance", "name", "allow_busy"} | of_a_workload
     return RESULTS_DIR
 
 
 def _lays_sources_itself(command: str, words: Sequence[str]) -> bool:
-    """Whether the command asks `schema.request` to lay its settings together."""
+    """Whether the command asks `config.sources` to lay its settings together."""
     return command == "run" or (command == "explain" and "--mode" in _flags(words))
 
 
@@ -96,15 +93,16 @@ def _flags(words: Sequence[str]) -> set[str]:
 
 def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """A line about the variables that are set and do not apply to this command, and one for each unknown name; where
-    `schema.request` refuses unknown names, that is left to it.
+    `config.sources` refuses unknown names, that is left to it.
     """
     present = sorted(name for name, value in environ.items() if name.startswith(PREFIX) and value)
     if not present or "--help" in words or "-h" in words:
         return []
-    from fp8bench.schema.request import RunRequest, unknown_variable
+    from fp8bench.config.request import OPTIONS
+    from fp8bench.config.sources import unknown_variable
 
     settings = heeded(command, words)
-    known = {PREFIX + name.upper(): name for name in RunRequest.model_fields}
+    known = {variable_of(name): name for name in OPTIONS}
     idle = [name for name in present if name in known and known[name] not in settings]
     lines = []
     if idle and command not in LISTS_ONLY:

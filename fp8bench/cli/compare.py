@@ -81,7 +81,7 @@ def compare(
     """Which mode on which instance buys most for a dollar."""
     # A command of a moment, over records that hold each other in no circle: collecting garbage only costs.
     gc.disable()
-    from fp8bench.launch.words import whole
+    from fp8bench.config.words import whole
     from fp8bench.pricing import catalog as catalogs
     from fp8bench.report.compare import compare as compare_records
     from fp8bench.report.options import CompareOptions, parse_reference

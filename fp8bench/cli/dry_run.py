@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from fp8bench.config.sources import Resolved
     from fp8bench.launch.forecast import Forecast
     from fp8bench.launch.prepare import Prepared
-    from fp8bench.schema.request import Resolved
 
-OFF_UNLESS_SET = ("precision", "session", "name", "price", "price_per_gpu")
 MINUTE_S = 60
 
 
@@ -132,8 +131,6 @@ def _count(number: int, thing: str) -> str:
 
 def _shown(name: str, value: object) -> object:
     """What is not set is left to the machine, but for a few settings that are then simply off."""
-    if value not in (None, []):
-        return value
-    if name == "timeout_s":
-        return "by phase"
-    return "none" if name in OFF_UNLESS_SET else "by machine"
+    from fp8bench.config.request import OPTIONS
+
+    return OPTIONS[name].shown_unset if value in (None, []) else value

@@ -85,15 +85,15 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
 
     Exits with the code of `run` where a mode did not run or is invalid; why has been said by then.
     """
-    from fp8bench.cli.command import PREFIX, heeded
+    from fp8bench.cli.command import heeded
+    from fp8bench.config.request import OPTIONS
+    from fp8bench.config.sources import resolve
     from fp8bench.launch.measure import measure, session
     from fp8bench.launch.prepare import prepare, settle
     from fp8bench.launch.session import exit_code
-    from fp8bench.schema.request import RunRequest, resolve
+    from fp8bench.schema.option import variable_of
 
-    idle = {PREFIX + name.upper() for name in RunRequest.model_fields} - {
-        PREFIX + name.upper() for name in heeded("explain", ("--mode",))
-    }
+    idle = set(map(variable_of, OPTIONS.keys() - heeded("explain", ("--mode",))))
     environ = {name: value for name, value in os.environ.items() if name not in idle}
     asked = {"mode": tuple(modes), "rounds": 1, "results_dir": results_dir}
     prepared = prepare(resolve(asked, environ, {}, None).request, environ)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fp8bench.cli import names
+from fp8bench.cli.options import of_run
 from fp8bench.cli.output import show
 from fp8bench.cli.progress import log
 
@@ -26,7 +27,7 @@ def gemm(
         autocompletion=names.workloads,
         help="Products of its linear layers, forward and backward [vit-huge; on a CPU vit-micro].",
     ),
-    batch_size: str = typer.Option(None, "--batch-size", metavar="N", help="Samples a step [64; on a CPU 16]."),
+    batch_size: str = of_run("Samples a step"),
     shapes: list[str] = typer.Option(
         None, "--shape", metavar="M,N,K", help="Rows, output features, inner dimension. Repeatable."
     ),
@@ -49,11 +50,9 @@ def gemm(
     instance: str = typer.Option(
         "auto", "--instance", autocompletion=names.instances, help="Name of this machine in the catalogue, or auto."
     ),
-    name: str = typer.Option(
-        None, "--name", envvar="FP8BENCH_NAME", metavar="NAME", help="What to call this machine [by its identity]."
-    ),
-    allow_busy: bool = typer.Option(False, "--allow-busy", help="Run on a GPU that others use too; marked."),
-    seed: str = typer.Option(None, "--seed", metavar="N", help="Seed of the operands [0]."),
+    name: str = of_run(),
+    allow_busy: bool = of_run(),
+    seed: str = of_run("Seed of the operands"),
     kept: str = typer.Option(
         None, "--record", metavar="RECORD", help="Measure nothing: show one that was kept, a file or a run's id."
     ),

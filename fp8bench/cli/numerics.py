@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fp8bench.cli import names
+from fp8bench.cli.options import of_run
 from fp8bench.cli.output import show
 from fp8bench.cli.progress import log
 
@@ -41,13 +42,11 @@ def numerics(
     width: str = typer.Option(
         None, "--width", metavar="N", help="Of the layers, a multiple of 16 [1280; on a CPU 64]."
     ),
-    seed: str = typer.Option(None, "--seed", metavar="N", help="Seed of weights and inputs [0]."),
+    seed: str = of_run("Seed of weights and inputs"),
     instance: str = typer.Option(
         "auto", "--instance", autocompletion=names.instances, help="Name of this machine in the catalogue, or auto."
     ),
-    name: str = typer.Option(
-        None, "--name", envvar="FP8BENCH_NAME", metavar="NAME", help="What to call this machine [by its identity]."
-    ),
+    name: str = of_run(),
     kept: str = typer.Option(
         None, "--record", metavar="RECORD", help="Measure nothing: show one that was kept, a file or a run's id."
     ),

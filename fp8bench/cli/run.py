@@ -4,11 +4,11 @@ import json
 import os
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fp8bench.cli import names
+from fp8bench.cli.options import of_run
 from fp8bench.cli.progress import listener, log
 
 if TYPE_CHECKING:
@@ -17,98 +17,8 @@ if TYPE_CHECKING:
 
 
 def run(
-    mode: list[str] = typer.Option(
-        None,
-        "--mode",
-        metavar="MODE",
-        autocompletion=names.modes,
-        help="Precision mode to measure, with its recipe if not the default: te-fp8:current. Repeat for several "
-        "[every default mode of this machine].",
-    ),
-    workload: str = typer.Option(
-        None,
-        "--workload",
-        metavar="NAME",
-        autocompletion=names.workloads,
-        help="Model to train [vit-huge; on a CPU vit-micro].",
-    ),
-    instance: str = typer.Option(
-        None,
-        "--instance",
-        metavar="NAME|auto",
-        autocompletion=names.instances,
-        help="Name of this machine in the catalogue [auto].",
-    ),
-    gpus: str = typer.Option(None, "--gpus", metavar="N", help="GPUs to train on [all; on a CPU 2 processes]."),
-    batch_size: str = typer.Option(None, "--batch-size", metavar="N", help="Samples a GPU and step [64; on a CPU 16]."),
-    warmup: str = typer.Option(None, "--warmup", metavar="N", help="Steps before timing starts [11]."),
-    steps: str = typer.Option(None, "--steps", metavar="N", help="Timed steps, at least [100]."),
-    min_time_s: str = typer.Option(
-        None, "--min-time", metavar="SECONDS", help="How long the timed steps last, at least [10; on a CPU 3]."
-    ),
-    compile: str = typer.Option(
-        None,
-        "--compile",
-        metavar="auto|on|off|blocks",
-        autocompletion=names.one_of("auto", "on", "off", "blocks"),
-        help="Use torch.compile: auto compiles the modes that gain by it, blocks each block by itself [auto].",
-    ),
-    cuda_graphs: str = typer.Option(
-        None,
-        "--cuda-graphs",
-        metavar="auto|on|off",
-        autocompletion=names.one_of("auto", "on", "off"),
-        help="Replay each step as one CUDA graph: auto does where that works and is proved [auto].",
-    ),
-    optimizer: str = typer.Option(
-        None,
-        "--optimizer",
-        metavar="sgd|adam|adamw",
-        autocompletion=names.one_of("sgd", "adam", "adamw"),
-        help="Optimizer: sgd has momentum [sgd].",
-    ),
-    data: str = typer.Option(
-        None,
-        "--data",
-        metavar="loader|device",
-        autocompletion=names.one_of("loader", "device"),
-        help="Read batches with a DataLoader, or keep one on the GPU [loader].",
-    ),
-    workers: str = typer.Option(None, "--workers", metavar="N", help="DataLoader processes a GPU [by CPU cores]."),
-    seed: str = typer.Option(None, "--seed", metavar="N", help="Seed of weights and data [0]."),
-    te_attention: str = typer.Option(
-        None,
-        "--te-attention",
-        metavar="te|sdpa",
-        autocompletion=names.one_of("te", "sdpa"),
-        help="Attention of the te modes: Transformer Engine's or torch's [te].",
-    ),
-    timeout_s: str = typer.Option(
-        None, "--timeout", metavar="SECONDS", help="End a run whose phase takes longer than this [by phase]."
-    ),
-    rounds: str = typer.Option(
-        None, "--rounds", metavar="N", help="Rounds: each runs every mode in fresh processes [4; on a CPU 2]."
-    ),
-    precision: str = typer.Option(
-        None, "--precision", metavar="1%", help="Add rounds, 14 at least, until every half-width is below this share."
-    ),
-    max_rounds: str = typer.Option(None, "--max-rounds", metavar="N", help="With --precision: stop here [30]."),
-    session: str = typer.Option(
-        None, "--session", metavar="NAME|latest", help="Resume a session with its settings: its missing rounds are run."
-    ),
-    name: str = typer.Option(None, "--name", metavar="NAME", help="What to call this machine [by its identity]."),
-    aa: bool = typer.Option(False, "--aa", help="Compare each mode with itself, to check the intervals."),
-    allow_busy: bool = typer.Option(False, "--allow-busy", help="Run on a GPU that others use too; marked."),
-    price: str = typer.Option(
-        None, "--price", metavar="USD_PER_HOUR", help="Price of the whole machine, not of one GPU; kept by its results."
-    ),
-    price_per_gpu: str = typer.Option(
-        None, "--price-per-gpu", metavar="USD_PER_HOUR", help="Price of one GPU, times the GPUs of the machine."
-    ),
     config: Path = typer.Option(None, "--config", metavar="FILE", help="YAML file with any of these settings."),
-    results_dir: str = typer.Option(
-        None, "--results-dir", metavar="DIR", help="Folder in which records are kept [results]."
-    ),
+    results_dir: str = of_run(),
     dry_run: bool = typer.Option(
         False,
         "--dry-run",
@@ -116,17 +26,18 @@ def run(
     ),
     quiet: bool = typer.Option(False, "--quiet", help="No progress; warnings and errors only."),
     as_json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
+    **settings: Any,
 ) -> None:
     """Train a model for a hundred steps or more in each precision mode, in several fresh processes, and keep a record
     of each. A mode is first proved to compute what the plain model does, then timed.
     """
-    given = dict(locals())
+    from fp8bench.config.sources import resolve
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare, settle
     from fp8bench.schema.files import parse_mapping, read_text
-    from fp8bench.schema.request import RunRequest, resolve
 
-    flags = {name: given[name] for name in RunRequest.model_fields if given.get(name) not in (None, False, [])}
+    settings["results_dir"] = results_dir
+    flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
     # Once, since a pipe (`--config <(...)`) has nothing left for a second reader.
     file_text = read_text(config) if config else ""
     file_values = parse_mapping(file_text, config) if config else {}

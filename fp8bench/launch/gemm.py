@@ -12,9 +12,10 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from fp8bench import registry
+from fp8bench.config.request import RunRequest
+from fp8bench.config.words import above_zero, is_whole, machine_label, whole, within
 from fp8bench.launch.assemble import new_run_id
 from fp8bench.launch.instance import AUTO, instance_called
-from fp8bench.launch.words import above_zero, is_whole, machine_label, whole, within
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import Here, software_here, this_machines_identity
@@ -41,7 +42,6 @@ from fp8bench.store import instances, results
 LISTING = "fp8bench gemm --help"
 SECONDS = 0.1
 ROUNDS: dict[Device, int] = {"cuda": 3, "cpu": 1}
-BATCH_SIZE: dict[Device, int] = {"cuda": 64, "cpu": 16}
 SWEEP: dict[Device, tuple[int, ...]] = {
     "cuda": (512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192),
     "cpu": (64, 128, 256, 512),
@@ -112,7 +112,7 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> PreparedGemm:
     config = GemmConfig(
         device=device,
         workload=(request.workload or _default_workload(device)) if of_workload else None,
-        batch_size=(batch_size or BATCH_SIZE[device]) if of_workload else None,
+        batch_size=(batch_size or RunRequest().on(device, "batch_size")) if of_workload else None,
         shapes=shapes,
         sweep=request.sweep,
         precisions=precisions,

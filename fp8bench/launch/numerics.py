@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fp8bench import registry
+from fp8bench.config.words import machine_label, whole
 from fp8bench.launch.assemble import new_run_id
 from fp8bench.launch.instance import instance_called
-from fp8bench.launch.words import machine_label, whole
 from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import this_machines_identity
 from fp8bench.pricing import catalog as catalogs

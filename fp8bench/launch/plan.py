@@ -6,22 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fp8bench import registry
+from fp8bench.config.request import RunRequest
 from fp8bench.launch.rounds import ARMS, Entry, Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.registry import ModeEntry
-from fp8bench.schema.config import Device, RunConfig
+from fp8bench.schema.config import DataSource, Device, RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.instance import Instance
-from fp8bench.schema.request import RunRequest
 from fp8bench.stats.stopping import FEWEST_ROUNDS, SEEN_SHARE
 
 CPU_WORLD_SIZE = 2
 MOST_PROCESSES_A_CORE = 4
-BATCH_SIZE: dict[Device, int] = {"cuda": 64, "cpu": 16}
-MIN_TIME_S: dict[Device, float] = {"cuda": 10.0, "cpu": 3.0}
-ROUNDS: dict[Device, int] = {"cuda": 4, "cpu": 2}
-"""Even numbers: rounds go there and back, and a host that slows down over an hour weighs on every mode alike."""
-
 MIN_ROUNDS_AA = 4
 """An arm. Its eight processes split in 35 ways."""
 MAX_LOADER_WORKERS = 16
@@ -78,6 +73,9 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
             f"torchrun makes one group of processes, and each of the {len(labels)} modes needs fresh ones",
             "Name one with --mode and call torchrun once a mode",
         )
+    settings = request.of_workers(device)
+    if settings["workers"] is None:
+        settings["workers"] = _workers(settings["data"], machine, per_node)
     return [
         RunConfig(
             mode=entry.name,
@@ -86,17 +84,7 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
             device=device,
             world_size=world_size,
             nodes=elastic.nodes if elastic else 1,
-            batch_size=request.batch_size or BATCH_SIZE[device],
-            warmup=request.warmup,
-            steps=request.steps,
-            min_time_s=MIN_TIME_S[device] if request.min_time_s is None else request.min_time_s,
-            compile=request.compile,
-            cuda_graphs=request.cuda_graphs,
-            optimizer=request.optimizer,
-            data=request.data,
-            workers=_workers(request, machine, per_node),
-            seed=request.seed,
-            te_attention=request.te_attention,
+            **settings,
         )
         for entry, recipe in _entries(labels)
     ]
@@ -119,7 +107,7 @@ def stop(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
             )
         return Stop(rounds=1)
     fewest = MIN_ROUNDS_AA if request.aa else 1
-    rounds = request.rounds or max(fewest, ROUNDS["cuda" if machine.has_gpu else "cpu"])
+    rounds = request.rounds or max(fewest, int(request.on("cuda" if machine.has_gpu else "cpu", "rounds")))
     if rounds < fewest:
         raise UsageError(
             f"--rounds {rounds} cannot tell how far processes of one mode differ", f"Use {fewest} or more with --aa"
@@ -185,10 +173,8 @@ def _default_workload(device: Device) -> str:
     return next(entry.name for entry in registry.workloads().values() if device in entry.default_on)
 
 
-def _workers(request: RunRequest, machine: Machine, per_node: int) -> int:
+def _workers(data: DataSource, machine: Machine, per_node: int) -> int:
     """Loader processes a rank: the cores that the ranks themselves leave over, shared out; none on a CPU."""
-    if request.workers is not None:
-        return request.workers
-    if request.data == "device" or not machine.has_gpu:
+    if data == "device" or not machine.has_gpu:
         return 0
     return max(0, min(MAX_LOADER_WORKERS, machine.cpu_count // per_node - 2))

@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from fp8bench.config.request import RunRequest
 from fp8bench.launch import resume
 from fp8bench.launch.instance import instance_called, is_made_up
 from fp8bench.launch.plan import Elastic, elastic_from, entries, plan, stop
@@ -16,7 +17,6 @@ from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import Here, software_here, this_machines_identity
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.instance import Instance, Price
-from fp8bench.schema.request import RunRequest
 from fp8bench.store import instances, results
 
 

@@ -8,19 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fp8bench.config.request import LATEST, OBEYED_BY_WORKERS, RunRequest
 from fp8bench.machine.identity import Here
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.option import flag_of
 from fp8bench.schema.record import Record
-from fp8bench.schema.request import LATEST, RunRequest
 
 OF_A_MODE = frozenset({"mode", "recipe"})
 """What differs between the records of one session."""
 
-SETTINGS = {
-    "gpus": "world_size",
-    **{name: name for name in RunRequest.model_fields if name in RunConfig.model_fields and name not in OF_A_MODE},
-}
+SETTINGS = {"gpus": "world_size", "workload": "workload", **{name: name for name in OBEYED_BY_WORKERS}}
 """A request's field, and the one of a configuration that it becomes."""
 
 HOW_FAR = ("rounds", "precision", "max_rounds")
@@ -84,7 +82,7 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
         if len(values) > 1:
             raise UsageError(
                 f"session {kept.session_id!r} has no {name} of its own: its records have {_listed(values)}",
-                f"Say which with {_flag(name)}",
+                f"Say which with {flag_of(name)}",
             )
         found[name] = values[0]
     if "mode" not in given:
@@ -114,16 +112,11 @@ def refuse_unlike(kept: Kept, configs: Sequence[RunConfig], aa: bool) -> None:
     if aa != _arms(kept):
         unlike["aa"] = f"aa {str(_arms(kept)).lower()} (now {str(aa).lower()})"
     if unlike:
-        flags = ", ".join(map(_flag, unlike))
+        flags = ", ".join(map(flag_of, unlike))
         raise UsageError(
             f"session {kept.session_id!r} was measured with {', '.join(unlike.values())}",
             f"Omit {flags} to resume it with its own settings, or {OTHER_SESSION}",
         )
-
-
-def _flag(setting: str) -> str:
-    """A flag names no unit."""
-    return f"--{setting.removesuffix('_s').replace('_', '-')}"
 
 
 def _arms(kept: Kept) -> bool:

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from fp8bench.config.request import MAX_ROUNDS
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.record import Record, Session
-from fp8bench.schema.request import MAX_ROUNDS
 from fp8bench.stats.bootstrap import FEWEST_STEPS, Centre, centre
 from fp8bench.stats.estimate import Estimate, estimate
 from fp8bench.stats.ratio import Ratio, ratio

@@ -29,19 +29,3 @@ USD_PER_HOUR = Bound(1_000_000, "no machine costs more in an hour")
 TIMING_S = Bound(600, "it is spent on every product, precision and round")
 WIDTH = Bound(65_536, "weights of a layer this wide no longer fit a GPU in float64")
 DIMENSION = Bound(2**31 - 1, "matrix libraries count a dimension in 32 bits")
-
-OF_REQUEST = {
-    "gpus": GPUS,
-    "batch_size": BATCH_SIZE,
-    "warmup": STEPS,
-    "steps": STEPS,
-    "min_time_s": TIMED_S,
-    "timeout_s": TIMEOUT_S,
-    "workers": LOADER_WORKERS,
-    "seed": SEED,
-    "rounds": ROUNDS,
-    "max_rounds": ROUNDS,
-    "price": USD_PER_HOUR,
-    "price_per_gpu": USD_PER_HOUR,
-}
-"""By the fields of `RunRequest`."""

@@ -1,14 +1,18 @@
 """What one group of workers runs: one mode, one workload, every number resolved.
 
-`RunRequest` (request.py) is what a user asks for, with gaps; `RunConfig` is what a worker obeys and a record keeps.
+`RunRequest` (config/request.py) is what a user asks for, with gaps; `RunConfig` is what a worker obeys and a record
+keeps. A field with an `Option` is an option of `fp8bench run` too, which is declared nowhere else. What stands after a
+field's `=` holds for records that were made before the field was.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
+from fp8bench.schema import bounds
 from fp8bench.schema.execution import CompileChoice, GraphChoice, OptimizerName
 from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.option import ByDevice, Option
 
 DataSource = Literal["loader", "device"]
 TEAttention = Literal["te", "sdpa"]
@@ -16,7 +20,10 @@ Device = Literal["cuda", "cpu"]
 
 
 class RunConfig(Frozen):
-    """One measurement: `world_size` workers, each training `workload` under `mode` with its own batch."""
+    """One measurement: `world_size` workers, each training `workload` under `mode` with its own batch.
+
+    Choices are as asked; what was done is in the evidence. The optimizer's settings are in the fingerprint.
+    """
 
     mode: str = Field(description="name in the registry, without its recipe")
     recipe: str | None = Field(description="the scaling recipe; null where the mode has none")
@@ -24,19 +31,41 @@ class RunConfig(Frozen):
     device: Device = Field(description="what the workers train on")
     world_size: PositiveInt = Field(description="workers, one a GPU (or CPU process), over all nodes")
     nodes: PositiveInt = Field(default=1, description="machines that the workers are spread over")
-    batch_size: PositiveInt = Field(description="samples a worker takes in a step")
-    warmup: int = Field(ge=0, description="steps before timing starts")
-    steps: PositiveInt = Field(description="timed steps, at least")
-    min_time_s: float = Field(default=0.0, ge=0, description="seconds that timed steps last, at least")
-    compile: CompileChoice = Field(description="torch.compile as asked; what was done is in the evidence")
-    cuda_graphs: GraphChoice = Field(
-        default="off", description="replay of the step as asked; what was done is in the evidence"
-    )
-    optimizer: OptimizerName = Field(default="sgd", description="its settings are in the fingerprint")
-    data: DataSource = Field(description="a DataLoader over random images, or one batch kept on the device")
-    workers: int = Field(ge=0, description="DataLoader processes a worker; 0: load in the worker itself")
-    seed: int = Field(ge=0, description="of the weights and of the data")
-    te_attention: TEAttention = Field(description="attention of the Transformer Engine block")
+    batch_size: Annotated[
+        PositiveInt,
+        Option("Samples a GPU and step", default=ByDevice(cuda=64, cpu=16), bound=bounds.BATCH_SIZE),
+    ]
+    warmup: Annotated[NonNegativeInt, Option("Steps before timing starts", default=11, bound=bounds.STEPS)]
+    steps: Annotated[PositiveInt, Option("Timed steps, at least", default=100, bound=bounds.STEPS)]
+    min_time_s: Annotated[
+        NonNegativeFloat,
+        Option(
+            "How long the timed steps last, at least",
+            default=ByDevice(cuda=10.0, cpu=3.0),
+            bound=bounds.TIMED_S,
+            metavar="SECONDS",
+        ),
+    ] = 0.0
+    compile: Annotated[
+        CompileChoice,
+        Option(
+            "Use torch.compile: auto compiles the modes that gain by it, blocks each block by itself", default="auto"
+        ),
+    ]
+    cuda_graphs: Annotated[
+        GraphChoice,
+        Option("Replay each step as one CUDA graph: auto does where that works and is proved", default="auto"),
+    ] = "off"
+    optimizer: Annotated[OptimizerName, Option("Optimizer: sgd has momentum", default="sgd")] = "sgd"
+    data: Annotated[DataSource, Option("Read batches with a DataLoader, or keep one on the GPU", default="loader")]
+    workers: Annotated[
+        NonNegativeInt,
+        Option("DataLoader processes a GPU", if_unset="by CPU cores", bound=bounds.LOADER_WORKERS),
+    ]
+    seed: Annotated[NonNegativeInt, Option("Seed of weights and data", default=0, bound=bounds.SEED)]
+    te_attention: Annotated[
+        TEAttention, Option("Attention of the te modes: Transformer Engine's or torch's", default="te")
+    ]
 
     @property
     def mode_label(self) -> str:

@@ -94,6 +94,8 @@ def test_nobody_is_warned_who_asks_for_help():
 
 def test_variables_that_hold_are_no_cause_for_a_warning():
     assert variable_warnings("gemm", [], {"FP8BENCH_SEED": "3", "FP8BENCH_BATCH_SIZE": "8"}) == []
+    assert variable_warnings("gemm", [], {"FP8BENCH_NAME": "box"}) == []
+    assert variable_warnings("numerics", [], {"FP8BENCH_NAME": "box"}) == []
     assert variable_warnings("run", [], {"FP8BENCH_STEPS": "3"}) == []
 
 

@@ -4,13 +4,13 @@ under torchrun.
 
 import pytest
 
+from fp8bench.config.request import RunRequest
 from fp8bench.launch.plan import TORCHRUN, Elastic, elastic_from, entries, hourly_price, plan, stop
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.instance import Instance
-from fp8bench.schema.request import RunRequest
 
 EIGHT_GPUS = Machine(gpus=("NVIDIA H200",) * 8, product_name=None, cpu_count=64)
 NO_GPU = Machine(gpus=(), product_name=None, cpu_count=4)
@@ -71,27 +71,31 @@ def test_what_was_asked_for_goes_before_the_defaults():
         steps=5,
         min_time_s=2.5,
         compile="off",
+        cuda_graphs="on",
         data="device",
         seed=7,
         te_attention="sdpa",
     )
 
-    assert config == RunConfig(
-        mode="te-fp8",
-        recipe="current",
-        workload="vit-huge-256",
-        device="cuda",
-        world_size=2,
-        batch_size=256,
-        warmup=1,
-        steps=5,
-        min_time_s=2.5,
-        compile="off",
-        data="device",
-        workers=0,
-        seed=7,
-        te_attention="sdpa",
-    )
+    defaults = RunRequest().of_workers("cuda")
+    asked = {
+        "mode": "te-fp8",
+        "recipe": "current",
+        "workload": "vit-huge-256",
+        "device": "cuda",
+        "world_size": 2,
+        "batch_size": 256,
+        "warmup": 1,
+        "steps": 5,
+        "min_time_s": 2.5,
+        "compile": "off",
+        "cuda_graphs": "on",
+        "data": "device",
+        "workers": 0,
+        "seed": 7,
+        "te_attention": "sdpa",
+    }
+    assert config == RunConfig(**{**defaults, **asked})
 
 
 def test_modes_run_in_the_order_asked_for():

@@ -5,12 +5,12 @@ from datetime import date
 import pytest
 from builders import machine_called
 
+from fp8bench.config.request import RunRequest
 from fp8bench.launch import prepare as preparing
 from fp8bench.launch.prepare import prepare, settle
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.request import RunRequest
 from fp8bench.store import instances
 from fp8bench.store.lock import held
 

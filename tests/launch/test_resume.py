@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from builders import config, environment, machine_called, measured, place, unsupported
 
+from fp8bench.config.request import RunRequest
 from fp8bench.launch import measure as launching
 from fp8bench.launch import prepare as preparing
 from fp8bench.launch.prepare import prepare
@@ -13,7 +14,6 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import Here
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import METHOD_VERSION, Record
-from fp8bench.schema.request import RunRequest
 from fp8bench.store import results
 
 BOX = machine_called("vendor-a")

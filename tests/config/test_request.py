@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fp8bench.schema.bounds import OF_REQUEST
+from fp8bench.config.request import OPTIONS, RunRequest
+from fp8bench.config.sources import resolve
+from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import parse_mapping
-from fp8bench.schema.request import RunRequest, resolve
 
 FILE = "nightly.yaml"
 
@@ -95,6 +96,32 @@ def test_each_value_has_an_origin_of_its_own() -> None:
     assert (resolved.request.seed, resolved.request.warmup, resolved.request.batch_size) == (5, 2, 32)
     given_ones = {name: origin for name, origin in resolved.origins.items() if origin != "default"}
     assert given_ones == {"seed": "flag", "warmup": "FP8BENCH_WARMUP", "batch_size": FILE}
+
+
+def test_every_field_is_an_option() -> None:
+    assert list(OPTIONS) == list(RunRequest.model_fields)
+
+
+@pytest.mark.parametrize(
+    "field", [name for name in RunRequest.model_fields if name in RunConfig.model_fields and name != "mode"]
+)
+def test_an_option_of_the_workers_has_the_name_and_the_type_that_their_configuration_has(field: str) -> None:
+    text, value = TEXT_OF_EVERY_FIELD[field]
+    request = resolve({field: text}, {}, {}, None).request
+    others = {"mode": "baseline-bf16", "recipe": None, "workload": "vit-micro", "device": "cpu", "world_size": 1}
+
+    config = RunConfig(**{**others, **request.of_workers("cpu"), "workers": 0, field: getattr(request, field)})
+    assert getattr(config, field) == value
+
+
+@pytest.mark.parametrize(("device", "batch_size", "min_time_s"), [("cuda", 64, 10.0), ("cpu", 16, 3.0)])
+def test_a_default_by_device_is_filled_in_and_what_only_the_machine_knows_stays_open(
+    device: Device, batch_size: int, min_time_s: float
+) -> None:
+    values = RunRequest(steps=7).of_workers(device)
+
+    assert (values["batch_size"], values["min_time_s"], values["steps"]) == (batch_size, min_time_s, 7)
+    assert [name for name, value in values.items() if value is None] == ["workers"]
 
 
 @pytest.mark.parametrize("field", list(RunRequest.model_fields))
@@ -312,9 +339,9 @@ def test_a_request_never_changes_after_it_is_made() -> None:
         request.steps = 6
 
 
-@pytest.mark.parametrize("field", list(OF_REQUEST))
+@pytest.mark.parametrize("field", [name for name, option in OPTIONS.items() if option.bound])
 def test_a_number_beyond_all_sense_is_refused_with_the_most_and_why(field: str) -> None:
-    bound = OF_REQUEST[field]
+    bound = OPTIONS[field].bound
 
     assert getattr(resolve({field: str(bound.most)}, {}, {}, None).request, field) == bound.most
     for text in (str(bound.most + 1), "9" * 20):

@@ -1,0 +1,220 @@
+"""What a user asks of `fp8bench run`: the options that each worker obeys, which `RunConfig` declares, and those of the
+run as a whole, declared here.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    create_model,
+    field_validator,
+)
+from pydantic.fields import FieldInfo
+
+from fp8bench.schema import bounds
+from fp8bench.schema.config import Device, RunConfig
+from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.machine import LABEL, MAX_LABEL
+from fp8bench.schema.option import ByDevice, Option
+
+MAX_ROUNDS = 30
+"""Where --precision ends all the same: an hour or two of four modes on a GPU."""
+
+LATEST = "latest"
+"""The session that was begun last."""
+
+
+def option_of(field: FieldInfo) -> Option | None:
+    """How the field is declared as an option; None: it is none."""
+    return next((one for one in field.metadata if isinstance(one, Option)), None)
+
+
+OBEYED_BY_WORKERS = {
+    name: option for name, field in RunConfig.model_fields.items() if (option := option_of(field)) is not None
+}
+"""The options that a configuration has under the same name."""
+
+
+def _share(value: Any) -> Any:
+    """`1%` is 0.01."""
+    text = str(value).strip()
+    if not text.endswith("%"):
+        return value
+    try:
+        return float(text[:-1]) / 100
+    except ValueError:
+        raise ValueError("a share is wanted, such as 1% or 0.01") from None
+
+
+class _Asked(Frozen):
+    """What is alike for every option, and those that help lists first."""
+
+    mode: Annotated[
+        tuple[str, ...],
+        Option(
+            "Precision mode to measure, with its recipe if not the default: te-fp8:current. Repeat for several",
+            if_unset="every default mode of this machine",
+            metavar="MODE",
+            complete="modes",
+            one_round=False,
+        ),
+    ] = ()
+    workload: Annotated[
+        str | None,
+        Option("Model to train", if_unset="vit-huge; on a CPU vit-micro", metavar="NAME", complete="workloads"),
+    ] = None
+    instance: Annotated[
+        str, Option("Name of this machine in the catalogue", metavar="NAME|auto", complete="instances")
+    ] = "auto"
+    gpus: Annotated[
+        PositiveInt | None, Option("GPUs to train on", if_unset="all; on a CPU 2 processes", bound=bounds.GPUS)
+    ] = None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_switch(cls, value: Any, info: ValidationInfo) -> Any:
+        """YAML reads a bare `on` or `off` as true or false: that is a word of some options, and a number of none."""
+        if not isinstance(value, bool):
+            return value
+        kind = kind_of(cls.model_fields[str(info.field_name)])
+        word = {True: "on", False: "off"}[value]
+        if word in words_of(kind):
+            return word
+        if kind in (int, float):
+            raise ValueError("a number is wanted")
+        return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _bounded(cls, value: Any, info: ValidationInfo) -> Any:
+        option = option_of(cls.model_fields[str(info.field_name)])
+        if value is not None and option is not None and option.bound is not None and value > option.bound.most:
+            raise ValueError(option.bound.refusal)
+        return value
+
+
+def _as_asked(field: FieldInfo, option: Option) -> Any:
+    """A field of a configuration as one of a request, where null leaves it to the machine."""
+    kind: Any = Annotated[(field.annotation, *field.metadata)]
+    if option.default is None or isinstance(option.default, ByDevice):
+        return Annotated[kind | None, option], None
+    return kind, option.default
+
+
+if TYPE_CHECKING:
+    _AskedOfWorkers = _Asked
+else:
+    _AskedOfWorkers = create_model(
+        "_AskedOfWorkers",
+        __base__=_Asked,
+        **{name: _as_asked(RunConfig.model_fields[name], option) for name, option in OBEYED_BY_WORKERS.items()},
+    )
+
+
+class RunRequest(_AskedOfWorkers):
+    """The request; null is left to the machine (`launch.plan` fills it in)."""
+
+    timeout_s: Annotated[
+        PositiveFloat | None,
+        Option(
+            "End a run whose phase takes longer than this",
+            if_unset="by phase",
+            shown_unset="by phase",
+            bound=bounds.TIMEOUT_S,
+            metavar="SECONDS",
+        ),
+    ] = None
+    rounds: Annotated[
+        PositiveInt | None,
+        Option(
+            "Rounds: each runs every mode in fresh processes",
+            # Even: rounds go there and back, and a host that slows down over an hour weighs on every mode alike.
+            default=ByDevice(cuda=4, cpu=2),
+            bound=bounds.ROUNDS,
+            one_round=False,
+        ),
+    ] = None
+    precision: Annotated[
+        float | None,
+        BeforeValidator(_share),
+        Field(gt=0, lt=1),
+        Option(
+            "Add rounds, 14 at least, until every half-width is below this share",
+            shown_unset="none",
+            metavar="1%",
+            one_round=False,
+        ),
+    ] = None
+    max_rounds: Annotated[PositiveInt, Option("With --precision: stop here", bound=bounds.ROUNDS, one_round=False)] = (
+        MAX_ROUNDS
+    )
+    session: Annotated[
+        str | None,
+        Field(pattern=LABEL),
+        Option(
+            "Resume a session with its settings: its missing rounds are run",
+            shown_unset="none",
+            metavar="NAME|latest",
+            one_round=False,
+        ),
+    ] = None
+    name: Annotated[
+        str | None,
+        Field(pattern=LABEL, max_length=MAX_LABEL),
+        Option("What to call this machine", if_unset="by its identity", shown_unset="none", metavar="NAME"),
+    ] = None
+    aa: Annotated[bool, Option("Compare each mode with itself, to check the intervals", one_round=False)] = False
+    allow_busy: Annotated[bool, Option("Run on a GPU that others use too; marked")] = False
+    price: Annotated[
+        PositiveFloat | None,
+        Option(
+            "Price of the whole machine, not of one GPU; kept by its results",
+            shown_unset="none",
+            bound=bounds.USD_PER_HOUR,
+            metavar="USD_PER_HOUR",
+            one_round=False,
+        ),
+    ] = None
+    price_per_gpu: Annotated[
+        PositiveFloat | None,
+        Option(
+            "Price of one GPU, times the GPUs of the machine",
+            shown_unset="none",
+            bound=bounds.USD_PER_HOUR,
+            metavar="USD_PER_HOUR",
+            one_round=False,
+        ),
+    ] = None
+    results_dir: Annotated[Path, Option("Folder in which records are kept", metavar="DIR")] = Path("results")
+
+    def of_workers(self, device: Device) -> dict[str, Any]:
+        """Values of the options that a configuration has too; None is left to the machine."""
+        return {name: self.on(device, name) for name in OBEYED_BY_WORKERS}
+
+    def on(self, device: Device, name: str) -> Any:
+        """The value of one option, or the default that the device has; None is left to the machine."""
+        value, default = getattr(self, name), OPTIONS[name].default
+        return default.on(device) if value is None and isinstance(default, ByDevice) else value
+
+
+OPTIONS = {name: option for name, field in RunRequest.model_fields.items() if (option := option_of(field)) is not None}
+"""Every option by its field's name, in the order of help."""
+
+
+def kind_of(field: FieldInfo) -> Any:
+    """The type of a value that was given: of `Annotated[PositiveInt | None, ...]` int, and a Literal as it is."""
+    kind: Any = field.annotation
+    given = [one for one in get_args(kind) if one is not type(None)]
+    if type(None) in get_args(kind):
+        (kind,) = given
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def words_of(kind: Any) -> tuple[str, ...]:
+    """The only values that an option of this type takes; empty: it takes others."""
+    return get_args(kind) if get_origin(kind) is Literal else ()

@@ -1,0 +1,138 @@
+"""Flags, variables, a file and defaults laid over one another, each value with its origin.
+
+    command-line flags  >  FP8BENCH_* environment variables  >  the --config YAML file  >  defaults
+
+An empty variable counts as unset, as most programs have it; an empty value in the file, as on the command line, is an
+error.
+
+pydantic-settings lays the same sources over one another. It tells where a value came from in a debug log alone, knows
+no line of a file, and passes over unknown variables in silence; `--dry-run` and error lines need all three.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from fp8bench.config.request import OPTIONS, RunRequest
+from fp8bench.schema.errors import UsageError, unknown_name
+from fp8bench.schema.files import line_of
+from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.nearest import nearest
+from fp8bench.schema.option import PREFIX, flag_of, variable_of
+
+_SHOWN = 40
+"""Characters of an invalid value that its error repeats."""
+
+
+class Resolved(Frozen):
+    """A request with the origin of each value: "flag", "FP8BENCH_...", the file's name, or "default"."""
+
+    request: RunRequest
+    origins: dict[str, str]
+
+    def resumed(self, settings: Mapping[str, Any], session: str) -> "Resolved":
+        """With the settings that a session brought, and that nobody had given."""
+        origins = {**self.origins, **dict.fromkeys(settings, f"session {session}")}
+        return Resolved(request=self.request.model_copy(update=dict(settings)), origins=origins)
+
+
+def resolve(
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    file_values: Mapping[str, Any],
+    file_name: str | None,
+    file_text: str = "",
+) -> Resolved:
+    """Lay the four sources over one another.
+
+    flags: only those that were given. file_text: the file as it stands, for the lines of its faults. Raises
+    UsageError naming the first invalid field, its origin and its value, and where both prices are given.
+    """
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(OPTIONS, "default")
+    layers: list[tuple[str, Mapping[str, Any]]] = [(file_name or "file", _known(file_values, file_name, file_text))]
+    layers += [(variable_of(name), {name: value}) for name, value in _from_environment(environ).items()]
+    layers.append(("flag", flags))
+    for origin, layer in layers:
+        values.update(layer)
+        origins.update(dict.fromkeys(layer, origin))
+    try:
+        request = RunRequest(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = str(first["loc"][0])
+        origin = flag_of(field) if origins[field] == "flag" else f"{field} from {origins[field]}"
+        if origins[field] == file_name:
+            origin += _at(file_text, field)
+        raise UsageError(
+            f"{origin}: invalid value {_short(values[field])}: {_reason(first)}",
+            "See `fp8bench run --help` for what it takes",
+        ) from error
+    if request.price is not None and request.price_per_gpu is not None:
+        raise UsageError(
+            f"both a price ({origins['price']}) and a price per GPU ({origins['price_per_gpu']}) were given",
+            "Give one of them: --price is of the whole machine",
+        )
+    return Resolved(request=request, origins=origins)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _reason(fault: Mapping[str, Any]) -> str:
+    """A fault of pydantic's in the words of this program."""
+    if fault["type"] == "value_error":
+        return str(fault["ctx"]["error"])
+    if fault["type"] == "string_pattern_mismatch":
+        return "letters, digits, '.', '_' and '-' are allowed, and it begins with a letter or a digit"
+    return str(fault["msg"]).lower()
+
+
+def _known(values: Mapping[str, Any], file_name: str | None, file_text: str) -> dict[str, Any]:
+    known: dict[str, Any] = {}
+    for written, value in values.items():
+        name = written.replace("-", "_")
+        if name in known:
+            raise UsageError(f"{file_name} gives {name!r} twice, spelt with '-' and with '_'", "Keep one of them")
+        if isinstance(value, str) and not value.strip(" ,"):
+            raise UsageError(
+                f"{name} from {file_name}{_at(file_text, written)}: invalid value {value!r}: it is empty",
+                "Give it a value, or omit the line",
+            )
+        known[name] = value
+        if name not in OPTIONS:
+            where = f"field of {file_name}{_at(file_text, written)}:"
+            raise unknown_name(where, name, list(OPTIONS), "fp8bench run --dry-run")
+    return {name: _many(name, value) for name, value in known.items()}
+
+
+def _at(text: str, field: str) -> str:
+    """` line 3`, or nothing where there is no text."""
+    lines = (line_of(text, (written,)) for written in (field, field.replace("_", "-")))
+    return f" line {max(lines)}" if text else ""
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    variables = {variable_of(name): name for name in OPTIONS}
+    for variable in environ:
+        if variable.startswith(PREFIX) and variable not in variables:
+            raise unknown_variable(variable)
+    given = {name: environ.get(variable) for variable, name in variables.items()}
+    return {name: _many(name, value) for name, value in given.items() if value}
+
+
+def unknown_variable(variable: str) -> UsageError:
+    """The error for an FP8BENCH_ variable that is no field's. The prefix is no part of the slip."""
+    by_name = {name.upper(): variable_of(name) for name in OPTIONS}
+    near = [by_name[name] for name in nearest(variable.removeprefix(PREFIX), by_name)]
+    return unknown_name("variable", variable, [], "fp8bench run --dry-run", family=near)
+
+
+def _many(name: str, value: Any) -> Any:
+    """`mode` alone takes several: a list in the file, commas in a variable."""
+    if name != "mode" or not isinstance(value, str):
+        return value
+    return tuple(part.strip() for part in value.split(",") if part.strip())
