@@ -3,8 +3,7 @@
 import pytest
 from report.test_tables import plain_lines, row
 
-from fp8bench.report.bounds import bounds, gain_bounds
-from fp8bench.report.gemm_text import time_text
+from fp8bench.report.written import bounds, gain_bounds, with_interval
 
 
 @pytest.mark.parametrize(
@@ -19,7 +18,7 @@ def test_a_step_and_a_product_show_none():
     (line,) = plain_lines(row(step_time_s=0.2, step_time_ci_s=(0.0, 0.6906)))[2:3]
 
     assert "200.0 (at most 690.6)" in line
-    assert time_text(1e-4, (0.0, 3e-4)) == "100.0 (at most 300.0)"
+    assert with_interval(1e-4, (0.0, 3e-4), ",.1f", 1e6) == "100.0 (at most 300.0)"
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ import io
 import re
 
 import pytest
-from report.test_tables import row
+from report.test_tables import row, text_in
 
-from fp8bench.report import tables
-from fp8bench.report.cell_text import csv_cell, markdown
-from fp8bench.report.row import Comparison, Row
+from fp8bench.report.render.csv import csv_cell
+from fp8bench.report.render.markdown import markdown
+from fp8bench.report.run.row import Comparison, Row
 
 EVIL = "\x1b[2J|=cmd()\u202e<img src=x>![p](http://x)\nsecond"
 
@@ -25,9 +25,9 @@ def controls(text: str) -> set[str]:
     return set(re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text))
 
 
-@pytest.mark.parametrize("write", [tables.to_plain, tables.to_markdown, tables.to_csv])
-def test_no_text_of_a_record_controls_what_prints_it(write):
-    text = write(of_evil_fields())
+@pytest.mark.parametrize("form", ["plain", "markdown", "csv"])
+def test_no_text_of_a_record_controls_what_prints_it(form):
+    text = text_in(form, of_evil_fields())
 
     assert "\x1b[2J" in EVIL
     assert not controls(text)
@@ -37,13 +37,13 @@ def test_no_text_of_a_record_controls_what_prints_it(write):
 def test_a_terminal_gets_none_either(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    tables.print_rich(of_evil_fields())
+    print(text_in("terminal", of_evil_fields()))
 
     assert not controls(capsys.readouterr().out)
 
 
 def test_every_line_of_a_markdown_table_has_as_many_cells_as_its_heading():
-    table, *notes = tables.to_markdown(of_evil_fields()).split("\n\n")
+    table, *notes = text_in("markdown", of_evil_fields()).split("\n\n")
     cells = [len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in table.splitlines()]
 
     assert len(cells) == 4
@@ -88,7 +88,7 @@ def test_numbers_and_other_texts_are_left_as_they_are(value, written):
 
 
 def test_a_csv_of_evil_fields_reads_back_as_one_line_a_row():
-    lines = list(csv.DictReader(io.StringIO(tables.to_csv(of_evil_fields()))))
+    lines = list(csv.DictReader(io.StringIO(text_in("csv", of_evil_fields()))))
 
     assert len(lines) == 2
     assert {len(line) for line in lines} == {len(Row.model_fields)}

@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from fp8bench.numerics.dtypes import DEFINITIONS, reach
-from fp8bench.report.dtypes_text import notes, print_rich, to_json, to_markdown, to_plain
+from fp8bench.report.dtypes.document import document, notes
+from fp8bench.report.render import render
 from fp8bench.schema.formats import CastBehaviour, Format, FormatReport, Rounded
 
 EVEN = "to nearest, ties to even"
@@ -35,13 +36,17 @@ CASTS = (
 )
 
 
+def text_in(form, made):
+    return render(document(made), form)
+
+
 def rows(text):
     split = [line.split() for line in text.splitlines() if line.startswith("float")]
     return {name: tuple(cells) for name, *cells in split}
 
 
 def test_a_row_says_what_a_format_holds():
-    said = rows(to_plain(report()))
+    said = rows(text_in("plain", report()))
     assert said[E4M3] == ("8", "1+4+3", "448", "-448", "0.015625", "0.00195312", "0.125", "nan", "nan")
     assert said["float16"][2:7] == ("65504", "-65504", "6.10352e-05", "5.96046e-08", "0.000976562")
     assert said[E8M0] == (
@@ -52,7 +57,7 @@ def test_a_row_says_what_a_format_holds():
 
 
 def test_a_cast_is_shown_with_its_errors_and_who_rounded():
-    after = to_plain(report(*CASTS)).split("relative error")[1].splitlines()
+    after = text_in("plain", report(*CASTS)).split("relative error")[1].splitlines()
     cells = [line.split() for line in after[2:7]]
     assert cells == [
         ["2.07", E4M3, "2", "0.07", "0.0338"],
@@ -85,7 +90,7 @@ def test_json_is_valid_and_rounds_nothing():
     def refuse(word):
         raise AssertionError(f"{word} is no JSON")
 
-    told = json.loads(to_json(report(*CASTS)), parse_constant=refuse)
+    told = json.loads(text_in("json", report(*CASTS)), parse_constant=refuse)
     assert (told["torch"], told["device"]) == ("2.11.0", "cpu")
     e4m3, float16, e8m0, e2m1 = told["dtypes"]
     assert (e4m3["name"], e4m3["smallest_subnormal"], e4m3["above_max"], e4m3["cast"]) == (E4M3, 2**-9, "nan", True)
@@ -102,7 +107,7 @@ def test_json_is_valid_and_rounds_nothing():
 
 
 def test_markdown_is_of_tables_and_paragraphs():
-    said = to_markdown(report(*CASTS))
+    said = text_in("markdown", report(*CASTS))
     assert said.startswith("| dtype ")
     assert "\n\n|   value | dtype " in said
     assert "\n\nThey round" in said
@@ -111,7 +116,7 @@ def test_markdown_is_of_tables_and_paragraphs():
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_a_terminal_gets_every_number_whole(width, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(width))
-    print_rich(report(*CASTS))
+    print(text_in("terminal", report(*CASTS)))
     said = capsys.readouterr().out
     assert "…" not in said
     assert max(map(len, said.splitlines())) <= width
@@ -122,9 +127,7 @@ def test_a_terminal_gets_every_number_whole(width, monkeypatch, capsys):
 def test_what_is_lost_is_red(monkeypatch):
     coloured = Console(force_terminal=True, color_system="standard", width=200, no_color=False)
     monkeypatch.setattr("rich.console.Console", lambda: coloured)
-    with coloured.capture() as captured:
-        print_rich(report(*CASTS))
-    said = captured.get()
+    said = text_in("terminal", report(*CASTS))
     assert "\x1b[31mnan" in said
     assert "\x1b[31msaturate" not in said
     assert "\x1b[31m2" not in said

@@ -6,11 +6,16 @@ import pytest
 from builders import evidence, measured, profile, proof, replayed, summary
 
 from fp8bench.profiling.facts import facts_of
-from fp8bench.report.explain import explain_steps
-from fp8bench.report.explain_text import print_rich, to_json, to_markdown, to_plain
+from fp8bench.report.explain.document import document
+from fp8bench.report.explain.steps import explain_steps
+from fp8bench.report.render import render
 
 FP8 = {"gemm_fp8": 0.0352, "attention": 0.0116, "cast": 0.0158, "optimizer": 0.02001}
 BF16 = {"gemm_bf16": 0.0651, "attention": 0.0116, "optimizer": 0.02}
+
+
+def text_in(form, explained):
+    return render(document(explained), form)
 
 
 def facts(mode, recipe, step_time_s, parts, lead_s=0.05):
@@ -26,7 +31,7 @@ def two_modes():
 
 
 def test_a_plain_table_and_its_sentence(two_modes):
-    table, _, sentence = to_plain(two_modes).rpartition("\n\n")
+    table, _, sentence = text_in("plain", two_modes).rpartition("\n\n")
     assert [line.rstrip() for line in table.splitlines()] == [
         "part of a step             te-fp8:delayed, ms    share    baseline-bf16, ms    share    difference, ms",
         "-----------------------  --------------------  -------  -------------------  -------  ----------------",
@@ -43,12 +48,12 @@ def test_a_plain_table_and_its_sentence(two_modes):
 
 def test_one_mode_has_no_difference():
     alone = explain_steps(facts("te-fp8", "delayed", 0.1411, FP8), None)
-    heading = to_plain(alone).splitlines()[0].split("  ")
+    heading = text_in("plain", alone).splitlines()[0].split("  ")
     assert [words.strip() for words in heading if words.strip()] == ["part of a step", "te-fp8:delayed, ms", "share"]
 
 
 def test_markdown_has_the_same_cells(two_modes):
-    lines = to_markdown(two_modes).splitlines()
+    lines = text_in("markdown", two_modes).splitlines()
     assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == [
         "matrix products, fp8",
         "35.2",
@@ -61,7 +66,7 @@ def test_markdown_has_the_same_cells(two_modes):
 
 
 def test_json_has_every_number_unrounded(two_modes):
-    document = json.loads(to_json(two_modes))
+    document = json.loads(text_in("json", two_modes))
     assert document["cause"] == "host-bound"
     assert document["sentence"] == two_modes.sentence
     assert document["explained_s"]["host-bound"] == pytest.approx(0.1411 - sum(FP8.values()))
@@ -74,12 +79,12 @@ def test_json_has_every_number_unrounded(two_modes):
 
 def test_a_part_too_small_to_be_shown_is_left_out():
     tiny = explain_steps(facts("te-fp8", "delayed", 0.1411, FP8 | {"other": 4e-5}), None)
-    assert "other" not in to_plain(tiny)
+    assert "other" not in text_in("plain", tiny)
 
 
 def test_a_terminal_of_80_columns_holds_two_modes(two_modes, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
-    print_rich(two_modes)
+    print(text_in("terminal", two_modes))
     shown = capsys.readouterr().out
     assert all(len(line) <= 80 for line in shown.splitlines())
     (products,) = (line for line in shown.splitlines() if "matrix products, fp8" in line)
@@ -89,16 +94,16 @@ def test_a_terminal_of_80_columns_holds_two_modes(two_modes, monkeypatch, capsys
 
 
 def test_a_terminal_shows_one_mode(capsys):
-    print_rich(explain_steps(facts("te-fp8", "delayed", 0.1411, FP8), None))
+    print(text_in("terminal", explain_steps(facts("te-fp8", "delayed", 0.1411, FP8), None)))
     assert "difference" not in capsys.readouterr().out
 
 
 def test_warnings_stand_in_every_format(two_modes):
     warned = two_modes.model_copy(update={"warnings": ("both ran with unlike batch",)})
 
-    assert to_plain(warned).splitlines()[-1] == "warning: both ran with unlike batch"
-    assert to_markdown(warned).splitlines()[-1] == "warning: both ran with unlike batch"
-    assert json.loads(to_json(warned))["warnings"] == ["both ran with unlike batch"]
+    assert text_in("plain", warned).splitlines()[-1] == "warning: both ran with unlike batch"
+    assert text_in("markdown", warned).splitlines()[-1] == "warning: both ran with unlike batch"
+    assert json.loads(text_in("json", warned))["warnings"] == ["both ran with unlike batch"]
 
 
 @pytest.fixture
@@ -117,20 +122,20 @@ NOTE = (
 
 def test_how_a_step_was_executed_and_proved_is_told_after_the_sentence(replayed_step, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
-    print_rich(replayed_step)
-    for text in (to_plain(replayed_step), to_markdown(replayed_step), capsys.readouterr().out):
+    print(text_in("terminal", replayed_step))
+    for text in (text_in("plain", replayed_step), text_in("markdown", replayed_step), capsys.readouterr().out):
         assert text.rstrip().splitlines()[-1].rstrip() == NOTE
 
 
 def test_json_has_the_execution_and_its_proof(replayed_step):
-    (mode,) = json.loads(to_json(replayed_step))["modes"]
+    (mode,) = json.loads(text_in("json", replayed_step))["modes"]
     assert (mode["execution"], mode["compile"], mode["replay_saves_at_most_s"]) == ("graphed", False, None)
     assert mode["executed"]["update_error"] == 0.02
 
 
 def test_json_has_what_a_replay_would_save(two_modes):
     """The first waits for its host for 41 % of its step, the second for 30 %."""
-    modes = json.loads(to_json(two_modes))["modes"]
+    modes = json.loads(text_in("json", two_modes))["modes"]
     assert [mode["replay_saves_at_most_s"] for mode in modes] == pytest.approx([0.05849, 0.0419], abs=1e-5)
 
 

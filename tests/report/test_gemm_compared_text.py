@@ -7,7 +7,10 @@ from builders import at, environment
 from report.made_gemm import H200, config, gemm_record, of_layers, of_sweep, step_bound, sweep_record, timing
 
 from fp8bench.pricing.catalog import load
-from fp8bench.report import gemm_compared_text, gemm_text
+from fp8bench.report.document import Document
+from fp8bench.report.gemm.document import CASTS_METHOD, STEP_METHOD, STEP_TITLE, alone, document
+from fp8bench.report.gemm.rows import gemm_report
+from fp8bench.report.render import render
 from fp8bench.schema.gemm import Ceiling, Product, ProductTimings, Shape, Timing
 
 CATALOG = load()
@@ -26,8 +29,18 @@ FAST = made("p5en", timing("bf16", 1e-3), timing("fp8-rowwise", 4e-4), timing("f
 SLOW = made("p5", timing("bf16", 1.002e-3), timing("fp8-rowwise", 5e-4), device_name=H100)
 
 
+def text_in(form, records):
+    return render(document(records, CATALOG), form)
+
+
+def text_alone(form, records):
+    """Each record by itself."""
+    parts = [part for record in records for part in alone(gemm_report(record, CATALOG))]
+    return render(Document(tuple(parts)), form)
+
+
 def plain(*records):
-    return gemm_compared_text.to_plain(records, CATALOG)
+    return text_in("plain", records)
 
 
 def rows_of(text, between="  "):
@@ -50,7 +63,7 @@ def test_a_line_has_each_records_time_and_speed_and_the_ratio():
 
 def test_all_products_of_a_step_have_a_table_of_their_own():
     text = plain(FAST, SLOW)
-    assert gemm_compared_text.STEP_TITLE in text.splitlines()
+    assert STEP_TITLE in text.splitlines()
     assert rows_of(text)[3:] == [
         ["bf16", "free", "100.0 (99.5-100.5)", "100.2 (99.7-100.7)", "1.00x?", "0.000524", "0.000523"],
         ["fp8-rowwise", "free", "40.00 (39.80-40.20)", "50.00 (49.75-50.25)", "0.80x", "0.00131", "0.00105"],
@@ -59,7 +72,7 @@ def test_all_products_of_a_step_have_a_table_of_their_own():
 
 
 def test_markdown_says_the_same_with_a_label_before_each_quantity():
-    text = gemm_compared_text.to_markdown([FAST, SLOW], CATALOG)
+    text = text_in("markdown", [FAST, SLOW])
     heading, rule = text.splitlines()[2:4]
     assert [cell.strip() for cell in heading.strip("|").split("|")] == [
         *("product", "M x N x K", "precision", "casts", "p5en: us (95 % interval)", "p5: us (95 % interval)"),
@@ -114,7 +127,7 @@ def test_how_the_machines_differ_is_one_line():
 def test_each_records_own_findings_are_told_after_its_label():
     lower = Ceiling(arithmetic="bf16", tflops=700.0, precision="bf16", size=8192)
     records = [gemm_record(instance="p5en"), gemm_record(instance="p5", ceilings=(lower,), bounds=())]
-    lines = gemm_compared_text.to_plain(records, CATALOG).splitlines()
+    lines = text_in("plain", records).splitlines()
     assert (
         "p5en: A step takes 137.5 ms (baseline-bf16, eager, 3 rounds) and has 74.6 ms of products that fp8 modes "
         "convert: fp8 can give it at most 1.29x (casts free), 1.04x (with eager casts)."
@@ -129,10 +142,10 @@ def test_the_method_is_told_once_and_names_the_first_record():
         "ratio: the time of p5en over this one's, so that above 1 this one is faster than p5en; a `?`: their intervals "
         "overlap. Times are of one process each, from a cold cache."
     )
-    assert said[1:] == [gemm_compared_text.STEP_METHOD, gemm_compared_text.CASTS_METHOD]
+    assert said[1:] == [STEP_METHOD, CASTS_METHOD]
     without = plain(*(made(name, timing("bf16", 1e-3), flush_bytes=None) for name in ("p5en", "p5")))
     assert "with warm caches." in without
-    assert gemm_compared_text.CASTS_METHOD not in without
+    assert CASTS_METHOD not in without
 
 
 def test_emulation_is_told_once_with_whom_it_is_true_of():
@@ -144,9 +157,9 @@ def test_emulation_is_told_once_with_whom_it_is_true_of():
 
 def test_a_record_without_its_like_is_written_as_ever():
     other = sweep_record(instance="p5", fingerprint={"sweep": True})
-    assert plain(FAST) == gemm_text.to_plain([FAST], CATALOG)
-    assert plain(FAST, other) == gemm_text.to_plain([FAST, other], CATALOG)
-    assert gemm_compared_text.to_markdown([FAST], CATALOG) == gemm_text.to_markdown([FAST], CATALOG)
+    assert plain(FAST) == text_alone("plain", [FAST])
+    assert plain(FAST, other) == text_alone("plain", [FAST, other])
+    assert text_in("markdown", [FAST]) == text_alone("markdown", [FAST])
 
 
 def test_works_of_two_kinds_stand_one_after_the_other():
@@ -156,22 +169,22 @@ def test_works_of_two_kinds_stand_one_after_the_other():
 
 def test_squares_have_no_column_that_repeats_their_shape():
     records = [sweep_record(instance=name, products=of_sweep((512, 1024))) for name in ("p5en", "p5")]
-    lines = gemm_compared_text.to_plain(records, CATALOG).splitlines()
+    lines = text_in("plain", records).splitlines()
     assert lines[3].split()[:7] == ["M", "x", "N", "x", "K", "precision", "casts"]
-    assert gemm_compared_text.STEP_TITLE not in lines
+    assert STEP_TITLE not in lines
 
 
 def test_machines_get_every_record_by_itself():
-    reports = json.loads(gemm_compared_text.to_json([FAST, SLOW], CATALOG))
+    reports = json.loads(text_in("json", [FAST, SLOW]))
     assert [report["run_id"] for report in reports] == ["products-of-p5en-0", "products-of-p5-0"]
-    assert gemm_compared_text.to_csv([FAST, SLOW], CATALOG) == gemm_text.to_csv([FAST, SLOW], CATALOG)
+    assert text_in("csv", [FAST, SLOW]) == "\n".join([text_in("csv", [FAST]), *text_in("csv", [SLOW]).splitlines()[1:]])
 
 
 @pytest.mark.parametrize(("width", "tables"), [(80, 2 * 2 + 2), (120, 2 + 1), (200, 1 + 1)])
 def test_a_terminal_of_any_width_shows_every_column_whole(monkeypatch, capsys, width, tables):
     monkeypatch.setenv("COLUMNS", str(width))
     records = [gemm_record(instance=name, products=of_layers()[:2]) for name in ("p5en", "p5")]
-    gemm_compared_text.print_rich(records, CATALOG)
+    print(text_in("terminal", records))
     out = capsys.readouterr().out
     lines = out.splitlines()
     assert sum("precision" in line and "casts" in line for line in lines) == tables
@@ -184,16 +197,16 @@ def test_a_terminal_of_any_width_shows_every_column_whole(monkeypatch, capsys, w
 
 def test_a_terminal_shows_a_record_without_its_like_as_ever(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "300")
-    alone = gemm_record(products=of_layers()[:1], config=config())
-    gemm_compared_text.print_rich([alone], CATALOG)
+    one = gemm_record(products=of_layers()[:1], config=config())
+    print(text_in("terminal", [one]))
     shown = capsys.readouterr().out
-    gemm_text.print_rich([alone], CATALOG)
+    print(text_alone("terminal", [one]))
     assert shown == capsys.readouterr().out
 
 
 def test_a_bound_that_both_have_is_told_without_a_label():
     records = [gemm_record(instance=name, products=(), bounds=(step_bound(),)) for name in ("p5en", "p5")]
-    said = gemm_compared_text.to_plain(records, CATALOG)
+    said = text_in("plain", records)
     assert said.count("A step takes 137.5 ms") == 1
 
 
@@ -206,7 +219,7 @@ def test_warnings_stand_under_the_tables_with_whose_they_are():
 def test_a_product_that_was_not_timed_says_why_in_text_that_does_nothing():
     reason = "out of \x1b[2J memory | 3"
     broken = made("p5", Timing(precision="bf16", status="invalid", reason=reason))
-    markdown = gemm_compared_text.to_markdown([FAST, broken], CATALOG)
+    markdown = text_in("markdown", [FAST, broken])
 
     assert "\x1b" not in markdown + plain(FAST, broken)
     assert "out of \\\\x1b[2J memory \\| 3" in markdown

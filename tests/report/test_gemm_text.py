@@ -8,15 +8,21 @@ import pytest
 from report.made_gemm import config, gemm_record, of_layers, step_bound, sweep_record, timing
 
 from fp8bench.pricing.catalog import load
-from fp8bench.report import gemm_text
-from fp8bench.report.gemm import gemm_report
+from fp8bench.report.gemm.document import document
+from fp8bench.report.gemm.rows import gemm_report
+from fp8bench.report.gemm.sentences import EMULATED, sentences
+from fp8bench.report.render import render
 from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
 
 CATALOG = load()
 
 
+def text_in(form, records):
+    return render(document(records, CATALOG), form)
+
+
 def said(record):
-    return gemm_text.sentences(gemm_report(record, CATALOG))
+    return sentences(gemm_report(record, CATALOG))
 
 
 def small(*timings, **changes):
@@ -26,7 +32,7 @@ def small(*timings, **changes):
 
 
 def test_a_table_names_a_product_once():
-    lines = gemm_text.to_plain([gemm_record()], CATALOG).splitlines()
+    lines = text_in("plain", [gemm_record()]).splitlines()
     (row,) = [line for line in lines if "fc1 forward" in line]
     words = row.split()
     assert words[:8] == ["blocks.*.mlp.fc1", "forward", "12608", "x", "5120", "x", "1280", "bf16"]
@@ -38,14 +44,14 @@ def test_a_table_names_a_product_once():
 
 
 def test_the_title_states_the_convention():
-    title = gemm_text.to_plain([gemm_record()], CATALOG).splitlines()[0]
+    title = text_in("plain", [gemm_record()]).splitlines()[0]
     assert title == (
         "vit-huge, batch 64, on custom-1x-nvidia-h200 (NVIDIA H200); M x N x K: rows, output features, inner"
     )
 
 
 def test_markdown_is_a_github_table():
-    lines = gemm_text.to_markdown([gemm_record()], CATALOG).splitlines()
+    lines = text_in("markdown", [gemm_record()]).splitlines()
     assert lines[2].startswith("| product")
     assert lines[3].startswith("|---")
 
@@ -132,8 +138,8 @@ def test_the_method_is_told_and_differs_on_a_cpu():
 
 def test_emulation_is_marked_and_has_no_speed_up():
     record = small(timing("bf16", 1e-3), timing("fp8-rowwise", 1e-4, emulated=True), ceilings=())
-    assert gemm_text.EMULATED in said(record)
-    row = gemm_text.to_plain([record], CATALOG).splitlines()[5]
+    assert EMULATED in said(record)
+    row = text_in("plain", [record]).splitlines()[5]
     assert row.split()[0] == "fp8-rowwise"
     assert row.split()[-1] == "emulated"
     assert "x" not in row.removeprefix(" ").replace("fp8-rowwise", "")
@@ -141,26 +147,26 @@ def test_emulation_is_marked_and_has_no_speed_up():
 
 def test_what_did_not_run_says_why():
     wrong = Timing(precision="fp8-rowwise", status="invalid", reason="the product is off by 1, more than 0.01")
-    table = gemm_text.to_plain([small(timing("bf16", 1e-3), wrong)], CATALOG)
+    table = text_in("plain", [small(timing("bf16", 1e-3), wrong)])
     assert "invalid: the product is off by 1, more than 0.01" in table
     cast = Timing(precision="fp8-rowwise", casts="compiled", status="unsupported", reason="no compiler")
-    table = gemm_text.to_plain([small(timing("bf16", 1e-3), timing("fp8-rowwise", 5e-4), cast)], CATALOG)
+    table = text_in("plain", [small(timing("bf16", 1e-3), timing("fp8-rowwise", 5e-4), cast)])
     assert "with compiled casts unsupported: no compiler" in table
 
 
 def test_an_undecided_speed_up_has_a_question_mark():
-    table = gemm_text.to_plain([small(timing("bf16", 1e-3), timing("fp8-rowwise", 0.999e-3))], CATALOG)
+    table = text_in("plain", [small(timing("bf16", 1e-3), timing("fp8-rowwise", 0.999e-3))])
     assert "1.00x?" in table
 
 
 def test_shapes_have_no_column_of_calls():
-    plain = gemm_text.to_plain([sweep_record()], CATALOG)
+    plain = text_in("plain", [sweep_record()])
     assert "calls" not in plain
     assert plain.splitlines()[2].split()[:6] == ["M", "x", "N", "x", "K", "precision"]
 
 
 def test_csv_has_a_line_a_row_and_its_casts():
-    rows = list(csv.DictReader(io.StringIO(gemm_text.to_csv([gemm_record(), sweep_record()], CATALOG))))
+    rows = list(csv.DictReader(io.StringIO(text_in("csv", [gemm_record(), sweep_record()]))))
     assert len(rows) == 12 * 5 + 1 + 9 * 5
     row = rows[1]
     assert (row["precision"], row["m"], row["n"], row["k"]) == ("fp8-tensorwise", "12608", "3840", "1280")
@@ -170,7 +176,7 @@ def test_csv_has_a_line_a_row_and_its_casts():
 
 
 def test_json_is_a_list_of_reports():
-    (report, sweep) = json.loads(gemm_text.to_json([gemm_record(), sweep_record()], CATALOG))
+    (report, sweep) = json.loads(text_in("json", [gemm_record(), sweep_record()]))
     assert report["rows"][1]["with_casts"][0]["casts"] == "eager"
     assert report["bounds"][0]["at_most"][0]["speedup"] == 1.287
     assert report["ceilings"][1]["tflops"] == 1470.0
@@ -180,7 +186,7 @@ def test_json_is_a_list_of_reports():
 @pytest.mark.parametrize("width", [80, 300])
 def test_a_terminal_of_any_width_shows_every_column(monkeypatch, capsys, width):
     monkeypatch.setenv("COLUMNS", str(width))
-    gemm_text.print_rich([gemm_record(products=of_layers()[:1])], CATALOG)
+    print(text_in("terminal", [gemm_record(products=of_layers()[:1])]))
     out = capsys.readouterr().out
     for heading in ("TFLOP/s", "of", "peak", "speed-up", "notes"):
         assert heading in out
@@ -189,9 +195,9 @@ def test_a_terminal_of_any_width_shows_every_column(monkeypatch, capsys, width):
 
 def test_warnings_of_a_record_stand_in_every_format_and_do_nothing_there():
     record = small(timing("bf16", 1e-3), warnings=("the GPU was \x1b[1mbusy",))
-    (line,) = csv.DictReader(io.StringIO(gemm_text.to_csv([record], CATALOG)))
+    (line,) = csv.DictReader(io.StringIO(text_in("csv", [record])))
 
-    assert gemm_text.to_plain([record], CATALOG).splitlines()[-1] == "warning: the GPU was \\x1b[1mbusy"
-    assert gemm_text.to_markdown([record], CATALOG).split("\n\n")[-1] == "warning: the GPU was \\\\x1b[1mbusy"
+    assert text_in("plain", [record]).splitlines()[-1] == "warning: the GPU was \\x1b[1mbusy"
+    assert text_in("markdown", [record]).split("\n\n")[-1] == "warning: the GPU was \\\\x1b[1mbusy"
     assert line["warnings"] == "the GPU was \\x1b[1mbusy"
-    assert json.loads(gemm_text.to_json([record], CATALOG))[0]["warnings"] == list(record.warnings)
+    assert json.loads(text_in("json", [record]))[0]["warnings"] == list(record.warnings)

@@ -6,7 +6,9 @@ import pytest
 from builders import environment
 from report.made_numerics import DOWN_AT, STEPS, UP_AT, history, record, refused, row, trace
 
-from fp8bench.report import numerics_compared_text, numerics_text
+from fp8bench.report.document import Document
+from fp8bench.report.numerics.document import blocks, document, ratio_text
+from fp8bench.report.render import render
 from fp8bench.schema.numerics import TENSORS, AmaxJump
 
 FIRST = record(
@@ -21,8 +23,17 @@ OTHER = record(
 UNLIKE = {"kind": "numerics", "width": 64}
 
 
+def text_in(form, records):
+    return render(document(records), form)
+
+
+def text_alone(form, records):
+    """Without their like."""
+    return render(Document(blocks(records)), form)
+
+
 def plain(*records):
-    return numerics_compared_text.to_plain(records)
+    return text_in("plain", records)
 
 
 def cells_of(text, first="linear", between="  "):
@@ -42,7 +53,7 @@ def test_a_line_has_each_records_error_and_the_ratio():
 
 
 def test_markdown_says_the_same_with_a_label_before_each_quantity():
-    text = numerics_compared_text.to_markdown([FIRST, OTHER])
+    text = text_in("markdown", [FIRST, OTHER])
     heading, rule = text.splitlines()[2:4]
     assert [cell.strip() for cell in heading.strip("|").split("|")] == [
         *("layer", "input", "mode", "tensor", "p5en: error", "p5: error", "p5: ratio")
@@ -120,8 +131,8 @@ def test_two_of_one_instance_are_told_apart_by_their_moment():
 
 
 def test_a_record_alone_is_written_as_ever():
-    assert plain(FIRST) == numerics_text.to_plain([FIRST])
-    assert numerics_compared_text.to_markdown([FIRST]) == numerics_text.to_markdown([FIRST])
+    assert plain(FIRST) == text_alone("plain", [FIRST])
+    assert text_in("markdown", [FIRST]) == text_alone("markdown", [FIRST])
 
 
 def test_works_of_two_kinds_stand_one_after_the_other_each_with_a_title():
@@ -129,12 +140,14 @@ def test_works_of_two_kinds_stand_one_after_the_other_each_with_a_title():
     text = plain(FIRST, other, OTHER)
     assert text.startswith(plain(FIRST, OTHER))
     own = "numerics, width 1280, 2048 tokens, seed 0, on p4d (NVIDIA H100 80GB HBM3)"
-    assert text.endswith(f"{own}\n\n{numerics_text.to_plain([other])}")
+    assert text.endswith(f"{own}\n\n" + text_alone("plain", [other]))
 
 
 def test_machines_get_every_record_by_itself():
-    assert [one["instance"] for one in json.loads(numerics_compared_text.to_json([FIRST, OTHER]))] == ["p5en", "p5"]
-    assert numerics_compared_text.to_csv([FIRST, OTHER]) == numerics_text.to_csv([FIRST, OTHER])
+    assert [one["instance"] for one in json.loads(text_in("json", [FIRST, OTHER]))] == ["p5en", "p5"]
+    assert text_in("csv", [FIRST, OTHER]) == "\n".join(
+        [text_in("csv", [FIRST]), *text_in("csv", [OTHER]).splitlines()[1:]]
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,7 +158,7 @@ def test_machines_get_every_record_by_itself():
     ],
 )
 def test_a_ratio_shows_two_digits_that_count(ratio, text):
-    assert numerics_compared_text.ratio_text(ratio) == text
+    assert ratio_text(ratio) == text
 
 
 @pytest.mark.parametrize("width", [80, 160])
@@ -153,7 +166,7 @@ def test_a_terminal_shows_every_name_whole(monkeypatch, capsys, width):
     monkeypatch.setenv("COLUMNS", str(width))
     modes = ("torchao-float8:rowwise_with_gw_hp", "te-fp8:delayed")
     rows = [row(mode, "linear", name, tensor) for mode in modes for name in ("normal", "outlier") for tensor in TENSORS]
-    numerics_compared_text.print_rich([record(*rows, instance=name) for name in ("p5en", "p5")])
+    print(text_in("terminal", [record(*rows, instance=name) for name in ("p5en", "p5")]))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
     assert any("torchao-float8:rowwise_with_gw_hp " in line for line in lines)
@@ -164,18 +177,18 @@ def test_a_terminal_shows_every_name_whole(monkeypatch, capsys, width):
 
 def test_a_terminal_shows_what_differs_and_a_record_alone_as_ever(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "160")
-    numerics_compared_text.print_rich([FIRST, record(row(), instance="p5", measured=True)])
+    print(text_in("terminal", [FIRST, record(row(), instance="p5", measured=True)]))
     said = capsys.readouterr().out
     assert "What was not alike:" in said
     assert "[a] it needs another GPU" in said
-    numerics_compared_text.print_rich([FIRST])
+    print(text_in("terminal", [FIRST]))
     shown = capsys.readouterr().out
-    numerics_text.print_rich([FIRST])
+    print(text_alone("terminal", [FIRST]))
     assert shown == capsys.readouterr().out
 
 
 def test_a_terminal_titles_each_of_several_works(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "160")
-    numerics_compared_text.print_rich([FIRST, record(row(), instance="p4d", fingerprint=UNLIKE)])
+    print(text_in("terminal", [FIRST, record(row(), instance="p4d", fingerprint=UNLIKE)]))
     said = capsys.readouterr().out.splitlines()
     assert [line.split(" on ")[1].split()[0] for line in said if line.startswith("numerics,")] == ["p5en", "p4d"]

@@ -7,8 +7,17 @@ import json
 import pytest
 from report.made_numerics import DOWN_AT, STEPS, record, refused, row, trace
 
-from fp8bench.report import numerics_text as text
+from fp8bench.report.document import Document
+from fp8bench.report.numerics.document import blocks, document, jump_table, lines
+from fp8bench.report.numerics.jump import scaling_name
+from fp8bench.report.render import render
 from fp8bench.schema.numerics import INPUTS, TENSORS, NumericsRecord
+
+
+def text_in(form, records):
+    """Of records in one table."""
+    whole = document(records)
+    return render(Document(blocks(records), whole.data, whole.lines), form)
 
 
 def lines_of(table):
@@ -21,7 +30,7 @@ def test_a_line_has_the_three_tensors_of_a_layer_input_and_mode():
         row(tensor="input_gradient", relative_error=0.059, sqnr_db=24.58, flushed=0.5),
         row(tensor="weight_gradient", relative_error=0.0, sqnr_db=None, saturated=1e-6),
     ]
-    [line] = [line for line in lines_of(text.to_plain([record(*rows)])) if line[:1] == ["linear"]]
+    [line] = [line for line in lines_of(text_in("plain", [record(*rows)])) if line[:1] == ["linear"]]
     assert line == [
         *("linear", "normal", "te-fp8:delayed", "3.8e-02", "28.4", "5.9e-02", "24.6", "0", "inf"),
         *("0.0001", "%", "50", "%"),
@@ -29,52 +38,52 @@ def test_a_line_has_the_three_tensors_of_a_layer_input_and_mode():
 
 
 def test_lines_go_by_layer_then_input_then_mode_and_what_did_not_run_is_last():
-    lines = text.lines([record()])
-    names = [(line.first.layer, line.first.input) for line in lines]
+    found = lines([record()])
+    names = [(line.first.layer, line.first.input) for line in found]
     assert names[:3] == [("linear", "normal")] * 3
     assert names[18] == ("block", "normal")
-    assert [line.first.mode for line in lines[:3]] == ["baseline-bf16", "torchao-float8:tensorwise", "te-fp8:delayed"]
-    assert (lines[-1].first.mode, lines[-1].first.status) == ("te-fp8:mxfp8", "unsupported")
-    assert len(lines) == 3 * (len(INPUTS) + 3) + 1
+    assert [line.first.mode for line in found[:3]] == ["baseline-bf16", "torchao-float8:tensorwise", "te-fp8:delayed"]
+    assert (found[-1].first.mode, found[-1].first.status) == ("te-fp8:mxfp8", "unsupported")
+    assert len(found) == 3 * (len(INPUTS) + 3) + 1
 
 
 def test_equal_reasons_share_a_letter_under_the_table():
     rows = [row(), refused("te-fp8:block"), refused("te-fp8:mxfp8"), refused("te-fp8:current", "no kernel", "failed")]
-    plain = text.to_plain([record(*rows)])
+    plain = text_in("plain", [record(*rows)])
     assert plain.count("unsupported [a]") == 2
     assert "failed [b]" in plain
     assert "\n[a] it needs another GPU\n[b] no kernel\n" in plain
 
 
 def test_without_reasons_there_is_no_column_for_notes():
-    assert "notes" not in text.to_plain([record(row())])
+    assert "notes" not in text_in("plain", [record(row())])
 
 
 def test_a_number_that_is_not_known_is_a_dash():
-    [line] = [line for line in lines_of(text.to_plain([record(row(layer="block"))])) if line[:1] == ["block"]]
+    [line] = [line for line in lines_of(text_in("plain", [record(row(layer="block"))])) if line[:1] == ["block"]]
     assert line[3:] == ["3.9e-02", "28.0", "-", "-", "-", "-", "-", "-"]
 
 
 def test_a_failure_after_others_is_told_on_its_own_line():
     rows = [row(), refused("te-fp8:delayed", "overflow", "invalid", layer="linear", input="outlier", tensor="output")]
-    plain = text.to_plain([record(*rows)])
+    plain = text_in("plain", [record(*rows)])
     assert "invalid [a]" in next(line for line in plain.splitlines() if "outlier" in line)
 
 
 def test_records_of_several_instances_are_told_apart():
-    plain = text.to_plain([record(row()), record(row(), instance="p6", minutes=1)])
+    plain = text_in("plain", [record(row()), record(row(), instance="p6", minutes=1)])
     assert [line[0] for line in lines_of(plain) if "te-fp8:delayed" in line] == ["p5", "p6"]
     assert plain.count("A jump") == 2
     assert "(p6)" in plain
 
 
 def test_markdown_has_two_tables():
-    tables = [line for line in text.to_markdown([record()]).splitlines() if line.startswith("|--")]
+    tables = [line for line in text_in("markdown", [record()]).splitlines() if line.startswith("|--")]
     assert len(tables) == 2
 
 
 def test_the_jump_in_numbers():
-    cells = {line[0]: line[1:] for line in text.jump_table(record().history)}
+    cells = {line[0]: line[1:] for line in jump_table(record().history).cells()}
     assert cells["delayed, max of 1024"] == ["simulation", "1", "96 %", "9.7e-01", f"> {STEPS - DOWN_AT}"]
     assert cells["delayed, max of 16"][-1] == "3"
     assert cells["delayed, most recent"][-1] == "1"
@@ -82,7 +91,7 @@ def test_the_jump_in_numbers():
 
 
 def test_what_transformer_engine_did_stands_under_what_was_simulated():
-    table = text.jump_table(record(measured=True).history)
+    table = jump_table(record(measured=True).history).cells()
     assert [line[1] for line in table] == ["simulation"] * 4 + ["Transformer Engine"] * 3
     assert table[4][2:] == table[0][2:]
 
@@ -96,16 +105,16 @@ def test_what_transformer_engine_did_stands_under_what_was_simulated():
     ],
 )
 def test_names_of_scalings(scaling, algo, length, name):
-    assert text.scaling_name(trace(scaling, algo, length)) == name
+    assert scaling_name(trace(scaling, algo, length)) == name
 
 
 def test_json_is_the_records_unrounded():
     made = record(measured=True)
-    assert [NumericsRecord.model_validate(one) for one in json.loads(text.to_json([made]))] == [made]
+    assert [NumericsRecord.model_validate(one) for one in json.loads(text_in("json", [made]))] == [made]
 
 
 def test_csv_has_a_line_a_tensor_with_every_field():
-    lines = list(csv.DictReader(io.StringIO(text.to_csv([record()]))))
+    lines = list(csv.DictReader(io.StringIO(text_in("csv", [record()]))))
     assert len(lines) == 3 * (len(INPUTS) + 3) * len(TENSORS) + 1
     assert lines[0]["reason"] == "it needs another GPU"
     assert lines[0]["relative_error"] == ""
@@ -116,7 +125,9 @@ def test_csv_has_a_line_a_tensor_with_every_field():
 def test_a_terminal_shows_every_name_whole(width, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(width))
     modes = ("torchao-float8:rowwise_with_gw_hp", "te-fp8:delayed")
-    text.print_rich([record(*(row(mode, "linear", "outlier", tensor) for mode in modes for tensor in TENSORS))])
+    print(
+        text_in("terminal", [record(*(row(mode, "linear", "outlier", tensor) for mode in modes for tensor in TENSORS))])
+    )
     said = capsys.readouterr().out
     assert "torchao-float8:rowwise_with_gw_hp  " in said
     assert ("dB" in said) == (width == 160)
@@ -128,7 +139,7 @@ def test_a_terminal_shows_every_name_whole(width, monkeypatch, capsys):
 
 def test_a_terminal_has_a_table_of_what_did_not_run(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
-    text.print_rich([record(row(layer="block"), refused())])
+    print(text_in("terminal", [record(row(layer="block"), refused())]))
     said = capsys.readouterr().out
     assert "not run" in said
     assert "unsupported [a]" in said

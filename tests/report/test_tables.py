@@ -8,7 +8,6 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -30,11 +29,11 @@ from builders import (
 )
 
 from fp8bench.pricing.catalog import load
-from fp8bench.report import tables
-from fp8bench.report.columns import columns
-from fp8bench.report.compare import compare
 from fp8bench.report.options import CompareOptions, parse_reference
-from fp8bench.report.row import Comparison, Row
+from fp8bench.report.render import render
+from fp8bench.report.run.compare import compare
+from fp8bench.report.run.document import columns, document
+from fp8bench.report.run.row import Comparison, Row
 from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.stats.unseen import unseen_share
 
@@ -155,21 +154,25 @@ def row(**changes: object) -> Row:
     return Row.model_validate(values | changes)
 
 
+def text_in(form: str, comparison: Comparison) -> str:
+    return render(document(comparison), form)
+
+
 def plain_lines(*rows: Row) -> list[str]:
-    return tables.to_plain(Comparison(rows=rows)).splitlines()
+    return text_in("plain", Comparison(rows=rows)).splitlines()
 
 
 @pytest.mark.parametrize(
-    ("name", "write"),
+    ("name", "form"),
     [
-        ("comparison.md", tables.to_markdown),
-        ("comparison.txt", tables.to_plain),
-        ("comparison.csv", tables.to_csv),
-        ("comparison.json", tables.to_json),
+        ("comparison.md", "markdown"),
+        ("comparison.txt", "plain"),
+        ("comparison.csv", "csv"),
+        ("comparison.json", "json"),
     ],
 )
-def test_the_text_is_that_of_the_golden_file(name: str, write: Callable[[Comparison], str]):
-    text = write(made_up_comparison()) + "\n"
+def test_the_text_is_that_of_the_golden_file(name: str, form: str):
+    text = text_in(form, made_up_comparison()) + "\n"
     if REGENERATE:
         GOLDEN.mkdir(exist_ok=True)
         (GOLDEN / name).write_text(text, encoding="utf-8")
@@ -181,7 +184,7 @@ def test_the_text_is_that_of_the_golden_file(name: str, write: Callable[[Compari
 
 
 def test_json_is_a_list_of_rows_with_the_promised_keys():
-    rows = json.loads(tables.to_json(made_up_comparison()))
+    rows = json.loads(text_in("json", made_up_comparison()))
 
     assert isinstance(rows, list)
     assert len(rows) == 13
@@ -190,7 +193,7 @@ def test_json_is_a_list_of_rows_with_the_promised_keys():
 
 def test_json_numbers_are_the_rows_own_and_unknown_is_null():
     comparison = made_up_comparison()
-    written = json.loads(tables.to_json(comparison))
+    written = json.loads(text_in("json", comparison))
 
     assert [one["units_per_usd"] for one in written] == [one.units_per_usd for one in comparison.rows]
     assert {one["step_time_s"] for one in written if one["status"] != "ok"} == {None}
@@ -199,8 +202,8 @@ def test_json_numbers_are_the_rows_own_and_unknown_is_null():
 
 def test_csv_reads_back_with_the_numbers_of_the_json():
     comparison = made_up_comparison()
-    read = list(csv.DictReader(io.StringIO(tables.to_csv(comparison))))
-    written = json.loads(tables.to_json(comparison))
+    read = list(csv.DictReader(io.StringIO(text_in("csv", comparison))))
+    written = json.loads(text_in("json", comparison))
 
     assert len(read) == len(written)
     for line, one in zip(read, written, strict=True):
@@ -213,7 +216,7 @@ def test_csv_reads_back_with_the_numbers_of_the_json():
 
 def test_csv_keeps_commas_quotes_and_line_breaks_of_a_reason():
     reason = 'it said: "no", twice\nand stopped'
-    (line,) = csv.DictReader(io.StringIO(tables.to_csv(Comparison(rows=(row(status="failed", reason=reason),)))))
+    (line,) = csv.DictReader(io.StringIO(text_in("csv", Comparison(rows=(row(status="failed", reason=reason),)))))
 
     assert line["reason"] == reason
 
@@ -284,8 +287,8 @@ def test_what_is_unknown_is_a_dash_and_a_price_without_a_date_says_so():
 def test_a_column_with_nothing_to_say_is_left_out_and_comes_back_with_the_first_row_that_has_it():
     silent, telling = row(joules_per_unit=None), row(joules_per_unit=1.53, unit="images")
 
-    assert "J/" not in tables.to_plain(Comparison(rows=(silent,)))
-    assert "J/image" in tables.to_plain(Comparison(rows=(silent, telling)))
+    assert "J/" not in text_in("plain", Comparison(rows=(silent,)))
+    assert "J/image" in text_in("plain", Comparison(rows=(silent, telling)))
 
 
 def test_a_loss_has_its_sign_and_the_reference_says_that_it_is_one():
@@ -315,11 +318,11 @@ def test_a_gain_stands_with_its_interval_and_the_verdict_on_it_with_its_reason_u
 def test_warnings_stand_in_every_format_and_under_the_table():
     warnings = ("prices are old", "no reference")
     comparison = Comparison(rows=(row(warnings=warnings),), warnings=warnings)
-    (line,) = csv.DictReader(io.StringIO(tables.to_csv(comparison)))
+    (line,) = csv.DictReader(io.StringIO(text_in("csv", comparison)))
 
-    assert tables.to_plain(comparison).splitlines()[3:] == ["warning: prices are old", "warning: no reference"]
-    assert tables.to_markdown(comparison).split("\n\n")[1:] == ["warning: prices are old", "warning: no reference"]
-    assert json.loads(tables.to_json(comparison))[0]["warnings"] == list(warnings)
+    assert text_in("plain", comparison).splitlines()[3:] == ["warning: prices are old", "warning: no reference"]
+    assert text_in("markdown", comparison).split("\n\n")[1:] == ["warning: prices are old", "warning: no reference"]
+    assert json.loads(text_in("json", comparison))[0]["warnings"] == list(warnings)
     assert line["warnings"] == "prices are old; no reference"
 
 
@@ -347,7 +350,7 @@ def test_short_marks_stand_in_the_row_while_they_are_few():
 
 
 def test_markdown_keeps_footnotes_apart_from_the_table():
-    text = tables.to_markdown(Comparison(rows=(row(status="failed", reason="rank 1 died: ended by SIGKILL"),)))
+    text = text_in("markdown", Comparison(rows=(row(status="failed", reason="rank 1 died: ended by SIGKILL"),)))
     table, *notes = text.split("\n\n")
 
     assert all(line.startswith("|") and line.endswith("|") for line in table.splitlines())
@@ -358,7 +361,7 @@ def test_markdown_keeps_footnotes_apart_from_the_table():
 def test_the_terminal_table_shows_every_instance_mode_and_footnote(width, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(width))
     comparison = made_up_comparison()
-    tables.print_rich(comparison)
+    print(text_in("terminal", comparison))
     printed = capsys.readouterr().out
 
     assert max(len(line) for line in printed.splitlines()) <= width
@@ -375,7 +378,7 @@ def test_a_narrower_terminal_gets_more_tables_each_of_which_names_its_row(monkey
     def headings(width: int) -> list[list[str]]:
         """Of each table; every one of them has the row, with its number where there are several."""
         monkeypatch.setenv("COLUMNS", str(width))
-        tables.print_rich(Comparison(rows=(one,)))
+        print(text_in("terminal", Comparison(rows=(one,))))
         lines = [re.split(r"\s{2,}", line.strip()) for line in capsys.readouterr().out.splitlines()]
         found = [line for line in lines if "instance" in line]
         naming = ["instance", "mode"] if len(found) == 1 else ["#", "instance", "mode"]
@@ -395,6 +398,6 @@ def test_the_terminal_table_has_no_escape_codes_where_there_is_no_terminal(monke
     monkeypatch.setenv("COLUMNS", "240")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.delenv("TTY_COMPATIBLE", raising=False)
-    tables.print_rich(made_up_comparison())
+    print(text_in("terminal", made_up_comparison()))
 
     assert "\x1b" not in capsys.readouterr().out
