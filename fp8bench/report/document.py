@@ -51,9 +51,10 @@ class Warned:
 class Column:
     """One column of a table, a cell a row. A heading may have soft hyphens (U+00AD) where a narrow one is divided.
 
-    kind, unit: what its cells are. of: the record that they are of, where several stand side by side. tones: of each
-    cell; empty: all plain. once: a cell is left empty below an equal one, if the cells of such columns before it are.
-    spare: the first to be omitted where there is no room, since it says nothing that another does not.
+    kind: what its cells are. unit: of all, where the heading has none. of: the record that they are of, where several
+    stand side by side. tones: of each cell; empty: all plain. once: a cell is left empty below an equal one, if the
+    cells of such columns before it are. spare: the first to be omitted where there is no room, since it says nothing
+    that another does not.
     """
 
     heading: str
@@ -64,6 +65,11 @@ class Column:
     tones: tuple[Tone, ...] = ()
     once: bool = False
     spare: bool = False
+
+    @property
+    def title(self) -> str:
+        """The heading with the unit."""
+        return f"{self.heading}, {self.unit}" if self.unit else self.heading
 
     @property
     def numeric(self) -> bool:

@@ -60,7 +60,7 @@ def _limits(formats: Sequence[Format]) -> Table:
     behaviours = [one.behaviour for one in formats]
     columns = (
         Column("dtype", tuple(one.reach.name for one in formats), "word"),
-        Column("bits", tuple(str(one.reach.bits) for one in formats), unit="bit"),
+        Column("bits", tuple(str(one.reach.bits) for one in formats)),
         Column("s+e+m", tuple(map(_layout, formats))),
         limit("max", lambda one: one.reach.max),
         limit("min", lambda one: one.reach.min),

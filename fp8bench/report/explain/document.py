@@ -50,11 +50,11 @@ def _table(explained: Explained) -> Table:
         # A part that takes no time is none of the step's.
         times = [line.seconds[place] or None for line in shown]
         shares = (number(time and time / mode.length_s, ".1f", 100, " %") for time in times)
-        columns.append(Column(f"{mode.label}, ms", tuple(number(time, ".1f", 1e3) for time in times), unit="ms"))
+        columns.append(Column(mode.label, tuple(number(time, ".1f", 1e3) for time in times), unit="ms"))
         columns.append(Column("share", tuple(shares)))
     if len(explained.modes) > 1:
         cells, tones = tuple(map(_difference_text, shown)), tuple(map(_tone, shown))
-        columns.append(Column("differ\u00adence, ms", cells, unit="ms", tones=tones))
+        columns.append(Column("differ\u00adence", cells, unit="ms", tones=tones))
     emphasis: tuple[Emphasis, ...] = tuple("strong" if line.total else "" for line in shown)
     return Table(tuple(columns), tight=True, emphasis=emphasis)
 

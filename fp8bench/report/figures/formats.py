@@ -7,7 +7,7 @@ values are paler and less tall: below where they begin, each binade has half the
 
 Values that were cast are lines across all rows; in the close-up, what each format makes of them is a diamond in its
 row. A negative value is marked where its magnitude is, and what has no place on the axis is named below it. Colours are
-those of Okabe and Ito, as in `plots`. The same numbers give the same bytes.
+those of Okabe and Ito, as in `steps`. The same numbers give the same bytes.
 """
 
 import math
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.report.figures import paper
-from fp8bench.report.figures.paper import FAINT, INK
+from fp8bench.report.figures.paper import FAINT, GRID, INK
 from fp8bench.schema.formats import FormatReport, Reach, Rounded
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ MARGIN = 1.6
 NORMAL = "#0072B2"
 SUBNORMAL = "#56B4E9"
 CAST = "#D55E00"
-GRID = "#d8dee4"
 TALL, SHORT = 0.36, 0.2
 """Half the height of a normal value's band or tick, and of a subnormal's, in rows."""
 
@@ -148,10 +147,7 @@ def _axis(axes: "Axes", panel: Panel) -> None:
     axes.tick_params(axis="x", which="both", labelsize=9, labelcolor=FAINT, color=GRID)
     axes.tick_params(axis="y", length=0)
     axes.xaxis.grid(True, which="major", color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(GRID)
+    paper.frame(axes, "bottom")
 
 
 def _cast_values(axes: "Axes", panel: Panel, casts: Sequence[Rounded]) -> list[tuple[float, int]]:
@@ -219,13 +215,4 @@ def _legend(figure: Any, shown: Sequence[Panel], casts: Sequence[Rounded]) -> No
         handles.append(Line2D([], [], color=CAST, label="value that is cast", **DASHES))
     if casts and any(panel.every_value for panel in shown):
         handles.append(Line2D([], [], color=CAST, label="what it becomes", **DIAMOND))
-    figure.legend(
-        handles=handles,
-        loc="outside upper center",
-        ncols=len(handles),
-        fontsize=9,
-        frameon=False,
-        labelcolor=INK,
-        handlelength=1.6,
-        columnspacing=1.8,
-    )
+    paper.legend(figure, handles, len(handles), handlelength=1.6, columnspacing=1.8)

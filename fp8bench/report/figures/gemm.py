@@ -8,7 +8,7 @@ Each part has the colour of its speed-up: blue where fp8 is faster, orange where
 Of a sweep: TFLOP/s over the size, on a logarithmic axis, one colour a precision; with the casts free as a full line,
 with casts as a broken one. Where fp8 begins to pay is where its line leaves bf16's.
 
-Colours are those of Okabe and Ito, as in `plots`. The same numbers give the same bytes.
+Colours are those of Okabe and Ito, as in `steps`. The same numbers give the same bytes.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fp8bench.report.figures import paper
-from fp8bench.report.figures.paper import FAINT, INK
+from fp8bench.report.figures.paper import FAINT, GRID, INK
 from fp8bench.report.gemm.rows import GemmReport, GemmRow, WithCasts
 from fp8bench.schema.gemm import Casts, Precision
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 ROW_IN = 0.46
 AROUND_IN = 1.35
 LINES_IN = 4.6
-GRID = "#d8dee4"
 EVEN = "#ffffff"
 FASTER, SLOWER = "#0072B2", "#D55E00"
 PLAIN = "#f3f4f6"
@@ -186,9 +185,5 @@ def _lines(axes: "Axes", report: GemmReport) -> None:
     axes.set_ylabel("TFLOP/s", fontsize=9, color=FAINT)
     axes.tick_params(labelsize=9, labelcolor=FAINT, color=FAINT)
     axes.grid(True, color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(GRID)
+    paper.frame(axes, "left", "bottom")
     axes.legend(fontsize=9, frameon=False, labelcolor=INK)

@@ -10,7 +10,7 @@ largest / scale. Where the black line is above a coloured one, values saturate; 
 wasted. Below it, the share that saturated, and the error of the cast. Dots are what Transformer Engine did, where it
 ran: they should lie on the lines, which are simulated.
 
-Colours are those of Okabe and Ito, as in `plots`, and no two things differ by colour alone. The same numbers give the
+Colours are those of Okabe and Ito, as in `steps`, and no two things differ by colour alone. The same numbers give the
 same bytes.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.report.figures import paper
-from fp8bench.report.figures.paper import FAINT, INK
+from fp8bench.report.figures.paper import FAINT, GRID, INK
 from fp8bench.report.numerics.jump import scaling_name
 from fp8bench.schema.numerics import (
     EXACT,
@@ -34,7 +34,6 @@ from fp8bench.schema.numerics import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-GRID = "#d8dee4"
 BAND = "#f6f8fa"
 ROW_IN = 0.36
 AROUND_IN = 1.2
@@ -142,7 +141,7 @@ def _legend_of_inputs(figure: Any, rows: Sequence[LayerError]) -> None:
     if any(name and name.endswith(EXACT) for name in seen):
         label = "hollow: the same, moved to values that fp8 has"
         handles.append(Line2D([], [], marker="o", markerfacecolor="white", color=FAINT, label=label, **shapes))
-    _legend(figure, handles, columns=len(handles))
+    paper.legend(figure, handles, len(handles), handlelength=2.4)
 
 
 def jump_lines(record: NumericsRecord, path: Path) -> None:
@@ -196,26 +195,10 @@ def _legend_of_scalings(figure: Any, styles: dict[str, dict[str, Any]], with_dot
     handles = [Line2D([], [], label=name, **style) for name, style in styles.items()]
     if with_dots:
         handles.append(Line2D([], [], color=FAINT, linestyle="none", marker=".", label="Transformer Engine"))
-    _legend(figure, handles, columns=len(handles))
-
-
-def _legend(figure: Any, handles: Sequence[Any], columns: int) -> None:
-    figure.legend(
-        handles=handles,
-        loc="outside upper center",
-        ncols=columns,
-        fontsize=9,
-        frameon=False,
-        labelcolor=INK,
-        handlelength=2.4,
-        columnspacing=1.6,
-    )
+    paper.legend(figure, handles, len(handles), handlelength=2.4)
 
 
 def _plain_axes(axes: "Axes") -> None:
     axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
     axes.tick_params(axis="y", labelcolor=INK)
-    axes.set_axisbelow(True)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(GRID)
+    paper.frame(axes, "bottom")

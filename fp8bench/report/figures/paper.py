@@ -3,7 +3,7 @@
 A plot is to be read in a README at 900 pixels, and changes only with its numbers: the same ones give the same bytes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ DPI = 200
 
 INK = "#1f2328"
 FAINT = "#6e7781"
+GRID = "#d8dee4"
 
 
 def require_drawable(path: Path) -> None:
@@ -52,6 +53,20 @@ def figure(height_in: float, path: Path, **settings: Any) -> Iterator[Any]:
         FigureCanvasAgg(made)
         yield made
         _save(made, path)
+
+
+def legend(figure: Any, handles: Sequence[Any], columns: int, **looks: Any) -> None:
+    """Above everything."""
+    shown = {"loc": "outside upper center", "fontsize": 9, "frameon": False, "labelcolor": INK, "columnspacing": 1.6}
+    figure.legend(handles=handles, ncols=columns, **{**shown, **looks})
+
+
+def frame(axes: Any, *sides: str) -> None:
+    """Only these sides of the frame, as pale as the grid, and behind what is drawn."""
+    axes.set_axisbelow(True)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in sides)
+        spine.set_color(GRID)
 
 
 def _save(made: Any, path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fp8bench.report.explain.steps import IDLE, PARTS, StepBreakdown
 from fp8bench.report.figures import paper
-from fp8bench.report.figures.paper import FAINT, INK
+from fp8bench.report.figures.paper import FAINT, GRID, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,11 +92,8 @@ def _axis(axes: "Axes", modes: Sequence[StepBreakdown], longest_ms: float) -> No
     axes.set_xlabel("ms a step", fontsize=9, color=FAINT)
     axes.tick_params(axis="x", labelsize=9, labelcolor=FAINT, color=FAINT)
     axes.tick_params(axis="y", length=0)
-    axes.xaxis.grid(True, color="#d8dee4", linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color("#d8dee4")
+    axes.xaxis.grid(True, color=GRID, linewidth=0.6)
+    paper.frame(axes, "bottom")
 
 
 def _name(mode: StepBreakdown) -> str:
@@ -110,15 +107,5 @@ def _legend(figure: Any, axes: "Axes") -> None:
     known = dict(zip(names, handles, strict=True))
     in_order = [name for name in COLOURS if name in known]
     shown = [name for column in range(LEGEND_COLUMNS) for name in in_order[column::LEGEND_COLUMNS]]
-    figure.legend(
-        [known[name] for name in shown],
-        shown,
-        loc="outside upper center",
-        ncols=LEGEND_COLUMNS,
-        fontsize=9,
-        frameon=False,
-        labelcolor=INK,
-        handlelength=1.2,
-        handleheight=1.0,
-        columnspacing=1.6,
-    )
+    looks = {"labels": shown, "handlelength": 1.2, "handleheight": 1.0}
+    paper.legend(figure, [known[name] for name in shown], LEGEND_COLUMNS, **looks)

@@ -138,7 +138,7 @@ def _error_table(found: Sequence[Line], several: bool, letters: Letters) -> Tabl
     for tensor in TENSORS:
         of_tensor = [line.rows.get(tensor) for line in found]
         shown.append(Column(SHORT[tensor], tuple(error(row.relative_error if row else None) for row in of_tensor)))
-        shown.append(Column("dB", tuple(map(_sqnr, of_tensor)), unit="dB", spare=True))
+        shown.append(Column("dB", tuple(map(_sqnr, of_tensor)), spare=True))
     every = [list(line.rows.values()) for line in found]
     shown.append(Column("satu\u00adrated", tuple(_worst([row.saturated for row in rows]) for rows in every)))
     shown.append(Column("flushed", tuple(_worst([row.flushed for row in rows]) for rows in every)))

@@ -19,4 +19,4 @@ def markdown(text: str) -> str:
 
 def _headings(columns: tuple[Column, ...]) -> list[str]:
     """In one line."""
-    return [markdown(f"{column.of}: {column.heading}" if column.of else column.heading) for column in columns]
+    return [markdown(f"{column.of}: {column.title}" if column.of else column.title) for column in columns]

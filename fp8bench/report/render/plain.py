@@ -43,6 +43,6 @@ def stacked(columns: Sequence[Column]) -> list[str]:
     """What a column is of stands over its quantity, in lines as short as they can be, so that a long name widens no
     narrow column. All as high as the highest, filled from above.
     """
-    headings = ["\n".join(map(inert, [*column.of.split(), column.heading])) for column in columns]
+    headings = ["\n".join(map(inert, [*column.of.split(), column.title])) for column in columns]
     height = max(heading.count("\n") for heading in headings)
     return ["\n" * (height - heading.count("\n")) + heading for heading in headings]

@@ -69,7 +69,7 @@ def print_table(table: Table, console: "Console") -> None:
 def _as_drawn(table: Table, width: int, padding: int) -> Table:
     """Text made inert, and headings in lines; where there is no room, folded, and then without its spare columns."""
     columns = [
-        replace(column, heading=heading, cells=tuple(map(inert, column.cells)))
+        replace(column, heading=heading, unit="", cells=tuple(map(inert, column.cells)))
         for column, heading in zip(table.columns, stacked(table.columns), strict=True)
     ]
     begin = table.sections if table.apart else 0

@@ -5,7 +5,7 @@ import io
 import re
 
 import pytest
-from report.test_tables import row, text_in
+from report.test_run_document import row, text_in
 
 from fp8bench.report.render.csv import csv_cell
 from fp8bench.report.render.markdown import markdown
