@@ -91,8 +91,8 @@ class Column:
 class Table:
     """naming: how many of the first columns name a row. sections: how many of those name several rows together, which
     have a table of their own where there is no room, and apart: in any terminal. numbered: rows get numbers where the
-    columns are divided over several tables. tight: headings are folded, as the numbers below are narrower. emphasis: of
-    each row; empty: all plain.
+    columns are divided over several tables. tight: headings are folded where there is no room, as the numbers below
+    are narrower. emphasis: of each row; empty: all plain.
     """
 
     columns: tuple[Column, ...]

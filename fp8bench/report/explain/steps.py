@@ -1,5 +1,4 @@
-"""Where a step's time goes, for one mode or for two side by side, and why. Numbers only; explain_text and plots give
-them looks.
+"""Where a step's time goes, for one mode or for two side by side, and why. Numbers only; `document` shows them.
 
 A step is what its kernels need, by purpose, and what the device is idle. Communication counts as far as no other kernel
 hides it; what is hidden is told beside the step, and is no part of it.

@@ -1,5 +1,5 @@
-"""The comparison: records joined with prices, held against a reference row. Numbers only; tables.py gives them
-looks.
+"""The comparison: records joined with prices, held against a reference row. Numbers only; `document` shows
+them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
