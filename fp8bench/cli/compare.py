@@ -11,21 +11,19 @@ import typer
 from fp8bench.cli import names
 from fp8bench.cli.broken import tell_broken
 from fp8bench.cli.catalog import load_catalog, require_read
-from fp8bench.cli.output import show
+from fp8bench.cli.output import FORMATS, show
 from fp8bench.cli.progress import log
 from fp8bench.schema.execution import OPTIMIZERS
-from fp8bench.schema.plain_text import inert
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fp8bench.report.row import Comparison
+    from fp8bench.report.run.row import Comparison
     from fp8bench.report.select import SomeRecord
     from fp8bench.schema.execution import OptimizerName
     from fp8bench.schema.instance import Catalog, Purchase
     from fp8bench.store.broken import Broken
 
-FORMATS = ("table", "markdown", "csv", "json")
 KINDS = ("run", "gemm", "numerics")
 PURCHASES = ("on_demand", "spot", "capacity_block")
 
@@ -83,8 +81,8 @@ def compare(
     gc.disable()
     from fp8bench.config.words import whole
     from fp8bench.pricing import catalog as catalogs
-    from fp8bench.report.compare import compare as compare_records
     from fp8bench.report.options import CompareOptions, parse_reference
+    from fp8bench.report.run.compare import compare as compare_records
     from fp8bench.report.select import select
     from fp8bench.report.shown import read_shown
     from fp8bench.schema.bounds import IMPORTED_BATCH_SIZE
@@ -188,7 +186,7 @@ def _print_products(
     batch_size: int | None,
 ) -> "Sequence[Broken]":
     """Matrix products, as `fp8bench gemm` prints them; the same work of several side by side."""
-    from fp8bench.cli.gemm import print_gemm
+    from fp8bench.report.gemm.document import document
     from fp8bench.report.options import narrowed
     from fp8bench.schema.gemm import GemmRecord
     from fp8bench.store import results
@@ -200,19 +198,20 @@ def _print_products(
         for record in found
         if workload in (None, record.config.workload) and batch_size in (None, record.config.batch_size)
     ]
-    print_gemm(_chosen("gemm", kept, keys, every, results_dir, narrowed(workload, batch_size)), catalog, form)
+    chosen = _chosen("gemm", kept, keys, every, results_dir, narrowed(workload, batch_size))
+    show(document(chosen, catalog), form)
     return found.broken
 
 
 def _print_errors(keys: "list[str]", every: bool, form: str, results_dir: Path) -> "Sequence[Broken]":
     """What modes add to a layer, as `fp8bench numerics` prints it; the same work of several side by side."""
-    from fp8bench.cli.numerics import print_records
+    from fp8bench.report.numerics.document import document
     from fp8bench.schema.numerics import NumericsRecord
     from fp8bench.store import results
 
     found = results.read_kind(results_dir, keys, NumericsRecord)
     tell_broken(found.broken)
-    print_records(_chosen("numerics", list(found), keys, every, results_dir), form)
+    show(document(_chosen("numerics", list(found), keys, every, results_dir)), form)
     return found.broken
 
 
@@ -239,11 +238,9 @@ def _chosen(
 
 def print_comparison(comparison: "Comparison", form: str) -> None:
     """Rows with their warnings to stdout; the warnings, one line each, to stderr too."""
-    from fp8bench.report import tables
+    from fp8bench.report.run.document import document
 
-    show(tables, form, comparison)
-    for warning in comparison.warnings:
-        log(f"warning: {inert(warning)}")
+    show(document(comparison), form)
 
 
 def _date(text: str | None, today: date) -> date | None:

@@ -9,18 +9,12 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from fp8bench.cli import names as completed
-from fp8bench.cli.output import show
-from fp8bench.cli.progress import log
-
-if TYPE_CHECKING:
-    from fp8bench.schema.formats import FormatReport
-
-FORMATS = ("table", "markdown", "json")
+from fp8bench.cli.output import FORMATS_OF_TABLES as FORMATS
+from fp8bench.cli.output import draw, show
 
 
 def dtypes(
@@ -40,19 +34,17 @@ def dtypes(
     require_known("--format", form, FORMATS, "fp8bench dtypes --help")
     values = [number for text in cast or [] for number in parse_numbers(text)]
     if plot is not None:
-        from fp8bench.report.drawing import require_drawable
+        from fp8bench.report.figures.paper import require_drawable
 
         require_drawable(plot)
     # Here and not above: torch takes seconds, and whoever mistyped shall not wait for it.
     from fp8bench.numerics.casting import examine
+    from fp8bench.report.dtypes.document import PICTURE, document
 
     report = examine(_chosen(names or [], every), values)
-    _print(report, form)
-    if plot is not None:
-        from fp8bench.report.dtypes_plot import number_lines
-
-        number_lines(report, plot)
-        log(f"drawn as {plot}")
+    shown = document(report)
+    show(shown, form)
+    draw(shown, PICTURE, plot)
 
 
 def parse_numbers(text: str) -> list[float]:
@@ -88,9 +80,3 @@ def _chosen(names: Sequence[str], every: bool) -> list[str]:
     for name in names:
         require_known("--dtype", name, known, "fp8bench dtypes --all")
     return [name for name in known if name in names] if names else known_names(every=every)
-
-
-def _print(report: "FormatReport", form: str) -> None:
-    from fp8bench.report import dtypes_text
-
-    show(dtypes_text, form, report)

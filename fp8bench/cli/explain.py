@@ -18,19 +18,18 @@ import typer
 from fp8bench.cli import names as known
 from fp8bench.cli.broken import tell_broken
 from fp8bench.cli.kept import names_a_file, only_id
-from fp8bench.cli.output import show
+from fp8bench.cli.output import FORMATS_OF_TABLES as FORMATS
+from fp8bench.cli.output import draw, show
 from fp8bench.cli.progress import listener, log
 
 if TYPE_CHECKING:
     from fp8bench.profiling.facts import Facts
-    from fp8bench.report.explain import Explained
     from fp8bench.report.explain_choice import Choice
     from fp8bench.schema.execution import Variant
     from fp8bench.schema.record import Record
     from fp8bench.store.broken import Broken
     from fp8bench.store.results import Kept
 
-FORMATS = ("table", "markdown", "json")
 AT_MOST = 2
 
 
@@ -62,9 +61,9 @@ def explain(
     """Where a mode's step goes, and why it is not faster than another."""
     # A command of a moment, over events that hold each other in no circle: collecting garbage only costs.
     gc.disable()
-    from fp8bench.report.drawing import require_drawable
-    from fp8bench.report.explain import explain_steps
-    from fp8bench.report.plots import step_bars
+    from fp8bench.report.explain.document import PICTURE, document
+    from fp8bench.report.explain.steps import explain_steps
+    from fp8bench.report.figures.paper import require_drawable
     from fp8bench.schema.errors import require_known
 
     require_known("--format", form, FORMATS, "fp8bench explain --help")
@@ -72,11 +71,9 @@ def explain(
     if plot is not None:
         require_drawable(plot)
     chosen = measure_now(modes, trace, results_dir) if modes else find_all(names, results_dir, batch_size)
-    explained = explain_steps(chosen[0], chosen[1] if len(chosen) == AT_MOST else None)
-    _print(explained, form)
-    if plot is not None:
-        step_bars(explained.modes, plot)
-        log(f"drawn as {plot}")
+    shown = document(explain_steps(chosen[0], chosen[1] if len(chosen) == AT_MOST else None))
+    show(shown, form)
+    draw(shown, PICTURE, plot)
 
 
 def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> "list[Facts]":
@@ -313,12 +310,3 @@ def _narrowed(
 def _same_work(record: "Record", like: "Facts") -> bool:
     what = record.what
     return (what.workload, what.batch_size, what.world_size) == (like.workload, like.batch_size, like.world_size)
-
-
-def _print(explained: "Explained", form: str) -> None:
-    """The table and its sentence to stdout; warnings, one line each, to stderr."""
-    from fp8bench.report import explain_text
-
-    show(explain_text, form, explained)
-    for warning in explained.warnings:
-        typer.echo(f"fp8bench: warning: {warning}", err=True)

@@ -10,14 +10,12 @@ import typer
 
 from fp8bench.cli import names
 from fp8bench.cli.options import of_run
-from fp8bench.cli.output import show
+from fp8bench.cli.output import FORMATS, draw, show
 from fp8bench.cli.progress import log
 
 if TYPE_CHECKING:
     from fp8bench.schema.gemm import GemmRecord
     from fp8bench.schema.instance import Catalog
-
-FORMATS = ("table", "markdown", "csv", "json")
 
 
 def gemm(
@@ -66,7 +64,7 @@ def gemm(
     from fp8bench.cli.catalog import load_catalog
     from fp8bench.cli.kept import find_kept, refuse_beside_record
     from fp8bench.launch.gemm import GemmRequest, exit_code, measure, prepare
-    from fp8bench.report.drawing import require_drawable
+    from fp8bench.report.figures.paper import require_drawable
     from fp8bench.schema.errors import require_known
     from fp8bench.schema.gemm import GemmRecord
 
@@ -112,21 +110,8 @@ def gemm(
 
 def _show(record: "GemmRecord", catalog: "Catalog", form: str, plot: Path | None) -> None:
     """Printed, and drawn where that was asked for."""
-    print_gemm([record], catalog, form)
-    if plot is not None:
-        from fp8bench.report.gemm import gemm_report
-        from fp8bench.report.gemm_plot import draw
+    from fp8bench.report.gemm.document import PICTURE, document
 
-        draw(gemm_report(record, catalog), plot)
-        log(f"drawn as {plot}")
-
-
-def print_gemm(records: "list[GemmRecord]", catalog: "Catalog", form: str) -> None:
-    """Tables to stdout, of the same work side by side; warnings, one line each, to stderr."""
-    from fp8bench.report import gemm_compared_text
-
-    show(gemm_compared_text, form, records, catalog)
-    for record in records:
-        whose = f" {record.instance}:" if len(records) > 1 else ""
-        for warning in record.warnings:
-            log(f"warning:{whose} {warning}")
+    shown = document([record], catalog)
+    show(shown, form)
+    draw(shown, PICTURE, plot)

@@ -9,13 +9,11 @@ import typer
 
 from fp8bench.cli import names
 from fp8bench.cli.options import of_run
-from fp8bench.cli.output import show
+from fp8bench.cli.output import FORMATS, draw, show
 from fp8bench.cli.progress import log
 
 if TYPE_CHECKING:
     from fp8bench.schema.numerics import NumericsRecord
-
-FORMATS = ("table", "markdown", "csv", "json")
 
 
 def numerics(
@@ -60,7 +58,7 @@ def numerics(
     """What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump."""
     from fp8bench.cli.kept import find_kept, refuse_beside_record
     from fp8bench.launch import numerics as launch
-    from fp8bench.report.drawing import require_drawable
+    from fp8bench.report.figures.paper import require_drawable
     from fp8bench.schema.errors import require_known
     from fp8bench.schema.numerics import NumericsRecord
     from fp8bench.store import results
@@ -93,19 +91,9 @@ def numerics(
 
 def _show(record: "NumericsRecord", form: str, plot: Path | None, history_plot: Path | None) -> None:
     """Printed, and drawn where that was asked for."""
-    from fp8bench.report import numerics_plot
+    from fp8bench.report.numerics.document import ERRORS, JUMP, document
 
-    print_records([record], form)
-    if plot is not None and record.status == "ok":
-        numerics_plot.error_dots(record, plot)
-        log(f"drawn as {plot}")
-    if history_plot is not None:
-        numerics_plot.jump_lines(record, history_plot)
-        log(f"drawn as {history_plot}")
-
-
-def print_records(records: "list[NumericsRecord]", form: str) -> None:
-    """To stdout, in one of FORMATS; the same work side by side."""
-    from fp8bench.report import numerics_compared_text
-
-    show(numerics_compared_text, form, records)
+    shown = document([record])
+    show(shown, form)
+    draw(shown, ERRORS, plot)
+    draw(shown, JUMP, history_plot)

@@ -7,8 +7,12 @@ that needs, and by their ids where even the second is the same.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+from fp8bench.report.document import NOTHING, Column, Kind, Tone
 from fp8bench.schema.record import Environment, RecordHead
+
+ReadingT = TypeVar("ReadingT")
 
 PACKAGES = ("torch", "cuda", "transformer-engine", "torchao")
 """Of an environment's versions, those that move a product's time or a mode's error."""
@@ -83,3 +87,39 @@ def _driver(environment: Environment | None) -> str | None:
 
 def _version(environment: Environment | None, package: str) -> str | None:
     return environment.versions.get(package) if environment else None
+
+
+def of_record(
+    label: str,
+    quantity: str,
+    readings: Sequence[ReadingT],
+    write: Callable[[ReadingT], str],
+    kind: Kind = "quantity",
+    tones: tuple[Tone, ...] = (),
+) -> Column:
+    """A column of one record. readings: its own, one a row."""
+    return Column(quantity, tuple(map(write, readings)), kind, of=label, tones=tones)
+
+
+def told(differences: Sequence[Difference], labels: Sequence[str]) -> list[str]:
+    """One line of what differs, record by record; none where nothing does."""
+    if not differences:
+        return []
+    every = []
+    for place, label in enumerate(labels):
+        known = (f"{one.name} {one.values[place] or NOTHING}".strip() for one in differences)
+        every.append(f"{label}: {', '.join(known)}")
+    return [f"{'; '.join(every)}."]
+
+
+def said_by(labels: Sequence[str], sentences: Sequence[Sequence[str]]) -> list[str]:
+    """Each record's sentences after its label; equal ones once, after all that say them; what all say, after none."""
+    who: dict[str, list[str]] = {}
+    for label, said in zip(labels, sentences, strict=True):
+        for sentence in said:
+            who.setdefault(sentence, []).append(label)
+    return [_said(sentence, saying, len(labels)) for sentence, saying in who.items()]
+
+
+def _said(sentence: str, saying: Sequence[str], every: int) -> str:
+    return sentence if len(saying) == every else f"{', '.join(saying)}: {sentence}"

@@ -5,7 +5,7 @@ verdict on each other.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fp8bench.report.row import Row
+from fp8bench.report.run.row import Row
 from fp8bench.schema.identity import Software, differing, not_comparable, unlike_software
 from fp8bench.schema.record import Record
 

@@ -4,8 +4,8 @@ import pytest
 from builders import evidence, invalid, measured, published, replayed
 from report.comparing import CATALOG, RELATIVE_NUMBERS, TODAY, compared, row_of
 
-from fp8bench.report.compare import compare
 from fp8bench.report.options import CompareOptions, Reference, parse_reference
+from fp8bench.report.run.compare import compare
 from fp8bench.schema.errors import UsageError
 
 

@@ -1,0 +1,184 @@
+"""What is shown, before it is text: headings, sentences, notes, warnings, tables of typed columns, and figures.
+
+A command makes a document of what it found, and a renderer (`report.render`) makes text of it. A document knows no
+format: what a cell says and means is here, how it is drawn is not.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+NOTHING = "-"
+"""A cell of which nothing is known."""
+
+Kind = Literal["word", "quantity", "interval", "verdict", "note"]
+"""What the cells of a column are: a name; a number; a number with its 95 % interval; what was decided; remarks."""
+
+Tone = Literal["", "good", "bad"]
+Emphasis = Literal["", "strong", "faint"]
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What the next block is about."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """What follows from a table, or how it was measured."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """A footnote, or an aside: quieter than a sentence."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Warned:
+    """What a reader must be warned of. A command tells it on standard error too."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table, a cell a row. A heading may have soft hyphens (U+00AD) where a narrow one is divided.
+
+    kind: what its cells are. unit: of all, where the heading has none. of: the record that they are of, where several
+    stand side by side. tones: of each cell; empty: all plain. once: a cell is left empty below an equal one, if the
+    cells of such columns before it are. spare: the first to be omitted where there is no room, since it says nothing
+    that another does not.
+    """
+
+    heading: str
+    cells: tuple[str, ...]
+    kind: Kind = "quantity"
+    unit: str = ""
+    of: str = ""
+    tones: tuple[Tone, ...] = ()
+    once: bool = False
+    spare: bool = False
+
+    @property
+    def title(self) -> str:
+        """The heading with the unit."""
+        return f"{self.heading}, {self.unit}" if self.unit else self.heading
+
+    @property
+    def numeric(self) -> bool:
+        """Whether its cells are to be read digit under digit."""
+        return self.kind in ("quantity", "interval")
+
+    @property
+    def says_something(self) -> bool:
+        """Whether any of its cells does."""
+        return any(cell not in ("", NOTHING) for cell in self.cells)
+
+    def at(self, places: Sequence[int]) -> "Column":
+        """The same of some rows."""
+        tones = tuple(self.tones[place] for place in places) if self.tones else ()
+        return replace(self, cells=tuple(self.cells[place] for place in places), tones=tones)
+
+
+@dataclass(frozen=True)
+class Table:
+    """naming: how many of the first columns name a row. sections: how many of those name several rows together, which
+    have a table of their own where there is no room, and apart: in any terminal. numbered: rows get numbers where the
+    columns are divided over several tables. tight: headings are folded where there is no room, as the numbers below
+    are narrower. emphasis: of each row; empty: all plain.
+    """
+
+    columns: tuple[Column, ...]
+    naming: int = 1
+    sections: int = 0
+    apart: bool = False
+    numbered: bool = False
+    tight: bool = False
+    emphasis: tuple[Emphasis, ...] = ()
+
+    @property
+    def height(self) -> int:
+        """Its rows."""
+        return len(self.columns[0].cells)
+
+    def at(self, places: Sequence[int], columns: Sequence[Column]) -> "Table":
+        """Some rows of these columns."""
+        emphasis = tuple(self.emphasis[place] for place in places) if self.emphasis else ()
+        return replace(self, columns=tuple(column.at(places) for column in columns), emphasis=emphasis)
+
+    def cells(self) -> list[list[str]]:
+        """Row by row, as they are shown: what is said once is not repeated."""
+        shown: list[list[str]] = []
+        above: list[str] | None = None
+        for row in zip(*(column.cells for column in self.columns), strict=True):
+            names = [cell for column, cell in zip(self.columns, row, strict=True) if column.once]
+            same = _same(above, names)
+            once = iter(range(len(names)))
+            shown.append(
+                ["" if c.once and next(once) < same else cell for c, cell in zip(self.columns, row, strict=True)]
+            )
+            above = names
+        return shown
+
+
+def telling(*columns: Column) -> list[Column]:
+    """Those in which any cell says something."""
+    return [column for column in columns if column.says_something]
+
+
+def _same(above: Sequence[str] | None, names: Sequence[str]) -> int:
+    """How many of the first names are those of the row above."""
+    differing = (place for place, name in enumerate(names) if above is None or above[place] != name)
+    return next(differing, len(names))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture that the document names. draw: to a .png or .svg file; raises as `figures.paper.figure`."""
+
+    name: str
+    draw: Callable[[Path], None]
+
+
+Part = Heading | Sentence | Note | Warned | Table
+
+
+@dataclass(frozen=True)
+class Lines:
+    """For csv: what machines read line by line, numbers unrounded."""
+
+    fields: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True)
+class Document:
+    """blocks: each of parts that belong together. data: for json, of pydantic models and plain values, numbers
+    unrounded. lines: None where the document has no csv.
+    """
+
+    blocks: tuple[tuple[Part, ...], ...]
+    data: Any = None
+    lines: Lines | None = None
+    figures: tuple[Figure, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """All of them, in order."""
+        return tuple(part.text for block in self.blocks for part in block if isinstance(part, Warned))
+
+    def figure(self, name: str) -> Figure | None:
+        """None: there is nothing to draw under this name."""
+        return next((one for one in self.figures if one.name == name), None)
+
+
+def blocks(*parts: Sequence[Part]) -> tuple[tuple[Part, ...], ...]:
+    """Those that have anything."""
+    return tuple(tuple(block) for block in parts if block)

@@ -1,0 +1,1 @@
+"""Figures that documents name, one file a subject; `paper` is what they have in common."""

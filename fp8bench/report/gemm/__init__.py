@@ -1,0 +1,1 @@
+"""GEMMs, alone and side by side."""

@@ -1,0 +1,1 @@
+"""Errors of precision modes, alone and side by side."""

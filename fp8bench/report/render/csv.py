@@ -1,0 +1,36 @@
+"""A document line by line for spreadsheets and scripts, numbers unrounded; null is empty."""
+
+import csv
+import io
+from typing import Any
+
+from fp8bench.report.document import Document
+from fp8bench.schema.plain_text import inert
+
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a spreadsheet takes for the beginning of a formula, its full-width forms too."""
+
+
+def render(document: Document) -> str:
+    """The document has lines."""
+    if document.lines is None:
+        raise ValueError("this document has no lines")
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(document.lines.fields)
+    writer.writerows(map(csv_cell, row) for row in document.lines.rows)
+    return buffer.getvalue().rstrip("\n")
+
+
+def csv_cell(value: Any) -> Any:
+    """Text is made inert, but for its line breaks, which csv can hold; a text that a spreadsheet would compute begins
+    with `'`; lists, and names with values, are joined by `; `. Numbers stay as they are.
+    """
+    if isinstance(value, dict):
+        return csv_cell([f"{name} {part}" for name, part in value.items() if part is not None])
+    if isinstance(value, (list, tuple)):
+        return "; ".join(str(csv_cell(item)) for item in value)
+    if not isinstance(value, str):
+        return value
+    text = "\n".join(map(inert, value.split("\n")))
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text

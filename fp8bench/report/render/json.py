@@ -1,0 +1,15 @@
+"""A document for machines: its data, numbers unrounded, null where nothing is known."""
+
+import json
+from typing import Any
+
+from fp8bench.report.document import Document
+
+
+def render(document: Document) -> str:
+    """Of models every field."""
+    return json.dumps(document.data, indent=2, allow_nan=False, default=_plain)
+
+
+def _plain(model: Any) -> Any:
+    return model.model_dump(mode="json")

@@ -1,0 +1,119 @@
+"""A document in a terminal: colours, and tables as wide as it is.
+
+A table that is too wide becomes several: one for each section where it has any, and then its columns are divided over
+tables that each name their rows. Warnings are not shown, since the command line tells them on standard error.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from fp8bench.report.document import NOTHING, Column, Document, Heading, Note, Sentence, Table, Warned
+from fp8bench.report.render.plain import SOFT_HYPHEN, stacked
+from fp8bench.report.render.table_split import PADDING, TIGHT_PADDING, fits, split
+from fp8bench.schema.plain_text import inert
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NAMELESS = "not run"
+"""Over a section whose rows have none of the names: what stopped before it came to them."""
+
+COLOURS = {"good": "green", "bad": "red"}
+STYLES = {"strong": "bold", "faint": "dim"}
+LOOKS: dict[type, str] = {Heading: "bold", Note: "dim", Sentence: ""}
+
+
+def render(document: Document) -> str:
+    """As wide as the terminal of standard output."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    with console.capture() as captured:
+        below_text = False
+        for block in document.blocks:
+            parts = [part for part in block if not isinstance(part, Warned)]
+            # A table brings empty lines of its own.
+            if below_text and parts and not isinstance(parts[0], Table):
+                console.print()
+            for part in parts:
+                if isinstance(part, Table):
+                    print_table(part, console)
+                else:
+                    console.print(Text(inert(part.text), style=LOOKS[type(part)]))
+            below_text = bool(parts) and not isinstance(parts[-1], Table)
+    return captured.get().removesuffix("\n")
+
+
+def print_table(table: Table, console: "Console") -> None:
+    """In as many tables as the console's width needs."""
+    from rich.text import Text
+
+    padding = TIGHT_PADDING if table.tight else PADDING
+    drawn = _as_drawn(table, console.width, padding)
+    if table.sections and (table.apart or not fits(drawn.columns, console.width, padding)):
+        sections = list(_sections(drawn))
+    else:
+        sections = [("", drawn)]
+    numbers = tuple(str(row) for row in range(1, table.height + 1))
+    number = Column("#", numbers) if table.numbered else None
+    for name, section in sections:
+        if name:
+            console.print(Text(name, style="bold"))
+        for columns in split(section.columns, section.naming, console.width, number, padding):
+            _draw(replace(section, columns=tuple(columns)), console)
+
+
+def _as_drawn(table: Table, width: int, padding: int) -> Table:
+    """Text made inert, and headings in lines; where there is no room, folded, and then without its spare columns."""
+    columns = [
+        replace(column, heading=heading, unit="", cells=tuple(map(inert, column.cells)))
+        for column, heading in zip(table.columns, stacked(table.columns), strict=True)
+    ]
+    begin = table.sections if table.apart else 0
+    whole = [replace(column, heading=column.heading.replace(SOFT_HYPHEN, "")) for column in columns]
+    if not table.tight or fits(whole[begin:], width, padding):
+        return replace(table, columns=tuple(whole))
+    folded = [*whole[: table.naming], *map(_folded, columns[table.naming :])]
+    if not fits(folded[begin:], width, padding):
+        folded = [column for column in folded if not column.spare]
+    return replace(table, columns=tuple(folded))
+
+
+def _folded(column: Column) -> Column:
+    """A word a line: numbers are narrower than what they are called."""
+    words = column.heading.replace(SOFT_HYPHEN, "-\n").replace(", ", "\n").replace(":", ":\n").replace(" ", "\n")
+    return replace(column, heading=words)
+
+
+def _sections(table: Table) -> Iterator[tuple[str, Table]]:
+    """Each with its name, without the columns that it is of."""
+    naming, columns = table.columns[: table.sections], table.columns[table.sections :]
+    of_rows = list(zip(*(column.cells for column in naming), strict=True))
+    for name, group in groupby(range(table.height), key=of_rows.__getitem__):
+        section = replace(table.at(list(group), columns), naming=table.naming - table.sections)
+        if table.apart:
+            section = replace(section, columns=tuple(column for column in section.columns if column.says_something))
+        yield ", ".join(word for word in name if word not in ("", NOTHING)) or NAMELESS, section
+
+
+def _draw(table: Table, console: "Console") -> None:
+    """A long cell is folded, in a tight table but its names'; a heading is text and no markup."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    frame = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=table.tight)
+    for place, column in enumerate(table.columns):
+        whole = table.tight and place < table.naming
+        frame.add_column(
+            Text(column.heading), justify="right" if column.numeric else "left", overflow="fold", no_wrap=whole
+        )
+    emphasis = table.emphasis or ("",) * table.height
+    for row, (cells, style) in enumerate(zip(table.cells(), emphasis, strict=True)):
+        tones = [COLOURS.get(column.tones[row], "") if column.tones else "" for column in table.columns]
+        styled = (Text(cell, style=tone) for cell, tone in zip(cells, tones, strict=True))
+        frame.add_row(*styled, style=STYLES.get(style, ""))
+    console.print(frame)

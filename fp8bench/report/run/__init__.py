@@ -1,0 +1,1 @@
+"""Runs, priced and compared."""

@@ -1,0 +1,62 @@
+"""How a number is written in a cell or a sentence, with its unit and its interval."""
+
+from collections.abc import Callable
+
+from fp8bench.report.document import NOTHING
+
+NO_BOUNDS = 100
+"""Two processes that differ twofold have ends a millionfold apart, which would read as a measurement."""
+
+Interval = tuple[float, float]
+
+
+def number(value: float | None, form: str, scale: float = 1, after: str = "") -> str:
+    """scale: to the unit that is shown."""
+    return NOTHING if value is None else f"{value * scale:{form}}{after}"
+
+
+def rate(value: float | None) -> str:
+    """Whole numbers, but three digits of a small one."""
+    return number(value, ",.0f" if value is None or value >= 100 else ".3g")
+
+
+def with_interval(value: float | None, interval: Interval | None, form: str, scale: float = 1, after: str = "") -> str:
+    """`348.1 (346.6-350.2)`; without its interval where it has none."""
+    if value is None or interval is None:
+        return number(value, form, scale, after)
+    return f"{number(value, form, scale, after)} ({bounds(*interval, lambda end: f'{end * scale:{form}}')})"
+
+
+def ratio(value: float | None, verdict: str | None = None) -> str:
+    """`1.25x`; with a `?` where the verdict on it is undecided."""
+    return number(value, ".2f", after="x?" if verdict == "undecided" else "x")
+
+
+def error(value: float | None) -> str:
+    """Two digits."""
+    return NOTHING if value is None else f"{value:.1e}" if value else "0"
+
+
+def share(value: float) -> str:
+    """Per cent; two digits of a small one, so that a single value in a million is not shown as none."""
+    return "0 %" if value == 0 else f"{value * 100:.2g} %"
+
+
+def bounds(low: float, high: float, write: Callable[[float], str]) -> str:
+    """`346.6-350.2`. A lower end that reads as 0 is no time or ratio that there could be, only all that few processes
+    can say: then `at most 350.2`. Ends more than NO_BOUNDS times apart tell nothing of either: then `not bounded`.
+    """
+    return _between(low, high, write, "-")
+
+
+def gain_bounds(low: float, high: float, write: Callable[[float], str]) -> str:
+    """`+24.5 to +25.3`, likewise. low and high: ratios minus 1, so that nothing is below -1."""
+    return _between(low + 1, high + 1, lambda one: write(one - 1), " to ")
+
+
+def _between(low: float, high: float, write: Callable[[float], str], word: str) -> str:
+    if low > 0 and high > NO_BOUNDS * low:
+        return "not bounded"
+    if low <= 0 or write(low) == write(0.0):
+        return f"at most {write(high)}"
+    return f"{write(low)}{word}{write(high)}"
