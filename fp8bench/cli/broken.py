@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from fp8bench.cli.progress import log
 
 if TYPE_CHECKING:
-    from fp8bench.store.broken import Broken
+    from fp8bench.records.broken import Broken
 
 
 def tell_broken(broken: "Iterable[Broken]") -> None:

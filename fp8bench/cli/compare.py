@@ -19,11 +19,11 @@ from fp8bench.schema.plain_text import inert
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fp8bench.records.broken import Broken
+    from fp8bench.records.select import SomeRecord
     from fp8bench.report.row import Comparison
-    from fp8bench.report.select import SomeRecord
     from fp8bench.schema.execution import OptimizerName
     from fp8bench.schema.instance import Catalog, Purchase
-    from fp8bench.store.broken import Broken
 
 FORMATS = ("table", "markdown", "csv", "json")
 KINDS = ("run", "gemm", "numerics")
@@ -83,13 +83,13 @@ def compare(
     gc.disable()
     from fp8bench.launch.words import whole
     from fp8bench.pricing import catalog as catalogs
+    from fp8bench.records import results
+    from fp8bench.records.select import select
+    from fp8bench.records.shown import read_shown
     from fp8bench.report.compare import compare as compare_records
     from fp8bench.report.options import CompareOptions, parse_reference
-    from fp8bench.report.select import select
-    from fp8bench.report.shown import read_shown
     from fp8bench.schema.bounds import IMPORTED_BATCH_SIZE
     from fp8bench.schema.errors import UsageError, require_known
-    from fp8bench.store import results
 
     purchase = PURCHASES[0] if bought is None else bought
     batch_size = None if batch_words is None else whole("--batch-size", batch_words, 1, IMPORTED_BATCH_SIZE)
@@ -189,9 +189,9 @@ def _print_products(
 ) -> "Sequence[Broken]":
     """Matrix products, as `fp8bench gemm` prints them; the same work of several side by side."""
     from fp8bench.cli.gemm import print_gemm
+    from fp8bench.records import results
     from fp8bench.report.options import narrowed
     from fp8bench.schema.gemm import GemmRecord
-    from fp8bench.store import results
 
     found = results.read_kind(results_dir, keys, GemmRecord)
     tell_broken(found.broken)
@@ -207,8 +207,8 @@ def _print_products(
 def _print_errors(keys: "list[str]", every: bool, form: str, results_dir: Path) -> "Sequence[Broken]":
     """What modes add to a layer, as `fp8bench numerics` prints it; the same work of several side by side."""
     from fp8bench.cli.numerics import print_records
+    from fp8bench.records import results
     from fp8bench.schema.numerics import NumericsRecord
-    from fp8bench.store import results
 
     found = results.read_kind(results_dir, keys, NumericsRecord)
     tell_broken(found.broken)
@@ -223,8 +223,8 @@ def _chosen(
 
     An instance that has none is named on stderr. Raises UsageError where none has any.
     """
-    from fp8bench.report.select import in_order, latest_alike
-    from fp8bench.store.results import nothing_found
+    from fp8bench.records.results import nothing_found
+    from fp8bench.records.select import in_order, latest_alike
 
     if not kept:
         raise nothing_found(

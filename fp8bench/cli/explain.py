@@ -23,12 +23,12 @@ from fp8bench.cli.progress import listener, log
 
 if TYPE_CHECKING:
     from fp8bench.profiling.facts import Facts
+    from fp8bench.records.broken import Broken
+    from fp8bench.records.results import Kept
     from fp8bench.report.explain import Explained
     from fp8bench.report.explain_choice import Choice
     from fp8bench.schema.execution import Variant
     from fp8bench.schema.record import Record
-    from fp8bench.store.broken import Broken
-    from fp8bench.store.results import Kept
 
 FORMATS = ("table", "markdown", "json")
 AT_MOST = 2
@@ -138,7 +138,7 @@ def find_all(names: Sequence[str], results_dir: Path, batch_size: int | None = N
 
 def find(name: str, results_dir: Path, batch_size: int | None = None, like: "Facts | None" = None) -> "Facts":
     """What a word on the command line names. Raises UsageError where it names nothing, several, or no profile."""
-    from fp8bench.store import results
+    from fp8bench.records import results
 
     if names_a_file(name):
         return _from_file(Path(name), results_dir)
@@ -155,7 +155,7 @@ def _from_file(path: Path, results_dir: Path) -> "Facts":
     """A record, or a trace: the two are told apart by the list of events that only a trace has."""
     from fp8bench.profiling.facts import facts_of_trace
     from fp8bench.profiling.trace import looks_like_a_trace, read_trace
-    from fp8bench.store.results import read_record
+    from fp8bench.records.results import read_record
 
     if looks_like_a_trace(path):
         return facts_of_trace(read_trace(path), path.name)
@@ -201,8 +201,8 @@ def _of_mode(
     Raises UsageError where there is none, or a mode without its instance was profiled on several.
     """
     from fp8bench.profiling.facts import facts_of
+    from fp8bench.records.results import read_record
     from fp8bench.schema.errors import UsageError
-    from fp8bench.store.results import read_record
 
     of_mode, execution = _of_name(name, kept, measured)
     while True:
@@ -238,9 +238,9 @@ class _Unreadable(Exception):
 def _choices(of_mode: "Sequence[Kept]", fitting: set[str], results_dir: Path) -> "dict[str, Choice]":
     """By instance, what is explained of each. fitting: run ids of which it may be. Raises _Unreadable."""
     from fp8bench.cli.catalog import load_catalog
+    from fp8bench.records.broken import Broken
+    from fp8bench.records.results import read_whole
     from fp8bench.report.explain_choice import choose
-    from fp8bench.store.broken import Broken
-    from fp8bench.store.results import read_whole
 
     paths = {one.record.run_id: one.path for one in of_mode}
     catalog, today = load_catalog(results_dir), date.today()

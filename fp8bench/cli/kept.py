@@ -21,7 +21,7 @@ def names_a_file(name: str) -> bool:
 
 def find_kept(name: str, results_dir: Path, model: type[SomeRecord]) -> SomeRecord:
     """A record of one kind, whole. model: its class. Raises UsageError where the word names none of it, or several."""
-    from fp8bench.store import results
+    from fp8bench.records import results
 
     if names_a_file(name):
         return results.read_record(Path(name), model)

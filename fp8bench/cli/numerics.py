@@ -61,10 +61,10 @@ def numerics(
     """What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump."""
     from fp8bench.cli.kept import find_kept, refuse_beside_record
     from fp8bench.launch import numerics as launch
+    from fp8bench.records import results
     from fp8bench.report.drawing import require_drawable
     from fp8bench.schema.errors import require_known
     from fp8bench.schema.numerics import NumericsRecord
-    from fp8bench.store import results
 
     require_known("--format", form, FORMATS, launch.HELP)
     for path in (plot, history_plot):

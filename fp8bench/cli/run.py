@@ -208,11 +208,11 @@ def _print_session(session_id: str, prepared: "Prepared") -> None:
     from fp8bench.cli.broken import tell_broken
     from fp8bench.cli.catalog import load_catalog
     from fp8bench.cli.compare import print_comparison
+    from fp8bench.records import results
+    from fp8bench.records.select import select
+    from fp8bench.records.shown import read_shown
     from fp8bench.report.compare import compare
     from fp8bench.report.options import CompareOptions, parse_reference
-    from fp8bench.report.select import select
-    from fp8bench.report.shown import read_shown
-    from fp8bench.store import results
 
     key = prepared.instance.key
     found = results.read(prepared.results_dir, [key])

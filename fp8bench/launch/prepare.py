@@ -14,9 +14,9 @@ from fp8bench.launch.machine import instance_called, is_made_up, this_machine
 from fp8bench.launch.plan import Elastic, elastic_from, entries, plan, stop
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.pricing import catalog as catalogs
+from fp8bench.records import instances, results
 from fp8bench.schema.instance import Instance, Price
 from fp8bench.schema.request import RunRequest
-from fp8bench.store import instances, results
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pydantic import JsonValue
 
 from fp8bench.pricing.missing import require_region
+from fp8bench.records.select import select
 from fp8bench.report.judge import held_against
 from fp8bench.report.measurement import Measurement
 from fp8bench.report.measurement_row import to_row
 from fp8bench.report.options import CompareOptions, Reference, narrowed
 from fp8bench.report.priced import Priced, priced, pricing_day
 from fp8bench.report.row import Comparison, Row
-from fp8bench.report.select import select
 from fp8bench.report.systems import likeness, told_apart
 from fp8bench.report.unit_time import unit_time
 from fp8bench.schema.errors import UsageError

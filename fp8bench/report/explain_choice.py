@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from fp8bench.records.select import session, variant
 from fp8bench.report.compare import compare
 from fp8bench.report.options import CompareOptions, parse_reference
 from fp8bench.report.row import Row
-from fp8bench.report.select import session, variant
 from fp8bench.schema.execution import suffix
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record

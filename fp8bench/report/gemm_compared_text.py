@@ -7,12 +7,12 @@ Machines get each record by itself, unrounded, and hold them against each other 
 
 from collections.abc import Callable, Iterator, Sequence
 
+from fp8bench.records.select import same_work
 from fp8bench.report import gemm_text
 from fp8bench.report.cell_text import safe_in
 from fp8bench.report.gemm_compared import GemmComparison, ProductRow, Reading, StepRow, compare_products
 from fp8bench.report.gemm_text import CASTS, cache, own_sentences, ratio_text, tflops_text, time_text
 from fp8bench.report.letters import Letters
-from fp8bench.report.select import same_work
 from fp8bench.report.side_by_side_text import NOTHING, Column, Table, print_table, said_by, to_text, told
 from fp8bench.schema.gemm import Casts, GemmRecord
 from fp8bench.schema.instance import Catalog

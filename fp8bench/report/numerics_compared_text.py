@@ -7,6 +7,7 @@ unrounded, and hold them against each other as they like.
 
 from collections.abc import Callable, Sequence
 
+from fp8bench.records.select import same_work
 from fp8bench.report import numerics_text
 from fp8bench.report.cell_text import safe_in
 from fp8bench.report.jump import Answer
@@ -22,7 +23,6 @@ from fp8bench.report.numerics_compared import (
     compare_errors,
 )
 from fp8bench.report.numerics_text import SHORT, come_back_text, error_text, jump_sentence, scaling_name, source_name
-from fp8bench.report.select import same_work
 from fp8bench.report.side_by_side import device, labels
 from fp8bench.report.side_by_side_text import NOTHING, Column, Table, print_table, to_text, told
 from fp8bench.schema.numerics import NumericsRecord

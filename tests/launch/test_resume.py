@@ -11,10 +11,10 @@ from fp8bench.launch.identity import Here
 from fp8bench.launch.machine import Machine
 from fp8bench.launch.prepare import prepare
 from fp8bench.launch.resume import find, refuse_unlike, settings_of
+from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import METHOD_VERSION, Record
 from fp8bench.schema.request import RunRequest
-from fp8bench.store import results
 
 BOX = machine_called("vendor-a")
 OTHER_BOX = machine_called("vendor-b")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from builders import measured, place, profile
 
+from fp8bench.records import results
+from fp8bench.records.migrate import is_old, migrate
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import SCHEMA_VERSION
-from fp8bench.store import results
-from fp8bench.store.migrate import is_old, migrate
 
 DATA = Path(__file__).parent / "data"
 FP8 = DATA / "20261121T124825Z-te-fp8-delayed-73ddb8.json"

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fp8bench.records.broken import Broken
+from fp8bench.records.results import Found, Kept, read_whole
 from fp8bench.report.measurement import Measurement
 from fp8bench.schema.record import Record
-from fp8bench.store.broken import Broken
-from fp8bench.store.results import Found, Kept, read_whole
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Shown:
         return self._whole[self._paths[record.run_id]]
 
 
-def read_shown(found: Found[Kept], choose: Callable[[list[Record]], Iterable[Measurement]]) -> Shown:
+def read_shown(found: Found[Kept[Record]], choose: Callable[[list[Record]], Iterable[Measurement]]) -> Shown:
     """choose: which measurements are shown of some records, oldest first. Where a record of theirs is broken, another
     measurement may be the latest, and so they are chosen again without it.
     """

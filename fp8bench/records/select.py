@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+from fp8bench.records.stopped import still_shown
 from fp8bench.report.measurement import Measurement
-from fp8bench.report.stopped import still_shown
 from fp8bench.schema.identity import same_machine, software_of
 from fp8bench.schema.record import Record, RecordHead
 
