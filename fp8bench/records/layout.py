@@ -151,7 +151,12 @@ def _of_any_version(fields: Document, path: Path, model: type[SomeRecord]) -> So
     version = fields.get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         return newer(path, version)
-    return _valid(to_json(migrate(fields)), path, model)
+    migrated = migrate(fields)
+    try:
+        return model.model_validate(migrated)
+    except ValidationError:
+        # Said once more in the words of JSON.
+        return _valid(to_json(migrated), path, model)
 
 
 def _valid(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
