@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from fp8bench.cli import names
-from fp8bench.cli.broken import tell_broken
 from fp8bench.cli.catalog import load_catalog, require_read
+from fp8bench.cli.kept import tell_broken
 from fp8bench.cli.output import show
 from fp8bench.cli.progress import log
 from fp8bench.schema.execution import OPTIMIZERS
 from fp8bench.schema.plain_text import inert
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fp8bench.records.broken import Broken
     from fp8bench.records.select import SomeRecord
+    from fp8bench.report.options import CompareOptions
     from fp8bench.report.row import Comparison
     from fp8bench.schema.execution import OptimizerName
     from fp8bench.schema.instance import Catalog, Purchase
+    from fp8bench.schema.record import Record
 
 FORMATS = ("table", "markdown", "csv", "json")
 KINDS = ("run", "gemm", "numerics")
@@ -84,10 +86,8 @@ def compare(
     from fp8bench.launch.words import whole
     from fp8bench.pricing import catalog as catalogs
     from fp8bench.records import results
-    from fp8bench.records.select import select
-    from fp8bench.records.shown import read_shown
-    from fp8bench.report.compare import compare as compare_records
-    from fp8bench.report.options import CompareOptions, parse_reference
+    from fp8bench.records.named import parse_reference
+    from fp8bench.report.options import CompareOptions
     from fp8bench.schema.bounds import IMPORTED_BATCH_SIZE
     from fp8bench.schema.errors import UsageError, require_known
 
@@ -150,16 +150,7 @@ def compare(
         every=every,
         allow_mismatch=allow_mismatch,
     )
-    shown = read_shown(
-        results.read(results_dir, keys), lambda records: select(records, every, workload, batch_size, optimizer)
-    )
-    tell_broken(shown.broken)
-    for key in keys:
-        if not any(record.instance == key for record in shown.records):
-            remedy = f"Run `fp8bench run --instance {key}` there, or put a figure in with `fp8bench import`"
-            raise results.nothing_found(f"for instance {key!r}", results_dir, remedy)
-    print_comparison(compare_records(shown.records, catalog, options, whole=shown.whole), form)
-    _fail_if_strict(shown.broken, strict)
+    _fail_if_strict(_print_runs(options, catalog, form, results_dir), strict)
 
 
 def _fail_if_strict(broken: "Sequence[Broken]", strict: bool) -> None:
@@ -176,6 +167,29 @@ def _refuse_beside_kind(kind: str, given: dict[str, object]) -> None:
     for flag, value in given.items():
         if value not in (None, False):
             raise UsageError(f"{flag} does not apply to records of kind {kind}", f"Omit {flag}")
+
+
+def _print_runs(options: "CompareOptions", catalog: "Catalog", form: str, results_dir: Path) -> "Sequence[Broken]":
+    """Runs, with prices; returns the files that could not be read."""
+    from fp8bench.records import results
+    from fp8bench.records.sections import ask
+    from fp8bench.report.compare import compare as compare_records
+
+    unread: list[Broken] = []
+
+    def told(broken: "Sequence[Broken]") -> None:
+        tell_broken(broken)
+        unread.extend(broken)
+
+    def compared(records: "list[Record]", whole: "Callable[[Record], Record]") -> "Comparison":
+        for key in options.instances:
+            if not any(record.instance == key for record in records):
+                remedy = f"Run `fp8bench run --instance {key}` there, or put a figure in with `fp8bench import`"
+                raise results.nothing_found(f"for instance {key!r}", results_dir, remedy)
+        return compare_records(records, catalog, options, whole)
+
+    print_comparison(ask(results.read(results_dir, options.instances), told, compared), form)
+    return unread
 
 
 def _print_products(

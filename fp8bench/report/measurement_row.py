@@ -5,9 +5,9 @@ from statistics import median
 from typing import Any
 
 from fp8bench.pricing import cost
+from fp8bench.records.select import Measurement
 from fp8bench.records.stopped import execution
 from fp8bench.report.marks import marks
-from fp8bench.report.measurement import Measurement
 from fp8bench.report.priced import Priced
 from fp8bench.report.row import Row
 from fp8bench.report.unit_time import UnitTime

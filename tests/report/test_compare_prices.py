@@ -13,8 +13,9 @@ from report.comparing import CATALOG, NEW, OLD, TODAY, catalog, compared, instan
 
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
+from fp8bench.records.named import parse_reference
 from fp8bench.report.compare import compare
-from fp8bench.report.options import CompareOptions, parse_reference
+from fp8bench.report.options import CompareOptions
 from fp8bench.schema.errors import UsageError
 
 

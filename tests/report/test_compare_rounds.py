@@ -17,8 +17,9 @@ from builders import (
 )
 from report.comparing import CATALOG, TODAY, compared, row_of
 
+from fp8bench.records.named import parse_reference
 from fp8bench.report.compare import compare
-from fp8bench.report.options import CompareOptions, parse_reference
+from fp8bench.report.options import CompareOptions
 from fp8bench.report.row import Row
 from fp8bench.schema.record import RankMemory, Record
 from fp8bench.stats.estimate import estimate

@@ -4,9 +4,10 @@ import pytest
 from builders import measured, published
 from report.comparing import CATALOG, TODAY
 
+from fp8bench.records.named import parse_reference
 from fp8bench.report.compare import compare
 from fp8bench.report.figure_shown import told
-from fp8bench.report.options import CompareOptions, parse_reference
+from fp8bench.report.options import CompareOptions
 
 FIGURE = published("p5", "te-fp8", published_on=None, minutes=10)
 

@@ -30,10 +30,11 @@ from builders import (
 )
 
 from fp8bench.pricing.catalog import load
+from fp8bench.records.named import parse_reference
 from fp8bench.report import tables
 from fp8bench.report.columns import columns
 from fp8bench.report.compare import compare
-from fp8bench.report.options import CompareOptions, parse_reference
+from fp8bench.report.options import CompareOptions
 from fp8bench.report.row import Comparison, Row
 from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.stats.unseen import unseen_share
