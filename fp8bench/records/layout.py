@@ -28,9 +28,6 @@ SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
 Document = dict[str, Any]
 
 RUN = "run"
-BEGINNINGS_BYTES = 6144, 16_384
-"""Read of each file, the second where the first does not do. A longer head is read with its sections."""
-
 VERSION_BYTES = 64
 """Enough for the first field, which is the version."""
 
@@ -38,12 +35,15 @@ END_BYTES = 16
 _END = re.compile(rb"(null|[}\]])\n}\n?\Z")
 """Of a record that ends with a section; braces within it stand behind a space, or behind something else."""
 
+WHOSE = frozenset({"kind", "instance"})
 HEAD = frozenset(Record.model_fields) - Record.sections
+BEGINNINGS_BYTES = {WHOSE: (1024, 6144), HEAD: (6144, 16_384)}
+"""Read of each file for these fields, the second where the first does not do; where neither does, all of it."""
 
 
 def text_of(record: RecordHead) -> str:
-    """The record as it is written."""
-    fields = (f'"{name}": {_value(value)}' for name, value in record.model_dump(mode="json").items())
+    """The record as it is written; what is not finite in evidence that a mode gives is null."""
+    fields = (f'"{name}": {_value(value)}' for name, value in json.loads(record.model_dump_json()).items())
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
@@ -68,11 +68,13 @@ class Head:
     instance: str
 
 
-def head(path: Path) -> Head | Broken:
-    """What kind of record a file is, and of which instance, read from its beginning where that says so."""
+def head(path: Path, needed: frozenset[str] = HEAD) -> Head | Broken:
+    """What kind of record a file is, and of which instance, read from its beginning where that says so. needed: HEAD,
+    or WHOSE alone where no more is asked.
+    """
     try:
-        fields, complete = _beginning(path)
-        if not {"kind", "instance"} <= fields.keys():
+        fields, complete = _beginning(path, needed)
+        if not fields.keys() >= WHOSE:
             data = path.read_bytes()
             fields, complete = _document(data) or {}, True
             if not isinstance(fields.get("instance"), str):
@@ -109,7 +111,7 @@ def whole(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
     return record
 
 
-def _beginning(path: Path) -> tuple[Document, bool]:
+def _beginning(path: Path, needed: frozenset[str]) -> tuple[Document, bool]:
     """The fields that stand whole at the beginning of a file, and whether they are all of a run's head, in a file that
     was written to its end and has nothing behind its sections.
     """
@@ -117,12 +119,12 @@ def _beginning(path: Path) -> tuple[Document, bool]:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
-        for length in BEGINNINGS_BYTES:
+        for length in BEGINNINGS_BYTES[needed]:
             data = os.pread(descriptor, length, 0)
             if size <= length and (document := _document(data)) is not None:
                 return document, True
             fields = _begun(data)
-            if fields.keys() >= HEAD or size <= length or fields.get("kind", RUN) != RUN:
+            if fields.keys() >= needed or size <= length or fields.get("kind", RUN) != RUN:
                 break
         complete = size > length and fields.keys() >= HEAD
         return fields, complete and _END.search(os.pread(descriptor, END_BYTES, size - END_BYTES)) is not None

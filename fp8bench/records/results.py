@@ -166,7 +166,7 @@ def known_instances(results_dir: Path) -> set[str]:
 
 def there(results_dir: Path) -> dict[str, int]:
     """How many records of each instance lie here, but for published figures, by the instances' names."""
-    heads = (layout.head(path) for path in record_files(results_dir) if isinstance(path, Path))
+    heads = (layout.head(path, layout.WHOSE) for path in record_files(results_dir) if isinstance(path, Path))
     count = Counter(one.instance for one in heads if isinstance(one, Head) and one.path.parent.name != PUBLISHED)
     return dict(sorted(count.items()))
 

@@ -54,6 +54,16 @@ def test_a_record_takes_a_third_of_the_lines_of_one_with_a_line_for_each_number_
     assert len(new) < len(old)
 
 
+def test_evidence_that_is_not_finite_is_null():
+    record = measured()
+    assert record.evidence is not None
+    odd = record.evidence.model_copy(update={"details": {"scale": float("nan")}})
+
+    assert json.loads(layout.text_of(record.model_copy(update={"evidence": odd})))["evidence"]["details"] == {
+        "scale": None
+    }
+
+
 @pytest.fixture
 def bytes_read(monkeypatch):
     """Paths of files that were read to their end."""
@@ -79,7 +89,7 @@ def test_of_a_record_with_its_sections_at_the_end_these_are_not_read(name, tmp_p
     path.write_text(text.replace('"loss": [', f'"loss": {many[:-1]}, ').replace('"loss":[', f'"loss":{many[:-1]}, '))
     (kept,) = results.read(tmp_path, ["mine"])
 
-    assert os.path.getsize(path) > 2 * max(layout.BEGINNINGS_BYTES)
+    assert os.path.getsize(path) > 2 * max(layout.BEGINNINGS_BYTES[layout.HEAD])
     assert kept.record == record.model_copy(update={"samples": (), "telemetry": (), "profile": None})
     assert path not in bytes_read
 
