@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fp8bench.records.broken import Broken
-    from fp8bench.records.select import SomeRecord
+    from fp8bench.records.layout import SomeRecord
     from fp8bench.report.options import CompareOptions
     from fp8bench.report.row import Comparison
     from fp8bench.schema.execution import OptimizerName

@@ -200,7 +200,7 @@ def _of_mode(
     """
     from fp8bench.cli.catalog import load_catalog
     from fp8bench.profiling.facts import facts_of
-    from fp8bench.records.named import narrowed, nothing_called, of_mode
+    from fp8bench.records.named import candidates, nothing_called, of_mode
     from fp8bench.records.results import Found
     from fp8bench.records.sections import ask
     from fp8bench.report.explain_choice import choose
@@ -211,7 +211,7 @@ def _of_mode(
 
     def choices(records: "list[Record]", whole: "Callable[[Record], Record]") -> "dict[str, Choice]":
         """By instance, what is explained of each."""
-        fitting = narrowed(name, records, reference, batch_size, work)
+        fitting = candidates(name, records, reference, batch_size, work)
         if not fitting:
             raise nothing_called(name, kept)
         found = {}

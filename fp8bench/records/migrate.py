@@ -26,11 +26,6 @@ def migrate(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def is_old(version: object) -> bool:
-    """Whether a record of this version must be migrated before it is read."""
-    return isinstance(version, int) and 1 <= version < SCHEMA_VERSION
-
-
 def _telemetry_2(telemetry: Any) -> Any:
     if not isinstance(telemetry, dict):
         return telemetry

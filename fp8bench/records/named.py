@@ -8,7 +8,8 @@ from pathlib import Path
 
 from fp8bench.records import results
 from fp8bench.records.broken import Broken
-from fp8bench.records.results import Kept, SomeRecord
+from fp8bench.records.layout import SomeRecord
+from fp8bench.records.results import Kept
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, split_variant, suffix
 from fp8bench.schema.record import Record
@@ -109,7 +110,7 @@ def of_mode(reference: Reference, kept: Iterable[Kept[Record]]) -> list[Kept[Rec
     ]
 
 
-def narrowed(
+def candidates(
     name: str, records: Iterable[Record], reference: Reference, batch_size: int | None, like: Work | None
 ) -> list[Record]:
     """Of a mode's records those that are ok, executed as named, of the batch size, and of the work `like` if there are

@@ -23,12 +23,11 @@ from typing import Generic, NamedTuple, TypeVar, overload
 from fp8bench.records import layout
 from fp8bench.records.broken import Broken
 from fp8bench.records.files import record_files
-from fp8bench.records.layout import RUN, Head
+from fp8bench.records.layout import RUN, Head, SomeRecord
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.packaged import PUBLISHED_RESULTS
 from fp8bench.schema.record import Record, RecordHead
 
-SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
 _Item = TypeVar("_Item")
 
 PUBLISHED = "published"

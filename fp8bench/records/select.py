@@ -3,14 +3,13 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
+from fp8bench.records.layout import SomeRecord
 from fp8bench.records.stopped import still_shown
 from fp8bench.schema.identity import Software, same_machine, software_of
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.record import Record, RecordHead
 
-SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
 Key = tuple[str | int | bool | None, ...]
 
 

@@ -3,7 +3,7 @@
 import pytest
 from builders import measured
 
-from fp8bench.records.named import Reference, narrowed, nothing_called, of_mode, parse_mode, work_of
+from fp8bench.records.named import Reference, candidates, nothing_called, of_mode, parse_mode, work_of
 from fp8bench.records.results import Kept
 from fp8bench.schema.errors import UsageError
 
@@ -47,12 +47,12 @@ def test_a_mode_without_its_recipe_takes_any(text, found, tmp_path):
 def test_of_a_mode_those_of_a_variant_a_batch_size_or_the_same_work_are_taken():
     records, reference = [SMALL, LARGE], Reference("", "te-fp8")
 
-    assert narrowed("te-fp8", records, reference, 128, None) == [LARGE]
-    assert narrowed("te-fp8", records, reference, None, work_of(SMALL)) == [SMALL]
-    assert narrowed("te-fp8", records, reference, None, ("another", 1, 1)) == records
-    assert narrowed("te-fp8", records, Reference("", "te-fp8", "graphed"), None, None) == []
+    assert candidates("te-fp8", records, reference, 128, None) == [LARGE]
+    assert candidates("te-fp8", records, reference, None, work_of(SMALL)) == [SMALL]
+    assert candidates("te-fp8", records, reference, None, ("another", 1, 1)) == records
+    assert candidates("te-fp8", records, Reference("", "te-fp8", "graphed"), None, None) == []
     with pytest.raises(UsageError, match=r"te-fp8 has no record at batch size 7. It has: 64, 128"):
-        narrowed("te-fp8", records, reference, 7, None)
+        candidates("te-fp8", records, reference, 7, None)
 
 
 def test_a_name_of_nothing_is_told_with_what_there_is(tmp_path):
