@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def load_catalog(results_dir: Path) -> "Catalog":
     """With the files that could be read; see `require_read` for the others."""
     from fp8bench.pricing.catalog import load_beside
-    from fp8bench.store import instances
+    from fp8bench.records import instances
 
     return load_beside(instances.files(results_dir))
 

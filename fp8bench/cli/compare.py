@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from fp8bench.cli import names
-from fp8bench.cli.broken import tell_broken
 from fp8bench.cli.catalog import load_catalog, require_read
+from fp8bench.cli.kept import tell_broken
 from fp8bench.cli.output import FORMATS, show
 from fp8bench.cli.progress import log
 from fp8bench.schema.execution import OPTIMIZERS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from fp8bench.records.broken import Broken
+    from fp8bench.records.layout import SomeRecord
+    from fp8bench.report.options import CompareOptions
     from fp8bench.report.run.row import Comparison
-    from fp8bench.report.select import SomeRecord
     from fp8bench.schema.execution import OptimizerName
     from fp8bench.schema.instance import Catalog, Purchase
-    from fp8bench.store.broken import Broken
+    from fp8bench.schema.record import Record
 
 KINDS = ("run", "gemm", "numerics")
 PURCHASES = ("on_demand", "spot", "capacity_block")
@@ -81,13 +83,11 @@ def compare(
     gc.disable()
     from fp8bench.config.words import whole
     from fp8bench.pricing import catalog as catalogs
-    from fp8bench.report.options import CompareOptions, parse_reference
-    from fp8bench.report.run.compare import compare as compare_records
-    from fp8bench.report.select import select
-    from fp8bench.report.shown import read_shown
+    from fp8bench.records import results
+    from fp8bench.records.named import parse_reference
+    from fp8bench.report.options import CompareOptions
     from fp8bench.schema.bounds import IMPORTED_BATCH_SIZE
     from fp8bench.schema.errors import UsageError, require_known
-    from fp8bench.store import results
 
     purchase = PURCHASES[0] if bought is None else bought
     batch_size = None if batch_words is None else whole("--batch-size", batch_words, 1, IMPORTED_BATCH_SIZE)
@@ -148,16 +148,7 @@ def compare(
         every=every,
         allow_mismatch=allow_mismatch,
     )
-    shown = read_shown(
-        results.read(results_dir, keys), lambda records: select(records, every, workload, batch_size, optimizer)
-    )
-    tell_broken(shown.broken)
-    for key in keys:
-        if not any(record.instance == key for record in shown.records):
-            remedy = f"Run `fp8bench run --instance {key}` there, or put a figure in with `fp8bench import`"
-            raise results.nothing_found(f"for instance {key!r}", results_dir, remedy)
-    print_comparison(compare_records(shown.records, catalog, options, whole=shown.whole), form)
-    _fail_if_strict(shown.broken, strict)
+    _fail_if_strict(_print_runs(options, catalog, form, results_dir), strict)
 
 
 def _fail_if_strict(broken: "Sequence[Broken]", strict: bool) -> None:
@@ -176,6 +167,29 @@ def _refuse_beside_kind(kind: str, given: dict[str, object]) -> None:
             raise UsageError(f"{flag} does not apply to records of kind {kind}", f"Omit {flag}")
 
 
+def _print_runs(options: "CompareOptions", catalog: "Catalog", form: str, results_dir: Path) -> "Sequence[Broken]":
+    """Runs, with prices; returns the files that could not be read."""
+    from fp8bench.records import results
+    from fp8bench.records.sections import ask
+    from fp8bench.report.run.compare import compare as compare_records
+
+    unread: list[Broken] = []
+
+    def told(broken: "Sequence[Broken]") -> None:
+        tell_broken(broken)
+        unread.extend(broken)
+
+    def compared(records: "list[Record]", whole: "Callable[[Record], Record]") -> "Comparison":
+        for key in options.instances:
+            if not any(record.instance == key for record in records):
+                remedy = f"Run `fp8bench run --instance {key}` there, or put a figure in with `fp8bench import`"
+                raise results.nothing_found(f"for instance {key!r}", results_dir, remedy)
+        return compare_records(records, catalog, options, whole)
+
+    print_comparison(ask(results.read(results_dir, options.instances), told, compared), form)
+    return unread
+
+
 def _print_products(
     keys: "list[str]",
     every: bool,
@@ -186,10 +200,10 @@ def _print_products(
     batch_size: int | None,
 ) -> "Sequence[Broken]":
     """Matrix products, as `fp8bench gemm` prints them; the same work of several side by side."""
+    from fp8bench.records import results
     from fp8bench.report.gemm.document import document
     from fp8bench.report.options import narrowed
     from fp8bench.schema.gemm import GemmRecord
-    from fp8bench.store import results
 
     found = results.read_kind(results_dir, keys, GemmRecord)
     tell_broken(found.broken)
@@ -205,9 +219,9 @@ def _print_products(
 
 def _print_errors(keys: "list[str]", every: bool, form: str, results_dir: Path) -> "Sequence[Broken]":
     """What modes add to a layer, as `fp8bench numerics` prints it; the same work of several side by side."""
+    from fp8bench.records import results
     from fp8bench.report.numerics.document import document
     from fp8bench.schema.numerics import NumericsRecord
-    from fp8bench.store import results
 
     found = results.read_kind(results_dir, keys, NumericsRecord)
     tell_broken(found.broken)
@@ -222,8 +236,8 @@ def _chosen(
 
     An instance that has none is named on stderr. Raises UsageError where none has any.
     """
-    from fp8bench.report.select import in_order, latest_alike
-    from fp8bench.store.results import nothing_found
+    from fp8bench.records.results import nothing_found
+    from fp8bench.records.select import in_order, latest_alike
 
     if not kept:
         raise nothing_found(

@@ -48,7 +48,7 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> "Forecast":
     from fp8bench.launch.forecast import forecast, obstacle
     from fp8bench.machine.gpus import this_machine
     from fp8bench.pricing.choose import PriceQuery, choose
-    from fp8bench.store import results
+    from fp8bench.records import results
 
     machine, catalog = this_machine(os.environ), load_catalog(prepared.results_dir)
     if usd_per_hour is None and prepared.instance.key in catalog.instances:

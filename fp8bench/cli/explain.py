@@ -7,7 +7,7 @@ beginning of a run's id; INSTANCE:MODE, where there are results of that instance
 
 import gc
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -16,19 +16,17 @@ from typing import TYPE_CHECKING
 import typer
 
 from fp8bench.cli import names as known
-from fp8bench.cli.broken import tell_broken
-from fp8bench.cli.kept import names_a_file, only_id
+from fp8bench.cli.kept import tell_broken
 from fp8bench.cli.output import FORMATS_OF_TABLES as FORMATS
 from fp8bench.cli.output import draw, show
 from fp8bench.cli.progress import listener, log
 
 if TYPE_CHECKING:
     from fp8bench.profiling.facts import Facts
+    from fp8bench.records.named import Reference
+    from fp8bench.records.results import Kept
     from fp8bench.report.explain_choice import Choice
-    from fp8bench.schema.execution import Variant
     from fp8bench.schema.record import Record
-    from fp8bench.store.broken import Broken
-    from fp8bench.store.results import Kept
 
 AT_MOST = 2
 
@@ -135,24 +133,24 @@ def find_all(names: Sequence[str], results_dir: Path, batch_size: int | None = N
 
 def find(name: str, results_dir: Path, batch_size: int | None = None, like: "Facts | None" = None) -> "Facts":
     """What a word on the command line names. Raises UsageError where it names nothing, several, or no profile."""
-    from fp8bench.store import results
+    from fp8bench.records import named, results
 
-    if names_a_file(name):
+    if named.names_a_file(name):
         return _from_file(Path(name), results_dir)
     measured = results.known_instances(results_dir)
     kept = results.read(results_dir, measured)
     tell_broken(kept.broken)
     by_id = {one.record.run_id: one.path for one in kept if one.record.run_id.startswith(name)}
     if by_id:
-        return _facts(results.read_record(by_id[only_id(list(by_id), name)]), name, results_dir)
-    return _of_mode(name, kept, measured, batch_size, like, results_dir)
+        return _facts(results.read_record(by_id[named.only_id(list(by_id), name)]), name, results_dir)
+    return _of_mode(name, kept, named.parse_mode(name, measured), batch_size, like, results_dir)
 
 
 def _from_file(path: Path, results_dir: Path) -> "Facts":
     """A record, or a trace: the two are told apart by the list of events that only a trace has."""
     from fp8bench.profiling.facts import facts_of_trace
     from fp8bench.profiling.trace import looks_like_a_trace, read_trace
-    from fp8bench.store.results import read_record
+    from fp8bench.records.results import read_record
 
     if looks_like_a_trace(path):
         return facts_of_trace(read_trace(path), path.name)
@@ -186,8 +184,8 @@ def _require_profile(record: "Record", name: str) -> None:
 
 def _of_mode(
     name: str,
-    kept: "Sequence[Kept]",
-    measured: set[str],
+    kept: "Sequence[Kept[Record]]",
+    reference: "Reference",
     batch_size: int | None,
     like: "Facts | None",
     results_dir: Path,
@@ -197,116 +195,39 @@ def _of_mode(
 
     Raises UsageError where there is none, or a mode without its instance was profiled on several.
     """
+    from fp8bench.cli.catalog import load_catalog
     from fp8bench.profiling.facts import facts_of
+    from fp8bench.records.named import candidates, nothing_called, of_mode
+    from fp8bench.records.results import Found
+    from fp8bench.records.sections import ask
+    from fp8bench.report.explain_choice import choose
     from fp8bench.schema.errors import UsageError
-    from fp8bench.store.results import read_record
 
-    of_mode, execution = _of_name(name, kept, measured)
-    while True:
-        fitting = _narrowed(name, [one for one in of_mode if _fits(one.record, execution)], kept, batch_size, like)
-        try:
-            found = _choices(of_mode, {one.record.run_id for one in fitting}, results_dir)
-            break
-        except _Unreadable as unreadable:
-            # Its samples are: the search had left them out. The rest is asked again without it.
-            tell_broken([unreadable.broken])
-            of_mode = [one for one in of_mode if one.path != unreadable.broken.path]
+    catalog, today = load_catalog(results_dir), date.today()
+    work = (like.workload, like.batch_size, like.world_size) if like is not None else None
+
+    def choices(records: "list[Record]", whole: "Callable[[Record], Record]") -> "dict[str, Choice]":
+        """By instance, what is explained of each."""
+        fitting = candidates(name, records, reference, batch_size, work)
+        if not fitting:
+            raise nothing_called(name, kept)
+        found = {}
+        for instance in dict.fromkeys(record.instance for record in fitting):
+            of_instance, may_be = ([r for r in some if r.instance == instance] for some in (records, fitting))
+            choice = choose(of_instance, may_be, catalog, today, whole)
+            if choice is not None:
+                found[instance] = choice
+        if not found:
+            _require_profile(whole(fitting[-1]), name)
+            raise UsageError(
+                f"{name} has no valid measurement", f"See why with `fp8bench compare {fitting[-1].instance}`"
+            )
+        return found
+
+    found = ask(Found(tuple(of_mode(reference, kept))), tell_broken, choices)
     if len(found) > 1:
         first = next(iter(found))
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", f"Say which, as {first}:{name}")
-    if not found:
-        _require_profile(read_record(fitting[-1].path), name)
-        raise UsageError(
-            f"{name} has no valid measurement", f"See why with `fp8bench compare {fitting[-1].record.instance}`"
-        )
     (choice,) = found.values()
     log(choice.sentence)
     return replace(facts_of(choice.record), step_time_s=choice.row.step_time_s)
-
-
-class _Unreadable(Exception):
-    """A record that was chosen is broken where the search did not look."""
-
-    def __init__(self, broken: "Broken") -> None:
-        super().__init__(broken)
-        self.broken = broken
-
-
-def _choices(of_mode: "Sequence[Kept]", fitting: set[str], results_dir: Path) -> "dict[str, Choice]":
-    """By instance, what is explained of each. fitting: run ids of which it may be. Raises _Unreadable."""
-    from fp8bench.cli.catalog import load_catalog
-    from fp8bench.report.explain_choice import choose
-    from fp8bench.store.broken import Broken
-    from fp8bench.store.results import read_whole
-
-    paths = {one.record.run_id: one.path for one in of_mode}
-    catalog, today = load_catalog(results_dir), date.today()
-
-    def whole(record: "Record") -> "Record":
-        read = read_whole(paths[record.run_id])
-        if isinstance(read, Broken):
-            raise _Unreadable(read)
-        return read
-
-    found = {}
-    for instance in dict.fromkeys(one.record.instance for one in of_mode if one.record.run_id in fitting):
-        records = [one.record for one in of_mode if one.record.instance == instance]
-        choice = choose(records, lambda record: record.run_id in fitting, catalog, today, whole)
-        if choice is not None:
-            found[instance] = choice
-    return found
-
-
-def _of_name(name: str, kept: "Sequence[Kept]", measured: set[str]) -> "tuple[list[Kept], Variant | None]":
-    """Every measured record of the mode, whatever its status, and how it should be executed; None: in any way."""
-    from fp8bench.schema.execution import split_variant
-
-    label, execution = split_variant(name, repr(name))
-    instance, _, mode = label.partition(":")
-    if instance not in measured or not mode:
-        instance, mode = "", label
-    found = [
-        one
-        for one in kept
-        if one.record.config is not None
-        and instance in ("", one.record.instance)
-        and mode in (one.record.config.mode, one.record.config.mode_label)
-    ]
-    return found, execution
-
-
-def _fits(record: "Record", execution: "Variant | None") -> bool:
-    return record.status == "ok" and execution in (None, record.execution)
-
-
-def _narrowed(
-    name: str, fitting: "list[Kept]", kept: "Sequence[Kept]", batch_size: int | None, like: "Facts | None"
-) -> "list[Kept]":
-    """Those of the batch size, and of the work of `like` if there are any. Raises UsageError where none is left."""
-    from fp8bench.schema.errors import UsageError
-    from fp8bench.schema.execution import suffix
-
-    if fitting and batch_size is not None:
-        sizes = sorted({one.record.what.batch_size for one in fitting})
-        fitting = [one for one in fitting if one.record.what.batch_size == batch_size]
-        if not fitting:
-            raise UsageError(
-                f"{name} has no record at batch size {batch_size}", f"It has: {', '.join(map(str, sizes))}"
-            )
-    if like is not None:
-        fitting = [one for one in fitting if _same_work(one.record, like)] or fitting
-    if not fitting:
-        there = sorted(
-            {
-                f"{r.instance}:{r.config.mode_label}{suffix(r.execution)}"
-                for r, _ in kept
-                if r.config and r.status == "ok"
-            }
-        )
-        raise UsageError(f"no file, run or mode is called {name!r}", f"There are: {', '.join(there) or 'no records'}")
-    return fitting
-
-
-def _same_work(record: "Record", like: "Facts") -> bool:
-    what = record.what
-    return (what.workload, what.batch_size, what.world_size) == (like.workload, like.batch_size, like.world_size)

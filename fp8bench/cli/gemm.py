@@ -62,8 +62,9 @@ def gemm(
 ) -> None:
     """Matrix products by shape, in bf16 and fp8, each proved before it is timed."""
     from fp8bench.cli.catalog import load_catalog
-    from fp8bench.cli.kept import find_kept, refuse_beside_record
+    from fp8bench.cli.kept import refuse_beside_record, tell_broken
     from fp8bench.launch.gemm import GemmRequest, exit_code, measure, prepare
+    from fp8bench.records.named import find_kept
     from fp8bench.report.figures.paper import require_drawable
     from fp8bench.schema.errors import require_known
     from fp8bench.schema.gemm import GemmRecord
@@ -85,7 +86,7 @@ def gemm(
                 "--seed": seed,
             }
         )
-        _show(find_kept(kept, results_dir, GemmRecord), load_catalog(results_dir), form, plot)
+        _show(find_kept(kept, results_dir, GemmRecord, tell_broken), load_catalog(results_dir), form, plot)
         return
     request = GemmRequest(
         workload=workload,

@@ -26,9 +26,9 @@ def import_figure(
     from fp8bench.launch.imported import ImportedFigure, to_record
     from fp8bench.launch.plausible import doubts
     from fp8bench.pricing.catalog import find, require_read
+    from fp8bench.records import results
     from fp8bench.report.run.figure_shown import told
     from fp8bench.schema.plain_text import inert
-    from fp8bench.store import results
 
     figure = ImportedFigure.parse(
         mode=mode,

@@ -29,7 +29,7 @@ def instances() -> list[str]:
 
 def _measured() -> list[str]:
     """Instances that have results here."""
-    from fp8bench.store.results import known_instances
+    from fp8bench.records.results import known_instances
 
     return sorted(known_instances(Path(os.environ.get("FP8BENCH_RESULTS_DIR") or "results")))
 

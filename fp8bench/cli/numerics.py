@@ -56,12 +56,13 @@ def numerics(
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where the record goes."),
 ) -> None:
     """What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump."""
-    from fp8bench.cli.kept import find_kept, refuse_beside_record
+    from fp8bench.cli.kept import refuse_beside_record, tell_broken
     from fp8bench.launch import numerics as launch
+    from fp8bench.records import results
+    from fp8bench.records.named import find_kept
     from fp8bench.report.figures.paper import require_drawable
     from fp8bench.schema.errors import require_known
     from fp8bench.schema.numerics import NumericsRecord
-    from fp8bench.store import results
 
     require_known("--format", form, FORMATS, launch.HELP)
     for path in (plot, history_plot):
@@ -69,7 +70,7 @@ def numerics(
             require_drawable(path)
     if kept is not None:
         refuse_beside_record({"--mode": mode, "--layer": layer, "--input": inputs, "--width": width, "--seed": seed})
-        _show(find_kept(kept, results_dir, NumericsRecord), form, plot, history_plot)
+        _show(find_kept(kept, results_dir, NumericsRecord, tell_broken), form, plot, history_plot)
         return
     request = launch.NumericsRequest(
         results_dir=results_dir,

@@ -116,14 +116,14 @@ def _judge_itself(rounds: "Schedule") -> int:
 
 def _print_session(session_id: str, prepared: "Prepared") -> None:
     """The table of the whole session, with what was kept of it before this call."""
-    from fp8bench.cli.broken import tell_broken
     from fp8bench.cli.catalog import load_catalog
     from fp8bench.cli.compare import print_comparison
-    from fp8bench.report.options import CompareOptions, parse_reference
+    from fp8bench.cli.kept import tell_broken
+    from fp8bench.records import results
+    from fp8bench.records.named import parse_reference
+    from fp8bench.records.sections import ask
+    from fp8bench.report.options import CompareOptions
     from fp8bench.report.run.compare import compare
-    from fp8bench.report.select import select
-    from fp8bench.report.shown import read_shown
-    from fp8bench.store import results
 
     key = prepared.instance.key
     found = results.read(prepared.results_dir, [key])
@@ -136,8 +136,9 @@ def _print_session(session_id: str, prepared: "Prepared") -> None:
     )
     if not of_session:
         return
-    shown = read_shown(results.Found(of_session), lambda records: select(records, every=False))
-    tell_broken(shown.broken)
     options = CompareOptions((key,), date.today(), parse_reference(None, [key]))
     catalog = load_catalog(prepared.results_dir)
-    print_comparison(compare(shown.records, catalog, options, shown.whole), "table")
+    shown = ask(
+        results.Found(of_session), tell_broken, lambda records, whole: compare(records, catalog, options, whole)
+    )
+    print_comparison(shown, "table")

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from fp8bench import registry
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine
+from fp8bench.records.select import session
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.instance import Catalog
@@ -108,7 +109,7 @@ def turn_s(config: RunConfig, kept: Sequence[Record], whole: Callable[[Record], 
     alike = [record for record in kept if record.status == "ok" and record.config and _same(record.config, config)]
     if not alike:
         return None
-    latest = [record for record in alike if _session(record) == _session(alike[-1])]
+    latest = [record for record in alike if session(record) == session(alike[-1])]
     steps_s = [record.summary.step_time_s for record in latest if record.summary]
     step_s = sum(steps_s) / len(steps_s)
     once_s = [_beyond_steps(whole(record), step_s) for record in latest]
@@ -159,10 +160,6 @@ def _same(ran: RunConfig, asked: RunConfig) -> bool:
 def _timed_s(config: RunConfig, step_s: float) -> float:
     """How long the timed steps last: until their number and their time are both reached."""
     return max(config.steps * step_s, config.min_time_s)
-
-
-def _session(record: Record) -> str:
-    return record.session.session_id if record.session else record.run_id
 
 
 def _beyond_steps(record: Record, step_s: float) -> float:

@@ -20,6 +20,7 @@ from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import Here, software_here, this_machines_identity
 from fp8bench.pricing import catalog as catalogs
+from fp8bench.records import instances, results
 from fp8bench.schema import bounds
 from fp8bench.schema.alignment import ALIGNMENT, padded
 from fp8bench.schema.config import Device
@@ -37,7 +38,6 @@ from fp8bench.schema.gemm import (
 from fp8bench.schema.instance import Instance
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Record
-from fp8bench.store import instances, results
 
 LISTING = "fp8bench gemm --help"
 SECONDS = 0.1

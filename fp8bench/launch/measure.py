@@ -14,10 +14,10 @@ from fp8bench.launch.rounds import Schedule, Stop
 from fp8bench.launch.session import Listener, Where, measure_all
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.identity import Here
+from fp8bench.records import lock, results
+from fp8bench.records.broken import Broken
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record
-from fp8bench.store import lock, results
-from fp8bench.store.broken import Broken
 
 
 @contextmanager

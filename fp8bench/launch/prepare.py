@@ -16,8 +16,8 @@ from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import Here, software_here, this_machines_identity
 from fp8bench.pricing import catalog as catalogs
+from fp8bench.records import instances, results
 from fp8bench.schema.instance import Instance, Price
-from fp8bench.store import instances, results
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from fp8bench.launch.assemble import assemble, log_of, new_run_id
 from fp8bench.launch.executor import Executor, Watch
 from fp8bench.launch.interrupts import exit_code as exit_code_after
 from fp8bench.launch.rounds import Entry, Schedule
+from fp8bench.records import results
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.record import Record, Session
-from fp8bench.store import results
 
 
 class Listener(Protocol):

@@ -16,6 +16,7 @@ Engine's block does with fused norms and bf16 activations, may give more; it is 
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
+from fp8bench.records.select import session
 from fp8bench.schema.execution import VARIANTS, Variant
 from fp8bench.schema.gemm import Casts, Gain, ModeGain, ProductTimings, StepBound
 from fp8bench.schema.profile import Category
@@ -134,8 +135,7 @@ def latest_measurements(
         if _fits(record, workload, batch_size):
             assert record.config is not None
             key = (record.execution or "eager", record.config.mode_label)
-            session = record.session.session_id if record.session else record.run_id
-            sessions.setdefault(key, {}).setdefault(session, []).append(record)
+            sessions.setdefault(key, {}).setdefault(session(record), []).append(record)
     found: dict[Variant, dict[str, list[Record]]] = {}
     for (variant, label), rounds in sessions.items():
         latest = max(rounds.values(), key=lambda of_session: of_session[-1].created_utc)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from fp8bench.report.options import CompareOptions, parse_reference
+from fp8bench.records.named import parse_reference
+from fp8bench.records.select import session, variant
+from fp8bench.report.options import CompareOptions
 from fp8bench.report.run.compare import compare
 from fp8bench.report.run.row import Row
-from fp8bench.report.select import session, variant
 from fp8bench.schema.execution import suffix
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
@@ -41,20 +42,21 @@ class Choice:
 
 def choose(
     records: Sequence[Record],
-    fits: Callable[[Record], bool],
+    fitting: Sequence[Record],
     catalog: Catalog,
     today: date,
     whole: Callable[[Record], Record],
 ) -> Choice | None:
     """records: of one mode on one instance, of any status, oldest first, without their samples; `whole` gives one with
-    them. fits: of which of them a row may be. None where none that fits was profiled.
+    them. fitting: those of which a row may be. None where none that fits was profiled.
     """
-    fitting = [row for row in _rows(records, catalog, today, whole) if row.status == "ok" and _any(records, row, fits)]
-    for row in fitting:
+    fits = {record.run_id for record in fitting if record.status == "ok"}
+    rows = [row for row in _rows(records, catalog, today, whole) if row.status == "ok" and row.run_id in fits]
+    for row in rows:
         record = _profiled([record for record in records if record.run_id in row.run_ids], row, whole)
         if record is not None:
-            return Choice(record, row, row is fitting[0])
-    for together in _older(records, fits):
+            return Choice(record, row, row is rows[0])
+    for together in _older(fitting, records):
         # What was invalid in any round of its session is invalid there too.
         row = _rows(together, catalog, today, whole)[0]
         rounds = [record for record in together if record.run_id in row.run_ids]
@@ -77,21 +79,17 @@ def _rows(
     return compare(records, catalog, options, whole).rows
 
 
-def _any(records: Sequence[Record], row: Row, fits: Callable[[Record], bool]) -> bool:
-    return any(record.run_id == row.run_id and fits(record) for record in records)
-
-
 def _profiled(rounds: Sequence[Record], row: Row, whole: Callable[[Record], Record]) -> Record | None:
     """Of those that have a profile the round nearest the row's step time."""
     found = [record for record in map(whole, rounds) if record.profile is not None]
     return min(found, key=lambda record: abs(_step_time_s(record) - (row.step_time_s or 0.0)), default=None)
 
 
-def _older(records: Sequence[Record], fits: Callable[[Record], bool]) -> list[list[Record]]:
-    """The `ok` rounds of each variant and session, latest first, each with what stopped in the session."""
+def _older(fitting: Sequence[Record], records: Sequence[Record]) -> list[list[Record]]:
+    """The rounds of each variant and session, latest first, each with what stopped in the session."""
     found: dict[object, list[Record]] = {}
-    for record in reversed(records):
-        if record.status == "ok" and fits(record):
+    for record in reversed(fitting):
+        if record.status == "ok":
             found.setdefault((session(record), variant(record)), []).insert(0, record)
     stopped = [record for record in records if record.status != "ok"]
     return [[*rounds, *(s for s in stopped if session(s) == session(rounds[0]))] for rounds in found.values()]

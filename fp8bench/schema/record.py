@@ -3,13 +3,14 @@
 A record is of one process group: one round of one mode. What belongs together says so in `session`, and reports put it
 together.
 
-History of the format (`SCHEMA_VERSION`; `store.migrate` reads the older ones):
+History of the format (`SCHEMA_VERSION`; `records.migrate` reads the older ones):
   1  the first.
   2  kind, session, profile, telemetry as a series, the split of the step, energy, and how steady the steps were.
   3  machine; what a session was asked for. Raw samples, telemetry and the profile, which are most of a record, stand at
      its end. Nothing of 2 changed its meaning.
   4  how a step was executed and the proof of it (evidence.graph, evidence.executed), which takes the place of the two
-     errors in evidence.compile; cause; the optimizer is a setting.
+     errors in evidence.compile; cause; the optimizer is a setting. A field is a line of the file, arrays of numbers
+     within it, and so is an element of an array of objects (see `records.layout`).
 
 History of the method (`METHOD_VERSION`; unlike methods are never compared without being told to):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
@@ -22,7 +23,7 @@ History of the method (`METHOD_VERSION`; unlike methods are never compared witho
 """
 
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AwareDatetime, Field, PositiveFloat, PositiveInt
 
@@ -278,7 +279,10 @@ class RecordHead(Frozen):
 
 
 class Record(RecordHead):
-    """One run, or one imported figure. Read by `store`, joined with prices by `report.compare`."""
+    """One run, or one imported figure. Read by `records`, joined with prices by `report.compare`."""
+
+    sections: ClassVar[frozenset[str]] = frozenset({"samples", "telemetry", "profile"})
+    """Most of a record, at its end, and not read for a table."""
 
     kind: Literal["run"] = "run"
     session: Session | None = None
@@ -288,7 +292,7 @@ class Record(RecordHead):
     parity: Parity | None = None
     summary: Summary | None = None
     memory: tuple[RankMemory, ...] = ()
-    samples: tuple[RankSamples, ...] = Field(default=(), description="the first of what is not read for a table")
+    samples: tuple[RankSamples, ...] = Field(default=())
     telemetry: tuple[RankTelemetry, ...] = ()
     profile: Profile | None = Field(default=None, description="of rank 0; null: not taken")
 

@@ -10,9 +10,9 @@ from report.made_gemm import gemm_record, timing
 from report.made_numerics import record as numerics_record
 from report.made_numerics import row
 
+from fp8bench.records import results
 from fp8bench.schema.gemm import GemmRecord, Product, ProductTimings, Shape
 from fp8bench.schema.numerics import NumericsRecord
-from fp8bench.store import results
 
 EARLIER, LATER, OTHER = (
     gemm_record(instance="p5", run_id=f"products-{name}", created_utc=at(minute), fingerprint={"shapes": shapes})

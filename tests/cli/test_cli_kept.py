@@ -8,12 +8,12 @@ from report.made_numerics import row
 from typer.testing import CliRunner
 
 from fp8bench.cli.gemm import gemm
-from fp8bench.cli.kept import find_kept, names_a_file, only_id
 from fp8bench.cli.numerics import numerics
+from fp8bench.records.named import find_kept, names_a_file, only_id
+from fp8bench.records.results import write
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import GemmRecord
 from fp8bench.schema.numerics import NumericsRecord
-from fp8bench.store.results import write
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ import pytest
 from builders import at, measured, rank_samples
 from cli.calling import Outcome, call, call_python
 
+from fp8bench.records.layout import text_of
+
 HEAVY = ("torch", "timm", "transformer_engine", "torchao")
 START_UP_LIMIT_S = 0.4
 """On a machine where the yardstick takes YARDSTICK_S or less; a slower one gets time in proportion."""
@@ -128,7 +130,9 @@ def test_the_answer_comes_in_less_than_four_tenths_of_a_second(command, tmp_path
 
 @pytest.fixture
 def ten_thousand_records(tmp_path):
-    """Records of 8 ranks x 40 steps, of one instance: some 400 MB, gone after the test."""
+    """Records of 8 ranks x 40 steps, of one instance, every other one with a line for each number as older versions
+    laid them out: some 400 MB, gone after the test.
+    """
 
     def times(count: int, about: float) -> tuple[float, ...]:
         return tuple(about * (1 + ((number * 7919) % 104_729) / 10_472_900) for number in range(count))
@@ -145,14 +149,16 @@ def ten_thousand_records(tmp_path):
         for rank in range(8)
     )
     record = measured("p5", samples=ranks)
-    text = record.model_dump_json(indent=1)
-    created = json.loads(text)["created_utc"]
+    layouts = text_of(record), record.model_dump_json(indent=1)
+    created = json.loads(layouts[0])["created_utc"]
     folder = tmp_path / "results" / "p5"
     folder.mkdir(parents=True)
     for number in range(10_000):
         run_id = f"run-{number:05d}"
         moment = at(number).isoformat().replace("+00:00", "Z")
-        (folder / f"{run_id}.json").write_text(text.replace(record.run_id, run_id).replace(created, moment))
+        (folder / f"{run_id}.json").write_text(
+            layouts[number % 2].replace(record.run_id, run_id).replace(created, moment)
+        )
     yield tmp_path
     shutil.rmtree(tmp_path / "results")
 

@@ -8,6 +8,7 @@ from fp8bench.launch import gemm
 from fp8bench.launch.gemm import GemmRequest, exit_code, measure, parse_precisions, parse_shape, prepare
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
+from fp8bench.records import results
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.gemm import (
     PRECISIONS,
@@ -17,7 +18,6 @@ from fp8bench.schema.gemm import (
     Shape,
     Timing,
 )
-from fp8bench.store import results
 
 CPU = Machine(gpus=(), product_name=None, cpu_count=2)
 H200 = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=16)

@@ -9,9 +9,9 @@ from fp8bench.launch import numerics
 from fp8bench.launch.numerics import NumericsRequest, examine, exit_code, prepare, settle
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
+from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.numerics import INPUTS, LAYERS, LayerError, NumericsRecord
-from fp8bench.store import results
 
 NOW = datetime(2026, 5, 1, 10, 0, tzinfo=UTC)
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}

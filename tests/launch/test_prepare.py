@@ -10,9 +10,9 @@ from fp8bench.launch import prepare as preparing
 from fp8bench.launch.prepare import prepare, settle
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
+from fp8bench.records import instances
+from fp8bench.records.lock import held
 from fp8bench.schema.errors import UsageError
-from fp8bench.store import instances
-from fp8bench.store.lock import held
 
 TODAY = date(2026, 6, 1)
 H200 = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=16)

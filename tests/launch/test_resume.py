@@ -12,9 +12,9 @@ from fp8bench.launch.prepare import prepare
 from fp8bench.launch.resume import find, refuse_unlike, settings_of
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import Here
+from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import METHOD_VERSION, Record
-from fp8bench.store import results
 
 BOX = machine_called("vendor-a")
 OTHER_BOX = machine_called("vendor-b")
@@ -235,7 +235,7 @@ class TestAlone:
     def test_a_round_that_cannot_be_read_is_told_and_run_again(self, here, tmp_path):
         found = prepared(tmp_path, kept(1), kept(2), rounds=2)
         path = next(tmp_path.rglob("nightly-2-*.json"))
-        path.write_text(path.read_text().replace('"step_s": [\n    0.1', '"step_s": [\n    0.0', 1))
+        path.write_text(path.read_text().replace('"step_s": [0.1', '"step_s": [0.0', 1))
         said = []
         with launching.session(found, said.append) as rounds:
             assert rounds.first_round == 2

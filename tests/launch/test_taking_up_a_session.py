@@ -9,9 +9,9 @@ from fp8bench.launch.measure import schedule
 from fp8bench.launch.plan import Elastic
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.rounds import Entry, Schedule, Stop
+from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import Record, Session
-from fp8bench.store import results
 
 A, B, C = (Entry(config(mode)) for mode in ("baseline-bf16", "te-bf16", "te-fp8"))
 KEY = "p5"

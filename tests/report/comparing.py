@@ -5,7 +5,8 @@ from typing import Any
 
 import builders
 
-from fp8bench.report.options import CompareOptions, parse_reference
+from fp8bench.records.named import parse_reference
+from fp8bench.report.options import CompareOptions
 from fp8bench.report.run.compare import compare
 from fp8bench.report.run.row import Comparison, Row
 from fp8bench.schema.instance import Catalog, Instance, Price

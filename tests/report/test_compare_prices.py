@@ -12,10 +12,11 @@ from builders import (
 from report.comparing import CATALOG, NEW, OLD, TODAY, catalog, compared, instance, price, row_of
 
 from fp8bench.pricing.catalog import load
-from fp8bench.report.options import CompareOptions, parse_reference
+from fp8bench.records import results
+from fp8bench.records.named import parse_reference
+from fp8bench.report.options import CompareOptions
 from fp8bench.report.run.compare import compare
 from fp8bench.schema.errors import UsageError
-from fp8bench.store import results
 
 
 def test_a_measured_row_takes_the_price_of_today():

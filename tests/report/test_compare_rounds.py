@@ -17,7 +17,8 @@ from builders import (
 )
 from report.comparing import CATALOG, TODAY, compared, row_of
 
-from fp8bench.report.options import CompareOptions, parse_reference
+from fp8bench.records.named import parse_reference
+from fp8bench.report.options import CompareOptions
 from fp8bench.report.run.compare import compare
 from fp8bench.report.run.row import Row
 from fp8bench.schema.record import RankMemory, Record

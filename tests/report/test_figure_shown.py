@@ -4,7 +4,8 @@ import pytest
 from builders import measured, published
 from report.comparing import CATALOG, TODAY
 
-from fp8bench.report.options import CompareOptions, parse_reference
+from fp8bench.records.named import parse_reference
+from fp8bench.report.options import CompareOptions
 from fp8bench.report.run.compare import compare
 from fp8bench.report.run.figure_shown import told
 

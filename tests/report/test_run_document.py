@@ -29,7 +29,8 @@ from builders import (
 )
 
 from fp8bench.pricing.catalog import load
-from fp8bench.report.options import CompareOptions, parse_reference
+from fp8bench.records.named import parse_reference
+from fp8bench.report.options import CompareOptions
 from fp8bench.report.render import render
 from fp8bench.report.run.compare import compare
 from fp8bench.report.run.document import columns, document

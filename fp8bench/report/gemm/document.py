@@ -6,6 +6,7 @@ Machines get each record by itself, unrounded, and hold them against each other 
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from fp8bench.records.select import same_work
 from fp8bench.report.document import (
     NOTHING,
     Column,
@@ -28,7 +29,6 @@ from fp8bench.report.gemm.compared import GemmComparison, ProductRow, Reading, S
 from fp8bench.report.gemm.rows import CAST_WAYS, GemmReport, GemmRow, WithCasts, gemm_report
 from fp8bench.report.gemm.sentences import CASTS, SAID, cache, own_sentences, sentences
 from fp8bench.report.letters import Letters
-from fp8bench.report.select import same_work
 from fp8bench.report.side_by_side import of_record, said_by, told
 from fp8bench.report.written import number, rate, ratio, with_interval
 from fp8bench.schema.gemm import Casts, GemmRecord

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from fp8bench.records.select import same_work
 from fp8bench.report.document import NOTHING, Column, Document, Figure, Heading, Lines, Note, Part, Sentence, Table
 from fp8bench.report.document import blocks as of_parts
 from fp8bench.report.figures import numerics as figures
@@ -27,7 +28,6 @@ from fp8bench.report.numerics.compared import (
     compare_errors,
 )
 from fp8bench.report.numerics.jump import Answer, answer, come_back_text, scaling_name, source_name
-from fp8bench.report.select import same_work
 from fp8bench.report.side_by_side import device, labels, of_record, told
 from fp8bench.report.written import error, share
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, AmaxJump, LayerError, NumericsRecord, TensorName

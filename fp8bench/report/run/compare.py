@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pydantic import JsonValue
 
 from fp8bench.pricing.missing import require_region
-from fp8bench.report.measurement import Measurement
-from fp8bench.report.options import CompareOptions, Reference, narrowed
+from fp8bench.records.named import Reference
+from fp8bench.records.select import Measurement, select
+from fp8bench.report.options import CompareOptions, narrowed
 from fp8bench.report.run.judge import held_against
 from fp8bench.report.run.measurement_row import to_row
 from fp8bench.report.run.priced import Priced, priced, pricing_day
 from fp8bench.report.run.row import Comparison, Row
 from fp8bench.report.run.unit_time import unit_time
-from fp8bench.report.select import select
 from fp8bench.report.systems import likeness, told_apart
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
@@ -97,10 +97,7 @@ def _find_reference(rows: Sequence[Row], wanted: Reference) -> Row | None:
     fitting = [
         row
         for row in rows
-        if row.status == "ok"
-        and row.instance == wanted.instance
-        and wanted.mode in (row.mode, row.mode_label)
-        and wanted.execution in (None, row.execution)
+        if row.status == "ok" and wanted.names(row.instance, (row.mode, row.mode_label)) and wanted.takes(row.execution)
     ]
     if fitting:
         has_prices = all(row.units_per_usd for row in fitting)

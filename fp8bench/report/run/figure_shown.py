@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from fp8bench.report.select import select, variant
+from fp8bench.records.select import select, variant
 from fp8bench.schema.record import Record
 
 

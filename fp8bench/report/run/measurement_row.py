@@ -5,12 +5,12 @@ from statistics import median
 from typing import Any
 
 from fp8bench.pricing import cost
-from fp8bench.report.measurement import Measurement
+from fp8bench.records.select import Measurement
+from fp8bench.records.stopped import execution
 from fp8bench.report.run.marks import marks
 from fp8bench.report.run.priced import Priced
 from fp8bench.report.run.row import Row
 from fp8bench.report.run.unit_time import UnitTime
-from fp8bench.report.stopped import execution
 from fp8bench.schema.execution import is_compiled
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, Summary

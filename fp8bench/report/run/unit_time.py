@@ -9,7 +9,7 @@ from functools import cached_property
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from fp8bench.report.measurement import Measurement
+from fp8bench.records.select import Measurement
 from fp8bench.stats.steps import longest_rank, slow_steps
 
 if TYPE_CHECKING:

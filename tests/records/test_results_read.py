@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from builders import measured, profile, published
 
+from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import SCHEMA_VERSION, Record
-from fp8bench.store import results
 
 
 def put(path: Path, record: Record, **changes: Any) -> list[str]:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from builders import measured, place, profile
 
+from fp8bench.records import results
+from fp8bench.records.migrate import migrate
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import SCHEMA_VERSION
-from fp8bench.store import results
-from fp8bench.store.migrate import is_old, migrate
 
 DATA = Path(__file__).parent / "data"
 FP8 = DATA / "20261121T124825Z-te-fp8-delayed-73ddb8.json"
@@ -104,7 +104,10 @@ def test_a_record_of_this_version_is_left_alone():
     ("version", "old"), [(1, True), (SCHEMA_VERSION, False), (SCHEMA_VERSION + 1, False), (0, False), ("1", False)]
 )
 def test_only_the_versions_before_this_one_are_old(version, old):
-    assert is_old(version) is old
+    record = document() | {"schema_version": version}
+
+    assert (migrate(record) != record) is old
+    assert not old or migrate(record)["schema_version"] == SCHEMA_VERSION
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,6 @@ from typing import Any
 
 from fp8bench.schema.record import SCHEMA_VERSION
 
-SAME_BUT_FOR_THE_NUMBER = frozenset({2, 3, SCHEMA_VERSION})
-"""Versions of which a record is valid as it stands once it bears this version's number."""
-
 
 def migrate(document: dict[str, Any]) -> dict[str, Any]:
     """document: a record's JSON of any version up to this one's. Returns one of this version; changes nothing else."""
@@ -27,11 +24,6 @@ def migrate(document: dict[str, Any]) -> dict[str, Any]:
     if document.get("schema_version") in (2, 3):
         document = {**document, "schema_version": SCHEMA_VERSION}
     return document
-
-
-def is_old(version: object) -> bool:
-    """Whether a record of this version must be migrated before it is read."""
-    return isinstance(version, int) and 1 <= version < SCHEMA_VERSION
 
 
 def _telemetry_2(telemetry: Any) -> Any:

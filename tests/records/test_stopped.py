@@ -3,8 +3,8 @@
 import pytest
 from builders import evidence, invalid, machine_called, measured, place, published, replayed, unsupported
 
-from fp8bench.report.select import select
-from fp8bench.report.stopped import execution, variants
+from fp8bench.records.select import select
+from fp8bench.records.stopped import execution, variants
 from fp8bench.schema.record import Record
 
 AUTO = {"compile": "auto", "cuda_graphs": "auto"}

@@ -1,16 +1,42 @@
-"""Which records a comparison shows, and which of them make one row."""
+"""Which records are shown, and which of them make one row: the rounds of one variant in one session."""
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
 
-from fp8bench.report.measurement import Measurement
-from fp8bench.report.stopped import still_shown
-from fp8bench.schema.identity import same_machine, software_of
+from fp8bench.records.layout import SomeRecord
+from fp8bench.records.stopped import still_shown
+from fp8bench.schema.identity import Software, same_machine, software_of
+from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.record import Record, RecordHead
 
-SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
 Key = tuple[str | int | bool | None, ...]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """rounds: its `ok` records of one machine and software, oldest first; where there is none, the one that tells why.
+    stopped: rounds of the same mode and session that came to nothing.
+    """
+
+    rounds: tuple[Record, ...]
+    stopped: tuple[Record, ...] = ()
+
+    @property
+    def latest(self) -> Record:
+        """The record that speaks for all of them in what does not differ between rounds."""
+        return self.rounds[-1]
+
+    @property
+    def machine(self) -> MachineIdentity | None:
+        """The machine of all rounds, by the name that it was last given; None where it is unknown."""
+        named = [record.machine for record in self.rounds if record.machine and record.machine.label]
+        return named[-1] if named else self.latest.machine
+
+    @property
+    def software(self) -> Software | None:
+        """The software of all rounds; None for a figure from elsewhere."""
+        return software_of(self.latest.environment)
 
 
 def variant(record: Record) -> Key:

@@ -15,20 +15,19 @@ import errno
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar, overload
+from typing import Generic, NamedTuple, TypeVar, overload
 
+from fp8bench.records import layout
+from fp8bench.records.broken import Broken
+from fp8bench.records.files import record_files
+from fp8bench.records.layout import RUN, Head, SomeRecord
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.packaged import PUBLISHED_RESULTS
 from fp8bench.schema.record import Record, RecordHead
-from fp8bench.store import reading
-from fp8bench.store.broken import Broken
-from fp8bench.store.folders import record_files
-from fp8bench.store.reading import Head
 
-SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
 _Item = TypeVar("_Item")
 
 PUBLISHED = "published"
@@ -54,7 +53,7 @@ def write(record: RecordHead, results_dir: Path) -> Path:
     """
     folder = results_dir / (PUBLISHED if record.source == "published" else record.instance)
     path = folder / f"{record.run_id}.json"
-    text = record.model_dump_json(indent=1) + "\n"
+    text = layout.text_of(record)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text, replace=False)
@@ -152,10 +151,10 @@ class Found(Sequence[_Item]):
         return len(self.items)
 
 
-class Kept(NamedTuple):
-    """A record of a run and the file where it lies."""
+class Kept(NamedTuple, Generic[SomeRecord]):
+    """A record and the file where it lies."""
 
-    record: Record
+    record: SomeRecord
     path: Path
 
 
@@ -166,7 +165,7 @@ def known_instances(results_dir: Path) -> set[str]:
 
 def there(results_dir: Path) -> dict[str, int]:
     """How many records of each instance lie here, but for published figures, by the instances' names."""
-    heads = (reading.head(path) for path in record_files(results_dir) if isinstance(path, Path))
+    heads = (layout.head(path, layout.WHOSE) for path in record_files(results_dir) if isinstance(path, Path))
     count = Counter(one.instance for one in heads if isinstance(one, Head) and one.path.parent.name != PUBLISHED)
     return dict(sorted(count.items()))
 
@@ -184,23 +183,14 @@ def what_lies_in(results_dir: Path) -> str:
     return f"{results_dir} has records of {lies}" if lies else f"{results_dir} has no records"
 
 
-def read(results_dir: Path, instances: Iterable[str]) -> Found[Kept]:
+def read(results_dir: Path, instances: Iterable[str]) -> Found[Kept[Record]]:
     """Every run of these instances, wherever below the folder it lies, the published ones that travel with fp8bench
     among them, oldest first; and every file that could be one of them and is broken.
 
-    Raw samples, telemetry and profiles are left out, unread: they are nine tenths of a record, and only those of the
-    few records that are shown are wanted (`read_whole` reads them, and checks them then).
+    Sections are left out, unread: they are nine tenths of a record, and only those of the few records that are shown
+    are wanted (`read_whole` reads them, and checks them then).
     """
-    found: dict[str, Kept] = {}
-    heads, broken = _heads(results_dir, set(instances))
-    for one in heads:
-        if one.kind == reading.RUN:
-            record = reading.light(one)
-            if isinstance(record, Broken):
-                broken.append(record)
-            else:
-                found[record.run_id] = Kept(record, one.path)
-    return Found(tuple(sorted(found.values(), key=lambda kept: kept.record.created_utc)), tuple(broken))
+    return _search(results_dir, set(instances), RUN, layout.light)
 
 
 def read_kind(
@@ -210,41 +200,44 @@ def read_kind(
     model: its class. beginning: of the run's id, which is the file's name, so that no other file need be read.
     """
     kind = model.model_fields["kind"].default
-    found: dict[str, SomeRecord] = {}
-    heads, broken = _heads(results_dir, set(instances), beginning)
-    for one in heads:
-        if one.kind == kind:
-            record = reading.whole(one.path, model)
-            if isinstance(record, Broken):
-                broken.append(record)
-            else:
-                found[record.run_id] = record
-    return Found(tuple(sorted(found.values(), key=lambda record: record.created_utc)), tuple(broken))
+    found = _search(results_dir, set(instances), kind, lambda one: layout.whole(one.path, model), beginning)
+    return Found(tuple(kept.record for kept in found), found.broken)
 
 
-def _heads(results_dir: Path, wanted: set[str], beginning: str = "") -> tuple[list[Head], list[Broken]]:
-    """The records of these instances, of every kind; and the broken files that may be of them: one that does not say
-    its instance is counted to those of the other records in its folder.
+def _search(
+    results_dir: Path,
+    wanted: set[str],
+    kind: str,
+    read_one: Callable[[Head], SomeRecord | Broken],
+    beginning: str = "",
+) -> Found[Kept[SomeRecord]]:
+    """The records of one kind and of these instances, each run once; and the broken files that may be of them: one that
+    does not say its instance is counted to those of the other records in its folder.
     """
-    found: list[Head] = []
+    found: dict[str, Kept[SomeRecord]] = {}
     broken: list[Broken] = []
     said: dict[Path, set[str]] = {}
     for path in record_files(results_dir, PUBLISHED_RESULTS):
         if isinstance(path, Path) and not path.name.startswith(beginning):
             continue
-        one = reading.head(path) if isinstance(path, Path) else path
-        if isinstance(one, Broken):
-            broken.append(one)
-            continue
-        said.setdefault(one.path.parent, set()).add(one.instance)
-        if one.instance in wanted:
-            found.append(one)
-    return found, [one for one in broken if wanted & said.get(one.path.parent, wanted)]
+        one = layout.head(path) if isinstance(path, Path) else path
+        if isinstance(one, Head):
+            said.setdefault(one.path.parent, set()).add(one.instance)
+            if one.kind != kind or one.instance not in wanted:
+                continue
+            record = read_one(one)
+            if not isinstance(record, Broken):
+                found[record.run_id] = Kept(record, one.path)
+                continue
+            one = record
+        broken.append(one)
+    oldest_first = sorted(found.values(), key=lambda kept: kept.record.created_utc)
+    return Found(tuple(oldest_first), tuple(one for one in broken if wanted & said.get(one.path.parent, wanted)))
 
 
 def read_whole(path: Path) -> Record | Broken:
     """One run with its samples, telemetry and profile, or why it cannot be read."""
-    return reading.whole(path, Record)
+    return layout.whole(path, Record)
 
 
 @overload
@@ -259,10 +252,10 @@ def read_record(path: Path, model: type[RecordHead] = Record) -> RecordHead:
     """One record, strictly, of this format or an older one. model: the class of its kind. Raises UsageError, also for a
     record of another kind.
     """
-    found, wanted = reading.head(path), model.model_fields["kind"].default
+    found, wanted = layout.head(path), model.model_fields["kind"].default
     if isinstance(found, Head) and found.kind != wanted:
         raise UsageError(f"{path} is a record of kind {found.kind}, not {wanted}", f"Name one of kind {wanted}")
-    record = reading.whole(path, model)
+    record = layout.whole(path, model)
     if isinstance(record, Broken):
         raise record.error
     return record

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from builders import invalid, measured, published
 
+from fp8bench.records import results
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.record import Record
-from fp8bench.store import results
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from datetime import date
 import pytest
 from builders import environment, invalid, machine_called, measured, place, published, rounds, unsupported
 
-from fp8bench.report.measurement import Measurement
-from fp8bench.report.select import in_order, latest_alike, same_work, select
+from fp8bench.records.select import Measurement, in_order, latest_alike, same_work, select
 from fp8bench.schema.identity import software_of
 from fp8bench.schema.record import Record
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from fp8bench.store.broken import Broken, unreadable
+from fp8bench.records.broken import Broken, unreadable
 
 SUFFIX = ".json"
 

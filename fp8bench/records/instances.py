@@ -10,11 +10,11 @@ from pathlib import Path
 import yaml
 from pydantic import ValidationError
 
+from fp8bench.records.lock import held
+from fp8bench.records.results import write_atomically
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import parse_yaml, read_text, wrong_field
 from fp8bench.schema.instance import INSTANCE_FILE, Instance, Price
-from fp8bench.store.lock import held
-from fp8bench.store.results import write_atomically
 
 WAIT_S = 5.0
 """For another who writes the same file, which takes a moment."""

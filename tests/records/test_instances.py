@@ -9,9 +9,9 @@ from builders import instance, price
 
 from fp8bench.pricing.catalog import load
 from fp8bench.pricing.choose import PriceQuery, choose
+from fp8bench.records.instances import files, keep
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Instance
-from fp8bench.store.instances import files, keep
 
 OWN = instance("my-box", gpu="B200", gpu_count=2, instance_type="Größe 2", vcpus=16, memory_gib=0.5)
 TODAY = price(3.0, region=None, as_of=date(2026, 11, 21), source="given with --price")

@@ -1,0 +1,64 @@
+"""Modes named as on the command line, and the records that they name."""
+
+import pytest
+from builders import measured
+
+from fp8bench.records.named import Reference, candidates, nothing_called, of_mode, parse_mode, work_of
+from fp8bench.records.results import Kept
+from fp8bench.schema.errors import UsageError
+
+SMALL, LARGE, OTHER = (
+    measured("mine", "te-fp8", "delayed", run_id="small"),
+    measured("mine", "te-fp8", "current", run_id="large", settings={"batch_size": 128}),
+    measured("yours", "te-bf16", run_id="other"),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reference"),
+    [
+        ("te-fp8", Reference("", "te-fp8")),
+        ("te-fp8:delayed", Reference("", "te-fp8:delayed")),
+        ("mine:te-fp8", Reference("mine", "te-fp8")),
+        ("mine:te-fp8:delayed/graphed", Reference("mine", "te-fp8:delayed", "graphed")),
+        ("yours:te-fp8", Reference("", "yours:te-fp8")),
+    ],
+)
+def test_an_instance_is_named_where_it_has_records(text, reference):
+    assert parse_mode(text, {"mine"}) == reference
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("te-fp8", ["small", "large"]),
+        ("te-fp8:current", ["large"]),
+        ("mine:te-fp8:delayed", ["small"]),
+        ("yours:te-fp8", []),
+        ("yours:te-bf16", ["other"]),
+    ],
+)
+def test_a_mode_without_its_recipe_takes_any(text, found, tmp_path):
+    kept = [Kept(record, tmp_path) for record in (SMALL, LARGE, OTHER)]
+
+    assert [one.record.run_id for one in of_mode(parse_mode(text, {"mine", "yours"}), kept)] == found
+
+
+def test_of_a_mode_those_of_a_variant_a_batch_size_or_the_same_work_are_taken():
+    records, reference = [SMALL, LARGE], Reference("", "te-fp8")
+
+    assert candidates("te-fp8", records, reference, 128, None) == [LARGE]
+    assert candidates("te-fp8", records, reference, None, work_of(SMALL)) == [SMALL]
+    assert candidates("te-fp8", records, reference, None, ("another", 1, 1)) == records
+    assert candidates("te-fp8", records, Reference("", "te-fp8", "graphed"), None, None) == []
+    with pytest.raises(UsageError, match=r"te-fp8 has no record at batch size 7. It has: 64, 128"):
+        candidates("te-fp8", records, reference, 7, None)
+
+
+def test_a_name_of_nothing_is_told_with_what_there_is(tmp_path):
+    error = nothing_called("fp4", [Kept(OTHER, tmp_path)])
+
+    assert (error.what, error.remedy.split("/")[0]) == (
+        "no file, run or mode is called 'fp4'",
+        "There are: yours:te-bf16",
+    )

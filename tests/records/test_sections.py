@@ -1,0 +1,47 @@
+"""Sections are read when they are asked for; a broken one is told, and the question asked again without it."""
+
+import pytest
+from builders import measured, rounds
+
+from fp8bench.records import results
+from fp8bench.records.sections import ask
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """Three records, oldest first, and the file of each."""
+    records = rounds(0.1, 0.2, 0.3, instance="mine")
+    return tmp_path, records, [results.write(record, tmp_path) for record in records]
+
+
+def test_records_come_without_their_sections_and_whole_ones_on_demand(kept):
+    folder, records, _ = kept
+    told = []
+    light, whole = ask(results.read(folder, ["mine"]), told.extend, lambda found, whole: (found, whole(found[-1])))
+
+    assert told == []
+    assert [record.run_id for record in light] == [record.run_id for record in records]
+    assert all(record.samples == () for record in light)
+    assert whole == records[-1]
+
+
+def test_where_the_latest_is_broken_it_is_told_and_the_one_before_it_is_the_latest(kept):
+    folder, records, paths = kept
+    paths[-1].write_text(paths[-1].read_text().replace('"step_s": [', '"step_s": [-', 1))
+    (folder / "mine" / "other.json").write_text("{")
+    told = []
+    found = ask(results.read(folder, ["mine"]), told.extend, lambda found, whole: whole(found[-1]))
+
+    assert found == records[-2]
+    assert [broken.path for broken in told] == [folder / "mine" / "other.json", paths[-1]]
+
+
+def test_a_file_is_read_once(kept, monkeypatch):
+    folder, _, paths = kept
+    read = []
+    monkeypatch.setattr(
+        "fp8bench.records.sections.read_whole", lambda path: read.append(path) or measured("mine", run_id=path.stem)
+    )
+    ask(results.read(folder, ["mine"]), list, lambda found, whole: [whole(found[0]), whole(found[0])])
+
+    assert read == paths[:1]
