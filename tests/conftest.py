@@ -4,8 +4,10 @@ import gc
 import importlib
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
+import fork_server
 import pytest
 
 OUTSIDE = Path(__file__).parent / "outside"
@@ -24,6 +26,15 @@ outside-sleeps = outside_plugins:Sleeps
 [fp8bench.workloads]
 outside-linear = outside_plugins:TinyLinear
 """
+
+
+def pytest_configure(config):
+    """One server of forked processes for all workers of xdist; it ends with this process."""
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.TemporaryDirectory(prefix="fork-server-")
+        server = fork_server.start(Path(folder.name))
+        config.add_cleanup(folder.cleanup)
+        config.add_cleanup(server.communicate)
 
 
 @pytest.fixture(scope="session")
