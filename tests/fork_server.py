@@ -41,7 +41,13 @@ _LARGEST = 1 << 16
 def start(folder: Path) -> "subprocess.Popen[bytes]":
     """Start a server with its socket in this folder; children of this process find it. End it by closing its stdin."""
     os.environ[PLACE] = str(folder / "socket")
-    environ = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "KINETO_LOG_LEVEL": "99", "TORCH_LOGS": "-all"}
+    environ = {
+        **os.environ,
+        "OPENBLAS_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "KINETO_LOG_LEVEL": "99",
+        "TORCH_LOGS": "-all",
+    }
     return subprocess.Popen(
         [sys.executable, "-P", __file__, os.environ[PLACE]],
         stdin=subprocess.PIPE,

@@ -15,6 +15,8 @@ from fp8bench.doctor.probe.cudnn_number import decoded
 from fp8bench.doctor.probe.refusals import Refusals
 from fp8bench.doctor.probe_facts import ANSWERS, ImportFacts, TorchFacts
 
+pytestmark = pytest.mark.slow
+
 
 def ask(*names: str, **environ: str):
     variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environ}
