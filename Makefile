@@ -1,5 +1,6 @@
 # make bench   set up, measure what this machine has, print the comparison
-# make test    set up, run every test
+# make test    set up, run every test: side by side, then alone those that take the time of something
+# make test-quick  the tests of the inner loop: none that trains in processes of its own or takes the time of something
 # make check   lint, types, layers
 # make overhead  what measuring costs: the tool's loop against a bare one (a benchmark: idle machine, no tests beside it)
 # make simulate  coverage, false verdicts and power of the intervals where the truth is known (about ten minutes)
@@ -8,14 +9,19 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+SIDE_BY_SIDE := --numprocesses auto --maxprocesses 8 --dist worksteal
 
-.PHONY: bench test check overhead simulate all clean
+.PHONY: bench test test-quick check overhead simulate all clean
 
 bench: $(INSTALLED)
 	$(BIN)/fp8bench run
 
 test: $(INSTALLED)
-	$(BIN)/pytest
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not serial"
+	$(BIN)/pytest -m serial
+
+test-quick: $(INSTALLED)
+	$(BIN)/pytest -q $(SIDE_BY_SIDE) -m "not serial and not slow"
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .

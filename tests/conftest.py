@@ -2,10 +2,14 @@
 
 import gc
 import importlib
+import os
 import shutil
+import signal
 import sys
+import tempfile
 from pathlib import Path
 
+import fork_server
 import pytest
 
 OUTSIDE = Path(__file__).parent / "outside"
@@ -24,6 +28,22 @@ outside-sleeps = outside_plugins:Sleeps
 [fp8bench.workloads]
 outside-linear = outside_plugins:TinyLinear
 """
+
+
+def pytest_configure(config):
+    """One server of forked processes for all workers of xdist; it ends with this process. A shell that starts a job in
+    the background has it ignore SIGINT, which every process below would inherit.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(config, "workerinput"):
+        # Workers share the cores: threads of several would wait for each other.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    else:
+        folder = tempfile.TemporaryDirectory(prefix="fork-server-")
+        server = fork_server.start(Path(folder.name))
+        config.add_cleanup(folder.cleanup)
+        config.add_cleanup(server.communicate)
 
 
 @pytest.fixture(scope="session")

@@ -63,6 +63,7 @@ class TestModes:
             assert option in RunConfig.model_fields
             assert option in taken
 
+    @pytest.mark.slow
     def test_here_it_runs_and_passes_the_gate_or_says_why_not_and_what_to_do(self, name):
         [(_, mode_class)] = mode_classes([name])
         mode = mode_class()

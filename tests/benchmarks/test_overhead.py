@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 RATIO = r"([\d.]+) of the bare loop \(([\d.]+) to ([\d.]+)\)"
 

@@ -10,6 +10,8 @@ from simulate import ROUNDS, SITUATIONS, STEPS, one_line, situation_called
 
 from fp8bench.stats.stopping import FEWEST_ROUNDS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 TRIALS = 150
 

@@ -102,6 +102,7 @@ class TestAgainstItself:
         assert code == 5
         assert "against itself" not in capsys.readouterr().err
 
+    @pytest.mark.slow
     def test_a_real_cpu_says_what_it_finds_of_itself(self, tmp_path, outside_site):
         done = call(
             tmp_path,
@@ -117,6 +118,7 @@ class TestAgainstItself:
         assert [record["session"]["arm"] for record in records] == ["A", "B", "B", "A"] * 2
 
 
+@pytest.mark.slow
 def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path):
     done = call(
         tmp_path,

@@ -106,6 +106,7 @@ def test_plugins_of_pydantic_that_happen_to_be_installed_have_no_part(tmp_path):
 
 
 @pytest.mark.parametrize("command", [["--help"], ["compare", "p4d", "p5"]], ids=lambda command: command[0])
+@pytest.mark.serial
 def test_the_answer_comes_in_less_than_four_tenths_of_a_second(command, tmp_path):
     def timed(*arguments: str) -> float:
         start = time.perf_counter()
@@ -163,6 +164,7 @@ def ten_thousand_records(tmp_path):
     shutil.rmtree(tmp_path / "results")
 
 
+@pytest.mark.serial
 def test_ten_thousand_records_are_compared_within_five_seconds(ten_thousand_records):
     start = time.perf_counter()
     done = call(ten_thousand_records, "compare", "p5", "--format", "json")

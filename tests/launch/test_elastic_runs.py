@@ -11,6 +11,8 @@ import time
 import pytest
 from cli.calling import call, environment, one_line
 
+pytestmark = pytest.mark.slow
+
 TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "--steps", "3", "--min-time", "0")
 
 

@@ -11,6 +11,8 @@ from fp8bench.launch import spawn
 from fp8bench.launch.process_tree import descendants, process, processes
 from fp8bench.launch.spawn import SpawnExecutor
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT_S = 3.0
 
 

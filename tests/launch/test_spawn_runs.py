@@ -10,8 +10,11 @@ import sys
 import time
 
 import pytest
+from cli.calling import call
 
 from fp8bench.worker.timing import LEAD_IN
+
+pytestmark = pytest.mark.slow
 
 TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "--steps", "3", "--min-time", "0")
 
@@ -24,17 +27,16 @@ def environment(outside_site, tmp_path):
 
 
 @pytest.fixture
-def run(tmp_path, environment):
+def run(tmp_path, outside_site):
     """`fp8bench run` with these flags in an empty folder; returns (exit code, records, standard error)."""
 
-    def call(*flags):
-        command = [sys.executable, "-m", "fp8bench", "run", "--json", "--min-time", "0", "--rounds", "1", *flags]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=240
-        )
-        return done.returncode, json.loads(done.stdout) if done.stdout.startswith("[") else [], done.stderr
+    variables = {"PYTHONPATH": str(outside_site), "OUTSIDE_PIDS": str(tmp_path)}
 
-    return call
+    def called(*flags):
+        done = call(tmp_path, "run", "--json", "--min-time", "0", "--rounds", "1", *flags, **variables)
+        return done.code, json.loads(done.stdout) if done.stdout.startswith("[") else [], done.stderr
+
+    return called
 
 
 def stored(tmp_path):
@@ -79,7 +81,7 @@ def test_all_ranks_time_as_many_steps_as_a_least_time_asks_for(run):
 
 
 def test_ranks_see_different_data_and_agree_on_the_weights(run):
-    _, [record], errors = run("--mode", "baseline-bf16", "--warmup", "0", "--steps", "3")
+    _, [record], errors = run("--mode", "baseline-bf16", "--batch-size", "4", "--warmup", "0", "--steps", "3")
     first, second = (samples["loss"] for samples in record["samples"])
     assert first[0] != second[0], errors
 
@@ -98,6 +100,8 @@ def test_a_seed_gives_the_same_losses_twice(run):
         "baseline-bf16",
         "--gpus",
         "1",
+        "--batch-size",
+        "4",
         "--data",
         "device",
         "--warmup",
@@ -129,7 +133,9 @@ def test_a_mode_that_fails_the_gate_is_invalid_and_was_not_timed(run):
 
 
 def test_a_loss_that_is_not_finite_makes_the_record_invalid_with_its_samples_kept(run):
-    code, [record], _ = run("--mode", "outside-explodes", "--gpus", "1", "--warmup", "0", "--steps", "6")
+    code, [record], _ = run(
+        "--mode", "outside-explodes", "--gpus", "1", "--batch-size", "4", "--warmup", "0", "--steps", "6"
+    )
     assert (code, record["status"], record["summary"]) == (4, "invalid", None)
     assert "the loss on rank 0 is" in record["reason"]
     assert record["cause"] == "nan"
@@ -180,10 +186,10 @@ def test_a_rank_that_dies_is_named_its_siblings_end_in_time_and_other_modes_stil
 
 
 def test_a_rank_for_which_the_others_wait_in_a_collective_ends_the_run_by_its_deadline_and_is_named(run, tmp_path):
-    code, [record], _ = run(*TINY, "--mode", "outside-lags", "--timeout", "25")
+    code, [record], _ = run(*TINY, "--mode", "outside-lags", "--timeout", "8")
 
     assert (code, record["status"], record["cause"]) == (5, "failed", "timeout")
-    assert record["reason"].startswith("rank 1 held up the phase 'proving' for more than 25 s: it is at ")
+    assert record["reason"].startswith("rank 1 held up the phase 'proving' for more than 8 s: it is at ")
     assert record["reason"].endswith(" in evidence")
     [log] = tmp_path.glob("results/cpu/*.log")
     assert "all_gather_object" in log.read_text()

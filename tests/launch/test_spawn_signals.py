@@ -11,6 +11,8 @@ import pytest
 
 from fp8bench.launch.process_tree import descendants, process, processes
 
+pytestmark = pytest.mark.slow
+
 TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "--min-time", "0", "--rounds", "1")
 CODES = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 

@@ -15,6 +15,8 @@ from fp8bench.numerics.recipes import open_mode
 from fp8bench.schema.errors import ModeUnavailable, RunFailed
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, NumericsConfig
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 FP8 = ("torchao-float8:tensorwise", "torchao-float8:rowwise")
 MODES = ("baseline-fp32", "baseline-bf16", *FP8, "torchao-float8:rowwise_with_gw_hp", "te-fp8:delayed")

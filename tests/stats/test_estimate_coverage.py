@@ -12,6 +12,8 @@ from made_steps import REPLICATES, made_estimates, made_steps
 
 from fp8bench.stats.estimate import Estimate, estimate
 
+pytestmark = pytest.mark.slow
+
 
 def coverage(estimates: Iterable[Estimate]) -> float:
     """The share of them whose interval holds 1, the centre."""

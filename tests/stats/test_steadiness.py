@@ -103,6 +103,7 @@ class TestUnsteady:
 
     @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
     @pytest.mark.parametrize("steps", [20, 40])
+    @pytest.mark.slow
     def test_steps_that_only_wander_are_seldom_taken_for_a_drift(self, correlation: float, steps: int) -> None:
         """Spread five times over, so that nearly any slope is larger than 2 % and the test of it stands alone."""
         rows = 1 + 5 * (made_steps(1000, 1, correlation, 0, steps)[:, 0] - 1)
@@ -183,6 +184,7 @@ class TestThirds:
 
     @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
     @pytest.mark.parametrize("steps", [40, 100, 300])
+    @pytest.mark.slow
     def test_steps_that_only_wander_are_seldom_called_unsteady(self, correlation: float, steps: int) -> None:
         """Spread five times over, so that nearly any difference is larger than 2 %: both tests together."""
         rows = 1 + 5 * (made_steps(1000, 1, correlation, 0, steps)[:, 0] - 1)

@@ -23,6 +23,7 @@ ENDLESS = 1_000_000
 STEP_S = 0.05
 
 pytestmark = [
+    pytest.mark.serial,
     pytest.mark.usefixtures("process_group"),
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
 ]

@@ -210,6 +210,7 @@ def compiled():
 DECIDED = CompileEvidence(enabled=True, reason="asked for")
 
 
+@pytest.mark.slow
 def test_a_model_that_was_compiled_once_is_one_graph_and_steady(compiled):
     timed = time_steps(training(model=compiled(nn.Linear(16, 4))), 0, Length(2, 3), NO_FILE)
     found = compiled_to(DECIDED, timed)
@@ -231,6 +232,7 @@ def test_a_model_that_was_compiled_once_is_one_graph_and_steady(compiled):
     ],
     ids=["while timed", "in warm-up", "in the lead-in", "never"],
 )
+@pytest.mark.slow
 def test_recompilations_while_timed_are_told_from_those_before(sizes, while_timed, in_all, compiled):
     timed = time_steps(training(Growing(*sizes), compiled(nn.Linear(16, 4))), 0, Length(2, 3), NO_FILE)
 

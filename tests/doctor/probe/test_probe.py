@@ -14,6 +14,8 @@ from fp8bench.doctor.ask import PROBE, Failure, Question, ask_all
 from fp8bench.doctor.mapped import decoded
 from fp8bench.doctor.probe_facts import ANSWERS, ImportFacts, TorchFacts
 
+pytestmark = pytest.mark.slow
+
 
 def ask(*names: str, **environ: str):
     variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environ}

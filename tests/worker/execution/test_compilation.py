@@ -8,6 +8,8 @@ import torch
 
 from fp8bench.worker.execution.compilation import MAX_REASONS, REASON_LENGTH, Compilations, compilations
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def compiled():

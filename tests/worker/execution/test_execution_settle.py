@@ -31,7 +31,7 @@ from fp8bench.worker.execution import proof
 from fp8bench.worker.execution.settle import settle
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, step
 
-pytestmark = pytest.mark.usefixtures("process_group", "thawed")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("process_group", "thawed")]
 
 
 def settled(launch=Replayed, asked="on", choice=CAPTURED, tolerance=BF16_TOLERANCE, parts=None):
