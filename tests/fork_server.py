@@ -30,7 +30,7 @@ from pathlib import Path
 PLACE = "TESTS_FORK_SERVER"
 """The variable that names the server's socket."""
 
-LIGHT = ("numpy", "pydantic", "yaml", "fp8bench.store.results", "fp8bench.launch.spawn")
+LIGHT = ("numpy", "pydantic", "yaml", "fp8bench.records.results", "fp8bench.launch.spawn")
 HEAVY = ("torch", "timm", "torchao", "torchao.float8", "fp8bench.worker.main")
 TRAINS = frozenset({"run", "gemm", "numerics"})
 """Commands that need what is heavy, which is imported when the first of them is called."""
