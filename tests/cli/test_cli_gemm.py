@@ -9,6 +9,7 @@ from report.made_gemm import gemm_record, sweep_record
 from typer.testing import CliRunner
 
 from fp8bench.cli.gemm import gemm
+from fp8bench.cli.options import with_options
 from fp8bench.schema.errors import Fp8benchError, UsageError
 from fp8bench.schema.gemm import GemmRecord, ProductTimings, Timing
 
@@ -20,7 +21,7 @@ def call(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     app = typer.Typer()
     app.callback()(lambda: None)
-    app.command("gemm")(gemm)
+    app.command("gemm")(with_options(gemm))
 
     def called(*arguments):
         done = CliRunner().invoke(app, ["gemm", *map(str, arguments)])

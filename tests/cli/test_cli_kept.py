@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from fp8bench.cli.gemm import gemm
 from fp8bench.cli.numerics import numerics
+from fp8bench.cli.options import with_options
 from fp8bench.records.named import find_kept, names_a_file, only_id
 from fp8bench.records.results import write
 from fp8bench.schema.errors import UsageError
@@ -62,7 +63,7 @@ def test_a_path_is_a_path_even_where_nothing_is(tmp_path):
 def called(command, *arguments):
     app = typer.Typer()
     app.callback()(lambda: None)
-    app.command("it")(command)
+    app.command("it")(with_options(command))
     done = CliRunner().invoke(app, ["it", *map(str, arguments)])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception

@@ -153,7 +153,9 @@ def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path):
     assert (
         "fp8bench: baseline-bf16, round 2 of 2: vit-micro, batch 4 x 1 CPU process, 1 + at least 8 steps" in done.stderr
     )
-    assert re.search(r"ok, [\d.]+ ms a step; over 2 processes [\d.]+ \([\d.]+-[\d.]+\): results/cpu/", done.stderr)
+    assert re.search(
+        r"ok, eager, [\d.]+ ms a step; over 2 processes [\d.]+ \([\d.]+-[\d.]+\): results/cpu/", done.stderr
+    )
 
 
 def test_a_precision_goes_on_until_it_is_reached_and_not_beyond_max_rounds(run_with, tmp_path, capsys):
