@@ -70,7 +70,7 @@ def compare(
     ),
     every: bool = typer.Option(False, "--all", help="Every record, not only the latest of each variant."),
     allow_mismatch: bool = typer.Option(
-        False, "--allow-mismatch", help="Show unlike work, and compare unlike machines and software, marked."
+        False, "--allow-mismatch", help="Show what is not comparable, and compare unlike machines and software, marked."
     ),
     strict: bool = typer.Option(False, "--strict", help="Exit code 4 where a record is broken."),
     form: str = typer.Option(

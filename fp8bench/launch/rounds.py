@@ -9,7 +9,7 @@ With a precision asked for, all modes go on together, round by round, until the 
 (`stats.stopping`), up to a last round. A mode that stopped (unsupported here, invalid, broken) is not run again, and
 holds up none.
 
-A session that was cut short can be taken up: rounds that were kept count, and the others are run.
+A session that was cut short can be resumed: rounds that were kept count, and the others are run.
 """
 
 from collections.abc import Iterable, Sequence
@@ -86,7 +86,7 @@ class Schedule:
         return any(self._wants(entry, max(number, self._done(entry) + 1)) for entry in self.entries)
 
     def round(self, number: int) -> list[tuple[Entry, Session]]:
-        """The entries of round `number` (from 1) in order; empty when all is done, or in a session that was taken up
+        """The entries of round `number` (from 1) in order; empty when all is done, or in a session that is resumed
         all that is left belongs to later ones. Ask for one after the other.
         """
         wanted = [entry for entry in self.entries if self._wants(entry, number)]

@@ -96,7 +96,7 @@ class TestAgainstItself:
         assert "too few processes or steps to judge by. Use more --rounds or --steps." in capsys.readouterr().err
 
     def test_an_arm_that_broke_is_that_and_no_verdict(self, run_with, capsys):
-        broke = RankReport(rank=0, status="failed", reason="rank 0 died: ended by SIGKILL", remedy="Mend it")
+        broke = RankReport(rank=0, status="failed", reason="rank 0 died: ended by SIGKILL", remedy="Fix it")
         code = run_with([0.1, broke, 0.1, 0.1, 0.1], *self.AA)
 
         assert code == 5

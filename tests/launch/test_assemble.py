@@ -37,7 +37,7 @@ def assembled(*reports: RankReport, settings: RunConfig = TWO_RANKS, **options: 
 
 
 def failed(rank: int, reason: str, collateral: bool = False) -> RankReport:
-    return RankReport(rank=rank, status="failed", reason=reason, remedy=f"Mend {rank}", collateral=collateral)
+    return RankReport(rank=rank, status="failed", reason=reason, remedy=f"Fix {rank}", collateral=collateral)
 
 
 def test_ranks_that_finished_make_an_ok_record_of_what_they_reported():
@@ -151,7 +151,7 @@ def test_the_rank_that_failed_by_itself_gives_the_reason_before_those_that_were_
         failed(1, "rank 1 died: ended by SIGKILL"),
     )
 
-    assert (record.status, record.reason, record.remedy) == ("failed", "rank 1 died: ended by SIGKILL", "Mend 1")
+    assert (record.status, record.reason, record.remedy) == ("failed", "rank 1 died: ended by SIGKILL", "Fix 1")
     assert record.summary is None
 
 

@@ -1,4 +1,4 @@
-"""Like is compared with like: unlike work is refused or marked, and so is unlike batch and GPU count."""
+"""Like is compared with like: what is not comparable is refused or marked, and so is unlike batch and GPU count."""
 
 import pytest
 from builders import fingerprint, invalid, measured, measured_on_cpu, unsupported
@@ -13,7 +13,7 @@ def test_unlike_work_is_refused_with_the_fields_that_differ_and_their_values():
     with pytest.raises(UsageError) as refusal:
         compared(measured("p5"), other)
 
-    assert "p5:te-bf16 and p5:baseline-bf16 did unlike work" in refusal.value.what
+    assert "p5:te-bf16 and p5:baseline-bf16 are not comparable" in refusal.value.what
     assert "optimizer (adamw and sgd), data (device and loader)" in refusal.value.what
     assert "sizes" not in refusal.value.what
     assert "--allow-mismatch" in refusal.value.remedy
@@ -22,7 +22,7 @@ def test_unlike_work_is_refused_with_the_fields_that_differ_and_their_values():
 def test_unlike_work_is_refused_also_where_there_is_no_baseline_to_hold_it_against():
     other = measured("p5", "te-fp8", "delayed", fingerprint=fingerprint(data="device"))
 
-    with pytest.raises(UsageError, match="did unlike work: data"):
+    with pytest.raises(UsageError, match="are not comparable: data"):
         compared(measured("p5", "te-bf16"), other)
 
 

@@ -103,7 +103,7 @@ def test_labels_of_one_mode_on_two_instances_and_of_two_runs():
 def test_unlike_work_is_refused(other, said):
     with pytest.raises(UsageError) as refused:
         explain_steps(step("te-fp8", "delayed"), other)
-    assert "te-fp8:delayed and baseline-bf16 did unlike work" in refused.value.what
+    assert "te-fp8:delayed and baseline-bf16 are not comparable" in refused.value.what
     assert said in refused.value.what
 
 

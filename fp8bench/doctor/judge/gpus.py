@@ -155,7 +155,7 @@ def throttling(gpus: Gpus) -> Finding:
     if slow:
         return THROTTLING.warning(
             f"{named(slow)}: {_each(slow, lambda g: ', '.join(_complaints(g)))}",
-            "Mend the cooling or the power supply, or measure on another machine",
+            "Fix the cooling or the power supply, or measure on another machine",
         )
     return THROTTLING.ok("none")
 
@@ -196,7 +196,7 @@ def persistence(gpus: Gpus) -> Finding:
 
 
 def ecc(gpus: Gpus) -> Finding:
-    """Errors that ECC could not mend, rows of memory that wait to be replaced, and a change that waits for a reset."""
+    """Errors that ECC could not correct, rows of memory to be replaced, and a change that waits for a reset."""
     broken = which(gpus, lambda gpu: bool(gpu.uncorrected_errors or gpu.remap_failed))
     if broken:
         return ECC.problem(

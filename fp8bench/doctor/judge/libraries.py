@@ -25,7 +25,7 @@ ONE_OF_EACH = "Put the folders of torch's own libraries (site-packages/nvidia/*/
 SHAPE = "ViT-Huge, batch 64"
 FAST = ("fused", "flash")
 SWITCHES = ("NVTE_FUSED_ATTN", "NVTE_FLASH_ATTN")
-SEE_DEBUG = "Run one step with NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 and mend the reason that it gives"
+SEE_DEBUG = "Run one step with NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 and fix the reason that it gives"
 
 
 def findings(facts: Facts) -> list[Finding]:

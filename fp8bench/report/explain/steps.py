@@ -99,7 +99,7 @@ class Line(Frozen):
 
 
 def explain_steps(facts: Facts, reference: Facts | None) -> Explained:
-    """Raises UsageError where the two did unlike work on a device: then no sentence about their times is true."""
+    """Raises UsageError where the two are not comparable: then no sentence about their times is true."""
     if reference is None:
         chosen = [facts]
     else:
@@ -139,7 +139,8 @@ def _require_like_work(facts: Facts, reference: Facts) -> None:
         mine, theirs = getattr(facts, field), getattr(reference, field)
         if mine is not None and theirs is not None and mine != theirs:
             raise UsageError(
-                f"{facts.label} and {reference.label} did unlike work: {field.replace('_', ' ')} {mine} and {theirs}",
+                f"{facts.label} and {reference.label} are not comparable: "
+                f"{field.replace('_', ' ')} {mine} and {theirs}",
                 "Name two records of the same work on each device",
             )
 

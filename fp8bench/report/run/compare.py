@@ -34,7 +34,7 @@ def compare(
     for those alone that are shown.
 
     Raises UsageError when an instance has no record, no price is of the region that was asked for, the reference that
-    was asked for is not there, or the records are of unlike work and `allow_mismatch` is not set.
+    was asked for is not there, or the records are not comparable and `allow_mismatch` is not set.
     """
     require_region(options.region, catalog, options.instances)
     chosen = [
@@ -132,7 +132,7 @@ def _refuse_or_mark_unlike_work(
         differing = _differing(found, expected) if row.status == "ok" else []
         if differing and not allow_mismatch:
             raise UsageError(
-                f"{row.instance}:{row.mode_label} and {model.instance}:{model.mode_label} did unlike work: "
+                f"{row.instance}:{row.mode_label} and {model.instance}:{model.mode_label} are not comparable: "
                 f"{_tell(differing, found, expected)}",
                 "Compare like with like (--workload, --optimizer), or say --allow-mismatch to see them marked",
             )

@@ -1,4 +1,4 @@
-"""A session that was cut short is taken up: what was kept counts, and what is missing is run."""
+"""A session that was cut short is resumed: what was kept counts, and what is missing is run."""
 
 from pathlib import Path
 
