@@ -172,7 +172,9 @@ class RankSamples(Frozen):
 
 
 class RankMemory(Frozen):
-    """Peaks over warm-up and timed steps. GPU figures are torch's allocator's; null on a CPU."""
+    """Peaks over the steps after warm-up (up to format 3, warm-up too), a CUDA graph's pool among them. GPU figures are
+    torch's allocator's; null on a CPU.
+    """
 
     rank: int
     peak_allocated_bytes: int | None

@@ -51,7 +51,7 @@ class Replay:
         self._batch = Batch(*(tensor.clone() for tensor in batch))
         self._graph = torch.cuda.CUDAGraph()
         self._passes = _Passes()
-        self._begun: deque[torch.cuda.Event] = deque()
+        self._ended: deque[torch.cuda.Event] = deque()
         free = torch.cuda.mem_get_info(parts.device)[0]
         start = perf_counter()
         try:
@@ -88,12 +88,12 @@ class Replay:
                     "capture",
                 )
             held.copy_(fresh, non_blocking=True)
-        if len(self._begun) == AHEAD:
-            self._begun.popleft().synchronize()
+        if len(self._ended) == AHEAD:
+            self._ended.popleft().synchronize()
         self._graph.replay()
         event = torch.cuda.Event(blocking=True)
         event.record()
-        self._begun.append(event)
+        self._ended.append(event)
         return self._loss
 
     def split(self, batches: Iterator[Batch], steps: int) -> Split:
