@@ -19,7 +19,7 @@ History of the method (`METHOD_VERSION`; unlike methods are never compared witho
      covers the spread between processes; weights are drawn on the device; a single GPU compiles one graph.
   3  a process's step time is its elapsed time over its timed steps, of the rank that took longest, since cost follows
      elapsed time; the median is a diagnostic. Timed steps go on until a count and a time are both reached, and begin
-     with an empty loader queue, so that a loader that is too slow shows.
+     with an empty loader queue, so that a loader that is too slow shows. A single rank is not wrapped by DDP.
 """
 
 from datetime import date
