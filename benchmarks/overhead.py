@@ -32,9 +32,7 @@ from fp8bench.stats.bootstrap import FEWEST_STEPS
 from fp8bench.stats.estimate import estimate
 from fp8bench.worker import parity
 from fp8bench.worker.clock import StepTimes, clock_for
-from fp8bench.worker.execution.build import Choice
-from fp8bench.worker.execution.choice import choose_compile, choose_graph
-from fp8bench.worker.execution.join import steps_before_capture
+from fp8bench.worker.execution.choice import choose
 from fp8bench.worker.execution.settle import settle
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
 from fp8bench.worker.loop import Training, train
@@ -107,18 +105,14 @@ def _measure(_rank: int, label: str, asked: argparse.Namespace, folder: str) -> 
     with rank_group(config, 0, 0, f"file://{folder}/rendezvous") as device:
         mode, workload = make_mode(config), make_workload(config)
         mode.check(device)
-        choice = Choice(
-            choose_compile(config.compile, parity.stated(mode, "compile_policy"), device),
-            choose_graph(config.cuda_graphs, mode, device),
-        )
+        choice = choose(config, mode, device)
         proof = parity.prove(mode, workload, 0, device)
         with ready_to_train(config, 0, device, mode, workload, proof.model, choice) as (parts, batches):
             with Sampler(device, 0) as sampler:
                 sampler.wait_ready(SAMPLER_TIMEOUT_S)
                 progress = ProgressFile(Path(folder) / "progress")
                 tool = ToolLoop(progress)
-                more = steps_before_capture(asked.warmup) if choice.graph.enabled else 0
-                bare_block(Training(PythonLaunch(parts), batches, device), asked.warmup + more)
+                bare_block(Training(PythonLaunch(parts), batches, device), choice.warmup(asked.warmup))
                 settled = settle(config, parts, choice, batches, proof.parity.tolerance, progress.stage)
                 training = Training(settled.launch, batches, device)
                 bare_block(training, asked.steps)

@@ -25,9 +25,7 @@ from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.environment import environment
 from fp8bench.worker.evidence import executed_to, to_evidence
-from fp8bench.worker.execution.build import Choice
-from fp8bench.worker.execution.choice import choose_compile, choose_graph
-from fp8bench.worker.execution.join import steps_before_capture
+from fp8bench.worker.execution.choice import choose
 from fp8bench.worker.execution.optimizers import described
 from fp8bench.worker.execution.settle import Settled, settle
 from fp8bench.worker.execution.step import PythonLaunch
@@ -133,10 +131,7 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     with agreement():
         found["environment"] = environment(device)
         mode.check(device)
-        choice = Choice(
-            choose_compile(config.compile, parity.stated(mode, "compile_policy"), device),
-            choose_graph(config.cuda_graphs, mode, device),
-        )
+        choice = choose(config, mode, device)
     found["facts"] = _facts(workload, config, device)
 
     progress.stage("proving")
@@ -162,8 +157,9 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
             plain = not (choice.compile.enabled or choice.graph.enabled)
             return warm if plain else replace(warm, launch=settled[0].launch)
 
+        length = Length(choice.warmup(config.warmup), config.steps, config.min_time_s)
         training = Training(PythonLaunch(parts), batches, device)
-        timed = time_steps(training, rank, _length(config, choice), progress, settle_now)
+        timed = time_steps(training, rank, length, progress, settle_now)
         found |= {"samples": timed.samples, "telemetry": timed.telemetry, "memory": peak_memory(device, rank)}
         progress.stage("profiling")
         training = replace(training, launch=settled[0].launch)
@@ -175,11 +171,6 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         _require_finite(rank, timed.losses)
         _require_fp8_kernels(config.mode_label, found["evidence"])
     progress.stage("done")
-
-
-def _length(config: RunConfig, choice: Choice) -> Length:
-    more = steps_before_capture(config.warmup) if choice.graph.enabled else 0
-    return Length(config.warmup + more, config.steps, config.min_time_s)
 
 
 def _profile(training: Training, rank: int, label: str, samples: RankSamples, aside: Aside) -> Profiled:

@@ -25,7 +25,7 @@ What it is not: a proof of torch.compile's output, since the model is examined b
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +39,7 @@ from fp8bench.schema.record import Parity, Tolerance
 from fp8bench.worker.attention import sdpa_kernels
 from fp8bench.worker.execution.step import bf16_autocast
 from fp8bench.worker.group import agreement
+from fp8bench.worker.relative import finite, norm, ratio, relative_error
 from fp8bench.workloads.protocol import Batch, Workload
 
 BATCH_SIZE = 16
@@ -80,7 +81,7 @@ def leakage(
     gradient = _take_gradient(model, inputs)
     own = gradient[middle].clone()
     gradient[middle] = 0
-    return _ratio(_norm(gradient), _norm(own))
+    return ratio(norm(gradient), norm(own))
 
 
 def _forward(
@@ -174,9 +175,9 @@ def compare(plain: View, converted: View, leaked: float, tolerance: Tolerance) -
     own, others = _centred(plain.logits), _centred(converted.logits)
     measured = {
         "logits_error": logits_error(plain.logits, converted.logits),
-        "loss_error": _ratio(abs(converted.loss - plain.loss), abs(plain.loss)),
+        "loss_error": ratio(abs(converted.loss - plain.loss), abs(plain.loss)),
         "input_gradient_error": relative_error([plain.input_gradient], [converted.input_gradient]),
-        "separation": _ratio(_norm(others), _norm(own)),
+        "separation": ratio(norm(others), norm(own)),
         "leakage": leaked,
     }
     reason = judge(measured, tolerance, gradient_is_zero=not converted.input_gradient.any().item())
@@ -185,7 +186,7 @@ def compare(plain: View, converted: View, leaked: float, tolerance: Tolerance) -
         reason=reason,
         batch_size=plain.logits.shape[0],
         tolerance=tolerance,
-        **{name: value if math.isfinite(value) else None for name, value in measured.items()},
+        **{name: finite(value) for name, value in measured.items()},
     )
 
 
@@ -219,19 +220,5 @@ def logits_error(plain: Tensor, other: Tensor) -> float:
     return math.nan if any(map(math.isnan, errors)) else max(errors)
 
 
-def relative_error(plain: Sequence[Tensor], other: Sequence[Tensor]) -> float:
-    """|other - plain| / |plain| over all tensors together; NaN where plain is zero. Same shapes, in the same order."""
-    apart = math.hypot(*(_norm(b - a) for a, b in zip(plain, other, strict=True)))
-    return _ratio(apart, math.hypot(*map(_norm, plain)))
-
-
 def _centred(logits: Tensor) -> Tensor:
     return logits - logits.mean(0, keepdim=True)
-
-
-def _norm(values: Tensor) -> float:
-    return float(values.double().norm())
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole > 0 else math.nan

@@ -25,6 +25,7 @@ from fp8bench.worker.execution.step import Split
 from fp8bench.worker.group import largest
 from fp8bench.worker.loop import LoopResult, Training, train
 from fp8bench.worker.progress import ProgressFile
+from fp8bench.worker.relative import finite
 from fp8bench.worker.telemetry import Sampler
 from fp8bench.workloads.protocol import prefetched
 
@@ -195,7 +196,7 @@ def to_samples(
         host_lead_s=None if times.host_lead_s is None else tuple(times.host_lead_s[LEAD_IN:]),
         recompilations=recompilations,
         allocator_retries=allocator_retries,
-        loss=tuple(map(_finite, warm.losses + result.losses)),
+        loss=tuple(map(finite, warm.losses + result.losses)),
     )
 
 
@@ -219,10 +220,6 @@ def _timed_window(times: StepTimes, before: int) -> tuple[float, float]:
 def _allocator_retries(device: torch.device) -> int | None:
     """How often torch's allocator had to give memory back and ask again; None on a CPU."""
     return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0)) if device.type == "cuda" else None
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _difference(before: int | None, after: int | None) -> int | None:

@@ -9,7 +9,8 @@ from torch import nn
 
 from fp8bench.modes.protocol import Mode
 from fp8bench.schema.config import RunConfig
-from fp8bench.worker.execution.build import Choice, build, stream
+from fp8bench.worker.execution.build import build, stream
+from fp8bench.worker.execution.choice import Choice
 from fp8bench.worker.execution.step import Parts
 from fp8bench.workloads.protocol import Batch, Workload
 

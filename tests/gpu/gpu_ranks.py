@@ -12,9 +12,7 @@ from torch import nn
 
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.worker import parity
-from fp8bench.worker.execution.build import Choice
-from fp8bench.worker.execution.choice import choose_compile, choose_graph
-from fp8bench.worker.execution.join import steps_before_capture
+from fp8bench.worker.execution.choice import choose
 from fp8bench.worker.execution.replay import Replay
 from fp8bench.worker.execution.settle import Maker, settle
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
@@ -106,15 +104,12 @@ def settle_here(rank, folder, values, launch="Replay", waits=None):
 
 def _settled(run, rank, device, make, changed):
     mode, workload = make_mode(run), make_workload(run)
-    choice = Choice(
-        choose_compile(run.compile, parity.stated(mode, "compile_policy"), device),
-        choose_graph(run.cuda_graphs, mode, device),
-    )
+    choice = choose(run, mode, device)
     proof = parity.prove(mode, workload, rank, device)
     proof.model.blocks[-1] = changed(proof.model.blocks[-1])
     with ready_to_train(run, rank, device, mode, workload, proof.model, choice) as (parts, batches):
         first = PythonLaunch(parts)
-        for _ in range(run.warmup + steps_before_capture(run.warmup)):
+        for _ in range(choice.warmup(run.warmup)):
             first(next(batches), NO_MARKS)
         try:
             found = settle(run, parts, choice, batches, proof.parity.tolerance, lambda _stage: None, make)

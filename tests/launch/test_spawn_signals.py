@@ -113,7 +113,7 @@ def test_ranks_whose_parent_is_killed_while_they_import_torch_leave(launched):
     ranks = until(lambda: importing_torch(launcher))
     launcher.kill()
 
-    until(lambda: gone(ranks), patience_s=5)
+    assert until(lambda: gone(ranks), patience_s=5)
 
 
 def test_a_signal_that_was_ignored_from_the_start_stays_ignored(launched, tmp_path):

@@ -159,6 +159,7 @@ class TestProve:
         assert all(parameter.grad is None for parameter in model.parameters())
 
 
+@pytest.mark.usefixtures("process_group")
 class TestTokens:
     def test_a_model_of_integer_tokens_agrees_with_itself_and_takes_its_gradient_at_the_embedding(self):
         found = verdict(BaselineBF16(), Tokens)

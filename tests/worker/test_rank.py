@@ -181,7 +181,7 @@ def test_a_capture_that_was_asked_for_and_fails_is_unsupported_and_one_that_is_w
     """A replay is stood for by steps launched from Python, since this is a CPU."""
     monkeypatch.setattr(main, "make_mode", lambda _config: Polite())
     monkeypatch.setattr(main, "make_workload", lambda _config: ViTMicro(data="loader"))
-    monkeypatch.setattr(main, "choose_graph", lambda *_: executing.CAPTURED.graph)
+    monkeypatch.setattr(main, "choose", lambda *_: executing.CAPTURED)
     found = []
     for launch in (executing.Replayed, executing.StaleInput, executing.Uncapturable):
         monkeypatch.setattr(main, "settle", partial(settle, make=executing.replayed_by(launch)))

@@ -2,27 +2,20 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 from fp8bench.modes.protocol import Mode
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.record import CompileEvidence, GraphEvidence
+from fp8bench.schema.record import GraphEvidence
+from fp8bench.worker.execution.choice import Choice
 from fp8bench.worker.execution.join import join, part
 from fp8bench.worker.execution.optimizers import make_optimizer
 from fp8bench.worker.execution.step import Parts
 from fp8bench.worker.execution.wrap import wrap
 from fp8bench.workloads.protocol import Workload
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What was decided before anything was built; see `choice`."""
-
-    compile: CompileEvidence
-    graph: GraphEvidence
 
 
 def build(

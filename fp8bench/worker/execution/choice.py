@@ -3,12 +3,34 @@
 Decided before anything is built; whether a capture works and proves equal is seen later (`settle`).
 """
 
+from dataclasses import dataclass
+
 import torch
 
 from fp8bench.modes.protocol import CompilePolicy, Mode
+from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import CompileChoice, CompileScope, GraphChoice
 from fp8bench.schema.record import CompileEvidence, GraphEvidence
+from fp8bench.worker.execution.join import steps_before_capture
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was decided before anything was built."""
+
+    compile: CompileEvidence
+    graph: GraphEvidence
+
+    def warmup(self, steps: int) -> int:
+        """How many steps of warm-up there are, where so many were asked for: a capture needs its own number."""
+        return steps + steps_before_capture(steps) if self.graph.enabled else steps
+
+
+def choose(config: RunConfig, mode: Mode, device: torch.device) -> Choice:
+    """For one configuration. Raises ModeUnavailable where what is asked for cannot be."""
+    policy = getattr(mode, "compile_policy", Mode.compile_policy)
+    return Choice(choose_compile(config.compile, policy, device), choose_graph(config.cuda_graphs, mode, device))
 
 
 def choose_compile(choice: CompileChoice, policy: CompilePolicy, device: torch.device) -> CompileEvidence:

@@ -35,6 +35,7 @@ from fp8bench.worker.execution.state import Snapshot, gradients, on_host, scales
 from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, forward
 from fp8bench.worker.execution.wrap import uncompiled
 from fp8bench.worker.group import agreement
+from fp8bench.worker.relative import finite, norm, ratio
 from fp8bench.workloads.protocol import Batch
 
 STEPS = 3
@@ -118,7 +119,7 @@ def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[fl
         expected = _double(one, parts)
         gradient.add(_double(other, parts) - expected, expected)
     return Errors(
-        loss=max(_ratio(abs(b - a), abs(a)) for a, b in zip(plain.losses, losses, strict=True)),
+        loss=max(ratio(abs(b - a), abs(a)) for a, b in zip(plain.losses, losses, strict=True)),
         gradient=gradient.value,
         update=update.value,
         state=_state_error(parts, before.scales, plain.scales),
@@ -144,11 +145,11 @@ def to_evidence(errors: Errors, piece: int) -> ExecutedEvidence:
     return ExecutedEvidence(
         steps=STEPS,
         batch_size=piece,
-        loss_error=_finite(errors.loss),
-        gradient_error=_finite(errors.gradient),
-        update_error=_finite(errors.update),
-        state_error=None if errors.state is None else _finite(errors.state),
-        spread=_finite(errors.spread),
+        loss_error=finite(errors.loss),
+        gradient_error=finite(errors.gradient),
+        update_error=finite(errors.update),
+        state_error=None if errors.state is None else finite(errors.state),
+        spread=finite(errors.spread),
     )
 
 
@@ -200,22 +201,14 @@ class _Share:
 
     def add(self, difference: Tensor, whole: Tensor) -> None:
         """One tensor more."""
-        self.apart = math.hypot(self.apart, float(difference.norm()))
-        self.whole = math.hypot(self.whole, float(whole.norm()))
+        self.apart = math.hypot(self.apart, norm(difference))
+        self.whole = math.hypot(self.whole, norm(whole))
 
     @property
     def value(self) -> float:
         """Over all tensors so far."""
-        return 0.0 if self.apart == 0 else _ratio(self.apart, self.whole)
+        return 0.0 if self.apart == 0 else ratio(self.apart, self.whole)
 
 
 def _double(values: Tensor, parts: Parts) -> Tensor:
     return values.detach().to(parts.device, torch.float64)
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole > 0 else math.nan
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

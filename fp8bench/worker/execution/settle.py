@@ -20,7 +20,8 @@ from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Join
 from fp8bench.schema.record import ExecutedEvidence, GraphEvidence, Tolerance
 from fp8bench.worker.execution import proof
-from fp8bench.worker.execution.build import Choice, joined_anew
+from fp8bench.worker.execution.build import joined_anew
+from fp8bench.worker.execution.choice import Choice
 from fp8bench.worker.execution.join import how_joined
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
 from fp8bench.worker.execution.state import Snapshot

@@ -6,7 +6,8 @@ from outside.outside_plugins import Polite
 from torch import nn
 
 from fp8bench.schema.record import CompileEvidence, GraphEvidence
-from fp8bench.worker.execution.build import Choice, build
+from fp8bench.worker.execution.build import build
+from fp8bench.worker.execution.choice import Choice
 from fp8bench.worker.execution.optimizers import make_optimizer
 from fp8bench.worker.execution.replay import CaptureFailed
 from fp8bench.worker.execution.settle import Maker
