@@ -118,7 +118,7 @@ class TestAgainstItself:
         assert [record["session"]["arm"] for record in records] == ["A", "B", "B", "A"] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.serial
 def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path):
     done = call(
         tmp_path,
