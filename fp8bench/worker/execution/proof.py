@@ -4,7 +4,8 @@ The parity gate looks at the model before it is compiled, and at no optimizer. H
 weights, optimizer state, scales and batches, a few steps run twice: plainly (nothing compiled, nothing replayed, no
 DDP, gradients averaged by hand), and as executed. Compared are, all relative and without unit,
 
-  loss_error      |l' - l| / |l|, the worst of any step
+  loss_error      the worst |l' - l| of any step / the largest |l| of them: where the loss falls fast, as on a batch that
+                  is learned by heart, its last value is no measure of what rounding may do to it
   gradient_error  |g' - g| / |g| after the last step, |.| the Euclidean norm over all weights together
   update_error    |u' - u| / |u|, u what the steps made of the weights: w_after - w_before
   state_error     the same of the scales that the mode keeps, each tensor in units of its own norm
@@ -119,12 +120,18 @@ def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[fl
         expected = _double(one, parts)
         gradient.add(_double(other, parts) - expected, expected)
     return Errors(
-        loss=max(ratio(abs(b - a), abs(a)) for a, b in zip(plain.losses, losses, strict=True)),
+        loss=loss_error(plain.losses, losses),
         gradient=gradient.value,
         update=update.value,
         state=_state_error(parts, before.scales, plain.scales),
         spread=spread.value,
     )
+
+
+def loss_error(plain: Sequence[float], executed: Sequence[float]) -> float:
+    """Of the losses of some steps, executed and plain, from one start; see above. NaN where one is not finite."""
+    apart = [abs(b - a) for a, b in zip(plain, executed, strict=True)]
+    return math.nan if not all(map(math.isfinite, apart)) else ratio(max(apart), max(map(abs, plain)))
 
 
 def complaint(errors: Errors, tolerance: Tolerance) -> str | None:
