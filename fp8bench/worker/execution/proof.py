@@ -4,8 +4,8 @@ The parity gate looks at the model before it is compiled, and at no optimizer. H
 weights, optimizer state, scales and batches, a few steps run twice: plainly (nothing compiled, nothing replayed, no
 DDP, gradients averaged by hand), and as executed. Compared are, all relative and without unit,
 
-  loss_error      the worst |l' - l| of any step / the largest |l| of them: where the loss falls fast, as on a batch that
-                  is learned by heart, its last value is no measure of what rounding may do to it
+  loss_error      the worst |l' - l| of any step / the largest |l| of them: where the loss falls fast, as on a batch
+                  that is learned by heart, its last value is no measure of what rounding may do to it
   gradient_error  |g' - g| / |g| after the last step, |.| the Euclidean norm over all weights together
   update_error    |u' - u| / |u|, u what the steps made of the weights: w_after - w_before
   state_error     the same of the scales that the mode keeps, each tensor in units of its own norm
