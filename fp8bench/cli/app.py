@@ -26,6 +26,7 @@ COMMANDS = {
     "run": "fp8bench.cli.run:run",
     "compare": "fp8bench.cli.compare:compare",
     "explain": "fp8bench.cli.explain:explain",
+    "predict": "fp8bench.cli.predict:predict",
     "doctor": "fp8bench.cli.doctor:doctor",
     "dtypes": "fp8bench.cli.dtypes:dtypes",
     "numerics": "fp8bench.cli.numerics:numerics",

@@ -11,3 +11,4 @@ ROOT = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent
 
 INSTANCES_YAML = ROOT / "configs" / "instances.yaml"
 PUBLISHED_RESULTS = ROOT / "results" / "published"
+PREDICTION_ERRORS_JSON = ROOT / "configs" / "prediction-errors.json"

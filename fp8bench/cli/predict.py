@@ -1,0 +1,160 @@
+"""`fp8bench predict`: a step's time and its price-performance on an instance that you do not have."""
+
+import gc
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import typer
+
+from fp8bench.cli import names
+from fp8bench.cli.catalog import load_catalog, require_read
+from fp8bench.cli.kept import tell_broken
+from fp8bench.cli.output import FORMATS, show
+
+if TYPE_CHECKING:
+    from fp8bench.predict.held_out import HeldOut
+    from fp8bench.predict.source import Sources
+    from fp8bench.predict.target import Target
+    from fp8bench.pricing.choose import PriceQuery
+    from fp8bench.schema.instance import Catalog, Purchase
+
+PURCHASES = ("on_demand", "spot", "capacity_block")
+
+
+def predict(
+    instance: str = typer.Argument(
+        None, metavar="[INSTANCE]", autocompletion=names.instances, help="To predict: a name in the catalogue."
+    ),
+    source: str = typer.Option(
+        None,
+        "--from",
+        metavar="INSTANCE[:MODE[:RECIPE]][/VARIANT]|FILE",
+        autocompletion=names.references,
+        help="Whose records to predict from, all modes or one; or a record's file.",
+    ),
+    gpu_words: str = typer.Option(None, "--gpus", metavar="N", help="How many of its GPUs train [all]."),
+    batch_words: str = typer.Option(None, "--batch-size", metavar="N", help="Only records of this batch size a GPU."),
+    workload: str = typer.Option(
+        None, "--workload", autocompletion=names.workloads, help="Only records of this workload."
+    ),
+    price_as_of: str = typer.Option(None, "--price-as-of", metavar="DATE|today", help="Prices of this day [today]."),
+    region: str = typer.Option(None, "--region", help="Only prices of this region."),
+    purchase: str = typer.Option(
+        PURCHASES[0], "--purchase", metavar="|".join(PURCHASES), help="How the instance is bought."
+    ),
+    check: bool = typer.Option(
+        False, "--check", help="Show how far the model is off for machines whose records are here, and end."
+    ),
+    form: str = typer.Option(
+        "table", "--format", metavar="|".join(FORMATS), autocompletion=names.one_of(*FORMATS), help="How to print."
+    ),
+    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
+) -> None:
+    """What an instance that you do not have would make of a measured mode."""
+    # A command of a moment, over records that hold each other in no circle: collecting garbage only costs.
+    gc.disable()
+    from fp8bench.predict.document import document, document_of_errors
+    from fp8bench.predict.held_out import kept_cases
+    from fp8bench.predict.model_error import merged
+    from fp8bench.predict.prediction import predictions
+    from fp8bench.schema.errors import ModeUnavailable, UsageError, require_known
+
+    for value, known, flag in ((form, FORMATS, "--format"), (purchase, PURCHASES, "--purchase")):
+        require_known(flag, value, known, "fp8bench predict --help")
+    catalog = load_catalog(results_dir)
+    if check:
+        _require_alone({"INSTANCE": instance, "--from": source, "--gpus": gpu_words, "--batch-size": batch_words})
+        show(document_of_errors(_held_out(results_dir, catalog)), form)
+        return
+    if instance is None or source is None:
+        missing = "no instance was named" if instance is None else "--from is missing"
+        raise UsageError(missing, "Say, for example, `fp8bench predict p5 --from h200-1x`, or --check")
+    gpus, batch_size = _whole("--gpus", gpu_words), _whole("--batch-size", batch_words)
+    query = _query(price_as_of, region, purchase)
+    target = _target(instance, gpus, catalog, query)
+    sources = _sources(source, workload, batch_size, catalog, results_dir)
+    cases = merged(kept_cases(), _held_out(results_dir, catalog).cases)
+    found = predictions(sources, target, cases, catalog, query)
+    show(document(found), form)
+    if all(row.status == "unsupported" for row in found.rows):
+        raise typer.Exit(ModeUnavailable.exit_code)
+
+
+def _require_alone(given: dict[str, object]) -> None:
+    """Raises UsageError where --check has a companion."""
+    from fp8bench.schema.errors import UsageError
+
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(f"--check is of all records, and {name} was given", f"Omit {name}, or --check")
+
+
+def _whole(flag: str, words: str | None) -> int | None:
+    from fp8bench.config.words import whole
+    from fp8bench.schema.bounds import IMPORTED_BATCH_SIZE
+
+    return None if words is None else whole(flag, words, 1, IMPORTED_BATCH_SIZE)
+
+
+def _query(price_as_of: str | None, region: str | None, purchase: str) -> "PriceQuery":
+    """For the predicted instance and for the measured one. Raises UsageError for what is no date."""
+    from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery
+    from fp8bench.schema.errors import UsageError
+
+    today = date.today()
+    try:
+        day = today if price_as_of in (None, "today") else date.fromisoformat(price_as_of or "")
+    except ValueError as error:
+        raise UsageError(
+            f"--price-as-of {price_as_of!r} is not a date", "Say `today`, or a day as 2026-11-09"
+        ) from error
+    return PriceQuery(day, day >= today, region, cast("Purchase", purchase), ANY_MACHINE)
+
+
+def _target(name: str, gpus: int | None, catalog: "Catalog", query: "PriceQuery") -> "Target":
+    from fp8bench.predict.target import target
+    from fp8bench.pricing.catalog import find
+    from fp8bench.pricing.missing import require_region
+
+    require_read(catalog, [name])
+    instance = find(catalog, name)
+    require_region(query.region, catalog, [instance.key])
+    return target(instance, catalog, gpus, query)
+
+
+def _sources(
+    name: str, workload: str | None, batch_size: int | None, catalog: "Catalog", results_dir: Path
+) -> "Sources":
+    """What `--from` names: a record's file, or the measurements of an instance, all or of one mode and variant."""
+    from fp8bench.predict.source import sources, wanted
+    from fp8bench.records import named, results
+    from fp8bench.records.sections import ask
+    from fp8bench.records.select import Measurement
+
+    if named.names_a_file(name):
+        record = results.read_record(Path(name))
+        return sources([Measurement((record,))], catalog, lambda one: one)
+    reference = named.parse_source(name)
+    kept = results.read(results_dir, [reference.instance])
+    if not kept:
+        raise results.nothing_found(
+            f"for instance {reference.instance!r}",
+            results_dir,
+            "Name one that has records with --from, or a record's file",
+        )
+    return ask(
+        kept,
+        tell_broken,
+        lambda records, whole: sources(wanted(records, reference, workload, batch_size), catalog, whole),
+    )
+
+
+def _held_out(results_dir: Path, catalog: "Catalog") -> "HeldOut":
+    """Of all records here, and of the published figures that travel with the program."""
+    from fp8bench.predict.held_out import held_out
+    from fp8bench.records import results
+    from fp8bench.records.sections import ask
+
+    instances = {*results.known_instances(results_dir), *catalog.instances}
+    return ask(results.read(results_dir, instances), tell_broken, lambda r, whole: held_out(r, catalog, whole))
