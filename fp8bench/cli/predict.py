@@ -127,7 +127,7 @@ def _sources(
     name: str, workload: str | None, batch_size: int | None, catalog: "Catalog", results_dir: Path
 ) -> "Sources":
     """What `--from` names: a record's file, or the measurements of an instance, all or of one mode and variant."""
-    from fp8bench.predict.source import sources, wanted
+    from fp8bench.predict.source import parse_source, sources, wanted
     from fp8bench.records import named, results
     from fp8bench.records.sections import ask
     from fp8bench.records.select import Measurement
@@ -135,7 +135,7 @@ def _sources(
     if named.names_a_file(name):
         record = results.read_record(Path(name))
         return sources([Measurement((record,))], catalog, lambda one: one)
-    reference = named.parse_source(name)
+    reference = parse_source(name)
     kept = results.read(results_dir, [reference.instance])
     if not kept:
         raise results.nothing_found(

@@ -19,6 +19,7 @@ from fp8bench.report.document import (
     Warned,
     blocks,
 )
+from fp8bench.report.explain.steps import PARTS
 from fp8bench.report.letters import Letters
 from fp8bench.report.written import number, rate, with_interval
 from fp8bench.schema.execution import suffix
@@ -194,7 +195,7 @@ def _answers(best: Prediction) -> list[str]:
     said = []
     if best.usd_per_hour is not None:
         dated = f"price of {best.price_as_of}" if best.price_as_of else "a price without a date"
-        share = "" if best.price_share == 1 else f", {best.price_share:.3g} of its price"
+        share = "" if best.price_share == 1 else f", {best.price_share:.3g} of the whole instance's"
         said.append(
             f"{_label(best)} at batch {best.batch_size} is predicted to buy most on {best.instance}: "
             f"{_per_usd(best)} {unit} for a dollar, at "
@@ -204,7 +205,8 @@ def _answers(best: Prediction) -> list[str]:
         even = with_interval(best.break_even_usd_per_hour, best.break_even_range_usd_per_hour, ",.2f")
         said.append(
             f"It was measured at {rate(measured.units_per_usd)} {unit} for a dollar on {measured.instance} "
-            f"({measured.usd_per_hour:,.2f} USD/h): {_gpus(best)} buy as many where they cost {even} USD/h."
+            f"({measured.usd_per_hour:,.2f} USD/h). A dollar buys as many on {best.instance} at {even} USD/h for "
+            f"{_gpus(best)}."
         )
     if best.gemm_share_of_peak:
         share_of_peak = f"{best.gemm_share_of_peak * 100:.0f} %"
@@ -216,7 +218,11 @@ def _parts(row: Prediction) -> Table:
     parts = [part for part in row.parts if max(part.measured_s, part.predicted_s) >= SMALLEST_S]
     return Table(
         (
-            Column("part of a step", tuple(part.name for part in parts), "word"),
+            Column(
+                "part of a step",
+                tuple(part.name if part.name == "idle" else PARTS[part.name] for part in parts),
+                "word",
+            ),
             Column("measured", tuple(number(part.measured_s, ".1f", 1e3) for part in parts), unit="ms"),
             Column("predicted", tuple(number(part.predicted_s, ".1f", 1e3) for part in parts), unit="ms"),
             Column("factor", tuple(number(part.ratio, ".2f") for part in parts)),
@@ -230,11 +236,15 @@ def _about_ranges(rows: Sequence[Prediction]) -> list[str]:
     said = []
     for error in dict.fromkeys(row.model_error for row in rows if row.model_error):
         if error.cases == 0:
-            said.append("Ranges are the measured 95 % intervals: the GPU is the same, and so is the number of GPUs.")
+            said.append(
+                "Ranges are the measured 95 % intervals, of the machine that was measured: the GPU is the same, and so "
+                "is the number of GPUs. By how much machines of one kind differ is unknown."
+            )
             continue
+        tried = "1 prediction" if error.cases == 1 else f"{error.cases} predictions"
         said.append(
             f"Ranges: the measured 95 % intervals, widened by {error.share * 100:.0f} % to either side. So far off was "
-            f"the model at worst in {error.cases} predictions of what was measured, for {error.basis}: "
-            f"{_worst(error)}. Few machines are known, so a range is no 95 % interval."
+            f"the model at worst in {tried} of what was measured, for {error.basis}: {_worst(error)}. Few machines are "
+            "known, so a range is no 95 % interval."
         )
     return said

@@ -37,6 +37,7 @@ class Change(Frozen):
 
 
 NO_CHANGE = Change(gpu="same GPU", scale="as many GPUs")
+OF_SCALE = Change(gpu="same GPU", scale="another number of GPUs")
 
 
 class Case(Frozen):
@@ -108,18 +109,15 @@ def model_error(cases: Sequence[Case], wanted: Change) -> ModelError | None:
     """For a change of this kind; None where nothing tests it. No change has no error."""
     if wanted == NO_CHANGE:
         return ModelError(value=0.0, cases=0, worst=(), basis="the same GPU and as many of them")
-    exact = _largest(cases, wanted)
-    if exact is not None:
-        return exact
+    of_both = _largest(cases, wanted) if wanted.gpu != "same GPU" and wanted.scale != "as many GPUs" else None
+    if of_both is not None:
+        return of_both
     alone = [
-        _of_gpu(cases, wanted.gpu),
-        None
-        if wanted.scale == "as many GPUs"
-        else _largest(cases, Change(gpu="same GPU", scale="another number of GPUs")),
+        *([] if wanted.gpu == "same GPU" else [_of_gpu(cases, wanted.gpu)]),
+        *([] if wanted.scale == "as many GPUs" else [_largest(cases, OF_SCALE)]),
     ]
     found = [one for one in alone if one is not None]
-    needed = (wanted.gpu != "same GPU") + (wanted.scale != "as many GPUs")
-    if len(found) < needed:
+    if len(found) < len(alone):
         return None
     return ModelError(
         value=sum(one.value for one in found),
@@ -135,14 +133,13 @@ def merged(kept: Iterable[Case], here: Iterable[Case]) -> list[Case]:
 
 
 def _of_gpu(cases: Sequence[Case], gpu: GpuChange) -> ModelError | None:
-    if gpu == "same GPU":
-        return None
-    wider: tuple[GpuChange, ...] = (gpu, "another architecture") if gpu == "same architecture" else (gpu,)
-    tried = (_largest(cases, Change(gpu=one, scale="as many GPUs")) for one in wider)
-    found = next((one for one in tried if one is not None), None)
-    narrower = _largest(cases, Change(gpu="same architecture", scale="as many GPUs"))
-    # What is harder cannot be known better than what is easier.
-    return max((one for one in (found, narrower) if one), key=lambda one: one.value) if found else None
+    """What is harder is not better known than what is easier, and what nothing tests no better than what is harder."""
+    easier, harder = (
+        _largest(cases, Change(gpu=one, scale="as many GPUs")) for one in ("same architecture", "another architecture")
+    )
+    if gpu == "same architecture":
+        return easier or harder
+    return max((one for one in (easier, harder) if one), key=lambda one: one.value) if harder else None
 
 
 def _largest(cases: Sequence[Case], wanted: Change) -> ModelError | None:

@@ -107,7 +107,8 @@ def predictions(
     first = sources.found[0]
     if (first.record.instance, first.machine.gpus) == (target.instance.key, target.machine.gpus):
         key = target.instance.key
-        raise UsageError(f"{key} was measured on {first.machine.gpus} GPUs", f"See it with `fp8bench compare {key}`")
+        gpus = "1 GPU" if first.machine.gpus == 1 else f"{first.machine.gpus} GPUs"
+        raise UsageError(f"{key} itself was measured on {gpus}", f"See it with `fp8bench compare {key}`")
     rows = [_prediction(source, target, cases, catalog, query) for source in sources.found]
     ranked = sorted(
         rows,

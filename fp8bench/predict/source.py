@@ -12,7 +12,7 @@ from fp8bench.records.select import Measurement, select
 from fp8bench.report.options import narrowed
 from fp8bench.report.run.unit_time import unit_time
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.execution import suffix
+from fp8bench.schema.execution import split_variant, suffix
 from fp8bench.schema.instance import Catalog, Gpu
 from fp8bench.schema.profile import starved
 from fp8bench.schema.record import Record
@@ -160,6 +160,13 @@ class Sources:
     omitted: tuple[str, ...]
 
 
+def parse_source(text: str) -> Reference:
+    """`INSTANCE[:MODE[:RECIPE]][/VARIANT]`, of which the mode may be empty. Raises UsageError."""
+    label, execution = split_variant(text, f"--from {text!r}")
+    instance, _, mode = label.partition(":")
+    return Reference(instance, mode, execution)
+
+
 def wanted(
     records: Sequence[Record], reference: Reference, workload: str | None, batch_size: int | None
 ) -> list[Measurement]:
@@ -174,8 +181,9 @@ def wanted(
     ]
     if not chosen:
         there = sorted({f"{_mode(one)}{suffix(one.execution)} at batch {one.what.batch_size}" for one in records})
+        label = ":".join(filter(None, (reference.instance, reference.mode))) + suffix(reference.execution)
         raise UsageError(
-            f"no record of {reference.label.rstrip(':')}{narrowed(workload, batch_size)}",
+            f"no record of {label}{narrowed(workload, batch_size)}",
             f"There are: {', '.join(there)}",
         )
     return chosen

@@ -57,6 +57,9 @@ NEGLIGIBLE = 0.01
 ATTENTION_FLOPS_A_BYTE = 14 / 24
 """Times the number of tokens; see above."""
 
+BOTH_DIRECTIONS = 2
+"""What datasheets print of NVLink is the sum of its directions."""
+
 BYTES_A_GRADIENT = 4
 """Gradients of float32 weights, which every mode keeps: NCCL's kernels in the records add up float32."""
 
@@ -120,7 +123,7 @@ class Work:
 class Part(Frozen):
     """One kind of work of a step. ratio: predicted over measured, of its rule; None where none applies."""
 
-    name: str
+    name: Category | Literal["idle"]
     rule: Rule
     measured_s: float
     predicted_s: float
@@ -141,15 +144,13 @@ class Step(Frozen):
 
 def predict(work: Work, measured_on: Machine, target: Machine) -> Step:
     """The step on the target. Raises UsageError where the catalogue lacks a figure that it needs, by field."""
-    assumed: list[str] = []
     parts = [
         _scaled(category, seconds, _ratio(category, seconds, work, measured_on, target))
         for category, seconds in sorted(work.by_category.items(), key=lambda item: -item[1])
         if category != "nccl"
     ]
-    kernels_s = sum(part.predicted_s for part in parts)
-    exposed, hidden_s = _communication(work, measured_on, target, kernels_s, assumed)
-    parts += [exposed] if exposed.measured_s or exposed.predicted_s else []
+    shared = _communication(work, measured_on, target, sum(part.predicted_s for part in parts))
+    parts += [shared.part] if shared.part.measured_s or shared.part.predicted_s else []
     measured_idle_s = max(0.0, work.step_s - work.busy_s)
     # Profiled steps that were busier than timed ones last are brought to the timed step.
     to_timed = work.step_s / (work.busy_s + measured_idle_s)
@@ -159,13 +160,13 @@ def predict(work: Work, measured_on: Machine, target: Machine) -> Step:
         return max(0.0, work.step_s - kernels_s) if work.host_bound else measured_idle_s
 
     parts.append(Part(name="idle", rule="carried over", measured_s=measured_idle_s, predicted_s=idle_beside(busy_s)))
-    least_s = busy_s - hidden_s
+    least_s = busy_s - shared.may_be_hidden_s
     return Step(
         step_s=(busy_s + idle_beside(busy_s)) * to_timed,
         low_s=(least_s + idle_beside(least_s)) * to_timed,
         high_s=(busy_s + idle_beside(busy_s)) * to_timed,
         parts=tuple(parts),
-        assumed=(*assumed, *_assumed(work, measured_on, target)),
+        assumed=(*shared.assumed, *_assumed(work, measured_on, target)),
     )
 
 
@@ -195,6 +196,15 @@ def ring_share(gpus: int) -> float:
     return 2 * (gpus - 1) / gpus
 
 
+@dataclass(frozen=True)
+class _Communication:
+    """may_be_hidden_s: by how much less the step takes where other kernels hide what is predicted."""
+
+    part: Part
+    may_be_hidden_s: float = 0.0
+    assumed: tuple[str, ...] = ()
+
+
 def _scaled(category: Category, seconds: float, ratio: float | None) -> Part:
     predicted_s = seconds if ratio is None else seconds * ratio
     return Part(name=category, rule=RULES[category], measured_s=seconds, predicted_s=predicted_s, ratio=ratio)
@@ -204,7 +214,8 @@ def _ratio(category: Category, seconds: float, work: Work, measured_on: Machine,
     """Seconds on the target over seconds measured."""
     if category == "gemm_fp32" and measured_on.gpu != target.gpu and seconds > NEGLIGIBLE * work.step_s:
         raise UsageError(
-            f"{_per_cent(seconds / work.step_s)} of this step is float32 GEMMs, for which no peak of {target.gpu} is known",
+            f"{_per_cent(seconds / work.step_s)} of this step is float32 GEMMs, and no float32 peak of {target.gpu} is "
+            "known",
             "Predict a mode of 16 or 8 bits",
         )
     rule = RULES[category]
@@ -223,39 +234,62 @@ def _ratio(category: Category, seconds: float, work: Work, measured_on: Machine,
     return slower(fields.get(rule, "memory_bandwidth_gb_s"))
 
 
-def _communication(
-    work: Work, measured_on: Machine, target: Machine, kernels_s: float, assumed: list[str]
-) -> tuple[Part, float]:
-    """What of communication other kernels do not hide, and how much less it is where they hide all of it, seconds."""
-    exposed_s = work.by_category.get("nccl", 0.0)
-
-    def part(seconds: float, ratio: float | None = None) -> Part:
-        return Part(name="nccl", rule="links", measured_s=exposed_s, predicted_s=seconds, ratio=ratio)
-
+def _communication(work: Work, measured_on: Machine, target: Machine, kernels_s: float) -> _Communication:
+    """kernels_s: predicted time of all else that the GPU does, which is what can hide it."""
+    measured_s = work.by_category.get("nccl", 0.0)
     if target.gpus == 1:
-        return part(0.0), 0.0
-    link = target.figure("nvlink_gb_s")
-    if measured_on.gpus > 1 and work.nccl_s > 0:
-        ratio = ring_share(target.gpus) / ring_share(measured_on.gpus) * measured_on.figure("nvlink_gb_s") / link
-        all_s = work.nccl_s * ratio
-        hidden = max(0.0, 1 - exposed_s / work.nccl_s)
-        assumed.append(
-            f"communication takes {ratio:.2f} times as long, by links; {_per_cent(hidden)} of it is hidden behind other "
-            "kernels, as measured"
-        )
-        return part(max(all_s * (1 - hidden), all_s - kernels_s), ratio), 0.0
+        return _Communication(_nccl(measured_s, 0.0))
+    if measured_on.gpus == 1:
+        return _all_reduce(work, target)
+    ratio = ring_share(target.gpus) / ring_share(measured_on.gpus) * _slower_links(measured_on, target)
+    all_s = work.nccl_s * ratio
+    hidden = max(0.0, 1 - measured_s / work.nccl_s) if work.nccl_s > 0 else 0.0
+    return _Communication(
+        _nccl(measured_s, max(all_s * (1 - hidden), all_s - kernels_s), ratio),
+        assumed=(
+            f"communication takes {ratio:.2f} times as long, by links; {_per_cent(hidden)} of it is hidden behind "
+            "other kernels, as measured",
+        ),
+    )
+
+
+def _all_reduce(work: Work, target: Machine) -> _Communication:
+    """Of GPUs that were measured one by one: at the full speed of the links, and hidden behind nothing."""
     gradients = work.gradient_bytes
     if gradients is None:
         raise UsageError(
             f"{target.gpus} GPUs share gradients whose size this record does not say",
             "Name a record of several GPUs, or say --gpus 1",
         )
-    all_s = ring_share(target.gpus) * gradients / (link / 2 * 1e9)
-    assumed.append(
-        f"communication of {target.gpus} GPUs was not measured: {gradients / 1e9:.1f} GB of gradients are all-reduced "
-        f"at a link's full {link / 2:.0f} GB/s, and no kernel hides that; a range's lower end is where all is hidden"
+    link_gb_s = _link(target) / BOTH_DIRECTIONS
+    all_s = ring_share(target.gpus) * gradients / (link_gb_s * 1e9)
+    return _Communication(
+        _nccl(0.0, all_s),
+        may_be_hidden_s=all_s,
+        assumed=(
+            f"communication of {target.gpus} GPUs was not measured: {gradients / 1e9:.1f} GB of gradients are "
+            f"all-reduced at a link's full {link_gb_s:.0f} GB/s, and no kernel hides that; at a range's lower end "
+            "kernels hide all of it",
+        ),
     )
-    return part(all_s), all_s
+
+
+def _nccl(measured_s: float, predicted_s: float, ratio: float | None = None) -> Part:
+    return Part(name="nccl", rule=RULES["nccl"], measured_s=measured_s, predicted_s=predicted_s, ratio=ratio)
+
+
+def _slower_links(measured_on: Machine, target: Machine) -> float:
+    return 1.0 if measured_on.gpu == target.gpu else _link(measured_on) / _link(target)
+
+
+def _link(machine: Machine) -> float:
+    """GB/s in both directions together. Raises UsageError where it is unknown, as of GPUs that have PCIe alone."""
+    if machine.nvlink_gb_s is None:
+        raise UsageError(
+            f"nvlink_gb_s of {machine.gpu} is not known, so neither is how long several of them communicate",
+            "Say --gpus 1, or give the figure in the catalogue with its source",
+        )
+    return machine.nvlink_gb_s
 
 
 def _assumed(work: Work, measured_on: Machine, target: Machine) -> list[str]:

@@ -64,13 +64,6 @@ def parse_mode(text: str, instances: Collection[str]) -> Reference:
     return Reference(instance, mode, execution) if instance in instances and mode else Reference("", label, execution)
 
 
-def parse_source(text: str) -> Reference:
-    """`INSTANCE[:MODE[:RECIPE]][/VARIANT]`, of which the mode may be empty. Raises UsageError."""
-    label, execution = split_variant(text, f"--from {text!r}")
-    instance, _, mode = label.partition(":")
-    return Reference(instance, mode, execution)
-
-
 def names_a_file(name: str) -> bool:
     """Also one that is not there: a path was meant, and it is better to say so than to look for a run of that name."""
     return Path(name).is_file() or name.endswith((".json", ".json.gz"))
