@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from fp8bench.doctor import speed
 from fp8bench.doctor.ask import Question, ask_all
 from fp8bench.doctor.facts import Facts, Probed
-from fp8bench.doctor.finding import Examination, Finding, GpuCount, Machine
+from fp8bench.doctor.finding import Examination, Finding, GpuCount, MachineSummary
 from fp8bench.doctor.judge import (
     compiling,
     driver,
@@ -104,10 +104,10 @@ def judge(facts: Facts) -> tuple[Finding, ...]:
     return tuple(finding for judging in JUDGES for finding in judging.findings(facts))
 
 
-def machine(facts: Facts) -> Machine:
+def machine(facts: Facts) -> MachineSummary:
     """The machine in a few words."""
     products = Counter(gpu.name for gpu in facts.driver.gpus)
-    return Machine(
+    return MachineSummary(
         gpus=tuple(GpuCount(name=name, count=count) for name, count in products.items()),
         cpu=facts.host.cpu,
         cores=max(1, int(facts.host.cores)),

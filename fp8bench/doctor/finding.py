@@ -81,7 +81,7 @@ class GpuCount(Frozen):
     count: int
 
 
-class Machine(Frozen):
+class MachineSummary(Frozen):
     """The machine in a few words, none of which names it. cores: those that this process may use."""
 
     gpus: tuple[GpuCount, ...]
@@ -92,7 +92,7 @@ class Machine(Frozen):
 class Examination(Frozen):
     """Everything found."""
 
-    machine: Machine
+    machine: MachineSummary
     findings: tuple[Finding, ...]
 
     @property

@@ -25,7 +25,8 @@ from fp8bench.doctor.finding import Examination
 from fp8bench.doctor.mapped import Copy
 from fp8bench.doctor.privacy import names_of_this_machine, scrubbed
 from fp8bench.doctor.probe_facts import ANSWERS, AttentionFacts, LibraryFacts
-from fp8bench.doctor.show import to_json, to_plain
+from fp8bench.report.doctor import document
+from fp8bench.report.render import PIPE, render
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_nothing_that_is_shown_names_the_machine():
 
     shown = scrubbed(Examination(machine=machine(facts), findings=judge(facts)), names_of_this_machine(secrets))
 
-    for text in (to_json(shown), to_plain(shown)):
+    for text in (render(document(shown), form) for form in ("json", PIPE)):
         for leaked in ("verysecret", "bigbox", "alice", "1a2b3c4d", "10.0.0.7"):
             assert leaked not in text, text
         assert "OMP_NUM_THREADS=1" in text
