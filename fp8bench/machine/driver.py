@@ -10,9 +10,8 @@ from typing import Any
 import pynvml
 
 from fp8bench.machine import nvml
-from fp8bench.machine.gpus import VISIBLE, Gpu, listed, visible
+from fp8bench.machine.gpus import VISIBLE, Gpu, hides_all, listed, visible
 from fp8bench.machine.nvml import asked
-from fp8bench.machine.visibility import hides_all
 from fp8bench.schema.files import text_if_any
 from fp8bench.schema.frozen import Frozen
 

@@ -10,23 +10,23 @@ from importlib.metadata import version
 
 import pytest
 
-from fp8bench.doctor.ask import PROBE, Failure, Question, ask_all
+from fp8bench.doctor.facts import RESULTS, ImportResult, TorchResult
 from fp8bench.doctor.mapped import decoded
-from fp8bench.doctor.probe_facts import ANSWERS, ImportFacts, TorchFacts
+from fp8bench.doctor.run_probes import PROBE, Failure, Probe, run_probes
 
 pytestmark = pytest.mark.slow
 
 
-def ask(*names: str, **environ: str):
+def probed(*names: str, **environ: str):
     variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environ}
-    return ask_all([Question(name, ANSWERS[name], variables) for name in names], 2, 120)
+    return run_probes([Probe(name, RESULTS[name], variables) for name in names], 2, 120)
 
 
 def test_torch_answers():
-    answers = ask("torch")
+    results = probed("torch")
 
-    torch = answers["torch"]
-    assert isinstance(torch, TorchFacts)
+    torch = results["torch"]
+    assert isinstance(torch, TorchResult)
     assert torch.version.startswith(version("torch"))
     assert torch.gpus == 0
     assert torch.cuda_error
@@ -40,17 +40,17 @@ def test_what_a_library_prints_does_not_spoil_the_answer(tmp_path):
     (package / "__init__.py").write_text("import os\nos.write(1, b'more noise')\n")
     (package / "vision_transformer.py").write_text("")
 
-    assert ask("timm", PYTHONPATH=str(tmp_path)) == {"timm": ImportFacts(version="9.9")}
+    assert probed("timm", PYTHONPATH=str(tmp_path)) == {"timm": ImportResult(version="9.9")}
 
 
 def test_a_package_that_dies_at_import_is_an_answer(tmp_path):
     (tmp_path / "timm.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     (tmp_path / "torchao.py").write_text("raise OSError('libcudart.so.12: cannot open')\n")
 
-    answers = ask("timm", "torchao", PYTHONPATH=str(tmp_path))
+    results = probed("timm", "torchao", PYTHONPATH=str(tmp_path))
 
-    assert answers["timm"] == Failure(kind="killed", said="the probe died of SIGSEGV")
-    assert answers["torchao"] == Failure(kind="error", said="OSError: libcudart.so.12: cannot open")
+    assert results["timm"] == Failure(kind="killed", message="the probe died of SIGSEGV")
+    assert results["torchao"] == Failure(kind="error", message="OSError: libcudart.so.12: cannot open")
 
 
 @pytest.mark.parametrize(("encoded", "version"), [(91900, "9.19.0"), (92601, "9.26.1"), (8902, "8.9.2")])
@@ -59,7 +59,7 @@ def test_cudnns_number_is_decoded(encoded, version):
 
 
 def test_refusals_are_kept_once_and_the_rest_is_not():
-    from fp8bench.doctor.probe.attention import Refusals
+    from fp8bench.doctor.probe import Refusals
 
     refusals = Refusals()
     logger = logging.Logger("a", logging.DEBUG)
@@ -71,9 +71,8 @@ def test_refusals_are_kept_once_and_the_rest_is_not():
     assert list(refusals.lines) == ["Disabling FusedAttention: no room"]
 
 
-def test_every_probe_has_a_file_and_the_doctor_starts_it_with_its_own_python():
-    import fp8bench.doctor.probe as package
+def test_every_probe_is_there_with_its_result_and_the_doctor_starts_it_with_its_own_python():
+    from fp8bench.doctor.probe import PROBES
 
-    there = set(os.listdir(package.__path__[0]))
-    assert {f"{name.replace('-', '_')}.py" for name in ANSWERS} <= there
-    assert PROBE[0] == sys.executable
+    assert {name: probe.__annotations__["return"] for name, probe in PROBES.items()} == RESULTS
+    assert PROBE == (sys.executable, "-m", "fp8bench.doctor.probe")
