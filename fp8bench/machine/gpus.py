@@ -67,7 +67,7 @@ class Machine:
 
 
 def this_machine(environ: Mapping[str, str]) -> Machine:
-    """environ: CUDA_VISIBLE_DEVICES is heeded. Raises ModeUnavailable where a driver does not list its GPUs, unless
+    """environ: CUDA_VISIBLE_DEVICES applies. Raises ModeUnavailable where a driver does not list its GPUs, unless
     they are hidden.
     """
     try:
@@ -106,11 +106,11 @@ def visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu, ...]:
 
 def _gpu(index: int) -> Gpu:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    mode = nvml.asked(pynvml.nvmlDeviceGetMigMode, handle)
+    mode = nvml.query(pynvml.nvmlDeviceGetMigMode, handle)
     return Gpu(
         index=index,
-        uuid=str(nvml.asked(pynvml.nvmlDeviceGetUUID, handle) or ""),
-        name=str(nvml.asked(pynvml.nvmlDeviceGetName, handle) or "GPU of unknown name"),
+        uuid=str(nvml.query(pynvml.nvmlDeviceGetUUID, handle) or ""),
+        name=str(nvml.query(pynvml.nvmlDeviceGetName, handle) or "GPU of unknown name"),
         mig=None if mode is None else bool(mode[0]),
     )
 
@@ -118,11 +118,11 @@ def _gpu(index: int) -> Gpu:
 def visible_gpus(uuids: Sequence[str], setting: str | None) -> tuple[int, ...]:
     """Indices of the GPUs that are left, in CUDA's order.
 
-    uuids: every GPU's, in NVML's order; empty where one is not told, which then goes by its index only. setting:
-    CUDA_VISIBLE_DEVICES, None where it is not set. Its entries are indices, or UUIDs, of which a beginning will do that
-    no other GPU shares; the first entry says which. The list ends at the first entry that is neither a GPU nor of that
-    kind, so an empty string or -1 hides all; a GPU that is named twice hides all too. A slice (`MIG-...`) stands for
-    the GPU that it is of; every GPU is left where that is not told.
+    uuids: every GPU's, in NVML's order; empty where one is unknown, which then goes by its index only. setting:
+    CUDA_VISIBLE_DEVICES, None where it is not set. Its entries are indices, or UUIDs, of which a unique beginning is
+    enough; the first entry decides which. The list ends at the first entry that is neither a GPU nor of that kind, so
+    an empty string or -1 hides all; a GPU that is named twice hides all too. A slice (`MIG-...`) stands for its GPU;
+    every GPU is left where that is unknown.
     """
     if setting is None:
         return tuple(range(len(uuids)))
@@ -162,7 +162,7 @@ def _named(entry: str, uuids: Sequence[str]) -> int | None:
 
 def _of_slice(entry: str, uuids: Sequence[str]) -> tuple[int, ...]:
     """Drivers before R470 name a slice by its GPU (`MIG-GPU-<UUID>/<GPU instance>/<compute instance>`), later ones by a
-    UUID of its own, which does not tell the GPU.
+    UUID of its own, which does not identify the GPU.
     """
     name = entry.removeprefix(SLICE)
     if not name.startswith(GPU):
