@@ -22,7 +22,6 @@ class TorchResult(Frozen):
     cuda: str | None
     cuda_error: str | None
     gpus: int
-    cudnn: str | None
     nccl: str | None
     copies: tuple[Copy, ...]
 
@@ -34,13 +33,10 @@ class ImportResult(Frozen):
 
 
 class PrecisionResult(Frozen):
-    """Tiny GEMMs on the first GPU. An error is None where the GEMM ran and was right; fp8_error is also None where the
-    GPU has no fp8 units, and then `fp8` is False.
-    """
+    """Tiny GEMMs on the first GPU. An error: None where the GEMM ran and was right; of fp8, also without fp8 units."""
 
     capability: tuple[int, int]
     bf16_error: str | None
-    fp8: bool
     fp8_error: str | None
 
 
@@ -58,7 +54,6 @@ class TransformerEngineResult(Frozen):
     """
 
     version: str
-    cudnn: str | None
     recipes: tuple[Recipe, ...]
     linear_error: str | None
 

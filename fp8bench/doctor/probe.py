@@ -25,7 +25,7 @@ from fp8bench.doctor.facts import (
     TorchResult,
     TransformerEngineResult,
 )
-from fp8bench.doctor.mapped import decoded, own_copies
+from fp8bench.doctor.mapped import own_copies
 from fp8bench.schema.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -66,13 +66,11 @@ def torch_and_cuda() -> TorchResult:
     except (RuntimeError, AssertionError) as failure:
         # torch without CUDA asserts; a driver that is too old, or no GPU, is a RuntimeError.
         error = _first_line(failure)
-    cudnn = torch.backends.cudnn.version() if error is None else None
     return TorchResult(
         version=str(torch.__version__),
         cuda=torch.version.cuda,
         cuda_error=error,
         gpus=torch.cuda.device_count(),
-        cudnn=None if cudnn is None else decoded(cudnn),
         nccl=_nccl(),
         copies=own_copies(),
     )
@@ -110,12 +108,10 @@ def precision() -> PrecisionResult:
     device = torch.device("cuda", 0)
     torch.manual_seed(0)
     capability = torch.cuda.get_device_capability(device)
-    fp8 = capability >= FP8_UNITS
     return PrecisionResult(
         capability=capability,
         bf16_error=_gemm_error(torch.bfloat16, lambda left, right: left @ right.t(), device),
-        fp8=fp8,
-        fp8_error=_gemm_error(torch.float8_e4m3fn, _fp8_gemm, device) if fp8 else None,
+        fp8_error=_gemm_error(torch.float8_e4m3fn, _fp8_gemm, device) if capability >= FP8_UNITS else None,
     )
 
 
@@ -180,7 +176,6 @@ def transformer_engine() -> TransformerEngineResult:
     delayed = any(recipe.available for recipe in recipes if recipe.name == "delayed")
     return TransformerEngineResult(
         version=version("transformer-engine"),
-        cudnn=".".join(map(str, te.get_cudnn_version())),
         recipes=tuple(recipes),
         linear_error=_error_of(_linear_in_fp8) if delayed else None,
     )

@@ -45,7 +45,12 @@ class Here:
 
     def unlike(self, record: RecordHead) -> list[str]:
         """Why a record cannot be in one row with what is measured here and now, in words; empty where it can."""
-        return [*self.unlike_place(record), *self._unlike_software(record)]
+        found, software = self.unlike_place(record), software_of(record.environment)
+        if software is None:
+            return found
+        known = {name: software.get(name) for name in self.software}
+        names = differing(known, self.software)
+        return found + [f"{name} {known[name] or 'absent'} (here {self.software[name] or 'absent'})" for name in names]
 
     def unlike_place(self, record: RecordHead) -> list[str]:
         """As `unlike`, of the machine and the method alone."""
@@ -55,14 +60,6 @@ class Here:
         if self.one and not same_machine(record.machine, self.machine):
             found.append(f"machine {record.machine or 'unknown'} (here {self.machine or 'unknown'})")
         return found
-
-    def _unlike_software(self, record: RecordHead) -> list[str]:
-        software = software_of(record.environment)
-        if software is None:
-            return []
-        known = {name: software.get(name) for name in self.software}
-        names = differing(known, self.software)
-        return [f"{name} {known[name] or 'absent'} (here {self.software[name] or 'absent'})" for name in names]
 
 
 def this_machines_identity(label: str | None = None) -> MachineIdentity | None:

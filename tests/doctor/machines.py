@@ -26,7 +26,6 @@ H200 = GpuFacts(
     index=0,
     name="NVIDIA H200",
     capability=(9, 0),
-    memory_bytes=140 * GIB,
     memory_used_bytes=4 << 20,
     processes=0,
     utilization_percent=0,
@@ -77,13 +76,11 @@ RECIPES = (
 )
 COPIES = (CUBLAS, TORCHS_CUDNN, NCCL)
 PROBED = Probed(
-    torch=TorchResult(
-        version="2.11.0+cu130", cuda="13.0", cuda_error=None, gpus=1, cudnn="9.19.0", nccl="2.28.9", copies=COPIES
-    ),
+    torch=TorchResult(version="2.11.0+cu130", cuda="13.0", cuda_error=None, gpus=1, nccl="2.28.9", copies=COPIES),
     timm=ImportResult(version="1.0.24"),
     torchao=ImportResult(version="0.18.0"),
-    precision=PrecisionResult(capability=(9, 0), bf16_error=None, fp8=True, fp8_error=None),
-    transformer_engine=TransformerEngineResult(version="2.20.2", cudnn="9.19.0", recipes=RECIPES, linear_error=None),
+    precision=PrecisionResult(capability=(9, 0), bf16_error=None, fp8_error=None),
+    transformer_engine=TransformerEngineResult(version="2.20.2", recipes=RECIPES, linear_error=None),
     libraries=LibrariesResult(copies=COPIES, use_error=None),
     attention=AttentionResult(backend="fused", reasons=(), copies=COPIES),
     compile=CompileResult(graphs=1, right=True),
@@ -141,9 +138,7 @@ def l4_host() -> Facts:
         nvlinks=None,
         mig=None,
     )
-    return probing(
-        h200_host(l4), precision=PrecisionResult(capability=(8, 9), bf16_error=None, fp8=True, fp8_error=None)
-    )
+    return probing(h200_host(l4), precision=PrecisionResult(capability=(8, 9), bf16_error=None, fp8_error=None))
 
 
 def a100_host() -> Facts:
@@ -153,8 +148,8 @@ def a100_host() -> Facts:
     none = tuple(Recipe(name=recipe.name, available=False, reason=reason) for recipe in RECIPES)
     return probing(
         h200_host(a100),
-        precision=PrecisionResult(capability=(8, 0), bf16_error=None, fp8=False, fp8_error=None),
-        transformer_engine=TransformerEngineResult(version="2.20.2", cudnn="9.19.0", recipes=none, linear_error=None),
+        precision=PrecisionResult(capability=(8, 0), bf16_error=None, fp8_error=None),
+        transformer_engine=TransformerEngineResult(version="2.20.2", recipes=none, linear_error=None),
     )
 
 
@@ -165,7 +160,6 @@ def without_gpu(driver: DriverFacts | None = None) -> Facts:
         cuda="13.2",
         cuda_error="Found no NVIDIA driver on your system.",
         gpus=0,
-        cudnn=None,
         nccl="2.30.7",
         copies=COPIES,
     )

@@ -11,7 +11,6 @@ from importlib.metadata import version
 import pytest
 
 from fp8bench.doctor.facts import RESULTS, ImportResult, TorchResult
-from fp8bench.doctor.mapped import decoded
 from fp8bench.doctor.run_probes import PROBE, Failure, Probe, run_probes
 
 pytestmark = pytest.mark.slow
@@ -51,11 +50,6 @@ def test_a_package_that_dies_at_import_is_an_answer(tmp_path):
 
     assert results["timm"] == Failure(kind="killed", message="the probe died of SIGSEGV")
     assert results["torchao"] == Failure(kind="error", message="OSError: libcudart.so.12: cannot open")
-
-
-@pytest.mark.parametrize(("encoded", "version"), [(91900, "9.19.0"), (92601, "9.26.1"), (8902, "8.9.2")])
-def test_cudnns_number_is_decoded(encoded, version):
-    assert decoded(encoded) == version
 
 
 def test_refusals_are_kept_once_and_the_rest_is_not():

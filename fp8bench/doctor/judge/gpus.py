@@ -17,16 +17,6 @@ Gpus = tuple[GpuFacts, ...]
 
 DRIVER = Check("driver", "gpu", "NVIDIA driver")
 VISIBLE = Check("torch-sees-gpus", "gpu", "GPUs torch sees")
-BUSY = Check("busy", "gpu", "other users")
-MIG = Check("mig", "gpu", "MIG")
-MODE = Check("compute-mode", "gpu", "compute mode")
-NVLINK = Check("nvlink", "gpu", "NVLink")
-POWER = Check("power-limit", "gpu", "power limit")
-CLOCKS = Check("clocks", "gpu", "application clocks")
-THROTTLING = Check("throttling", "gpu", "throttling now")
-TEMPERATURE = Check("temperature", "gpu", "temperature")
-PERSISTENCE = Check("persistence", "gpu", "persistence mode")
-ECC = Check("ecc", "gpu", "memory errors")
 
 GIB = 1 << 30
 BUSY_PERCENT = 10
@@ -47,7 +37,7 @@ def findings(facts: Facts) -> list[Finding]:
     for check, reported, judge in CHECKS:
         known = which(facts.driver.gpus, reported)
         why = facts.driver.why_no_gpu or "the driver does not report it"
-        found.append(judge(known) if known else check.unknown(why))
+        found.append(judge(check, known) if known else check.unknown(why))
     return found
 
 
@@ -99,17 +89,17 @@ def torch_sees(facts: Facts) -> Finding:
     return VISIBLE.ok(f"{torch.gpus}; {built}")
 
 
-def busy(gpus: Gpus) -> Finding:
+def busy(check: Check, gpus: Gpus) -> Finding:
     """A GPU that someone else computes on gives wrong times; one that is only held may."""
     remedy = "Wait for it to end, end it, or hide that GPU with CUDA_VISIBLE_DEVICES"
     working = which(gpus, lambda gpu: (gpu.utilization_percent or 0) >= BUSY_PERCENT)
     if working:
-        return BUSY.problem("; ".join(map(_use, working)), remedy)
+        return check.problem("; ".join(map(_use, working)), remedy)
     held = which(gpus, lambda gpu: is_held(gpu.processes, gpu.memory_used_bytes))
     if held:
-        return BUSY.warning("; ".join(map(_use, held)), remedy)
+        return check.warning("; ".join(map(_use, held)), remedy)
     most = max(gpu.memory_used_bytes or 0 for gpu in gpus)
-    return BUSY.ok(f"no other process, at most {most / GIB:.1f} GiB in use")
+    return check.ok(f"no other process, at most {most / GIB:.1f} GiB in use")
 
 
 def _use(gpu: GpuFacts) -> str:
@@ -125,23 +115,19 @@ def _use(gpu: GpuFacts) -> str:
     return ", ".join(words)
 
 
-def mig(gpus: Gpus) -> Finding:
+def mig(check: Check, gpus: Gpus) -> Finding:
     """A slice has part of the units, the memory and the bandwidth that the catalogue's GPU has."""
     sliced = which(gpus, lambda gpu: bool(gpu.mig))
-    if sliced:
-        return MIG.warning(
-            f"on: {named(sliced)}; a run sees a slice and would be priced as the whole",
-            "Turn it off: `sudo nvidia-smi -mig 0`",
-        )
-    return MIG.ok("off")
+    text = f"on: {named(sliced)}; a run sees a slice and would be priced as the whole"
+    return check.warning(text, "Turn it off: `sudo nvidia-smi -mig 0`") if sliced else check.ok("off")
 
 
-def compute_mode(gpus: Gpus) -> Finding:
+def compute_mode(check: Check, gpus: Gpus) -> Finding:
     """fp8bench starts one process a GPU, which an exclusive mode allows."""
     closed = which(gpus, lambda gpu: gpu.compute_mode == PROHIBITED_MODE)
     if closed:
-        return MODE.problem(f"prohibited on {named(closed)}", "Allow it: `sudo nvidia-smi -c DEFAULT`")
-    return MODE.ok("default" if all(gpu.compute_mode == DEFAULT_MODE for gpu in gpus) else "one process a GPU")
+        return check.problem(f"prohibited on {named(closed)}", "Allow it: `sudo nvidia-smi -c DEFAULT`")
+    return check.ok("default" if all(gpu.compute_mode == DEFAULT_MODE for gpu in gpus) else "one process a GPU")
 
 
 def one_process_a_gpu(gpus: Gpus) -> bool:
@@ -149,30 +135,30 @@ def one_process_a_gpu(gpus: Gpus) -> bool:
     return any(gpu.compute_mode not in (None, DEFAULT_MODE) for gpu in gpus)
 
 
-def nvlink(gpus: Gpus) -> Finding:
+def nvlink(check: Check, gpus: Gpus) -> Finding:
     """Gradients go over it. No links is how many GPUs are built; unequal links are a fault."""
     if len(gpus) == 1:
-        return NVLINK.ok("one GPU, so it is not used")
+        return check.ok("one GPU, so it is not used")
     counts = {gpu.nvlinks or 0 for gpu in gpus}
     if counts == {0}:
-        return NVLINK.ok("none: gradients go over PCIe")
+        return check.ok("none: gradients go over PCIe")
     if len(counts) > 1:
-        return NVLINK.warning(
+        return check.warning(
             "active links: " + ", ".join(f"GPU {gpu.index} {gpu.nvlinks or 0}" for gpu in gpus),
             "Check `nvidia-smi nvlink --status` and NVIDIA's fabric manager, and restart the machine",
         )
-    return NVLINK.ok(f"{counts.pop()} active links a GPU")
+    return check.ok(f"{counts.pop()} active links a GPU")
 
 
-def power(gpus: Gpus) -> Finding:
+def power(check: Check, gpus: Gpus) -> Finding:
     """Against the default; where that is unknown, against the highest that may be set."""
     low = which(gpus, lambda gpu: (gpu.power_limit_w or 0) < (_normal_w(gpu) or 0) - TOLERANCE_W)
     if low:
-        return POWER.warning(
+        return check.warning(
             f"{named(low)}: {_each(low, lambda g: f'{g.power_limit_w:.0f} of {_normal_w(g):.0f} W')}",
             f"Set it back: `sudo nvidia-smi -pl {_normal_w(low[0]):.0f}`",
         )
-    return POWER.ok(_each(gpus, lambda g: f"{g.power_limit_w:.0f} W, as by default") + _most(gpus))
+    return check.ok(_each(gpus, lambda g: f"{g.power_limit_w:.0f} W, as by default") + _most(gpus))
 
 
 def _normal_w(gpu: GpuFacts) -> float | None:
@@ -184,30 +170,27 @@ def _most(gpus: Gpus) -> str:
     return f" (up to {max(most):.0f} W may be set)" if most else ""
 
 
-def clocks(gpus: Gpus) -> Finding:
+def clocks(check: Check, gpus: Gpus) -> Finding:
     """Below the GPU's own default, someone has lowered them. A default below the maximum is common, and no fault."""
     low = which(gpus, lambda gpu: (gpu.application_clock_mhz or 0) < (_normal_mhz(gpu) or 0))
     if low:
-        return CLOCKS.warning(
+        return check.warning(
             f"{named(low)}: {_each(low, lambda g: f'{g.application_clock_mhz} of {_normal_mhz(g)} MHz')}",
             "Reset them: `sudo nvidia-smi -rac`",
         )
-    return CLOCKS.ok(_each(gpus, lambda g: f"{g.application_clock_mhz} MHz, of at most {g.max_clock_mhz or '?'}"))
+    return check.ok(_each(gpus, lambda g: f"{g.application_clock_mhz} MHz, of at most {g.max_clock_mhz or '?'}"))
 
 
 def _normal_mhz(gpu: GpuFacts) -> int | None:
     return gpu.max_clock_mhz if gpu.default_application_clock_mhz is None else gpu.default_application_clock_mhz
 
 
-def throttling(gpus: Gpus) -> Finding:
+def throttling(check: Check, gpus: Gpus) -> Finding:
     """Slowdowns that the GPU reports at this moment."""
     slow = which(gpus, lambda gpu: bool(_slowdowns(gpu)))
-    if slow:
-        return THROTTLING.warning(
-            f"{named(slow)}: {_each(slow, lambda g: ', '.join(_slowdowns(g)))}",
-            "Fix the cooling or the power supply, or measure on another machine",
-        )
-    return THROTTLING.ok("none")
+    text = f"{named(slow)}: {_each(slow, lambda g: ', '.join(_slowdowns(g)))}"
+    remedy = "Fix the cooling or the power supply, or measure on another machine"
+    return check.warning(text, remedy) if slow else check.ok("none")
 
 
 def _slowdowns(gpu: GpuFacts) -> list[str]:
@@ -215,7 +198,7 @@ def _slowdowns(gpu: GpuFacts) -> list[str]:
     return [IN_FULL.get(name, name) for bit, name in SLOWDOWNS.items() if (gpu.throttle_reasons or 0) & bit]
 
 
-def temperature(gpus: Gpus) -> Finding:
+def temperature(check: Check, gpus: Gpus) -> Finding:
     """At rest, against the GPU's own threshold."""
     hot = which(
         gpus,
@@ -225,41 +208,37 @@ def temperature(gpus: Gpus) -> Finding:
         ),
     )
     if hot:
-        return TEMPERATURE.warning(
+        return check.warning(
             f"{named(hot)}: {_each(hot, lambda g: f'{g.temperature_c} C, slows down at {g.slowdown_temperature_c} C')}",
             "Let it cool down, and check the cooling",
         )
     limits = {gpu.slowdown_temperature_c for gpu in gpus} - {None}
     slows = f", slows down at {min(limit for limit in limits if limit)} C" if limits else ""
-    return TEMPERATURE.ok(f"{max(gpu.temperature_c or 0 for gpu in gpus)} C{slows}")
+    return check.ok(f"{max(gpu.temperature_c or 0 for gpu in gpus)} C{slows}")
 
 
-def persistence(gpus: Gpus) -> Finding:
+def persistence(check: Check, gpus: Gpus) -> Finding:
     """Without it the driver releases the GPU between processes, and the next one starts it again."""
     off = which(gpus, lambda gpu: not gpu.persistence)
-    if off:
-        return PERSISTENCE.warning(
-            f"off on {named(off)}: the driver starts the GPU again for every process",
-            "Turn it on: `sudo nvidia-smi -pm 1`",
-        )
-    return PERSISTENCE.ok("on")
+    text = f"off on {named(off)}: the driver starts the GPU again for every process"
+    return check.warning(text, "Turn it on: `sudo nvidia-smi -pm 1`") if off else check.ok("on")
 
 
-def ecc(gpus: Gpus) -> Finding:
+def ecc(check: Check, gpus: Gpus) -> Finding:
     """Errors that ECC could not correct, rows of memory to be replaced, and a change that waits for a reset."""
     broken = which(gpus, lambda gpu: bool(gpu.uncorrected_errors or gpu.remap_failed))
     if broken:
-        return ECC.problem(
+        return check.problem(
             f"{named(broken)}: {_each(broken, lambda g: f'{g.uncorrected_errors or 0} uncorrected errors')}"
             + (", and a row that could not be replaced" if any(gpu.remap_failed for gpu in broken) else ""),
             "Restart the machine, and replace the GPU if they come back",
         )
     pending = which(gpus, lambda gpu: bool(gpu.remap_pending) or gpu.ecc != gpu.ecc_pending)
     if pending:
-        return ECC.warning(
+        return check.warning(
             f"{named(pending)}: a change of ECC or a replacement of rows waits for a reset", "Restart the machine"
         )
-    return ECC.ok(_each(gpus, lambda gpu: "ECC on" if gpu.ecc else "ECC off") + ", no uncorrected errors")
+    return check.ok(_each(gpus, lambda gpu: "ECC on" if gpu.ecc else "ECC off") + ", no uncorrected errors")
 
 
 def _each(gpus: Gpus, describe: Callable[[GpuFacts], str]) -> str:
@@ -277,16 +256,24 @@ def named(gpus: Gpus) -> str:
     return f"GPU{'' if len(gpus) == 1 else 's'} {', '.join(str(gpu.index) for gpu in gpus)}"
 
 
-CHECKS: tuple[tuple[Check, Callable[[GpuFacts], bool], Callable[[Gpus], Finding]], ...] = (
-    (BUSY, lambda gpu: gpu.processes is not None or gpu.memory_used_bytes is not None, busy),
-    (MIG, lambda gpu: gpu.mig is not None, mig),
-    (MODE, lambda gpu: gpu.compute_mode is not None, compute_mode),
-    (NVLINK, lambda _gpu: True, nvlink),
-    (POWER, lambda gpu: gpu.power_limit_w is not None and _normal_w(gpu) is not None, power),
-    (CLOCKS, lambda gpu: gpu.application_clock_mhz is not None, clocks),
-    (THROTTLING, lambda gpu: gpu.throttle_reasons is not None, throttling),
-    (TEMPERATURE, lambda gpu: gpu.temperature_c is not None, temperature),
-    (PERSISTENCE, lambda gpu: gpu.persistence is not None, persistence),
-    (ECC, lambda gpu: gpu.ecc is not None, ecc),
+CHECKS: tuple[tuple[Check, Callable[[GpuFacts], bool], Callable[[Check, Gpus], Finding]], ...] = (
+    (
+        Check("busy", "gpu", "other users"),
+        lambda gpu: gpu.processes is not None or gpu.memory_used_bytes is not None,
+        busy,
+    ),
+    (Check("mig", "gpu", "MIG"), lambda gpu: gpu.mig is not None, mig),
+    (Check("compute-mode", "gpu", "compute mode"), lambda gpu: gpu.compute_mode is not None, compute_mode),
+    (Check("nvlink", "gpu", "NVLink"), lambda _gpu: True, nvlink),
+    (
+        Check("power-limit", "gpu", "power limit"),
+        lambda gpu: gpu.power_limit_w is not None and _normal_w(gpu) is not None,
+        power,
+    ),
+    (Check("clocks", "gpu", "application clocks"), lambda gpu: gpu.application_clock_mhz is not None, clocks),
+    (Check("throttling", "gpu", "throttling now"), lambda gpu: gpu.throttle_reasons is not None, throttling),
+    (Check("temperature", "gpu", "temperature"), lambda gpu: gpu.temperature_c is not None, temperature),
+    (Check("persistence", "gpu", "persistence mode"), lambda gpu: gpu.persistence is not None, persistence),
+    (Check("ecc", "gpu", "memory errors"), lambda gpu: gpu.ecc is not None, ecc),
 )
 """Each check, what a GPU must report for it, and the judge of those GPUs that do."""
