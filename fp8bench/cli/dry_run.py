@@ -1,7 +1,7 @@
 """`fp8bench run --dry-run`: every setting with its origin, what cannot run here, and what the run takes and costs."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from fp8bench.launch.forecast import Forecast, execution, forecast, obstacle
 from fp8bench.machine.gpus import this_machine
 from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.records import results
-from fp8bench.report.document import NOTHING, Column, Document, Sentence, Table
+from fp8bench.report.document import NOTHING, Column, Document, Sentence, Table, blocks
 
 if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
@@ -47,63 +47,48 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> Forecast:
 
 
 def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Document:
-    """Three blocks: the settings, what they make of each mode, and the forecast."""
-    settings = {
-        name: {"value": value, "origin": resolved.origins[name]}
-        for name, value in resolved.request.model_dump(mode="json").items()
-    }
+    """The settings, the configuration that each mode gets from them, and the forecast."""
+    asked = resolved.request.model_dump(mode="json")
     runs = [entry.config.model_dump(mode="json") for entry in prepared.entries]
-    # Settings of execution are the same for all modes.
+    # The same for all modes.
     executed = execution(prepared.entries[0].config)
-    planned = (
-        Sentence(f"instance: {prepared.instance.key}"),
-        Sentence(f"would run {_rounds(found)} of these, each in fresh processes:"),
-    )
-    data = {
-        "settings": settings,
-        "instance": prepared.instance.key,
-        "rounds": prepared.stop.rounds,
-        "runs": runs,
-        "execution": executed,
-        "cannot_run": [{"mode": turn.label, "reason": turn.obstacle} for turn in found.turns if turn.obstacle],
-        "estimate": _estimate(found),
+    settings = {
+        "setting": asked,
+        # A value that is not set depends on the machine; a few are then off.
+        "value": [OPTIONS[name].shown_unset if value in (None, []) else value for name, value in asked.items()],
+        "origin": [resolved.origins[name] for name in asked],
     }
-    told = tuple(map(Sentence, [f"execution: {executed}", *lines(found)]))
-    return Document(((_settings(settings),), planned, (_runs(runs),), told), data=data)
-
-
-def _settings(settings: Mapping[str, Mapping[str, Any]]) -> Table:
-    return Table(
-        (
-            Column("setting", tuple(settings), "word"),
-            Column("value", tuple(_shown(name, one["value"]) for name, one in settings.items()), "word"),
-            Column("origin", tuple(one["origin"] for one in settings.values()), "word"),
-        )
+    configs = {name: [NOTHING if run[name] is None else run[name] for run in runs] for name in runs[0]}
+    planned = [f"instance: {prepared.instance.key}", f"would run {_rounds(found)} of these, each in fresh processes:"]
+    outlook = [f"execution: {executed}", *lines(found)]
+    return Document(
+        blocks([_table(settings, 1)], _sentences(planned), [_table(configs, 2)], _sentences(outlook)),
+        data={
+            "settings": {name: {"value": asked[name], "origin": resolved.origins[name]} for name in asked},
+            "instance": prepared.instance.key,
+            "rounds": prepared.stop.rounds,
+            "runs": runs,
+            "execution": executed,
+            "cannot_run": [{"mode": turn.label, "reason": turn.obstacle} for turn in found.turns if turn.obstacle],
+            "estimate": _estimate(found),
+        },
     )
 
 
-def _shown(name: str, value: object) -> str:
-    """What is not set is left to the machine, but for a few settings that are then simply off."""
-    return str(OPTIONS[name].shown_unset if value in (None, []) else value)
+def _table(columns: Mapping[str, Iterable[object]], naming: int) -> Table:
+    return Table(tuple(Column(name, tuple(map(str, cells)), "word") for name, cells in columns.items()), naming)
 
 
-def _runs(runs: Sequence[Mapping[str, object]]) -> Table:
-    """One row a mode, which the mode and its recipe name."""
-    return Table(
-        tuple(
-            Column(name, tuple(NOTHING if run[name] is None else str(run[name]) for run in runs), "word")
-            for name in runs[0]
-        ),
-        naming=2,
-    )
+def _sentences(lines: Iterable[str]) -> list[Sentence]:
+    return [Sentence(line) for line in lines]
 
 
 def lines(found: Forecast) -> list[str]:
     """What cannot run, the time, the cost, and their assumptions."""
-    impossible = [f"cannot run here: {turn.label} {turn.obstacle}" for turn in found.turns if turn.obstacle]
-    if len(impossible) == len(found.turns):
-        return [*impossible, "nothing would run"]
-    return [*impossible, *_time_and_cost(found)]
+    obstacles = [f"cannot run here: {turn.label} {turn.obstacle}" for turn in found.turns if turn.obstacle]
+    if len(obstacles) == len(found.turns):
+        return [*obstacles, "nothing would run"]
+    return [*obstacles, *_time_and_cost(found)]
 
 
 def _time_and_cost(found: Forecast) -> list[str]:

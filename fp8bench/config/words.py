@@ -22,7 +22,6 @@ def quoted(value: object) -> str:
 
 
 def is_whole(word: str) -> bool:
-    """Digits alone."""
     return word.isascii() and word.isdecimal()
 
 

@@ -35,7 +35,6 @@ def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
 
 
 def look(environ: Mapping[str, str], quick: bool) -> Facts:
-    """Every fact."""
     driver, around = driver_facts.look(environ), host_facts.look()
     speed = host_facts.measure_speed()
     installed = {name: installed_version(name) for name in software.SUPPORTED}

@@ -5,6 +5,7 @@ What this process reads itself (driver, host, variables, versions) are facts; wh
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args, get_type_hints
 
 from fp8bench.doctor.mapped import Copy
 from fp8bench.doctor.run_probes import Failure
@@ -80,19 +81,6 @@ class CompileResult(Frozen):
     right: bool
 
 
-RESULTS: dict[str, type[Frozen]] = {
-    "torch": TorchResult,
-    "timm": ImportResult,
-    "torchao": ImportResult,
-    "precision": PrecisionResult,
-    "transformer-engine": TransformerEngineResult,
-    "libraries": LibrariesResult,
-    "attention": AttentionResult,
-    "compile": CompileResult,
-}
-"""Of every probe by its name."""
-
-
 @dataclass(frozen=True)
 class Probed:
     """Results of all probes. None: not run, because of --quick, or since there is nothing to probe."""
@@ -105,6 +93,12 @@ class Probed:
     libraries: LibrariesResult | Failure | None = None
     attention: AttentionResult | Failure | None = None
     compile: CompileResult | Failure | None = None
+
+
+RESULTS: dict[str, type[Frozen]] = {
+    name.replace("_", "-"): get_args(kind)[0] for name, kind in get_type_hints(Probed).items()
+}
+"""The type of every probe's result, by the probe's name."""
 
 
 @dataclass(frozen=True)

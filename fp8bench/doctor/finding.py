@@ -46,19 +46,16 @@ class Check:
     title: str
 
     def ok(self, found: str) -> Finding:
-        """As it should be."""
         return self._finding("ok", found)
 
     def unknown(self, found: str) -> Finding:
-        """Could not be learned. found: why."""
+        """found: why."""
         return self._finding("unknown", found)
 
     def warning(self, found: str, remedy: str) -> Finding:
-        """Numbers may suffer."""
         return self._finding("warning", found, remedy)
 
     def problem(self, found: str, remedy: str) -> Finding:
-        """Does not run, or gives incorrect numbers."""
         return self._finding("problem", found, remedy)
 
     def _finding(self, status: Status, found: str, remedy: str | None = None) -> Finding:

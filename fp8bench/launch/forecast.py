@@ -39,7 +39,7 @@ LAUNCHED: dict[GraphChoice, str] = {
 
 @dataclass(frozen=True)
 class Turn:
-    """One mode in one round. seconds: that it should take; None: unknown. obstacle: why it cannot run here, if known."""
+    """One mode in one round. seconds: its expected time; None: unknown. obstacle: why it cannot run here, if known."""
 
     label: str
     seconds: float | None

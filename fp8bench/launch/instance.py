@@ -15,7 +15,7 @@ AUTO = "auto"
 
 
 def identify(machine: Machine, catalog: Catalog) -> Instance:
-    """The catalogue's instance by its product name, else one named after its GPUs (`custom-2x-nvidia-h200` or `cpu`)."""
+    """The catalogue's instance by its product name, else one named after its GPUs (`custom-2x-nvidia-h200`, `cpu`)."""
     if not machine.has_gpu:
         return Instance(key=CPU_INSTANCE, gpu=None, gpu_count=0, vcpus=machine.cpu_count)
     for instance in catalog.instances.values():
@@ -32,7 +32,7 @@ def identify(machine: Machine, catalog: Catalog) -> Instance:
 
 
 def is_made_up(instance: Instance) -> bool:
-    """Whether the catalogue does not have the instance, so that two different machines may have its name."""
+    """Whether `identify` made its name up, which two different machines may then have."""
     return instance.key == CPU_INSTANCE or instance.key.startswith(CUSTOM)
 
 

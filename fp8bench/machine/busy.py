@@ -35,7 +35,6 @@ class BusyGpu:
 
     @property
     def reason(self) -> str:
-        """For an error."""
         if self.processes == 0:
             return f"{self._gib} are in use by processes that cannot be seen from here"
         return f"{self._others} {'holds' if self.processes == 1 else 'hold'} {self._gib}"

@@ -51,7 +51,6 @@ class SpeedFacts(Frozen):
 
     @property
     def median_s(self) -> float:
-        """The typical time."""
         return median(self.loop_s)
 
     @property
@@ -91,7 +90,6 @@ def look(root: Path = Path("/")) -> HostFacts:
 
 
 def cpu_model(root: Path = Path("/")) -> str | None:
-    """The CPU's name."""
     lines = text_if_any(root / "proc/cpuinfo").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
 

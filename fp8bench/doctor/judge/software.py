@@ -63,7 +63,7 @@ SUPPORTED = {"torch": ">=2.11,<2.16", "timm": ">=1.0.20", "torchao": ">=0.17", "
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """Precisions, packages, libraries and attention, torch.compile."""
+    """One a check."""
     mapped, probed = seen(facts), facts.probed
     plain = {"torch": probed.torch, "timm": probed.timm, "torchao": probed.torchao}
     found = [
@@ -218,7 +218,6 @@ def cudnn(facts: Facts, copies: Sequence[Copy]) -> Finding:
 
 
 def others(facts: Facts, copies: Sequence[Copy]) -> Finding:
-    """cuBLAS and NCCL."""
     if facts.why_not_probed:
         return OTHERS.unknown(facts.why_not_probed)
     families = {family: _of(family, copies) for family in ("cublas", "nccl")}
