@@ -110,12 +110,12 @@ def precision() -> PrecisionResult:
     capability = torch.cuda.get_device_capability(device)
     return PrecisionResult(
         capability=capability,
-        bf16_error=_gemm_error(torch.bfloat16, lambda left, right: left @ right.t(), device),
-        fp8_error=_gemm_error(torch.float8_e4m3fn, _fp8_gemm, device) if capability >= FP8_UNITS else None,
+        bf16_error=gemm_error(torch.bfloat16, lambda left, right: left @ right.t(), device),
+        fp8_error=gemm_error(torch.float8_e4m3fn, fp8_gemm, device) if capability >= FP8_UNITS else None,
     )
 
 
-def _fp8_gemm(left: "torch.Tensor", right: "torch.Tensor") -> "torch.Tensor":
+def fp8_gemm(left: "torch.Tensor", right: "torch.Tensor") -> "torch.Tensor":
     """What torchao's Float8Linear comes down to: the second operand is column-major, scales are 1."""
     import torch
 
@@ -123,11 +123,12 @@ def _fp8_gemm(left: "torch.Tensor", right: "torch.Tensor") -> "torch.Tensor":
     return torch._scaled_mm(left, right.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
 
-def _gemm_error(
+def gemm_error(
     dtype: "torch.dtype",
     gemm: Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"],
     device: "torch.device",
 ) -> str | None:
+    """How the product of `left` and the transpose of `right`, both of that dtype, fails or is off; None: it is right."""
     import torch
 
     try:

@@ -5,6 +5,7 @@ What needs a GPU is in tests/gpu's hands; here it must fail in one plain line.
 
 import logging
 import os
+import re
 import sys
 from importlib.metadata import version
 
@@ -50,6 +51,22 @@ def test_a_package_that_dies_at_import_is_an_answer(tmp_path):
 
     assert results["timm"] == Failure(kind="killed", message="the probe died of SIGSEGV")
     assert results["torchao"] == Failure(kind="error", message="OSError: libcudart.so.12: cannot open")
+
+
+def test_a_gemm_is_right_or_off_or_fails_in_one_line():
+    import torch
+
+    from fp8bench.doctor.probe import gemm_error
+
+    def failing(_left, _right):
+        raise RuntimeError("CUBLAS_STATUS_NOT_SUPPORTED\nwhen calling cublasLtMatmul")
+
+    def error(gemm):
+        return gemm_error(torch.bfloat16, gemm, torch.device("cpu"))
+
+    assert error(lambda left, right: left @ right.t()) is None
+    assert re.fullmatch(r"the product is off by 1\.\d+ of its norm", error(lambda left, right: left @ right))
+    assert error(failing) == "CUBLAS_STATUS_NOT_SUPPORTED"
 
 
 def test_refusals_are_kept_once_and_the_rest_is_not():
