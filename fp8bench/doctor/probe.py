@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from fp8bench.doctor.facts import (
@@ -128,7 +129,7 @@ def gemm_error(
     gemm: Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"],
     device: "torch.device",
 ) -> str | None:
-    """How the product of `left` and the transpose of `right`, both of that dtype, fails or is off; None: it is right."""
+    """How the product of `left` and the transpose of `right`, both of the dtype, fails or is off; None: it is right."""
     import torch
 
     try:
@@ -187,12 +188,8 @@ def _linear_in_fp8() -> None:
     import transformer_engine.pytorch as te
     from transformer_engine.common.recipe import DelayedScaling
 
-    layer = te.Linear(SIDE, SIDE, device="cuda")
     x = torch.randn(SIDE, SIDE, device="cuda", requires_grad=True)
-    with torch.autocast("cuda", torch.bfloat16), te.autocast(enabled=True, recipe=DelayedScaling()):
-        y = layer(x)
-    y.float().sum().backward()
-    torch.cuda.synchronize()
+    _train(te.Linear(SIDE, SIDE, device="cuda"), x, te.autocast(enabled=True, recipe=DelayedScaling()))
 
 
 def libraries() -> LibrariesResult:
@@ -209,14 +206,11 @@ def libraries() -> LibrariesResult:
 
 
 def _embed_patches() -> None:
-    """ViT-Huge's patch embedding on two images, forward and backward."""
+    """ViT-Huge's patch embedding on two images."""
     import torch
 
     embed = torch.nn.Conv2d(3, 1280, kernel_size=16, stride=16, device="cuda")
-    with torch.autocast("cuda", torch.bfloat16):
-        y = embed(torch.randn(2, 3, 224, 224, device="cuda"))
-    y.float().sum().backward()
-    torch.cuda.synchronize()
+    _train(embed, torch.randn(2, 3, 224, 224, device="cuda"))
 
 
 def attention() -> AttentionResult:
@@ -237,11 +231,7 @@ def attention() -> AttentionResult:
     with torch.device("cuda"):
         model: torch.nn.Module = torch.nn.Sequential(Block(dim=1280, num_heads=16, mlp_ratio=4.0, qkv_bias=True))
         x = torch.randn(64, 197, 1280, requires_grad=True)
-    model = TEBF16().convert(model.train())
-    with torch.autocast("cuda", torch.bfloat16):
-        y = model(x)
-    y.float().sum().backward()
-    torch.cuda.synchronize()
+    _train(TEBF16().convert(model.train()), x)
     return AttentionResult(backend=attention_backend(), reasons=tuple(refusals.lines), copies=own_copies())
 
 
@@ -257,6 +247,16 @@ class Refusals(logging.Handler):
         text = record.getMessage()
         if text.startswith(REFUSAL):
             self.lines[" ".join(text.split())] = None
+
+
+def _train(module: "torch.nn.Module", x: "torch.Tensor", context: AbstractContextManager[object] | None = None) -> None:
+    """Forward, under bf16 autocast and the context, and backward."""
+    import torch
+
+    with torch.autocast("cuda", torch.bfloat16), context or nullcontext():
+        y = module(x)
+    y.float().sum().backward()
+    torch.cuda.synchronize()
 
 
 def _error_of(work: Callable[[], None]) -> str | None:

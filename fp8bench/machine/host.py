@@ -7,8 +7,10 @@ count the memory of the host around a container as free; so the files are read h
 
 import os
 import resource
+import shutil
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
@@ -76,7 +78,9 @@ def measure_speed(
 def look(root: Path = Path("/")) -> HostFacts:
     """root: the folder of /proc, /sys and /dev."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    shm, shm_free = _shm(root / "dev/shm")
+    shm, shm_free = None, None
+    with suppress(OSError):
+        shm, _, shm_free = shutil.disk_usage(root / "dev/shm")
     return HostFacts(
         cpu=cpu_model(root),
         cores=min([float(len(os.sched_getaffinity(0))), *_quota(root / CGROUP)]),
@@ -110,14 +114,6 @@ def _governors(cpus: Path) -> tuple[str, ...] | None:
     return tuple(sorted(found - {""})) or None
 
 
-def _shm(path: Path) -> tuple[int | None, int | None]:
-    try:
-        found = os.statvfs(path)
-    except OSError:
-        return None, None
-    return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
-
-
 def _quota(cgroup: Path) -> Iterable[float]:
     """Cores that the control group may use at once."""
     quota, _, period = text_if_any(cgroup / "cpu.max").strip().partition(" ")
@@ -133,9 +129,8 @@ def _available(meminfo: Path) -> Iterable[int]:
 
 def _room(cgroup: Path) -> Iterable[int]:
     """Memory that the control group may still take."""
-    for limit, used in (
-        (text_if_any(cgroup / limit).strip(), text_if_any(cgroup / used).strip()) for limit, used in LIMITS
-    ):
+    for files in LIMITS:
+        limit, used = (text_if_any(cgroup / name).strip() for name in files)
         if limit.isdigit() and used.isdigit() and int(limit) < NO_LIMIT_BYTES:
             return [max(0, int(limit) - int(used))]
     return []
