@@ -14,6 +14,8 @@ from fp8bench.machine.host import HostFacts, SpeedFacts
 from fp8bench.schema.frozen import Frozen
 
 SKIPPED = "skipped by --quick"
+FP8_UNITS = (8, 9)
+"""The least compute capability of a GPU that has them."""
 
 
 class TorchResult(Frozen):

@@ -1,7 +1,7 @@
 """What the doctor found: of one check, and of all of them."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal, Self
 
 from pydantic import model_validator
@@ -59,14 +59,7 @@ class Check:
         return self._finding("problem", found, remedy)
 
     def _finding(self, status: Status, found: str, remedy: str | None = None) -> Finding:
-        return Finding(
-            name=self.name,
-            subject=self.subject,
-            title=self.title,
-            status=status,
-            found=" ".join(found.split()),
-            remedy=remedy,
-        )
+        return Finding(**asdict(self), status=status, found=" ".join(found.split()), remedy=remedy)
 
 
 class GpuCount(Frozen):
@@ -108,7 +101,7 @@ class Examination(Frozen):
         return ", ".join(word for word in words if word) or "nothing was examined"
 
     def _why_unknown(self) -> str:
-        """The commonest reason, with how many it is of if there are others."""
+        """The most common reason, with its count if there are others."""
         reasons = Counter(finding.found for finding in self.findings if finding.status == "unknown")
         reason, count = reasons.most_common(1)[0]
         if len(reasons) == 1:

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from fp8bench.doctor.facts import (
+    FP8_UNITS,
     AttentionResult,
     CompileResult,
     ImportResult,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 SIDE = 256
 """Of every matrix that is multiplied here."""
 
-FP8_UNITS = (8, 9)
 TOLERANCE = 0.02
 """The reference of a GEMM is computed in float32 from the values that were rounded to the narrow type, so what is left
 is the rounding of the output to bf16, 2 ** -9, and the order of the sums.

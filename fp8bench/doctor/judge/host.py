@@ -147,7 +147,7 @@ def _unset(names: Iterable[str]) -> str:
 
 
 def or_replay(remedy: str, gpus: int) -> str:
-    """The remedy for a slow or uneven host, and where there is a GPU, what needs no fast one."""
+    """The remedy for a slow or uneven host; with a GPU, also one that needs no fast host."""
     return f"{remedy}; with `--cuda-graphs on` no step waits for Python to launch" if gpus else remedy
 
 
@@ -195,13 +195,13 @@ def governor(host: HostFacts, gpus: int) -> Finding:
 
 
 def memory(host: HostFacts, gpus: int) -> Finding:
-    """For one rank a GPU, or one on the CPU."""
+    """For one rank a GPU, or one rank on the CPU."""
     if host.memory_free_bytes is None:
         return MEMORY.unknown("the system does not report its free memory")
-    wanted = max(gpus, 1) * HOST_BYTES_A_GPU
+    needed = max(gpus, 1) * HOST_BYTES_A_GPU
     text = f"{host.memory_free_bytes / GIB:.0f} GiB"
-    if host.memory_free_bytes < wanted:
-        return MEMORY.warning(f"{text}; a run needs {wanted // GIB} GiB", "Free memory, or raise the container's limit")
+    if host.memory_free_bytes < needed:
+        return MEMORY.warning(f"{text}; a run needs {needed // GIB} GiB", "Free memory, or raise the container's limit")
     return MEMORY.ok(text)
 
 

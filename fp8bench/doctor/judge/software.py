@@ -6,9 +6,10 @@ attention in silence, and ViT-Huge at batch 64 on an H200 takes 171 ms a step un
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fp8bench.doctor.facts import (
+    FP8_UNITS,
     SKIPPED,
     AttentionResult,
     CompileResult,
@@ -36,7 +37,6 @@ COMPILE = Check("torch-compile", "software", "torch.compile")
 DELAYED = Check("delayed-scaling-compile", "software", "delayed scaling")
 
 BF16_UNITS = (8, 0)
-FP8_UNITS = (8, 9)
 SMI = "Reinstall torch for this GPU and driver, and run `nvidia-smi -q` to see whether the GPU is sound"
 ELSEWHERE = "Measure baseline-bf16 and te-bf16 here, and fp8 on an L4, L40S, H100 or newer"
 INSTALL_TE = "Install it for the te modes: `pip install fp8bench[te]`"
@@ -97,7 +97,7 @@ def bf16(capability: tuple[int, int] | None, result: PrecisionResult | Failure |
     if capability is not None and capability < BF16_UNITS:
         text = f"compute capability {_dotted(capability)}, and bf16 units need {_dotted(BF16_UNITS)}"
         return BF16.problem(text, "Measure on an A100 or newer")
-    return _gemm(BF16, capability, result, "a small GEMM", "bf16_error")
+    return _gemm(BF16, capability, result, "a small GEMM", lambda one: one.bf16_error)
 
 
 def fp8(capability: tuple[int, int] | None, result: PrecisionResult | Failure | None) -> Finding:
@@ -105,13 +105,17 @@ def fp8(capability: tuple[int, int] | None, result: PrecisionResult | Failure | 
     if capability is not None and capability < FP8_UNITS:
         text = f"compute capability {_dotted(capability)}, and fp8 units need {_dotted(FP8_UNITS)}"
         return FP8.warning(text, ELSEWHERE)
-    return _gemm(FP8, capability, result, "torch._scaled_mm", "fp8_error")
+    return _gemm(FP8, capability, result, "torch._scaled_mm", lambda one: one.fp8_error)
 
 
 def _gemm(
-    check: Check, capability: tuple[int, int] | None, result: PrecisionResult | Failure | None, gemm: str, error: str
+    check: Check,
+    capability: tuple[int, int] | None,
+    result: PrecisionResult | Failure | None,
+    gemm: str,
+    error_of: Callable[[PrecisionResult], str | None],
 ) -> Finding:
-    """On a GPU that has the units. error: the field of the result."""
+    """On a GPU that has the units."""
     if capability is None:
         return check.unknown("the GPU's compute capability is unknown")
     text = f"compute capability {_dotted(capability)}"
@@ -120,12 +124,10 @@ def _gemm(
             return check.unknown(f"{text} has it; whether a GEMM runs was {SKIPPED}")
         case Failure():
             return result.finding(check, SMI, f"{text}; a small GEMM: {{}}")
-    failed = getattr(result, error)
-    return (
-        check.problem(f"{text}; {gemm} failed: {failed}", SMI)
-        if failed
-        else check.ok(f"{text}; {gemm} runs and is right")
-    )
+        case _ if error := error_of(result):
+            return check.problem(f"{text}; {gemm} failed: {error}", SMI)
+        case _:
+            return check.ok(f"{text}; {gemm} runs and is right")
 
 
 def recipes(facts: Facts) -> Finding:
@@ -175,7 +177,7 @@ def package(
 
 
 def transformer_engine(facts: Facts) -> Finding:
-    """Without it there is a warning, and only on a machine with a GPU: nothing else needs it."""
+    """If it is missing, that is a warning, and only on a machine with a GPU: nothing else needs it."""
     if facts.driver.why_no_gpu:
         return TE.unknown(facts.driver.why_no_gpu)
     result = facts.probed.transformer_engine
@@ -218,6 +220,7 @@ def cudnn(facts: Facts, copies: Sequence[Copy]) -> Finding:
 
 
 def others(facts: Facts, copies: Sequence[Copy]) -> Finding:
+    """cuBLAS and NCCL."""
     if facts.why_not_probed:
         return OTHERS.unknown(facts.why_not_probed)
     families = {family: _of(family, copies) for family in ("cublas", "nccl")}
@@ -267,7 +270,7 @@ def torch_compile(facts: Facts) -> Finding:
             return COMPILE.problem(f"it compiles nothing: {UNCOMPILED}", remedy)
         case CompileResult(right=False):
             return COMPILE.problem(
-                "a small function compiled on the GPU gives wrong numbers", "Reinstall torch and Triton"
+                "a small function compiled on the GPU gives wrong numbers", "Reinstall torch and its Triton"
             )
         case _:
             return COMPILE.ok(f"compiles on the GPU; {UNCOMPILED}")
