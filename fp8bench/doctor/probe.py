@@ -14,6 +14,9 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from fp8bench.doctor.facts import (
@@ -86,20 +89,10 @@ def _nccl() -> str | None:
     return ".".join(map(str, found)) if isinstance(found, tuple) else str(found)
 
 
-def timm() -> ImportResult:
-    """With the module that every workload here is made of."""
-    import timm
-    import timm.models.vision_transformer
-
-    return ImportResult(version=timm.__version__)
-
-
-def torchao() -> ImportResult:
-    """With its float8 training."""
-    import torchao
-    import torchao.float8
-
-    return ImportResult(version=torchao.__version__)
+def imported(package: str, part: str) -> ImportResult:
+    """The package, with the part of it that is used here."""
+    import_module(f"{package}.{part}")
+    return ImportResult(version=import_module(package).__version__)
 
 
 def precision() -> PrecisionResult:
@@ -160,8 +153,6 @@ def torch_compile() -> CompileResult:
 
 def transformer_engine() -> TransformerEngineResult:
     """Does it import, which recipes (by their names in mode te-fp8) has it here, and does a linear layer run in fp8?"""
-    from importlib.metadata import version
-
     import torch
     import transformer_engine.pytorch as te
 
@@ -274,8 +265,8 @@ def _first_line(error: BaseException) -> str:
 
 PROBES: dict[str, Callable[[], Frozen]] = {
     "torch": torch_and_cuda,
-    "timm": timm,
-    "torchao": torchao,
+    "timm": partial(imported, "timm", "models.vision_transformer"),
+    "torchao": partial(imported, "torchao", "float8"),
     "precision": precision,
     "transformer-engine": transformer_engine,
     "libraries": libraries,
