@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NAMELESS = "not run"
 """Over a section whose rows have none of the names: what stopped before it came to them."""
 
-COLOURS = {"good": "green", "bad": "red"}
+COLOURS = {"good": "green", "doubtful": "yellow", "bad": "red"}
 STYLES = {"strong": "bold", "faint": "dim"}
 LOOKS: dict[type, str] = {Heading: "bold", Note: "dim", Sentence: ""}
 

@@ -2,21 +2,21 @@
 
 from itertools import accumulate, chain
 
-from fp8bench.doctor.speed import SpeedFacts, measure
+from fp8bench.machine.host import SpeedFacts, measure_speed
 
 
 def test_the_first_loop_is_left_out():
     durations = [9.0, 2.0, 3.0, 2.0]
     ticks = accumulate(chain.from_iterable((0.0, duration) for duration in durations))
 
-    found = measure(clock=lambda: next(ticks), turns=1, repeats=3)
+    found = measure_speed(clock=lambda: next(ticks), turns=1, repeats=3)
 
     assert found.loop_s == (2.0, 3.0, 2.0)
     assert (found.median_s, found.swing) == (2.0, 1.5)
 
 
 def test_a_real_one_takes_about_a_moment():
-    found = measure()
+    found = measure_speed()
 
     assert len(found.loop_s) == 15
     assert sum(found.loop_s) < 10

@@ -1,26 +1,26 @@
-"""What is said of the host and of its environment."""
+"""What is said of the host and of its host."""
 
 import pytest
 from doctor.machines import GIB, HOST, by_name, gpu, h200_host, probing, without_gpu
 
-from fp8bench.doctor.ask import Failure
-from fp8bench.doctor.judge import environment, host
-from fp8bench.doctor.speed import SpeedFacts
+from fp8bench.doctor.judge import host
+from fp8bench.doctor.run_probes import Failure
+from fp8bench.machine.host import SpeedFacts
 
 
 @pytest.mark.parametrize(
     ("fields", "name", "status", "words"),
     [
         ({"load": 9.0}, "load", "warning", "load 9.0 on 16 cores"),
-        ({"load": None}, "load", "unknown", "does not tell"),
+        ({"load": None}, "load", "unknown", "does not report"),
         ({"cores": 3.5, "load": 0.1}, "cores", "warning", "3.5 for 1 GPU(s), fewer than 4 each"),
         ({"governors": ("powersave",)}, "cpu-governor", "warning", "powersave"),
         ({"governors": ("performance", "powersave")}, "cpu-governor", "warning", "performance, powersave"),
         ({"governors": None}, "cpu-governor", "unknown", "virtual machines"),
-        ({"memory_free_bytes": 5 * GIB}, "host-memory", "warning", "5 GiB; a run wants 8 GiB"),
-        ({"memory_free_bytes": None}, "host-memory", "unknown", "does not tell"),
+        ({"memory_free_bytes": 5 * GIB}, "host-memory", "warning", "5 GiB; a run needs 8 GiB"),
+        ({"memory_free_bytes": None}, "host-memory", "unknown", "does not report"),
         ({"shm_bytes": 64 << 20, "shm_free_bytes": 60 << 20}, "shared-memory", "problem", "60 MiB free of 64 MiB"),
-        ({"shm_bytes": None, "shm_free_bytes": None}, "shared-memory", "unknown", "none to look at"),
+        ({"shm_bytes": None, "shm_free_bytes": None}, "shared-memory", "unknown", "none here"),
         ({"open_files": 256}, "open-files", "warning", "up to 256"),
         ({"open_files": 1024}, "open-files", "ok", "up to 1024"),
         ({"open_files": None}, "open-files", "ok", "no limit"),
@@ -81,7 +81,7 @@ def test_an_uneven_host_is_told_of_replaying_where_it_has_a_gpu(gpus, told):
     ],
 )
 def test_a_trap_is_named_with_what_it_does(name, value, words):
-    finding = environment.traps({name: value, "PATH": "/bin"})
+    finding = host.traps({name: value, "PATH": "/bin"})
 
     assert finding.status == "warning"
     assert words in finding.found
@@ -100,25 +100,25 @@ def test_a_trap_is_named_with_what_it_does(name, value, words):
     ],
 )
 def test_what_spoils_nothing_is_no_trap(environ):
-    assert environment.traps(environ).status == "ok"
+    assert host.traps(environ).status == "ok"
 
 
 def test_nccls_settings_matter_between_gpus():
     environ = {"NCCL_P2P_DISABLE": "1", "NCCL_SOCKET_IFNAME": "eth0", "NCCL_ALGO": "Ring"}
 
-    several = environment.nccl_settings(h200_host(gpu(), gpu(index=1), environ=environ))
+    several = host.nccl_settings(h200_host(gpu(), gpu(index=1), environ=environ))
     assert (several.status, several.found) == ("warning", "NCCL_P2P_DISABLE=1, NCCL_ALGO is set")
-    assert environment.nccl_settings(h200_host(environ=environ)).status == "ok"
-    assert environment.nccl_settings(h200_host(gpu(), gpu(index=1))).status == "ok"
-    assert environment.nccl_settings(without_gpu()).status == "unknown"
+    assert host.nccl_settings(h200_host(environ=environ)).status == "ok"
+    assert host.nccl_settings(h200_host(gpu(), gpu(index=1))).status == "ok"
+    assert host.nccl_settings(without_gpu()).status == "unknown"
 
 
 def test_nccl_is_needed_on_several_gpus():
     def without(*gpus):
         facts = h200_host(*gpus)
-        return environment.nccl(probing(facts, torch=facts.probed.torch.model_copy(update={"nccl": None})))
+        return host.nccl(probing(facts, torch=facts.probed.torch.model_copy(update={"nccl": None})))
 
     assert without(gpu()).status == "warning"
     assert without(gpu(), gpu(index=1)).status == "problem"
-    broken = probing(h200_host(), torch=Failure(kind="error", said="ImportError: x"))
-    assert environment.nccl(broken).found == "torch does not import"
+    broken = probing(h200_host(), torch=Failure(kind="error", message="ImportError: x"))
+    assert host.nccl(broken).found == "torch does not import"

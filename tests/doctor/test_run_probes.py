@@ -1,4 +1,4 @@
-"""However a probe ends, it ends in an answer; and it is gone afterwards."""
+"""However a probe ends, it has a result; and it is gone afterwards."""
 
 import os
 import sys
@@ -6,56 +6,56 @@ import time
 
 import pytest
 
-from fp8bench.doctor.ask import LONGEST_QUOTE, Failure, Question, ask_all, quoted
-from fp8bench.doctor.probe_facts import ImportFacts
+from fp8bench.doctor.facts import ImportResult
+from fp8bench.doctor.run_probes import LONGEST_QUOTE, Failure, Probe, error_line, run_probes
 
 WELL = """print('{"version": "1.2"}')"""
 
 
-def asked(*codes: str, limit_s: float = 20, at_once: int = 2, **environ: str):
-    """Ask probes that are the given Python, in order."""
-    questions = [Question(code, ImportFacts, {**os.environ, **environ}) for code in codes]
-    answers = ask_all(questions, at_once, limit_s, command=(sys.executable, "-c"))
-    assert list(answers) == list(codes)
-    return list(answers.values())
+def ran(*codes: str, limit_s: float = 20, at_once: int = 2, **environ: str):
+    """Results of probes that are the given Python, in order."""
+    probes = [Probe(code, ImportResult, {**os.environ, **environ}) for code in codes]
+    results = run_probes(probes, at_once, limit_s, command=(sys.executable, "-c"))
+    assert list(results) == list(codes)
+    return list(results.values())
 
 
 def test_a_good_answer_is_read():
-    assert asked(WELL) == [ImportFacts(version="1.2")]
+    assert ran(WELL) == [ImportResult(version="1.2")]
 
 
 def test_each_gets_its_own_answer_and_its_own_variables():
     code = """import os; print('{"version": "%s"}' % os.environ["WHO"])"""
 
-    assert asked(code, "raise SystemExit(7)", WELL, at_once=1, WHO="me") == [
-        ImportFacts(version="me"),
-        Failure(kind="error", said="exit code 7 and not a word"),
-        ImportFacts(version="1.2"),
+    assert ran(code, "raise SystemExit(7)", WELL, at_once=1, WHO="me") == [
+        ImportResult(version="me"),
+        Failure(kind="error", message="exit code 7 without a message"),
+        ImportResult(version="1.2"),
     ]
 
 
-def test_an_error_is_quoted():
-    (failure,) = asked("import no_such_module")
+def test_an_error_is_error_line():
+    (failure,) = ran("import no_such_module")
 
-    assert failure == Failure(kind="error", said="ModuleNotFoundError: No module named 'no_such_module'")
+    assert failure == Failure(kind="error", message="ModuleNotFoundError: No module named 'no_such_module'")
 
 
 @pytest.mark.parametrize("signal", ["SIGSEGV", "SIGABRT"])
 def test_a_crash_names_its_signal(signal):
-    assert asked(f"import os, signal; os.kill(os.getpid(), signal.{signal})") == [
-        Failure(kind="killed", said=f"the probe died of {signal}")
+    assert ran(f"import os, signal; os.kill(os.getpid(), signal.{signal})") == [
+        Failure(kind="killed", message=f"the probe died of {signal}")
     ]
 
 
-def test_a_kill_may_be_for_want_of_memory():
-    (failure,) = asked("import os; os.kill(os.getpid(), 9)")
+def test_a_kill_may_be_for_lack_of_memory():
+    (failure,) = ran("import os; os.kill(os.getpid(), 9)")
 
-    assert failure.said == "the probe died of SIGKILL, perhaps for want of memory"
+    assert failure.message == "the probe died of SIGKILL, perhaps for lack of memory"
 
 
 @pytest.mark.parametrize("code", ["print('hello')", "pass", "print('{}')", """print('{"version": "1", "more": 2}')"""])
 def test_nonsense_is_told_as_such(code):
-    (failure,) = asked(code)
+    (failure,) = ran(code)
 
     assert failure.kind == "garbage"
 
@@ -68,15 +68,15 @@ def test_one_that_hangs_is_ended_with_what_it_started_and_the_others_count(tmp_p
     )
 
     start = time.monotonic()
-    answers = asked(WELL, hangs, limit_s=3)
+    answers = ran(WELL, hangs, limit_s=3)
 
-    assert answers == [ImportFacts(version="1.2"), Failure(kind="timeout", said="no answer within 3 s")]
+    assert answers == [ImportResult(version="1.2"), Failure(kind="timeout", message="no answer within 3 s")]
     assert time.monotonic() - start < 10
     assert gone(int(pid_file.read_text()))
 
 
 def test_one_never_begun_has_run_out_of_time_too():
-    answers = asked("import time; time.sleep(60)", WELL, limit_s=1, at_once=1)
+    answers = ran("import time; time.sleep(60)", WELL, limit_s=1, at_once=1)
 
     assert [answer.kind for answer in answers] == ["timeout", "timeout"]
 
@@ -90,7 +90,7 @@ def test_what_it_left_behind_neither_holds_the_answer_up_nor_stays(tmp_path):
 
     start = time.monotonic()
 
-    assert asked(leaves) == [ImportFacts(version="1.2")]
+    assert ran(leaves) == [ImportResult(version="1.2")]
     assert time.monotonic() - start < 10
     assert gone(int(pid_file.read_text()))
 
@@ -122,8 +122,8 @@ def gone(pid: int) -> bool:
     ],
 )
 def test_the_line_that_says_what_went_wrong(stderr, line):
-    assert quoted(stderr) == line
+    assert error_line(stderr) == line
 
 
 def test_a_long_line_is_cut():
-    assert len(quoted("ValueError: " + "x" * 500)) == LONGEST_QUOTE
+    assert len(error_line("ValueError: " + "x" * 500)) == LONGEST_QUOTE

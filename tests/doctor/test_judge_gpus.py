@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from doctor.machines import GIB, H200, by_name, gpu, h200_host, probing
 
-from fp8bench.doctor.judge import driver, gpus
+from fp8bench.doctor.judge import gpus
 from fp8bench.machine.driver import DriverFacts
 from fp8bench.schema.telemetry import POWER_CAP, SLOWDOWNS
 
 
 def judged(*shown, **fields):
     facts = h200_host(*shown, **fields)
-    return by_name([*driver.findings(facts), *gpus.findings(facts)])
+    return by_name(gpus.findings(facts))
 
 
 @pytest.mark.parametrize(
@@ -22,29 +22,29 @@ def judged(*shown, **fields):
         ({"power_limit_w": 699.5}, "power-limit", "ok", "700 W, as by default"),
         ({"power_max_w": 900.0}, "power-limit", "ok", "up to 900 W may be set"),
         ({"power_limit_w": 400.0, "power_default_w": None}, "power-limit", "warning", "400 of 700 W"),
-        ({"power_limit_w": None}, "power-limit", "unknown", "does not tell"),
+        ({"power_limit_w": None}, "power-limit", "unknown", "does not report it"),
         ({"application_clock_mhz": 1200}, "clocks", "warning", "1200 of 1980 MHz"),
         ({"application_clock_mhz": 1095, "default_application_clock_mhz": 1095}, "clocks", "ok", "of at most 1980"),
-        ({"application_clock_mhz": None}, "clocks", "unknown", "does not tell"),
+        ({"application_clock_mhz": None}, "clocks", "unknown", "does not report it"),
         ({"throttle_reasons": 0x04 | 0x02}, "throttling", "ok", "none"),
         ({"throttle_reasons": 0x08 | 0x40}, "throttling", "warning", "hardware slowdown, hardware thermal slowdown"),
-        ({"throttle_reasons": None}, "throttling", "unknown", "does not tell"),
+        ({"throttle_reasons": None}, "throttling", "unknown", "does not report it"),
         ({"temperature_c": 79}, "temperature", "warning", "79 C, slows down at 87 C"),
         ({"temperature_c": 79, "slowdown_temperature_c": None}, "temperature", "ok", "79 C"),
-        ({"temperature_c": None}, "temperature", "unknown", "does not tell"),
+        ({"temperature_c": None}, "temperature", "unknown", "does not report it"),
         ({"persistence": False}, "persistence", "warning", "off on GPU 0"),
-        ({"persistence": None}, "persistence", "unknown", "does not tell"),
+        ({"persistence": None}, "persistence", "unknown", "does not report it"),
         ({"uncorrected_errors": 3}, "ecc", "problem", "3 uncorrected errors"),
         ({"remap_failed": True}, "ecc", "problem", "could not be replaced"),
         ({"remap_pending": True}, "ecc", "warning", "waits for a reset"),
         ({"ecc_pending": False}, "ecc", "warning", "waits for a reset"),
         ({"ecc": False, "ecc_pending": False}, "ecc", "ok", "ECC off"),
-        ({"ecc": None, "ecc_pending": None}, "ecc", "unknown", "does not tell"),
+        ({"ecc": None, "ecc_pending": None}, "ecc", "unknown", "does not report it"),
         ({"mig": True}, "mig", "warning", "a slice"),
-        ({"mig": None}, "mig", "unknown", "does not tell"),
+        ({"mig": None}, "mig", "unknown", "does not report it"),
         ({"compute_mode": 2}, "compute-mode", "problem", "prohibited on GPU 0"),
         ({"compute_mode": 3}, "compute-mode", "ok", "one process a GPU"),
-        ({"compute_mode": None}, "compute-mode", "unknown", "does not tell"),
+        ({"compute_mode": None}, "compute-mode", "unknown", "does not report it"),
         ({"utilization_percent": 98, "processes": 1}, "busy", "problem", "1 other process(es), 0.0 GiB in use, 98 %"),
         (
             {"processes": 2, "memory_used_bytes": 9 * GIB},
@@ -52,9 +52,9 @@ def judged(*shown, **fields):
             "warning",
             "GPU 0: 2 other process(es), 9.0 GiB in use, 0 % busy",
         ),
-        ({"memory_used_bytes": 9 * GIB}, "busy", "warning", "9.0 GiB in use, held by none that is visible"),
+        ({"memory_used_bytes": 9 * GIB}, "busy", "warning", "9.0 GiB in use, held by no visible process"),
         ({"memory_used_bytes": GIB // 2}, "busy", "ok", "no other process, at most 0.5 GiB"),
-        ({"processes": None, "memory_used_bytes": None}, "busy", "unknown", "does not tell"),
+        ({"processes": None, "memory_used_bytes": None}, "busy", "unknown", "does not report it"),
     ],
 )
 def test_one_gpu(fields, name, status, words):
@@ -130,7 +130,7 @@ def test_torchs_view_of_the_gpus(fields, status, words):
     facts = h200_host()
     facts = probing(facts, torch=facts.probed.torch.model_copy(update=fields))
 
-    finding = driver.torch_sees(facts)
+    finding = gpus.torch_sees(facts)
 
     assert finding.status == status
     assert words in finding.found
@@ -140,17 +140,17 @@ def test_an_old_driver_is_told_to_be_updated():
     facts = h200_host(driver=DriverFacts(version="535.1", cuda=(12, 2), gpus=(H200,)))
     torch = facts.probed.torch.model_copy(update={"cuda_error": "The NVIDIA driver on your system is too old"})
 
-    assert "Update the driver" in driver.torch_sees(probing(facts, torch=torch)).remedy
+    assert "Update the driver" in gpus.torch_sees(probing(facts, torch=torch)).remedy
 
 
 def test_slices_are_not_counted_as_gpus():
     facts = h200_host(gpu(mig=True))
     torch = facts.probed.torch.model_copy(update={"gpus": 3})
 
-    assert driver.torch_sees(probing(facts, torch=torch)).status == "ok"
+    assert gpus.torch_sees(probing(facts, torch=torch)).status == "ok"
 
 
 def test_hidden_gpus_are_not_missed():
     facts = replace(h200_host(), driver=DriverFacts(hidden=2, on_the_bus=2))
 
-    assert {finding.found for finding in driver.findings(facts)} == {"CUDA_VISIBLE_DEVICES hides every GPU"}
+    assert {finding.found for finding in gpus.findings(facts)} == {"CUDA_VISIBLE_DEVICES hides every GPU"}
