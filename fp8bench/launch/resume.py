@@ -10,6 +10,7 @@ from typing import Any
 
 from fp8bench.config.request import LATEST, OBEYED_BY_WORKERS, RunRequest
 from fp8bench.machine.identity import Here
+from fp8bench.records.select import Filter, latest_first, session
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of
@@ -41,25 +42,22 @@ def find(name: str, records: Iterable[Record], here: Here, where: str) -> Kept:
     Raises UsageError where the latest is asked for and there is none, and where there is one that was measured on
     another machine or with other software only.
     """
-    sessions: dict[str, list[Record]] = {}
-    for record in records:
-        if record.session is not None and name in (LATEST, record.session.session_id):
-            sessions.setdefault(record.session.session_id, []).append(record)
+    wanted = Filter(session=None if name == LATEST else name)
+    sessions = latest_first(wanted.of(record for record in records if record.session is not None))
     if not sessions:
         if name == LATEST:
             raise UsageError(
                 f"no session {where}, so none can be resumed", "Omit --session, or give the folder with --results-dir"
             )
         return Kept(name)
-    latest_first = sorted(sessions, key=lambda session: sessions[session][-1].created_utc, reverse=True)
-    for session_id in latest_first:
-        fitting = [record for record in sessions[session_id] if not here.unlike(record)]
+    for together in sessions:
+        fitting = [record for record in together if not here.unlike(record)]
         if fitting:
-            return Kept(session_id, fitting)
-    latest = latest_first[0]
-    unlike = ", ".join(here.unlike(sessions[latest][-1]))
+            return Kept(session(fitting[-1]), fitting)
+    latest = sessions[0][-1]
+    unlike = ", ".join(here.unlike(latest))
     raise UsageError(
-        f"session {latest!r} cannot be resumed here, since it was measured with another {unlike}",
+        f"session {session(latest)!r} cannot be resumed here, since it was measured with another {unlike}",
         f"Resume it where it was measured, or {OTHER_SESSION}",
     )
 
