@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from fp8bench.pricing.missing import require_region
+from fp8bench.pricing.choose import require_region
 from fp8bench.records.named import Reference
 from fp8bench.records.select import Measurement, select
 from fp8bench.report.options import CompareOptions
