@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fp8bench.numerics.dtypes import DEFINITIONS, decode
+from fp8bench.numerics.formats import DEFINITIONS, decode
 
 EXPONENT_BIAS = 127
 MANTISSA_BITS = 23
