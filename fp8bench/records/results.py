@@ -17,7 +17,6 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar, overload
 
@@ -130,26 +129,15 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-@dataclass(frozen=True)
-class Found(Sequence[_Item]):
-    """What a search found, and the files that could not be read."""
+class Found(tuple[_Item, ...]):
+    """What a search found. broken: the files that could not be read."""
 
-    items: tuple[_Item, ...]
-    broken: tuple[Broken, ...] = ()
+    broken: tuple[Broken, ...]
 
-    @overload
-    def __getitem__(self, place: int) -> _Item: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[_Item]: ...
-
-    def __getitem__(self, place: int | slice) -> _Item | Sequence[_Item]:
-        """An item, or several."""
-        return self.items[place]
-
-    def __len__(self) -> int:
-        """How many could be read."""
-        return len(self.items)
+    def __new__(cls, items: Iterable[_Item], broken: Iterable[Broken] = ()) -> "Found[_Item]":
+        found = super().__new__(cls, items)
+        found.broken = tuple(broken)
+        return found
 
 
 class Kept(NamedTuple, Generic[SomeRecord]):
@@ -199,7 +187,7 @@ def read_kind(
     """
     kind = model.model_fields["kind"].default
     found = _search(results_dir, set(instances), kind, lambda one: layout.whole(one.path, model), beginning)
-    return Found(tuple(kept.record for kept in found), found.broken)
+    return Found((kept.record for kept in found), found.broken)
 
 
 def _search(
@@ -230,7 +218,7 @@ def _search(
             one = record
         broken.append(one)
     oldest_first = sorted(found.values(), key=lambda kept: kept.record.created_utc)
-    return Found(tuple(oldest_first), tuple(one for one in broken if wanted & in_folder.get(one.path.parent, wanted)))
+    return Found(oldest_first, (one for one in broken if wanted & in_folder.get(one.path.parent, wanted)))
 
 
 def read_whole(path: Path) -> Record | Broken:

@@ -208,28 +208,33 @@ def gemm_error(output: Tensor, left: Tensor | Quantized, right: Tensor | Quantiz
     left_values, left_scale = _parts(left)
     right_values, right_scale = _parts(right)
     right_exact = right_values.to(exact_type)
-    wrong = whole = 0.0
-    step = checked_rows(shape)
-    for first in range(0, shape.m, step):
-        rows = slice(first, first + step)
-        exact = torch.mm(left_values[rows].to(exact_type), right_exact.t())
-        exact *= left_scale[rows] if left_scale.dim() else left_scale
-        exact *= right_scale.t()
-        whole += _squares(exact)
-        wrong += _squares(exact.sub_(output[rows]))
-    return _relative(wrong, whole)
+
+    def exact(rows: slice) -> Tensor:
+        sums = torch.mm(left_values[rows].to(exact_type), right_exact.t())
+        sums *= left_scale[rows] if left_scale.dim() else left_scale
+        return sums.mul_(right_scale.t())
+
+    return _relative_error(shape.m, shape, exact, lambda rows: output[rows])
 
 
 def cast_error(matrix: Tensor, cast: Quantized, shape: Shape) -> float | None:
     """Of a cast against the matrix, [rows, K]; None where it is not finite."""
+    return _relative_error(matrix.shape[0], shape, lambda rows: matrix[rows].float(), cast.dequantized)
+
+
+def _relative_error(
+    count: int, shape: Shape, exact: Callable[[slice], Tensor], found: Callable[[slice], Tensor]
+) -> float | None:
+    """Of `count` rows, some at a time. exact: gives new tensors, which are overwritten."""
     wrong = whole = 0.0
     step = checked_rows(shape)
-    for first in range(0, matrix.shape[0], step):
+    for first in range(0, count, step):
         rows = slice(first, first + step)
-        exact = matrix[rows].float()
-        whole += _squares(exact)
-        wrong += _squares(exact.sub_(cast.dequantized(rows)))
-    return _relative(wrong, whole)
+        expected = exact(rows)
+        whole += _squares(expected)
+        wrong += _squares(expected.sub_(found(rows)))
+    error = math.sqrt(wrong / whole) if whole > 0 else math.inf
+    return error if math.isfinite(error) else None
 
 
 def complaint(error: float | None, allowed: float, what: str) -> str | None:
@@ -248,8 +253,3 @@ def _parts(matrix: Tensor | Quantized) -> tuple[Tensor, Tensor]:
 
 def _squares(matrix: Tensor) -> float:
     return float(torch.linalg.vector_norm(matrix, dtype=torch.float64)) ** 2
-
-
-def _relative(wrong: float, whole: float) -> float | None:
-    error = math.sqrt(wrong / whole) if whole > 0 else math.inf
-    return error if math.isfinite(error) else None

@@ -27,7 +27,6 @@ A CPU is timed by the host's clock with warm caches. Its figures only show that 
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -86,14 +85,6 @@ class HostTimer:
         return taken
 
 
-@dataclass(frozen=True)
-class _Repetition:
-    """late: the GPU began before all of it was queued, and may have waited for the host."""
-
-    seconds: float
-    late: bool
-
-
 class CudaTimer:
     """Events on the current stream, each repetition from a cold L2 cache."""
 
@@ -102,14 +93,14 @@ class CudaTimer:
         self._device = device
         self._buffer = torch.empty(self.flush_bytes, dtype=torch.uint8, device=device)
         # The quickest of some, behind others: the first loads the kernel, and one alone would wait for its launch.
-        self._flush_s = min(one.seconds for one in self._elapsed(lambda _: self._buffer.zero_(), FEWEST_WARM, 2))
+        self._flush_s = min(seconds for seconds, _ in self._elapsed(lambda _: self._buffer.zero_(), FEWEST_WARM, 2))
 
     def samples(self, call: Call, seconds: float, settled: bool = True) -> list[float]:
         """See Timer. Waits for the device before and after. Raises RuntimeError where the host is too slow for it."""
         flushes = self._flushes(call)
         while True:
             found = self._loaded(call, seconds, settled, flushes)
-            kept = [one.seconds for one in found if not one.late]
+            kept = [seconds for seconds, late in found if not late]
             if len(kept) >= (1 - MOST_LATE) * len(found):
                 return kept
             if flushes == MOST_FLUSHES:
@@ -122,9 +113,9 @@ class CudaTimer:
             )
         return kept
 
-    def _loaded(self, call: Call, seconds: float, settled: bool, flushes: int) -> list[_Repetition]:
+    def _loaded(self, call: Call, seconds: float, settled: bool, flushes: int) -> list[tuple[float, bool]]:
         """Repetitions that fill the budget, after a warm-up under the same load."""
-        pilot = sorted(one.seconds for one in self._elapsed(call, FEWEST_WARM, flushes))
+        pilot = sorted(seconds for seconds, _ in self._elapsed(call, FEWEST_WARM, flushes))
         each_s = pilot[len(pilot) // 2] + flushes * self._flush_s
         count = repetitions(seconds, each_s)
         warm = math.ceil(SETTLE_S / each_s) if settled else math.ceil(WARM_SHARE * count)
@@ -145,8 +136,10 @@ class CudaTimer:
         # The first call chooses and loads kernels. The slowest of the others: a lead that is lost once is a bad sample.
         return min(MOST_FLUSHES, max(1, math.ceil(LEAD * max(launches[1:]) / self._flush_s)))
 
-    def _elapsed(self, call: Call, count: int, flushes: int) -> list[_Repetition]:
-        """count repetitions, queued without a wait."""
+    def _elapsed(self, call: Call, count: int, flushes: int) -> list[tuple[float, bool]]:
+        """Seconds of `count` repetitions, queued without a wait; and whether the GPU began each before all of it was
+        queued, and may have waited for the host.
+        """
         starts = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
         ends = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
         late = []
@@ -159,7 +152,7 @@ class CudaTimer:
             late.append(start.query())
         torch.cuda.synchronize(self._device)
         times = [start.elapsed_time(end) / 1e3 for start, end in zip(starts, ends, strict=True)]
-        return list(map(_Repetition, times, late))
+        return list(zip(times, late, strict=True))
 
     def _flush(self, times: int) -> None:
         for _ in range(times):
