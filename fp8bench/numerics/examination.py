@@ -1,9 +1,9 @@
 """What `fp8bench numerics` examines: each layer through each mode, every result compared with float64, and the jump of
 delayed scaling.
 
-The reference is the plain layer in float64 with the very float32 weights, input and output gradient that the mode is
-given; what the mode rounds, its operands to bfloat16 included, is its own error. The mode runs forwards as in training,
-under its context and bf16 autocast, and backwards from a given output gradient: no loss is needed.
+The reference is the plain layer in float64 with the mode's own float32 weights, input and output gradient; what the
+mode rounds, its operands to bfloat16 included, is its error. The mode runs forwards as in training, under its context
+and bf16 autocast, and backwards from a given output gradient, without a loss.
 
   weight_gradient   of a block: those of its four linear layers one after the other.
   a block's output  includes the residual stream, which no mode casts: its error is smaller for that. Transformer
@@ -11,9 +11,8 @@ under its context and bf16 autocast, and backwards from a given output gradient:
                     form: te-bf16 shows what these add.
   -exact inputs     are for the linear layer alone, since the operands inside a block are made there.
 
-Delayed scaling begins with a scale of 1. It first sees as many other draws of the same input as the mode needs
-(`settle_passes`), as it would in training; of an -exact input it sees the same draw again, since only its own amax is
-the power of two that leaves it as it is.
+Delayed scaling begins with a scale of 1, and first sees as many other draws of the input as the mode needs
+(`settle_passes`); of an -exact input the same draw, since only its own amax gives the power of two that keeps it exact.
 
 saturated and flushed come from our own casts of the same float32 operands (`scaling`), under the scale that the recipe
 would give them: a library's casts cannot be seen value by value.
@@ -36,6 +35,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -147,25 +147,20 @@ def open_mode(label: str, device: torch.device, width: int) -> Opened:
 def layer_errors(
     config: NumericsConfig, opened: Sequence[Opened], device: torch.device, progress: Callable[[str], None]
 ) -> list[LayerError]:
-    """The rows: mode by mode, layer by layer, input by input. progress: called with each layer and input that
-    begins."""
+    """The rows: mode by mode, layer by layer, input by input. progress: called with each layer and input."""
     able = [mode for mode in opened if mode.refusal is None]
     rows = [_refused(mode.label, mode.refusal) for mode in opened if mode.refusal is not None]
     if able:
         settle = max(_settle_passes(mode.make()) for mode in able)
-        for layer, name in _cases(config):
+        for layer, name in product(config.layers, config.inputs):
+            if layer != "linear" and is_exact(name):
+                continue
             progress(f"{layer}, {name} input")
             case = _case(config, layer, name, settle, device)
             for mode in able:
                 rows += _rows(mode, case, device)
     order = {mode.label: place for place, mode in enumerate(opened)}
     return sorted(rows, key=lambda row: (config.layers.index(row.layer) if row.layer else -1, order[row.mode]))
-
-
-def _cases(config: NumericsConfig) -> list[tuple[LayerName, InputName]]:
-    return [
-        (layer, name) for layer in config.layers for name in config.inputs if layer == "linear" or not is_exact(name)
-    ]
 
 
 def _case(config: NumericsConfig, layer: LayerName, name: InputName, settle: int, device: torch.device) -> Case:

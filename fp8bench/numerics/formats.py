@@ -16,23 +16,19 @@ mantissa. e4m3's max would then be 240. e4m3fn (f: finite, n: nan only where all
 a sign, and reaches 448. A larger value can therefore become only nan or 448; the cast decides which.
 
 Two formats serve blocks: in the OCP Microscaling Formats (MX) Specification, 32 values share a scale. e8m0fnu is that
-scale, the exponent of a float32 and nothing else: no sign (u), no mantissa, and no zero; it holds powers of two and one
-nan. e2m1fn is a value of an MXFP4 block: 0, .5, 1, 1.5, 2, 3, 4, 6 and their negatives, without inf or nan. torch
-stores two in a byte, and calls that type float4_e2m1fn_x2.
-
-fnuz (uz: unsigned zero) is another pair of fp8, that of Graphcore and of AMD's MI300: the bias is larger by one, zero
-has no sign, and nan is in the place of the negative zero.
+scale, the exponent of a float32 alone: no sign (u), no mantissa, and no zero; powers of two and one nan. e2m1fn is a
+value of an MXFP4 block: 0, .5, 1, 1.5, 2, 3, 4, 6 and their negatives, without inf or nan; torch's float4_e2m1fn_x2
+stores two in a byte. fnuz (uz: unsigned zero) is another pair of fp8, of Graphcore and AMD's MI300: the bias is larger
+by one, zero has no sign, and nan is in the place of the negative zero.
 
 A format leaves to the cast how it rounds between two values, and what a value above max, or inf, becomes. Both are
 found by casting, and not taken from a document. Most casts round to nearest, ties to even, as IEEE 754 has it; torch's
 cast to float8_e8m0fnu takes the larger of two. torch's eager cast to float8_e4m3fn gave nan above max before 2.12, and
-saturates since (https://github.com/pytorch/pytorch/pull/178817): training that overflows is lost to nan by the one, and
-clipped by the other.
+saturates since (https://github.com/pytorch/pytorch/pull/178817).
 
-A value is a float32 first, as in a tensor that a model would cast, and then the format's: what float64 holds beyond
-float32 is rounded twice, as it is inside torch. Casts are the CPU's, which every machine has; a GPU's kernels that
-scale and cast in one may treat overflow otherwise. torch has no cast to float4_e2m1fn_x2: its values are rounded by the
-definition, and say so.
+A value becomes a float32 first, as in a tensor that a model would cast. Casts are the CPU's, which every machine has; a
+GPU's kernels that scale and cast in one may treat overflow otherwise. torch has no cast to float4_e2m1fn_x2: its values
+are rounded by the definition, and say so.
 """
 
 import math

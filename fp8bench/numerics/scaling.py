@@ -1,15 +1,13 @@
 """Scaled casts to fp8: by definition, by recipe, and over time. A reference independent of the libraries it checks.
 
-A format with m bits of mantissa has 2^m values from each power of two to the next, evenly spaced; below its smallest
+A format with m bits of mantissa has 2^m evenly spaced values from each power of two to the next; below its smallest
 normal power the spacing stays the same, down to zero. So a value v is rounded by
 
     exponent = max(floor(log2 |v|), least_exponent)        read from the bits of the float32
     step     = 2^(exponent - m)
     rounded  = step * round(v / step)                      to nearest, ties to even
 
-each of which is exact in float32. What is then beyond the largest value saturates, as in the casts of Transformer
-Engine and torchao. e4m3 reaches 448 with 3 bits of mantissa, e5m2 57344 with 2 (OCP 8-bit Floating Point
-Specification).
+each of which is exact in float32. Larger values than the largest saturate, as in Transformer Engine and torchao.
 
 fp8 has too few exponents for a tensor as it is, so it is multiplied by a scale first and divided by it afterwards:
 scale = largest / amax, where amax is the largest magnitude of what shares the scale (a tensor, a row, a block).
@@ -42,9 +40,8 @@ module's backward pass) sets the scale from the whole table, rolls it by one row
 (reduce_and_update_fp8_tensors in pytorch/quantization.py of 2.20, which calls kernel_bulk in
 common/recipe/delayed_scaling.cu).
 
-So the one step at which values jump up is cast with a scale that is too large, and saturates. After a fall the scale
-stays too small until the large amax has left the window, `history_len` steps later. That costs little, since fp8 has
-exponents of its own, until values fall below its smallest.
+So the one step at which values jump up is cast with too large a scale, and saturates. After a fall the scale stays too
+small until the large amax has left the window; that costs little until values fall below fp8's smallest.
 """
 
 import hashlib
@@ -160,7 +157,7 @@ def _share(which: Tensor) -> float:
 
 @dataclass(frozen=True)
 class OperandCast:
-    """How an operand is cast for one product. across: the dimension that shares a scale, of input [tokens, in], weight
+    """How an operand is cast for one GEMM. across: the dimension that shares a scale, of input [tokens, in], weight
     [out, in] or output gradient [tokens, out]; None: the whole tensor does.
     """
 
@@ -240,19 +237,19 @@ def next_scale(amaxes: Sequence[float], scheme: Delayed, scale: float, largest: 
     return float(new if np.isfinite(new) else np.finfo(np.float32).max)
 
 
-def simulate(values: Sequence[Tensor], scheme: Delayed | None, grid: Grid = E4M3) -> ScalingTrace:
-    """Cast the tensor of each step under the scheme; None is current scaling."""
+def simulate(values: Sequence[Tensor], scheme: Delayed | None) -> ScalingTrace:
+    """Cast the tensor of each step to e4m3 under the scheme; None is current scaling."""
     amaxes: list[float] = []
     scales: list[float] = []
     scale = 1.0
     for tensor in values:
         if scheme is None:
-            scale = float(scale_for(tensor, grid))
+            scale = float(scale_for(tensor, E4M3))
         scales.append(scale)
         amaxes.append(float(tensor.abs().amax()))
         if scheme is not None:
-            scale = next_scale(amaxes, scheme, scale, grid.largest)
-    return _trace(values, scheme, "simulated", amaxes, scales, grid)
+            scale = next_scale(amaxes, scheme, scale, E4M3.largest)
+    return _trace(values, scheme, "simulated", amaxes, scales)
 
 
 def read_transformer_engine(values: Sequence[Tensor], scheme: Delayed, device: torch.device) -> ScalingTrace:
@@ -273,7 +270,7 @@ def read_transformer_engine(values: Sequence[Tensor], scheme: Delayed, device: t
             state: Any = layer.fp8_meta["scaling_fwd"]
             scales.append(float(state.scale[INPUT]))
             amaxes.append(float(state.amax_history[0][INPUT]))
-    return _trace(values, scheme, "transformer_engine", amaxes, scales, E4M3)
+    return _trace(values, scheme, "transformer_engine", amaxes, scales)
 
 
 def examine_jump(width: int, seed: int, device: torch.device, delayed_runs: bool) -> AmaxJump:
@@ -282,21 +279,15 @@ def examine_jump(width: int, seed: int, device: torch.device, delayed_runs: bool
     traces = [simulate(values, scheme) for scheme in (*SCHEMES, None)]
     if delayed_runs:
         traces += [read_transformer_engine(values, scheme, device) for scheme in SCHEMES]
-    return AmaxJump(
-        steps=STEPS, up_at=UP_AT, down_at=DOWN_AT, factor=FACTOR, largest=E4M3.largest, traces=tuple(traces)
-    )
+    constants: Any = {"steps": STEPS, "up_at": UP_AT, "down_at": DOWN_AT, "factor": FACTOR}
+    return AmaxJump(largest=E4M3.largest, traces=tuple(traces), **constants)
 
 
 def _trace(
-    values: Sequence[Tensor],
-    scheme: Delayed | None,
-    source: Any,
-    amaxes: Sequence[float],
-    scales: Sequence[float],
-    grid: Grid,
+    values: Sequence[Tensor], scheme: Delayed | None, source: Any, amaxes: Sequence[float], scales: Sequence[float]
 ) -> ScalingTrace:
     """Our own cast of the values under these scales, wherever the scales are from."""
-    made = [scaled_cast(tensor, scale, grid) for tensor, scale in zip(values, scales, strict=True)]
+    made = [scaled_cast(tensor, scale, E4M3) for tensor, scale in zip(values, scales, strict=True)]
     errors = [float((one.values - tensor).norm() / tensor.norm()) for one, tensor in zip(made, values, strict=True)]
     return ScalingTrace(
         scaling="current" if scheme is None else "delayed",

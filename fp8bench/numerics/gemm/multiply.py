@@ -15,22 +15,20 @@ cost of casting.
 A cast is dynamic scaling: scale = largest fp8 value / amax, in float32; q = clamp(x * scale) in fp8; and the output is
 multiplied by the inverse scales. It is written in the operations of torchao's Float8Linear (amax, scale, multiply,
 clamp, convert), each of which reads and writes the whole matrix when it is not compiled. A kernel that fuses them
-(Transformer Engine's, or torch.compile's of this very function) costs less; `delayed` scaling needs no pass for the
-amax. Every GEMM casts both its operands here, as torchao does; Transformer Engine casts a tensor once for the two GEMMs
-that use it.
+costs less; `delayed` scaling needs no pass for the amax. Every GEMM casts both its operands here, as torchao does;
+Transformer Engine casts a tensor once for the two GEMMs that use it.
 
 torch 2.10 made `torch.nn.functional.scaled_mm` public, with its `ScalingType`; before, and where it does not know the
 device, there is `torch._scaled_mm`, which guesses the scaling from the scales' shapes. Both take a row-major left and a
 column-major right matrix, and float32 inverse scales: one element each tensorwise, [M, 1] and [1, N] rowwise. The
-output is bf16. A CPU has no fp8 units that torch uses: its kernel widens the operands first. What runs there is
-correct and marked as emulated, and its time means nothing for fp8. Where a torch has no such kernel for CPUs, the
-operands are widened here.
+output is bf16. torch uses no fp8 units of a CPU: its kernel widens the operands first, or where it has none they are
+widened here. That is marked as emulated, and its time means nothing for fp8.
 
-A GEMM is checked before it is timed. What the cast loses is the format's: 2 to 3 % (e4m3) or 5 % (e5m2) of a normal
-matrix; `worker.parity` and `fp8bench numerics` are about that. What the GEMM adds must be next to nothing, so it is
-compared with the exact sums over the same fp8 operands. Those are computed in float32, and scaled afterwards: fp8 and
-bf16 values and their products are exact there, and in tf32 too, whatever torch is set to; on a CPU in float64. Errors
-are relative, in the Frobenius norm: |output - exact| / |exact|. Rounding the output to bf16 makes 0.002.
+A GEMM is checked before it is timed. The cast's own error, 2 to 3 % (e4m3) or 5 % (e5m2) of a normal matrix, is the
+subject of `worker.parity` and `fp8bench numerics`. The GEMM must add next to nothing, so it is compared with the exact
+sums over the same fp8 operands. Those are computed in float32, and scaled afterwards: fp8 and bf16 values and their
+products are exact there, and in tf32 too, whatever torch is set to; on a CPU in float64. Errors are relative, in the
+Frobenius norm: |output - exact| / |exact|. Rounding the output to bf16 makes 0.002.
 
 Fast accumulation keeps about 14 bits of a running sum on compute capability 9 (DeepSeek-V3 technical report, 2024,
 section 3.3.2, which saw largest errors near 2 % at K = 4096), and its error grows with the inner dimension. So its

@@ -4,12 +4,11 @@ A loop that multiplies the same two matrices finds its operands in the L2 cache,
 between two uses of a weight the whole model runs. So before each repetition a buffer several times the L2 cache is
 written, and operands rotate among several sets.
 
-On a GPU a repetition lies between two CUDA events. The host records and launches without waiting, and nothing is read
-before the last repetition is queued. An event is stamped when the GPU reaches it: if a launch took the host longer than
-the GPU needs for what is queued, the wait for the host would be counted too. So the buffer is written often enough to
-take 1.5 times as long as the launch. On a host that runs unevenly even that may be too little; so once a repetition is
-queued, its first event is queried. If the GPU has passed it already, the repetition is late and not counted; where more
-than one in ten is late, all are repeated with twice the lead.
+On a GPU a repetition lies between two CUDA events, and all are queued before any is read. If a launch took the host
+longer than the GPU needs for what is queued, the wait for the host would be counted too. So the buffer is written often
+enough to take 1.5 times as long as the launch; and once a repetition is queued, its first event is queried. If the GPU
+has passed it already, the repetition is late and not counted; where more than one in ten is late, all are repeated with
+twice the lead.
 
 Repetitions fill a budget of time, at least FEWEST and at most MOST, after a warm-up: the first calls choose and load
 kernels, and the clock of an idle GPU needs some milliseconds to rise. A GEMM that draws more than the GPU's power limit
