@@ -44,12 +44,12 @@ from fp8bench.schema.formats import CastBehaviour, Format, FormatReport, Overflo
 SMALL_BITS = 8
 """Values are listed one by one for formats of at most so many bits."""
 
-TIES: dict[tuple[int, int], Rounding] = {
-    (0, 1): "to nearest, ties to even",
-    (1, 1): "to nearest, ties away from zero",
-    (0, 0): "to nearest, ties toward zero",
+ROUNDINGS: dict[tuple[int, ...], Rounding] = {
+    (0, 0, 1, 1, 2, 2): "to nearest, ties to even",
+    (0, 1, 1, 1, 2, 2): "to nearest, ties away from zero",
+    (0, 0, 1, 1, 1, 2): "to nearest, ties toward zero",
 }
-"""By whether the upper neighbour is taken of a tie above an even value, and of one above an odd value."""
+"""By which of its three neighbours each value of `_between` becomes."""
 
 
 @dataclass(frozen=True)
@@ -230,12 +230,9 @@ def _between(definition: Definition) -> list[float]:
 
 def _rounding(became: Sequence[float], definition: Definition) -> Rounding:
     """became: what the cast made of the values of `_between`."""
-    low, middle, high = _neighbours(definition)
-    below_even, tie_above_even, above_even, below_odd, tie_above_odd, above_odd = became
-    is_nearest = [below_even, above_even, below_odd, above_odd] == [low, middle, middle, high]
-    if not is_nearest or tie_above_even not in (low, middle) or tie_above_odd not in (middle, high):
-        return "in another way"
-    return TIES.get((int(tie_above_even == middle), int(tie_above_odd == high)), "in another way")
+    neighbours = _neighbours(definition)
+    places = tuple(neighbours.index(value) if value in neighbours else -1 for value in became)
+    return ROUNDINGS.get(places, "in another way")
 
 
 def _overflow(became: float, largest: float) -> Overflow:

@@ -84,8 +84,7 @@ def _with(catalog: Catalog, path: Path) -> Catalog:
         return catalog.model_copy(update={"instances": {**catalog.instances, joined.key: joined}})
     for name in document:
         if name not in _SECTIONS:
-            where = line_of(text, (name,))
-            raise UsageError(f"{path} line {where}: unknown section {name!r}", "Use `instances:` and `gpus:`")
+            raise _error(path, text, (name,), f"unknown section {name!r}", "Use `instances:` and `gpus:`")
     instances = {instance.key: instance for instance in _items(Instance, "instances", document, path, text)}
     gpus = {gpu.name: gpu for gpu in _items(Gpu, "gpus", document, path, text)}
     return catalog.model_copy(
@@ -100,20 +99,15 @@ def _joined(own: Instance, known: Instance | None, path: Path, text: str) -> Ins
     """
     folder = path.absolute().parent.name
     if path.name == INSTANCE_FILE and folder != own.key:
-        raise UsageError(
-            f"{path} line {line_of(text, ('key',))}: its key is {own.key!r}, and its folder is {folder!r}",
-            "Give both one name, or move the file away",
-        )
+        what = f"its key is {own.key!r}, and its folder is {folder!r}"
+        raise _error(path, text, ("key",), what, "Give both one name, or move the file away")
     if known is None:
         return own
     for field in ("gpu_count", "gpu"):
         ours, theirs = getattr(own, field), getattr(known, field)
         if ours != theirs and None not in (ours, theirs):
-            raise UsageError(
-                f"{path} line {line_of(text, (field,))}: {field} is {ours!r}, and the catalogue's {own.key} has "
-                f"{theirs!r}",
-                "Correct it, or give a machine of your own another key",
-            )
+            what = f"{field} is {ours!r}, and the catalogue's {own.key} has {theirs!r}"
+            raise _error(path, text, (field,), what, "Correct it, or give a machine of your own another key")
     prices = tuple(_doubted(price, known).model_copy(update={"own": True}) for price in own.prices)
     return own.model_copy(update={"prices": (*prices, *known.prices)})
 
@@ -162,17 +156,13 @@ def find(catalog: Catalog, name: str, more: Iterable[str] = ()) -> Instance:
 def _items(model: type[_Item], section: str, document: dict[Any, Any], path: Path, text: str) -> list[_Item]:
     entries = document.get(section) or []
     if not isinstance(entries, list):
-        raise UsageError(
-            f"{path} line {line_of(text, (section,))}: {section} is not a list", "Begin its items with `-`"
-        )
+        raise _error(path, text, (section,), f"{section} is not a list", "Begin its items with `-`")
     found = [_validated(model, entry, path, text, (section, number)) for number, entry in enumerate(entries)]
     seen: set[str] = set()
     for number, entry in enumerate(entries):
         name = entry.get("key") or entry.get("name")
         if name in seen:
-            raise UsageError(
-                f"{path} line {line_of(text, (section, number))}: {name!r} is there twice", "Keep one of them"
-            )
+            raise _error(path, text, (section, number), f"{name!r} is there twice", "Keep one of them")
         seen.add(name)
     return found
 
@@ -182,3 +172,8 @@ def _validated(model: type[_Item], entry: Any, path: Path, text: str, where: tup
         return model.model_validate(entry)
     except ValidationError as error:
         raise wrong_field(error, path, text, where) from error
+
+
+def _error(path: Path, text: str, where: tuple[str | int, ...], what: str, remedy: str) -> UsageError:
+    """where: names and numbers that lead to the field."""
+    return UsageError(f"{path} line {line_of(text, where)}: {what}", remedy)

@@ -45,24 +45,12 @@ class LinearGemms:
 
 @dataclass(frozen=True)
 class _Call:
-    """One call of one layer. rows: T."""
+    """One call of one layer. rows: T. shapes: of the GEMMs that it makes in a step."""
 
     name: str
     rows: int
-    in_features: int
-    out_features: int
-    input_gradient: bool
-    weight_gradient: bool
+    shapes: dict[Role, Shape]
     stays_bf16: str | None
-
-    def shapes(self) -> list[tuple[Role, Shape]]:
-        rows, features, out = self.rows, self.in_features, self.out_features
-        found: list[tuple[Role, Shape]] = [("forward", Shape(m=rows, n=out, k=features))]
-        if self.input_gradient:
-            found.append(("input gradient", Shape(m=rows, n=features, k=out)))
-        if self.weight_gradient:
-            found.append(("weight gradient", Shape(m=out, n=features, k=rows)))
-        return found
 
 
 def linear_gemms(workload: Workload, batch_size: int) -> LinearGemms:
@@ -147,15 +135,14 @@ def _watch(workload: Workload, batch_size: int) -> tuple[list[_Call], tuple[str,
     try:
         model = workload.build(meta)
         layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-        hooks = [layer.register_forward_pre_hook(_note(name, calls)) for name, layer in layers.items()]
+        for name, layer in layers.items():
+            layer.register_forward_pre_hook(_note(name, calls))
         workload.loss(model, Batch(_like(sample.inputs, batch_size), _like(sample.targets, batch_size)))
     except RuntimeError as error:  # NotImplementedError, which the meta device raises, is one.
         raise UsageError(
             f"workload {workload.name!r} does not run on the meta device, where its layers are counted: {error}",
             "Give its shapes with --shape M,N,K",
         ) from error
-    for hook in hooks:
-        hook.remove()
     seen = {call.name for call in calls}
     return calls, tuple(sorted({fold(name) for name in layers if name not in seen}))
 
@@ -178,17 +165,14 @@ def _note(name: str, calls: list[_Call]) -> Callable[[nn.Module, Any], None]:
     def hook(layer: nn.Module, arguments: Any) -> None:
         assert isinstance(layer, nn.Linear)
         inputs: Tensor = arguments[0]
-        calls.append(
-            _Call(
-                name=name,
-                rows=inputs.numel() // layer.in_features,
-                in_features=layer.in_features,
-                out_features=layer.out_features,
-                input_gradient=inputs.requires_grad,
-                weight_gradient=layer.weight.requires_grad,
-                stays_bf16=_why_bf16(layer, name),
-            )
-        )
+        features, out = layer.in_features, layer.out_features
+        rows = inputs.numel() // features
+        shapes: dict[Role, Shape] = {"forward": Shape(m=rows, n=out, k=features)}
+        if inputs.requires_grad:
+            shapes["input gradient"] = Shape(m=rows, n=features, k=out)
+        if layer.weight.requires_grad:
+            shapes["weight gradient"] = Shape(m=out, n=features, k=rows)
+        calls.append(_Call(name, rows, shapes, _why_bf16(layer, name)))
 
     return hook
 
@@ -210,7 +194,7 @@ def _grouped(calls: list[_Call]) -> tuple[Product, ...]:
     """Calls of equal shape and role are one GEMM, with all their layers' names."""
     names: dict[tuple[Shape, Role, str | None], list[str]] = {}
     for call in calls:
-        for role, shape in call.shapes():
+        for role, shape in call.shapes.items():
             names.setdefault((shape, role, call.stays_bf16), []).append(fold(call.name))
     return tuple(
         Product(shape=shape, role=role, layers=tuple(dict.fromkeys(of)), calls_per_step=len(of), stays_bf16=why)
