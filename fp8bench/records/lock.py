@@ -58,7 +58,9 @@ def _taken(path: Path, what: str, remedy: str, warn: Callable[[str], None], wait
             path.unlink(missing_ok=True)
             if error.errno not in UNKNOWN_TO_THE_FILE_SYSTEM:
                 raise UsageError(f"cannot lock {path}: {error.strerror}", "Choose another --results-dir") from error
-            warn(f"warning: {path.parent} is on a file system without locks: see to it that nobody else uses {what}")
+            warn(
+                f"warning: {path.parent} is on a file system without locks: make sure that no other process uses {what}"
+            )
             return None
         if _is_still_called(path, descriptor):
             os.truncate(descriptor, 0)

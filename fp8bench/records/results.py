@@ -55,7 +55,6 @@ def write(record: RecordHead, results_dir: Path) -> Path:
     path = folder / f"{record.run_id}.json"
     text = layout.text_of(record)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text, replace=False)
     except OSError as error:
         raise RunFailed(f"cannot write {path}: {error.strerror}", _kept_elsewhere(path.name, text)) from error
@@ -68,7 +67,6 @@ def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
     """
     path = results_dir / record.instance / f"{record.run_id}.log"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text.rstrip() + "\n", replace=False)
     except OSError:
         return None
@@ -82,12 +80,13 @@ def _kept_elsewhere(name: str, text: str) -> str:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError:
-        return "Nor could it be kept in the folder for temporary files: make room, and run again"
+        return "It could not be kept in the folder for temporary files either: free some space, and run again"
     return f"The record is kept as {kept}: move it there by hand"
 
 
 def write_atomically(path: Path, text: str, replace: bool) -> None:
-    """All of it or nothing, also after a power cut. Raises OSError, FileExistsError unless `replace` is set."""
+    """All or nothing, also after a power cut; makes the folder. Raises OSError, FileExistsError unless `replace`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
