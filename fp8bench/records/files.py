@@ -59,36 +59,16 @@ def record_files(*roots: Path) -> Iterator[Path | Broken]:
     Hidden files are omitted, among them those that are still being written. Links to folders are followed, each folder
     is searched once, and a missing root is empty.
     """
-    seen: set[tuple[int, int]] = set()
-    for root in roots:
-        if root.is_dir():
-            yield from _below(root, seen)
-
-
-def _below(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path | Broken]:
-    folders = []
-    try:
-        found = folder.stat()
-        if (found.st_dev, found.st_ino) in seen:
-            return
-        seen.add((found.st_dev, found.st_ino))
-        with os.scandir(folder) as entries:
-            visible = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda one: one.name)
-    except OSError as error:
-        yield unreadable(folder, error)
-        return
-    for entry in visible:
-        if _is_folder(entry):
-            folders.append(folder / entry.name)
-        elif entry.name.endswith(SUFFIX):
-            yield folder / entry.name
-    for inner in folders:
-        yield from _below(inner, seen)
-
-
-def _is_folder(entry: "os.DirEntry[str]") -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        # A link to itself: a file, which is reported as broken if it is named like a record.
-        return False
+    seen: set[str] = set()
+    for root in filter(Path.is_dir, roots):
+        failed: list[OSError] = []
+        for folder, inner, names in os.walk(root, onerror=failed.append, followlinks=True):
+            place = os.path.realpath(folder)
+            if place in seen:
+                inner.clear()
+                continue
+            seen.add(place)
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+            visible = (name for name in names if name.endswith(SUFFIX) and not name.startswith("."))
+            yield from (Path(folder, name) for name in sorted(visible))
+        yield from (unreadable(Path(error.filename), error) for error in failed)
