@@ -136,6 +136,7 @@ class Bench:
 
     def _alone(self, product: Product, precision: Precision, sources: list[Pair]) -> Timing:
         """The GEMM from operands that are in its format already."""
+        fast = is_fast(precision)
 
         def measured() -> Timing:
             pairs: Sequence[tuple[Any, Any]] = sources
@@ -145,7 +146,7 @@ class Bench:
                 multiply = self.kernel.multiply
 
             def work(number: int) -> Tensor:
-                return multiply(*pairs[number % len(pairs)], is_fast(precision))
+                return multiply(*pairs[number % len(pairs)], fast)
 
             error = gemm_error(work(0), *pairs[0], product.shape)
             wrong = complaint(error, limit(precision, product.shape.k), "the GEMM")
@@ -155,13 +156,14 @@ class Bench:
 
     def _with_casts(self, product: Product, precision: Precision, sources: list[Pair], way: Casts) -> Timing:
         """Both casts, then the GEMM."""
+        fast = is_fast(precision)
 
         def measured() -> Timing:
             function = _compiled_quantize() if way == "compiled" else quantize
 
             def work(number: int) -> tuple[Quantized, Quantized, Tensor]:
                 left, right = _quantized(sources[number % len(sources)], product, precision, function)
-                return left, right, self.kernel.multiply(left, right, is_fast(precision))
+                return left, right, self.kernel.multiply(left, right, fast)
 
             error, wrong = _checked(work(0), sources[0], product.shape, precision)
             return self._timed(work, precision, way, error, wrong)
