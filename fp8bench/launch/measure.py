@@ -15,7 +15,7 @@ from fp8bench.launch.session import Listener, Where, measure_all
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.identity import Here
 from fp8bench.records import lock, results
-from fp8bench.records.broken import Broken
+from fp8bench.records.files import Broken
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record
 

@@ -3,7 +3,7 @@
 A record is of one process group: one round of one mode. What belongs together says so in `session`, and reports put it
 together.
 
-History of the format (`SCHEMA_VERSION`; `records.migrate` reads the older ones):
+History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
   1  the first.
   2  kind, session, profile, telemetry as a series, the split of the step, energy, and how steady the steps were.
   3  machine; what a session was asked for. Raw samples, telemetry and the profile, which are most of a record, stand at

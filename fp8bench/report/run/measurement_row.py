@@ -5,8 +5,7 @@ from statistics import median
 from typing import Any
 
 from fp8bench.pricing import cost
-from fp8bench.records.select import Measurement
-from fp8bench.records.stopped import execution
+from fp8bench.records.select import Measurement, execution
 from fp8bench.report.run.marks import marks
 from fp8bench.report.run.priced import Priced
 from fp8bench.report.run.row import Row

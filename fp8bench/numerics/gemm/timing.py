@@ -1,39 +1,37 @@
 """How long one call takes on the device, from a cold cache, again and again.
 
-A loop that multiplies the same two matrices measures products whose operands lie in the L2 cache, which in training
-they do not: between two uses of a weight the whole model goes by. So before each repetition a buffer several times the
-L2 cache is written, and operands rotate among several sets.
+A loop that multiplies the same two matrices finds its operands in the L2 cache, where training does not have them:
+between two uses of a weight the whole model runs. So before each repetition a buffer several times the L2 cache is
+written, and operands rotate among several sets.
 
-On a GPU a repetition lies between two CUDA events. The host records and launches without waiting, and nothing is read
-before the last repetition is queued. An event is stamped when the GPU comes to it: if the host were slower with a
-launch than the GPU with what it has, the wait for the host would be counted too. So the buffer is written as often as
-it takes the host to launch what is timed, half as often again. On a host that runs unevenly even that may be too
-little; so once a repetition is queued, its first event is asked whether the GPU has passed it already. If it has, the
-repetition is late: it is not counted, and where one in ten is late, all is done again with twice the lead.
+On a GPU a repetition lies between two CUDA events, and all are queued before any is read. If a launch took the host
+longer than the GPU needs for what is queued, the wait for the host would be counted too. So the buffer is written often
+enough to take 1.5 times as long as the launch; and once a repetition is queued, its first event is queried. If the GPU
+has passed it already, the repetition is late and not counted; where more than one in ten is late, all are repeated with
+twice the lead.
 
-Repetitions fill a budget of time, at least FEWEST and at most MOST, after a warm-up: the first calls choose kernels and
-load them, and the clock of a GPU that was idle needs some milliseconds to rise. A product that draws more than the
-GPU's power limit runs at full clock for a while, and slower from then on: ViT-Huge's fc1 at batch 64 takes an H200 226
-us in bf16 for 70 ms, then 230 to 244. A training step lives in that later state. So what is to be held against
-training is timed after SETTLE_S of its own load, and only what a GPU reaches at all, its ceiling, without that.
+Repetitions fill a budget of time, at least FEWEST and at most MOST, after a warm-up: the first calls choose and load
+kernels, and the clock of an idle GPU needs some milliseconds to rise. A GEMM that draws more than the GPU's power limit
+runs at full clock for a while, and slower from then on: ViT-Huge's fc1 at batch 64 takes an H200 226 us in bf16 for
+70 ms, then 230 to 244. A training step runs in that later state. So what is compared with training is timed after
+SETTLE_S of its own load, and only a GPU's ceiling without that.
 
-That state is no fixed one. The flushes between repetitions draw less than a product does; back to back, without them,
-fc1 falls from 737 TFLOP/s to 640 in a quarter of a second, and on to 600 in three. With them its clock wanders between
-1800 and 1950 MHz, near to where ViT-Huge's steps have theirs (1680 to 1905). See evidence/README.md.
+That state is not steady. The flushes between repetitions draw less power than a GEMM; back to back, without them, fc1
+falls from 737 TFLOP/s to 640 in a quarter of a second, and to 600 in three. With them its clock wanders between 1800
+and 1950 MHz, near that of ViT-Huge's steps (1680 to 1905). See evidence/README.md.
 
-A CPU is timed by the host's clock with its caches warm. Its figures are there to try the command with.
+A CPU is timed by the host's clock with warm caches. Its figures only show that the command works.
 """
 
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 Call = Callable[[int], object]
-"""Does the work once. The number of the repetition says which set of operands to take."""
+"""Does the work once. Takes the number of the repetition, which chooses a set of operands."""
 
 FEWEST = 20
 MOST = 200
@@ -42,7 +40,7 @@ MOST = 200
 FEWEST_WARM = 3
 WARM_SHARE = 0.25
 SETTLE_S = 0.3
-"""An H200's clock fell within 60 to 400 ms of a steady load; what it does from then on, rounds average (`products`)."""
+"""An H200's clock fell within 60 to 400 ms of a steady load; rounds average over what it does later (`bench`)."""
 
 SMALLEST_FLUSH = 256 * 2**20
 MOST_FLUSHES = 32
@@ -59,7 +57,7 @@ class Timer(Protocol):
     flush_bytes: int | None
 
     def samples(self, call: Call, seconds: float, settled: bool = True) -> list[float]:
-        """Seconds, one a repetition, in order. seconds: the budget. settled: only once the power limit is felt."""
+        """Seconds, one a repetition, in order. seconds: the budget. settled: only after SETTLE_S under load."""
 
 
 def repetitions(seconds: float, each_s: float) -> int:
@@ -73,7 +71,7 @@ class HostTimer:
     flush_bytes: int | None = None
 
     def samples(self, call: Call, seconds: float, settled: bool = True) -> list[float]:
-        """See Timer. A CPU's power is not looked at."""
+        """See Timer. A CPU has no settled state here."""
         warm = self._timed(call, FEWEST_WARM)
         return self._timed(call, repetitions(seconds, min(warm)))
 
@@ -86,14 +84,6 @@ class HostTimer:
         return taken
 
 
-@dataclass(frozen=True)
-class _Repetition:
-    """late: the GPU began before all of it was queued, and may have waited for the host."""
-
-    seconds: float
-    late: bool
-
-
 class CudaTimer:
     """Events on the current stream, each repetition from a cold L2 cache."""
 
@@ -102,14 +92,14 @@ class CudaTimer:
         self._device = device
         self._buffer = torch.empty(self.flush_bytes, dtype=torch.uint8, device=device)
         # The quickest of some, behind others: the first loads the kernel, and one alone would wait for its launch.
-        self._flush_s = min(one.seconds for one in self._elapsed(lambda _: self._buffer.zero_(), FEWEST_WARM, 2))
+        self._flush_s = min(seconds for seconds, _ in self._elapsed(lambda _: self._buffer.zero_(), FEWEST_WARM, 2))
 
     def samples(self, call: Call, seconds: float, settled: bool = True) -> list[float]:
         """See Timer. Waits for the device before and after. Raises RuntimeError where the host is too slow for it."""
         flushes = self._flushes(call)
         while True:
             found = self._loaded(call, seconds, settled, flushes)
-            kept = [one.seconds for one in found if not one.late]
+            kept = [seconds for seconds, late in found if not late]
             if len(kept) >= (1 - MOST_LATE) * len(found):
                 return kept
             if flushes == MOST_FLUSHES:
@@ -122,9 +112,9 @@ class CudaTimer:
             )
         return kept
 
-    def _loaded(self, call: Call, seconds: float, settled: bool, flushes: int) -> list[_Repetition]:
-        """What fills the budget, after a warm-up under the same load."""
-        pilot = sorted(one.seconds for one in self._elapsed(call, FEWEST_WARM, flushes))
+    def _loaded(self, call: Call, seconds: float, settled: bool, flushes: int) -> list[tuple[float, bool]]:
+        """Repetitions that fill the budget, after a warm-up under the same load."""
+        pilot = sorted(seconds for seconds, _ in self._elapsed(call, FEWEST_WARM, flushes))
         each_s = pilot[len(pilot) // 2] + flushes * self._flush_s
         count = repetitions(seconds, each_s)
         warm = math.ceil(SETTLE_S / each_s) if settled else math.ceil(WARM_SHARE * count)
@@ -145,8 +135,10 @@ class CudaTimer:
         # The first call chooses and loads kernels. The slowest of the others: a lead that is lost once is a bad sample.
         return min(MOST_FLUSHES, max(1, math.ceil(LEAD * max(launches[1:]) / self._flush_s)))
 
-    def _elapsed(self, call: Call, count: int, flushes: int) -> list[_Repetition]:
-        """count repetitions, queued without a wait."""
+    def _elapsed(self, call: Call, count: int, flushes: int) -> list[tuple[float, bool]]:
+        """Seconds of `count` repetitions, queued without a wait; and whether the GPU began each before all of it was
+        queued, and may have waited for the host.
+        """
         starts = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
         ends = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
         late = []
@@ -159,7 +151,7 @@ class CudaTimer:
             late.append(start.query())
         torch.cuda.synchronize(self._device)
         times = [start.elapsed_time(end) / 1e3 for start, end in zip(starts, ends, strict=True)]
-        return list(map(_Repetition, times, late))
+        return list(zip(times, late, strict=True))
 
     def _flush(self, times: int) -> None:
         for _ in range(times):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fp8bench.numerics.quantiser import BOTH, E4M3, E5M2, cast, representable, round_to, scale_for
+from fp8bench.numerics.scaling import BOTH, E4M3, E5M2, representable, round_to, scale_for, scaled_cast
 
 FORMATS = [(E4M3, torch.float8_e4m3fn), (E5M2, torch.float8_e5m2)]
 
@@ -33,7 +33,7 @@ def test_values_of_both_formats_are_of_both():
 
 def test_shares_count_what_rounds_beyond_the_largest_and_what_becomes_zero():
     values = torch.tensor([0.0, 1.0, 448.0, 463.0, 480.0, -1e4, 2.0**-10, -(2.0**-10) * 1.01, 2.0**-11, 1.0])
-    made = cast(values, 1.0, E4M3)
+    made = scaled_cast(values, 1.0, E4M3)
     assert made.saturated == pytest.approx(0.2)
     assert made.flushed == pytest.approx(0.2)
     assert made.values.tolist()[:6] == [0, 1, 448, 448, 448, -448]

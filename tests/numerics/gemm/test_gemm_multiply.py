@@ -4,9 +4,20 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fp8bench.numerics import product_kernels as kernels
-from fp8bench.numerics.product_check import CAST_LIMIT, cast_error, complaint, limit, product_error
-from fp8bench.numerics.product_operands import E4M3, E5M2, Quantized, cast, formats, operands
+from fp8bench.numerics.gemm import multiply as kernels
+from fp8bench.numerics.gemm.multiply import (
+    CAST_LIMIT,
+    E4M3,
+    E5M2,
+    Quantized,
+    cast_error,
+    complaint,
+    formats,
+    gemm_error,
+    limit,
+    operands,
+    quantize,
+)
 from fp8bench.schema.gemm import PRECISIONS, Product, Shape
 
 CPU = torch.device("cpu")
@@ -20,7 +31,7 @@ def drawn(role="forward", seed=0):
 
 def quantized(rowwise=False, left_format=E4M3, role="forward"):
     left, right = drawn(role)
-    return Quantized(*cast(left, left_format, rowwise)), Quantized(*cast(right, E4M3, rowwise))
+    return Quantized(*quantize(left, left_format, rowwise)), Quantized(*quantize(right, E4M3, rowwise))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +56,7 @@ def test_operands_are_normal_and_follow_the_seed():
 @pytest.mark.parametrize("dtype", [E4M3, E5M2])
 def test_a_cast_keeps_the_matrix_and_lays_its_inner_dimension_contiguous(rowwise, dtype):
     matrix = drawn("weight gradient")[0]
-    data, inverse = cast(matrix, dtype, rowwise)
+    data, inverse = quantize(matrix, dtype, rowwise)
     assert (data.dtype, data.shape, data.is_contiguous()) == (dtype, matrix.shape, True)
     assert inverse.dtype == torch.float32
     assert inverse.shape == ((48, 1) if rowwise else ())
@@ -55,15 +66,15 @@ def test_a_cast_keeps_the_matrix_and_lays_its_inner_dimension_contiguous(rowwise
 
 
 def test_a_cast_of_zeros_is_zeros():
-    data, inverse = cast(torch.zeros(16, 16, dtype=torch.bfloat16), E4M3, False)
+    data, inverse = quantize(torch.zeros(16, 16, dtype=torch.bfloat16), E4M3, False)
     assert not data.float().any()
     assert torch.isfinite(inverse)
 
 
 def test_a_cast_compiles_whole():
     matrix = drawn()[0]
-    compiled = torch.compile(cast, fullgraph=True, backend="eager")
-    assert torch.equal(compiled(matrix, E4M3, True)[0].float(), cast(matrix, E4M3, True)[0].float())
+    compiled = torch.compile(quantize, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(matrix, E4M3, True)[0].float(), quantize(matrix, E4M3, True)[0].float())
 
 
 @pytest.mark.parametrize(
@@ -96,16 +107,16 @@ def test_every_function_multiplies_what_it_is_given(multiply, rowwise, role):
     left, right = quantized(rowwise, *formats(role, "fp8-rowwise" if rowwise else "fp8-tensorwise")[:1], role)
     output = multiply(left, right, False)
     assert (output.shape, output.dtype) == ((48, 64), torch.bfloat16)
-    assert product_error(output, left, right, SHAPE) < 0.003
+    assert gemm_error(output, left, right, SHAPE) < 0.003
     plain = drawn(role)
-    assert product_error(output, *plain, SHAPE) < 0.12
+    assert gemm_error(output, *plain, SHAPE) < 0.12
 
 
 def test_a_cpu_is_marked_as_emulated():
     kernel = kernels.find_kernel(CPU)
     assert kernel.emulated
     left, right = quantized()
-    assert product_error(kernel.multiply(left, right, False), left, right, SHAPE) < 0.003
+    assert gemm_error(kernel.multiply(left, right, False), left, right, SHAPE) < 0.003
 
 
 def without_cpu_kernels(*_arguments, **_options):
@@ -134,9 +145,9 @@ def test_a_gpu_is_not_asked_beforehand(monkeypatch):
 def test_a_check_in_pieces_finds_the_same(monkeypatch):
     left, right = quantized(rowwise=True)
     output = kernels.widened_mm(left, right, False)
-    whole = product_error(output, left, right, SHAPE), cast_error(drawn()[0], left, SHAPE)
+    whole = gemm_error(output, left, right, SHAPE), cast_error(drawn()[0], left, SHAPE)
     monkeypatch.setattr("fp8bench.numerics.memory.CHECKED_ELEMENTS", 96 * 5)
-    in_pieces = product_error(output, left, right, SHAPE), cast_error(drawn()[0], left, SHAPE)
+    in_pieces = gemm_error(output, left, right, SHAPE), cast_error(drawn()[0], left, SHAPE)
     assert in_pieces == pytest.approx(whole)
 
 
@@ -151,29 +162,29 @@ def test_a_check_in_pieces_finds_the_same(monkeypatch):
 )
 def test_a_wrong_product_is_told(spoil, least):
     left, right = quantized()
-    error = product_error(kernels.widened_mm(spoil(left), right, False), left, right, SHAPE)
+    error = gemm_error(kernels.widened_mm(spoil(left), right, False), left, right, SHAPE)
     assert error > least
-    assert "the product is off by" in complaint(error, limit("fp8-tensorwise", 96), "the product")
+    assert "the GEMM is off by" in complaint(error, limit("fp8-tensorwise", 96), "the GEMM")
 
 
 def test_one_missing_tile_is_told():
     left, right = quantized()
     output = kernels.widened_mm(left, right, False)
     output[:16, :16] = 0
-    assert product_error(output, left, right, SHAPE) > limit("fp8-tensorwise-fast", 12608)
+    assert gemm_error(output, left, right, SHAPE) > limit("fp8-tensorwise-fast", 12608)
 
 
 def test_what_is_not_finite_is_told():
     left, right = quantized()
     output = kernels.widened_mm(left, right, False)
     output[0, 0] = torch.nan
-    error = product_error(output, left, right, SHAPE)
+    error = gemm_error(output, left, right, SHAPE)
     assert error is None
-    assert complaint(error, 0.01, "the product") == "the product is not finite"
+    assert complaint(error, 0.01, "the GEMM") == "the GEMM is not finite"
 
 
 def test_what_is_right_gives_no_complaint():
-    assert complaint(0.002, limit("bf16", 8192), "the product") is None
+    assert complaint(0.002, limit("bf16", 8192), "the GEMM") is None
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fp8bench.numerics.inputs import GRADIENT_SIZE, distribution, draw, draw_weight, is_exact
-from fp8bench.numerics.quantiser import E4M3, E5M2, cast, scale_for
+from fp8bench.numerics.layers import GRADIENT_SIZE, distribution, draw, draw_weight, is_exact
+from fp8bench.numerics.scaling import E4M3, E5M2, scale_for, scaled_cast
 from fp8bench.schema.numerics import INPUTS
 
 SHAPES = ((256, 128), (256, 512))
@@ -54,7 +54,7 @@ def test_an_exact_input_survives_the_casts_unchanged(name, power_of_2, across):
     drawn = draw(name, *SHAPES, seed=1, number=0)
     for values, grids in ((drawn.input, (E4M3,)), (drawn.output_gradient, (E4M3, E5M2))):
         for grid in grids:
-            made = cast(values, scale_for(values, grid, across, power_of_2), grid)
+            made = scaled_cast(values, scale_for(values, grid, across, power_of_2), grid)
             assert torch.equal(made.values, values)
             assert (made.saturated, made.flushed) == (0, 0)
         assert torch.equal(values.bfloat16().float(), values)
@@ -66,7 +66,7 @@ def test_an_exact_input_survives_blocks_of_32_and_of_128(name):
     for values in (drawn.input, drawn.output_gradient):
         for block in (32, 128):
             blocks = values.reshape(-1, block)
-            assert torch.equal(cast(blocks, scale_for(blocks, E4M3, -1, True), E4M3).values, blocks)
+            assert torch.equal(scaled_cast(blocks, scale_for(blocks, E4M3, -1, True), E4M3).values, blocks)
 
 
 @pytest.mark.parametrize("name", EXACT_INPUTS)

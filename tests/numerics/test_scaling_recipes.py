@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from fp8bench.modes.torchao import TorchAOFloat8
-from fp8bench.numerics.inputs import draw, draw_weight
-from fp8bench.numerics.quantiser import cast, scale_for
-from fp8bench.numerics.recipes import CASTS, casts, open_mode
+from fp8bench.numerics.examination import open_mode
+from fp8bench.numerics.layers import draw, draw_weight
+from fp8bench.numerics.scaling import CASTS, operand_casts, scale_for, scaled_cast
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.numerics import TENSORS
 
@@ -42,7 +42,7 @@ def test_an_unknown_recipe_is_wrong_usage():
 
 
 def test_blocks_of_32_need_a_width_of_as_many(monkeypatch):
-    monkeypatch.setattr("fp8bench.numerics.recipes.ALIGNMENTS", {"baseline-bf16": 32})
+    monkeypatch.setattr("fp8bench.numerics.examination.ALIGNMENTS", {"baseline-bf16": 32})
     assert open_mode("baseline-bf16", CPU, 64).refusal is None
     refusal = open_mode("baseline-bf16", CPU, 80).refusal
     assert refusal is not None
@@ -50,8 +50,8 @@ def test_blocks_of_32_need_a_width_of_as_many(monkeypatch):
 
 
 def test_nothing_is_told_of_casts_that_are_not_imitated():
-    assert [casts("te-fp8:block", tensor) for tensor in TENSORS] == [(), (), ()]
-    assert casts("torchao-float8:rowwise_with_gw_hp", "weight_gradient") == ()
+    assert [operand_casts("te-fp8:block", tensor) for tensor in TENSORS] == [(), (), ()]
+    assert operand_casts("torchao-float8:rowwise_with_gw_hp", "weight_gradient") == ()
     assert all(len(both) == 2 for label in CASTS for both in CASTS[label].values())
 
 
@@ -71,9 +71,9 @@ def test_products_of_our_casts_are_torchaos(recipe, name):
     operands = {"input": drawn.input, "weight": weight, "output_gradient": drawn.output_gradient}
 
     def factors(tensor):
-        for of in casts(f"torchao-float8:{recipe}", tensor):
+        for of in operand_casts(f"torchao-float8:{recipe}", tensor):
             values = operands[of.operand]
-            yield cast(values, scale_for(values, of.grid, of.across, of.power_of_2), of.grid).values.double()
+            yield scaled_cast(values, scale_for(values, of.grid, of.across, of.power_of_2), of.grid).values.double()
 
     x, w = factors("output")
     gradient, w_again = factors("input_gradient")

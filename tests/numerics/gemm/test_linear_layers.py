@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fp8bench.numerics.linear_shapes import LinearProducts, fold, linear_products, require_aligned
+from fp8bench.numerics.gemm.linear_layers import LinearGemms, fold, linear_gemms, require_aligned
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import Product, Shape
 from fp8bench.workloads.protocol import Batch
@@ -52,7 +52,7 @@ class Made:
 
 @pytest.fixture(scope="module")
 def huge():
-    return linear_products(ViTHuge(data="device"), 64)
+    return linear_gemms(ViTHuge(data="device"), 64)
 
 
 def find(found, layer, role):
@@ -80,7 +80,7 @@ def test_their_work_is_that_of_the_step_but_for_attention_and_the_patches(huge):
 
 
 def test_layers_of_equal_shape_and_role_are_one_product():
-    found = linear_products(Made(lambda: nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))), 16)
+    found = linear_gemms(Made(lambda: nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))), 16)
     assert [(one.layers, one.role, one.calls_per_step) for one in found.products] == [
         (("0", "1"), "forward", 2),
         (("0", "1"), "weight gradient", 2),
@@ -97,7 +97,7 @@ def test_layers_of_other_names_share_a_product():
         def forward(self, inputs: Tensor) -> Tensor:
             return self.query(inputs) + self.key(inputs)
 
-    found = linear_products(Made(Two), 16)
+    found = linear_gemms(Made(Two), 16)
     assert found.products[0].layers == ("query", "key")
     assert found.products[0].label == "query, key forward"
     assert found.products[0].calls_per_step == 2
@@ -125,7 +125,7 @@ def test_a_frozen_weight_has_no_gradient_product():
         def forward(self, inputs: Tensor) -> Tensor:
             return self.second(self.first(inputs))
 
-    found = linear_products(Made(Frozen), 16)
+    found = linear_gemms(Made(Frozen), 16)
     assert [(one.layers, one.role) for one in found.products] == [
         (("first", "second"), "forward"),
         (("first",), "weight gradient"),
@@ -134,19 +134,19 @@ def test_a_frozen_weight_has_no_gradient_product():
 
 
 def test_leading_dimensions_are_rows_together():
-    found = linear_products(Made(lambda: nn.Linear(32, 48), tail=(3, 5, 32)), 16)
+    found = linear_gemms(Made(lambda: nn.Linear(32, 48), tail=(3, 5, 32)), 16)
     assert found.products[0].shape == shape(16 * 3 * 5, 48, 32)
     assert found.fixed_rows == ()
 
 
 def test_layers_that_are_not_called_are_named():
     attention = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
-    found = linear_products(Made(lambda: attention.to("meta"), tail=(4, 32)), 16)
+    found = linear_gemms(Made(lambda: attention.to("meta"), tail=(4, 32)), 16)
     assert found.unseen == ("self_attn.out_proj",)
 
 
 def test_odd_features_stay_bf16():
-    found = linear_products(Made(lambda: nn.Linear(32, 10)), 16)
+    found = linear_gemms(Made(lambda: nn.Linear(32, 10)), 16)
     (product, _) = found.products
     assert product.label == "(the model) forward"
     assert product.stays_bf16 == "32 or 10 features are not divisible by 16"
@@ -155,7 +155,7 @@ def test_odd_features_stay_bf16():
 
 def test_a_workload_without_linear_layers_is_refused():
     with pytest.raises(UsageError, match=r"calls no nn\.Linear"):
-        linear_products(Made(lambda: nn.Identity()), 16)
+        linear_gemms(Made(lambda: nn.Identity()), 16)
 
 
 def test_a_model_that_looks_at_its_numbers_is_refused_with_a_remedy():
@@ -164,7 +164,7 @@ def test_a_model_that_looks_at_its_numbers_is_refused_with_a_remedy():
             return inputs * inputs.sum().item()
 
     with pytest.raises(UsageError, match="does not run on the meta device"):
-        linear_products(Made(Peeks), 16)
+        linear_gemms(Made(Peeks), 16)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_numbers_between_dots_are_folded(name, folded):
 
 @pytest.mark.parametrize(("batch_size", "fitting"), [(8, 16), (17, 32), (63, 64)])
 def test_a_batch_that_fp8_cannot_take_is_refused_with_one_that_it_can(batch_size, fitting):
-    found = linear_products(ViTMicro(data="device"), batch_size)
+    found = linear_gemms(ViTMicro(data="device"), batch_size)
     with pytest.raises(UsageError) as refused:
         require_aligned(found, batch_size)
     rows = 17 * batch_size
@@ -194,15 +194,15 @@ def test_a_batch_that_fp8_cannot_take_is_refused_with_one_that_it_can(batch_size
     assert f"its M = {rows} is not divisible by 16" in str(refused.value)
     assert refused.value.what.endswith(f"; {math.ceil(rows / 16) * 16} would be")
     assert f"Say --batch-size {fitting}," in str(refused.value)
-    require_aligned(linear_products(ViTMicro(data="device"), fitting), fitting)
+    require_aligned(linear_gemms(ViTMicro(data="device"), fitting), fitting)
 
 
 def test_the_inner_dimension_of_a_weight_gradient_is_made_by_the_batch_too():
     gradient = Product(shape=shape(48, 32, 24), role="weight gradient", layers=("fc",), calls_per_step=1)
     with pytest.raises(UsageError) as refused:
-        require_aligned(LinearProducts((gradient,)), 3)
+        require_aligned(LinearGemms((gradient,)), 3)
     assert refused.value.what == (
-        "fc weight gradient is 48 x 32 x 24 at batch 3: its K = 24 is not divisible by 16, as fp8 products need; "
+        "fc weight gradient is 48 x 32 x 24 at batch 3: its K = 24 is not divisible by 16, as fp8 GEMMs need; "
         "32 would be"
     )
     assert refused.value.remedy == "Say --batch-size 4, or --precision bf16 alone"
@@ -219,8 +219,8 @@ def test_the_batch_fits_every_layer_at_once():
 
     workload = Made(Two, tail=(8, 32))
     with pytest.raises(UsageError, match=r"tokens forward .* M = 24 .*Say --batch-size 16,"):
-        require_aligned(linear_products(workload, 3), 3)
-    require_aligned(linear_products(workload, 16), 16)
+        require_aligned(linear_gemms(workload, 3), 3)
+    require_aligned(linear_gemms(workload, 16), 16)
 
 
 @pytest.mark.parametrize(("role", "sizes", "named"), WIDTHS)
@@ -228,9 +228,9 @@ def test_a_width_that_fp8_cannot_take_is_refused_without_naming_a_batch(role, si
     name, size, padded = named
     product = Product(shape=shape(*sizes), role=role, layers=("fc",), calls_per_step=1)
     with pytest.raises(UsageError) as refused:
-        require_aligned(LinearProducts((product,)), 5)
+        require_aligned(LinearGemms((product,)), 5)
     assert refused.value.what == (
-        f"fc {role} is {product.shape} at batch 5: its {name} = {size} is not divisible by 16, as fp8 products need; "
+        f"fc {role} is {product.shape} at batch 5: its {name} = {size} is not divisible by 16, as fp8 GEMMs need; "
         f"{padded} would be"
     )
     assert refused.value.remedy == (
@@ -242,7 +242,7 @@ def test_what_no_batch_mends_is_told_before_what_one_would():
     batch_made = Product(shape=shape(24, 32, 32), layers=("first",), calls_per_step=1)
     too_wide = Product(shape=shape(24, 100, 32), layers=("second",), calls_per_step=1)
     with pytest.raises(UsageError, match=r"second forward .* its N = 100 .*pad the layer's width to 112,"):
-        require_aligned(LinearProducts((batch_made, too_wide)), 3)
+        require_aligned(LinearGemms((batch_made, too_wide)), 3)
 
 
 class Queries(nn.Module):
@@ -260,12 +260,12 @@ class Queries(nn.Module):
 @pytest.mark.parametrize("batch_size", [3, 8, 16, 24])
 def test_rows_that_the_batch_does_not_make_are_refused_without_naming_a_batch(batch_size):
     """At batch 3 and 8 their number is a multiple of the batch all the same."""
-    found = linear_products(Made(lambda: Queries(24)), batch_size)
+    found = linear_gemms(Made(lambda: Queries(24)), batch_size)
     assert found.fixed_rows == ("of_queries",)
     with pytest.raises(UsageError) as refused:
         require_aligned(found, batch_size)
     assert refused.value.what == (
-        f"of_queries forward is 24 x 48 x 32 at batch {batch_size}: its M = 24 is not divisible by 16, as fp8 products "
+        f"of_queries forward is 24 x 48 x 32 at batch {batch_size}: its M = 24 is not divisible by 16, as fp8 GEMMs "
         "need; 32 would be"
     )
     assert refused.value.remedy == (
@@ -275,8 +275,8 @@ def test_rows_that_the_batch_does_not_make_are_refused_without_naming_a_batch(ba
 
 def test_rows_that_fit_anyway_do_not_change_the_batch_that_is_named():
     with pytest.raises(UsageError, match=r"of_inputs forward .* M = 3 .*Say --batch-size 16,"):
-        require_aligned(linear_products(Made(lambda: Queries(48)), 3), 3)
-    require_aligned(linear_products(Made(lambda: Queries(48)), 16), 16)
+        require_aligned(linear_gemms(Made(lambda: Queries(48)), 3), 3)
+    require_aligned(linear_gemms(Made(lambda: Queries(48)), 16), 16)
 
 
 def test_a_model_that_takes_one_batch_only_has_rows_that_no_batch_changes():
@@ -288,7 +288,7 @@ def test_a_model_that_takes_one_batch_only_has_rows_that_no_batch_changes():
         def forward(self, inputs: Tensor) -> Tensor:
             return self.fc(inputs).view(3, 32)
 
-    found = linear_products(Made(OnlyThree), 3)
+    found = linear_gemms(Made(OnlyThree), 3)
     assert found.fixed_rows == ("fc",)
     with pytest.raises(UsageError, match="It is not batch x tokens: pad the layer's rows to 16,"):
         require_aligned(found, 3)
@@ -298,8 +298,8 @@ def test_what_stays_bf16_may_have_any_size():
     goes_to_fp8 = Product(shape=shape(7, 10, 3), layers=("head",), calls_per_step=1)
     stays = goes_to_fp8.model_copy(update={"stays_bf16": "the head stays bf16"})
     with pytest.raises(UsageError, match="its N = 10 is not divisible by 16"):
-        require_aligned(LinearProducts((goes_to_fp8,)), 7)
-    assert require_aligned(LinearProducts((stays,)), 7) is None
+        require_aligned(LinearGemms((goes_to_fp8,)), 7)
+    assert require_aligned(LinearGemms((stays,)), 7) is None
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fp8bench.numerics import casting
-from fp8bench.numerics.casting import behaviour, cast, examine, known_names
-from fp8bench.numerics.dtypes import DEFINITIONS, decode, nearest
+from fp8bench.numerics import formats
+from fp8bench.numerics.formats import DEFINITIONS, behaviour, cast, decode, examine, known_names, nearest
 from fp8bench.schema.formats import CastBehaviour
 
 CASTABLE = [name for name in known_names(every=True) if name != "float4_e2m1fn_x2"]
@@ -111,14 +110,14 @@ def test_what_has_an_infinity_overflows_to_it_and_rounds_to_even(name):
     ("becomes", "said"), [(448.0, "saturate"), (math.inf, "inf"), (math.nan, "nan"), (-448.0, "other")]
 )
 def test_overflow_is_measured_and_not_known(becomes, said, monkeypatch):
-    honest = casting._through
+    honest = formats._through
 
     def another_torch(source, name):
         return [
             becomes if abs(was) > 464 else now for was, now in zip(source.tolist(), honest(source, name), strict=True)
         ]
 
-    monkeypatch.setattr(casting, "_through", another_torch)
+    monkeypatch.setattr(formats, "_through", another_torch)
     assert (behaviour(DEFINITIONS[E4M3]).above_max, behaviour(DEFINITIONS[E4M3]).inf) == (said, said)
 
 
@@ -136,7 +135,7 @@ def test_rounding_is_measured_and_not_known(round_steps, said, monkeypatch):
     def another_torch(source, name):
         return [round_steps(value * 8) / 8 if value < 2 else 448.0 for value in source.tolist()]
 
-    monkeypatch.setattr(casting, "_through", another_torch)
+    monkeypatch.setattr(formats, "_through", another_torch)
     assert behaviour(DEFINITIONS[E4M3]).rounding == said
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from numerics import te_delayed_stand_in
 
-from fp8bench.numerics.amax_history import (
+from fp8bench.numerics.scaling import (
     DOWN_AT,
     FACTOR,
     SCHEMES,

@@ -1,22 +1,22 @@
-"""How much fp8 can give a whole step at most: Amdahl's law, over matrix products.
+"""How much fp8 can give a whole step at most: Amdahl's law, over GEMMs.
 
-fp8 makes the linear layers' products shorter and nothing else, so that
+fp8 makes the linear layers' GEMMs shorter and nothing else, so that
 
-    bound = T / (T - products in bf16 + products in fp8)
+    bound = T / (T - GEMMs in bf16 + GEMMs in fp8)
 
-with T the baseline's step time as measured by `fp8bench run`, and the products of the converted layers as timed here,
-each times its calls a step. Of each product the fastest right fp8 precision is taken; one that has none stays as it is.
-With the casts free it is the most that any recipe can reach; with eager casts it is what plain torch operations leave.
+with T the baseline's step time as measured by `fp8bench run`, and the GEMMs of the converted layers as timed here, each
+times its calls a step. Of each GEMM the fastest correct fp8 precision is taken; one that has none stays in bf16.
+Without casts it is the most that any recipe can reach; with eager casts it is what plain torch operations leave.
 
-What it assumes: products take in the step what they take alone (the baseline's profile says how far that holds: compare
-`profiled_products_s`), and the rest of the step stays. A mode that replaces more than the products, as Transformer
-Engine's block does with fused norms and bf16 activations, may give more; it is not fp8 that gives it then.
+It assumes that GEMMs take in the step what they take alone (compare `profiled_products_s`, from the baseline's
+profile), and that the rest of the step stays. A mode that replaces more than the GEMMs, as Transformer Engine's block
+does with fused norms and bf16 activations, may give more; that is then not due to fp8.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
-from fp8bench.records.select import session
+from fp8bench.records.select import Filter, grouped, latest_first
 from fp8bench.schema.execution import VARIANTS, Variant
 from fp8bench.schema.gemm import Casts, Gain, ModeGain, ProductTimings, StepBound
 from fp8bench.schema.profile import Category
@@ -34,10 +34,10 @@ def bound(
     modes: Iterable[Sequence[Record]] = (),
     whole: Callable[[Record], Record] = lambda record: record,
 ) -> StepBound | None:
-    """products: every one of a workload's step. baseline: the rounds of one measurement, oldest first; none: the bound
-    is of the products alone. modes: the rounds of each mode to show beside it. whole: gives a record with its profile.
+    """products: all of a workload's step. baseline: the rounds of one measurement, oldest first; none: the bound is of
+    the GEMMs alone. modes: the rounds of each mode to show beside it. whole: gives a record with its profile.
 
-    None where no fp8 product was timed without emulation, or a product has no bf16 time.
+    None where no fp8 GEMM was timed without emulation, or a GEMM has no bf16 time.
     """
     converted = [one for one in products if one.product.stays_bf16 is None]
     if not any(_fastest(one, "none") for one in converted) or not all(one.find("bf16") for one in products):
@@ -45,7 +45,7 @@ def bound(
     bf16_s = sum(_bf16_s(one) for one in converted)
     step_s = _step_time_s(baseline) if baseline else None
     rest_s = None if step_s is None else step_s - bf16_s
-    # Where the products alone take longer than the step, they were timed on another day's clocks.
+    # Where the GEMMs alone take longer than the step, the clocks were not the same.
     fits = rest_s is None or rest_s > 0
     return StepBound(
         baseline_run_id=baseline[-1].run_id if baseline else None,
@@ -59,7 +59,7 @@ def bound(
         left_in_bf16=sum(_fastest(one, "none") is None for one in converted),
         at_most=tuple(_gains(converted, bf16_s, rest_s or 0.0)) if fits else (),
         modes=tuple(_mode_gain(rounds, step_s, whole) for rounds in modes) if step_s is not None else (),
-        reason=None if fits else "the products alone take longer here than the whole step did",
+        reason=None if fits else "the GEMMs alone take longer here than the whole step did",
     )
 
 
@@ -75,7 +75,7 @@ def _gains(converted: Sequence[ProductTimings], bf16_s: float, rest_s: float) ->
 
 
 def _fastest(one: ProductTimings, way: Casts) -> float | None:
-    """Seconds a product; None without a right fp8 time."""
+    """Seconds a GEMM; None without a correct fp8 time."""
     times = [
         timing.time_s
         for timing in one.timings
@@ -130,29 +130,23 @@ def latest_measurements(
 
     records: oldest first.
     """
-    sessions: dict[tuple[Variant, str], dict[str, list[Record]]] = {}
-    for record in records:
-        if _fits(record, workload, batch_size):
-            assert record.config is not None
-            key = (record.execution or "eager", record.config.mode_label)
-            sessions.setdefault(key, {}).setdefault(session(record), []).append(record)
+    wanted = Filter(
+        status="ok", source="measured", workload=workload, batch_size=batch_size, world_size=1, device="cuda"
+    )
+    fitting = [record for record in wanted.of(records) if record.summary and _is_baseline_or_fp8(record)]
     found: dict[Variant, dict[str, list[Record]]] = {}
-    for (variant, label), rounds in sessions.items():
-        latest = max(rounds.values(), key=lambda of_session: of_session[-1].created_utc)
-        found.setdefault(variant, {})[label] = latest
+    for (variant, label), of_mode in grouped(fitting, _variant_and_mode).items():
+        found.setdefault(variant, {})[label] = latest_first(of_mode)[0]
     return found
 
 
-def _fits(record: Record, workload: str, batch_size: int) -> bool:
-    config = record.config
-    return (
-        record.status == "ok"
-        and record.summary is not None
-        and record.source == "measured"
-        and config is not None
-        and (config.workload, config.batch_size, config.world_size, config.device) == (workload, batch_size, 1, "cuda")
-        and (config.mode == BASELINE or (record.evidence is not None and record.evidence.fp8))
-    )
+def _variant_and_mode(record: Record) -> tuple[Variant, str]:
+    assert record.config is not None
+    return record.execution or "eager", record.config.mode_label
+
+
+def _is_baseline_or_fp8(record: Record) -> bool:
+    return record.what.mode == BASELINE or (record.evidence is not None and record.evidence.fp8)
 
 
 def bounds(
@@ -161,11 +155,11 @@ def bounds(
     whole: Callable[[Record], Record] = lambda record: record,
 ) -> tuple[StepBound, ...]:
     """One for each way to execute a step in which the baseline was measured (see latest_measurements), eager first.
-    Without any baseline, one of the products alone. Empty where there is nothing to bound.
+    Without any baseline, one of the GEMMs alone. Empty where nothing has a bound.
 
-    Beside an eager baseline stand eager modes only: a compiled or replayed one would take the compiler's gain, or the
-    replay's, for fp8's. Beside another baseline stand also modes that nobody measured in as many of its ways, as those
-    of Transformer Engine beside a compiled one: that is the choice a user has.
+    An eager baseline has eager modes beside it only: with a compiled or replayed one, the compiler's or the replay's
+    gain would count as fp8's. Another baseline also has modes beside it that were not measured in all of its ways, as
+    those of Transformer Engine beside a compiled one: that is the choice a user has.
     """
     found = []
     for variant in VARIANTS:

@@ -6,16 +6,16 @@ import math
 import pytest
 import torch
 
-from fp8bench.numerics import product_timing
+from fp8bench.numerics.gemm import timing
+from fp8bench.numerics.gemm.timing import FEWEST, MOST, SETTLE_S, WARM_SHARE, HostTimer, repetitions
 from fp8bench.numerics.memory import (
     FEWEST_SETS,
     MOST_SETS,
     checked_rows,
+    gemm_bytes,
     operand_sets,
-    product_bytes,
     require_memory,
 )
-from fp8bench.numerics.product_timing import FEWEST, MOST, SETTLE_S, WARM_SHARE, HostTimer, repetitions
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import Shape
 
@@ -34,7 +34,7 @@ def test_repetitions_fill_the_budget_within_bounds(seconds, each_s, wanted):
 
 def test_a_cpu_is_timed_by_the_host(monkeypatch):
     now = iter(number * 0.002 for number in range(10_000))
-    monkeypatch.setattr(product_timing.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(now))
     calls = []
     samples = HostTimer().samples(calls.append, 0.1)
     assert len(samples) == 50
@@ -81,7 +81,7 @@ def cuda(monkeypatch):
 
 
 def test_a_gpu_is_flushed_before_each_repetition_and_waited_for_only_at_the_ends(cuda):
-    timer = product_timing.CudaTimer(torch.device("cuda"))
+    timer = timing.CudaTimer(torch.device("cuda"))
     assert timer.flush_bytes == FLUSH
     del cuda[:]
     samples = timer.samples(lambda number: cuda.append("work"), 0.05)
@@ -91,7 +91,7 @@ def test_a_gpu_is_flushed_before_each_repetition_and_waited_for_only_at_the_ends
 
 
 def test_a_product_is_loaded_until_the_power_limit_is_felt_unless_told_not_to(cuda):
-    timer = product_timing.CudaTimer(torch.device("cuda"))
+    timer = timing.CudaTimer(torch.device("cuda"))
     counts = []
     for settled in (True, False):
         del cuda[:]
@@ -104,12 +104,12 @@ def test_a_product_is_loaded_until_the_power_limit_is_felt_unless_told_not_to(cu
 def test_what_waited_for_the_host_does_not_count(cuda, monkeypatch):
     asked = itertools.count()
     monkeypatch.setattr(Event, "passed", staticmethod(lambda: next(asked) % 20 == 0))
-    samples = product_timing.CudaTimer(torch.device("cuda")).samples(lambda number: cuda.append("work"), 0.05)
+    samples = timing.CudaTimer(torch.device("cuda")).samples(lambda number: cuda.append("work"), 0.05)
     assert len(samples) in (47, 48)
 
 
 def test_a_host_that_is_overtaken_gets_a_longer_lead(cuda, monkeypatch):
-    timer = product_timing.CudaTimer(torch.device("cuda"))
+    timer = timing.CudaTimer(torch.device("cuda"))
     monkeypatch.setattr(Event, "passed", staticmethod(lambda: cuda[-7:].count("flush") < 4))
     assert len(timer.samples(lambda number: cuda.append("work"), 0.05)) >= FEWEST
     assert cuda[-8:] == [*["flush"] * 4, "event", "work", "event", "wait"]
@@ -117,15 +117,15 @@ def test_a_host_that_is_overtaken_gets_a_longer_lead(cuda, monkeypatch):
 
 def test_a_host_that_is_always_overtaken_gives_no_time(cuda, monkeypatch):
     monkeypatch.setattr(Event, "passed", staticmethod(lambda: True))
-    timer = product_timing.CudaTimer(torch.device("cuda"))
+    timer = timing.CudaTimer(torch.device("cuda"))
     with pytest.raises(RuntimeError, match="more slowly than the GPU runs it: 20 of 20 repetitions waited for it"):
         timer.samples(lambda number: cuda.append("work"), 0.05)
 
 
 def test_the_flush_lasts_longer_than_the_host_needs_to_launch(cuda, monkeypatch):
-    timer = product_timing.CudaTimer(torch.device("cuda"))
+    timer = timing.CudaTimer(torch.device("cuda"))
     now = iter(number * 0.001 for number in range(10_000))
-    monkeypatch.setattr(product_timing.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(now))
     timer.samples(lambda number: cuda.append("work"), 0.05)
     # A launch takes 1 ms, a flush 0.5 ms.
     assert cuda[-5:] == ["flush", "event", "work", "event", "wait"]
@@ -137,12 +137,12 @@ def test_an_l2_cache_larger_than_usual_is_flushed_twice_over(monkeypatch):
         L2_cache_size = 200 * MIB
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
-    assert product_timing.flush_bytes(torch.device("cuda")) == 400 * MIB
+    assert timing.flush_bytes(torch.device("cuda")) == 400 * MIB
 
 
 def test_a_torch_that_does_not_know_the_cache_flushes_the_usual(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: object())
-    assert product_timing.flush_bytes(torch.device("cuda")) == FLUSH
+    assert timing.flush_bytes(torch.device("cuda")) == FLUSH
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_operand_sets_exceed_the_cache(shape, flush, wanted):
 def test_needed_memory_counts_every_set_and_the_output():
     elements = 12608 * 1280 + 5120 * 1280
     least = 12 * elements * 3 + 12608 * 5120 * 2
-    assert least < product_bytes(HUGE, FLUSH) < 4 * least
+    assert least < gemm_bytes(HUGE, FLUSH) < 4 * least
 
 
 def test_a_check_never_needs_the_whole_output_at_once():
@@ -172,12 +172,12 @@ def test_a_check_never_needs_the_whole_output_at_once():
 def test_a_shape_beyond_memory_is_refused_before_it_is_asked_for():
     with pytest.raises(UsageError) as refused:
         require_memory([HUGE, Shape(m=2**20, n=2**20, k=16)], FLUSH, 80 * 2**30, "NVIDIA H200")
-    assert str(refused.value).startswith("the product 1048576 x 1048576 x 16 needs 4,")
+    assert str(refused.value).startswith("the GEMM 1048576 x 1048576 x 16 needs 4,")
     assert "80.0 GiB are free on NVIDIA H200" in str(refused.value)
 
 
 def test_what_fits_is_not_refused():
-    needed = product_bytes(HUGE, FLUSH)
+    needed = gemm_bytes(HUGE, FLUSH)
     with pytest.raises(UsageError, match="are free on NVIDIA H200"):
         require_memory([HUGE], FLUSH, needed - 1, "NVIDIA H200")
     assert require_memory([HUGE], FLUSH, needed, "NVIDIA H200") is None

@@ -1,16 +1,15 @@
-"""Products proved and timed: what is right is timed, what is wrong is not, and what cannot run says why."""
+"""GEMMs proved and timed: what is right is timed, what is wrong is not, and what cannot run says why."""
 
 import dataclasses
 
 import pytest
 import torch
 
-from fp8bench.numerics import products
-from fp8bench.numerics.product_kernels import Kernel, widened_mm
-from fp8bench.numerics.product_operands import Quantized
-from fp8bench.numerics.products import Bench
+from fp8bench.numerics.gemm import bench as module
+from fp8bench.numerics.gemm.bench import Bench, pooled
+from fp8bench.numerics.gemm.multiply import Kernel, Quantized, widened_mm
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.gemm import Product, Shape
+from fp8bench.schema.gemm import Product, Shape, Timing
 
 PRODUCT = Product(shape=Shape(m=48, n=32, k=64), role="weight gradient")
 EVERY = ("bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwise", "fp8-rowwise-fast")
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture
 def bench(monkeypatch):
     """On this CPU, quickly."""
-    monkeypatch.setattr(products, "CEILING_SIZES", {"cpu": (16, 32)})
+    monkeypatch.setattr(module, "CEILING_SIZES", {"cpu": (16, 32)})
     return Bench.on("cpu", seconds=1e-4)
 
 
@@ -56,7 +55,7 @@ def test_a_wrong_product_is_invalid_and_has_no_time(bench):
     (bf16, wrong) = with_kernel(bench, doubled).measure(PRODUCT, ("bf16", "fp8-rowwise")).timings
     assert bf16.status == "ok"
     assert (wrong.status, wrong.time_s, wrong.samples_s) == ("invalid", None, ())
-    assert wrong.reason == "the product is off by 1, more than 0.01"
+    assert wrong.reason == "the GEMM is off by 1, more than 0.01"
     assert wrong.error == pytest.approx(1, abs=0.01)
 
 
@@ -65,8 +64,8 @@ def test_a_wrong_cast_is_invalid(bench, monkeypatch):
         data, inverse = real(matrix, dtype, rowwise)
         return data, inverse * 1.5
 
-    real = products.cast
-    monkeypatch.setattr(products, "cast", one_scale_off)
+    real = module.quantize
+    monkeypatch.setattr(module, "quantize", one_scale_off)
     found = bench.measure(PRODUCT, ("bf16", "fp8-tensorwise"))
     assert [t.status for t in found.timings] == ["ok", "ok", "invalid"]
     assert found.timings[2].reason == "a cast is off by 0.5, more than 0.1"
@@ -92,7 +91,7 @@ def test_casts_that_do_not_compile_cost_no_other_timing(bench, monkeypatch):
     def refuses():
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr(products, "_compiled_cast", refuses)
+    monkeypatch.setattr(module, "_compiled_quantize", refuses)
     both = dataclasses.replace(bench, compiled_casts=True).measure(PRODUCT, ("bf16", "fp8-tensorwise"))
     assert [(t.casts, t.status, t.reason) for t in both.timings[1:]] == [
         ("none", "ok", None),
@@ -102,8 +101,8 @@ def test_casts_that_do_not_compile_cost_no_other_timing(bench, monkeypatch):
 
 
 def test_compiled_casts_are_proved_too(bench, monkeypatch):
-    compiled = torch.compile(products.cast, fullgraph=True, backend="eager")
-    monkeypatch.setattr(products, "_compiled_cast", lambda: compiled)
+    compiled = torch.compile(module.quantize, fullgraph=True, backend="eager")
+    monkeypatch.setattr(module, "_compiled_quantize", lambda: compiled)
     both = dataclasses.replace(bench, compiled_casts=True).measure(PRODUCT, ("fp8-rowwise",))
     assert [(t.casts, t.status) for t in both.timings] == [("none", "ok"), ("eager", "ok"), ("compiled", "ok")]
 
@@ -232,3 +231,27 @@ def test_shapes_are_held_against_free_memory(bench):
     bench.require_memory([PRODUCT.shape])
     with pytest.raises(UsageError, match="are free on this host"):
         bench.require_memory([Shape(m=10**9, n=10**9, k=16)])
+
+
+def ok(time_s, error=0.001, count=24):
+    samples = tuple(time_s * (1 + 1e-4 * (number % 5 - 2)) for number in range(count))
+    return Timing(precision="bf16", time_s=time_s, error=error, repetitions=count, samples_s=samples)
+
+
+def test_the_rounds_medians_are_averaged_and_their_samples_kept_in_order():
+    rounds = [ok(1.00e-3), ok(1.02e-3, error=0.002, count=30), ok(1.04e-3)]
+    found = pooled(rounds)
+    assert found.time_s == pytest.approx(1.02e-3)
+    assert found.time_ci_s[0] < 1.00e-3
+    assert found.time_ci_s[1] > 1.04e-3
+    assert (found.repetitions, found.round_sizes, found.error) == (78, (24, 30, 24), 0.002)
+    assert found.samples_s == (*rounds[0].samples_s, *rounds[1].samples_s, *rounds[2].samples_s)
+
+
+def test_one_round_is_the_answer_itself():
+    assert pooled([ok(1e-3)]) == ok(1e-3)
+
+
+def test_a_round_that_is_not_ok_is_the_answer():
+    wrong = Timing(precision="bf16", status="invalid", reason="the product is off by 1")
+    assert pooled([ok(1e-3), wrong]) == wrong

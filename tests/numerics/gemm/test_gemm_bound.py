@@ -3,7 +3,7 @@
 import pytest
 from builders import evidence, measured, place, profile, replayed, summary
 
-from fp8bench.numerics.product_bound import bound, bounds, latest_measurements
+from fp8bench.numerics.gemm.bound import bound, bounds, latest_measurements
 from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
 
 ONE_GPU = {"world_size": 1, "batch_size": 64}
@@ -93,7 +93,7 @@ def test_nor_has_what_has_no_bf16_time():
 def test_products_longer_than_the_step_are_told_and_bound_nothing():
     found = bound([fc()], [run(step_time_s=0.03)])
     assert found.at_most == ()
-    assert found.reason == "the products alone take longer here than the whole step did"
+    assert found.reason == "the GEMMs alone take longer here than the whole step did"
 
 
 def test_the_profile_is_taken_from_the_whole_record():

@@ -1,11 +1,11 @@
-"""Which matrix products a workload's linear layers make in a training step, found by watching one forward pass.
+"""Which GEMMs a workload's linear layers make in a training step, found by watching one forward pass.
 
 The model is built on the meta device, where tensors have shapes and no memory, and every `nn.Linear` is hooked. A
-layer that sees an input of T rows (all leading dimensions together) and I features, and gives O, makes up to three
-products (see `schema.gemm`): the forward one; the input gradient, unless its input needs no gradient, as the first
+layer with an input of T rows (all leading dimensions together) and I features, and O output features, makes up to
+three GEMMs (see `schema.gemm`): the forward one; the input gradient, unless its input needs no gradient, as the first
 layer's does not; and the weight gradient, unless its weight is frozen.
 
-What is not an `nn.Linear` is not here: a convolution that makes patches, the products inside attention. No fp8 mode
+What is not an `nn.Linear` is not here: a convolution that makes patches, the GEMMs inside attention. No fp8 mode
 converts those either.
 """
 
@@ -25,16 +25,16 @@ from fp8bench.schema.gemm import Product, Role, Shape
 from fp8bench.workloads.protocol import Batch, Workload
 
 ROWS: dict[Role, str] = {"forward": "M", "input gradient": "M", "weight gradient": "K"}
-"""Which dimension of a product is T. The other two are the layer's widths, I and O."""
+"""Which dimension of a GEMM is T. The other two are the layer's widths, I and O."""
 
 WHOLE_MODEL = "(the model)"
 """The name of a layer that is the whole model."""
 
 
 @dataclass(frozen=True)
-class LinearProducts:
+class LinearGemms:
     """products: grouped, in the order in which the layers ran. fixed_rows: layers whose T is not batch x tokens (one
-    that is applied to learned queries, say). unseen: linear layers whose forward was not called, so that their products
+    that is applied to learned queries, say). unseen: linear layers whose forward was not called, so that their GEMMs
     are missing here (`nn.MultiheadAttention` uses its output layer's weight without calling the layer).
     """
 
@@ -45,45 +45,32 @@ class LinearProducts:
 
 @dataclass(frozen=True)
 class _Call:
-    """One call of one layer. rows: T."""
+    """One call of one layer. rows: T. shapes: of the GEMMs that it makes in a step."""
 
     name: str
     rows: int
-    in_features: int
-    out_features: int
-    input_gradient: bool
-    weight_gradient: bool
+    shapes: dict[Role, Shape]
     stays_bf16: str | None
 
-    def shapes(self) -> list[tuple[Role, Shape]]:
-        rows, features, out = self.rows, self.in_features, self.out_features
-        found: list[tuple[Role, Shape]] = [("forward", Shape(m=rows, n=out, k=features))]
-        if self.input_gradient:
-            found.append(("input gradient", Shape(m=rows, n=features, k=out)))
-        if self.weight_gradient:
-            found.append(("weight gradient", Shape(m=out, n=features, k=rows)))
-        return found
 
-
-def linear_products(workload: Workload, batch_size: int) -> LinearProducts:
-    """The products of one rank's step. Computes nothing, and allocates no weights.
+def linear_gemms(workload: Workload, batch_size: int) -> LinearGemms:
+    """The GEMMs of one rank's step. Computes nothing, and allocates no weights.
 
     Raises UsageError where the model cannot run on the meta device, or has no linear layer.
     """
     calls, unseen = _watch(workload, batch_size)
     if not calls:
         raise UsageError(
-            f"workload {workload.name!r} calls no nn.Linear, so it has no products to measure",
+            f"workload {workload.name!r} calls no nn.Linear, so it has no GEMMs to measure",
             "Give shapes with --shape M,N,K",
         )
-    return LinearProducts(_grouped(calls), _fixed_rows(workload, batch_size, calls), unseen)
+    return LinearGemms(_grouped(calls), _fixed_rows(workload, batch_size, calls), unseen)
 
 
 def fold(name: str) -> str:
     """`blocks.17.mlp.fc1` is `blocks.*.mlp.fc1`: layers that differ by their number do the same work.
 
-    A layer that has nothing but numbers in its name keeps them, since `*` alone names nothing; so does a model that is
-    itself the layer, and has no name.
+    A name of nothing but numbers is kept, since `*` alone names nothing. A model that is itself the layer has no name.
     """
     if not name:
         return WHOLE_MODEL
@@ -92,12 +79,12 @@ def fold(name: str) -> str:
     return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
 
 
-def require_aligned(found: LinearProducts, batch_size: int) -> None:
-    """Raises UsageError where a product that modes convert has a dimension that fp8 cannot take: it names the product,
-    the dimension, its size and the next size that would do. batch_size: of `found`.
+def require_aligned(found: LinearGemms, batch_size: int) -> None:
+    """Raises UsageError where a GEMM that modes convert has a dimension that fp8 cannot take: it names the GEMM, the
+    dimension, its size and the next size that fits. batch_size: of `found`.
 
-    The batch is the remedy only where it makes the dimension. What it does not make is told first, since no batch would
-    do then. Widths that `linear_products` finds all fit, for modes leave a layer with others in bf16.
+    Another batch is the remedy only where the dimension depends on it. A dimension that does not is named first, since
+    no batch fits then. Widths that `linear_gemms` finds all fit, for modes leave a layer with others in bf16.
     """
     wrong = [
         (product, dimension)
@@ -110,12 +97,12 @@ def require_aligned(found: LinearProducts, batch_size: int) -> None:
     product, (name, size, padded) = min(wrong, key=lambda one: _made_by_batch(found, one[0], one[1][0]))
     raise UsageError(
         f"{product.label} is {product.shape} at batch {batch_size}: its {name} = {size} is not divisible by "
-        f"{ALIGNMENT}, as fp8 products need; {padded} would be",
+        f"{ALIGNMENT}, as fp8 GEMMs need; {padded} would be",
         _remedy(found, product, name, padded, batch_size),
     )
 
 
-def _remedy(found: LinearProducts, product: Product, name: str, padded: int, batch_size: int) -> str:
+def _remedy(found: LinearGemms, product: Product, name: str, padded: int, batch_size: int) -> str:
     if _made_by_batch(found, product, name):
         return f"Say --batch-size {_fitting_batch(found, batch_size)}, or --precision bf16 alone"
     if name == ROWS[product.role]:
@@ -123,13 +110,13 @@ def _remedy(found: LinearProducts, product: Product, name: str, padded: int, bat
     return f"No batch changes it: pad the layer's width to {padded}, or measure with --precision bf16 alone"
 
 
-def _made_by_batch(found: LinearProducts, product: Product, name: str) -> bool:
-    """Whether the dimension of that name is batch x tokens, in every layer that makes the product."""
+def _made_by_batch(found: LinearGemms, product: Product, name: str) -> bool:
+    """Whether the dimension of that name is batch x tokens, in every layer that makes the GEMM."""
     return name == ROWS[product.role] and not set(product.layers) & set(found.fixed_rows)
 
 
-def _fitting_batch(found: LinearProducts, batch_size: int) -> int:
-    """The next larger batch that makes every number of rows a multiple of ALIGNMENT, of those that it makes."""
+def _fitting_batch(found: LinearGemms, batch_size: int) -> int:
+    """The next larger batch with which every number of rows that depends on it is a multiple of ALIGNMENT."""
     step = 1
     for product in found.products:
         name = ROWS[product.role]
@@ -148,22 +135,21 @@ def _watch(workload: Workload, batch_size: int) -> tuple[list[_Call], tuple[str,
     try:
         model = workload.build(meta)
         layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-        hooks = [layer.register_forward_pre_hook(_note(name, calls)) for name, layer in layers.items()]
+        for name, layer in layers.items():
+            layer.register_forward_pre_hook(_note(name, calls))
         workload.loss(model, Batch(_like(sample.inputs, batch_size), _like(sample.targets, batch_size)))
     except RuntimeError as error:  # NotImplementedError, which the meta device raises, is one.
         raise UsageError(
             f"workload {workload.name!r} does not run on the meta device, where its layers are counted: {error}",
             "Give its shapes with --shape M,N,K",
         ) from error
-    for hook in hooks:
-        hook.remove()
     seen = {call.name for call in calls}
     return calls, tuple(sorted({fold(name) for name in layers if name not in seen}))
 
 
 def _fixed_rows(workload: Workload, batch_size: int, calls: list[_Call]) -> tuple[str, ...]:
-    """The layers with a call whose rows do not double with the batch, names folded; all of them where the model takes
-    no other batch.
+    """Folded names of the layers with a call whose rows do not double with the batch; all of them where the model
+    takes no other batch.
     """
     try:
         doubled, _ = _watch(workload, 2 * batch_size)
@@ -179,17 +165,14 @@ def _note(name: str, calls: list[_Call]) -> Callable[[nn.Module, Any], None]:
     def hook(layer: nn.Module, arguments: Any) -> None:
         assert isinstance(layer, nn.Linear)
         inputs: Tensor = arguments[0]
-        calls.append(
-            _Call(
-                name=name,
-                rows=inputs.numel() // layer.in_features,
-                in_features=layer.in_features,
-                out_features=layer.out_features,
-                input_gradient=inputs.requires_grad,
-                weight_gradient=layer.weight.requires_grad,
-                stays_bf16=_why_bf16(layer, name),
-            )
-        )
+        features, out = layer.in_features, layer.out_features
+        rows = inputs.numel() // features
+        shapes: dict[Role, Shape] = {"forward": Shape(m=rows, n=out, k=features)}
+        if inputs.requires_grad:
+            shapes["input gradient"] = Shape(m=rows, n=features, k=out)
+        if layer.weight.requires_grad:
+            shapes["weight gradient"] = Shape(m=out, n=features, k=rows)
+        calls.append(_Call(name, rows, shapes, _why_bf16(layer, name)))
 
     return hook
 
@@ -199,7 +182,7 @@ def _like(tensor: Tensor, batch_size: int) -> Tensor:
 
 
 def _why_bf16(layer: nn.Linear, name: str) -> str | None:
-    """The rule that the fp8 modes go by."""
+    """By the rule of the fp8 modes."""
     if convertible(layer, name):
         return None
     if name.rpartition(".")[2] in HEADS:
@@ -208,15 +191,12 @@ def _why_bf16(layer: nn.Linear, name: str) -> str | None:
 
 
 def _grouped(calls: list[_Call]) -> tuple[Product, ...]:
-    """Calls of equal shape and role are one product, with all their layers' names."""
-    layers: dict[tuple[Shape, Role, str | None], dict[str, None]] = {}
-    times: dict[tuple[Shape, Role, str | None], int] = {}
+    """Calls of equal shape and role are one GEMM, with all their layers' names."""
+    names: dict[tuple[Shape, Role, str | None], list[str]] = {}
     for call in calls:
-        for role, shape in call.shapes():
-            key = (shape, role, call.stays_bf16)
-            layers.setdefault(key, {})[fold(call.name)] = None
-            times[key] = times.get(key, 0) + 1
+        for role, shape in call.shapes.items():
+            names.setdefault((shape, role, call.stays_bf16), []).append(fold(call.name))
     return tuple(
-        Product(shape=shape, role=role, layers=tuple(names), calls_per_step=times[shape, role, why], stays_bf16=why)
-        for (shape, role, why), names in layers.items()
+        Product(shape=shape, role=role, layers=tuple(dict.fromkeys(of)), calls_per_step=len(of), stays_bf16=why)
+        for (shape, role, why), of in names.items()
     )

@@ -6,12 +6,9 @@ from numerics import te_delayed_stand_in
 
 from fp8bench.modes.te_article import TEBF16Article
 from fp8bench.modes.transformer_engine import DELAYED_SETTLE_PASSES, TEBF16, TEFP8
-from fp8bench.numerics import layer_errors as module
-from fp8bench.numerics.errors import errors
-from fp8bench.numerics.examination import device_for, examine
-from fp8bench.numerics.inputs import is_exact
-from fp8bench.numerics.layers import convert, heads, plain_layer, shapes, weights
-from fp8bench.numerics.recipes import open_mode
+from fp8bench.numerics import examination as module
+from fp8bench.numerics.examination import device_for, errors, examine, open_mode
+from fp8bench.numerics.layers import convert, heads, is_exact, plain_layer, shapes, weights
 from fp8bench.schema.errors import ModeUnavailable, RunFailed
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, NumericsConfig
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fp8bench.numerics.errors import errors, narrowest, sqnr_db
+from fp8bench.numerics.examination import errors, narrowest, sqnr_db
 
 
 def test_by_hand():
