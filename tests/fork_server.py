@@ -30,7 +30,7 @@ from pathlib import Path
 PLACE = "TESTS_FORK_SERVER"
 """The variable that names the server's socket."""
 
-LIGHT = ("numpy", "pydantic", "yaml", "fp8bench.records.results", "fp8bench.launch.spawn")
+LIGHT = ("numpy", "pydantic", "yaml", "fp8bench.records.results", "fp8bench.launch.processes.spawn")
 HEAVY = ("torch", "timm", "torchao", "torchao.float8", "fp8bench.worker.main")
 TRAINS = frozenset({"run", "gemm", "numerics"})
 """Commands that need what is heavy, which is imported when the first of them is called."""
@@ -174,7 +174,7 @@ def become(call: Call) -> None:
     sys.argv = ["fp8bench", *call.arguments]
     importlib.invalidate_caches()
     if call.trains:
-        from fp8bench.launch import spawn
+        from fp8bench.launch.processes import spawn
 
         spawn._start = _fork_rank
 
@@ -205,8 +205,8 @@ class _Forked:
 
 def _fork_rank(folder: Path, rank: int) -> _Forked:
     """In place of `spawn._start`: a rank whose imports are done."""
-    from fp8bench.launch import interrupts
-    from fp8bench.launch.rank import main
+    from fp8bench.launch import signals
+    from fp8bench.launch.processes.rank import main
     from fp8bench.lifeline import leave_with
 
     sys.stdout.flush()
@@ -221,7 +221,7 @@ def _fork_rank(folder: Path, rank: int) -> _Forked:
         os.dup2(2, 1)
         os.closerange(3, 4096)
         _open_streams()
-        for number in interrupts.SIGNALS:
+        for number in signals.SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         leave_with(parent)

@@ -3,7 +3,15 @@
 import pytest
 from builders import config
 
-from fp8bench.launch.deadlines import COMPILING_S, LIMIT_S, LONGEST_LOOK_S, Deadlines, Overdue, PhaseClock, held_up_by
+from fp8bench.launch.processes.blame import (
+    COMPILING_S,
+    LIMIT_S,
+    LONGEST_LOOK_S,
+    Deadlines,
+    Overdue,
+    PhaseClock,
+    held_up_by,
+)
 from fp8bench.worker.progress import STAGES, Progress
 
 EAGER = config(world_size=2, compile="off", warmup=10, steps=100, min_time_s=10.0)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from fp8bench.launch.process_tree import Process, ProcessTree, descendants, process
+from fp8bench.launch.signals import Process, descendants, process, process_tree
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
 
@@ -31,7 +31,7 @@ def test_what_was_there_before_stays_and_what_came_since_ends_also_if_it_heeds_n
 
     before = start("import time; time.sleep(600)")
     began = time.monotonic()
-    with ProcessTree() as tree:
+    with process_tree() as tree:
         deaf, stopped = start(DEAF), start("import time; time.sleep(600)")
         deaf.stdout.readline()
         os.kill(stopped.pid, 19)

@@ -7,9 +7,9 @@ import pytest
 from builders import config
 from launch import faults
 
-from fp8bench.launch import spawn
-from fp8bench.launch.process_tree import descendants, process, processes
-from fp8bench.launch.spawn import SpawnExecutor
+from fp8bench.launch.processes import spawn
+from fp8bench.launch.processes.spawn import SpawnExecutor
+from fp8bench.launch.signals import descendants, process, processes
 
 pytestmark = pytest.mark.slow
 

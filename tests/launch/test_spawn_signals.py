@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fp8bench.launch.process_tree import descendants, process, processes
+from fp8bench.launch.signals import descendants, process, processes
 
 pytestmark = pytest.mark.slow
 

@@ -1,13 +1,22 @@
-"""How long each phase of a run may take, and which rank holds up the others when one takes longer. Pure.
+"""When a run has failed, and which rank made it fail. Pure.
 
-A limit is a phase's own share, which `--timeout` replaces, and several times what its steps are expected to last. Only
-the ranks that are furthest behind are held to it: the others may be waiting for them. Time in which nobody looked (the
+A phase has a limit: its own, which `--timeout` replaces, plus several times what its steps are expected to last. Only
+the ranks that are furthest behind are late: the others may be waiting for them. Time in which nobody looked (the
 launcher was stopped, too, by Ctrl-Z) does not count.
+
+Of ranks that died, what happened before the launcher sent any signal counts. A rank that was ended by a signal or left
+without an error is dated by when it was last seen alive, one that raised an error by when it did. The earliest is to
+blame, with two exceptions, which follow from another's end and count only where nothing else is known: an error that
+says that the connection to another rank broke, and SIGABRT, by which a watchdog inside NCCL ends a process for the same
+reason.
 """
 
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from fp8bench.launch.processes.rank import RankError, Stacks
+from fp8bench.schema.cause import Cause
 from fp8bench.schema.config import RunConfig
 from fp8bench.worker.progress import STAGES, Progress, Stage
 
@@ -36,6 +45,12 @@ FACTOR = 3.0
 LONGEST_LOOK_S = 5.0
 """Between two looks. What is more, nobody saw."""
 
+ONE_OR_ALL = "`--gpus 1` tells whether it is one GPU or the group"
+_OF_SIGNALS: Mapping[int, str] = {
+    signal.SIGKILL: "Somebody ended it, or the kernel did since the host ran out of memory: see `dmesg`",
+    signal.SIGTERM: "Find out who ended it: a job scheduler, or another user",
+}
+
 
 @dataclass(frozen=True)
 class Deadlines:
@@ -45,7 +60,7 @@ class Deadlines:
     timeout_s: float | None = None
 
     def limit_s(self, progress: Progress | None) -> float:
-        """How long the phase that `progress` shows may last. None: it has not been heard of, and is starting."""
+        """How long the phase that `progress` shows may last. None: the rank has not reported yet, and is starting."""
         stage: Stage = progress.stage if progress else "starting"
         own = self.timeout_s
         if own is None:
@@ -98,13 +113,83 @@ class PhaseClock:
         return Overdue(tuple(behind), last, limits[late[0]], self._waited[late[0]])
 
 
+@dataclass(frozen=True)
+class End:
+    """A rank that ended by itself. exit_code: negative for a signal. alive_s: when it was last seen alive, by the
+    monotonic clock.
+    """
+
+    rank: int
+    exit_code: int
+    alive_s: float
+
+
+@dataclass(frozen=True)
+class Blame:
+    """The ranks that made a run fail, and why."""
+
+    ranks: tuple[int, ...]
+    reason: str
+    cause: Cause
+    remedy: str
+
+
+def of_deaths(ends: Collection[End], errors: Mapping[int, RankError]) -> Blame | None:
+    """ends: of ranks that left no report. errors: by rank, of those that raised one. None where there is neither."""
+    # The first item is 0 for what may have made the run fail, and more for what follows from another's end.
+    dated = [(2 if error.connection_lost else 0, error.at_s, rank) for rank, error in errors.items()]
+    silent = {end.rank: end for end in ends if end.rank not in errors}
+    dated += [(int(end.exit_code == -signal.SIGABRT), end.alive_s, rank) for rank, end in silent.items()]
+    if not dated:
+        return None
+    _, _, rank = min(dated)
+    return _of_end(silent[rank]) if rank in silent else _of_error(rank, errors[rank])
+
+
+def _of_error(rank: int, error: RankError) -> Blame:
+    if error.remedy is not None:
+        return Blame((rank,), error.what, error.cause, error.remedy)
+    return Blame((rank,), f"rank {rank} died: {error.what}", error.cause, ONE_OR_ALL)
+
+
+def _of_end(end: End) -> Blame:
+    if end.exit_code < 0:
+        how = f"ended by {_name(-end.exit_code)}"
+        remedy = _OF_SIGNALS.get(-end.exit_code, ONE_OR_ALL)
+    else:
+        how = f"ended with exit code {end.exit_code}, without a word"
+        remedy = "Look for what calls exit in the mode, the workload or their libraries"
+    return Blame((end.rank,), f"rank {end.rank} died: {how}", "host-death", remedy)
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def of_delay(overdue: Overdue, seen: Sequence[Progress | None], stacks: Stacks) -> Blame:
+    """seen: every rank's progress, by rank. stacks: of those that live."""
+    ranks = held_up_by(overdue, seen, stacks.stopped, stacks.waiting)
+    first = ranks[0]
+    who = f"rank {first}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+    where = stacks.where(first) if len(ranks) == 1 else f"rank {first}: {stacks.where(first)}"
+    return Blame(
+        ranks,
+        f"{who} held up the phase {overdue.stage!r} for more than {overdue.limit_s:.0f} s: {where}",
+        "timeout",
+        "Raise --timeout if the phase needs longer, else find out what it waits for there",
+    )
+
+
 def held_up_by(
     overdue: Overdue, seen: Sequence[Progress | None], stopped: frozenset[int], waiting: frozenset[int]
 ) -> tuple[int, ...]:
     """The ranks that the others wait for: stopped ones before all; then, of those in the phase, the ones that have
     begun the fewest steps, without those that only wait in a collective where there are others.
 
-    seen: by rank. stopped: ranks whose processes are stopped. waiting: ranks whose stacks end in a collective.
+    stopped: ranks whose processes are stopped. waiting: ranks whose stacks end in a collective.
     """
     if stopped:
         return tuple(sorted(stopped))
