@@ -27,7 +27,7 @@ from fp8bench.schema.record import Record, Session
 
 
 class Listener(Protocol):
-    """Who is told how the session goes."""
+    """Hears how the session goes."""
 
     def begins(self, entry: Entry, place: Session) -> Watch:
         """A turn begins; the returned function is called with its progress."""
@@ -38,8 +38,8 @@ class Listener(Protocol):
 
 @dataclass(frozen=True)
 class Where:
-    """What every record of a session has in common. marks: given a configuration, what a reader must be told of all
-    its runs (a busy GPU); raises ModeUnavailable where it should not run at all. traces: labels of entries whose first
+    """What every record of a session has in common. marks: given a configuration, what a reader must know of all its
+    runs (a busy GPU); raises ModeUnavailable where it should not run at all. traces: labels of entries whose first
     round keeps its Chrome trace, and where. machine: this one. asked: of the session, as `Session` has it.
     """
 
@@ -52,24 +52,24 @@ class Where:
 
 
 @contextmanager
-def session(prepared: Prepared, told: Callable[[str], None]) -> Iterator[Schedule]:
+def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedule]:
     """The rounds of this call; while they are run, no other call can have the same session.
 
-    told: hears where that cannot be made sure of. Raises UsageError where another call has it, and as `schedule`.
+    warn: called where that cannot be ensured. Raises UsageError where another call has it, and as `schedule`.
     """
     if prepared.session is None or not prepared.keeps_records:
-        yield schedule(prepared, told)
+        yield schedule(prepared, warn)
         return
     path = prepared.results_dir / prepared.instance.key / f".session-{prepared.session}.lock"
     remedy = "Wait until it ends, or choose another name with --session"
-    with lock.held(path, f"session {prepared.session!r}", remedy, told):
-        yield schedule(prepared, told)
+    with lock.held(path, f"session {prepared.session!r}", remedy, warn):
+        yield schedule(prepared, warn)
 
 
-def schedule(prepared: Prepared, told: Callable[[str], None] = lambda _line: None) -> Schedule:
+def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: None) -> Schedule:
     """The rounds of this call: under a session of their own, or what is missing of the one that was named.
 
-    told: hears of records that cannot be read, which do not count: their rounds are run again.
+    warn: called with records that cannot be read, which do not count: their rounds are run again.
 
     Raises UsageError where `latest` was asked for and there is none, and where what is kept of the session is not of
     this machine, its software and these settings.
@@ -85,7 +85,7 @@ def schedule(prepared: Prepared, told: Callable[[str], None] = lambda _line: Non
     rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
     whole = [results.read_whole(paths[record.run_id]) for record in kept.records]
     for broken in (*found.broken, *(one for one in whole if isinstance(one, Broken))):
-        told(f"warning: not read: {broken}")
+        warn(f"warning: not read: {broken}")
     rounds.restore(record for record in whole if isinstance(record, Record))
     if prepared.elastic:
         # torchrun makes one group of processes a call, and so one more round.

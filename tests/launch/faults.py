@@ -10,7 +10,7 @@ import sys
 import time
 
 from fp8bench.launch.processes import spawn
-from fp8bench.launch.processes.rank import progress_path, report_path, write_whole
+from fp8bench.launch.processes.rank import rank_path, write_whole
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.rank_report import RankReport
 from fp8bench.worker.progress import ProgressFile
@@ -28,12 +28,12 @@ PIDS = "FAULTY_PIDS"
 
 def measure(task, folder, rank):
     """What a rank does instead of training."""
-    progress = ProgressFile(progress_path(folder, rank))
+    progress = ProgressFile(rank_path(folder, rank, "progress"))
     progress.stage("proving")
     say_here()
     globals()[task.config.workload.replace("-", "_")](rank, progress)
     report = RankReport(rank=rank, environment=None)
-    write_whole(report_path(folder, rank), report.model_dump_json())
+    write_whole(rank_path(folder, rank, "report"), report.model_dump_json())
 
 
 def say_here():

@@ -20,16 +20,7 @@ from fp8bench.schema.cause import Cause
 from fp8bench.schema.config import RunConfig
 from fp8bench.worker.progress import STAGES, Progress, Stage
 
-LIMIT_S: Mapping[Stage, float] = {
-    "starting": 600.0,
-    "proving": 600.0,
-    "warming up": 600.0,
-    "capturing": 600.0,
-    "comparing": 600.0,
-    "timing": 120.0,
-    "profiling": 600.0,
-    "done": 60.0,
-}
+LIMIT_S: Mapping[Stage, float] = {**dict.fromkeys(STAGES, 600.0), "timing": 120.0, "done": 60.0}
 """Without `--timeout`: far more than was ever seen, and less than what a wait for nothing may cost."""
 
 COMPILING_S = 1800.0
@@ -79,12 +70,11 @@ class Deadlines:
 
 @dataclass(frozen=True)
 class Overdue:
-    """Ranks that did not get past a phase in time. waited_s: how long they were in it."""
+    """Ranks that did not get past a phase in time."""
 
     ranks: tuple[int, ...]
     stage: Stage
     limit_s: float
-    waited_s: float
 
 
 class PhaseClock:
@@ -106,11 +96,9 @@ class PhaseClock:
             self._stages[rank] = stage
         last = min(self._stages, key=STAGES.index)
         behind = [rank for rank, stage in enumerate(self._stages) if stage == last]
-        limits = {rank: self._deadlines.limit_s(seen[rank]) for rank in behind}
-        late = [rank for rank in behind if self._waited[rank] > limits[rank]]
-        if not late:
-            return None
-        return Overdue(tuple(behind), last, limits[late[0]], self._waited[late[0]])
+        limits = ((rank, self._deadlines.limit_s(seen[rank])) for rank in behind)
+        passed_limits = (limit_s for rank, limit_s in limits if self._waited[rank] > limit_s)
+        return next((Overdue(tuple(behind), last, limit_s) for limit_s in passed_limits), None)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from fp8bench.launch.signals import STOPPED, process, send
 from fp8bench.schema.cause import Cause
@@ -58,33 +58,18 @@ class Task(Frozen):
 
 
 def task_path(folder: Path) -> Path:
-    """Where the task is."""
+    """Where the task is, in the run's folder."""
     return folder / "task.json"
 
 
-def progress_path(folder: Path, rank: int) -> Path:
-    """Where a rank writes how far it has come."""
-    return folder / f"rank-{rank}-progress"
-
-
-def report_path(folder: Path, rank: int) -> Path:
-    """Where a rank leaves its report."""
-    return folder / f"rank-{rank}.json"
-
-
-def error_path(folder: Path, rank: int) -> Path:
-    """Where a rank leaves the error that ends it."""
-    return folder / f"rank-{rank}-error.json"
-
-
-def stack_path(folder: Path, rank: int) -> Path:
-    """Where a rank's Python stack goes."""
-    return folder / f"rank-{rank}-stack"
+def rank_path(folder: Path, rank: int, what: Literal["progress", "report", "error", "stack"]) -> Path:
+    """Where a rank writes how far it has come, its report, the error that ends it, or its stack."""
+    return folder / f"rank-{rank}-{what}"
 
 
 def main(folder: Path, rank: int) -> NoReturn:
     """Measure, and leave a report or an error."""
-    stack = stack_path(folder, rank).open("w")
+    stack = rank_path(folder, rank, "stack").open("w")
     faulthandler.enable(stack)
     faulthandler.register(ASK, stack)
     with _ended_by_errors(folder, rank):
@@ -100,16 +85,16 @@ def _measure(task: Task, folder: Path, rank: int) -> None:
     from fp8bench.schema.errors import ModeUnavailable
     from fp8bench.worker.main import Aside, measure, rank_group, stopped
 
-    aside = Aside(progress_path(folder, rank), task.trace if rank == 0 else None)
+    aside = Aside(rank_path(folder, rank, "progress"), task.trace if rank == 0 else None)
     try:
         with rank_group(task.config, rank, local_rank=rank, init_method=f"file://{folder}/rendezvous") as device:
             # Inside the group: to leave it is what makes the others fail.
             with _ended_by_errors(folder, rank):
                 report = measure(task.config, rank, device, aside)
-            write_whole(report_path(folder, rank), report.model_dump_json())
+            write_whole(rank_path(folder, rank, "report"), report.model_dump_json())
     except ModeUnavailable as refusal:
         # Before it joined: nobody else knows.
-        write_whole(report_path(folder, rank), stopped(refusal, {"rank": rank}).model_dump_json())
+        write_whole(rank_path(folder, rank, "report"), stopped(refusal, {"rank": rank}).model_dump_json())
 
 
 @contextmanager
@@ -118,8 +103,8 @@ def _ended_by_errors(folder: Path, rank: int) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if not error_path(folder, rank).exists():
-            write_whole(error_path(folder, rank), rank_error(error).model_dump_json())
+        if not rank_path(folder, rank, "error").exists():
+            write_whole(rank_path(folder, rank, "error"), rank_error(error).model_dump_json())
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError):
                 stream.flush()
@@ -158,23 +143,19 @@ class RankError(Frozen):
 def read_error(folder: Path, rank: int) -> RankError | None:
     """None of a rank that left none."""
     try:
-        return RankError.model_validate_json(error_path(folder, rank).read_bytes())
+        return RankError.model_validate_json(rank_path(folder, rank, "error").read_bytes())
     except (OSError, ValueError):
         return None
 
 
 def rank_error(error: BaseException) -> RankError:
     """Of an error that ends a rank, now."""
-    first = in_a_line(error)
-    ours = error if isinstance(error, Fp8benchError) else None
-    return RankError(
-        at_s=time.monotonic(),
-        what=ours.what if ours else first,
-        cause=(ours.cause if ours else None) or "crash",
-        remedy=ours.remedy if ours else None,
-        connection_lost=ours is None and any(words in f"{first} {error}" for words in CONNECTION_LOST),
-        traceback="".join(traceback.format_exception(error)),
-    )
+    now, trace = time.monotonic(), "".join(traceback.format_exception(error))
+    if isinstance(error, Fp8benchError):
+        return RankError(at_s=now, what=error.what, cause=error.cause or "crash", remedy=error.remedy, traceback=trace)
+    what = in_a_line(error)
+    lost = any(words in f"{what} {error}" for words in CONNECTION_LOST)
+    return RankError(at_s=now, what=what, cause="crash", connection_lost=lost, traceback=trace)
 
 
 def in_a_line(error: BaseException) -> str:
@@ -193,8 +174,8 @@ class Stacks:
     @property
     def waiting(self) -> frozenset[int]:
         """Ranks whose innermost frame is in a collective, or waits for the GPU."""
-        innermost_frames = {rank: innermost(text) for rank, text in self.text.items()}
-        return frozenset(r for r, frame in innermost_frames.items() if any(part in frame for part in IN_COLLECTIVES))
+        frames = {rank: innermost(text) for rank, text in self.text.items()}
+        return frozenset(rank for rank, frame in frames.items() if any(part in frame for part in IN_COLLECTIVES))
 
     def where(self, rank: int) -> str:
         """For a sentence: what the rank is doing."""
@@ -244,6 +225,6 @@ def innermost(text: str) -> str:
 def stack_written(folder: Path, rank: int) -> str:
     """All that faulthandler has written for a rank: answers, and the stack at a crash."""
     try:
-        return stack_path(folder, rank).read_text(errors="replace")
+        return rank_path(folder, rank, "stack").read_text(errors="replace")
     except OSError:
         return ""

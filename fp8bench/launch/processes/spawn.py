@@ -1,14 +1,13 @@
 """Fresh processes for each run, one a rank; and none of them left behind.
 
-Each rank writes its report to a file of its own, whatever came of it: files need no reader that keeps up, and outlive
-the process. When one rank fails the others wait for it in a collective, and when a phase takes too long all of them
-may; so they are asked where they are, and ended. Whatever ends the run (its end, a failure, a deadline, a signal to
-this process), no process that it brought about outlives it, and its folder is gone. When this process is killed the
-kernel ends the ranks (see `lifeline`).
+Each rank writes its report to a file of its own: files need no reader that keeps up, and outlive the process. When one
+rank fails the others wait for it in a collective, and when a phase takes too long all of them may; so they are asked
+for their stacks, and ended. Whatever ends the run (its end, a failure, a deadline, a signal to this process), its
+folder is removed and no process that it started outlives it. When this process is killed the kernel ends the ranks
+(see `lifeline`).
 
 Ranks have a session of their own, so that Ctrl-C on the terminal reaches this process alone, which ends them in order.
-The rendezvous is a file, not a port: looking for a free port and binding it later is a race. This module imports no
-torch: a launcher has no use for it.
+The rendezvous is a file, not a port: looking for a free port and binding it later is a race.
 """
 
 import json
@@ -27,9 +26,8 @@ from fp8bench.launch.processes.rank import (
     Stacks,
     Task,
     ask_for_stacks,
-    progress_path,
+    rank_path,
     read_error,
-    report_path,
     stack_written,
     task_path,
 )
@@ -40,10 +38,10 @@ from fp8bench.schema.record import Status
 from fp8bench.worker.progress import Progress, read_progress
 
 GRACE_S = 3.0
-"""For the siblings of a rank that failed: most fail too, and say where they were."""
+"""For the siblings of a rank that failed: most fail too, and write where they were."""
 
 PARTING_S = 30.0
-"""For the siblings of a rank that refused: they have heard it, and end their loaders in order."""
+"""For the siblings of a rank that refused: they refuse too, and end their loaders in order."""
 
 POLL_S = 0.1
 
@@ -88,12 +86,12 @@ class SpawnExecutor:
 
 
 def _start(folder: Path, rank: int) -> "subprocess.Popen[bytes]":
-    """A rank's process. Results go to standard output, and nobody else: NCCL writes there when NCCL_DEBUG is set, and
-    so may a plug-in.
+    """A rank's process. Standard output is for results alone, and NCCL writes there when NCCL_DEBUG is set, as may a
+    plug-in; so both streams of a rank go to standard error.
     """
     command = [sys.executable, "-c", _BOOT, str(folder), str(rank), str(os.getpid())]
-    told = (sys.__stderr__ or sys.stderr).fileno()
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=told, stderr=told, start_new_session=True)
+    errors = (sys.__stderr__ or sys.stderr).fileno()
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True)
 
 
 class _Group:
@@ -108,7 +106,7 @@ class _Group:
 
     def wait(self, clock: PhaseClock, watch: Watch, interrupted: Callable[[], bool]) -> Overdue | None:
         """Until all ranks have ended, or one failed and its siblings had their grace, or a phase took too long, which
-        is returned; or until somebody interrupted. `watch` is told of rank 0's progress meanwhile.
+        is returned; or until an interrupt. `watch` is called with rank 0's progress meanwhile.
         """
         failed_s: float | None = None
         while len(self._ends) < len(self.processes) and not interrupted():
@@ -171,11 +169,11 @@ class _Group:
         return PARTING_S if found - {"ok"} else None
 
     def _progress(self) -> list[Progress | None]:
-        return [read_progress(progress_path(self.folder, rank)) for rank in range(len(self.processes))]
+        return [read_progress(rank_path(self.folder, rank, "progress")) for rank in range(len(self.processes))]
 
 
 def _read_report(folder: Path, rank: int) -> RankReport | None:
-    path = report_path(folder, rank)
+    path = rank_path(folder, rank, "report")
     return RankReport.model_validate_json(path.read_bytes()) if path.exists() else None
 
 
