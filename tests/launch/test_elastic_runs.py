@@ -102,7 +102,9 @@ class TestSigterm:
     """As torchrun ends its workers; a group of one needs no torchrun."""
 
     @pytest.mark.parametrize("mode", ["outside-sleeps", "outside-deaf"])
-    def test_a_rank_exits_with_143_also_inside_a_call_that_does_not_return(self, mode, tmp_path, outside_site):
+    def test_a_rank_exits_with_143_also_inside_a_call_that_does_not_return(
+        self, mode, tmp_path, outside_site, slowness
+    ):
         there, temporary = tmp_path / "there", tmp_path / "temporary"
         there.mkdir()
         temporary.mkdir()
@@ -118,7 +120,7 @@ class TestSigterm:
         while not list(there.iterdir()) and time.monotonic() < deadline:
             time.sleep(0.1)
         rank.send_signal(signal.SIGTERM)
-        _, errors = rank.communicate(timeout=10)
+        _, errors = rank.communicate(timeout=10 * slowness)
 
         assert rank.returncode == 143, errors
         assert [path.name for path in temporary.iterdir() if not path.name.startswith("torchinductor")] == []

@@ -3,6 +3,7 @@ fail.
 """
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -170,11 +171,11 @@ def test_modes_that_need_a_gpu_say_so_and_what_to_do(run, mode):
     ],
 )
 def test_a_rank_that_dies_is_named_its_siblings_end_in_time_and_other_modes_still_run(
-    run, tmp_path, mode, words, cause
+    run, tmp_path, slowness, mode, words, cause
 ):
     start = time.monotonic()
     code, records, errors = run(*TINY, "--mode", mode, "--mode", "outside-polite")
-    assert time.monotonic() - start < 60
+    assert time.monotonic() - start < 60 * slowness
     assert (code, [record["status"] for record in records]) == (5, ["failed", "ok"])
     assert words in records[0]["reason"]
     assert words in errors
@@ -185,17 +186,20 @@ def test_a_rank_that_dies_is_named_its_siblings_end_in_time_and_other_modes_stil
     assert "rank 1: ended by itself" in log.read_text()
 
 
-def test_a_rank_for_which_the_others_wait_in_a_collective_ends_the_run_by_its_deadline_and_is_named(run, tmp_path):
-    code, [record], _ = run(*TINY, "--mode", "outside-lags", "--timeout", "8")
+def test_a_rank_for_which_the_others_wait_in_a_collective_ends_the_run_by_its_deadline_and_is_named(
+    run, tmp_path, slowness
+):
+    limit_s = math.ceil(5 * slowness)
+    code, [record], _ = run(*TINY, "--mode", "outside-lags", "--timeout", str(limit_s))
 
     assert (code, record["status"], record["cause"]) == (5, "failed", "timeout")
-    assert record["reason"].startswith("rank 1 held up the phase 'proving' for more than 8 s: it is at ")
+    assert record["reason"].startswith(f"rank 1 held up the phase 'proving' for more than {limit_s} s: it is at ")
     assert record["reason"].endswith(" in evidence")
     [log] = tmp_path.glob("results/cpu/*.log")
     assert "all_gather_object" in log.read_text()
 
 
-def test_ctrl_c_ends_every_rank_keeps_what_was_finished_and_exits_with_130(tmp_path, environment):
+def test_ctrl_c_ends_every_rank_keeps_what_was_finished_and_exits_with_130(tmp_path, environment, slowness):
     command = [
         sys.executable,
         "-m",
@@ -214,7 +218,7 @@ def test_ctrl_c_ends_every_rank_keeps_what_was_finished_and_exits_with_130(tmp_p
     )
     pids = _wait_for_ranks(tmp_path, 2)
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=40)
+    _, errors = process.communicate(timeout=40 * slowness)
     assert process.returncode == 130
     assert "interrupted" in errors
     assert "Traceback" not in errors
@@ -222,17 +226,17 @@ def test_ctrl_c_ends_every_rank_keeps_what_was_finished_and_exits_with_130(tmp_p
     assert _gone(pids)
 
 
-def test_when_the_parent_is_killed_no_rank_stays_behind(tmp_path, environment):
+def test_when_the_parent_is_killed_no_rank_stays_behind(tmp_path, environment, slowness):
     command = [sys.executable, "-m", "fp8bench", "run", *TINY, "--rounds", "1", "--mode", "outside-sleeps"]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
     pids = _wait_for_ranks(tmp_path, 2)
     process.kill()
-    process.wait(timeout=10)
+    process.wait(timeout=10 * slowness)
     assert _gone(pids)
 
 
 def _wait_for_ranks(folder, count):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         pids = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
         if len(pids) == count:
