@@ -23,6 +23,7 @@ from fp8bench.records.broken import Broken
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted
 from fp8bench.schema.machine import MachineIdentity
+from fp8bench.schema.rank_report import RankReport
 from fp8bench.schema.record import Record, Session
 
 
@@ -106,7 +107,11 @@ def measure(
     asked = {} if prepared.elastic else resume.asked_for(stop.rounds, stop.precision, stop.max_rounds)
     machine = prepared.here.machine if prepared.here else None
     where = Where(prepared.instance.key, prepared.results_dir, marks, traces, machine, asked)
-    return measure_all(rounds, _executor(prepared), where, listener)
+    executor = _executor(prepared)
+    if isinstance(executor, ElasticExecutor):
+        [(entry, place)] = rounds.round(rounds.first_round)
+        executor.keep_failed = lambda reports: listener.ended(entry, place, *_keep(entry, place, reports, where, ()))
+    return measure_all(rounds, executor, where, listener)
 
 
 def _executor(prepared: Prepared) -> Executor:
@@ -137,10 +142,7 @@ def measure_all(
                 reports = executor.run(entry.config, watch, trace, marks)
                 if reports is None:
                     continue
-                now = datetime.now(UTC)
-                run_id = new_run_id(entry.config.mode_label, now)
-                record = assemble(entry.config, reports, where.instance, run_id, now, place, marks, where.machine)
-                record, path = _keep(record, log_of(reports), where.results_dir)
+                record, path = _keep(entry, place, reports, where, marks)
             except KeyboardInterrupt as interrupt:
                 raise Interrupted(
                     f"interrupted while {entry.label} ran; its workers have ended",
@@ -154,13 +156,18 @@ def measure_all(
         number += 1
 
 
-def _keep(record: Record, log: str, results_dir: Path) -> tuple[Record, Path]:
+def _keep(
+    entry: Entry, place: Session, reports: Sequence[RankReport], where: Where, marks: Sequence[str]
+) -> tuple[Record, Path]:
     """Write the record, and beside it what its ranks left behind where it failed; its remedy names that file."""
-    if record.status == "failed" and log:
-        logged = results.write_log(record, log, results_dir)
+    now = datetime.now(UTC)
+    run_id = new_run_id(entry.config.mode_label, now)
+    record = assemble(entry.config, reports, where.instance, run_id, now, place, marks, where.machine)
+    if record.status == "failed" and (log := log_of(reports)):
+        logged = results.write_log(record, log, where.results_dir)
         if logged is not None:
             record = record.model_copy(update={"remedy": f"{record.remedy}; tracebacks and stacks are in {logged}"})
-    return record, results.write(record, results_dir)
+    return record, results.write(record, where.results_dir)
 
 
 def exit_code(records: Sequence[Record], named: bool = False) -> int:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from cli.calling import call, environment, one_line
@@ -90,12 +91,53 @@ def test_a_rank_that_hangs_ends_the_group_by_its_deadline_with_its_stack_and_one
     assert stored(tmp_path) == []
 
 
-def test_a_rank_that_fails_says_so_in_a_line_with_its_traceback_before(torchrun):
+def test_a_rank_that_fails_says_so_in_a_line_with_its_traceback_before(torchrun, tmp_path):
     code, _, errors = torchrun("--mode", "outside-raises", *TINY)
 
     assert code != 0
+    [record] = stored(tmp_path)
+    reason = "rank 1 died: ZeroDivisionError: rank one has had enough, in the phase 'proving'"
+    assert (record["status"], record["cause"], record["reason"]) == ("failed", "crash", reason)
+    assert "in evidence" in log_of(record, tmp_path)
     assert "fp8bench: rank 1 died: ZeroDivisionError: rank one has had enough (crash)." in errors
     assert errors.index("Traceback") < errors.index("fp8bench: rank 1 died")
+
+
+@pytest.mark.parametrize(
+    ("mode", "rank", "flags"),
+    [
+        ("outside-killed", 1, ("--workload", "vit-micro", "--batch-size", "4", "--steps", "3")),
+        ("outside-first-killed", 0, TINY),
+        ("outside-first-deaf", 1, TINY),
+    ],
+)
+def test_a_rank_that_is_killed_is_on_record_and_in_one_line_and_nothing_is_left_running(
+    torchrun, tmp_path, slowness, mode, rank, flags
+):
+    """The record is kept by rank 0, also while that is inside a native call; by rank 1 where rank 0 is killed."""
+    began = time.monotonic()
+    code, _, errors = torchrun("--mode", mode, *flags)
+
+    assert time.monotonic() - began < 60 * slowness
+    assert code != 0
+    [record] = stored(tmp_path)
+    reason = f"rank {rank} died: its process ended without an error, in the phase 'proving'"
+    assert (record["status"], record["cause"], record["reason"]) == ("failed", "host-death", reason), errors
+    assert [line for line in errors.splitlines() if line.startswith(f"fp8bench: {mode}: ")] == [
+        f"fp8bench: {mode}: {reason}. {record['remedy']}."
+    ]
+    assert [pid for pid in filter(str.isdecimal, os.listdir("/proc")) if folder_of(pid) == tmp_path] == []
+
+
+def log_of(record, tmp_path):
+    return (tmp_path / "results" / "cpu" / f"{record['run_id']}.log").read_text()
+
+
+def folder_of(pid):
+    try:
+        return Path(os.readlink(f"/proc/{pid}/cwd"))
+    except OSError:
+        return None
 
 
 class TestSigterm:

@@ -7,8 +7,8 @@ launcher was stopped, too, by Ctrl-Z) does not count.
 Of ranks that died, what happened before the launcher sent any signal counts. A rank that was ended by a signal or left
 without an error is dated by when it was last seen alive, one that raised an error by when it did. The earliest is to
 blame, with two exceptions, which follow from another's end and count only where nothing else is known: an error that
-says that the connection to another rank broke, and SIGABRT, by which a watchdog inside NCCL ends a process for the same
-reason.
+says that the connection to another rank broke, and SIGABRT (or an end of which nothing is known, which may be one), by
+which a watchdog inside NCCL ends a process for the same reason.
 """
 
 import signal
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from fp8bench.launch.processes.rank import RankError, Stacks
 from fp8bench.schema.cause import Cause
 from fp8bench.schema.config import RunConfig
+from fp8bench.schema.rank_report import RankReport
 from fp8bench.worker.progress import STAGES, Progress, Stage
 
 LIMIT_S: Mapping[Stage, float] = {**dict.fromkeys(STAGES, 600.0), "timing": 120.0, "done": 60.0}
@@ -103,12 +104,12 @@ class PhaseClock:
 
 @dataclass(frozen=True)
 class End:
-    """A rank that ended by itself. exit_code: negative for a signal. alive_s: when it was last seen alive, by the
-    monotonic clock.
+    """A rank that ended by itself. exit_code: negative for a signal; None: unknown. alive_s: when it was last seen
+    alive, by the monotonic clock.
     """
 
     rank: int
-    exit_code: int
+    exit_code: int | None
     alive_s: float
 
 
@@ -127,7 +128,7 @@ def of_deaths(ends: Collection[End], errors: Mapping[int, RankError]) -> Blame |
     # The first item is 0 for what may have made the run fail, and more for what follows from another's end.
     dated = [(2 if error.connection_lost else 0, error.at_s, rank) for rank, error in errors.items()]
     silent = {end.rank: end for end in ends if end.rank not in errors}
-    dated += [(int(end.exit_code == -signal.SIGABRT), end.alive_s, rank) for rank, end in silent.items()]
+    dated += [(int(end.exit_code in (None, -signal.SIGABRT)), end.alive_s, rank) for rank, end in silent.items()]
     if not dated:
         return None
     _, _, rank = min(dated)
@@ -141,7 +142,10 @@ def _of_error(rank: int, error: RankError) -> Blame:
 
 
 def _of_end(end: End) -> Blame:
-    if end.exit_code < 0:
+    if end.exit_code is None:
+        how = "its process ended without an error"
+        remedy = "See how, in what torchrun prints; after SIGKILL also `dmesg`: the host may have run out of memory"
+    elif end.exit_code < 0:
         how = f"ended by {_name(-end.exit_code)}"
         remedy = _OF_SIGNALS.get(-end.exit_code, ONE_OR_ALL)
     else:
@@ -184,3 +188,20 @@ def held_up_by(
     steps = {rank: progress.step if (progress := seen[rank]) else 0 for rank in overdue.ranks}
     fewest = [rank for rank in overdue.ranks if steps[rank] == min(steps.values())]
     return tuple(rank for rank in fewest if rank not in waiting) or tuple(fewest)
+
+
+def report_of_failed(rank: int, why: Blame | None, found: Mapping[int, RankReport], log: str) -> RankReport:
+    """The report of a rank that wrote none. found: the reports of those that did. log: what is known of its end."""
+    if why is not None and rank in why.ranks:
+        return RankReport(rank=rank, status="failed", reason=why.reason, cause=why.cause, remedy=why.remedy, log=log)
+    stopped = [other for other, report in found.items() if report.status != "ok"]
+    by = why.ranks[0] if why else next(iter(stopped), None)
+    return RankReport(
+        rank=rank,
+        status="failed",
+        collateral=True,
+        reason=f"rank {rank} was ended because rank {by} failed",
+        cause=why.cause if why else None,
+        remedy=f"Fix what ended rank {by}" if by is not None else ONE_OR_ALL,
+        log=log,
+    )

@@ -16,11 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fp8bench.launch.processes import Watch, blame
-from fp8bench.launch.processes.blame import Blame, Deadlines, End, Overdue, PhaseClock
+from fp8bench.launch.processes.blame import Deadlines, End, Overdue, PhaseClock
 from fp8bench.launch.processes.rank import (
     RankError,
     Stacks,
@@ -139,7 +139,7 @@ class _Group:
         if why is None and overdue is not None:
             why = blame.of_delay(overdue, seen, stacks)
         logs = {rank: self._log(rank, seen[rank], errors.get(rank), stacks) for rank in ranks}
-        return [found.get(rank) or _report_of_failed(rank, why, found, logs[rank]) for rank in ranks]
+        return [found.get(rank) or blame.report_of_failed(rank, why, found, logs[rank]) for rank in ranks]
 
     def _log(self, rank: int, progress: Progress | None, error: RankError | None, stacks: Stacks) -> str:
         """A rank's part of the log: how it ended, how far it had come, its traceback, and what faulthandler wrote."""
@@ -175,20 +175,3 @@ class _Group:
 def _read_report(folder: Path, rank: int) -> RankReport | None:
     path = rank_path(folder, rank, "report")
     return RankReport.model_validate_json(path.read_bytes()) if path.exists() else None
-
-
-def _report_of_failed(rank: int, why: Blame | None, found: Mapping[int, RankReport], log: str) -> RankReport:
-    """The report of a rank that wrote none."""
-    if why is not None and rank in why.ranks:
-        return RankReport(rank=rank, status="failed", reason=why.reason, cause=why.cause, remedy=why.remedy, log=log)
-    stopped = [other for other, report in found.items() if report.status != "ok"]
-    by = why.ranks[0] if why else next(iter(stopped), None)
-    return RankReport(
-        rank=rank,
-        status="failed",
-        collateral=True,
-        reason=f"rank {rank} was ended because rank {by} failed",
-        cause=why.cause if why else None,
-        remedy=f"Fix what ended rank {by}" if by is not None else blame.ONE_OR_ALL,
-        log=log,
-    )
