@@ -30,7 +30,7 @@ from fp8bench.launch.plan import Elastic
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.blame import Deadlines, End, Overdue, PhaseClock, of_deaths, report_of_failed
 from fp8bench.launch.processes.rank import RankError, in_a_line, rank_error
-from fp8bench.launch.signals import SIGNALS, ZOMBIE, ProcessTree, held_back, ignore_signals, process
+from fp8bench.launch.signals import SIGNALS, ZOMBIE, Process, ProcessTree, held_back, ignore_signals, process
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, RunFailed
 from fp8bench.schema.frozen import Frozen
@@ -107,25 +107,27 @@ class ElasticExecutor:
         return gathered
 
 
-class _Member(Frozen):
-    """A rank's process. progress: the file in which it writes how far it has come."""
-
-    pid: int
-    began: int
-    progress: Path
-
-
-class _Failure(Frozen):
-    """The error that ended a rank, and in which phase. The error's `at_s` is its place in the order of failures, since
-    every machine has a clock of its own.
+class _State(Frozen):
+    """A rank, for the others. progress: the file in which it writes how far it has come. stage: in which phase the
+    error ended it. left: it ends, and no other fails because of that.
     """
 
-    error: RankError
-    stage: Stage
+    process: Process | None
+    progress: Path
+    stage: Stage | None = None
+    error: RankError | None = None
+    left: bool = False
+
+    def is_gone(self) -> bool:
+        """Whether its process has ended, on this machine."""
+        if self.process is None:
+            return False
+        now = process(self.process.pid)
+        return now is None or now.identity != self.process.identity or now.state == ZOMBIE
 
 
 class _Failures:
-    """What ranks write of their ends into the store by which torchrun's processes find each other. torchrun itself
+    """What ranks write of themselves into the store by which torchrun's processes find each other. torchrun itself
     holds it, so it outlives every rank; where another launcher set torchrun's variables, rank 0 holds it.
 
     found: one report a rank of a run that failed, where this rank is to keep its record.
@@ -134,7 +136,7 @@ class _Failures:
     def __init__(self, place: Elastic, progress: Path) -> None:
         self.place = place
         self.found: list[RankReport] | None = None
-        self._progress = progress
+        self._mine = _State(process=process(os.getpid()), progress=progress)
         self._store: Any = None
 
     @contextmanager
@@ -146,9 +148,7 @@ class _Failures:
         with suppress(RuntimeError):
             # A connection of its own: the main thread may wait in the group's for ever.
             self._store = TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=limit)
-        if (mine := process(os.getpid())) is not None:
-            member = _Member(pid=mine.pid, began=mine.began, progress=self._progress)
-            self._write("member", member.model_dump_json())
+        self._write()
         try:
             yield
         except KeyboardInterrupt:
@@ -157,15 +157,16 @@ class _Failures:
                 self.leave()
             raise
         except BaseException as error:
-            dated = rank_error(error).model_copy(update={"at_s": self._order()})
-            self._write("failure", _Failure(error=dated, stage=_stage(self._progress)).model_dump_json())
+            # By the time of day, since every machine has a monotonic clock of its own.
+            dated = rank_error(error).model_copy(update={"at_s": time.time()})
+            self._write(error=dated, stage=_stage(self._mine.progress))
             self.found = self.look(SETTLE_S)
             raise
         self.leave()
 
     def leave(self) -> None:
-        """This rank ends, and no other fails because of it."""
-        self._write("left", "yes")
+        """This rank ends, and no other fails because of that."""
+        self._write(left=True)
 
     def look(self, patience_s: float = 0.0) -> list[RankReport] | None:
         """One report a rank of a run that failed; None where another rank keeps its record, or no rank has failed.
@@ -174,67 +175,49 @@ class _Failures:
         """
         deadline = time.monotonic() + patience_s
         while True:
-            failures, silent = self._failures(), self._silent()
-            known = silent or any(not one.error.connection_lost for one in failures.values())
+            # In this order: a rank that writes between the two has not gone in silence.
+            gone = {rank for rank, state in self._states().items() if self._is_here(rank) and state.is_gone()}
+            states = self._states()
+            errors = {rank: state.error for rank, state in states.items() if state.error}
+            silent = [
+                End(rank, None, 0.0)
+                for rank, state in states.items()
+                if rank in gone and not (state.error or state.left)
+            ]
+            known = silent or any(not error.connection_lost for error in errors.values())
             if known or time.monotonic() >= deadline:
                 break
             time.sleep(LOOK_S)
-        why = of_deaths(silent.values(), {rank: one.error for rank, one in failures.items()})
-        first_here = self.place.rank == self.place.local_rank and silent.keys() >= set(range(self.place.rank))
-        if why is None or not first_here or (self._all("left") and not known):
+        why = of_deaths(silent, errors)
+        keeps = self._is_here(0) and {end.rank for end in silent} >= set(range(self.place.rank))
+        if why is None or not keeps or (not known and any(state.left for state in states.values())):
             return None
-        first = why.ranks[0]
-        stage = failures[first].stage if first in failures else _stage(self._members()[first].progress)
-        why = replace(why, reason=f"{why.reason}, in the phase {stage!r}")
-        logs = {
-            rank: f"rank {rank}, in the phase {one.stage!r}:\n{one.error.traceback}" for rank, one in failures.items()
-        }
+        first = states[why.ranks[0]]
+        why = replace(why, reason=f"{why.reason}, in the phase {first.stage or _stage(first.progress)!r}")
+        logs = {rank: f"rank {rank}: in the phase {states[rank].stage!r}\n{e.traceback}" for rank, e in errors.items()}
         return [report_of_failed(rank, why, {}, logs.get(rank, "")) for rank in range(self.place.world_size)]
 
-    def _failures(self) -> dict[int, _Failure]:
-        return {rank: _Failure.model_validate_json(text) for rank, text in self._all("failure").items()}
-
-    def _members(self) -> dict[int, _Member]:
-        return {rank: _Member.model_validate_json(text) for rank, text in self._all("member").items()}
-
-    def _silent(self) -> dict[int, End]:
-        """Ranks of this machine whose processes are gone, and which wrote nothing of their end."""
+    def _is_here(self, rank: int) -> bool:
         first = self.place.rank - self.place.local_rank
-        here = range(first, first + self.place.local_world_size)
-        # In this order: a rank that writes between the two is not silent.
-        gone = [rank for rank, member in self._members().items() if rank in here and _is_gone(member)]
-        ended = self._all("failure").keys() | self._all("left").keys()
-        return {rank: End(rank, None, 0.0) for rank in gone if rank not in ended}
+        return first <= rank < first + self.place.local_world_size
 
-    def _all(self, what: str) -> dict[int, str]:
-        """By rank, of those that wrote it; empty where the store is gone."""
-        found: dict[int, str] = {}
+    def _states(self) -> dict[int, _State]:
+        """By rank, of those that joined; empty where the store is gone."""
         with suppress(RuntimeError):
-            for rank in range(self.place.world_size if self._store else 0):
-                if self._store.check([_key(what, rank)]):
-                    found[rank] = self._store.get(_key(what, rank)).decode()
-        return found
+            joined = [r for r in range(self.place.world_size) if self._store and self._store.check([_key(r)])]
+            return {rank: _State.model_validate_json(self._store.get(_key(rank))) for rank in joined}
+        return {}
 
-    def _write(self, what: str, text: str) -> None:
+    def _write(self, **changes: Any) -> None:
+        self._mine = self._mine.model_copy(update=changes)
         with suppress(RuntimeError):
-            if self._store is not None:
-                self._store.set(_key(what, self.place.rank), text)
-
-    def _order(self) -> float:
-        with suppress(RuntimeError):
-            if self._store is not None:
-                return float(self._store.add(_key("order"), 1))
-        return 0.0
+            if self._store:
+                self._store.set(_key(self.place.rank), self._mine.model_dump_json())
 
 
-def _key(what: str, rank: int | str = "all") -> str:
+def _key(rank: int) -> str:
     """Of this try: torchrun may start the ranks again beside the same store."""
-    return f"fp8bench/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{what}/{rank}"
-
-
-def _is_gone(member: _Member) -> bool:
-    now = process(member.pid)
-    return now is None or now.began != member.began or now.state == ZOMBIE
+    return f"fp8bench/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{rank}"
 
 
 def _stage(path: Path) -> Stage:
