@@ -37,6 +37,7 @@ def test_a_lost_connection_is_anothers_fault_though_it_was_noticed_earlier():
         (-signal.SIGABRT, "rank 1 died: ended by SIGABRT"),
         (3, "rank 1 died: ended with exit code 3, without a word"),
         (-50, "rank 1 died: ended by signal 50"),
+        (None, "rank 1 died: its process ended without an error"),
     ],
 )
 def test_a_rank_that_ended_without_an_error_goes_before_those_that_connection_lost_with_it(code, reason):

@@ -281,7 +281,10 @@ class _Watchdog:
             if number and not self._over.wait(LEAVE_S):
                 reports = self._failures.found or self._failures.look()
                 if reports is not None and self._keep_failed is not None:
-                    self._keep_failed(reports)
+                    try:
+                        self._keep_failed(reports)
+                    except (Fp8benchError, OSError) as error:
+                        self._end(RunFailed.exit_code, str(error))
                     self._end(RunFailed.exit_code)
                 self._end(128 + number, f"ended by {signal.Signals(number).name} inside a call that did not return")
 
