@@ -1,15 +1,15 @@
 """Under torchrun: its group is joined, rank 0 alone writes and prints, and refusals are kept."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
 import time
 
+import fork_server
 import pytest
-from cli.calling import call, environment, one_line
+from cli.calling import LIMIT_S, call, environment, one_line
 
 pytestmark = pytest.mark.slow
 
@@ -18,20 +18,24 @@ TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "-
 
 @pytest.fixture
 def torchrun(tmp_path, outside_site):
-    """Two ranks of `fp8bench run` with these flags; returns (exit code, standard output, standard error)."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("FP8BENCH_")}
-    environment = {**clean, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(outside_site)}
+    """Two ranks of `fp8bench run` with these flags; returns (exit code, standard output, standard error).
 
-    def call(*flags):
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    fresh: whether torchrun and its ranks are to import torch themselves; else all are forked.
+    """
+    variables = environment(PYTHONPATH=str(outside_site))
+
+    def call(*flags, fresh=False):
+        arguments = ["--standalone", "--nproc-per-node=2", "-m", "fp8bench", "run", "--json", "--min-time", "0", *flags]
+        if not fresh:
+            return fork_server.called(arguments, tmp_path, variables, LIMIT_S, fork_server.TORCHRUN)
         done = subprocess.run(
-            [*command, "-m", "fp8bench", "run", "--json", "--min-time", "0", *flags],
+            [sys.executable, *fork_server.TORCHRUN, *arguments],
             cwd=tmp_path,
-            env=environment,
+            env=variables,
             capture_output=True,
             text=True,
             check=False,
-            timeout=240,
+            timeout=LIMIT_S,
         )
         return done.returncode, done.stdout, done.stderr
 
@@ -43,7 +47,9 @@ def stored(tmp_path):
 
 
 def test_one_record_of_the_whole_group_is_written_and_printed_once(torchrun, tmp_path):
-    code, output, errors = torchrun("--mode", "baseline-bf16", "--warmup", "1", "--steps", "3", "--name", "box-7")
+    code, output, errors = torchrun(
+        "--mode", "baseline-bf16", "--warmup", "1", "--steps", "3", "--name", "box-7", fresh=True
+    )
     assert code == 0, errors
     [record] = stored(tmp_path)
     assert json.loads(output) == [record]
@@ -82,10 +88,10 @@ def test_more_than_one_round_is_refused_before_anything_runs(flags, tmp_path):
 
 
 def test_a_rank_that_hangs_ends_the_group_by_its_deadline_with_its_stack_and_one_line(torchrun, tmp_path):
-    code, _, errors = torchrun("--mode", "outside-lags", "--timeout", "20", *TINY)
+    code, _, errors = torchrun("--mode", "outside-lags", "--timeout", "8", *TINY)
 
     assert code != 0
-    assert "did not get past the phase 'proving' within 20 s (timeout)" in errors
+    assert "did not get past the phase 'proving' within 8 s (timeout)" in errors
     assert "most recent call first" in errors
     assert stored(tmp_path) == []
 
