@@ -33,7 +33,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, NoReturn
@@ -270,7 +269,8 @@ def _fork_instead_of_spawning() -> None:
 
     spawn._start = _fork_rank
     SubprocessHandler._popen = _fork_of_torchrun
-    multiprocessing.start_processes = partial(multiprocessing.start_processes, start_method="fork")
+    start_processes = multiprocessing.start_processes
+    multiprocessing.start_processes = lambda *what, **how: start_processes(*what, **{**how, "start_method": "fork"})
 
 
 def _open_streams() -> None:
