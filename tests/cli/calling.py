@@ -20,9 +20,7 @@ OURS = re.compile(
     "PYDANTIC_DISABLE_PLUGINS|OMP_NUM_THREADS"
 )
 
-AT_START = re.compile(
-    "PYTHON(?!PATH)|LC_|LANG|TERM|NO_COLOR|FORCE_COLOR|COLUMNS|TTY_|PYDANTIC_|_FP8BENCH_COMPLETE|OMP_"
-)
+AT_START = re.compile("PYTHON(?!PATH)|LC_|LANG|TERM|NO_COLOR|FORCE_COLOR|COLUMNS|TTY_|PYDANTIC_|OMP_")
 LIMIT_S = 240
 
 
@@ -43,7 +41,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 def call(folder: Path, *arguments: str, stdin: str | None = None, **variables: str) -> Outcome:
     """Run the program in `folder`, to its end. stdin: what is piped to it."""
-    if not arguments or any(map(AT_START.match, variables)):
+    if any(map(AT_START.match, variables)):
         return call_python(folder, "-m", "fp8bench", *arguments, stdin=stdin, **variables)
     return Outcome(*fork_server.called(arguments, folder, environment(**variables), LIMIT_S, stdin=stdin or ""))
 
