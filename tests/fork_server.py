@@ -5,8 +5,9 @@ A forked process has what a fresh one has: arguments, folder, variables, standar
 its own; and the ranks that it starts are forked from it, each a process with its own session. Tests whose subject is
 the start of a process (what is imported, signals, faults of ranks) start fresh ones.
 
-Run as a script this is the server; `run` is what its clients call. One connection is one process: what it runs and file
-descriptors go in, the exit code comes out. The server ends when its standard input does, hence with whoever started it.
+Run as a script this is the server; `begin` and `called` are for its clients. One connection is one process: what it
+runs and file descriptors go in, the exit code comes out. The server ends when its standard input does, hence with
+whoever started it.
 
 What is run is fp8bench, or any module or script that trains: torchrun, whose ranks are forked too, or a benchmark.
 """
@@ -71,17 +72,46 @@ def start(folder: Path) -> "subprocess.Popen[bytes]":
     )
 
 
-def run(
+class Running:
+    """A forked process, from the client's side. Killed where a `with` ends before it does."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._answers = connection.makefile()
+        self.pid = int(self._answers.readline())
+        self.returncode: int | None = None
+
+    def wait(self, timeout_s: float) -> int:
+        """Its exit code as `subprocess` has it. Raises TimeoutError."""
+        if self.returncode is None:
+            self._connection.settimeout(timeout_s)
+            self.returncode = int(self._answers.readline())
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """To it alone."""
+        os.kill(self.pid, number)
+
+    def __enter__(self) -> "Running":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                self.send_signal(signal.SIGKILL)
+        self._answers.close()
+        self._connection.close()
+
+
+def begin(
     arguments: Sequence[str],
     folder: Path,
     environ: Mapping[str, str],
     streams: Sequence[int],
-    timeout_s: float,
     program: Sequence[str] = FP8BENCH,
-) -> int:
-    """Run a program to its end; returns its exit code as `subprocess` has it. streams: descriptors of its stdin,
-    stdout and stderr. program: what Python is given before the arguments, `-m MODULE` or a script's path. Raises
-    TimeoutError once the process is killed.
+) -> Running:
+    """Start a program. streams: descriptors of its stdin, stdout and stderr. program: what Python is given before the
+    arguments, `-m MODULE` or a script's path.
     """
     asked = {
         "program": list(program),
@@ -89,18 +119,11 @@ def run(
         "folder": str(folder),
         "environ": dict(environ),
     }
-    with _connected() as connection:
-        connection.settimeout(timeout_s)
-        socket.send_fds(connection, [b"\n"], list(streams))
-        connection.sendall(json.dumps(asked).encode())
-        connection.shutdown(socket.SHUT_WR)
-        with connection.makefile() as answers:
-            pid = int(answers.readline())
-            try:
-                return int(answers.readline())
-            except TimeoutError:
-                os.kill(pid, signal.SIGKILL)
-                raise
+    connection = _connected()
+    socket.send_fds(connection, [b"\n"], list(streams))
+    connection.sendall(json.dumps(asked).encode())
+    connection.shutdown(socket.SHUT_WR)
+    return Running(connection)
 
 
 def called(
@@ -111,12 +134,15 @@ def called(
     program: Sequence[str] = FP8BENCH,
     stdin: str = "",
 ) -> tuple[int, str, str]:
-    """As `run`; returns the exit code, what was written to stdout, and to stderr."""
+    """Run a program to its end (see `begin`); returns its exit code, and what it wrote to stdout and to stderr. Raises
+    TimeoutError once it is killed.
+    """
     with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
         given.write(stdin.encode())
         given.seek(0)
         streams = [file.fileno() for file in (given, out, err)]
-        code = run(arguments, folder, environ, streams, timeout_s, program)
+        with begin(arguments, folder, environ, streams, program) as running:
+            code = running.wait(timeout_s)
         return code, _text(out), _text(err)
 
 

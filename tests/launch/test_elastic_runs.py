@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from tempfile import TemporaryFile
 
 import fork_server
 import pytest
@@ -118,13 +119,17 @@ class TestSigterm:
         place = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "1") | dict.fromkeys(("RANK", "LOCAL_RANK"), "0")
         place |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
         extra = {"PYTHONPATH": str(outside_site), "OUTSIDE_PIDS": str(there), "TMPDIR": str(temporary)}
-        command = [sys.executable, "-m", "fp8bench", "run", "--mode", mode, *TINY]
-        rank = subprocess.Popen(command, cwd=tmp_path, env=environment(**place, **extra), stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 90
-        while not list(there.iterdir()) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        rank.send_signal(signal.SIGTERM)
-        _, errors = rank.communicate(timeout=10)
+        variables = environment(**place, **extra)
+        with (
+            TemporaryFile("w+") as said,
+            fork_server.begin(["run", "--mode", mode, *TINY], tmp_path, variables, [said.fileno()] * 3) as rank,
+        ):
+            deadline = time.monotonic() + 90
+            while not list(there.iterdir()) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            rank.send_signal(signal.SIGTERM)
+            code = rank.wait(10)
+            said.seek(0)
+            assert code == 143, said.read()
 
-        assert rank.returncode == 143, errors
         assert [path.name for path in temporary.iterdir() if not path.name.startswith("torchinductor")] == []
