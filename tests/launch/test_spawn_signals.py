@@ -7,7 +7,9 @@ import sys
 import time
 from pathlib import Path
 
+import fork_server
 import pytest
+from cli.calling import environment
 
 from fp8bench.launch.signals import descendants, process, processes
 
@@ -88,22 +90,28 @@ def test_while_it_spawns_a_signal_to_the_parent_alone_ends_everything(launched, 
     assert left_in(tmp_path) == []
 
 
-def test_while_ranks_train_sigterm_ends_loader_processes_too(launched, tmp_path, slowness):
-    launcher = launched(
-        *("--mode", "baseline-bf16", "--gpus", "1", "--workers", "2", "--warmup", "1", "--steps", "100000"),
-        *("--min-time", "0", "--rounds", "1"),
-    )
-    tree = until(lambda: found if len(found := below(launcher)) >= 3 else None)
-    time.sleep(1)
-    sent = time.monotonic()
-    launcher.send_signal(signal.SIGTERM)
-    # A second one changes nothing.
-    time.sleep(0.1)
-    launcher.send_signal(signal.SIGTERM)
-    launcher.communicate(timeout=20 * slowness)
+def test_while_ranks_train_sigterm_ends_loader_processes_too(tmp_path, slowness):
+    (tmp_path / "temporary").mkdir()
+    flags = ("--mode", "baseline-bf16", "--gpus", "1", "--workers", "2", "--warmup", "1", "--steps", "100000")
+    with (
+        open(os.devnull, "r+") as nothing,
+        fork_server.begin(
+            ["run", *flags, "--min-time", "0", "--rounds", "1"],
+            tmp_path,
+            environment(TMPDIR=str(tmp_path / "temporary")),
+            [nothing.fileno()] * 3,
+        ) as launcher,
+    ):
+        tree = until(lambda: found if len(found := below(launcher)) >= 3 else None)
+        time.sleep(1)
+        sent = time.monotonic()
+        launcher.send_signal(signal.SIGTERM)
+        # A second one changes nothing.
+        time.sleep(0.1)
+        launcher.send_signal(signal.SIGTERM)
 
+        assert launcher.wait(20 * slowness) == 143
     assert time.monotonic() - sent < 10 * slowness
-    assert launcher.returncode == 143
     assert gone(tree)
     assert left_in(tmp_path) == []
 
