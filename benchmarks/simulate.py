@@ -157,13 +157,13 @@ def one_line(situation: Situation, rounds: int | None, trials: int, steps: int) 
 
 def ignoring_processes(found: Sequence[Centre]) -> Estimate:
     """The planted fault: as if all steps were of one process, the interval knows what steps explain and no more."""
-    right = combined(found)
-    within = math.sqrt(sum(each.variance for each in found)) / len(found) / right.value
-    low, high = right.value * math.exp(-1.96 * within), right.value * math.exp(1.96 * within)
-    blocks = sum(each.degrees_of_freedom for each in found)
+    value = math.fsum(each.value for each in found) / len(found)
+    within = math.sqrt(sum(each.variance for each in found)) / len(found) / value
+    low, high = value * math.exp(-1.96 * within), value * math.exp(1.96 * within)
+    steps, blocks = sum(each.steps for each in found), sum(each.degrees_of_freedom for each in found)
     # Equal centres, so that nothing else widens it.
-    centres = (right.value,) * len(found)
-    return Estimate(right.value, low, high, len(found), right.steps, 0.0, within, within, blocks, centres)
+    centres = (value,) * len(found)
+    return Estimate(value, low, high, len(found), steps, 0.0, within, within, blocks, centres)
 
 
 def against_itself(situation: Situation, count: int, trials: int, steps: int) -> tuple[float, float]:

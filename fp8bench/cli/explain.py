@@ -83,9 +83,8 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     from fp8bench.cli.command import heeded
     from fp8bench.config.request import OPTIONS
     from fp8bench.config.sources import resolve
-    from fp8bench.launch.measure import measure, session
     from fp8bench.launch.prepare import prepare, settle
-    from fp8bench.launch.session import exit_code
+    from fp8bench.launch.session import exit_code, measure, session
     from fp8bench.schema.option import variable_of
 
     idle = set(map(variable_of, OPTIONS.keys() - heeded("explain", ("--mode",))))

@@ -58,8 +58,7 @@ def run(
 
 def _measure_and_print(prepared: "Prepared", named: bool, quiet: bool, as_json: bool) -> int:
     """named: the modes were, so that each is meant to run."""
-    from fp8bench.launch.measure import measure, session
-    from fp8bench.launch.session import exit_code
+    from fp8bench.launch.session import exit_code, measure, session
 
     with (
         session(prepared, log) as rounds,

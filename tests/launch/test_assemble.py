@@ -243,7 +243,7 @@ def test_ranks_on_unlike_gpus_are_warned_about_after_the_warnings_of_rank_0():
     assert record.evidence is not None
     assert record.evidence.warnings == (
         "fp8 is emulated",
-        "the ranks ran on unlike GPUs: NVIDIA H100 80GB HBM3, NVIDIA L4",
+        "the ranks ran on different GPUs: NVIDIA H100 80GB HBM3, NVIDIA L4",
     )
 
 

@@ -23,7 +23,7 @@ from fp8bench.workloads.vit import ViTMicro
 CPU = torch.device("cpu")
 SETTINGS = {"device": "cpu", "world_size": 1, "batch_size": 8, "warmup": 1, "steps": 3, "data": "device", "workers": 0}
 
-pytestmark = pytest.mark.usefixtures("process_group", "thawed")
+pytestmark = pytest.mark.usefixtures("process_group")
 
 
 class Counting(Polite):

@@ -16,7 +16,7 @@ from fp8bench.worker.training import ready_to_train
 
 CPU = torch.device("cpu")
 
-pytestmark = pytest.mark.usefixtures("process_group", "thawed")
+pytestmark = pytest.mark.usefixtures("process_group")
 
 
 class Watched(TinyLinear):

@@ -4,12 +4,14 @@ that fails leaves training as it was.
 
 import json
 import math
+from pathlib import Path
 
+import fork_server
 import pytest
 import torch
+from cli.calling import environment
 from outside.outside_plugins import TinyLinear
-from torch import multiprocessing, nn
-from worker.execution import two_ranks
+from torch import nn
 from worker.execution.executing import (
     CAPTURED,
     COMPILED,
@@ -31,7 +33,7 @@ from fp8bench.worker.execution import proof
 from fp8bench.worker.execution.settle import settle
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, step
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("process_group", "thawed")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("process_group")]
 
 
 def settled(launch=Replayed, asked="on", choice=CAPTURED, tolerance=BF16_TOLERANCE, parts=None):
@@ -105,7 +107,10 @@ def test_frozen_scales_are_found():
 
 @pytest.mark.parametrize("launch", ["Replayed", "NoAllReduce"])
 def test_ranks_that_forget_to_share_their_gradients_are_found(launch, tmp_path):
-    multiprocessing.start_processes(two_ranks.settle_here, args=(str(tmp_path), launch), nprocs=2, start_method="spawn")
+    program = ("-m", "worker.execution.two_ranks")
+    here = environment(PYTHONPATH=str(Path(__file__).parents[2]))
+    code, _, errors = fork_server.called([str(tmp_path), launch], tmp_path, here, 120, program)
+    assert code == 0, errors
     outcomes = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
 
     if launch == "Replayed":

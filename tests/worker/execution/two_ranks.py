@@ -1,9 +1,14 @@
-"""A rank of two, in a process of its own, that settles how its steps are executed and writes down what came of it."""
+"""Two ranks, each in a process of its own, that settle how their steps are executed and write down what came of it.
+
+python -m worker.execution.two_ranks FOLDER LAUNCH
+"""
 
 import json
+import sys
 from pathlib import Path
 
 import torch.distributed as dist
+from torch import multiprocessing
 from worker.execution import executing
 
 from fp8bench.modes.protocol import FP8_TOLERANCE
@@ -25,3 +30,7 @@ def settle_here(rank, folder, launch):
         outcome = {"refused": refusal.what}
     (Path(folder) / f"{rank}.json").write_text(json.dumps(outcome))
     dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    multiprocessing.start_processes(settle_here, args=tuple(sys.argv[1:]), nprocs=2, start_method="spawn")

@@ -1,10 +1,9 @@
-"""Who runs a group of workers: the seam between what is measured and how processes come to be.
+"""The processes of one run: who starts them, how long they may take, and who is to blame when one fails.
 
-`spawn` makes processes, `elastic` joins the ones that torchrun made; tests put a fake one in, with a made-up clock, to
-see whole runs and their tables come out the same every time.
+`Executor` is the seam between what is measured and how processes come to be: `spawn` starts them, `elastic` joins the
+ones that torchrun started, and tests use a fake one, with made-up times, whose tables are the same every time.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -29,10 +28,3 @@ class Executor(Protocol):
         One report a rank, by rank; a rank that died has one too, with status failed. None: this process is not the
         one that keeps the record (a rank other than 0 under torchrun).
         """
-
-
-def quieten_the_profiler() -> None:
-    """torch's profiler writes to every rank's standard error, in the middle of the progress, unless it is told not to
-    before its first use.
-    """
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from fp8bench.launch.interrupts import (
+from fp8bench.launch.signals import (
     SIGNALS,
     Interrupt,
     exit_code,
