@@ -9,7 +9,7 @@ import torch
 from fp8bench import registry
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
-from fp8bench.schema.record import CompileEvidence, Tolerance
+from fp8bench.schema.rank import CompileEvidence, Tolerance
 from fp8bench.worker.evidence import to_evidence
 from fp8bench.worker.parity import prove, stated
 from fp8bench.workloads.vit import ViTMicro

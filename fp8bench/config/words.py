@@ -3,9 +3,9 @@
 import math
 import re
 
-from fp8bench.schema.bounds import Bound
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import LABEL, MAX_LABEL
+from fp8bench.schema.option import Bound
 
 _SHOWN = 40
 """Characters of an invalid number that its error repeats."""

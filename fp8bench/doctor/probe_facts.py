@@ -1,7 +1,7 @@
 """What a probe answers: one of these, as JSON on its stdout."""
 
 from fp8bench.doctor.mapped import Copy
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 
 PackageVersion = str
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 
 TURNS = 400_000
 REPEATS = 15

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fp8bench.launch.last_words import LastWords
-from fp8bench.schema.cause import Cause
+from fp8bench.schema.errors import Cause
 
 ONE_OR_ALL = "`--gpus 1` tells whether it is one GPU or the group"
 _OF_SIGNALS: Mapping[int, str] = {

@@ -1,6 +1,6 @@
 """Under torchrun: join the group that it made, instead of making one. Rank 0 gathers the reports and keeps the record.
 
-A refusal reaches every rank (worker.group.agreement), so its record is kept too. A crash ends this process with an
+A refusal reaches every rank (worker.parallel.agreement), so its record is kept too. A crash ends this process with an
 error line and exit code 5, and so does a phase that takes too long (`launch.watchdog`); torchrun then ends the other
 ranks by SIGTERM, and there is no record.
 """
@@ -21,7 +21,7 @@ from fp8bench.launch.watchdog import Watchdog
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, RunFailed
 from fp8bench.schema.machine import MachineIdentity
-from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.rank import RankReport
 from fp8bench.worker.main import Aside, measure, rank_group
 
 

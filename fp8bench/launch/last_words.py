@@ -9,9 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from fp8bench.schema.cause import Cause
-from fp8bench.schema.errors import Fp8benchError
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.errors import Cause, Fp8benchError
+from fp8bench.schema.files import Frozen
 
 LOST_TOUCH = (
     "gloo/transport",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fp8bench.launch.last_words import Confession, write_whole
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 
 ASK = signal.SIGUSR1
 """Asks a rank for its stack."""

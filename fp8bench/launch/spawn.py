@@ -29,8 +29,8 @@ from fp8bench.launch.interrupts import held_back
 from fp8bench.launch.process_tree import ProcessTree
 from fp8bench.launch.rank import Task, progress_path, report_path, task_path
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.rank_report import RankReport
-from fp8bench.schema.record import Status
+from fp8bench.schema.errors import Status
+from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import Progress, read_progress
 
 GRACE_S = 3.0

@@ -13,8 +13,7 @@ from fp8bench.machine import nvml
 from fp8bench.machine.gpus import VISIBLE, Gpu, listed, visible
 from fp8bench.machine.nvml import asked
 from fp8bench.machine.visibility import hides_all
-from fp8bench.schema.files import text_if_any
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen, text_if_any
 
 Version = tuple[int, ...]
 

@@ -10,8 +10,7 @@ import resource
 from collections.abc import Iterable
 from pathlib import Path
 
-from fp8bench.schema.files import text_if_any
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen, text_if_any
 
 CGROUP = Path("sys/fs/cgroup")
 LIMITS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))

@@ -11,7 +11,7 @@ from torch import nn
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, CompilePolicy, compute_capability, count_linears
 from fp8bench.schema.errors import ModeUnavailable, UsageError
-from fp8bench.schema.record import Tolerance
+from fp8bench.schema.rank import Tolerance
 
 _GAINS = CompilePolicy(auto=True, reason="torch.compile fuses the pointwise work between the matrix products")
 

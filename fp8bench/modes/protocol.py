@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import nn
 
-from fp8bench.schema.record import Tolerance
+from fp8bench.schema.rank import Tolerance
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, compute_capability, count_linears
-from fp8bench.schema.alignment import ALIGNMENT
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
+from fp8bench.schema.formats import ALIGNMENT
 
 HEADS = frozenset({"head", "lm_head"})
 

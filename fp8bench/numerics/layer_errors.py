@@ -33,9 +33,8 @@ from fp8bench.numerics.inputs import Operands, draw, is_exact
 from fp8bench.numerics.layers import autocast, convert, plain_layer, shapes, weight_gradient, weights
 from fp8bench.numerics.quantiser import cast, scale_for
 from fp8bench.numerics.recipes import DELAYED, Opened, Operand, OperandCast, casts
-from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed
+from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, Status
 from fp8bench.schema.numerics import TENSORS, InputName, LayerError, LayerName, NumericsConfig, TensorName
-from fp8bench.schema.record import Status
 
 _STATUS: dict[type[Fp8benchError], Status] = {ModeUnavailable: "unsupported", MeasurementInvalid: "invalid"}
 

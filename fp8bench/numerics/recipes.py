@@ -24,8 +24,8 @@ import torch
 from fp8bench import registry
 from fp8bench.modes.protocol import Mode
 from fp8bench.numerics.quantiser import E4M3, E5M2, Grid
-from fp8bench.schema.alignment import padded
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.formats import padded
 from fp8bench.schema.numerics import TensorName
 
 Operand = Literal["input", "weight", "output_gradient"]

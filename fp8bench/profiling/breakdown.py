@@ -11,12 +11,13 @@ The optimizer's kernels are told by its annotation, whatever their names say (a 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
-from fp8bench.profiling import kernels, operators
+from fp8bench.profiling.kernels import categorize
 from fp8bench.profiling.spans import Span
 from fp8bench.profiling.trace import Trace
-from fp8bench.schema.profile import Category, KernelTime, Profile
+from fp8bench.schema.rank import Category, KernelTime, Profile
 
 LONGEST = 40
 """How many kernels a profile names: those of ViT-Huge after them are below a thousandth of a step each."""
@@ -29,8 +30,7 @@ Interval = tuple[float, float]
 
 def breakdown(trace: Trace) -> Profile:
     """Seconds a step, averaged over the steps of the trace. A kernel's own seconds are whole, hidden or not."""
-    categorize = kernels.categorize if trace.device == "cuda" else operators.categorize
-    categorized = [(span, _category(span, categorize)) for span in trace.spans]
+    categorized = [(span, _category(span, trace.metadata.device)) for span in trace.spans]
     others = [(span, category) for span, category in categorized if category != "nccl"]
     seconds: dict[Category, float] = defaultdict(float)
     for category, share in _first_come(others):
@@ -42,8 +42,8 @@ def breakdown(trace: Trace) -> Profile:
         )
     per_step = {category: _per_step(total, trace) for category, total in seconds.items()}
     return Profile(
-        device=trace.device,
-        steps=trace.steps,
+        device=trace.metadata.device,
+        steps=trace.metadata.steps,
         busy_s=round(sum(per_step.values()), NANOSECONDS),
         by_category=dict(sorted(per_step.items(), key=lambda item: -item[1])),
         nccl_s=_per_step(_length(communication), trace),
@@ -51,8 +51,8 @@ def breakdown(trace: Trace) -> Profile:
     )
 
 
-def _category(span: Span, categorize: Callable[[str], Category]) -> Category:
-    category = categorize(span.name)
+def _category(span: Span, device: Literal["cuda", "cpu"]) -> Category:
+    category = categorize(span.name, device)
     return "optimizer" if span.in_optimizer and category != "nccl" else category
 
 
@@ -105,7 +105,7 @@ def _kernel_times(categorized: Iterable[tuple[Span, Category]], trace: Trace) ->
             name=key[0],
             category=key[1],
             seconds_per_step=_per_step(seconds[key], trace),
-            calls_per_step=calls[key] / trace.steps,
+            calls_per_step=calls[key] / trace.metadata.steps,
         )
         for place, key in enumerate(ordered)
         if place < LONGEST or key[1] in PRODUCTS
@@ -113,4 +113,4 @@ def _kernel_times(categorized: Iterable[tuple[Span, Category]], trace: Trace) ->
 
 
 def _per_step(total_s: float, trace: Trace) -> float:
-    return max(0.0, round(total_s / trace.steps, NANOSECONDS))
+    return max(0.0, round(total_s / trace.metadata.steps, NANOSECONDS))

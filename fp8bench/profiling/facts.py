@@ -6,8 +6,8 @@ from typing import Literal
 from fp8bench.profiling.breakdown import PRODUCTS, breakdown
 from fp8bench.profiling.trace import Trace
 from fp8bench.schema.execution import Variant, is_replayed
-from fp8bench.schema.profile import Category, Profile
-from fp8bench.schema.record import ExecutedEvidence, Record
+from fp8bench.schema.rank import Category, ExecutedEvidence, Profile
+from fp8bench.schema.record import Record
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ def facts_of_trace(trace: Trace, source: str) -> Facts:
     """Of a kept trace, which knows of the run only what its own key says."""
     profile = breakdown(trace)
     return Facts(
-        label=trace.mode,
+        label=trace.metadata.mode,
         profile=profile,
-        step_time_s=trace.step_time_s,
+        step_time_s=trace.metadata.step_time_s,
         source=source,
         fp8=profile.has_fp8_gemm,
         replayed=trace.replayed,

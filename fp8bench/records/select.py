@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from fp8bench.records.layout import SomeRecord
 from fp8bench.records.stopped import still_shown
-from fp8bench.schema.identity import Software, same_machine, software_of
-from fp8bench.schema.machine import MachineIdentity
+from fp8bench.schema.machine import MachineIdentity, Software, same_machine, software_of
 from fp8bench.schema.record import Record, RecordHead
 
 Key = tuple[str | int | bool | None, ...]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import VARIANTS, Variant, variant_of, variants_of
-from fp8bench.schema.identity import same_machine
+from fp8bench.schema.machine import same_machine
 from fp8bench.schema.record import Record
 
 Key = tuple[object, ...]

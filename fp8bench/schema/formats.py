@@ -7,6 +7,17 @@ which refuse inf and nan: here both are answers.
 from dataclasses import dataclass
 from typing import Literal
 
+ALIGNMENT = 16
+"""Every dimension of an fp8 GEMM is a multiple of it: cuBLASLt and CUTLASS read operands in pieces of 16 bytes, and an
+fp8 value is one byte.
+"""
+
+
+def padded(size: int, multiple: int = ALIGNMENT) -> int:
+    """The next size that is a multiple; `size` itself where it is one."""
+    return -(-size // multiple) * multiple
+
+
 Overflow = Literal["saturate", "inf", "nan", "other"]
 """What a cast makes of a value that is too large: the format's max, infinity, nan, or none of these."""
 

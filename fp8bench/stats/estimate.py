@@ -31,8 +31,7 @@ from statistics import median
 import numpy as np
 
 from fp8bench.stats.bootstrap import FEWEST_STEPS, REPLICATES, Centre, Statistic, centre
-from fp8bench.stats.likelihood import mean_bounds
-from fp8bench.stats.student import t_quantile
+from fp8bench.stats.intervals import mean_bounds, t_quantile
 
 _FEWEST_SKEWED = 3
 """Two numbers are never skewed."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import linear_regression, median
 
-from fp8bench.schema.telemetry import POWER_CAP, SLOWDOWNS, RankTelemetry
+from fp8bench.schema.rank import POWER_CAP, SLOWDOWNS, RankTelemetry
 
 J_PER_KWH = 3.6e6
 

@@ -9,7 +9,7 @@ it cannot hide) and optimizer; under a replay nobody sees them, and they are rea
 The host's lead is how much later than the host recorded it the GPU reached the start of a step. A host that is faster
 than the GPU runs ahead until the launch queue is full, about 1,024 launches, and then waits in a launch; so the lead is
 the depth of that queue in time, and small too for a deep model whose GPU never waits. It is kept as a diagnostic;
-whether the GPU waits for the host is told by what the GPU is idle (`schema.profile`).
+whether the GPU waits for the host is told by what the GPU is idle (`schema.rank`).
 """
 
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ from typing import IO
 
 import torch
 
-from fp8bench.schema.telemetry import RankTelemetry, TelemetrySeries
+from fp8bench.schema.rank import RankTelemetry, TelemetrySeries
 from fp8bench.stats.telemetry import drawn_between
 from fp8bench.worker.sampler import PERIOD_S, Sample, read_header, read_sample
 

@@ -1,7 +1,7 @@
 """Warm-up and timed steps of one rank: the samples, the GPU's telemetry over the timed ones, and whether anything was
 compiled or allocated anew while they ran.
 
-warm-up -> what will be timed is settled (`execution.settle`) -> the ranks agree on how many steps are timed
+warm-up -> what will be timed is decided (`execution.decide`) -> the ranks agree on how many steps are timed
 -> what was prefetched is dropped -> lead-in -> timed steps -> the split of a step, where the clock could not see it
 
 Timed steps are to be as many as asked for and to last as long as asked for, so their number follows from warm-up's
@@ -17,13 +17,12 @@ from statistics import median
 
 import torch
 
-from fp8bench.schema.record import CompileEvidence, RankSamples
-from fp8bench.schema.telemetry import RankTelemetry
+from fp8bench.schema.rank import CompileEvidence, RankSamples, RankTelemetry
 from fp8bench.worker.clock import StepTimes, clock_for
-from fp8bench.worker.execution.compilation import Compilations, compilations
+from fp8bench.worker.counters import Compilations, allocator_retries, compilations
 from fp8bench.worker.execution.step import Split
-from fp8bench.worker.group import largest
 from fp8bench.worker.loop import LoopResult, Training, train
+from fp8bench.worker.parallel import largest
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.relative import finite
 from fp8bench.worker.telemetry import Sampler
@@ -74,28 +73,28 @@ def time_steps(
     rank: int,
     length: Length,
     progress: ProgressFile,
-    settle: Callable[[Training], Training] = lambda warm: warm,
+    decide: Callable[[Training], Training] = lambda warm: warm,
 ) -> Timed:
     """Warm up, then time steps. Every rank of the group calls it, with the same length.
 
-    settle: called after warm-up; gives what is timed: the same object where that is as it was.
+    decide: called after warm-up; returns what is timed: the same object where nothing changes.
     """
     device = training.device
     watch = _Watch(progress, device)
     with Sampler(device, rank) as sampler:
         sampler.wait_ready(SAMPLER_TIMEOUT_S)
         warm = train(training, length.warmup, clock_for(device), watch)
-        settled = settle(training)
-        if settled is not training:
+        decided = decide(training)
+        if decided is not training:
             # Warm-up had another pace.
-            training, warm = settled, _joined(warm, train(settled, PACE_STEPS, clock_for(device), watch))
+            training, warm = decided, _joined(warm, train(decided, PACE_STEPS, clock_for(device), watch))
         queue = prefetched(training.batches)
         steps = largest(timed_steps(length, warm.times.step_s, queue), device)
         for _ in range(queue):
             next(training.batches)
         watch.agreed(steps, pace_s(warm.times.step_s))
         result = train(training, LEAD_IN + steps, clock_for(device), watch)
-        at_end, retries = compilations(), _allocator_retries(device)
+        at_end, retries = compilations(), allocator_retries(device)
         telemetry = sampler.telemetry(*_timed_window(result.times, LEAD_IN))
     recompilations = at_end.frames - watch.at_timing.frames
     split = training.launch.split(training.batches, SPLIT_STEPS)
@@ -150,7 +149,7 @@ class _Watch:
             self.after_first_step = compilations()
         if self._step == self._timed_from:
             self.at_timing = compilations()
-            self.retries = _allocator_retries(self._device)
+            self.retries = allocator_retries(self._device)
             self._progress.stage("timing")
         self._step += 1
 
@@ -215,11 +214,6 @@ def _timed_window(times: StepTimes, before: int) -> tuple[float, float]:
     many steps of the loop are not timed.
     """
     return times.began_s + sum(times.step_s[:before]), times.began_s + sum(times.step_s)
-
-
-def _allocator_retries(device: torch.device) -> int | None:
-    """How often torch's allocator had to give memory back and ask again; None on a CPU."""
-    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0)) if device.type == "cuda" else None
 
 
 def _difference(before: int | None, after: int | None) -> int | None:

@@ -13,7 +13,7 @@ from fp8bench.launch import spawn
 from fp8bench.launch.last_words import write_whole
 from fp8bench.launch.rank import progress_path, report_path
 from fp8bench.schema.errors import RunFailed
-from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import ProgressFile
 
 INSTEAD = """

@@ -7,8 +7,8 @@ from steps_of_vit_huge import facts
 
 from fp8bench.profiling.causes import explain, host_waits, replay_saves_at_most_s
 from fp8bench.profiling.facts import Facts
-from fp8bench.schema.profile import Profile
-from fp8bench.stats.bound import bound_by
+from fp8bench.schema.rank import Profile
+from fp8bench.stats.steps import bottleneck
 
 BASELINE = facts("baseline-bf16-eager", 0.1386)
 COMPILED = facts("baseline-bf16-compiled", 0.1261)
@@ -100,7 +100,7 @@ def test_a_host_whose_gpu_is_hardly_idle_is_not_to_blame_however_small_its_lead(
 @pytest.mark.parametrize("step_time_s", [0.09, 0.1, 0.105, 0.115, 0.3])
 def test_the_host_is_to_blame_where_the_tables_mark_says_so(step_time_s):
     facts = made("fp8", step_time_s=step_time_s, gemm_fp8=60, elementwise=35)
-    assert bool(host_waits(facts)) == (bound_by(facts.idle_share, None) is not None)
+    assert bool(host_waits(facts)) == (bottleneck(facts.idle_share, None) is not None)
     assert ("host-bound" in explain(facts, None).explained_s) == bool(host_waits(facts))
 
 

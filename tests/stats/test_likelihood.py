@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from fp8bench.stats.likelihood import mean_bounds
+from fp8bench.stats.intervals import mean_bounds
 
 CRITICAL = 1.96
 

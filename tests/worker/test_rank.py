@@ -13,7 +13,7 @@ from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import MeasurementInvalid, RunFailed
 from fp8bench.worker import main, profiler
-from fp8bench.worker.execution.settle import settle
+from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.main import Aside, measure
 from fp8bench.worker.profiler import STEPS
 from fp8bench.worker.progress import Progress, read_progress
@@ -184,7 +184,7 @@ def test_a_capture_that_was_asked_for_and_fails_is_unsupported_and_one_that_is_w
     monkeypatch.setattr(main, "choose", lambda *_: executing.CAPTURED)
     found = []
     for launch in (executing.Replayed, executing.StaleInput, executing.Uncapturable):
-        monkeypatch.setattr(main, "settle", partial(settle, make=executing.replayed_by(launch)))
+        monkeypatch.setattr(main, "decide", partial(decide, make=executing.replayed_by(launch)))
         report = measure(config("a-mode", **{**SETTINGS, "cuda_graphs": "on"}), 0, CPU, Aside())
         found.append((report.status, report.cause))
         if report.status == "ok":

@@ -29,12 +29,20 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.record import ExecutedEvidence, Tolerance
-from fp8bench.worker.execution.join import average_gradients
-from fp8bench.worker.execution.state import Snapshot, gradients, on_host, scales, weights
-from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, forward
-from fp8bench.worker.execution.wrap import uncompiled
-from fp8bench.worker.group import agreement
+from fp8bench.schema.rank import ExecutedEvidence, Tolerance
+from fp8bench.worker.execution.build import uncompiled
+from fp8bench.worker.execution.step import (
+    NO_MARKS,
+    Launch,
+    Parts,
+    Snapshot,
+    forward,
+    gradients,
+    on_host,
+    scales,
+    weights,
+)
+from fp8bench.worker.parallel import agreement, average_gradients
 from fp8bench.worker.relative import finite, norm, ratio
 from fp8bench.workloads.protocol import Batch
 

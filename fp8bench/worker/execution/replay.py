@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
-from fp8bench.schema.record import GraphEvidence
+from fp8bench.schema.rank import GraphEvidence
 from fp8bench.worker.execution.step import NO_MARKS, Marks, Parts, Split, step
 from fp8bench.workloads.protocol import Batch
 

@@ -5,12 +5,10 @@ from builders import config
 from outside.outside_plugins import Polite
 from torch import nn
 
-from fp8bench.schema.record import CompileEvidence, GraphEvidence
-from fp8bench.worker.execution.build import build
-from fp8bench.worker.execution.choice import Choice
-from fp8bench.worker.execution.optimizers import make_optimizer
+from fp8bench.schema.rank import CompileEvidence, GraphEvidence
+from fp8bench.worker.execution.build import Choice, build, make_optimizer
+from fp8bench.worker.execution.decide import Maker
 from fp8bench.worker.execution.replay import CaptureFailed
-from fp8bench.worker.execution.settle import Maker
 from fp8bench.worker.execution.step import NO_MARKS, Parts, PythonLaunch, forward, step
 from fp8bench.workloads.vit import ViTMicro
 

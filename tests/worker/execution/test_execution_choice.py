@@ -6,7 +6,7 @@ from outside.outside_plugins import Polite
 
 from fp8bench.modes.protocol import CompilePolicy
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.worker.execution.choice import choose_compile, choose_graph
+from fp8bench.worker.execution.build import choose_compile, choose_graph
 
 GAINS = CompilePolicy(auto=True, reason="it fuses")
 BREAKS = CompilePolicy(auto=False, reason="it breaks graphs", refusal="it recompiles without end")

@@ -28,7 +28,7 @@ from worker.execution.executing import (
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.worker.execution import proof
-from fp8bench.worker.execution.settle import settle
+from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, step
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("process_group", "thawed")]
@@ -38,7 +38,7 @@ def settled(launch=Replayed, asked="on", choice=CAPTURED, tolerance=BF16_TOLERAN
     """What comes of steps that are launched so."""
     stages = []
     parts, batches = parts or some_parts()
-    found = settle(settings(cuda_graphs=asked), parts, choice, batches, tolerance, stages.append, replayed_by(launch))
+    found = decide(settings(cuda_graphs=asked), parts, choice, batches, tolerance, stages.append, replayed_by(launch))
     return found, stages
 
 

@@ -8,7 +8,7 @@ from worker.execution import executing
 
 from fp8bench.modes.protocol import FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid
-from fp8bench.worker.execution.settle import settle
+from fp8bench.worker.execution.decide import decide
 
 
 def settle_here(rank, folder, launch):
@@ -17,7 +17,7 @@ def settle_here(rank, folder, launch):
     parts, batches = executing.some_parts(rank=rank)
     make = executing.replayed_by(getattr(executing, launch))
     try:
-        found = settle(
+        found = decide(
             executing.settings(cuda_graphs="on"), parts, executing.CAPTURED, batches, FP8_TOLERANCE, print, make
         )
         outcome = {"join": found.join, **found.executed.model_dump()}

@@ -7,8 +7,8 @@ The plain steps come first, since a graph keeps its memory, and both would not f
 compiled nor captured is plain already: nothing is proved of it, and nothing is done here.
 
 With `--cuda-graphs auto` a step that cannot be captured, or whose replay does not compute the same, is launched from
-Python, and the reason is on record; asked for by `on`, the one is unsupported and the other invalid. Ranks decide
-together (worker.group.agreement).
+Python, and the reason is on record; requested with `on`, the one is unsupported and the other invalid. Ranks decide
+together (worker.parallel.agreement).
 """
 
 import gc
@@ -16,31 +16,30 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import MeasurementInvalid
+from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid
 from fp8bench.schema.execution import Join
-from fp8bench.schema.record import ExecutedEvidence, GraphEvidence, Tolerance
+from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, Tolerance
+from fp8bench.worker.counters import reset_peaks
 from fp8bench.worker.execution import proof
-from fp8bench.worker.execution.build import joined_anew
-from fp8bench.worker.execution.choice import Choice
-from fp8bench.worker.execution.join import how_joined
+from fp8bench.worker.execution.build import Choice, joined_anew
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
-from fp8bench.worker.execution.state import Snapshot
-from fp8bench.worker.execution.step import Launch, Parts, PythonLaunch
-from fp8bench.worker.group import agreement
-from fp8bench.worker.memory import reset_peaks
+from fp8bench.worker.execution.step import Launch, Parts, PythonLaunch, Snapshot
+from fp8bench.worker.parallel import agreement, how_joined
 from fp8bench.worker.progress import Stage
 from fp8bench.workloads.protocol import Batch
 
 
 @dataclass(frozen=True)
-class Settled:
-    """What will be timed, and what is known of it. warning: what a reader must be told; None: nothing."""
+class Execution:
+    """What will be timed, and what is known of it. executed: the proof; None: it was launched plainly, or not proved.
+    warning: what a reader should know; None: nothing.
+    """
 
     launch: Launch
     graph: GraphEvidence
+    executed: ExecutedEvidence | None
+    warning: str | None
     join: Join
-    executed: ExecutedEvidence | None = None
-    warning: str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Maker:
 MAKER = Maker()
 
 
-def settle(
+def decide(
     config: RunConfig,
     parts: Parts,
     choice: Choice,
@@ -62,16 +61,34 @@ def settle(
     tolerance: Tolerance,
     stage: Callable[[Stage], None],
     make: Maker = MAKER,
-) -> Settled:
-    """Every rank calls it after warm-up; training goes on from the steps that were proved. stage: told where it is.
+) -> Execution:
+    """Every rank calls it after warm-up; training goes on from the steps that were proved. stage: called as a stage
+    begins.
 
     Raises MeasurementInvalid where the steps as executed compute something else, and ModeUnavailable where a capture
-    was asked for and cannot be had.
+    was requested and is impossible.
     """
+    join = how_joined(parts.model)
+    return Execution(*_decided(config, parts, choice, batches, tolerance, stage, make), join)
+
+
+_Decided = tuple[Launch, GraphEvidence, ExecutedEvidence | None, str | None]
+"""The fields of an Execution up to `join`."""
+
+
+def _decided(
+    config: RunConfig,
+    parts: Parts,
+    choice: Choice,
+    batches: Iterator[Batch],
+    tolerance: Tolerance,
+    stage: Callable[[Stage], None],
+    make: Maker,
+) -> _Decided:
     graph = choice.graph
     if not (choice.compile.enabled or graph.enabled):
         reset_peaks(parts.device)
-        return Settled(make.python(parts), graph, how_joined(parts.model))
+        return make.python(parts), graph, None, None
     taken = [next(batches) for _ in range(proof.STEPS)]
     stage("capturing" if graph.enabled else "comparing")
     before = Snapshot.of(parts)
@@ -81,7 +98,8 @@ def settle(
         if config.cuda_graphs == "on":
             raise
         before.restore(parts)
-        return _unproved(parts, graph, refusal, make)
+        reset_peaks(parts.device)
+        return make.python(parts), _refused(graph, refusal), None, refusal.what
     trial = _Trial(config, parts, before, expected, taken, tolerance)
     if not graph.enabled:
         trial.begin_again()
@@ -91,34 +109,30 @@ def settle(
     except (CaptureFailed, MeasurementInvalid) as refusal:
         if config.cuda_graphs == "on":
             raise
-        refused = GraphEvidence(enabled=False, reason=f"auto: {refusal.what}")
+        graph = _refused(graph, refusal)
     # It may have left DDP in the middle of a step.
-    trial = trial.afresh()
-    return replace(_launched(trial, choice, refused, make), warning=f"steps were not replayed: {refused.reason}")
+    return _launched(trial.afresh(), choice, graph, make, f"steps were not replayed: {graph.reason}")
 
 
-def _launched(trial: "_Trial", choice: Choice, graph: GraphEvidence, make: Maker) -> Settled:
+def _launched(
+    trial: "_Trial", choice: Choice, graph: GraphEvidence, make: Maker, warning: str | None = None
+) -> _Decided:
     """From Python; proved where anything is compiled."""
     launch = make.python(trial.parts)
-    return Settled(
-        launch, graph, how_joined(trial.parts.model), trial.proved(launch) if choice.compile.enabled else None
-    )
+    return launch, graph, trial.proved(launch) if choice.compile.enabled else None, warning
 
 
-def _replayed(trial: "_Trial", graph: GraphEvidence, stage: Callable[[Stage], None], make: Maker) -> Settled:
+def _replayed(trial: "_Trial", graph: GraphEvidence, stage: Callable[[Stage], None], make: Maker) -> _Decided:
     _require_one_shape(trial.batches)
     trial.begin_again()
     with agreement():
         replay = make.replay(trial.parts, trial.batches[0])
     stage("comparing")
-    return Settled(replay, replay.evidence(graph.reason), how_joined(trial.parts.model), trial.proved(replay))
+    return replay, replay.evidence(graph.reason), trial.proved(replay), None
 
 
-def _unproved(parts: Parts, graph: GraphEvidence, refusal: proof.NotProved, make: Maker) -> Settled:
-    if graph.enabled:
-        graph = GraphEvidence(enabled=False, reason=f"auto: {refusal.what}")
-    reset_peaks(parts.device)
-    return Settled(make.python(parts), graph, how_joined(parts.model), warning=refusal.what)
+def _refused(graph: GraphEvidence, refusal: Fp8benchError) -> GraphEvidence:
+    return GraphEvidence(enabled=False, reason=f"auto: {refusal.what}") if graph.enabled else graph
 
 
 def _require_one_shape(batches: list[Batch]) -> None:
