@@ -25,7 +25,7 @@ class BaselineBF16:
 
     def __init__(self, recipe: str | None = None) -> None:
         if recipe is not None:
-            raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Say `--mode {self.name}`")
+            raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Use `--mode {self.name}`")
 
     def check(self, device: torch.device) -> None:
         """Runs wherever torch does."""

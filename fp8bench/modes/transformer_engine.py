@@ -30,7 +30,7 @@ from fp8bench.modes.protocol import (
     count_linears,
 )
 from fp8bench.modes.te_block import TEBlock, TESDPABlock
-from fp8bench.modes.timm_block import BlockShape, BlockWeights, read_shape, read_weights, timm_blocks
+from fp8bench.modes.timm_block import Block, BlockShape, read_shape, timm_blocks
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
 
@@ -68,7 +68,7 @@ class TEBF16:
 
     def __init__(self, recipe: str | None = None, te_attention: TEAttention = "te") -> None:
         if recipe is not None:
-            raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Say `--mode {self.name}`")
+            raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Use `--mode {self.name}`")
         self.te_attention = te_attention
         self._attention_log: AttentionLog | None = None
 
@@ -89,11 +89,11 @@ class TEBF16:
         if self.te_attention == "te":
             self._attention_log = listen()
         for name, block in timm_blocks(model):
-            converted = block_class(te, read_shape(block), read_weights(block))
+            converted = block_class(te, read_shape(block), block)
             model.set_submodule(name, converted.train(block.training))
         return model
 
-    def block_class(self) -> Callable[[Any, BlockShape, BlockWeights], nn.Module]:
+    def block_class(self) -> Callable[[Any, BlockShape, Block], nn.Module]:
         """What takes the place of timm's Block."""
         return TEBlock if self.te_attention == "te" else TESDPABlock
 
