@@ -41,7 +41,6 @@ class Facts:
 
     @property
     def device(self) -> Literal["cuda", "cpu"]:
-        """What the step ran on."""
         return self.profile.device
 
     @property
@@ -71,12 +70,10 @@ class Facts:
 
     @property
     def has_fp8_products(self) -> bool:
-        """Whether any product ran in fp8."""
         return self.profile.has_fp8_gemm
 
     @property
     def nccl_s(self) -> float:
-        """All communication, hidden or not."""
         return self.profile.nccl_s
 
     @property
@@ -85,7 +82,6 @@ class Facts:
         return self.seconds("nccl")
 
     def seconds(self, *categories: Category) -> float:
-        """Time of these categories together."""
         return sum(self.profile.by_category.get(category, 0.0) for category in categories)
 
 

@@ -48,7 +48,6 @@ class Span:
 
     @property
     def end_s(self) -> float:
-        """When it ended."""
         return self.start_s + self.duration_s
 
 

@@ -7,7 +7,7 @@ they were made of, so that a worker process can hand one to its parent.
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 Status = Literal["ok", "unsupported", "failed", "invalid"]
 """How a run ended, for the record."""
@@ -24,7 +24,6 @@ Cause = Literal[
     "crash",
     "timeout",
 ]
-CAUSES: tuple[Cause, ...] = get_args(Cause)
 """Why a run stopped, in one word that a program can act on; a record's `reason` says it in a sentence.
 
 unavailable: this machine or the mode cannot do what was asked for

@@ -123,16 +123,13 @@ class CudaClock:
         self._starts.append(_record())
 
     def data_ready(self) -> None:
-        """The batch is here, as far as the host knows."""
         self._host.data_ready()
 
     def forward_done(self) -> None:
-        """The forward pass is queued."""
         self._host.forward_done()
         self._forward.append(_record())
 
     def backward_done(self) -> None:
-        """The backward pass is queued."""
         self._host.backward_done()
         self._backward.append(_record())
 
@@ -158,7 +155,6 @@ class CudaClock:
 
 
 def clock_for(device: torch.device) -> Clock:
-    """The right clock for the device."""
     return CudaClock(device) if device.type == "cuda" else HostClock()
 
 

@@ -183,7 +183,6 @@ def make_mode(config: RunConfig) -> Mode:
 
 
 def make_workload(config: RunConfig) -> Workload:
-    """The workload's object."""
     workload_class = registry.load(registry.find_workload(config.workload))
     workload: Workload = workload_class(data=config.data, workers=config.workers, seed=config.seed)
     return workload

@@ -59,7 +59,6 @@ class ProgressFile:
             struct.pack_into("<d", self._map, _AT, monotonic())
 
     def stage(self, stage: Stage) -> None:
-        """The rank has come to `stage`."""
         if self._map is not None:
             struct.pack_into("<d", self._map, _AT, monotonic())
             struct.pack_into("<q", self._map, _STAGE, STAGES.index(stage))

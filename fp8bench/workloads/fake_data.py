@@ -107,13 +107,6 @@ def _leave_with_rank(rank: int, _worker: int) -> None:
     leave_with(rank)
 
 
-def loader_batches(
-    dataset: FakeDataset, batch_size: int, rank: int, device: torch.device, workers: int
-) -> LoaderBatches:
-    """A rank's batches, whose indices no other rank draws in the same pass."""
-    return LoaderBatches(dataset, EndlessSampler(len(dataset), batch_size, rank), batch_size, device, workers)
-
-
 def device_batches(dataset: FakeDataset, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
     """One batch that stays on the device, over and over: what the step costs without a loader."""
     images, labels = zip(*(dataset[rank * batch_size + i] for i in range(batch_size)), strict=True)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fp8bench.schema.config import DataSource
-from fp8bench.workloads.fake_data import FakeDataset, device_batches, loader_batches
+from fp8bench.workloads.fake_data import EndlessSampler, FakeDataset, LoaderBatches, device_batches
 from fp8bench.workloads.protocol import Batch
 
 
@@ -50,10 +50,10 @@ class ViTHuge:
         dataset = FakeDataset(self.architecture["img_size"], self.architecture["num_classes"], self.seed)
         if self.data == "device":
             return device_batches(dataset, batch_size, rank, device)
-        return loader_batches(dataset, batch_size, rank, device, self.workers)
+        sampler = EndlessSampler(len(dataset), batch_size, rank)
+        return LoaderBatches(dataset, sampler, batch_size, device, self.workers)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Mean cross-entropy over the batch."""
         return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
 
     def units_per_step(self, batch_size: int) -> int:
@@ -65,7 +65,6 @@ class ViTHuge:
         return batch_size * _flops_per_image(tuple(self.architecture.items()))
 
     def sizes(self) -> dict[str, int | str]:
-        """The architecture, in timm's words."""
         return dict(self.architecture)
 
 

@@ -195,7 +195,6 @@ def uncompiled() -> AbstractContextManager[object]:
 
 
 def make_optimizer(name: OptimizerName, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
-    """The optimizer over the weights."""
     settings: dict[str, Any] = dict(_SETTINGS[name])
     if device.type == "cuda":
         settings |= {"fused": True} if name == "sgd" else {"fused": True, "capturable": True}

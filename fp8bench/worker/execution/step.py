@@ -36,7 +36,7 @@ class Parts:
 
 
 class Marks(Protocol):
-    """Told as a step comes to the end of a pass."""
+    """Called as a step comes to the end of a pass."""
 
     def forward_done(self) -> None: ...
 
@@ -56,8 +56,8 @@ class Launch(Protocol):
     """How a step comes to run: everything that the loop knows of execution."""
 
     def __call__(self, batch: Batch, marks: Marks) -> Tensor:
-        """Queue one step; the loss, a scalar on the device, holds until the next one. marks: told of the passes where
-        Python sees them.
+        """Queue one step; the loss, a scalar on the device, holds until the next one. marks: called
+        at the ends of passes where Python sees them.
         """
 
     def split(self, batches: Iterator[Batch], steps: int) -> Split | None:
@@ -65,13 +65,13 @@ class Launch(Protocol):
 
 
 class NoMarks:
-    """Nobody is told."""
+    """For steps whose passes nobody times."""
 
     def forward_done(self) -> None:
-        """Nothing."""
+        pass
 
     def backward_done(self) -> None:
-        """Nothing."""
+        pass
 
 
 NO_MARKS = NoMarks()
@@ -83,7 +83,6 @@ def bf16_autocast(device: torch.device) -> torch.autocast:
 
 
 def forward(parts: Parts, model: nn.Module, batch: Batch) -> Tensor:
-    """The loss under the mode's precision."""
     with bf16_autocast(parts.device), parts.mode.forward_context():
         return parts.workload.loss(model, batch)
 
@@ -106,7 +105,6 @@ class PythonLaunch:
         self._parts = parts
 
     def __call__(self, batch: Batch, marks: Marks) -> Tensor:
-        """See `Launch`."""
         return step(self._parts, batch, marks)
 
     def split(self, batches: Iterator[Batch], steps: int) -> None:
@@ -130,7 +128,6 @@ def scales(parts: Parts) -> list[Tensor]:
 
 
 def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Copies."""
     return [tensor.detach().to("cpu", copy=True) for tensor in tensors]
 
 
@@ -146,7 +143,6 @@ class Snapshot:
 
     @classmethod
     def of(cls, parts: Parts) -> "Snapshot":
-        """Taken now."""
         return cls(
             weights=on_host(weights(parts)),
             others=on_host(_others(parts)),
