@@ -105,7 +105,10 @@ def executed_steps(launch: Launch, batches: Sequence[Batch]) -> list[float]:
 
 
 def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[float]) -> Errors:
-    """Compare what is in `parts` now, after the steps as executed, with what was expected. Every rank calls it. A number that is not finite stays so, and passes no limit."""
+    """Compare what is in `parts` now, after the steps as executed, with what was expected. Every rank calls it.
+
+    A number that is not finite stays so, and passes no limit.
+    """
     update, spread, gradient = _Share(), _Share(), _Share()
     for start, one, other in zip(before.weights, plain.weights, weights(parts), strict=True):
         begun = _double(start, parts)
