@@ -13,7 +13,7 @@ from fp8bench.modes.protocol import BF16_TOLERANCE, CompilePolicy, compute_capab
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.rank import Tolerance
 
-_GAINS = CompilePolicy(auto=True, reason="torch.compile fuses the pointwise work between the matrix products")
+_GAINS = CompilePolicy(auto=True, reason="torch.compile fuses the pointwise work between the GEMMs")
 
 
 class BaselineBF16:
@@ -44,7 +44,7 @@ class BaselineBF16:
 
 
 class BaselineFP32(BaselineBF16):
-    """float32 throughout: autocast is switched off again, and matrix products keep all 23 bits of mantissa."""
+    """float32 throughout: autocast is switched off again, and GEMMs keep all 23 bits of mantissa."""
 
     name = "baseline-fp32"
     matmul_precision: ClassVar[str] = "highest"
@@ -65,7 +65,7 @@ class BaselineFP32(BaselineBF16):
 
 
 class BaselineTF32(BaselineFP32):
-    """float32 weights and activations; matrix products round their inputs to tf32's 10 bits of mantissa."""
+    """float32 weights and activations; GEMMs round their inputs to tf32's 10 bits of mantissa."""
 
     name = "baseline-tf32"
     matmul_precision: ClassVar[str] = "high"

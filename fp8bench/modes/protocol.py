@@ -9,8 +9,8 @@ The worker calls them in this order, once each but for `forward_context`, which 
     mode.evidence(model)          # what really ran, read off the model afterwards
 
 A class need not inherit from `Mode`; where it does not state `tolerance`, `compile_policy`, `capture_refusal`,
-`config_fields` or `fp8`, the values here hold. `fp8` is a promise: a run of such a mode in which no fp8 matrix product
-is seen is invalid.
+`config_fields` or `fp8`, the values here hold. `fp8` is a promise: a run of such a mode in which no fp8 GEMM is
+seen is invalid.
 
 A mode that keeps tensors from step to step beside weights and buffers (the scales of a delayed recipe) has one method
 more, `step_state(model)`, which gives them in a fixed order: steps are compared from the same state, and what they make

@@ -1,7 +1,7 @@
 """NVIDIA's Transformer Engine: `te-bf16` and `te-fp8`, over blocks that compute timm's Block (see te_block.py).
 
 te-fp8 runs the blocks' linear layers in fp8 (forward e4m3; backward e5m2 under `delayed` and `current`, e4m3 under
-`block` and `mxfp8`). The recipe is pinned here, `delayed` unless asked otherwise, because Transformer Engine's own
+`block` and `mxfp8`). The recipe is pinned here, `delayed` by default, because Transformer Engine's own
 default changes with the GPU; attention is not fp8 under any of them. Under DDP the amax histories are reduced over
 the data-parallel group, so that every rank scales alike.
 
@@ -178,7 +178,7 @@ class TEFP8(TEBF16):
         return [tensor for tensor in held if isinstance(tensor, torch.Tensor)] if self.recipe == "delayed" else []
 
     def _te_recipe(self) -> Any:
-        # One object for the whole run: Transformer Engine tells recipes apart by identity.
+        # One object for the whole run: Transformer Engine compares recipes by identity.
         if self._resolved is None:
             from transformer_engine.common import recipe
 
@@ -223,7 +223,7 @@ def _attention_warnings(backend: str | None) -> list[str]:
 
 
 class AttentionLog(logging.Handler):
-    """said: the lines that tell about the choice, each once, in order. flash_attn: the packages' versions."""
+    """said: the lines about the choice, each once, in order. flash_attn: the packages' versions."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -231,7 +231,7 @@ class AttentionLog(logging.Handler):
         self.flash_attn: dict[str, str] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what tells about the choice."""
+        """Keep a line about the choice."""
         line = record.getMessage()
         self.flash_attn.update(_VERSION.findall(line))
         if _TELLING.match(line) and line not in self.said:

@@ -1,13 +1,13 @@
 """From what ran when to seconds a step for each purpose.
 
 A moment is counted once, also where several kernels ran in it. Communication yields to every other kernel: what it
-shares with one is hidden, costs nothing, and is left out, so that `nccl` is what communication truly adds to a step.
+shares with one is hidden, costs nothing, and is omitted, so that `nccl` is what communication truly adds to a step.
 Among other kernels the one that started first has the moment. So the categories add up to the time in which anything
 ran at all, and what is left of a step is idle.
 
 A kernel of NCCL also runs while it waits for the other ranks: exposed communication is waiting and sending together.
 
-The optimizer's kernels are told by its annotation, whatever their names say (a plain multiply is one of them).
+The optimizer's kernels are known by its annotation, whatever their names say (a plain multiply is one of them).
 """
 
 from collections import defaultdict
@@ -93,7 +93,7 @@ def _shared(some: list[Interval], others: list[Interval]) -> float:
 
 
 def _kernel_times(categorized: Iterable[tuple[Span, Category]], trace: Trace) -> tuple[KernelTime, ...]:
-    """The longest, and every product, longest first."""
+    """The longest, and every GEMM, longest first."""
     seconds: dict[tuple[str, Category], float] = defaultdict(float)
     calls: dict[tuple[str, Category], int] = defaultdict(int)
     for span, category in categorized:

@@ -16,7 +16,7 @@ A host that launches too late need not launch at all: a step replayed as one CUD
 that can save at most is what the GPU waits for the host; a wait for a batch stays.
 
 Idle time is the timed step less the profile's busy time, since profiling slows the host and not the kernels. From
-which share of a step on it says that the GPU waits for its host, `schema.rank` tells; the table's mark goes by the
+which share of a step on it says that the GPU waits for its host, `schema.rank` defines; the table's mark goes by the
 same. Exposed communication is idle time too then: NCCL's kernels spin while no work comes, and without them the step
 would be no shorter. Below that share the host is cleared, and what the GPU is idle is gaps between kernels.
 

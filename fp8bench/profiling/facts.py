@@ -15,7 +15,7 @@ class Facts:
     """Seconds a step, on rank 0's device. None is unknown. source: the run's id, or the trace's name.
 
     step_time_s: timed without a profiler. data_wait_s: how long the host waited for a batch. host_lead_s: see
-    worker.clock. flags: what the record says of throttling and the like. fp8: the mode means its products to be fp8.
+    worker.clock. flags: what the record says of throttling and the like. fp8: an fp8 mode.
     replayed: each step was one CUDA graph. not_replayed: why it was not, where that was left to the run. executed: the
     proof of what was executed.
     """
@@ -65,7 +65,7 @@ class Facts:
 
     @property
     def products_s(self) -> float:
-        """Matrix products of every type: an fp8 mode leaves some in bf16."""
+        """GEMMs of every type: an fp8 mode keeps some in bf16."""
         return self.seconds(*PRODUCTS)
 
     @property

@@ -10,13 +10,13 @@ transposes or quantizes is a `cast` with all its time, even if a gelu or a sum r
 merely writes fp8 instead of bf16 is `elementwise`: bf16 pays for it too. So work moves between the two when kernels are
 fused differently, and they are best compared together (see `causes`).
 
-Sources: cuBLAS names the types of its Hopper and Blackwell products by letters (nvjet_sm90_qrtst: A e4m3, B e5m2, C
+Sources: cuBLAS names the types of its Hopper and Blackwell GEMMs by letters (nvjet_sm90_qrtst: A e4m3, B e5m2, C
 bf16, computed in float32; tst: bf16 all through; hsh: half), its older ones in words (sm89_xmma_gemm_e4m3bf16_...);
 torch's copies are in aten/src/ATen/native/cuda/Copy.cu; triton kernels list the operators they were fused from.
 
 A CPU has no kernels to trace, only operators, which call one another: their own time, without that of those they call,
-takes the kernels' place. Names say what is computed and not in which type. A product is therefore `gemm_bf16`, which is
-what every mode but the float32 ones multiplies in; a product is only in fp8 where the operator is (`aten::_scaled_mm`).
+takes the kernels' place. Names say what is computed and not in which type. A GEMM is therefore `gemm_bf16`, which is
+what every mode but the float32 ones multiplies in; a GEMM is only in fp8 where the operator is (`aten::_scaled_mm`).
 Nothing about fp8 is concluded from a CPU's times: there is no fp8 in it, only its emulation.
 
 What does no arithmetic (views, allocation, autograd's bookkeeping) is `other`: its time is the dispatcher's.
@@ -44,7 +44,7 @@ _32_BIT = r"float|f32|sgemm|s1688|simt|nvjet_(?:sm\d+[a-z]?_)?s"
 KERNELS: tuple[tuple[str, Category], ...] = (
     # Communication first: its names hold the type they add up (AllReduce_Sum_bf16), which would mislead below.
     (r"^nccl|ncclDevKernel|ncclKernel", "nccl"),
-    # Triton: a kernel's name lists every operator around it, products and attention too, which it does not do itself,
+    # Triton: a kernel's name lists every operator around it, GEMMs and attention too, which it does not do itself,
     # unless it is made from a template (tem).
     (r"^triton_tem_.*flex_attention", "attention"),
     (r"^triton_tem_.*_scaled_(?:grouped_)?mm", "gemm_fp8"),
@@ -68,10 +68,10 @@ KERNELS: tuple[tuple[str, Category], ...] = (
     (r"float\w*_copy_kernel", "cast"),
     (r"unrolled_elementwise_kernel<[^<]*direct_copy_kernel(?!.*LoadWithoutCast)", "cast"),
     (r"gpu_kernel_impl<[^<]*direct_copy_kernel", "cast"),
-    # Attention before products: its kernels are called cutlass and wgmma too. cuDNN's backward is three kernels, of
+    # Attention before GEMMs: its kernels are called cutlass and wgmma too. cuDNN's backward is three kernels, of
     # which compute_dot_do_o and convert_dq are the small ones.
     (r"(?i)sdpa|flash|fmha|attention|attn|dot_do_o|convert_dq|efficient", "attention"),
-    # Products by the type of their operands. A convolution is a product: the patches of a ViT are embedded by one.
+    # GEMMs by the type of their operands. A convolution counts as one: the patches of a ViT are embedded by one.
     (rf"(?=.*(?:{_PRODUCT})).*(?:{_FP8})", "gemm_fp8"),
     (rf"(?=.*(?:{_PRODUCT})).*(?:{_16_BIT})", "gemm_bf16"),
     (rf"(?=.*(?:{_PRODUCT})).*(?:{_32_BIT})", "gemm_fp32"),

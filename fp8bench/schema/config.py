@@ -1,6 +1,6 @@
 """What one group of workers runs: one mode, one workload, every number resolved.
 
-`RunRequest` (config/request.py) is what a user asks for, with gaps; `RunConfig` is what a worker obeys and a record
+`RunRequest` (config/request.py) is what a user requests, with gaps; `RunConfig` is what a worker obeys and a record
 keeps. A field with an `Option` is an option of `fp8bench run` too, which is declared nowhere else. What stands after a
 field's `=` holds for records that were made before the field was.
 """
@@ -22,7 +22,7 @@ Device = Literal["cuda", "cpu"]
 class RunConfig(Frozen):
     """One measurement: `world_size` workers, each training `workload` under `mode` with its own batch.
 
-    Choices are as asked; what was done is in the evidence. The optimizer's settings are in the fingerprint.
+    Choices are as requested; what was done is in the evidence. The optimizer's settings are in the fingerprint.
     """
 
     mode: str = Field(description="name in the registry, without its recipe")

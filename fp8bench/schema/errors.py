@@ -1,5 +1,5 @@
-"""One family of errors, and how they name things. Each says what is wrong and what to do about it, and carries the exit
-code of the program.
+"""One family of errors, and how they name things. Each says what failed and what to do about it, and carries the
+program's exit code.
 
 They are raised anywhere and caught once, in `fp8bench.cli.app`, which prints one line and exits. They pickle by what
 they were made of, so that a worker process can hand one to its parent.
@@ -26,21 +26,21 @@ Cause = Literal[
 ]
 """Why a run stopped, in one word that a program can act on; a record's `reason` says it in a sentence.
 
-unavailable: this machine or the mode cannot do what was asked for
+unavailable: this machine or the mode cannot do what was requested
 capture: the step could not be captured in a CUDA graph
 parity: the model, as converted, does not compute what the plain one does
 execution: the steps, as executed (compiled, replayed), do not compute what the same steps do plainly
 nan: a loss was not finite
-no-fp8: no matrix product ran in fp8 where the mode means them to
-oom: the memory of the GPU, or of the host, did not suffice
-host-death: the process of a rank was ended from outside, or ended without a word
-crash: a rank raised an error that none of the others is the reason of
+no-fp8: no GEMM ran in fp8 although the mode is an fp8 one
+oom: the memory of the GPU, or of the host, was not enough
+host-death: the process of a rank was ended from outside, or ended without a report
+crash: a rank raised an error that no other rank caused
 timeout: a phase took longer than its deadline
 """
 
 
 class Fp8benchError(Exception):
-    """Something went wrong that the user can fix.
+    """Something failed that the user can fix.
 
     what: one sentence, without its full stop. remedy: one sentence in the imperative. cause: of the run that it stops;
     None: the class's own.
@@ -88,7 +88,7 @@ class RunFailed(Fp8benchError):
 
 
 class Interrupted(Fp8benchError):
-    """A signal asked the program to end. code: of its exit, 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
+    """A signal ended the program. code: of its exit, 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
 
     exit_code = 130
 
@@ -99,7 +99,7 @@ class Interrupted(Fp8benchError):
 
 
 def unknown_name(kind: str, name: str, known: list[str], listing: str, family: Iterable[str] = ()) -> UsageError:
-    """The error for a name that nothing answers to, with the nearest names that something does.
+    """The error for an unknown name, with the nearest known ones.
 
     listing: the command that shows every known name. family: see `nearest`.
     """
@@ -111,7 +111,7 @@ def unknown_name(kind: str, name: str, known: list[str], listing: str, family: I
 
 
 def require_known(kind: str, name: str, known: Sequence[str], listing: str) -> None:
-    """Raises unknown_name unless something answers to the name."""
+    """Raises unknown_name for a name that is not known."""
     if name not in known:
         raise unknown_name(kind, name, list(known), listing)
 

@@ -117,7 +117,7 @@ def parse_mapping(text: str, path: Path) -> dict[str, Any]:
 
 
 def wrong_field(error: ValidationError, path: Path, text: str, prefix: tuple[str | int, ...] = ()) -> UsageError:
-    """The first fault of a model, by file, line and field. prefix: where the model stands in the file."""
+    """The first error of a model, by file, line and field. prefix: where the model stands in the file."""
     line, reason = fault(error, text, prefix)
     if reason.startswith("field "):
         return UsageError(f"{path} line {line}, {reason}", "Fix that field, or move the file away")
@@ -125,7 +125,7 @@ def wrong_field(error: ValidationError, path: Path, text: str, prefix: tuple[str
 
 
 def fault(error: ValidationError, text: str, prefix: tuple[str | int, ...] = ()) -> tuple[int, str]:
-    """The line of the first fault of a model, and what is wrong there: `is not JSON: ...`, or `field samples: ...`."""
+    """The line of the first error of a model, and the error: `is not JSON: ...`, or `field samples: ...`."""
     first = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "json_invalid":
         line = re.search(r"line (\d+)", first["msg"])

@@ -1,4 +1,4 @@
-"""What is told of a number format: its reach, what a cast to it does, and what became of a value.
+"""A number format: its range, what a cast to it does, and what became of a value.
 
 Plain data between the room that has torch and the room that draws. These are dataclasses and not `Frozen` models,
 which refuse inf and nan: here both are answers.

@@ -22,7 +22,7 @@ MAX_LABEL = 64
 
 
 class MachineIdentity(Frozen):
-    """id: a keyed digest, which is the same whenever fp8bench asks this machine, and from which nothing of it can be
+    """id: a keyed digest, which is the same whenever fp8bench runs on this machine, and from which nothing of it can be
     found out (see `machine.identity`).
     """
 

@@ -37,7 +37,7 @@ GPUS = Bound(4096, "each is a process of its own, and no cluster measured here h
 LOADER_WORKERS = Bound(256, "each is a process of its own, for every GPU")
 ROUNDS = Bound(1000, "each round starts every mode in fresh processes")
 USD_PER_HOUR = Bound(1_000_000, "no machine costs more in an hour")
-TIMING_S = Bound(600, "it is spent on every product, precision and round")
+TIMING_S = Bound(600, "it is spent on every GEMM, precision and round")
 WIDTH = Bound(65_536, "weights of a layer this wide no longer fit a GPU in float64")
 DIMENSION = Bound(2**31 - 1, "matrix libraries count a dimension in 32 bits")
 

@@ -1,5 +1,5 @@
-"""What one rank finds out and tells its launcher: raw samples, memory, what its GPU did, whether its mode computes the
-same, what really ran.
+"""What one rank finds out and reports: raw samples, memory, what its GPU did, whether its mode computes the same, what
+really ran.
 
 `RankReport` is the one message that crosses the process border on the way back. A rank that could not finish says so
 there too, with the status that the record shall have. For a rank that has died the launcher says it.
@@ -100,8 +100,8 @@ class Evidence(Frozen):
     recipe: str | None = Field(description="the resolved recipe in its library's words")
     attention: str | None = Field(description="implementation and kernel, e.g. `te:fused` or `sdpa:flash`")
     emulated: bool = False
-    fp8: bool = Field(default=False, description="the mode means its matrix products to run in fp8")
-    fp8_kernels: bool | None = Field(default=None, description="fp8 matrix products were seen; null: not profiled")
+    fp8: bool = Field(default=False, description="the mode runs its GEMMs in fp8")
+    fp8_kernels: bool | None = Field(default=None, description="fp8 GEMMs were seen; null: not profiled")
     compile: CompileEvidence
     join: Join | None = Field(default=None, description="how ranks shared their gradients; null: not recorded")
     graph: GraphEvidence | None = Field(default=None, description="null up to format 3, when there were none")
@@ -143,7 +143,7 @@ class RankMemory(Frozen):
 POWER_CAP = 0x4
 SLOWDOWNS = {0x8: "hardware slowdown", 0x20: "hot", 0x40: "hot (hardware)", 0x80: "power brake"}
 """NVML's throttle reasons (nvml.h, nvmlClocksEventReason*): SwPowerCap is the card at its power limit, as it is in any
-long matrix product; the others are faults of the machine or its cooling."""
+long GEMM; the others are faults of the machine or its cooling."""
 
 
 class TelemetrySeries(Frozen):
@@ -179,7 +179,7 @@ class RankTelemetry(Frozen):
 Category = Literal[
     "gemm_fp8", "gemm_bf16", "gemm_fp32", "attention", "cast", "elementwise", "optimizer", "nccl", "copy", "other"
 ]
-"""gemm_bf16 is any 16-bit product, gemm_fp32 float32 and tf32; cast: casts, scales, amax and the transposes of fp8
+"""gemm_bf16 is any 16-bit GEMM, gemm_fp32 float32 and tf32; cast: casts, scales, amax and the transposes of fp8
 operands; elementwise: norms, activations, sums; nccl: what of communication no other kernel hides."""
 
 HOST_BOUND_IDLE = 0.10
@@ -189,8 +189,8 @@ and two H200s (results/), 27 are of runs that the GPU limits: at batch 256 idle 
 compiled) for 4.4 to 5.0 %. In three te-fp8 at batch 64 waits for Python, and is idle for 43, 50 and 50 %. 10 % is twice
 the most of the former and less than a fourth of the least of the latter; a step can be shortened by no more than it.
 
-The host's lead does not tell: it is the depth of the launch queue, about 1,024 launches, which a deep model makes in a
-small part of its step although its GPU never waits.
+The host's lead does not show it: it is the depth of the launch queue, about 1,024 launches, which a deep model makes in
+a small part of its step although its GPU never waits.
 """
 
 
@@ -218,7 +218,7 @@ class Profile(Frozen):
     busy_s: float = Field(ge=0, description="time in which at least one kernel ran")
     by_category: dict[Category, float] = Field(description="adds up to busy_s; kernels at one time are counted once")
     nccl_s: float = Field(default=0.0, ge=0, description="all communication, hidden behind other kernels or not")
-    kernels: tuple[KernelTime, ...] = Field(description="the longest, and every matrix product; longest first")
+    kernels: tuple[KernelTime, ...] = Field(description="the longest, and every GEMM; longest first")
 
     @property
     def nccl_overlapped_s(self) -> float:
@@ -235,7 +235,7 @@ class Profile(Frozen):
 
     @property
     def has_fp8_gemm(self) -> bool:
-        """Whether any matrix product ran in fp8."""
+        """Whether any GEMM ran in fp8."""
         return self.by_category.get("gemm_fp8", 0.0) > 0
 
 

@@ -6,7 +6,7 @@ together.
 History of the format (`SCHEMA_VERSION`; `records.migrate` reads the older ones):
   1  the first.
   2  kind, session, profile, telemetry as a series, the split of the step, energy, and how steady the steps were.
-  3  machine; what a session was asked for. Raw samples, telemetry and the profile, which are most of a record, stand at
+  3  machine; what a session requested. Raw samples, telemetry and the profile, which are most of a record, stand at
      its end. Nothing of 2 changed its meaning.
   4  how a step was executed and the proof of it (evidence.graph, evidence.executed), which takes the place of the two
      errors in evidence.compile; cause; the optimizer is a setting. A field is a line of the file, arrays of numbers
@@ -201,7 +201,7 @@ class Record(RecordHead):
         if self.status == "ok" and self.summary is None:
             raise ValueError("a record with status ok needs a summary")
         if self.status != "ok" and (self.reason is None or self.summary is not None):
-            raise ValueError("a record with another status than ok needs a reason, and has no summary")
+            raise ValueError("a record with a status other than ok needs a reason, and has no summary")
         if (self.source == "published") != (self.provenance is not None and self.provenance.published_on is not None):
             raise ValueError("a published record, and no other, has a provenance with its day")
         if (self.source == "measured") != (self.figure is None) or (self.config is None) == (self.figure is None):
@@ -212,7 +212,7 @@ class Record(RecordHead):
 
 def not_comparable(record: RecordHead, reference: RecordHead) -> list[str]:
     """What keeps two measurements of ONE instance from a verdict: each difference in words, both values in it; none
-    where they may be compared, are of unlike instances, or one of them was not measured here.
+    where they may be compared, are of different instances, or one of them was not measured here.
     """
     if record.instance != reference.instance or not _measured(record, reference):
         return []

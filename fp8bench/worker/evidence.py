@@ -66,7 +66,7 @@ def with_execution(evidence: Evidence, execution: Execution) -> Evidence:
 
 
 def _attention_unseen(said: str | None, profile: Profile | None) -> bool:
-    """Whether a fused attention was taken by name and none by kernel: a fallback that nobody told of."""
+    """Whether a fused attention was chosen by name and no kernel of one ran: a fallback without a warning."""
     if said is None or said.endswith(":unfused") or profile is None or profile.device != "cuda":
         return False
     return profile.by_category.get("attention", 0.0) == 0

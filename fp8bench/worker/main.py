@@ -47,7 +47,7 @@ def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) 
 
 @dataclass(frozen=True)
 class Aside:
-    """What a rank does beside its measurement. progress: a file to tell in how far it has come; trace: where rank 0
+    """What a rank does beside its measurement. progress: the file that shows how far it has come; trace: where rank 0
     keeps its Chrome trace. None: nowhere.
     """
 
@@ -79,7 +79,7 @@ def stopped(error: Fp8benchError, found: dict[str, Any]) -> RankReport:
 
 
 def out_of_memory(rank: int, batch_size: int, error: BaseException) -> RunFailed:
-    """Which rank, how much it asked for (in torch's words), and what to do."""
+    """Which rank, how much it requested (in torch's words), and what to do."""
     asked = next((part for part in str(error).split(". ") if "ried to allocate" in part), str(error).split("\n")[0])
     return RunFailed(
         f"rank {rank} ran out of GPU memory at batch size {batch_size}: {asked.strip().rstrip('.')}",
@@ -211,7 +211,7 @@ def _require_finite(rank: int, losses: list[float]) -> None:
 def _require_fp8_kernels(label: str, evidence: Evidence) -> None:
     if evidence.fp8 and not evidence.emulated and evidence.fp8_kernels is False:
         raise MeasurementInvalid(
-            f"{label} ran no matrix product in fp8: the profile shows none",
+            f"{label} ran no GEMM in fp8: the profile shows none",
             "See the kernels in the record's profile; a fallback of its library is timed as fp8 otherwise",
             "no-fp8",
         )

@@ -41,7 +41,7 @@ from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio,
 from fp8bench.workloads.protocol import Batch, Workload
 
 BATCH_SIZE = 16
-"""Images in the gate's batch: enough to tell inputs apart, and a number that fp8 kernels can take."""
+"""Images in the gate's batch: enough to distinguish inputs, and a number that fp8 kernels can take."""
 
 _SDPA_KERNELS = {
     "ScaledDotProductFlashAttentionForCpu": "flash-cpu",

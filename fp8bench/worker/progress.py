@@ -1,4 +1,4 @@
-"""How far a rank has come, told without disturbing it: a few bytes in a file that both sides map into memory.
+"""How far a rank has come, shown without disturbing it: a few bytes in a file that both sides map into memory.
 
 The rank writes a number where the launcher looks from time to time. No pipe can fill, no reader can be late, and
 stamping a step costs about a microsecond. How many steps there will be is known only after warm-up, so the file holds

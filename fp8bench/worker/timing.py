@@ -4,7 +4,7 @@ compiled or allocated anew while they ran.
 warm-up -> what will be timed is decided (`execution.decide`) -> the ranks agree on how many steps are timed
 -> what was prefetched is dropped -> lead-in -> timed steps -> the split of a step, where the clock could not see it
 
-Timed steps are to be as many as asked for and to last as long as asked for, so their number follows from warm-up's
+Timed steps are to be as many, and to last as long, as requested, so their number follows from warm-up's
 pace. What the loader made ahead is dropped, else the timed steps would live on it, and a loader that is too slow would
 not show. The lead-in, a few steps that are not timed, waits for the first batches of the emptied loader and fills the
 launch queue again; it and the timed steps are one loop, which never waits for the device.
@@ -39,18 +39,18 @@ PACE_STEPS = 5
 """Of warm-up, the last ones, whose median is the pace: the first few compile, allocate and tune."""
 
 SPARE = 1.1
-"""More steps than the pace asks for: timed steps may be a little faster than warm-up's, and shall last all the same."""
+"""More steps than the pace suggests: timed steps may be a little faster than warm-up's, and shall last all the same."""
 
 SPLIT_STEPS = 10
 """From which the split of a replayed step is read."""
 
 MOST_STEPS = 100_000
-"""That a least time may ask for: a warm-up whose steps took next to nothing shall not make a run endless."""
+"""That a least time may need: a warm-up whose steps took next to nothing shall not make a run endless."""
 
 
 @dataclass(frozen=True)
 class Length:
-    """How much is asked for: steps of warm-up, and the least number and the least time of timed steps."""
+    """How much is requested: steps of warm-up, and the least number and the least time of timed steps."""
 
     warmup: int
     steps: int
@@ -108,7 +108,7 @@ def time_steps(
 
 
 def timed_steps(length: Length, warmup_step_s: Sequence[float], queue: int = 0) -> int:
-    """How many steps to time: as many as asked for, and as many as last as long as asked for by warm-up's pace, in
+    """How many steps to time: as many as requested, and as many as last as long as requested by warm-up's pace, in
     whole queues full. Without warm-up nothing is known of the pace, and the number alone is heeded.
 
     queue: how many batches the loader makes ahead. Its processes began together and deliver in bursts, and part of a
@@ -127,7 +127,7 @@ def pace_s(warmup_step_s: Sequence[float]) -> float:
 
 
 class _Watch:
-    """Called before each step: tells the launcher, and takes down the counts at which timing begins."""
+    """Called before each step: informs the launcher, and keeps the counts at which timing begins."""
 
     def __init__(self, progress: ProgressFile, device: torch.device) -> None:
         self._progress = progress

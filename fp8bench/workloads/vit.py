@@ -112,7 +112,7 @@ def _flops_per_image(architecture: tuple[tuple[str, Any], ...]) -> int:
 
 
 def _count_flops(sizes: dict[str, Any]) -> int:
-    # On the meta device nothing is computed; attention takes the plain path there, whose products are all counted once.
+    # On the meta device nothing is computed; attention takes the plain path there, whose GEMMs are all counted once.
     with torch.device("meta"):
         model = _vision_transformer(sizes)
         images = torch.empty(1, 3, sizes["img_size"], sizes["img_size"])

@@ -131,7 +131,7 @@ def test_a_mode_that_promises_fp8_and_runs_no_product_in_it_is_invalid_with_what
     report = measured(PretendsFp8())
 
     assert report.status == "invalid"
-    assert report.reason == "a-mode ran no matrix product in fp8: the profile shows none"
+    assert report.reason == "a-mode ran no GEMM in fp8: the profile shows none"
     assert len(report.samples.step_s) == 3
     assert report.profile is not None
     assert report.evidence.fp8_kernels is False
@@ -165,7 +165,7 @@ def test_a_profiler_that_fails_does_not_convict_a_mode_of_having_no_fp8(measured
 def test_only_a_promise_that_the_profile_refutes_is_refused(fp8, emulated, seen, refused):
     found = evidence(fp8=fp8, emulated=emulated, fp8_kernels=seen)
     if refused:
-        with pytest.raises(MeasurementInvalid, match="te-fp8:delayed ran no matrix product in fp8"):
+        with pytest.raises(MeasurementInvalid, match="te-fp8:delayed ran no GEMM in fp8"):
             main._require_fp8_kernels("te-fp8:delayed", found)
     else:
         main._require_fp8_kernels("te-fp8:delayed", found)
