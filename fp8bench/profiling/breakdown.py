@@ -25,8 +25,6 @@ LONGEST = 40
 PRODUCTS: tuple[Category, ...] = ("gemm_fp8", "gemm_bf16", "gemm_fp32")
 NANOSECONDS = 9
 
-Interval = tuple[float, float]
-
 
 def breakdown(trace: Trace) -> Profile:
     """Seconds a step, averaged over the steps of the trace. A kernel's own seconds are whole, hidden or not."""
@@ -35,18 +33,16 @@ def breakdown(trace: Trace) -> Profile:
     seconds: dict[Category, float] = defaultdict(float)
     for category, share in _first_come(others):
         seconds[category] += share
-    communication = [(span.start_s, span.end_s) for span, category in categorized if category == "nccl"]
+    communication = [(span, category) for span, category in categorized if category == "nccl"]
     if communication:
-        seconds["nccl"] = _length(communication) - _shared(
-            _union(communication), _union((span.start_s, span.end_s) for span, _ in others)
-        )
+        seconds["nccl"] = _covered(categorized) - _covered(others)
     per_step = {category: _per_step(total, trace) for category, total in seconds.items()}
     return Profile(
         device=trace.metadata.device,
         steps=trace.metadata.steps,
         busy_s=round(sum(per_step.values()), NANOSECONDS),
         by_category=dict(sorted(per_step.items(), key=lambda item: -item[1])),
-        nccl_s=_per_step(_length(communication), trace),
+        nccl_s=_per_step(_covered(communication), trace),
         kernels=_kernel_times(categorized, trace),
     )
 
@@ -64,32 +60,9 @@ def _first_come(spans: Iterable[tuple[Span, Category]]) -> Iterator[tuple[Catego
         taken = max(taken, span.end_s)
 
 
-def _union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same moments as intervals that do not touch. intervals: in order of start."""
-    joined: list[Interval] = []
-    for start, end in intervals:
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-        else:
-            joined.append((start, end))
-    return joined
-
-
-def _length(intervals: Iterable[Interval]) -> float:
-    return sum(end - start for start, end in _union(intervals))
-
-
-def _shared(some: list[Interval], others: list[Interval]) -> float:
-    """How long both ran. Both are unions."""
-    total, place = 0.0, 0
-    for start, end in some:
-        while place < len(others) and others[place][1] <= start:
-            place += 1
-        ahead = place
-        while ahead < len(others) and others[ahead][0] < end:
-            total += min(end, others[ahead][1]) - max(start, others[ahead][0])
-            ahead += 1
-    return total
+def _covered(spans: Iterable[tuple[Span, Category]]) -> float:
+    """Seconds in which any of them ran. spans: in order of start."""
+    return sum(share for _, share in _first_come(spans))
 
 
 def _kernel_times(categorized: Iterable[tuple[Span, Category]], trace: Trace) -> tuple[KernelTime, ...]:
