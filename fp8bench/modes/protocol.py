@@ -74,6 +74,11 @@ class Mode(Protocol):
         """
 
 
+def stated(mode: Mode | type[Mode], name: str) -> Any:
+    """What a mode states about itself, or the protocol's default where it is silent."""
+    return getattr(mode, name, getattr(Mode, name))
+
+
 def count_linears(model: nn.Module) -> int:
     """Plain and converted `nn.Linear` layers (a subclass counts)."""
     return sum(isinstance(module, nn.Linear) for module in model.modules())

@@ -107,7 +107,7 @@ def explain(facts: Facts, reference: Facts | None) -> Explanation:
 
 
 def _explanation(facts: Facts, reference: Facts | None, noticed: list[_Candidate]) -> tuple[Cause, str]:
-    no_fp8 = facts.fp8 and not facts.has_fp8_products
+    no_fp8 = facts.fp8 and not facts.profile.has_fp8_gemm
     if reference is None:
         said, joint = f"{facts.label} takes {_length(facts)}", ", and"
     elif facts.length_s < reference.length_s * (1 - FASTER):
@@ -246,7 +246,7 @@ def _casts_alone(facts: Facts) -> _Candidate | None:
 
 
 def _shapes(facts: Facts, reference: Facts) -> _Candidate | None:
-    if not facts.fp8 or reference.fp8 or not facts.has_fp8_products or not reference.products_s:
+    if not facts.fp8 or reference.fp8 or not facts.profile.has_fp8_gemm or not reference.products_s:
         return None
     return _Candidate(
         "shapes too small",

@@ -69,10 +69,6 @@ class Facts:
         return self.seconds(*PRODUCTS)
 
     @property
-    def has_fp8_products(self) -> bool:
-        return self.profile.has_fp8_gemm
-
-    @property
     def nccl_s(self) -> float:
         return self.profile.nccl_s
 

@@ -201,7 +201,7 @@ class Record(RecordHead):
         if self.status == "ok" and self.summary is None:
             raise ValueError("a record with status ok needs a summary")
         if self.status != "ok" and (self.reason is None or self.summary is not None):
-            raise ValueError("a record with a status other than ok needs a reason, and has no summary")
+            raise ValueError("a record with another status than ok needs a reason, and has no summary")
         if (self.source == "published") != (self.provenance is not None and self.provenance.published_on is not None):
             raise ValueError("a published record, and no other, has a provenance with its day")
         if (self.source == "measured") != (self.figure is None) or (self.config is None) == (self.figure is None):

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from fp8bench.modes.protocol import Mode
+from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.rank import CompileEvidence, Evidence, Profile
 from fp8bench.worker.execution.decide import Execution
-from fp8bench.worker.parity import Proof, stated
+from fp8bench.worker.parity import Proof
 from fp8bench.worker.profiler import Profiled
 
 _OWN_FIELDS = ("converted_layers", "total_layers", "recipe", "attention", "emulated", "warnings")

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from fp8bench import registry
-from fp8bench.modes.protocol import Mode
+from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed
 from fp8bench.schema.rank import Evidence, RankReport, RankSamples, WorkloadFacts
@@ -177,7 +177,7 @@ def make_mode(config: RunConfig) -> Mode:
     """The mode's object, with its recipe and the fields of the configuration that its class names."""
     entry, recipe = registry.find_mode(config.mode_label)
     mode_class = registry.load(entry)
-    options = {name: getattr(config, name) for name in parity.stated(mode_class, "config_fields")}
+    options = {name: getattr(config, name) for name in stated(mode_class, "config_fields")}
     mode: Mode = mode_class(recipe, **options)
     return mode
 

@@ -32,7 +32,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fp8bench.modes.protocol import Mode
+from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.rank import Parity, Tolerance
 from fp8bench.worker.execution.step import bf16_autocast
@@ -188,11 +188,6 @@ def prove(mode: Mode, workload: Workload, rank: int, device: torch.device) -> Pr
     converted = look(model, workload, batch, mode.forward_context())
     leaked = leakage(model, workload, batch, mode.forward_context())
     return Proof(model, compare(plain, converted, leaked, tolerance), converted.sdpa_kernels)
-
-
-def stated(mode: Mode | type[Mode], name: str) -> Any:
-    """What a mode states about itself, or the protocol's default where it is silent."""
-    return getattr(mode, name, getattr(Mode, name))
 
 
 def compare(plain: View, converted: View, leaked: float, tolerance: Tolerance) -> Parity:

@@ -22,14 +22,9 @@ class ViTHuge:
 
     name = "vit-huge"
     unit = "images"
-    architecture: ClassVar[dict[str, Any]] = {
-        "img_size": 224,
-        "patch_size": 16,
-        "embed_dim": 1280,
-        "depth": 32,
-        "num_heads": 16,
-        "num_classes": 1000,
-    }
+    architecture: ClassVar[dict[str, Any]] = dict(
+        img_size=224, patch_size=16, embed_dim=1280, depth=32, num_heads=16, num_classes=1000
+    )
 
     def __init__(self, data: DataSource = "loader", workers: int = 0, seed: int = 0) -> None:
         self.data = data
@@ -85,14 +80,9 @@ class ViTMicro(ViTHuge):
     """Small enough for two CPU cores; its widths are multiples of 16, so that float8 layers can be emulated."""
 
     name = "vit-micro"
-    architecture: ClassVar[dict[str, Any]] = {
-        "img_size": 32,
-        "patch_size": 8,
-        "embed_dim": 64,
-        "depth": 2,
-        "num_heads": 4,
-        "num_classes": 16,
-    }
+    architecture: ClassVar[dict[str, Any]] = dict(
+        img_size=32, patch_size=8, embed_dim=64, depth=2, num_heads=4, num_classes=16
+    )
 
 
 def _vision_transformer(architecture: dict[str, Any]) -> nn.Module:

@@ -184,7 +184,7 @@ def test_a_capture_that_was_asked_for_and_fails_is_unsupported_and_one_that_is_w
     monkeypatch.setattr(main, "choose", lambda *_: executing.CAPTURED)
     found = []
     for launch in (executing.Replayed, executing.StaleInput, executing.Uncapturable):
-        monkeypatch.setattr(main, "decide", partial(decide, make=executing.replayed_by(launch)))
+        monkeypatch.setattr(main, "decide", partial(decide, capture=launch))
         report = measure(config("a-mode", **{**SETTINGS, "cuda_graphs": "on"}), 0, CPU, Aside())
         found.append((report.status, report.cause))
         if report.status == "ok":

@@ -26,7 +26,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from fp8bench.modes.protocol import CompilePolicy, Mode
+from fp8bench.modes.protocol import CompilePolicy, Mode, stated
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.execution import CompileChoice, CompileScope, GraphChoice, OptimizerName
@@ -65,7 +65,7 @@ class Choice:
 
 def choose(config: RunConfig, mode: Mode, device: torch.device) -> Choice:
     """For one configuration. Raises ModeUnavailable where the request is impossible."""
-    policy = getattr(mode, "compile_policy", Mode.compile_policy)
+    policy = stated(mode, "compile_policy")
     return Choice(choose_compile(config.compile, policy, device), choose_graph(config.cuda_graphs, mode, device))
 
 
@@ -87,7 +87,7 @@ def choose_graph(choice: GraphChoice, mode: Mode, device: torch.device) -> Graph
     """Whether to capture, and why. Raises ModeUnavailable where it is requested and impossible."""
     if choice == "off":
         return GraphEvidence(enabled=False, reason="requested with --cuda-graphs off")
-    refusal = getattr(mode, "capture_refusal", Mode.capture_refusal)
+    refusal = stated(mode, "capture_refusal")
     if device.type != "cuda":
         refusal = f"CUDA graphs need an NVIDIA GPU, and this is a {device.type}"
     if choice == "on":

@@ -42,15 +42,8 @@ class Execution:
     join: Join
 
 
-@dataclass(frozen=True)
-class Maker:
-    """How a launch comes to be: the seam at which a faulty one is put in by a test."""
-
-    replay: Callable[[Parts, Batch], Replay] = Replay
-    python: Callable[[Parts], Launch] = PythonLaunch
-
-
-MAKER = Maker()
+Capture = Callable[[Parts, Batch], Replay]
+"""How a replay comes to be: the seam at which a test puts in a faulty one."""
 
 
 def decide(
@@ -60,7 +53,7 @@ def decide(
     batches: Iterator[Batch],
     tolerance: Tolerance,
     stage: Callable[[Stage], None],
-    make: Maker = MAKER,
+    capture: Capture = Replay,
 ) -> Execution:
     """Every rank calls it after warm-up; training goes on from the steps that were proved. stage: called as a stage
     begins.
@@ -69,66 +62,55 @@ def decide(
     was requested and is impossible.
     """
     join = how_joined(parts.model)
-    return Execution(*_decided(config, parts, choice, batches, tolerance, stage, make), join)
+    if choice.compile.enabled or choice.graph.enabled:
+        taken = [next(batches) for _ in range(proof.STEPS)]
+        stage("capturing" if choice.graph.enabled else "comparing")
+        decided = _decided(_Trial(config, choice, parts, Snapshot.of(parts), taken, tolerance), stage, capture)
+    else:
+        reset_peaks(parts.device)
+        decided = PythonLaunch(parts), choice.graph, None, None
+    return Execution(*decided, join)
 
 
 _Decided = tuple[Launch, GraphEvidence, ExecutedEvidence | None, str | None]
 """The fields of an Execution up to `join`."""
 
 
-def _decided(
-    config: RunConfig,
-    parts: Parts,
-    choice: Choice,
-    batches: Iterator[Batch],
-    tolerance: Tolerance,
-    stage: Callable[[Stage], None],
-    make: Maker,
-) -> _Decided:
-    graph = choice.graph
-    if not (choice.compile.enabled or graph.enabled):
-        reset_peaks(parts.device)
-        return make.python(parts), graph, None, None
-    taken = [next(batches) for _ in range(proof.STEPS)]
-    stage("capturing" if graph.enabled else "comparing")
-    before = Snapshot.of(parts)
+def _decided(trial: "_Trial", stage: Callable[[Stage], None], capture: Capture) -> _Decided:
+    parts, graph, compiled = trial.parts, trial.choice.graph, trial.choice.compile.enabled
     try:
-        expected = proof.plain_steps(parts, taken, proof.piece_size(parts, taken[0], choice.compile.enabled))
+        expected = proof.plain_steps(parts, trial.batches, proof.piece_size(parts, trial.batches[0], compiled))
     except proof.NotProved as refusal:
-        if config.cuda_graphs == "on":
+        if trial.config.cuda_graphs == "on":
             raise
-        before.restore(parts)
-        reset_peaks(parts.device)
-        return make.python(parts), _refused(graph, refusal), None, refusal.what
-    trial = _Trial(config, parts, before, expected, taken, tolerance)
+        trial.begin_again()
+        return PythonLaunch(parts), _refused(graph, refusal), None, refusal.what
     if not graph.enabled:
         trial.begin_again()
-        return _launched(trial, choice, graph, make)
+        return _launched(trial, expected, graph, None)
     try:
-        return _replayed(trial, graph, stage, make)
+        return _replayed(trial, expected, stage, capture)
     except (CaptureFailed, MeasurementInvalid) as refusal:
-        if config.cuda_graphs == "on":
+        if trial.config.cuda_graphs == "on":
             raise
         graph = _refused(graph, refusal)
     # It may have left DDP in the middle of a step.
-    return _launched(trial.afresh(), choice, graph, make, f"steps were not replayed: {graph.reason}")
+    return _launched(trial.afresh(), expected, graph, f"steps were not replayed: {graph.reason}")
 
 
-def _launched(
-    trial: "_Trial", choice: Choice, graph: GraphEvidence, make: Maker, warning: str | None = None
-) -> _Decided:
+def _launched(trial: "_Trial", expected: proof.Expected, graph: GraphEvidence, warning: str | None) -> _Decided:
     """From Python; proved where anything is compiled."""
-    launch = make.python(trial.parts)
-    return launch, graph, trial.proved(launch) if choice.compile.enabled else None, warning
+    launch = PythonLaunch(trial.parts)
+    return launch, graph, trial.proved(launch, expected) if trial.choice.compile.enabled else None, warning
 
 
-def _replayed(trial: "_Trial", graph: GraphEvidence, stage: Callable[[Stage], None], make: Maker) -> _Decided:
+def _replayed(trial: "_Trial", expected: proof.Expected, stage: Callable[[Stage], None], capture: Capture) -> _Decided:
     _require_one_shape(trial.batches)
     trial.begin_again()
     with agreement():
-        replay = make.replay(trial.parts, trial.batches[0])
+        replay = capture(trial.parts, trial.batches[0])
     stage("comparing")
-    return replay, replay.evidence(graph.reason), trial.proved(replay), None
+    return replay, replay.evidence(trial.choice.graph.reason), trial.proved(replay, expected), None
 
 
 def _refused(graph: GraphEvidence, refusal: Fp8benchError) -> GraphEvidence:
@@ -150,9 +132,9 @@ class _Trial:
     """Steps that are run again and again from one start."""
 
     config: RunConfig
+    choice: Choice
     parts: Parts
     before: Snapshot
-    expected: proof.Expected
     batches: list[Batch]
     tolerance: Tolerance
 
@@ -168,10 +150,10 @@ class _Trial:
         trial.begin_again()
         return trial
 
-    def proved(self, launch: Launch) -> ExecutedEvidence:
+    def proved(self, launch: Launch, expected: proof.Expected) -> ExecutedEvidence:
         """Run the steps by `launch`. Raises MeasurementInvalid where they come to something else than expected."""
         losses = proof.executed_steps(launch, self.batches)
-        errors = proof.compare(self.parts, self.before, self.expected, losses)
+        errors = proof.compare(self.parts, self.before, expected, losses)
         wrong = proof.complaint(errors, self.tolerance)
         with agreement():
             if wrong:
@@ -180,4 +162,4 @@ class _Trial:
                     "Do not use its speed: use --compile off and --cuda-graphs off, or try another torch",
                     "execution",
                 )
-        return proof.to_evidence(errors, self.expected.piece)
+        return proof.to_evidence(errors, expected.piece)

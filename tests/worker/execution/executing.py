@@ -7,7 +7,6 @@ from torch import nn
 
 from fp8bench.schema.rank import CompileEvidence, GraphEvidence
 from fp8bench.worker.execution.build import Choice, build, make_optimizer
-from fp8bench.worker.execution.decide import Maker
 from fp8bench.worker.execution.replay import CaptureFailed
 from fp8bench.worker.execution.step import NO_MARKS, Parts, PythonLaunch, forward, step
 from fp8bench.workloads.vit import ViTMicro
@@ -128,8 +127,3 @@ class Uncapturable(Replayed):
     def __init__(self, parts, batch):
         step(parts, batch, NO_MARKS)
         raise CaptureFailed("the step cannot be captured in a CUDA graph: it waits", "Use --cuda-graphs off")
-
-
-def replayed_by(launch):
-    """Where a graph would be captured, this is made."""
-    return Maker(replay=launch)

@@ -20,7 +20,6 @@ from worker.execution.executing import (
     Replayed,
     StaleInput,
     Uncapturable,
-    replayed_by,
     settings,
     some_parts,
 )
@@ -38,7 +37,7 @@ def settled(launch=Replayed, asked="on", choice=CAPTURED, tolerance=BF16_TOLERAN
     """What comes of steps that are launched so."""
     stages = []
     parts, batches = parts or some_parts()
-    found = decide(settings(cuda_graphs=asked), parts, choice, batches, tolerance, stages.append, replayed_by(launch))
+    found = decide(settings(cuda_graphs=asked), parts, choice, batches, tolerance, stages.append, launch)
     return found, stages
 
 
