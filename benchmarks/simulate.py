@@ -25,11 +25,9 @@ import numpy.typing as npt
 
 from fp8bench.config.request import MAX_ROUNDS, RunRequest
 from fp8bench.stats.bootstrap import Centre, centre
+from fp8bench.stats.certainty import FEWEST_ROUNDS, reached, unseen_share
 from fp8bench.stats.estimate import Estimate, combined
-from fp8bench.stats.ratio import ratio
-from fp8bench.stats.self_check import self_check
-from fp8bench.stats.stopping import FEWEST_ROUNDS, reached
-from fp8bench.stats.unseen import unseen_share
+from fp8bench.stats.ratio import ratio, self_check
 
 STEPS = RunRequest().steps
 ROUNDS = {"cuda": RunRequest().on("cuda", "rounds")}

@@ -19,8 +19,7 @@ from fp8bench import __version__
 from fp8bench.cli.command import Command
 from fp8bench.cli.options import with_options
 from fp8bench.launch import signals
-from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError
-from fp8bench.schema.plain_text import inert
+from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError, inert
 
 COMMANDS = {
     "run": "fp8bench.cli.run:run",

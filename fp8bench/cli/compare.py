@@ -88,8 +88,8 @@ def compare(
     from fp8bench.records.named import parse_reference
     from fp8bench.records.select import Filter
     from fp8bench.report.options import CompareOptions
-    from fp8bench.schema.bounds import IMPORTED_BATCH_SIZE
     from fp8bench.schema.errors import UsageError, require_known
+    from fp8bench.schema.option import IMPORTED_BATCH_SIZE
 
     purchase = PURCHASES[0] if bought is None else bought
     batch_size = None if batch_words is None else whole("--batch-size", batch_words, 1, IMPORTED_BATCH_SIZE)

@@ -92,7 +92,7 @@ def _say_whether_precise(rounds: "Schedule") -> None:
 
 def _judge_itself(rounds: "Schedule") -> int:
     """Modes held against themselves: differences found there convict the machine, or the method's intervals."""
-    from fp8bench.stats.self_check import LIMIT
+    from fp8bench.stats.ratio import LIMIT
 
     check = rounds.self_check()
     if check is None:

@@ -16,9 +16,9 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from fp8bench.schema import bounds
+from fp8bench.schema import option as bounds
 from fp8bench.schema.config import Device, RunConfig
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import ByDevice, Option
 

@@ -15,10 +15,8 @@ from pydantic import ValidationError
 
 from fp8bench.config.request import OPTIONS, RunRequest
 from fp8bench.config.words import quoted
-from fp8bench.schema.errors import UsageError, unknown_name
-from fp8bench.schema.files import line_of
-from fp8bench.schema.frozen import Frozen
-from fp8bench.schema.nearest import nearest
+from fp8bench.schema.errors import UsageError, nearest, unknown_name
+from fp8bench.schema.files import Frozen, line_of
 from fp8bench.schema.option import PREFIX, flag_of, variable_of
 
 

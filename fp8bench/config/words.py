@@ -6,9 +6,9 @@ typer's own ranges (click.IntRange) name neither the reason for a bound nor a re
 import math
 import re
 
-from fp8bench.schema.bounds import Bound
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import LABEL, MAX_LABEL
+from fp8bench.schema.option import Bound
 
 _LONGEST = 40
 """Characters of an invalid value that its error repeats."""

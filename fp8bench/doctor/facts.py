@@ -11,7 +11,7 @@ from fp8bench.doctor.mapped import Copy
 from fp8bench.doctor.run_probes import Failure
 from fp8bench.machine.driver import DriverFacts
 from fp8bench.machine.host import HostFacts, SpeedFacts
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 
 SKIPPED = "skipped by --quick"
 FP8_UNITS = (8, 9)

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 
 Status = Literal["ok", "warning", "problem", "unknown"]
 Subject = Literal["software", "gpu", "host"]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fp8bench.doctor.privacy import short_path
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 
 _LIBRARY = re.compile(r"^lib(?:(cudnn)(?:_(?!frontend)\w+)?|(cublas)(?:Lt)?|(nccl))\.so(?:\.(\d[\d.]*))?$")
 _FULL_VERSION = 3

@@ -31,7 +31,7 @@ from fp8bench.doctor.facts import (
     TransformerEngineResult,
 )
 from fp8bench.doctor.mapped import own_copies
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 
 if TYPE_CHECKING:
     import torch

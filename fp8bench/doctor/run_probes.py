@@ -15,7 +15,7 @@ from typing import IO, Literal
 from pydantic import ValidationError
 
 from fp8bench.doctor.finding import Check, Finding
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 
 PROBE = (sys.executable, "-m", "fp8bench.doctor.probe")
 POLL_S = 0.02

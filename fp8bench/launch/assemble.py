@@ -10,8 +10,8 @@ from pydantic import JsonValue
 from fp8bench.machine.identity import together
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.machine import MachineIdentity
-from fp8bench.schema.rank_report import RankReport, WorkloadFacts
-from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Evidence, ExecutedEvidence, Parity, Record, Session
+from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity, RankReport, WorkloadFacts
+from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Record, Session
 from fp8bench.stats.summary import summarize
 
 EXECUTED = ("loss_error", "gradient_error", "update_error", "state_error", "spread")

@@ -16,7 +16,7 @@ from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
-from fp8bench.stats.stopping import FEWEST_ROUNDS
+from fp8bench.stats.certainty import FEWEST_ROUNDS
 
 START_UP_S: dict[Device, float] = {"cuda": 25.0, "cpu": 15.0}
 """To start a mode's processes, build and prove the model, and profile it, without warm-up. On H200s it was 16 to 28 s

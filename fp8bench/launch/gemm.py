@@ -21,11 +21,11 @@ from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import Here, software_here, this_machines_identity
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.records import instances, results
-from fp8bench.schema import bounds
-from fp8bench.schema.alignment import ALIGNMENT, padded
+from fp8bench.schema import option as bounds
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import ModeUnavailable, UsageError, require_known
 from fp8bench.schema.execution import Variant
+from fp8bench.schema.formats import ALIGNMENT, padded
 from fp8bench.schema.gemm import (
     PRECISIONS,
     GemmConfig,

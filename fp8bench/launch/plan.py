@@ -12,7 +12,7 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.schema.config import DataSource, Device, RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.instance import Instance
-from fp8bench.stats.stopping import FEWEST_ROUNDS, SEEN_SHARE
+from fp8bench.stats.certainty import FEWEST_ROUNDS, SEEN_SHARE
 
 CPU_WORLD_SIZE = 2
 MOST_PROCESSES_A_CORE = 4

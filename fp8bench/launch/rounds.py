@@ -6,7 +6,7 @@ A host that grows hot, or slower, over an hour so weighs on every mode alike. On
 mode took 126 ms a step in one process and 100 ms in the next on the same GPU.
 
 With a precision requested, all modes go on together, round by round, until the interval of every one is narrow enough
-(`stats.stopping`), up to a last round. A mode that stopped (unsupported here, invalid, broken) is not run again, and
+(`stats.certainty`), up to a last round. A mode that stopped (unsupported here, invalid, broken) is not run again, and
 delays none.
 
 A session that was cut short can be resumed: rounds that were kept count, and the others are run.
@@ -21,11 +21,10 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.record import Record, Session
 from fp8bench.stats.bootstrap import FEWEST_STEPS, Centre, centre
+from fp8bench.stats.certainty import reached
 from fp8bench.stats.estimate import Estimate, estimate
-from fp8bench.stats.ratio import Ratio, ratio
-from fp8bench.stats.self_check import FEWEST_PROCESSES, SelfCheck, self_check
+from fp8bench.stats.ratio import FEWEST_PROCESSES, Ratio, SelfCheck, ratio, self_check
 from fp8bench.stats.steps import longest_rank
-from fp8bench.stats.stopping import reached
 
 Arm = Literal["A", "B"]
 ARMS: tuple[Arm, Arm] = ("A", "B")

@@ -23,7 +23,7 @@ from fp8bench.records.files import Broken
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted
 from fp8bench.schema.machine import MachineIdentity
-from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Record, Session
 
 

@@ -12,8 +12,7 @@ import pynvml
 from fp8bench.machine import nvml
 from fp8bench.machine.gpus import VISIBLE, Gpu, hides_all, listed, visible
 from fp8bench.machine.nvml import query
-from fp8bench.schema.files import text_if_any
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen, text_if_any
 
 Version = tuple[int, ...]
 

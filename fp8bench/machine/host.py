@@ -14,8 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
-from fp8bench.schema.files import text_if_any
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen, text_if_any
 
 CGROUP = Path("sys/fs/cgroup")
 LIMITS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))

@@ -21,8 +21,16 @@ import pynvml
 from fp8bench.machine.gpus import gpus_here
 from fp8bench.machine.nvml import driver_version
 from fp8bench.schema.files import text_if_any
-from fp8bench.schema.identity import PACKAGES, Software, differing, minor, same_machine, software_of
-from fp8bench.schema.machine import MachineBasis, MachineIdentity
+from fp8bench.schema.machine import (
+    PACKAGES,
+    MachineBasis,
+    MachineIdentity,
+    Software,
+    differing,
+    minor,
+    same_machine,
+    software_of,
+)
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
 MACHINE_ID = Path("/etc/machine-id")

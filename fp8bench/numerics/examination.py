@@ -56,10 +56,9 @@ from fp8bench.numerics.layers import (
 )
 from fp8bench.numerics.memory import free_bytes, layers_bytes, require
 from fp8bench.numerics.scaling import DELAYED, Operand, OperandCast, examine_jump, operand_casts, scale_for, scaled_cast
-from fp8bench.schema.alignment import padded
-from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed
+from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, Status
+from fp8bench.schema.formats import padded
 from fp8bench.schema.numerics import TENSORS, AmaxJump, InputName, LayerError, LayerName, NumericsConfig, TensorName
-from fp8bench.schema.record import Status
 
 ALIGNMENTS = {"te-fp8:mxfp8": 32}
 """Widths must be multiples of these where they must be of more than 16."""

@@ -13,10 +13,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError, unknown_name
-from fp8bench.schema.files import line_of, parse_yaml, read_text, wrong_field
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import INSTANCES_YAML, Frozen, line_of, parse_yaml, read_text, wrong_field
 from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Price, Unread
-from fp8bench.schema.packaged import INSTANCES_YAML
 
 _Item = TypeVar("_Item", bound=Frozen)
 _SECTIONS = ("meta", "instances", "gpus")

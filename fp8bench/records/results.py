@@ -24,7 +24,7 @@ from fp8bench.records import layout
 from fp8bench.records.files import Broken, record_files
 from fp8bench.records.layout import RUN, Head, SomeRecord
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.packaged import PUBLISHED_RESULTS
+from fp8bench.schema.files import PUBLISHED_RESULTS
 from fp8bench.schema.record import Record, RecordHead
 
 _Item = TypeVar("_Item")

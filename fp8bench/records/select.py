@@ -14,10 +14,10 @@ from typing import TypeVar
 
 from fp8bench.records.layout import SomeRecord
 from fp8bench.schema.config import Device, RunConfig
+from fp8bench.schema.errors import Status
 from fp8bench.schema.execution import VARIANTS, OptimizerName, Variant, variant_of, variants_of
-from fp8bench.schema.identity import Software, same_machine, software_of
-from fp8bench.schema.machine import MachineIdentity
-from fp8bench.schema.record import Record, RecordHead, Source, Status
+from fp8bench.schema.machine import MachineIdentity, Software, same_machine, software_of
+from fp8bench.schema.record import Record, RecordHead, Source
 
 Key = tuple[object, ...]
 _Group = TypeVar("_Group")

@@ -10,8 +10,9 @@ from typing import Any, Literal, get_args
 from pydantic import Field, PositiveInt
 
 from fp8bench.schema.config import Device
-from fp8bench.schema.frozen import Frozen
-from fp8bench.schema.record import RecordHead, Status
+from fp8bench.schema.errors import Status
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.record import RecordHead
 
 LayerName = Literal["linear", "block"]
 TensorName = Literal["output", "input_gradient", "weight_gradient"]

@@ -7,7 +7,7 @@ from doctor.machines import GIB, H200, by_name, gpu, h200_host, probing
 
 from fp8bench.doctor.judge import gpus
 from fp8bench.machine.driver import DriverFacts
-from fp8bench.schema.telemetry import POWER_CAP, SLOWDOWNS
+from fp8bench.schema.rank import POWER_CAP, SLOWDOWNS
 
 
 def judged(*shown, **fields):

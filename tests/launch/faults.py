@@ -12,7 +12,7 @@ import time
 from fp8bench.launch.processes import spawn
 from fp8bench.launch.processes.rank import rank_path, write_whole
 from fp8bench.schema.errors import RunFailed
-from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import ProgressFile
 
 IMPORT = "from fp8bench.launch.processes.rank import main"

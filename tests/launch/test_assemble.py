@@ -25,7 +25,7 @@ from builders import (
 from fp8bench.launch.assemble import assemble, log_of, new_run_id, new_session_id
 from fp8bench.machine.identity import together
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Record
 
 NOW = datetime(2026, 11, 21, 10, 15, 0, tzinfo=UTC)

@@ -17,7 +17,7 @@ from fp8bench.launch.session import measure, schedule
 from fp8bench.machine.identity import Here
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Record, Session
 
 BUSY = "busy GPU: 1 other process, 2.0 GiB"

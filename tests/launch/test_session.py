@@ -17,7 +17,7 @@ from fp8bench.records import results
 from fp8bench.records.results import read_record
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, ModeUnavailable
-from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Record, Session
 from fp8bench.worker.progress import Progress
 

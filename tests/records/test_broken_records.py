@@ -120,7 +120,7 @@ def test_ranks_that_counted_unlike_steps_are_refused(tmp_path):
     broken = results.read_whole(path)
 
     assert isinstance(broken, Broken)
-    assert "unlike numbers of steps" in broken.reason
+    assert "different numbers of steps" in broken.reason
 
 
 def test_a_measurement_that_is_ok_without_any_sample_is_refused(tmp_path):

@@ -9,7 +9,7 @@ from builders import environment, invalid, machine_called, measured, place, publ
 from report.made_gemm import gemm_record, sweep_record
 
 from fp8bench.records.select import Filter, Measurement, in_order, latest_alike, same_work, select
-from fp8bench.schema.identity import software_of
+from fp8bench.schema.machine import software_of
 from fp8bench.schema.record import Record
 
 SESSION, EARLIER = "20260501T110000Z-bbbbbb", "20260501T100000Z-aaaaaa"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fp8bench.stats.likelihood import mean_bounds
+from fp8bench.stats.intervals import mean_bounds
 
 CRITICAL = 1.96
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtrit
 
-from fp8bench.stats.student import NORMAL_QUANTILE, t_quantile
+from fp8bench.stats.intervals import NORMAL_QUANTILE, t_quantile
 
 
 @given(st.floats(min_value=1, max_value=1e9))

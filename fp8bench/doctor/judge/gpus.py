@@ -11,7 +11,7 @@ from fp8bench.doctor.facts import Facts
 from fp8bench.doctor.finding import Check, Finding
 from fp8bench.machine.busy import is_held
 from fp8bench.machine.driver import DriverFacts, GpuFacts
-from fp8bench.schema.telemetry import SLOWDOWNS
+from fp8bench.schema.rank import SLOWDOWNS
 
 Gpus = tuple[GpuFacts, ...]
 

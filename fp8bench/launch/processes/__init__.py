@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import Progress
 
 Watch = Callable[[Progress], None]

@@ -16,9 +16,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fp8bench.launch.processes.rank import RankError, Stacks
-from fp8bench.schema.cause import Cause
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.errors import Cause
+from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import STAGES, Progress, Stage
 
 LIMIT_S: Mapping[Stage, float] = {**dict.fromkeys(STAGES, 600.0), "timing": 120.0, "done": 60.0}

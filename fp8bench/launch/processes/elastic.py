@@ -1,6 +1,6 @@
 """Under torchrun: join the group that it made, instead of making one. Rank 0 gathers the reports and keeps the record.
 
-A refusal reaches every rank (worker.group.agreement), so its record is kept too. A crash ends this process with an
+A refusal reaches every rank (worker.parallel.agreement), so its record is kept too. A crash ends this process with an
 error line and exit code 5; torchrun then ends the other ranks by SIGTERM. Rank 0, or where its process is gone the
 first one beside it that is left, keeps a record of the rank that failed (`_Failures`).
 
@@ -33,9 +33,9 @@ from fp8bench.launch.processes.rank import RankError, in_a_line, rank_error
 from fp8bench.launch.signals import SIGNALS, ZOMBIE, Process, ProcessTree, held_back, ignore_signals, process
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, RunFailed
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import MachineIdentity
-from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import Stage, read_progress
 
 POLL_S = 0.5

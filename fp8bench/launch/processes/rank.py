@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from fp8bench.launch.signals import STOPPED, process, send
-from fp8bench.schema.cause import Cause
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import Fp8benchError
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.errors import Cause, Fp8benchError
+from fp8bench.schema.files import Frozen
 
 ASK = signal.SIGUSR1
 """Asks a rank for its stack."""

@@ -33,8 +33,8 @@ from fp8bench.launch.processes.rank import (
 )
 from fp8bench.launch.signals import held_back, process_tree
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.rank_report import RankReport
-from fp8bench.schema.record import Status
+from fp8bench.schema.errors import Status
+from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import Progress, read_progress
 
 GRACE_S = 3.0

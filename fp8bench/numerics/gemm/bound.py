@@ -19,9 +19,9 @@ from statistics import median
 from fp8bench.records.select import Filter, grouped, latest_first
 from fp8bench.schema.execution import VARIANTS, Variant
 from fp8bench.schema.gemm import Casts, Gain, ModeGain, ProductTimings, StepBound
-from fp8bench.schema.profile import Category
+from fp8bench.schema.rank import Category
 from fp8bench.schema.record import Record
-from fp8bench.stats.bound import bound_of
+from fp8bench.stats.steps import bottleneck_of
 
 BASELINE = "baseline-bf16"
 WAYS: tuple[Casts, ...] = ("none", "compiled", "eager")
@@ -110,7 +110,7 @@ def _mode_gain(rounds: Sequence[Record], step_s: float, whole: Callable[[Record]
     config = rounds[-1].config
     assert config is not None
     time_s = _step_time_s(rounds)
-    bounds = [bound_of(whole(record)) for record in rounds]
+    bounds = [bottleneck_of(whole(record)) for record in rounds]
     return ModeGain(
         label=config.mode_label,
         compiled=bool(rounds[-1].compiled),

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from fp8bench.modes.torchao import HEADS, convertible
-from fp8bench.schema.alignment import ALIGNMENT
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.schema.gemm import Product, Role, Shape
 from fp8bench.workloads.protocol import Batch, Workload
 

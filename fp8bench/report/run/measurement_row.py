@@ -13,8 +13,8 @@ from fp8bench.report.run.unit_time import UnitTime
 from fp8bench.schema.execution import is_compiled
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, Summary
+from fp8bench.stats.certainty import unseen_share
 from fp8bench.stats.telemetry import energy_spread
-from fp8bench.stats.unseen import unseen_share
 
 
 def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, catalog: Catalog) -> Row:

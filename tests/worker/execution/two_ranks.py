@@ -13,17 +13,17 @@ from worker.execution import executing
 
 from fp8bench.modes.protocol import FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid
-from fp8bench.worker.execution.settle import settle
+from fp8bench.worker.execution.decide import decide
 
 
 def settle_here(rank, folder, launch):
     """launch: the name of one in `executing`."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
     parts, batches = executing.some_parts(rank=rank)
-    make = executing.replayed_by(getattr(executing, launch))
+    capture = getattr(executing, launch)
     try:
-        found = settle(
-            executing.settings(cuda_graphs="on"), parts, executing.CAPTURED, batches, FP8_TOLERANCE, print, make
+        found = decide(
+            executing.settings(cuda_graphs="on"), parts, executing.CAPTURED, batches, FP8_TOLERANCE, print, capture
         )
         outcome = {"join": found.join, **found.executed.model_dump()}
     except MeasurementInvalid as refusal:

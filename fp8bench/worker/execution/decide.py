@@ -7,8 +7,8 @@ The plain steps come first, since a graph keeps its memory, and both would not f
 compiled nor captured is plain already: nothing is proved of it, and nothing is done here.
 
 With `--cuda-graphs auto` a step that cannot be captured, or whose replay does not compute the same, is launched from
-Python, and the reason is on record; asked for by `on`, the one is unsupported and the other invalid. Ranks decide
-together (worker.group.agreement).
+Python, and the reason is on record; requested with `on`, the one is unsupported and the other invalid. Ranks decide
+together (worker.parallel.agreement).
 """
 
 import gc
@@ -16,109 +16,105 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import MeasurementInvalid
+from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid
 from fp8bench.schema.execution import Join
-from fp8bench.schema.record import ExecutedEvidence, GraphEvidence, Tolerance
+from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, Tolerance
+from fp8bench.worker.counters import reset_peaks
 from fp8bench.worker.execution import proof
-from fp8bench.worker.execution.build import joined_anew
-from fp8bench.worker.execution.choice import Choice
-from fp8bench.worker.execution.join import how_joined
+from fp8bench.worker.execution.build import Choice, joined_anew
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
-from fp8bench.worker.execution.state import Snapshot
-from fp8bench.worker.execution.step import Launch, Parts, PythonLaunch
-from fp8bench.worker.group import agreement
-from fp8bench.worker.memory import reset_peaks
+from fp8bench.worker.execution.step import Launch, Parts, PythonLaunch, Snapshot
+from fp8bench.worker.parallel import agreement, how_joined
 from fp8bench.worker.progress import Stage
 from fp8bench.workloads.protocol import Batch
 
 
 @dataclass(frozen=True)
-class Settled:
-    """What will be timed, and what is known of it. warning: what a reader must be told; None: nothing."""
+class Execution:
+    """What will be timed, and what is known of it. executed: the proof; None: it was launched plainly, or not proved.
+    warning: what a reader should know; None: nothing.
+    """
 
     launch: Launch
     graph: GraphEvidence
+    executed: ExecutedEvidence | None
+    warning: str | None
     join: Join
-    executed: ExecutedEvidence | None = None
-    warning: str | None = None
 
 
-@dataclass(frozen=True)
-class Maker:
-    """How a launch comes to be: the seam at which a faulty one is put in by a test."""
-
-    replay: Callable[[Parts, Batch], Replay] = Replay
-    python: Callable[[Parts], Launch] = PythonLaunch
+Capture = Callable[[Parts, Batch], Replay]
+"""How a replay comes to be: the seam at which a test puts in a faulty one."""
 
 
-MAKER = Maker()
-
-
-def settle(
+def decide(
     config: RunConfig,
     parts: Parts,
     choice: Choice,
     batches: Iterator[Batch],
     tolerance: Tolerance,
     stage: Callable[[Stage], None],
-    make: Maker = MAKER,
-) -> Settled:
-    """Every rank calls it after warm-up; training goes on from the steps that were proved. stage: told where it is.
+    capture: Capture = Replay,
+) -> Execution:
+    """Every rank calls it after warm-up; training goes on from the steps that were proved. stage: called as a stage
+    begins.
 
     Raises MeasurementInvalid where the steps as executed compute something else, and ModeUnavailable where a capture
-    was asked for and cannot be had.
+    was requested and is impossible.
     """
-    graph = choice.graph
-    if not (choice.compile.enabled or graph.enabled):
+    join = how_joined(parts.model)
+    if choice.compile.enabled or choice.graph.enabled:
+        taken = [next(batches) for _ in range(proof.STEPS)]
+        stage("capturing" if choice.graph.enabled else "comparing")
+        decided = _decided(_Trial(config, choice, parts, Snapshot.of(parts), taken, tolerance), stage, capture)
+    else:
         reset_peaks(parts.device)
-        return Settled(make.python(parts), graph, how_joined(parts.model))
-    taken = [next(batches) for _ in range(proof.STEPS)]
-    stage("capturing" if graph.enabled else "comparing")
-    before = Snapshot.of(parts)
+        decided = PythonLaunch(parts), choice.graph, None, None
+    return Execution(*decided, join)
+
+
+_Decided = tuple[Launch, GraphEvidence, ExecutedEvidence | None, str | None]
+"""The fields of an Execution up to `join`."""
+
+
+def _decided(trial: "_Trial", stage: Callable[[Stage], None], capture: Capture) -> _Decided:
+    parts, graph, compiled = trial.parts, trial.choice.graph, trial.choice.compile.enabled
     try:
-        expected = proof.plain_steps(parts, taken, proof.piece_size(parts, taken[0], choice.compile.enabled))
+        expected = proof.plain_steps(parts, trial.batches, proof.piece_size(parts, trial.batches[0], compiled))
     except proof.NotProved as refusal:
-        if config.cuda_graphs == "on":
+        if trial.config.cuda_graphs == "on":
             raise
-        before.restore(parts)
-        return _unproved(parts, graph, refusal, make)
-    trial = _Trial(config, parts, before, expected, taken, tolerance)
+        trial.begin_again()
+        return PythonLaunch(parts), _refused(graph, refusal), None, refusal.what
     if not graph.enabled:
         trial.begin_again()
-        return _launched(trial, choice, graph, make)
+        return _launched(trial, expected, graph, None)
     try:
-        return _replayed(trial, graph, stage, make)
+        return _replayed(trial, expected, stage, capture)
     except (CaptureFailed, MeasurementInvalid) as refusal:
-        if config.cuda_graphs == "on":
+        if trial.config.cuda_graphs == "on":
             raise
-        refused = GraphEvidence(enabled=False, reason=f"auto: {refusal.what}")
+        graph = _refused(graph, refusal)
     # It may have left DDP in the middle of a step.
-    trial = trial.afresh()
-    return replace(_launched(trial, choice, refused, make), warning=f"steps were not replayed: {refused.reason}")
+    return _launched(trial.afresh(), expected, graph, f"steps were not replayed: {graph.reason}")
 
 
-def _launched(trial: "_Trial", choice: Choice, graph: GraphEvidence, make: Maker) -> Settled:
+def _launched(trial: "_Trial", expected: proof.Expected, graph: GraphEvidence, warning: str | None) -> _Decided:
     """From Python; proved where anything is compiled."""
-    launch = make.python(trial.parts)
-    return Settled(
-        launch, graph, how_joined(trial.parts.model), trial.proved(launch) if choice.compile.enabled else None
-    )
+    launch = PythonLaunch(trial.parts)
+    return launch, graph, trial.proved(launch, expected) if trial.choice.compile.enabled else None, warning
 
 
-def _replayed(trial: "_Trial", graph: GraphEvidence, stage: Callable[[Stage], None], make: Maker) -> Settled:
+def _replayed(trial: "_Trial", expected: proof.Expected, stage: Callable[[Stage], None], capture: Capture) -> _Decided:
     _require_one_shape(trial.batches)
     trial.begin_again()
     with agreement():
-        replay = make.replay(trial.parts, trial.batches[0])
+        replay = capture(trial.parts, trial.batches[0])
     stage("comparing")
-    return Settled(replay, replay.evidence(graph.reason), how_joined(trial.parts.model), trial.proved(replay))
+    return replay, replay.evidence(trial.choice.graph.reason), trial.proved(replay, expected), None
 
 
-def _unproved(parts: Parts, graph: GraphEvidence, refusal: proof.NotProved, make: Maker) -> Settled:
-    if graph.enabled:
-        graph = GraphEvidence(enabled=False, reason=f"auto: {refusal.what}")
-    reset_peaks(parts.device)
-    return Settled(make.python(parts), graph, how_joined(parts.model), warning=refusal.what)
+def _refused(graph: GraphEvidence, refusal: Fp8benchError) -> GraphEvidence:
+    return GraphEvidence(enabled=False, reason=f"auto: {refusal.what}") if graph.enabled else graph
 
 
 def _require_one_shape(batches: list[Batch]) -> None:
@@ -136,9 +132,9 @@ class _Trial:
     """Steps that are run again and again from one start."""
 
     config: RunConfig
+    choice: Choice
     parts: Parts
     before: Snapshot
-    expected: proof.Expected
     batches: list[Batch]
     tolerance: Tolerance
 
@@ -154,10 +150,10 @@ class _Trial:
         trial.begin_again()
         return trial
 
-    def proved(self, launch: Launch) -> ExecutedEvidence:
+    def proved(self, launch: Launch, expected: proof.Expected) -> ExecutedEvidence:
         """Run the steps by `launch`. Raises MeasurementInvalid where they come to something else than expected."""
         losses = proof.executed_steps(launch, self.batches)
-        errors = proof.compare(self.parts, self.before, self.expected, losses)
+        errors = proof.compare(self.parts, self.before, expected, losses)
         wrong = proof.complaint(errors, self.tolerance)
         with agreement():
             if wrong:
@@ -166,4 +162,4 @@ class _Trial:
                     "Do not use its speed: use --compile off and --cuda-graphs off, or try another torch",
                     "execution",
                 )
-        return proof.to_evidence(errors, self.expected.piece)
+        return proof.to_evidence(errors, expected.piece)

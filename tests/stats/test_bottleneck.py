@@ -3,14 +3,14 @@
 import pytest
 from builders import measured, profile, rank_samples, summary
 
-from fp8bench.schema.profile import HOST_BOUND_IDLE, starved
-from fp8bench.stats.bound import bound_by, bound_of, idle_share_of
+from fp8bench.schema.rank import HOST_BOUND_IDLE, starved
+from fp8bench.stats.steps import bottleneck, bottleneck_of, idle_share_of
 
 
 @pytest.mark.parametrize("wait", [None, 0.0, 0.09, 0.9])
 @pytest.mark.parametrize("idle", [0.0, 0.03, 0.099])
 def test_a_gpu_that_is_busy_is_bound_by_nothing_however_long_its_host_then_waits(idle, wait):
-    assert bound_by(idle, wait) is None
+    assert bottleneck(idle, wait) is None
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_a_gpu_that_is_busy_is_bound_by_nothing_however_long_its_host_then_waits
     ],
 )
 def test_a_gpu_that_is_idle_waits_for_data_where_that_is_most_of_it_and_else_for_launches(idle, wait, words):
-    assert str(bound_by(idle, wait)) == words
+    assert str(bottleneck(idle, wait)) == words
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_gpu_that_is_idle_waits_for_data_where_that_is_most_of_it_and_else_for
     ],
 )
 def test_where_no_idle_time_is_known_as_on_a_cpu_the_wait_tells(wait, words):
-    bound = bound_by(None, wait)
+    bound = bottleneck(None, wait)
 
     assert (str(bound) if bound else None) == words
 
@@ -58,14 +58,14 @@ def test_a_deep_model_is_not_host_bound_though_the_launch_queue_is_a_small_part_
         samples=(rank_samples(0, (1.0,) * 3),),
     )
 
-    assert bound_of(deep) is None
+    assert bottleneck_of(deep) is None
 
 
 class TestOfARecord:
     def test_its_summary_tells(self):
         record = measured(summary=summary(0.1, idle_share=0.4, data_wait_share=0.01))
 
-        bound = bound_of(record)
+        bound = bottleneck_of(record)
 
         assert bound is not None
         assert (bound.label, bound.share) == ("host-bound", 0.4)
@@ -76,7 +76,7 @@ class TestOfARecord:
         record = measured(summary=summary(0.1), profile=profile(busy_s=0.09), samples=samples)
 
         assert idle_share_of(record) == pytest.approx(1 - 0.09 / 0.15)
-        assert str(bound_of(record)) == "host-bound (idle 40 %)"
+        assert str(bottleneck_of(record)) == "host-bound (idle 40 %)"
 
     def test_without_samples_the_summarys_step_time_serves(self):
         record = measured(summary=summary(0.2), profile=profile(busy_s=0.09), samples=())
@@ -84,9 +84,9 @@ class TestOfARecord:
         assert idle_share_of(record) == pytest.approx(0.55)
 
     def test_without_a_profile_it_is_unknown(self):
-        assert bound_of(measured(summary=summary(0.1, host_lead_s=0.0))) is None
+        assert bottleneck_of(measured(summary=summary(0.1, host_lead_s=0.0))) is None
 
     def test_a_cpu_is_idle_for_no_host(self):
         record = measured(summary=summary(0.2), profile=profile(device="cpu"))
 
-        assert idle_share_of(record) is bound_of(record) is None
+        assert idle_share_of(record) is bottleneck_of(record) is None
