@@ -10,7 +10,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from fp8bench.cli.app import program
-from fp8bench.schema.packaged import PREDICTION_ERRORS_JSON, ROOT
+from fp8bench.schema.files import PREDICTION_ERRORS_JSON, ROOT
 
 PAGE = ROOT / "docs" / "prediction.md"
 TABLE = re.compile(r"(<!-- made by: fp8bench predict --check -->\n).*?(\n<!-- end -->)", re.DOTALL)

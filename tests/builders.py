@@ -10,28 +10,24 @@ from typing import Any, Literal
 
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.instance import Instance, Price
-from fp8bench.schema.machine import MachineBasis, MachineIdentity
-from fp8bench.schema.profile import KernelTime, Profile
-from fp8bench.schema.rank_report import RankReport, WorkloadFacts
-from fp8bench.schema.record import (
-    METHOD_VERSION,
-    SCHEMA_VERSION,
+from fp8bench.schema.machine import Environment, MachineBasis, MachineIdentity
+from fp8bench.schema.rank import (
     CompileEvidence,
-    Environment,
     Evidence,
     ExecutedEvidence,
-    Figure,
     GraphEvidence,
+    KernelTime,
     Parity,
-    Provenance,
+    Profile,
     RankMemory,
+    RankReport,
     RankSamples,
-    Record,
-    Session,
-    Summary,
+    RankTelemetry,
+    TelemetrySeries,
     Tolerance,
+    WorkloadFacts,
 )
-from fp8bench.schema.telemetry import RankTelemetry, TelemetrySeries
+from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Figure, Provenance, Record, Session, Summary
 
 START = datetime(2026, 5, 1, 10, 0, tzinfo=UTC)
 SIZES: dict[str, int | str] = {"img_size": 224, "patch_size": 16, "depth": 32}

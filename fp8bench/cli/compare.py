@@ -18,8 +18,9 @@ from fp8bench.schema.execution import OPTIMIZERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fp8bench.records.broken import Broken
+    from fp8bench.records.files import Broken
     from fp8bench.records.layout import SomeRecord
+    from fp8bench.records.select import Filter
     from fp8bench.report.options import CompareOptions
     from fp8bench.report.run.row import Comparison
     from fp8bench.schema.execution import OptimizerName
@@ -85,9 +86,10 @@ def compare(
     from fp8bench.pricing import catalog as catalogs
     from fp8bench.records import results
     from fp8bench.records.named import parse_reference
+    from fp8bench.records.select import Filter
     from fp8bench.report.options import CompareOptions
-    from fp8bench.schema.bounds import IMPORTED_BATCH_SIZE
     from fp8bench.schema.errors import UsageError, require_known
+    from fp8bench.schema.option import IMPORTED_BATCH_SIZE
 
     purchase = PURCHASES[0] if bought is None else bought
     batch_size = None if batch_words is None else whole("--batch-size", batch_words, 1, IMPORTED_BATCH_SIZE)
@@ -114,6 +116,7 @@ def compare(
         except UsageError as error:
             raise UsageError(f"{error.what}, and {results.what_lies_in(results_dir)}", error.remedy) from error
 
+    wanted = Filter(workload=workload, batch_size=batch_size, optimizer=cast("OptimizerName | None", optimizer))
     keys = list(dict.fromkeys(map(key_of, instances)))
     require_read(catalog, keys)
     if kind != "run":
@@ -127,24 +130,22 @@ def compare(
         }
         if kind == "gemm":
             _refuse_beside_kind(kind, of_runs)
-            broken = _print_products(keys, every, catalog, form, results_dir, workload, batch_size)
+            broken = _print_products(keys, every, catalog, form, results_dir, wanted)
         else:
             _refuse_beside_kind(kind, {**of_runs, "--workload": workload, "--batch-size": batch_size})
             broken = _print_errors(keys, every, form, results_dir)
         _fail_if_strict(broken, strict)
         return
-    wanted = parse_reference(reference, keys)
+    named = parse_reference(reference, keys)
     today = date.today()
     options = CompareOptions(
         instances=tuple(keys),
         today=today,
-        reference=replace(wanted, instance=key_of(wanted.instance)),
+        reference=replace(named, instance=key_of(named.instance)),
         as_of=_date(price_as_of, today),
         region=region,
         purchase=cast("Purchase", purchase),
-        workload=workload,
-        batch_size=batch_size,
-        optimizer=cast("OptimizerName | None", optimizer),
+        wanted=wanted,
         every=every,
         allow_mismatch=allow_mismatch,
     )
@@ -170,7 +171,6 @@ def _refuse_beside_kind(kind: str, given: dict[str, object]) -> None:
 def _print_runs(options: "CompareOptions", catalog: "Catalog", form: str, results_dir: Path) -> "Sequence[Broken]":
     """Runs, with prices; returns the files that could not be read."""
     from fp8bench.records import results
-    from fp8bench.records.sections import ask
     from fp8bench.report.run.compare import compare as compare_records
 
     unread: list[Broken] = []
@@ -186,7 +186,7 @@ def _print_runs(options: "CompareOptions", catalog: "Catalog", form: str, result
                 raise results.nothing_found(f"for instance {key!r}", results_dir, remedy)
         return compare_records(records, catalog, options, whole)
 
-    print_comparison(ask(results.read(results_dir, options.instances), told, compared), form)
+    print_comparison(results.read_on_demand(results.read(results_dir, options.instances), told, compared), form)
     return unread
 
 
@@ -196,23 +196,16 @@ def _print_products(
     catalog: "Catalog",
     form: str,
     results_dir: Path,
-    workload: str | None,
-    batch_size: int | None,
+    wanted: "Filter",
 ) -> "Sequence[Broken]":
     """Matrix products, as `fp8bench gemm` prints them; the same work of several side by side."""
     from fp8bench.records import results
     from fp8bench.report.gemm.document import document
-    from fp8bench.report.options import narrowed
     from fp8bench.schema.gemm import GemmRecord
 
     found = results.read_kind(results_dir, keys, GemmRecord)
     tell_broken(found.broken)
-    kept = [
-        record
-        for record in found
-        if workload in (None, record.config.workload) and batch_size in (None, record.config.batch_size)
-    ]
-    chosen = _chosen("gemm", kept, keys, every, results_dir, narrowed(workload, batch_size))
+    chosen = _chosen("gemm", wanted.of(found), keys, every, results_dir, wanted.words)
     show(document(chosen, catalog), form)
     return found.broken
 
@@ -232,7 +225,7 @@ def _print_errors(keys: "list[str]", every: bool, form: str, results_dir: Path) 
 def _chosen(
     kind: str, kept: "list[SomeRecord]", keys: "list[str]", every: bool, results_dir: Path, of: str = ""
 ) -> "list[SomeRecord]":
-    """The latest of each work, or every one, in the order of the command line. of: see `narrowed`.
+    """The latest of each work, or every one, in the order of the command line. of: see `Filter.words`.
 
     An instance that has none is named on stderr. Raises UsageError where none has any.
     """

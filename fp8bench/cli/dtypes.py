@@ -38,7 +38,7 @@ def dtypes(
 
         require_drawable(plot)
     # Here and not above: torch takes seconds, and whoever mistyped shall not wait for it.
-    from fp8bench.numerics.casting import examine
+    from fp8bench.numerics.formats import examine
     from fp8bench.report.dtypes.document import PICTURE, document
 
     report = examine(_chosen(names or [], every), values)
@@ -73,7 +73,7 @@ def _number(word: str) -> float:
 
 def _chosen(names: Sequence[str], every: bool) -> list[str]:
     """The formats to tell of, each once, in their own order. Raises UsageError for one that this torch lacks."""
-    from fp8bench.numerics.casting import known_names
+    from fp8bench.numerics.formats import known_names
     from fp8bench.schema.errors import require_known
 
     known = known_names(every=True)

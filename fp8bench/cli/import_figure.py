@@ -28,7 +28,7 @@ def import_figure(
     from fp8bench.pricing.catalog import find, require_read
     from fp8bench.records import results
     from fp8bench.report.run.figure_shown import told
-    from fp8bench.schema.plain_text import inert
+    from fp8bench.schema.errors import inert
 
     figure = ImportedFigure.parse(
         mode=mode,

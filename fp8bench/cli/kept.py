@@ -7,7 +7,7 @@ from fp8bench.cli.progress import log
 from fp8bench.schema.errors import UsageError
 
 if TYPE_CHECKING:
-    from fp8bench.records.broken import Broken
+    from fp8bench.records.files import Broken
 
 
 def tell_broken(broken: "Iterable[Broken]") -> None:

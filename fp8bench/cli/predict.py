@@ -92,7 +92,7 @@ def _require_alone(given: dict[str, object]) -> None:
 
 def _whole(flag: str, words: str | None) -> int | None:
     from fp8bench.config.words import whole
-    from fp8bench.schema.bounds import IMPORTED_BATCH_SIZE
+    from fp8bench.schema.option import IMPORTED_BATCH_SIZE
 
     return None if words is None else whole(flag, words, 1, IMPORTED_BATCH_SIZE)
 
@@ -115,7 +115,7 @@ def _query(price_as_of: str | None, region: str | None, purchase: str) -> "Price
 def _target(name: str, gpus: int | None, catalog: "Catalog", query: "PriceQuery") -> "Target":
     from fp8bench.predict.target import target
     from fp8bench.pricing.catalog import find
-    from fp8bench.pricing.missing import require_region
+    from fp8bench.pricing.choose import require_region
 
     require_read(catalog, [name])
     instance = find(catalog, name)
@@ -129,24 +129,23 @@ def _sources(
     """What `--from` names: a record's file, or the measurements of an instance, all or of one mode and variant."""
     from fp8bench.predict.source import parse_source, sources, wanted
     from fp8bench.records import named, results
-    from fp8bench.records.sections import ask
     from fp8bench.records.select import Measurement
 
     if named.names_a_file(name):
         record = results.read_record(Path(name))
         return sources([Measurement((record,))], catalog, lambda one: one)
-    reference = parse_source(name)
-    kept = results.read(results_dir, [reference.instance])
+    asked = parse_source(name, workload, batch_size)
+    kept = results.read(results_dir, [asked.instance or ""])
     if not kept:
         raise results.nothing_found(
-            f"for instance {reference.instance!r}",
+            f"for instance {asked.instance!r}",
             results_dir,
             "Name one that has records with --from, or a record's file",
         )
-    return ask(
+    return results.read_on_demand(
         kept,
         tell_broken,
-        lambda records, whole: sources(wanted(records, reference, workload, batch_size), catalog, whole),
+        lambda records, whole: sources(wanted(records, asked), catalog, whole),
     )
 
 
@@ -154,7 +153,6 @@ def _held_out(results_dir: Path, catalog: "Catalog") -> "HeldOut":
     """Of all records here, and of the published figures that travel with the program."""
     from fp8bench.predict.held_out import held_out
     from fp8bench.records import results
-    from fp8bench.records.sections import ask
 
-    instances = {*results.known_instances(results_dir), *catalog.instances}
-    return ask(results.read(results_dir, instances), tell_broken, lambda r, whole: held_out(r, catalog, whole))
+    kept = results.read(results_dir, {*results.known_instances(results_dir), *catalog.instances})
+    return results.read_on_demand(kept, tell_broken, lambda records, whole: held_out(records, catalog, whole))

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fp8bench.schema.plain_text import inert
+from fp8bench.schema.errors import inert
 
 if TYPE_CHECKING:
-    from fp8bench.launch.executor import Watch
+    from fp8bench.launch.processes import Watch
     from fp8bench.launch.rounds import Entry, Schedule
     from fp8bench.launch.session import Listener
     from fp8bench.schema.record import Record, Session

@@ -58,8 +58,7 @@ def run(
 
 def _measure_and_print(prepared: "Prepared", named: bool, quiet: bool, as_json: bool) -> int:
     """named: the modes were, so that each is meant to run."""
-    from fp8bench.launch.measure import measure, session
-    from fp8bench.launch.session import exit_code
+    from fp8bench.launch.session import exit_code, measure, session
 
     with (
         session(prepared, log) as rounds,
@@ -93,7 +92,7 @@ def _say_whether_precise(rounds: "Schedule") -> None:
 
 def _judge_itself(rounds: "Schedule") -> int:
     """Modes held against themselves: differences found there convict the machine, or the method's intervals."""
-    from fp8bench.stats.self_check import LIMIT
+    from fp8bench.stats.ratio import LIMIT
 
     check = rounds.self_check()
     if check is None:
@@ -121,7 +120,7 @@ def _print_session(session_id: str, prepared: "Prepared") -> None:
     from fp8bench.cli.kept import tell_broken
     from fp8bench.records import results
     from fp8bench.records.named import parse_reference
-    from fp8bench.records.sections import ask
+    from fp8bench.records.select import Filter
     from fp8bench.report.options import CompareOptions
     from fp8bench.report.run.compare import compare
 
@@ -130,15 +129,14 @@ def _print_session(session_id: str, prepared: "Prepared") -> None:
     of_session = tuple(
         kept
         for kept in found
-        if kept.record.session
-        and kept.record.session.session_id == session_id
+        if Filter(session=session_id).takes(kept.record)
         and not (prepared.here and prepared.here.unlike_place(kept.record))
     )
     if not of_session:
         return
     options = CompareOptions((key,), date.today(), parse_reference(None, [key]))
     catalog = load_catalog(prepared.results_dir)
-    shown = ask(
+    shown = results.read_on_demand(
         results.Found(of_session), tell_broken, lambda records, whole: compare(records, catalog, options, whole)
     )
     print_comparison(shown, "table")

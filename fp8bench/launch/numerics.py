@@ -18,13 +18,13 @@ from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import this_machines_identity
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.records import instances, results
-from fp8bench.schema import bounds
-from fp8bench.schema.alignment import ALIGNMENT, padded
-from fp8bench.schema.errors import UsageError, require_known
+from fp8bench.schema import option as bounds
+from fp8bench.schema.errors import Status, UsageError, require_known
+from fp8bench.schema.formats import ALIGNMENT, padded
 from fp8bench.schema.instance import Instance
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, NumericsConfig, NumericsRecord
-from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Status
+from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION
 
 MODES = ("baseline-fp32", "baseline-bf16", "torchao-float8", "te-fp8")
 """Examined when none is named, each with all of its recipes: the yardsticks first."""

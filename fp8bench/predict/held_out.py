@@ -21,10 +21,8 @@ from fp8bench.predict.source import Source, machine, source
 from fp8bench.predict.step import Machine, predict
 from fp8bench.records.select import Measurement, select
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.files import read_text
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import PREDICTION_ERRORS_JSON, Frozen, read_text
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.packaged import PREDICTION_ERRORS_JSON
 from fp8bench.schema.record import Record
 
 HOST_BOUND = "the GPU waited for its host, which the model knows nothing of"

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from fp8bench.predict.step import Machine
 from fp8bench.schema.execution import Variant
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 
 GpuChange = Literal["same GPU", "same architecture", "another architecture"]
 Scale = Literal["as many GPUs", "another number of GPUs"]

@@ -19,7 +19,7 @@ from fp8bench.pricing import cost
 from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog
 
 Range = tuple[float, float]

@@ -7,14 +7,12 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from fp8bench.predict.step import Machine, Work
-from fp8bench.records.named import Reference
-from fp8bench.records.select import Measurement, select
-from fp8bench.report.options import narrowed
+from fp8bench.records.select import Filter, Measurement, select
 from fp8bench.report.run.unit_time import unit_time
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import split_variant, suffix
 from fp8bench.schema.instance import Catalog, Gpu
-from fp8bench.schema.profile import starved
+from fp8bench.schema.rank import starved
 from fp8bench.schema.record import Record
 
 if TYPE_CHECKING:
@@ -160,32 +158,20 @@ class Sources:
     omitted: tuple[str, ...]
 
 
-def parse_source(text: str) -> Reference:
-    """`INSTANCE[:MODE[:RECIPE]][/VARIANT]`, of which the mode may be empty. Raises UsageError."""
+def parse_source(text: str, workload: str | None, batch_size: int | None) -> Filter:
+    """`INSTANCE[:MODE[:RECIPE]][/VARIANT]`. Raises UsageError."""
     label, execution = split_variant(text, f"--from {text!r}")
     instance, _, mode = label.partition(":")
-    return Reference(instance, mode, execution)
+    return Filter(instance=instance, mode=mode or None, execution=execution, workload=workload, batch_size=batch_size)
 
 
-def wanted(
-    records: Sequence[Record], reference: Reference, workload: str | None, batch_size: int | None
-) -> list[Measurement]:
-    """The latest of each variant that the words name. reference: whose mode may be empty, which takes any.
-
-    Raises UsageError where there is none.
-    """
-    chosen = [
-        one
-        for one in select(records, False, workload, batch_size)
-        if reference.mode in ("", one.latest.what.mode, _mode(one.latest)) and reference.takes(one.latest.execution)
-    ]
+def wanted(records: Sequence[Record], asked: Filter) -> list[Measurement]:
+    """The latest of each variant that was asked for. Raises UsageError where there is none."""
+    chosen = select(records, False, asked)
     if not chosen:
         there = sorted({f"{_mode(one)}{suffix(one.execution)} at batch {one.what.batch_size}" for one in records})
-        label = ":".join(filter(None, (reference.instance, reference.mode))) + suffix(reference.execution)
-        raise UsageError(
-            f"no record of {label}{narrowed(workload, batch_size)}",
-            f"There are: {', '.join(there)}",
-        )
+        label = ":".join(filter(None, (asked.instance, asked.mode))) + suffix(asked.execution)
+        raise UsageError(f"no record of {label}{asked.words}", f"There are: {', '.join(there)}")
     return chosen
 
 

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.frozen import Frozen
-from fp8bench.schema.profile import Category
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.rank import Category
 
 Rule = Literal[
     "dense bf16 peak",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fp8bench.report.run.row import Row
-from fp8bench.schema.identity import Software, differing, not_comparable, unlike_software
-from fp8bench.schema.record import Record
+from fp8bench.schema.machine import Software, differing
+from fp8bench.schema.record import Record, not_comparable, unlike_software
 
 
 @dataclass(frozen=True)

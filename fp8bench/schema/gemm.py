@@ -19,10 +19,10 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from fp8bench.schema.alignment import padded
 from fp8bench.schema.config import Device
 from fp8bench.schema.execution import Variant
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.formats import padded
 from fp8bench.schema.record import RecordHead
 
 Role = Literal["forward", "input gradient", "weight gradient"]

@@ -9,9 +9,8 @@ from fp8bench.predict.document import CHANGES
 from fp8bench.predict.held_out import HeldOut, held_out, kept_cases
 from fp8bench.predict.model_error import merged, model_error
 from fp8bench.records import results
-from fp8bench.records.sections import ask
 from fp8bench.schema.errors import RunFailed
-from fp8bench.schema.packaged import ROOT
+from fp8bench.schema.files import ROOT
 
 RESULTS = ROOT / "results"
 
@@ -128,8 +127,8 @@ def test_a_kept_file_that_was_changed_by_hand_is_named_with_its_remedy(tmp_path)
 @pytest.fixture(scope="module")
 def committed() -> HeldOut:
     known = load_catalog(RESULTS)
-    instances = {*results.known_instances(RESULTS), *known.instances}
-    return ask(results.read(RESULTS, instances), _nothing_broken, lambda of, whole: held_out(of, known, whole))
+    kept = results.read(RESULTS, {*results.known_instances(RESULTS), *known.instances})
+    return results.read_on_demand(kept, _nothing_broken, lambda of, whole: held_out(of, known, whole))
 
 
 def _nothing_broken(broken):

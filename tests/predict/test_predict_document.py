@@ -14,7 +14,7 @@ from fp8bench.predict.prediction import predictions
 from fp8bench.predict.source import Sources
 from fp8bench.predict.target import target
 from fp8bench.report.render import FORMATS, PIPE, TERMINAL, render
-from fp8bench.schema.packaged import PREDICTION_ERRORS_JSON, ROOT
+from fp8bench.schema.files import PREDICTION_ERRORS_JSON, ROOT
 
 
 def shown(key="narrow-1x", gpus=None, sources=None, cases=None):

@@ -87,7 +87,7 @@ def test_words_choose_mode_variant_batch_and_workload():
     of = [*records(), *records(mode="te-fp8", recipe="delayed", evidence=graphed, session_id="other", minutes=9)]
 
     def labels(text, workload=None, batch_size=None):
-        return [one.latest.what.mode for one in wanted(of, parse_source(text), workload, batch_size)]
+        return [one.latest.what.mode for one in wanted(of, parse_source(text, workload, batch_size))]
 
     assert labels("fast-1x") == ["baseline-bf16", "te-fp8"]
     assert labels("fast-1x:te-fp8") == labels("fast-1x:te-fp8:delayed/compiled") == ["te-fp8"]

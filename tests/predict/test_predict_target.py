@@ -1,11 +1,12 @@
 """Where a prediction goes: what it costs, and what cannot run there."""
 
 import pytest
-from builders import RankMemory, evidence, instance
+from builders import evidence, instance
 from known import FP8_STEP, QUERY, catalog, one_source, records
 
 from fp8bench.predict.target import memory_warning, target, unsupported
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.rank import RankMemory
 
 CATALOG = catalog(instance("small", gpu="Fast", gpu_count=1, gpu_memory_gib=20))
 

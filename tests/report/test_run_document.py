@@ -36,7 +36,7 @@ from fp8bench.report.run.compare import compare
 from fp8bench.report.run.document import columns, document
 from fp8bench.report.run.row import Comparison, Row
 from fp8bench.schema.instance import Catalog, Instance, Price
-from fp8bench.stats.unseen import unseen_share
+from fp8bench.stats.certainty import unseen_share
 
 GOLDEN = Path(__file__).parent / "golden"
 REGENERATE = os.environ.get("REGENERATE_GOLDEN") == "1"

@@ -9,7 +9,7 @@ from outside.outside_plugins import TinyLinear
 from torch.utils.data import Dataset
 from worker.execution.executing import plain_parts
 
-from fp8bench.stats.bound import bound_by
+from fp8bench.stats.steps import bottleneck
 from fp8bench.stats.summary import summarize
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.loop import Training
@@ -85,7 +85,7 @@ def test_the_step_is_as_long_as_the_loader_takes_and_is_called_loader_bound(work
     alone_s = sustained_s(batches)
     batches.close()
     summary = summarize([samples], workload_facts())
-    bound = bound_by(None, summary.data_wait_share)
+    bound = bottleneck(None, summary.data_wait_share)
 
     assert summary.step_time_s == pytest.approx(alone_s, rel=0.1)
     assert summary.step_time_s > 0.99 * 1.4 * step_s
@@ -103,7 +103,7 @@ def test_a_loader_in_the_rank_itself_is_waited_for_all_the_time_that_it_takes():
 
     assert summary.data_wait_s == pytest.approx(0.5 * step_s, rel=0.2)
     assert summary.data_wait_share == pytest.approx(1 / 3, abs=0.05)
-    assert str(bound_by(None, summary.data_wait_share)).startswith("loader-bound (wait 3")
+    assert str(bottleneck(None, summary.data_wait_share)).startswith("loader-bound (wait 3")
 
 
 def test_one_that_keeps_up_shows_no_wait():
@@ -115,7 +115,7 @@ def test_one_that_keeps_up_shows_no_wait():
     summary = summarize([samples], workload_facts())
 
     assert summary.data_wait_share < 0.05
-    assert bound_by(None, summary.data_wait_share) is None
+    assert bottleneck(None, summary.data_wait_share) is None
 
 
 class Counted:

@@ -1,6 +1,6 @@
 """The fastest that a record of `fp8bench gemm` has seen of each arithmetic: what other products are held against."""
 
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 from fp8bench.schema.gemm import Arithmetic, GemmRecord, Precision, Shape, Timing, arithmetic_of
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from fp8bench.report.gemm.ceilings import MeasuredCeiling, measured_ceilings, tflops_of
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 from fp8bench.schema.gemm import (
     Arithmetic,
     Casts,

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from fp8bench.pricing.missing import require_region
+from fp8bench.pricing.choose import require_region
 from fp8bench.records.named import Reference
 from fp8bench.records.select import Measurement, select
-from fp8bench.report.options import CompareOptions, narrowed
+from fp8bench.report.options import CompareOptions
 from fp8bench.report.run.judge import held_against
 from fp8bench.report.run.measurement_row import to_row
 from fp8bench.report.run.priced import Priced, priced, pricing_day
@@ -39,7 +39,7 @@ def compare(
     require_region(options.region, catalog, options.instances)
     chosen = [
         Measurement(tuple(map(whole, measurement.rounds)), measurement.stopped)
-        for measurement in select(records, options.every, options.workload, options.batch_size, options.optimizer)
+        for measurement in select(records, options.every, options.wanted)
     ]
     latest = [measurement.latest for measurement in chosen]
     _require_some(latest, options)
@@ -84,7 +84,7 @@ def _require_some(chosen: Sequence[Record], options: CompareOptions) -> None:
     for name in options.instances:
         if name not in present:
             raise UsageError(
-                f"no record{narrowed(options.workload, options.batch_size, options.optimizer)} for instance {name!r}",
+                f"no record{options.wanted.words} for instance {name!r}",
                 f"Run `fp8bench run --instance {name}` there, or put a figure in with `fp8bench import`",
             )
 

@@ -10,7 +10,7 @@ from fp8bench.pricing import cost
 from fp8bench.report.run.row import Row
 from fp8bench.report.run.unit_time import UnitTime
 from fp8bench.report.systems import Likeness
-from fp8bench.stats.verdict import HOLDS_NOISE, RowVerdict, verdict_on_value
+from fp8bench.stats.certainty import HOLDS_NOISE, RowVerdict, verdict_on_value
 
 if TYPE_CHECKING:
     from fp8bench.stats.ratio import Ratio

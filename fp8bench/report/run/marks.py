@@ -6,13 +6,11 @@ What was found in every round is said once, with the latest round's figures; wha
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from fp8bench.records.select import Measurement
-from fp8bench.records.stopped import execution
+from fp8bench.records.select import Measurement, execution
 from fp8bench.report.run.priced import PRICED_ELSEWHERE, Priced
 from fp8bench.report.run.unit_time import APART, UnitTime
 from fp8bench.schema.record import Record
-from fp8bench.stats.bound import bound_of
-from fp8bench.stats.steps import SLOW_STEP
+from fp8bench.stats.steps import SLOW_STEP, bottleneck_of
 from fp8bench.stats.telemetry import round_flags
 
 SPREAD = 0.02
@@ -100,7 +98,7 @@ def _uneven(found: UnitTime) -> Iterable[str]:
 
 
 def _bounds(record: Record) -> Iterable[str]:
-    bound = bound_of(record)
+    bound = bottleneck_of(record)
     return [str(bound)] if bound else []
 
 

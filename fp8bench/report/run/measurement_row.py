@@ -5,8 +5,7 @@ from statistics import median
 from typing import Any
 
 from fp8bench.pricing import cost
-from fp8bench.records.select import Measurement
-from fp8bench.records.stopped import execution
+from fp8bench.records.select import Measurement, execution
 from fp8bench.report.run.marks import marks
 from fp8bench.report.run.priced import Priced
 from fp8bench.report.run.row import Row
@@ -14,8 +13,8 @@ from fp8bench.report.run.unit_time import UnitTime
 from fp8bench.schema.execution import is_compiled
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, Summary
+from fp8bench.stats.certainty import unseen_share
 from fp8bench.stats.telemetry import energy_spread
-from fp8bench.stats.unseen import unseen_share
 
 
 def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, catalog: Catalog) -> Row:

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 
-from fp8bench.pricing.choose import PriceQuery, choose, only_another_machines
-from fp8bench.pricing.missing import why_no_price
+from fp8bench.pricing.choose import PriceQuery, choose, only_another_machines, why_no_price
 from fp8bench.report.options import CompareOptions
 from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.schema.record import Record

@@ -2,12 +2,12 @@
 
 from datetime import date
 
-from fp8bench.schema.cause import Cause
 from fp8bench.schema.config import Device
+from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, suffix
-from fp8bench.schema.frozen import Frozen
-from fp8bench.schema.record import Source, Status
-from fp8bench.stats.verdict import RowVerdict, VerdictOn
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.record import Source
+from fp8bench.stats.certainty import RowVerdict, VerdictOn
 
 
 class Row(Frozen):
@@ -20,7 +20,7 @@ class Row(Frozen):
     processes than this have may be unseen. verdict_on: what the verdict is about. warnings: of the whole table.
     compile: whether torch.compile took anything; execution: how the steps were executed, in a word. cause: of a row
     that is not ok. run_id: the latest round's. machine: the id of its MachineIdentity, machine_label the name given to
-    it, and software what `schema.identity` draws from its environment.
+    it, and software what `schema.machine` draws from its environment.
     """
 
     instance: str
