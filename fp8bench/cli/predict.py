@@ -13,11 +13,15 @@ from fp8bench.cli.kept import tell_broken
 from fp8bench.cli.output import FORMATS, show
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fp8bench.predict.held_out import HeldOut
     from fp8bench.predict.source import Sources
     from fp8bench.predict.target import Target
     from fp8bench.pricing.choose import PriceQuery
+    from fp8bench.records.select import Filter
     from fp8bench.schema.instance import Catalog, Purchase
+    from fp8bench.schema.record import Record
 
 PURCHASES = ("on_demand", "spot", "capacity_block")
 
@@ -64,30 +68,30 @@ def predict(
         require_known(flag, value, known, "fp8bench predict --help")
     catalog = load_catalog(results_dir)
     if check:
-        _require_alone({"INSTANCE": instance, "--from": source, "--gpus": gpu_words, "--batch-size": batch_words})
-        show(document_of_errors(_held_out(results_dir, catalog)), form)
+        beside = {"INSTANCE": instance, "--from": source, "--gpus": gpu_words, "--batch-size": batch_words}
+        _refuse_beside("--check", {**beside, "--workload": workload, "--region": region, "--price-as-of": price_as_of})
+        _, others = _read(None, catalog, results_dir)
+        show(document_of_errors(others), form)
         return
     if instance is None or source is None:
         missing = "no instance was named" if instance is None else "--from is missing"
         raise UsageError(missing, "Say, for example, `fp8bench predict p5 --from h200-1x`, or --check")
-    gpus, batch_size = _whole("--gpus", gpu_words), _whole("--batch-size", batch_words)
     query = _query(price_as_of, region, purchase)
-    target = _target(instance, gpus, catalog, query)
-    sources = _sources(source, workload, batch_size, catalog, results_dir)
-    cases = merged(kept_cases(), _held_out(results_dir, catalog).cases)
-    found = predictions(sources, target, cases, catalog, query)
-    show(document(found), form)
-    if all(row.status == "unsupported" for row in found.rows):
+    target = _target(instance, _whole("--gpus", gpu_words), catalog, query)
+    sources, others = _sources(source, workload, batch_words, catalog, results_dir)
+    predicted = predictions(sources, target, merged(kept_cases(), others.cases), catalog, query)
+    show(document(predicted), form)
+    if all(row.status == "unsupported" for row in predicted.rows):
         raise typer.Exit(ModeUnavailable.exit_code)
 
 
-def _require_alone(given: dict[str, object]) -> None:
-    """Raises UsageError where --check has a companion."""
+def _refuse_beside(what: str, given: dict[str, object]) -> None:
+    """Raises UsageError where anything was given that does not go with it."""
     from fp8bench.schema.errors import UsageError
 
     for name, value in given.items():
         if value is not None:
-            raise UsageError(f"--check is of all records, and {name} was given", f"Omit {name}, or --check")
+            raise UsageError(f"{name} does not apply to {what}", f"Omit {name}")
 
 
 def _whole(flag: str, words: str | None) -> int | None:
@@ -124,35 +128,41 @@ def _target(name: str, gpus: int | None, catalog: "Catalog", query: "PriceQuery"
 
 
 def _sources(
-    name: str, workload: str | None, batch_size: int | None, catalog: "Catalog", results_dir: Path
-) -> "Sources":
+    name: str, workload: str | None, batch_words: str | None, catalog: "Catalog", results_dir: Path
+) -> "tuple[Sources, HeldOut]":
     """What `--from` names: a record's file, or the measurements of an instance, all or of one mode and variant."""
-    from fp8bench.predict.source import parse_source, sources, wanted
-    from fp8bench.records import named, results
+    from fp8bench.predict.source import parse_source, sources
+    from fp8bench.records.named import names_a_file
+    from fp8bench.records.results import read_record
     from fp8bench.records.select import Measurement
 
-    if named.names_a_file(name):
-        record = results.read_record(Path(name))
-        return sources([Measurement((record,))], catalog, lambda one: one)
-    asked = parse_source(name, workload, batch_size)
-    kept = results.read(results_dir, [asked.instance or ""])
-    if not kept:
-        raise results.nothing_found(
-            f"for instance {asked.instance!r}",
-            results_dir,
-            "Name one that has records with --from, or a record's file",
-        )
-    return results.read_on_demand(
-        kept,
-        tell_broken,
-        lambda records, whole: sources(wanted(records, asked), catalog, whole),
-    )
+    if names_a_file(name):
+        _refuse_beside("a record's file", {"--batch-size": batch_words, "--workload": workload})
+        found = sources([Measurement((read_record(Path(name)),))], catalog, lambda one: one)
+        return found, _read(None, catalog, results_dir)[1]
+    asked = parse_source(name, workload, _whole("--batch-size", batch_words))
+    require_read(catalog, [asked.instance or ""])
+    return _read(asked, catalog, results_dir)
 
 
-def _held_out(results_dir: Path, catalog: "Catalog") -> "HeldOut":
-    """Of all records here, and of the published figures that travel with the program."""
+def _read(asked: "Filter | None", catalog: "Catalog", results_dir: Path) -> "tuple[Sources, HeldOut]":
+    """From what of that which is asked for something can be predicted; and machines predicted from one another, of all
+    records here and of the published figures that travel with the program. asked: None asks for nothing.
+    """
     from fp8bench.predict.held_out import held_out
+    from fp8bench.predict.source import Sources, sources, wanted
     from fp8bench.records import results
+    from fp8bench.records.select import Filter
+
+    def found(records: "list[Record]", whole: "Callable[[Record], Record]") -> "tuple[Sources, HeldOut]":
+        others = held_out(records, catalog, whole)
+        if asked is None:
+            return Sources((), ()), others
+        of_instance = Filter(instance=asked.instance).of(records)
+        if not of_instance:
+            remedy = "Name one that has records with --from, or a record's file"
+            raise results.nothing_found(f"for instance {asked.instance!r}", results_dir, remedy)
+        return sources(wanted(of_instance, asked), catalog, whole), others
 
     kept = results.read(results_dir, {*results.known_instances(results_dir), *catalog.instances})
-    return results.read_on_demand(kept, tell_broken, lambda records, whole: held_out(records, catalog, whole))
+    return results.read_on_demand(kept, tell_broken, found)

@@ -8,6 +8,7 @@ may all be hidden, where none was measured.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Any, Literal
 
@@ -159,7 +160,8 @@ def _prediction(
 def _measured(source: Source, catalog: Catalog, query: PriceQuery) -> Measured:
     record = source.record
     instance = catalog.instances.get(record.instance)
-    price = choose(instance.prices, query) if instance else None
+    machine = record.machine.id if record.machine else None
+    price = choose(instance.prices, replace(query, machine=machine)) if instance else None
     throughput = source.units_per_step / source.step_s
     usd = price.usd_per_hour if price else None
     return Measured(

@@ -126,7 +126,9 @@ def test_check_prints_the_errors(predict, folder):
     [
         ([], "no instance was named"),
         (["p5"], "--from is missing"),
-        (["p5", "--check"], "--check is of all records, and INSTANCE was given"),
+        (["p5", "--check"], "INSTANCE does not apply to --check"),
+        (["--check", "--region", "us-east-1"], "--region does not apply to --check"),
+        (["p5", "--from", "a.json", "--workload", "vit-huge"], "--workload does not apply to a record's file"),
         (["p55", "--from", "h200-1x"], "unknown instance 'p55'"),
         (["p5", "--from", "h100-1x"], "no record for instance 'h100-1x': results has records of h200-1x"),
         (["p5", "--from", "p4d"], "published figure, which has no profile"),
@@ -166,3 +168,12 @@ def test_published_figures_beside_records_are_no_source_of_their_own(predict, fo
     keep(published("p4d"), folder / "results")
     with pytest.raises(UsageError, match="which has no profile"):
         predict("p5", "--from", "p4d")
+
+
+def test_a_broken_record_is_named_once_and_the_rest_is_predicted(folder):
+    first = next((folder / "results" / "h200-1x").glob("*baseline*.json"))
+    first.write_text(first.read_text()[:-50])
+    done = call(folder, "predict", "p5", "--from", "h200-1x", "--gpus", "1")
+    assert done.code == 0
+    assert done.stderr.count("warning: not read: ") == 1
+    assert "baseline-bf16/eager" in done.stdout
