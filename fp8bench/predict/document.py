@@ -54,7 +54,7 @@ def document(found: Predictions) -> Document:
     shown = blocks(
         [Sentence(_of_what(rows[0]))],
         [table, *map(Note, letters.lines())],
-        [] if best is None else [Sentence(text) for text in _answers(best)],
+        [] if best is None else [Sentence(text) for text in _answers(best, sum(map(_ran, rows)) > 1)],
         [] if best is None else [Heading(f"A step of {_label(best)}, batch {best.batch_size} a GPU"), _parts(best)],
         [Heading("Assumed"), *map(Note, common)] if common else [],
         [*map(Note, _about_ranges(rows)), *map(Note, found.omitted), *map(Warned, found.warnings)],
@@ -189,16 +189,18 @@ def _gpus(row: Prediction | Measured) -> str:
     return f"{row.world_size} {row.gpu}"
 
 
-def _answers(best: Prediction) -> list[str]:
-    """What a reader with a budget wants to know, of the prediction that buys most."""
+def _answers(best: Prediction, of_several: bool) -> list[str]:
+    """What a reader with a budget wants to know, of the prediction that buys most. of_several: whether there are others
+    beside it.
+    """
     unit, measured = best.unit, best.measured
     said = []
     if best.usd_per_hour is not None:
         dated = f"price of {best.price_as_of}" if best.price_as_of else "a price without a date"
         share = "" if best.price_share == 1 else f", {best.price_share:.3g} of the whole instance's"
         said.append(
-            f"{_label(best)} at batch {best.batch_size} is predicted to buy most on {best.instance}: "
-            f"{_per_usd(best)} {unit} for a dollar, at "
+            f"{_label(best)} at batch {best.batch_size} is predicted to buy {'most' if of_several else 'this'} on "
+            f"{best.instance}: {_per_usd(best)} {unit} for a dollar, at "
             f"{best.usd_per_hour:,.2f} USD/h ({dated}{share})."
         )
     if measured.units_per_usd and best.break_even_usd_per_hour and measured.usd_per_hour:

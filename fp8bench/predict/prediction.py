@@ -211,13 +211,15 @@ def _range_s(source: Source, step: Step, error: ModelError | None) -> Range | No
         return None
     low, high = source.interval_s or (source.step_s, source.step_s)
     off = math.exp(error.value)
-    return step.low_s * low / source.step_s / off, step.high_s * high / source.step_s * off
+    return step.least_s * low / source.step_s / off, step.step_s * high / source.step_s * off
 
 
 def _row_warnings(source: Source, target: Target, error: ModelError | None) -> list[str]:
     said = [*filter(None, [memory_warning(source, target)])]
     if source.interval_s is None:
         said.append("too few steps were measured for an interval of their own")
+    elif len(source.measurement.rounds) == 1:
+        said.append("one process was measured, and its interval says nothing of the next one's")
     used = {"dense_bf16_tflops", "memory_bandwidth_gb_s", "dense_fp8_tflops"}
     doubted = sorted(used.intersection(target.gpu.doubtful)) if source.machine.gpu != target.gpu.name else []
     if doubted:

@@ -131,13 +131,12 @@ class Part(Frozen):
 
 
 class Step(Frozen):
-    """A predicted step, seconds. low_s, high_s: between which it lies by what the model leaves open, without its error:
-    equal to step_s but where communication was not measured. assumed: sentences, for a reader.
+    """A predicted step, seconds. least_s: where kernels hide all communication that was not measured; elsewhere equal to
+    step_s. Both are without the model's error. assumed: sentences, for a reader.
     """
 
     step_s: float
-    low_s: float
-    high_s: float
+    least_s: float
     parts: tuple[Part, ...]
     assumed: tuple[str, ...]
 
@@ -160,11 +159,10 @@ def predict(work: Work, measured_on: Machine, target: Machine) -> Step:
         return max(0.0, work.step_s - kernels_s) if work.host_bound else measured_idle_s
 
     parts.append(Part(name="idle", rule="carried over", measured_s=measured_idle_s, predicted_s=idle_beside(busy_s)))
-    least_s = busy_s - shared.may_be_hidden_s
+    least_busy_s = busy_s - shared.may_be_hidden_s
     return Step(
         step_s=(busy_s + idle_beside(busy_s)) * to_timed,
-        low_s=(least_s + idle_beside(least_s)) * to_timed,
-        high_s=(busy_s + idle_beside(busy_s)) * to_timed,
+        least_s=(least_busy_s + idle_beside(least_busy_s)) * to_timed,
         parts=tuple(parts),
         assumed=(*shared.assumed, *_assumed(work, measured_on, target)),
     )

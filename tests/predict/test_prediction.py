@@ -81,6 +81,11 @@ def test_a_host_that_the_gpu_waits_for_has_no_range_either():
     assert "how fast another host is nobody knows" in row.warnings[0]
 
 
+def test_one_process_is_not_a_measurement():
+    (row,) = predicted(some(records()[0]), cases=[case(one_source(), "narrow-1x")]).rows
+    assert row.warnings == ("one process was measured, and its interval says nothing of the next one's",)
+
+
 def test_the_same_gpu_in_another_instance_has_the_measured_interval():
     (row,) = predicted(some(*records("fast-2x")), "fast-8x", gpus=2).rows
     assert row.step_time_s == pytest.approx(0.1)
