@@ -131,7 +131,7 @@ class Part(Frozen):
 
 
 class Step(Frozen):
-    """A predicted step, seconds. least_s: where kernels hide all communication that was not measured; elsewhere equal to
+    """A predicted step, seconds. least_s: where kernels hide all communication that was not measured; else equal to
     step_s. Both are without the model's error. assumed: sentences, for a reader.
     """
 
