@@ -43,7 +43,7 @@ CHANGES = (
 
 
 def document(found: Predictions) -> Document:
-    """Machines get every field of every prediction."""
+    """Machines get every field of every prediction, with the warnings of all among its own."""
     rows = found.rows
     common = _common(rows)
     letters = Letters()
@@ -59,8 +59,9 @@ def document(found: Predictions) -> Document:
         [Heading("Assumed"), *map(Note, common)] if common else [],
         [*map(Note, _about_ranges(rows)), *map(Note, found.omitted), *map(Warned, found.warnings)],
     )
-    dumped = tuple(tuple(row.model_dump(mode="json").values()) for row in rows)
-    return Document(shown, data=rows, lines=Lines(tuple(Prediction.model_fields), dumped))
+    warned = [row.model_copy(update={"warnings": (*row.warnings, *found.warnings)}) for row in rows]
+    dumped = tuple(tuple(row.model_dump(mode="json").values()) for row in warned)
+    return Document(shown, data=warned, lines=Lines(tuple(Prediction.model_fields), dumped))
 
 
 def document_of_errors(found: HeldOut) -> Document:

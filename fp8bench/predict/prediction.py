@@ -105,12 +105,12 @@ def predictions(
     Raises UsageError where the target is what was measured, and where the catalogue lacks a figure that a prediction
     needs.
     """
-    first = sources.found[0]
-    if (first.record.instance, first.machine.gpus) == (target.instance.key, target.machine.gpus):
-        key = target.instance.key
-        gpus = "1 GPU" if first.machine.gpus == 1 else f"{first.machine.gpus} GPUs"
-        raise UsageError(f"{key} itself was measured on {gpus}", f"See it with `fp8bench compare {key}`")
-    rows = [_prediction(source, target, cases, catalog, query) for source in sources.found]
+    key, gpus = target.instance.key, target.machine.gpus
+    there = [one for one in sources.found if (one.record.instance, one.machine.gpus) != (key, gpus)]
+    if not there:
+        measured = f"{key} itself was measured on {gpus} GPU{'' if gpus == 1 else 's'}"
+        raise UsageError(measured, f"See it with `fp8bench compare {key}`")
+    rows = [_prediction(source, target, cases, catalog, query) for source in there]
     ranked = sorted(
         rows,
         key=lambda row: (row.status != "predicted", row.workload, -(row.units_per_usd or row.throughput_per_s or 0.0)),

@@ -125,6 +125,13 @@ def test_what_was_measured_is_not_predicted():
         predicted(some(), "fast-1x")
 
 
+def test_of_an_instance_that_was_measured_in_part_the_rest_is_predicted():
+    half = one_source(*records("fast-8x", settings={"world_size": 4}, samples=records("fast-2x")[0].samples * 2))
+    both = Sources((half, one_source(*records("fast-8x"))), ())
+    (row,) = predicted(both, "fast-8x").rows
+    assert (row.measured.world_size, row.world_size) == (4, 8)
+
+
 def test_doubtful_figures_of_the_catalogue_are_named():
     doubted = gpu("Doubted", doubtful=("dense_bf16_tflops", "tdp_w"))
     known = catalog(instance("doubted-1x", gpu="Doubted", gpu_count=1, gpu_memory_gib=80))
