@@ -12,10 +12,12 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from fp8bench.cli.progress import warn
+from fp8bench import registry
+from fp8bench.cli.output import warn
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import PREFIX, variable_of
 
+KINDS = frozenset(entry.name for entry in registry.KINDS)
 LISTS_ONLY = ("modes", "workloads", "dtypes", "doctor")
 """Commands that take no setting at all: that a variable is set concerns none of them."""
 
@@ -74,11 +76,9 @@ def heeded(command: str, words: Sequence[str]) -> frozenset[str]:
         from fp8bench.config.request import OPTIONS
 
         return frozenset(name for name, option in OPTIONS.items() if command == "run" or option.one_round)
-    if command == "numerics" and "--record" not in flags:
-        return RESULTS_DIR | {"seed", "instance", "name"}
-    if command == "gemm" and "--record" not in flags:
-        of_a_workload = frozenset() if flags & {"--shape", "--sweep"} else frozenset(("workload", "batch_size"))
-        return RESULTS_DIR | {"rounds", "seed", "instance", "name", "allow_busy"} | of_a_workload
+    if command in KINDS and "--record" not in flags:
+        variables: frozenset[str] = registry.load(registry.find_kind(command)).variables(flags)
+        return variables
     return RESULTS_DIR
 
 

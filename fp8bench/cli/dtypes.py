@@ -34,12 +34,12 @@ def dtypes(
     require_known("--format", form, FORMATS, "fp8bench dtypes --help")
     values = [number for text in cast or [] for number in parse_numbers(text)]
     if plot is not None:
-        from fp8bench.report.figures.paper import require_drawable
+        from fp8bench.report.paper import require_drawable
 
         require_drawable(plot)
     # Here and not above: torch takes seconds, and whoever mistyped shall not wait for it.
     from fp8bench.numerics.casting import examine
-    from fp8bench.report.dtypes.document import PICTURE, document
+    from fp8bench.report.dtypes import PICTURE, document
 
     report = examine(_chosen(names or [], every), values)
     shown = document(report)

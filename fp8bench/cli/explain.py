@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING
 import typer
 
 from fp8bench.cli import names as known
-from fp8bench.cli.kept import tell_broken
 from fp8bench.cli.output import FORMATS_OF_TABLES as FORMATS
-from fp8bench.cli.output import draw, show
-from fp8bench.cli.progress import listener, log
+from fp8bench.cli.output import draw, log, show, tell_broken
+from fp8bench.cli.progress import listener
 
 if TYPE_CHECKING:
+    from fp8bench.kinds.run.choice import Choice
     from fp8bench.profiling.facts import Facts
     from fp8bench.records.named import Reference
     from fp8bench.records.results import Kept
-    from fp8bench.report.explain_choice import Choice
     from fp8bench.schema.record import Record
 
 AT_MOST = 2
@@ -59,9 +58,9 @@ def explain(
     """Where a mode's step goes, and why it is not faster than another."""
     # A command of a moment, over events that hold each other in no circle: collecting garbage only costs.
     gc.disable()
-    from fp8bench.report.explain.document import PICTURE, document
-    from fp8bench.report.explain.steps import explain_steps
-    from fp8bench.report.figures.paper import require_drawable
+    from fp8bench.kinds.run.steps import explain_steps
+    from fp8bench.kinds.run.steps_document import PICTURE, document
+    from fp8bench.report.paper import require_drawable
     from fp8bench.schema.errors import require_known
 
     require_known("--format", form, FORMATS, "fp8bench explain --help")
@@ -159,9 +158,9 @@ def _from_file(path: Path, results_dir: Path) -> "Facts":
 
 def _facts(record: "Record", name: str, results_dir: Path) -> "Facts":
     """Of one record, whose step time is its own. Raises UsageError for one that has nothing to explain."""
-    from fp8bench.cli.catalog import load_catalog
+    from fp8bench.cli.output import load_catalog
+    from fp8bench.kinds.run.choice import alone
     from fp8bench.profiling.facts import facts_of
-    from fp8bench.report.explain_choice import alone
 
     _require_profile(record, name)
     row = alone(record, load_catalog(results_dir), date.today())
@@ -195,12 +194,12 @@ def _of_mode(
 
     Raises UsageError where there is none, or a mode without its instance was profiled on several.
     """
-    from fp8bench.cli.catalog import load_catalog
+    from fp8bench.cli.output import load_catalog
+    from fp8bench.kinds.run.choice import choose
     from fp8bench.profiling.facts import facts_of
     from fp8bench.records.named import candidates, nothing_called, of_mode
     from fp8bench.records.results import Found
     from fp8bench.records.sections import ask
-    from fp8bench.report.explain_choice import choose
     from fp8bench.schema.errors import UsageError
 
     catalog, today = load_catalog(results_dir), date.today()

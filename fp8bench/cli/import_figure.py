@@ -21,13 +21,12 @@ def import_figure(
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
 ) -> None:
     """Import a step time from an article or another tool, always marked as such."""
-    from fp8bench.cli.catalog import load_catalog
-    from fp8bench.cli.progress import log
+    from fp8bench.cli.output import load_catalog, log
+    from fp8bench.kinds.run.figure_shown import told
     from fp8bench.launch.imported import ImportedFigure, to_record
     from fp8bench.launch.plausible import doubts
     from fp8bench.pricing.catalog import find, require_read
     from fp8bench.records import results
-    from fp8bench.report.run.figure_shown import told
     from fp8bench.schema.plain_text import inert
 
     figure = ImportedFigure.parse(

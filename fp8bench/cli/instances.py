@@ -12,7 +12,7 @@ def instances(
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where own instances are."),
 ) -> None:
     """List the instances: GPUs, and the newest known on-demand price of each."""
-    from fp8bench.cli.catalog import load_catalog, require_read
+    from fp8bench.cli.output import load_catalog, require_read
     from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 
     catalog = load_catalog(results_dir)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fp8bench.schema.plain_text import inert
+from fp8bench.cli.output import log, warn
 
 if TYPE_CHECKING:
     from fp8bench.launch.executor import Watch
@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 
 LINE_EVERY_S = 15.0
 """Between two plain lines of one stage: a log file wants signs of life, not every step."""
-
-
-def log(line: str) -> None:
-    """One line to standard error, under the program's name."""
-    print(f"fp8bench: {inert(line)}", file=sys.stderr, flush=True)
-
-
-def warn(line: str) -> None:
-    """A warning, as one such line."""
-    log(f"warning: {line}")
 
 
 @contextmanager

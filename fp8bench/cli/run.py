@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fp8bench.cli.options import of_run
-from fp8bench.cli.progress import listener, log
+from fp8bench.cli.output import log, show
+from fp8bench.cli.progress import listener
 
 if TYPE_CHECKING:
     from fp8bench.launch.prepare import Prepared
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 def run(
     config: Path = typer.Option(None, "--config", metavar="FILE", help="YAML file with any of these settings."),
-    results_dir: str = of_run(),
     dry_run: bool = typer.Option(
         False,
         "--dry-run",
@@ -36,7 +35,6 @@ def run(
     from fp8bench.launch.prepare import prepare, settle
     from fp8bench.schema.files import parse_mapping, read_text
 
-    settings["results_dir"] = results_dir
     flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
     # Once, since a pipe (`--config <(...)`) has nothing left for a second reader.
     file_text = read_text(config) if config else ""
@@ -116,14 +114,13 @@ def _judge_itself(rounds: "Schedule") -> int:
 
 def _print_session(session_id: str, prepared: "Prepared") -> None:
     """The table of the whole session, with what was kept of it before this call."""
-    from fp8bench.cli.catalog import load_catalog
-    from fp8bench.cli.compare import print_comparison
-    from fp8bench.cli.kept import tell_broken
+    from fp8bench.cli.output import load_catalog, tell_broken
+    from fp8bench.kinds.kind import CompareOptions
+    from fp8bench.kinds.run.compare import compare
+    from fp8bench.kinds.run.document import document
     from fp8bench.records import results
     from fp8bench.records.named import parse_reference
     from fp8bench.records.sections import ask
-    from fp8bench.report.options import CompareOptions
-    from fp8bench.report.run.compare import compare
 
     key = prepared.instance.key
     found = results.read(prepared.results_dir, [key])
@@ -141,4 +138,4 @@ def _print_session(session_id: str, prepared: "Prepared") -> None:
     shown = ask(
         results.Found(of_session), tell_broken, lambda records, whole: compare(records, catalog, options, whole)
     )
-    print_comparison(shown, "table")
+    show(document(shown), "table")

@@ -20,10 +20,8 @@ from typing import Any, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from fp8bench.schema.alignment import padded
-from fp8bench.schema.config import Device
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.frozen import Frozen
-from fp8bench.schema.record import RecordHead
 
 Role = Literal["forward", "input gradient", "weight gradient"]
 Precision = Literal["bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwise", "fp8-rowwise-fast"]
@@ -188,31 +186,3 @@ class StepBound(Frozen):
     at_most: tuple[Gain, ...] = Field(description="one for each kind of casts that was timed")
     modes: tuple[ModeGain, ...] = ()
     reason: str | None = Field(default=None, description="why `at_most` is empty")
-
-
-class GemmConfig(Frozen):
-    """What was asked for, every number resolved."""
-
-    device: Device
-    workload: str | None
-    batch_size: PositiveInt | None
-    shapes: tuple[Shape, ...] = Field(description="given by --shape")
-    sweep: bool
-    precisions: tuple[Precision, ...]
-    compiled_casts: bool
-    rounds: PositiveInt = Field(default=1, description="of each product without casts; with casts there is one")
-    seconds: PositiveFloat = Field(description="time for each timing, at least 20 repetitions a round")
-    seed: int = Field(ge=0)
-
-
-class GemmRecord(RecordHead):
-    """One call of `fp8bench gemm`: one process, one device. A single process says nothing of the next one's luck."""
-
-    kind: Literal["gemm"] = "gemm"
-    config: GemmConfig
-    products: tuple[ProductTimings, ...] = ()
-    ceilings: tuple[Ceiling, ...] = ()
-    bounds: tuple[StepBound, ...] = ()
-    scaled_mm: str | None = Field(default=None, description="which function made the fp8 products; null: none ran")
-    flush_bytes: int | None = Field(default=None, description="written before each repetition; null: caches stay warm")
-    warnings: tuple[str, ...] = ()

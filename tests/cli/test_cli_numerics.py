@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from fp8bench.cli.app import COMMANDS, program
+from fp8bench.cli.app import program
+from fp8bench.kinds.numerics.models import NumericsRecord
 from fp8bench.schema.errors import Fp8benchError, UsageError
-from fp8bench.schema.numerics import NumericsRecord
 
 QUICK = ("--layer", "linear", "--input", "normal", "--width", "32")
 
@@ -19,7 +19,6 @@ def numerics(tmp_path, monkeypatch):
     """Call the command in a folder of its own, without a GPU; what it raises is raised here."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setitem(COMMANDS, "numerics", "fp8bench.cli.numerics:numerics")
 
     def called(*arguments):
         words = ["numerics", *map(str, arguments)]

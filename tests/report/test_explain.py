@@ -3,8 +3,8 @@
 import pytest
 from builders import measured, measured_on_cpu, profile, summary
 
+from fp8bench.kinds.run.steps import explain_steps, lines
 from fp8bench.profiling.facts import Facts, facts_of
-from fp8bench.report.explain.steps import explain_steps, lines
 from fp8bench.schema.errors import UsageError
 
 FP8 = {"gemm_fp8": 0.03, "gemm_bf16": 0.001, "attention": 0.02, "cast": 0.012, "elementwise": 0.01, "nccl": 0.004}

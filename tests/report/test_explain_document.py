@@ -5,9 +5,9 @@ import json
 import pytest
 from builders import evidence, measured, profile, proof, replayed, summary
 
+from fp8bench.kinds.run.steps import explain_steps
+from fp8bench.kinds.run.steps_document import document
 from fp8bench.profiling.facts import facts_of
-from fp8bench.report.explain.document import document
-from fp8bench.report.explain.steps import explain_steps
 from fp8bench.report.render import render
 
 FP8 = {"gemm_fp8": 0.0352, "attention": 0.0116, "cast": 0.0158, "optimizer": 0.02001}

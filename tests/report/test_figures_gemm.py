@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 import pytest
 from report.made_gemm import config, gemm_record, sweep_record, timing
 
+from fp8bench.kinds.gemm.figure import FASTER, SLOWER, draw
+from fp8bench.kinds.gemm.rows import gemm_report
 from fp8bench.pricing.catalog import load
-from fp8bench.report.figures.gemm import FASTER, SLOWER, draw
-from fp8bench.report.gemm.rows import gemm_report
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
 

@@ -7,10 +7,9 @@ import json
 import pytest
 from report.made_gemm import config, gemm_record, of_layers, step_bound, sweep_record, timing
 
+from fp8bench.kinds.gemm.document import EMULATED, document, sentences
+from fp8bench.kinds.gemm.rows import gemm_report
 from fp8bench.pricing.catalog import load
-from fp8bench.report.gemm.document import document
-from fp8bench.report.gemm.rows import gemm_report
-from fp8bench.report.gemm.sentences import EMULATED, sentences
 from fp8bench.report.render import render
 from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
 

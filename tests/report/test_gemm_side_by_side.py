@@ -6,10 +6,10 @@ import pytest
 from builders import at, environment
 from report.made_gemm import H200, config, gemm_record, of_layers, of_sweep, step_bound, sweep_record, timing
 
+from fp8bench.kinds.gemm.document import CASTS_METHOD, STEP_METHOD, STEP_TITLE, alone, document
+from fp8bench.kinds.gemm.rows import gemm_report
 from fp8bench.pricing.catalog import load
 from fp8bench.report.document import Document
-from fp8bench.report.gemm.document import CASTS_METHOD, STEP_METHOD, STEP_TITLE, alone, document
-from fp8bench.report.gemm.rows import gemm_report
 from fp8bench.report.render import render
 from fp8bench.schema.gemm import Ceiling, Product, ProductTimings, Shape, Timing
 

@@ -1,0 +1,144 @@
+"""How errors of precision modes are measured: words made into a configuration, and the record.
+
+Nothing is timed, so one process examines all modes, one after the other. torch is imported where the work begins: a
+wrong word fails before that.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from fp8bench import registry
+from fp8bench.config.words import whole
+from fp8bench.kinds.kind import Prepared, Told, head, place_of
+from fp8bench.kinds.numerics.models import NumericsRecord, NumericsRequest
+from fp8bench.launch.session import exit_code_of
+from fp8bench.machine.gpus import this_machine
+from fp8bench.schema import bounds
+from fp8bench.schema.alignment import ALIGNMENT, padded
+from fp8bench.schema.config import Device
+from fp8bench.schema.errors import UsageError, require_known
+from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, NumericsConfig
+from fp8bench.schema.record import METHOD_VERSION, Status
+
+MODES = ("baseline-fp32", "baseline-bf16", "torchao-float8", "te-fp8")
+"""Examined when none is named, each with all of its recipes: the yardsticks first."""
+
+WIDTHS = {"cuda": 1280, "cpu": 64}
+TOKENS = {"cuda": 2048, "cpu": 64}
+HELP = "fp8bench numerics --help"
+KIND = "numerics"
+BY_GRAVITY: tuple[Status, ...] = ("failed", "invalid", "unsupported")
+
+_Name = TypeVar("_Name", bound=str)
+
+
+def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[NumericsConfig]:
+    """Look at the machine and check every word. Writes nothing. Raises UsageError, and ModeUnavailable as
+    machine.claim.
+    """
+    modes = _modes(request.modes)
+    layers = _known("layer", request.layers, LAYERS)
+    inputs = _known("input", request.inputs, INPUTS)
+    _require_something(layers, inputs)
+    width = None if request.width is None else _width(request.width)
+    seed = 0 if request.seed is None else whole("--seed", request.seed, 0, bounds.SEED)
+    machine = this_machine(environ)
+    place = place_of(request, machine)
+    device: Device = "cuda" if machine.has_gpu else "cpu"
+    config = NumericsConfig(
+        device=device,
+        modes=modes,
+        layers=layers,
+        inputs=inputs,
+        width=width or WIDTHS[device],
+        tokens=TOKENS[device],
+        seed=seed,
+    )
+    return Prepared(config, **vars(place))
+
+
+def measure(prepared: Prepared[NumericsConfig], told: Told) -> NumericsRecord:
+    """See `examine`."""
+    return examine(prepared, datetime.now(UTC), told)
+
+
+def examine(prepared: Prepared[NumericsConfig], now: datetime, told: Told) -> NumericsRecord:
+    """Run it, in this process. told: takes each stage. Raises ModeUnavailable and RunFailed."""
+    from fp8bench.numerics import examination
+    from fp8bench.worker.environment import environment
+
+    config = prepared.config
+    device = examination.device_for(config)
+    examined = examination.examine(config, told)
+    status, reason, remedy = _outcome([(row.status, row.reason, row.remedy) for row in examined.rows])
+    return NumericsRecord(
+        **head(prepared, KIND, now),
+        status=status,
+        reason=reason,
+        remedy=remedy,
+        fingerprint=fingerprint(config),
+        environment=environment(device),
+        config=config,
+        rows=examined.rows,
+        history=examined.history,
+    )
+
+
+def fingerprint(config: NumericsConfig) -> dict[str, Any]:
+    """What must be alike for errors to be compared: not modes, layers and inputs, which are compared."""
+    return {
+        "kind": KIND,
+        "width": config.width,
+        "tokens": config.tokens,
+        "seed": config.seed,
+        "method_version": METHOD_VERSION,
+    }
+
+
+def exit_code(record: NumericsRecord, request: NumericsRequest) -> int:
+    """By the rows' statuses. A mode that was named and could not run counts also beside others."""
+    return exit_code_of((row.status for row in record.rows), named=bool(request.modes))
+
+
+def _outcome(found: list[tuple[Status, str | None, str | None]]) -> tuple[Status, str | None, str | None]:
+    """The record's own status, reason and remedy: ok where any row is, else the worst row's."""
+    if any(status == "ok" for status, _, _ in found):
+        return "ok", None, None
+    return min(found, key=lambda one: BY_GRAVITY.index(one[0]))
+
+
+def _modes(asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Labels with their recipes, each once. Raises UsageError as registry.find_mode."""
+    if asked:
+        found = [registry.find_mode(label) for label in asked]
+    else:
+        entries = [registry.find_mode(name)[0] for name in MODES]
+        found = [(entry, recipe) for entry in entries for recipe in (entry.recipes or (None,))]
+    return tuple(dict.fromkeys(f"{entry.name}:{recipe}" if recipe else entry.name for entry, recipe in found))
+
+
+def _known(kind: str, asked: tuple[str, ...], names: tuple[_Name, ...]) -> tuple[_Name, ...]:
+    """Those asked for, in our order; none: all. Raises UsageError with the nearest name."""
+    for name in asked:
+        require_known(kind, name, names, HELP)
+    return tuple(name for name in names if name in asked) if asked else names
+
+
+def _require_something(layers: tuple[str, ...], inputs: tuple[str, ...]) -> None:
+    """Raises UsageError where no layer takes any of the inputs."""
+    if "linear" not in layers and all(name.endswith(EXACT) for name in inputs):
+        raise UsageError(
+            f"{', '.join(inputs)} are inputs of the linear layer alone: a block makes its operands itself",
+            "Add --layer linear, or another --input",
+        )
+
+
+def _width(text: str) -> int:
+    width = whole("--width", text, ALIGNMENT, bounds.WIDTH)
+    if width != padded(width):
+        raise UsageError(
+            f"--width {width} is not divisible by {ALIGNMENT}, as fp8 matrix products need it",
+            f"Pad it: say --width {padded(width)}",
+        )
+    return width
