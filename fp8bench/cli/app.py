@@ -16,8 +16,7 @@ from typing import Any, NoReturn, cast
 import typer
 
 from fp8bench import __version__, registry
-from fp8bench.cli.command import Command
-from fp8bench.cli.options import Answer, with_options
+from fp8bench.cli.command import Answer, Command, with_options
 from fp8bench.launch import interrupts
 from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError
 from fp8bench.schema.plain_text import inert
@@ -27,11 +26,11 @@ OWN = {
     "compare": "fp8bench.cli.compare:compare",
     "explain": "fp8bench.cli.explain:explain",
     "doctor": "fp8bench.cli.doctor:doctor",
-    "dtypes": "fp8bench.cli.dtypes:dtypes",
-    "import": "fp8bench.cli.import_figure:import_figure",
-    "modes": "fp8bench.cli.modes:modes",
-    "workloads": "fp8bench.cli.workloads:workloads",
-    "instances": "fp8bench.cli.instances:instances",
+    "dtypes": "fp8bench.cli.listings:dtypes",
+    "import": "fp8bench.cli.run:import_figure",
+    "modes": "fp8bench.cli.listings:modes",
+    "workloads": "fp8bench.cli.listings:workloads",
+    "instances": "fp8bench.cli.listings:instances",
 }
 """Commands with a function of their own; each other kind of thing that is measured has the one of `cli.measure`."""
 

@@ -59,7 +59,7 @@ def explain(
     # A command of a moment, over events that hold each other in no circle: collecting garbage only costs.
     gc.disable()
     from fp8bench.kinds.run.steps import explain_steps
-    from fp8bench.kinds.run.steps_document import PICTURE, document
+    from fp8bench.kinds.run.steps_shown import PICTURE, document
     from fp8bench.report.paper import require_drawable
     from fp8bench.schema.errors import require_known
 

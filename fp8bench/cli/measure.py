@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fp8bench.cli import names
-from fp8bench.cli.options import Answer, request_parameters, with_parameters
+from fp8bench.cli.command import Answer, request_parameters, with_parameters
 from fp8bench.cli.output import FORMATS, draw, load_catalog, log, show, tell_broken
 
 if TYPE_CHECKING:

@@ -4,9 +4,10 @@ A command makes a document of what it found, and a renderer (`report.render`) ma
 format: what a cell says and means is here, how it is drawn is not.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any, Literal
 
 NOTHING = "-"
@@ -182,3 +183,28 @@ class Document:
 def blocks(*parts: Sequence[Part]) -> tuple[tuple[Part, ...], ...]:
     """Those that have anything."""
     return tuple(tuple(block) for block in parts if block)
+
+
+class Letters:
+    """Gives each text a letter when it is first asked for; equal texts share one. After `z` comes `aa`, then `bb`.
+
+    texts: get theirs at once, in this order.
+    """
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._given: dict[str, str] = {}
+        for text in texts:
+            self.of(text)
+
+    def of(self, text: str) -> str:
+        """`a`."""
+        place = len(self._given)
+        return self._given.setdefault(text, ascii_lowercase[place % 26] * (1 + place // 26))
+
+    def mark(self, status: str | None, reason: str) -> str:
+        """`invalid [a]`: for a cell of what is not ok."""
+        return f"{status} [{self.of(reason)}]"
+
+    def lines(self) -> list[str]:
+        """`[a] the text`, a line each."""
+        return [f"[{letter}] {text}" for text, letter in self._given.items()]

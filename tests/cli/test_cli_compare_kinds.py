@@ -10,8 +10,8 @@ from report.made_gemm import gemm_record, timing
 from report.made_numerics import record as numerics_record
 from report.made_numerics import row
 
-from fp8bench.kinds.gemm.models import GemmRecord
-from fp8bench.kinds.numerics.models import NumericsRecord
+from fp8bench.kinds.gemm.measure import GemmRecord
+from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.records import results
 from fp8bench.schema.gemm import Product, ProductTimings, Shape
 

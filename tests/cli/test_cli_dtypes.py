@@ -8,7 +8,7 @@ import typer
 from calling import call, one_line
 from typer.testing import CliRunner
 
-from fp8bench.cli.dtypes import dtypes, parse_numbers
+from fp8bench.cli.listings import dtypes, parse_numbers
 from fp8bench.schema.errors import Fp8benchError, UsageError
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from fp8bench.cli.app import program
 from fp8bench.kinds import gemm
-from fp8bench.kinds.gemm.models import GemmRecord
+from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.schema.errors import Fp8benchError, UsageError
 from fp8bench.schema.gemm import ProductTimings, Timing
 

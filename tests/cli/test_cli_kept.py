@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from fp8bench.cli.app import program
 from fp8bench.kinds import gemm, numerics
-from fp8bench.kinds.gemm.models import GemmRecord
-from fp8bench.kinds.numerics.models import NumericsRecord
+from fp8bench.kinds.gemm.measure import GemmRecord
+from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.records.named import find_kept, names_a_file, only_id
 from fp8bench.records.results import write
 from fp8bench.schema.errors import UsageError

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fp8bench.cli.app import program
-from fp8bench.kinds.numerics.models import NumericsRecord
+from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.schema.errors import Fp8benchError, UsageError
 
 QUICK = ("--layer", "linear", "--input", "normal", "--width", "32")

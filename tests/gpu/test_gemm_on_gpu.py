@@ -3,8 +3,7 @@
 import pytest
 from gpu.this_gpu import needs_fp8, needs_gpu, needs_h200
 
-from fp8bench.kinds.gemm.measure import exit_code, measure, prepare
-from fp8bench.kinds.gemm.models import GemmRecord, GemmRequest
+from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, exit_code, measure, prepare
 from fp8bench.numerics.products import Bench
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError

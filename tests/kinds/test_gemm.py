@@ -5,8 +5,15 @@ import pytest
 from builders import evidence, machine_called, measured, place, summary
 
 from fp8bench.kinds.gemm import measure as measuring
-from fp8bench.kinds.gemm.measure import exit_code, measure, parse_precisions, parse_shape, prepare
-from fp8bench.kinds.gemm.models import GemmRecord, GemmRequest
+from fp8bench.kinds.gemm.measure import (
+    GemmRecord,
+    GemmRequest,
+    exit_code,
+    measure,
+    parse_precisions,
+    parse_shape,
+    prepare,
+)
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
 from fp8bench.records import results

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fp8bench.kinds.numerics import measure as measuring
-from fp8bench.kinds.numerics.measure import examine, exit_code, prepare
-from fp8bench.kinds.numerics.models import NumericsRecord, NumericsRequest
+from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest, examine, exit_code, prepare
 from fp8bench.launch.prepare import settle
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity

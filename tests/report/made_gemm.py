@@ -4,7 +4,7 @@ from typing import Any
 
 from builders import at, environment
 
-from fp8bench.kinds.gemm.models import GemmConfig, GemmRecord
+from fp8bench.kinds.gemm.measure import GemmConfig, GemmRecord
 from fp8bench.schema.gemm import (
     PRECISIONS,
     Ceiling,

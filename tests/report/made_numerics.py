@@ -2,7 +2,7 @@
 
 from builders import at, environment
 
-from fp8bench.kinds.numerics.models import NumericsRecord
+from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.schema.numerics import INPUTS, TENSORS, AmaxJump, LayerError, NumericsConfig, ScalingTrace
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION
 

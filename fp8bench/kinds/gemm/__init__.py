@@ -1,7 +1,7 @@
 """GEMMs by shape, in bf16 and fp8: from which shape on does fp8 pay, and how much can it give a whole step at most?"""
 
 from fp8bench.kinds.gemm import document, measure
-from fp8bench.kinds.gemm.models import GemmRecord, GemmRequest
+from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest
 from fp8bench.kinds.kind import OneRecord
 
 KIND = OneRecord(

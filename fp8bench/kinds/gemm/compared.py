@@ -12,7 +12,7 @@ the upper ones: wider than it need be where the products' errors are independent
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fp8bench.kinds.gemm.models import GemmRecord
+from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.kinds.gemm.rows import CAST_WAYS, GemmReport, Verdict, gemm_report, judge, speedup, tflops_of
 from fp8bench.report.side_by_side import Difference, differences, labels
 from fp8bench.schema.gemm import PRECISIONS, Casts, Precision, ProductTimings, Shape, Timing, TimingStatus

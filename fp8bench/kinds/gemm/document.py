@@ -8,7 +8,7 @@ from functools import partial
 
 from fp8bench.kinds.gemm import figure
 from fp8bench.kinds.gemm.compared import GemmComparison, ProductRow, Reading, StepRow, compare_products
-from fp8bench.kinds.gemm.models import GemmRecord
+from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.kinds.gemm.rows import CAST_WAYS, BreakEven, GemmReport, GemmRow, WithCasts, gemm_report
 from fp8bench.records.select import same_work
 from fp8bench.report.document import (
@@ -19,6 +19,7 @@ from fp8bench.report.document import (
     Figure,
     Heading,
     Kind,
+    Letters,
     Lines,
     Note,
     Part,
@@ -28,7 +29,6 @@ from fp8bench.report.document import (
     Warned,
     blocks,
 )
-from fp8bench.report.letters import Letters
 from fp8bench.report.side_by_side import of_record, said_by, told
 from fp8bench.report.written import number, rate, ratio, with_interval
 from fp8bench.schema.gemm import Casts, Shape, StepBound

@@ -11,7 +11,7 @@ Emulated products have no speed-up: their time says nothing of fp8.
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from fp8bench.kinds.gemm.models import GemmRecord
+from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.gemm import (
     Arithmetic,

@@ -2,7 +2,7 @@
 
 from fp8bench.kinds.kind import OneRecord
 from fp8bench.kinds.numerics import document, measure
-from fp8bench.kinds.numerics.models import NumericsRecord, NumericsRequest
+from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest
 
 KIND = OneRecord(
     name="numerics",

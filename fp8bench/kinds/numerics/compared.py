@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fp8bench.kinds.numerics.models import NumericsRecord
+from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.report.side_by_side import Difference, differences, labels
 from fp8bench.schema.numerics import (
     INPUTS,

@@ -28,11 +28,22 @@ from fp8bench.kinds.numerics.compared import (
     scaling_name,
     source_name,
 )
-from fp8bench.kinds.numerics.models import NumericsRecord
+from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.records.select import same_work
-from fp8bench.report.document import NOTHING, Column, Document, Figure, Heading, Lines, Note, Part, Sentence, Table
+from fp8bench.report.document import (
+    NOTHING,
+    Column,
+    Document,
+    Figure,
+    Heading,
+    Letters,
+    Lines,
+    Note,
+    Part,
+    Sentence,
+    Table,
+)
 from fp8bench.report.document import blocks as of_parts
-from fp8bench.report.letters import Letters
 from fp8bench.report.side_by_side import device, labels, of_record, told
 from fp8bench.report.written import error, share
 from fp8bench.schema.instance import Catalog

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.kinds.numerics.compared import scaling_name
-from fp8bench.kinds.numerics.models import NumericsRecord
+from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.report import paper
 from fp8bench.report.paper import FAINT, GRID, INK
 from fp8bench.schema.numerics import EXACT, TENSORS, LayerError, LayerName, ScalingTrace, TensorName

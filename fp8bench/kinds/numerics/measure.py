@@ -1,25 +1,67 @@
-"""How errors of precision modes are measured: words made into a configuration, and the record.
+"""How errors of precision modes are measured: what is asked, a configuration made of it, and the record.
 
-Nothing is timed, so one process examines all modes, one after the other. torch is imported where the work begins: a
-wrong word fails before that.
+Nothing is timed, so one process examines all modes, one after the other. torch is imported where the work begins: an
+invalid word fails before that.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fp8bench import registry
 from fp8bench.config.words import whole
-from fp8bench.kinds.kind import Prepared, Told, head, place_of
-from fp8bench.kinds.numerics.models import NumericsRecord, NumericsRequest
+from fp8bench.kinds.kind import Prepared, Request, Told, head, of_run, place_of
 from fp8bench.launch.session import exit_code_of
 from fp8bench.machine.gpus import this_machine
 from fp8bench.schema import bounds
 from fp8bench.schema.alignment import ALIGNMENT, padded
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import UsageError, require_known
-from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, NumericsConfig
-from fp8bench.schema.record import METHOD_VERSION, Status
+from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, AmaxJump, LayerError, NumericsConfig
+from fp8bench.schema.option import Option
+from fp8bench.schema.record import METHOD_VERSION, RecordHead, Status
+
+
+@dataclass(frozen=True)
+class NumericsRequest(Request):
+    """Words of `fp8bench numerics`."""
+
+    modes: Annotated[
+        tuple[str, ...],
+        Option(
+            "Only this mode, with its recipe: te-fp8:current. Repeatable",
+            metavar="MODE",
+            complete="modes",
+            if_unset="all",
+        ),
+    ] = ()
+    layers: Annotated[tuple[str, ...], Option("Only this layer. Repeatable", metavar="linear|block")] = ()
+    inputs: Annotated[
+        tuple[str, ...],
+        Option(
+            "Only normal, heavy-tailed or outlier; with -exact, moved to values that fp8 has. Repeatable",
+            metavar="DISTRIBUTION",
+        ),
+    ] = ()
+    width: Annotated[
+        str | None, Option("Of the layers, a multiple of 16", if_unset="1280; on a CPU 64", metavar="N")
+    ] = None
+    seed: Annotated[str | None, of_run("seed", "Seed of weights and inputs")] = None
+
+
+class NumericsRecord(RecordHead):
+    """One call of `fp8bench numerics`. Its status is ok where any mode ran."""
+
+    kind: Literal["numerics"] = "numerics"
+    config: NumericsConfig
+    rows: tuple[LayerError, ...]
+    history: AmaxJump
+
+    def model_post_init(self, _context: Any) -> None:
+        if (self.status == "ok") != any(row.status == "ok" for row in self.rows):
+            raise ValueError("a record of numerics is ok where one of its rows is, and not otherwise")
+
 
 MODES = ("baseline-fp32", "baseline-bf16", "torchao-float8", "te-fp8")
 """Examined when none is named, each with all of its recipes: the yardsticks first."""

@@ -1,8 +1,8 @@
 """Which measurement is explained where a mode was named: that of `compare`'s first row of the mode, so that the two
-agree.
+agree; and whether a comparison shows a figure that is imported.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -10,7 +10,7 @@ from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.row import Row
 from fp8bench.records.named import parse_reference
-from fp8bench.records.select import session, variant
+from fp8bench.records.select import select, session, variant
 from fp8bench.schema.execution import suffix
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
@@ -97,3 +97,28 @@ def _older(fitting: Sequence[Record], records: Sequence[Record]) -> list[list[Re
 
 def _step_time_s(record: Record) -> float:
     return record.summary.step_time_s if record.summary else 0.0
+
+
+def told(figure: Record, kept: Sequence[Record]) -> Iterator[str]:
+    """A line for each thing that whoever imports it must know. kept: what the instance has besides, oldest first."""
+    everything = sorted([*kept, figure], key=lambda record: record.created_utc)
+    shown = {record.run_id: record for one in select(everything, every=False) for record in one.rounds}
+    name = figure.instance
+    if figure.run_id not in shown:
+        measured = any(record.source == "measured" and record.status == "ok" for record in kept)
+        why = (
+            f"{name} has measured records, and a figure stands in only where there is none"
+            if measured
+            else "a later figure of the same mode, batch and GPUs is kept"
+        )
+        yield f"no table shows this figure: {why}. `fp8bench compare {name} --all --allow-mismatch` does"
+        return
+    before = [record for record in kept if record.source != "measured" and variant(record) == variant(figure)]
+    if before:
+        yield f"this figure takes the place of {before[-1].run_id}, which tables show with --all only"
+    others = [record for record in shown.values() if record.status == "ok" and record.fingerprint != figure.fingerprint]
+    if others:
+        workload = figure.what.workload
+        unlike = any(record.what.workload != workload for record in others)
+        flag = f"--workload {workload}" if unlike else "--allow-mismatch"
+        yield f"{name} has records of other work, beside which it is not comparable: `compare` shows it with {flag}"

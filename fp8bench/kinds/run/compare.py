@@ -7,12 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pydantic import JsonValue
 
 from fp8bench.kinds.kind import CompareOptions, narrowed
-from fp8bench.kinds.run.judge import held_against
-from fp8bench.kinds.run.measurement_row import to_row
-from fp8bench.kinds.run.priced import Priced, priced, pricing_day
-from fp8bench.kinds.run.row import Comparison, Row
-from fp8bench.kinds.run.systems import likeness, told_apart
-from fp8bench.kinds.run.unit_time import unit_time
+from fp8bench.kinds.run.judge import held_against, likeness, told_apart
+from fp8bench.kinds.run.row import Comparison, Row, to_row
+from fp8bench.kinds.run.unit_cost import Priced, priced, pricing_day, unit_time
 from fp8bench.pricing.missing import require_region
 from fp8bench.records.named import Reference
 from fp8bench.records.select import Measurement, select

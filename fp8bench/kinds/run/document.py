@@ -14,6 +14,7 @@ from fp8bench.report.document import (
     Document,
     Emphasis,
     Kind,
+    Letters,
     Lines,
     Note,
     Part,
@@ -23,7 +24,6 @@ from fp8bench.report.document import (
     blocks,
     telling,
 )
-from fp8bench.report.letters import Letters
 from fp8bench.report.written import gain_bounds, number, rate, with_interval
 
 SHORT_MARK = 24

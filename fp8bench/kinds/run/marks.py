@@ -6,8 +6,7 @@ What was found in every round is said once, with the latest round's figures; wha
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from fp8bench.kinds.run.priced import PRICED_ELSEWHERE, Priced
-from fp8bench.kinds.run.unit_time import APART, UnitTime
+from fp8bench.kinds.run.unit_cost import APART, PRICED_ELSEWHERE, Priced, UnitTime
 from fp8bench.records.select import Measurement
 from fp8bench.records.stopped import execution
 from fp8bench.schema.record import Record

@@ -1,13 +1,15 @@
-"""`fp8bench dtypes`: what each number format can hold, and what this torch's casts make of a value.
+"""Commands that list what there is: modes, workloads, instances, and what each number format can hold.
 
-For the question that comes before any measurement: does it fit? A loss scale of 65536 in float16, a gradient of 1e-6 in
-float8_e5m2, an activation of 500 in float8_e4m3fn. No GPU is needed; torch is, since its casts are tried and not looked
-up.
+`dtypes` is for the question that comes before any measurement: does it fit? A loss scale of 65536 in float16, a
+gradient of 1e-6 in float8_e5m2, an activation of 500 in float8_e4m3fn. It needs no GPU, but torch, since casts are
+tried and not looked up.
 """
 
+import json
 import math
 import re
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
 import typer
@@ -15,6 +17,67 @@ import typer
 from fp8bench.cli import names as completed
 from fp8bench.cli.output import FORMATS_OF_TABLES as FORMATS
 from fp8bench.cli.output import draw, show
+
+
+def modes(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
+    """List the precision modes and their recipes, the default recipe first."""
+    from fp8bench import registry
+
+    shown = [entry for entry in registry.modes().values() if not entry.hidden]
+    if as_json:
+        rows = [{"name": e.name, "recipes": e.recipes, "default_on": e.default_on, "summary": e.summary} for e in shown]
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    from tabulate import tabulate
+
+    table = [
+        (e.name, ", ".join(e.recipes) if e.recipes is not None else "its own", ", ".join(e.default_on), e.summary)
+        for e in shown
+    ]
+    typer.echo(tabulate(table, headers=["mode", "recipes", "runs by default on", "what it is"]))
+
+
+def workloads(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
+    """List the workloads."""
+    from fp8bench import registry
+
+    shown = registry.workloads().values()
+    if as_json:
+        rows = [{"name": e.name, "default_on": e.default_on, "summary": e.summary} for e in shown]
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    from tabulate import tabulate
+
+    table = [(e.name, ", ".join(e.default_on), e.summary) for e in shown]
+    typer.echo(tabulate(table, headers=["workload", "default on", "what it is"]))
+
+
+def instances(
+    as_json: bool = typer.Option(False, "--json", help="Print every price with its source, as JSON."),
+    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where own instances are."),
+) -> None:
+    """List the instances: GPUs, and the newest known on-demand price of each."""
+    from fp8bench.cli.output import load_catalog, require_read
+    from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
+
+    catalog = load_catalog(results_dir)
+    require_read(catalog, ())
+    if as_json:
+        typer.echo(json.dumps([i.model_dump(mode="json") for i in catalog.instances.values()], indent=1))
+        return
+    from tabulate import tabulate
+
+    today = PriceQuery(as_of=date.today(), current=True, machine=ANY_MACHINE)
+    table = []
+    for instance in catalog.instances.values():
+        price = choose(instance.prices, today)
+        cost = f"{price.usd_per_hour:,.2f}" if price and price.usd_per_hour else "-"
+        day = "-" if price is None else str(price.as_of or "undated")
+        gpus = f"{instance.gpu_count} x {instance.gpu}" if instance.gpu_count else "none"
+        table.append((instance.key, instance.provider or "-", instance.instance_type or "-", gpus, cost, day))
+    headers = ["instance", "provider", "type", "GPUs", "USD/h", "price as of"]
+    align = ("left", "left", "left", "left", "right", "left")
+    typer.echo(tabulate(table, headers=headers, colalign=align, disable_numparse=True))
 
 
 def dtypes(

@@ -1,19 +1,92 @@
-"""Which price each row of a table takes, and why a row has none.
+"""What a unit (an image) costs in each row: the seconds that it takes in each process, and the price of an hour, or why
+there is none.
 
-All rows of a table are priced on one day, so that an instance has one price in it and no gain holds a price of one year
-against another's: today, or, where all figures were published ones, the day of the newest.
+Money is spent on elapsed time, so a process's time is its elapsed time over its steps: the mean. The median stays
+beside it, since a few slow steps move the one and not the other, and a reader has to know where they part.
+
+All rows of a table are priced on one day, so that an instance has one price in it and no gain compares a price of one
+year with another's: today, or, where all figures were published ones, the day of the newest.
 """
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
+from statistics import fmean, median
+from typing import TYPE_CHECKING
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.choose import PriceQuery, choose, only_another_machines
 from fp8bench.pricing.missing import why_no_price
+from fp8bench.records.select import Measurement
 from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.schema.record import Record
+from fp8bench.stats.steps import longest_rank, slow_steps
+
+if TYPE_CHECKING:
+    from fp8bench.stats.estimate import Estimate
+
+APART = 0.005
+"""How far a mean and a median lie apart, over the median, before a reader is told."""
+
+
+@dataclass(frozen=True)
+class UnitTime:
+    """processes: of each, seconds a unit of every timed step, in order."""
+
+    processes: tuple[tuple[float, ...], ...]
+
+    @cached_property
+    def by_elapsed(self) -> "Estimate":
+        """By each process's elapsed time, with its interval over processes, seconds a unit."""
+        # Imported here, since numpy takes a moment and a table of published figures does without.
+        from fp8bench.stats.estimate import estimate
+
+        return estimate(self.processes, statistic="mean")
+
+    @cached_property
+    def by_medians(self) -> "Estimate":
+        """The same by each process's median step."""
+        from fp8bench.stats.estimate import estimate
+
+        return estimate(self.processes, statistic="median")
+
+    @cached_property
+    def median(self) -> float:
+        """The mean over processes of each one's median, seconds a unit."""
+        return fmean(median(steps) for steps in self.processes)
+
+    @cached_property
+    def slow_steps(self) -> int:
+        """How many steps took more than SLOW_STEP times their process's median."""
+        return sum(map(slow_steps, self.processes))
+
+    @property
+    def steps(self) -> int:
+        """Of all processes together."""
+        return sum(map(len, self.processes))
+
+    @property
+    def mean_above_median(self) -> float:
+        """By how much, over the median; below 0 where the mean is the smaller."""
+        return self.by_elapsed.value / self.median - 1
+
+    @property
+    def uneven(self) -> bool:
+        """Whether elapsed time and median can answer differently, so that both have to be asked."""
+        return abs(self.mean_above_median) > APART or self.slow_steps > 0
+
+
+def unit_time(measurement: Measurement) -> UnitTime | None:
+    """None where there are no samples, as of a published figure."""
+    processes = tuple(
+        tuple(step / record.summary.units_per_step for step in longest_rank([rank.step_s for rank in record.samples]))
+        for record in measurement.rounds
+        if record.summary is not None and record.samples
+    )
+    return UnitTime(processes) if processes else None
+
 
 PRICED_ELSEWHERE = "instance.yaml has the price of another machine, which is not this row's: give its own with --price"
 
