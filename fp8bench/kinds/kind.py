@@ -21,6 +21,7 @@ from fp8bench.records.named import Reference
 from fp8bench.records.select import in_order, latest_alike
 from fp8bench.report.document import Document
 from fp8bench.schema.execution import OptimizerName
+from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.option import Option
 from fp8bench.schema.record import RecordHead
@@ -111,6 +112,7 @@ def options_of(request: type[Request]) -> dict[str, tuple[Any, Option]]:
 ConfigT = TypeVar("ConfigT")
 RequestT = TypeVar("RequestT", bound=Request)
 RecordT = TypeVar("RecordT", bound=RecordHead)
+ModelT = TypeVar("ModelT", bound=Frozen)
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,14 @@ class OneRecord(Generic[RequestT, ConfigT, RecordT]):
     def _fits(self, record: Any, options: CompareOptions) -> bool:
         wanted = {name: getattr(options, name) for name in self.compare_options}
         return all(value in (None, getattr(record.config, name)) for name, value in wanted.items())
+
+
+def made_of(model: type[ModelT], *sources: object, **own: Any) -> ModelT:
+    """A model of its own values, and for its other fields of what a source has under the same name; of several sources
+    that of the last.
+    """
+    same = {name: getattr(one, name) for one in sources for name in model.model_fields if hasattr(one, name)}
+    return model(**{**same, **own})
 
 
 def narrowed(workload: str | None, batch_size: int | None, optimizer: str | None = None) -> str:

@@ -9,9 +9,10 @@ Emulated products have no speed-up: their time says nothing of fp8.
 """
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeGuard
 
 from fp8bench.kinds.gemm.measure import GemmRecord
+from fp8bench.kinds.kind import made_of
 from fp8bench.schema.frozen import Frozen
 from fp8bench.schema.gemm import (
     Arithmetic,
@@ -183,22 +184,18 @@ def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
         for timing in one.timings
         if timing.casts == "none"
     ]
-    return GemmReport(
-        run_id=record.run_id,
-        instance=record.instance,
+    return made_of(
+        GemmReport,
+        record,
+        record.config,
         device_name=device,
-        workload=record.config.workload,
-        batch_size=record.config.batch_size,
         is_sweep=record.config.sweep,
         cold_cache=record.flush_bytes is not None,
-        rounds=record.config.rounds,
         rows=tuple(rows),
         ceilings=ceilings,
         peak_bf16_tflops=peaks.get("bf16"),
         peak_fp8_tflops=peaks.get("fp8"),
         break_even=tuple(break_even(record.products)),
-        bounds=record.bounds,
-        warnings=record.warnings,
     )
 
 
@@ -206,7 +203,8 @@ def break_even(products: Sequence[ProductTimings]) -> list[BreakEven]:
     """For each fp8 precision and each way of casting, over the square sizes that were timed in it and in bf16. Nothing
     for fewer than FEWEST_SIZES of them, and for what is emulated.
     """
-    squares = sorted((one for one in products if _is_square(one)), key=lambda one: one.product.shape.m)
+    cubes = (one for one in products if one.product.shape.is_square and not one.product.layers)
+    squares = sorted(cubes, key=lambda one: one.product.shape.m)
     wanted = dict.fromkeys((t.precision, t.casts) for one in squares for t in one.timings if t.precision != "bf16")
     found = []
     for precision, casts in wanted:
@@ -222,10 +220,6 @@ def break_even(products: Sequence[ProductTimings]) -> list[BreakEven]:
     return found
 
 
-def _is_square(one: ProductTimings) -> bool:
-    return one.product.shape.is_square and not one.product.layers
-
-
 def _row(
     record: GemmRecord,
     device: str | None,
@@ -238,48 +232,30 @@ def _row(
     arithmetic = arithmetic_of(timing.precision)
     tflops = tflops_of(product.shape, timing)
     reference = one.find("bf16")
-    return GemmRow(
-        run_id=record.run_id,
-        instance=record.instance,
+    return made_of(
+        GemmRow,
+        record,
+        record.config,
+        product,
+        product.shape,
+        timing,
         device_name=device,
-        workload=record.config.workload,
-        batch_size=record.config.batch_size,
         product=product.label,
-        role=product.role,
-        m=product.shape.m,
-        n=product.shape.n,
-        k=product.shape.k,
-        calls_per_step=product.calls_per_step,
-        precision=timing.precision,
-        status=timing.status,
-        reason=timing.reason,
-        emulated=timing.emulated,
-        error=timing.error,
-        repetitions=timing.repetitions,
-        time_s=timing.time_s,
-        time_ci_s=timing.time_ci_s,
         tflops=tflops,
         share_of_ceiling=None if timing.emulated else _share(tflops, ceilings.get(arithmetic)),
         share_of_peak=None if timing.emulated else _share(tflops, peaks.get(arithmetic)),
         speedup_vs_bf16=speedup(timing, reference),
         verdict=None if arithmetic == "bf16" else judge(timing, reference),
-        with_casts=tuple(_with_casts(other, reference) for other in one.timings if _belongs(other, timing.precision)),
-    )
-
-
-def _belongs(other: Timing, precision: Precision) -> bool:
-    return other.precision == precision and other.casts != "none"
-
-
-def _with_casts(timing: Timing, reference: Timing | None) -> WithCasts:
-    return WithCasts(
-        casts=timing.casts,
-        status=timing.status,
-        reason=timing.reason,
-        time_s=timing.time_s,
-        time_ci_s=timing.time_ci_s,
-        speedup_vs_bf16=speedup(timing, reference),
-        verdict=judge(timing, reference),
+        with_casts=tuple(
+            made_of(
+                WithCasts,
+                other,
+                speedup_vs_bf16=speedup(other, reference),
+                verdict=judge(other, reference),
+            )
+            for other in one.timings
+            if other.precision == timing.precision and other.casts != "none"
+        ),
     )
 
 
@@ -289,19 +265,19 @@ def _share(tflops: float | None, whole: float | None) -> float | None:
 
 def speedup(timed: Timed | None, reference: Timed | None) -> float | None:
     """How many times as fast as the reference. None where either was not timed, or is emulated."""
-    if timed is None or reference is None or timed.emulated or reference.emulated:
+    if not (_is_real(timed) and _is_real(reference)):
         return None
-    if timed.time_s is None or reference.time_s is None:
-        return None
-    return reference.time_s / timed.time_s
+    return reference.time_s / timed.time_s if timed.time_s and reference.time_s else None
 
 
 def judge(timed: Timed | None, reference: Timed | None) -> Verdict | None:
     """None where either was not timed, or has no interval, or is emulated."""
-    if timed is None or reference is None or timed.emulated or reference.emulated:
-        return None
-    if timed.time_ci_s is None or reference.time_ci_s is None:
+    if not (_is_real(timed) and _is_real(reference)) or timed.time_ci_s is None or reference.time_ci_s is None:
         return None
     if timed.time_ci_s[1] < reference.time_ci_s[0]:
         return "faster"
     return "slower" if timed.time_ci_s[0] > reference.time_ci_s[1] else "undecided"
+
+
+def _is_real(timed: Timed | None) -> TypeGuard[Timed]:
+    return timed is not None and not timed.emulated

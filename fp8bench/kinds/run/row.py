@@ -7,6 +7,7 @@ from datetime import date
 from statistics import median
 from typing import Any
 
+from fp8bench.kinds.kind import made_of
 from fp8bench.kinds.run.marks import marks
 from fp8bench.kinds.run.unit_cost import Priced, UnitTime
 from fp8bench.pricing import cost
@@ -122,30 +123,20 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
     found: what a unit takes in each process; None for a figure without samples.
     """
     record = measurement.latest
-    what = record.what
     machine, software = measurement.machine, measurement.software
     instance = catalog.instances.get(record.instance)
     price = priced.price
     executed = execution(record)
-    row = Row(
-        instance=record.instance,
-        mode=what.mode,
-        recipe=what.recipe,
-        status=record.status,
-        reason=record.reason,
-        cause=record.cause,
-        source=record.source,
-        workload=what.workload,
+    row = made_of(
+        Row,
+        record.what,
+        record,
         device=record.config.device if record.config else "cuda",
         emulated=bool(record.evidence and record.evidence.emulated),
         compile=record.compiled if executed is None else is_compiled(executed),
         execution=executed,
-        attention=record.attention,
-        batch_size=what.batch_size,
-        world_size=what.world_size,
         nodes=priced.nodes,
         rounds=len(measurement.rounds),
-        run_id=record.run_id,
         run_ids=tuple(each.run_id for each in measurement.rounds),
         session_id=record.session.session_id if record.session else None,
         machine=machine.id if machine else None,

@@ -7,6 +7,7 @@ hides it; what is hidden is told beside the step, and is no part of it.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fp8bench.kinds.kind import made_of
 from fp8bench.profiling.causes import Cause, explain, replay_saves_at_most_s
 from fp8bench.profiling.facts import Facts, milliseconds
 from fp8bench.schema.errors import UsageError
@@ -159,24 +160,12 @@ def _told_apart(facts: Facts, reference: Facts) -> list[Facts]:
 
 
 def _breakdown(facts: Facts) -> StepBreakdown:
-    return StepBreakdown(
-        label=facts.label,
-        source=facts.source,
-        device=facts.device,
-        instance=facts.instance,
-        workload=facts.workload,
-        batch_size=facts.batch_size,
-        world_size=facts.world_size,
+    return made_of(
+        StepBreakdown,
+        facts,
         compile=None if facts.execution is None else is_compiled(facts.execution),
-        execution=facts.execution,
-        executed=facts.executed,
-        step_time_s=facts.step_time_s,
-        busy_s=facts.busy_s,
-        idle_s=facts.idle_s,
         by_category=facts.profile.by_category,
-        nccl_s=facts.nccl_s,
         nccl_overlapped_s=facts.profile.nccl_overlapped_s,
-        host_lead_s=facts.host_lead_s,
         replay_saves_at_most_s=replay_saves_at_most_s(facts),
     )
 
