@@ -67,8 +67,8 @@ def main() -> None:
             raise
         if isinstance(error, OSError) and error.filename is None:
             _silence_stdout()
-        told = error if isinstance(error, Fp8benchError) else _in_words(error)
-        _fail(str(told), told.exit_code)
+        known = error if isinstance(error, Fp8benchError) else _in_words(error)
+        _fail(str(known), known.exit_code)
     except _ClickError as error:
         said: Any = error
         what = str(said.format_message())

@@ -123,7 +123,7 @@ def refuse_empty(words: Sequence[str]) -> None:
             flag, word = word[:-1], ""
         if not word.strip():
             what = f"{flag} was given an empty value" if flag else "an argument is empty"
-            raise UsageError(what, f"Give {flag} a value, or omit it" if flag else "Omit it, or say what is meant")
+            raise UsageError(what, f"Give {flag} a value, or omit it" if flag else "Omit it, or give a value")
 
 
 def _require_folder(results_dir: object) -> None:

@@ -34,7 +34,7 @@ def compare(
         "--reference",
         metavar="INSTANCE:MODE[:RECIPE][/VARIANT]",
         autocompletion=names.references,
-        help="Row to hold the others against, in one of its variants (as /graphed) or its best [the first's "
+        help="Row to compare the others with, in one of its variants (as /graphed) or its best [the first's "
         "baseline-bf16].",
     ),
     price_as_of: str = typer.Option(
@@ -159,4 +159,4 @@ def _date(text: str | None, today: date) -> date | None:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"--price-as-of {text!r} is not a date", "Say `today`, or a day as 2026-11-09") from error
+        raise UsageError(f"--price-as-of {text!r} is not a date", "Give `today`, or a day as 2026-11-09") from error

@@ -93,8 +93,8 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     prepared = prepare(resolve(asked, environ, {}, None).request, environ)
     settle(prepared, None, date.today(), log)
     traces = {prepared.entries[0].label: trace} if trace else None
-    with session(prepared, log) as rounds, listener(rounds, quiet=False) as told:
-        records = [record for record, _ in measure(prepared, rounds, told, traces)]
+    with session(prepared, log) as rounds, listener(rounds, quiet=False) as listening:
+        records = [record for record, _ in measure(prepared, rounds, listening, traces)]
     code = exit_code(records, named=True)
     if code:
         raise typer.Exit(code)
@@ -109,13 +109,15 @@ def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | N
     if bool(names) == bool(modes):
         raise UsageError("both records and --mode were given" if names else "nothing to explain was named", remedy)
     if max(len(names), len(modes)) > AT_MOST:
-        raise UsageError(f"{max(len(names), len(modes))} were named, and only one is held against another", remedy)
+        raise UsageError(f"{max(len(names), len(modes))} were named, and only one is compared with another", remedy)
     if trace is not None and not modes:
-        raise UsageError("--trace keeps the trace of a measurement, and none was asked for", "Say --mode MODE with it")
+        raise UsageError(
+            "--trace keeps the trace of a measurement, and nothing is measured", "Give --mode MODE with it"
+        )
     if batch_size is not None and modes:
         raise UsageError(
             "--batch-size chooses among records, and --mode measures",
-            f"Say FP8BENCH_BATCH_SIZE={batch_size} to measure at that size",
+            f"Set FP8BENCH_BATCH_SIZE={batch_size} to measure at that size",
         )
 
 
@@ -177,7 +179,7 @@ def _require_profile(record: "Record", name: str) -> None:
         raise UsageError(f"{name} is a {record.source} figure, which has no profile", "Name a measured record")
     if record.profile is None:
         raise UsageError(
-            f"{name} was recorded without a profile", f"Measure it anew with `fp8bench explain --mode {mode}`"
+            f"{name} was recorded without a profile", f"Measure it again with `fp8bench explain --mode {mode}`"
         )
 
 
@@ -226,7 +228,7 @@ def _of_mode(
     found = ask(Found(tuple(of_mode(reference, kept))), tell_broken, choices)
     if len(found) > 1:
         first = next(iter(found))
-        raise UsageError(f"{name} was profiled on {' and '.join(found)}", f"Say which, as {first}:{name}")
+        raise UsageError(f"{name} was profiled on {' and '.join(found)}", f"Choose one, as {first}:{name}")
     (choice,) = found.values()
     log(choice.sentence)
     return replace(facts_of(choice.record), step_time_s=choice.row.step_time_s)

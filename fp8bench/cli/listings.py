@@ -84,7 +84,7 @@ def dtypes(
     cast: list[str] = typer.Option(
         None, "--cast", metavar="NUMBER[,NUMBER...]", help="Show what each becomes; inf, nan and -0 are numbers too."
     ),
-    names: list[str] = typer.Option(None, "--dtype", metavar="NAME", help="Only this format; may be said again."),
+    names: list[str] = typer.Option(None, "--dtype", metavar="NAME", help="Only this format. Repeatable."),
     every: bool = typer.Option(False, "--all", help="The fnuz formats too, which no NVIDIA GPU has."),
     plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw what they can hold, .png or .svg."),
     form: str = typer.Option(
@@ -100,7 +100,7 @@ def dtypes(
         from fp8bench.report.paper import require_drawable
 
         require_drawable(plot)
-    # Here and not above: torch takes seconds, and whoever mistyped shall not wait for it.
+    # Here and not above: torch takes seconds, and a mistyped word should fail before.
     from fp8bench.numerics.casting import examine
     from fp8bench.report.dtypes import PICTURE, document
 
@@ -124,18 +124,18 @@ def _number(word: str) -> float:
         value = float(word)
     except ValueError as error:
         why = "--cast has an empty place where a number should be" if not word else f"--cast {word!r} is not a number"
-        raise UsageError(why, "Say numbers with commas between, as 2.07,-0.78 or inf") from error
+        raise UsageError(why, "Give numbers with commas between, as 2.07,-0.78 or inf") from error
     if math.isinf(value) and "inf" not in word.lower():
         raise UsageError(
-            f"--cast {word!r} is beyond float64, in which numbers are read", "Say inf, or a smaller number"
+            f"--cast {word!r} is beyond float64, in which numbers are read", "Give inf, or a smaller number"
         )
     if value == 0 and re.search("[1-9]", re.split("[eE]", word)[0]):
-        raise UsageError(f"--cast {word!r} is 0 in float64, in which numbers are read", "Say 0, or a larger number")
+        raise UsageError(f"--cast {word!r} is 0 in float64, in which numbers are read", "Give 0, or a larger number")
     return value
 
 
 def _chosen(names: Sequence[str], every: bool) -> list[str]:
-    """The formats to tell of, each once, in their own order. Raises UsageError for one that this torch lacks."""
+    """The chosen formats, each once, in their own order. Raises UsageError for one that this torch lacks."""
     from fp8bench.numerics.casting import known_names
     from fp8bench.schema.errors import require_known
 

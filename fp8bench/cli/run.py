@@ -63,9 +63,9 @@ def _measure_and_print(prepared: "Prepared", named: bool, quiet: bool, as_json: 
 
     with (
         session(prepared, log) as rounds,
-        listener(rounds, quiet or not prepared.keeps_records) as told,
+        listener(rounds, quiet or not prepared.keeps_records) as listening,
     ):
-        records = [record for record, _ in measure(prepared, rounds, told)]
+        records = [record for record, _ in measure(prepared, rounds, listening)]
     if not records and prepared.keeps_records:
         log(f"nothing was left to run: session {rounds.session_id} has its rounds")
     if prepared.keeps_records and as_json:
@@ -92,7 +92,7 @@ def _say_whether_precise(rounds: "Schedule") -> None:
 
 
 def _judge_itself(rounds: "Schedule") -> int:
-    """Modes held against themselves: differences found there convict the machine, or the method's intervals."""
+    """Modes compared with themselves: differences found there convict the machine, or the method's intervals."""
     from fp8bench.stats.self_check import LIMIT
 
     check = rounds.self_check()
@@ -101,7 +101,7 @@ def _judge_itself(rounds: "Schedule") -> int:
         return 4
     compared = rounds.arms_compared()
     for label, held in compared:
-        log(f"{label} against itself: {held.value:.4f} ({held.low:.4f} to {held.high:.4f}), {held.verdict}")
+        log(f"{label} compared with itself: {held.value:.4f} ({held.low:.4f} to {held.high:.4f}), {held.verdict}")
     convicted = [label for label, held in compared if held.verdict != "inconclusive"]
     what = (
         f"{check.excluding} of {check.splits} ways to split the processes of a mode look like a difference "
@@ -110,7 +110,7 @@ def _judge_itself(rounds: "Schedule") -> int:
     if check.passed and not convicted:
         log(f"{what}: the A/A test passes")
         return 0
-    log(f"{what}: the A/A test fails. No interval measured here can be believed: see `fp8bench doctor`.")
+    log(f"{what}: the A/A test fails. No interval measured here can be trusted: see `fp8bench doctor`.")
     return 4
 
 
@@ -145,7 +145,7 @@ def _print_session(session_id: str, prepared: "Prepared") -> None:
 
 def import_figure(
     instance: str = typer.Option(..., "--instance", help="Name in the catalogue."),
-    mode: str = typer.Option(..., "--mode", help="Mode, with its recipe if it was said."),
+    mode: str = typer.Option(..., "--mode", help="Mode, with its recipe where known."),
     step_time: str = typer.Option(..., "--step-time", metavar="SECONDS", help="Of one step."),
     batch_size: str = typer.Option(..., "--batch-size", metavar="N", help="Samples a GPU and step."),
     gpus: str = typer.Option(..., "--gpus", metavar="N", help="GPUs over all."),
@@ -154,13 +154,13 @@ def import_figure(
         None, "--published-on", metavar="DATE", help="Makes it `published`, priced for that day; else `external`."
     ),
     workload: str = typer.Option("vit-huge", "--workload", help="What was trained."),
-    compile: bool = typer.Option(None, "--compile/--no-compile", help="Whether torch.compile was on [unsaid]."),
-    attention: str = typer.Option(None, "--attention", help="Attention implementation [unsaid]."),
+    compile: bool = typer.Option(None, "--compile/--no-compile", help="Whether torch.compile was on [unknown]."),
+    attention: str = typer.Option(None, "--attention", help="Attention implementation [unknown]."),
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
 ) -> None:
     """Import a step time from an article or another tool, always marked as such."""
     from fp8bench.cli.output import load_catalog, log
-    from fp8bench.kinds.run.choice import told
+    from fp8bench.kinds.run.choice import notices
     from fp8bench.launch.imported import ImportedFigure, to_record
     from fp8bench.launch.plausible import doubts
     from fp8bench.pricing.catalog import find, require_read
@@ -186,5 +186,5 @@ def import_figure(
     record = to_record(figure, key)
     kept = [one.record for one in results.read(results_dir, [key])]
     typer.echo(results.write(record, results_dir))
-    for warning in (*doubts(figure, key, catalog), *told(record, kept)):
+    for warning in (*doubts(figure, key, catalog), *notices(record, kept)):
         log(f"warning: {inert(warning)}")

@@ -26,7 +26,7 @@ from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.option import Option
 from fp8bench.schema.record import RecordHead
 
-Told = Callable[[str], None]
+Log = Callable[[str], None]
 """Takes a line about how it goes."""
 
 Unread = Callable[[Sequence[Broken]], None]
@@ -73,7 +73,7 @@ class Kind(Protocol):
     def example(self) -> tuple[str, ...]: ...
 
     def compare(
-        self, options: CompareOptions, catalog: Catalog, results_dir: Path, told: Told, unread: Unread
+        self, options: CompareOptions, catalog: Catalog, results_dir: Path, log: Log, unread: Unread
     ) -> Document:
         """The chosen records of some instances, side by side. Raises UsageError where an instance has none."""
 
@@ -149,7 +149,7 @@ class OneRecord(Generic[RequestT, ConfigT, RecordT]):
     record: type[RecordT]
     example: tuple[str, ...]
     prepare: Callable[[RequestT, Mapping[str, str]], Prepared[ConfigT]]
-    measure: Callable[[Prepared[ConfigT], Told], RecordT]
+    measure: Callable[[Prepared[ConfigT], Log], RecordT]
     exit_code: Callable[[RecordT, RequestT], int]
     document: Callable[[Sequence[RecordT], Catalog], Document]
     figures: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -161,9 +161,9 @@ class OneRecord(Generic[RequestT, ConfigT, RecordT]):
         return (frozenset(options_of(self.request)) & OPTIONS.keys()) - self.idle(flags)
 
     def compare(
-        self, options: CompareOptions, catalog: Catalog, results_dir: Path, told: Told, unread: Unread
+        self, options: CompareOptions, catalog: Catalog, results_dir: Path, log: Log, unread: Unread
     ) -> Document:
-        """The latest of each work, or every one, in the order of the instances. One that has none is told."""
+        """The latest of each work, or every one, in the order of the instances. One without any is warned of."""
         keys = options.instances
         found = results.read_kind(results_dir, keys, self.record)
         unread(found.broken)
@@ -176,7 +176,7 @@ class OneRecord(Generic[RequestT, ConfigT, RecordT]):
                 f"Run `fp8bench {self.name} --instance {keys[0]}` there",
             )
         for missing in [key for key in keys if key not in {record.instance for record in kept}]:
-            told(f"warning: no record of `fp8bench {self.name}`{of} for {missing}: it is omitted")
+            log(f"warning: no record of `fp8bench {self.name}`{of} for {missing}: it is omitted")
         return self.document(in_order(kept if options.every else latest_alike(kept), keys), catalog)
 
     def _fits(self, record: Any, options: CompareOptions) -> bool:

@@ -95,11 +95,12 @@ def _kept(name: str, place: Place) -> resume.Kept:
     return resume.find(name, records, place.here or Here(), f"of {place.instance.key!r} is kept in {place.results_dir}")
 
 
-def settle(place: Place, price: float | None, today: date, told: Callable[[str], None]) -> None:
+def settle(place: Place, price: float | None, today: date, log: Callable[[str], None]) -> None:
     """Make sure that records can be kept, and keep what is known of the instance beside them.
 
     price: USD per hour as the user gave it, for this machine alone where fp8bench made the instance up, which another
-    may be called too. told: hears where a file cannot be locked. Raises UsageError where the folder cannot be written.
+    may be called too. log: takes a line where a file cannot be locked. Raises UsageError where the folder cannot be
+    written.
     """
     results.require_writable(place.results_dir)
     given = None
@@ -112,4 +113,4 @@ def settle(place: Place, price: float | None, today: date, told: Callable[[str],
             source="given with --price",
             machine=machine.id if machine else None,
         )
-    instances.keep(place.instance, given, place.in_catalog, place.results_dir, told)
+    instances.keep(place.instance, given, place.in_catalog, place.results_dir, log)

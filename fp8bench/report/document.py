@@ -43,7 +43,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Warned:
-    """What a reader must be warned of. A command tells it on standard error too."""
+    """What a reader must be warned of. A command shows it on standard error too."""
 
     text: str
 

@@ -175,7 +175,7 @@ CHARACTER = 0.0105
 
 LABEL_PT = 10
 LEVELS = 3
-"""Lines for labels, LABEL_PT high each; a label that fits on none is left out."""
+"""Lines for labels, LABEL_PT high each; a label that fits on none is omitted."""
 
 TITLE_PT = 8
 """From the labels to the title."""
@@ -288,7 +288,7 @@ def _cast_values(axes: "Axes", panel: Panel, casts: Sequence[Rounded]) -> list[t
 
 
 def levels(values: Sequence[float], limits: tuple[float, float]) -> list[tuple[float, int]]:
-    """On which line the label of each value goes, so that none lies over another; a value without room is left out.
+    """On which line the label of each value goes, so that none lies over another; a value without room is omitted.
 
     values: by magnitude, all within limits.
     """

@@ -23,7 +23,7 @@ GRID = "#d8dee4"
 def require_drawable(path: Path) -> None:
     """Fail before anything is measured. Raises UsageError for another suffix than SUFFIXES, or without matplotlib."""
     if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"cannot draw {path}: its name says no known format", f"End it in {' or '.join(SUFFIXES)}")
+        raise UsageError(f"cannot draw {path}: its name ends in no known format", f"End it in {' or '.join(SUFFIXES)}")
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:

@@ -15,7 +15,7 @@ from fp8bench.schema.record import Environment, RecordHead
 ReadingT = TypeVar("ReadingT")
 
 PACKAGES = ("torch", "cuda", "transformer-engine", "torchao")
-"""Of an environment's versions, those that move a product's time or a mode's error."""
+"""Of an environment's versions, those that change a GEMM's time or a mode's error."""
 
 MOMENTS: tuple[Callable[[RecordHead], str], ...] = (
     lambda record: f"{record.created_utc:%Y-%m-%d %H:%M}",
@@ -101,7 +101,7 @@ def of_record(
     return Column(quantity, tuple(map(write, readings)), kind, of=label, tones=tones)
 
 
-def told(differences: Sequence[Difference], labels: Sequence[str]) -> list[str]:
+def differences_line(differences: Sequence[Difference], labels: Sequence[str]) -> list[str]:
     """One line of what differs, record by record; none where nothing does."""
     if not differences:
         return []

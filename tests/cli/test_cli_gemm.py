@@ -51,7 +51,7 @@ def test_products_are_measured_printed_and_kept(call, tmp_path, monkeypatch):
     monkeypatch.setattr("fp8bench.numerics.products.CEILING_SIZES", {"cpu": (16, 32)})
     done = call("--shape", "32,16,48", "--precision", "fp8-rowwise", "--seconds", "0.0001")
     assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines()[0].startswith("matrix products, on cpu (CPU);")
+    assert done.stdout.splitlines()[0].startswith("GEMMs, on cpu (CPU);")
     assert "32 x 16 x 48" in done.stdout
     assert "fp8 is emulated on this device" in done.stdout
     assert "fp8bench: 1 of 1: 32 x 16 x 48\n" in done.stderr

@@ -87,7 +87,7 @@ def test_where_nothing_could_run_the_exit_code_is_3_and_the_reason_is_told(numer
         (("--mode", "torchao-float8:rowise"), "Did you mean 'rowwise'"),
         (("--layer", "blok"), "Did you mean 'block'"),
         (("--input", "outliers"), "Did you mean 'outlier'"),
-        (("--width", "100"), "say --width 112"),
+        (("--width", "100"), "--width 112"),
         (("--width", "x"), "is not a whole number"),
         (("--seed", "x"), "is not a whole number"),
         (("--format", "jsn"), "Did you mean 'json'"),

@@ -130,7 +130,7 @@ def test_shapes_have_no_workload(machine, request_of):
         ({"instance": "p55"}, "unknown instance 'p55'"),
         (
             {"shapes": ("64,40,64",)},
-            "has N = 40, which is not divisible by 16, as fp8 products need. Pad it: --shape 64,48,64 would do",
+            "has N = 40, which is not divisible by 16, as fp8 GEMMs need. Pad it: --shape 64,48,64 would do",
         ),
         ({"shapes": ("63,1000,1279",)}, "has M = 63, .* Pad it: --shape 64,1008,1280 would do"),
     ],
@@ -190,7 +190,7 @@ def test_a_record_is_kept_and_read_back(machine, request_of, tmp_path):
     assert GemmRecord.model_validate_json(path.read_text()) == record
     assert not results.read(tmp_path / "results", ["cpu"])
     assert "gemm-shapes" in record.run_id
-    assert told == ["large square products, for the ceilings", "1 of 1: 32 x 16 x 48"]
+    assert told == ["large square GEMMs, for the ceilings", "1 of 1: 32 x 16 x 48"]
     ((one,), (ceiling,)) = record.products, record.ceilings
     assert (one.product.shape, one.product.layers) == (SMALL, ())
     assert [t.precision for t in one.timings] == ["bf16", "fp8-rowwise", "fp8-rowwise"]

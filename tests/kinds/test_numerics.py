@@ -72,7 +72,7 @@ class TestPrepare:
             (("baseline-bf16:delayed",), {}, "has no recipes"),
             ((), {"inputs": ("nomral",)}, "Did you mean 'normal'"),
             ((), {"layers": ("linaer",)}, "Did you mean 'linear'"),
-            ((), {"width": "100"}, "--width 100 is not divisible by 16.* Pad it: say --width 112"),
+            ((), {"width": "100"}, "--width 100 is not divisible by 16.* Pad it: --width 112"),
             ((), {"width": "8"}, "--width '8' is not a whole number of at least 16"),
             ((), {"width": "-64"}, "--width '-64' is not a whole number of at least 16"),
             ((), {"width": "wide"}, "--width 'wide' is not a whole number"),

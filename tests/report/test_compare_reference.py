@@ -1,4 +1,4 @@
-"""The row that the others are held against: which one it is, how it is named, and the numbers that follow."""
+"""The row that the others are compared with: which one it is, how it is named, and the numbers that follow."""
 
 import pytest
 from builders import evidence, invalid, measured, published, replayed

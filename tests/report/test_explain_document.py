@@ -99,11 +99,11 @@ def test_a_terminal_shows_one_mode(capsys):
 
 
 def test_warnings_stand_in_every_format(two_modes):
-    warned = two_modes.model_copy(update={"warnings": ("both ran with unlike batch",)})
+    warned = two_modes.model_copy(update={"warnings": ("both ran with different batch",)})
 
-    assert text_in("plain", warned).splitlines()[-1] == "warning: both ran with unlike batch"
-    assert text_in("markdown", warned).splitlines()[-1] == "warning: both ran with unlike batch"
-    assert json.loads(text_in("json", warned))["warnings"] == ["both ran with unlike batch"]
+    assert text_in("plain", warned).splitlines()[-1] == "warning: both ran with different batch"
+    assert text_in("markdown", warned).splitlines()[-1] == "warning: both ran with different batch"
+    assert json.loads(text_in("json", warned))["warnings"] == ["both ran with different batch"]
 
 
 @pytest.fixture

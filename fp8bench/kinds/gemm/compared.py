@@ -1,12 +1,12 @@
-"""Matrix products of several records side by side, as numbers: each timing of each record, and its ratio to the first
+"""GEMMs of several records side by side, as numbers: each timing of each record, and its ratio to the first
 record's. Numbers only; `document` shows them.
 
 A ratio is the first record's time over this one's: above 1, this one is the faster. It is undecided where the two
 intervals overlap, by the rule of `gemm`, and there is none of a time that was emulated.
 
-Of a workload, the products of a step are also summed: each one's time, as often as a step makes it. One that stays in
+Of a workload, the GEMMs of a step are also summed: each one's time, as often as a step makes it. One that stays in
 bf16 in every mode counts with its time in bf16. The interval of a sum goes from the sum of the lower ends to the sum of
-the upper ones: wider than it need be where the products' errors are independent.
+the upper ones: wider than it need be where the GEMMs' errors are independent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ Key = tuple[str, Shape, Precision, Casts]
 
 @dataclass(frozen=True)
 class Reading:
-    """What one record knows of a row. Times in seconds; tflops counts the products' operations over the whole time,
+    """What one record knows of a row. Times in seconds; tflops counts the GEMMs' operations over the whole time,
     casts too. status None: not timed. ratio and verdict: against the first record; None for that one itself.
     """
 
@@ -39,7 +39,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class ProductRow:
-    """One product in one precision and way of casting. readings: one a record."""
+    """One GEMM in one precision and way of casting. readings: one a record."""
 
     product: str
     shape: Shape
@@ -50,7 +50,7 @@ class ProductRow:
 
 @dataclass(frozen=True)
 class StepRow:
-    """All products of a step in one precision and way of casting. A record that lacks any of them has no time."""
+    """All GEMMs of a step in one precision and way of casting. A record that lacks any of them has no time."""
 
     precision: Precision
     casts: Casts
@@ -80,7 +80,7 @@ class GemmComparison:
 
 
 def compare_products(records: Sequence[GemmRecord], catalog: Catalog) -> GemmComparison:
-    """records: of one fingerprint, at least one; the first is what the others are held against."""
+    """records: of one fingerprint, at least one; the others are compared with the first."""
     rows = tuple(_rows(records))
     return GemmComparison(
         labels=labels(records),
@@ -92,7 +92,7 @@ def compare_products(records: Sequence[GemmRecord], catalog: Catalog) -> GemmCom
 
 
 def _rows(records: Sequence[GemmRecord]) -> Iterator[ProductRow]:
-    """By product as they come, then precision, then way of casting; only what any record has tried."""
+    """By GEMM as they come, then precision, then way of casting; only what any record has tried."""
     tried = [{_key(one, timing): timing for one in record.products for timing in one.timings} for record in records]
     products = dict.fromkeys((one.product.label, one.product.shape) for record in records for one in record.products)
     for product, shape in products:
@@ -127,7 +127,7 @@ def _against_first(readings: Iterable[Reading]) -> tuple[Reading, ...]:
 
 
 def _steps(records: Sequence[GemmRecord], rows: Sequence[ProductRow]) -> Iterator[StepRow]:
-    """Only of a workload, and only where any record has every product's time."""
+    """Only of a workload, and only where any record has every GEMM's time."""
     for precision, casts in sorted({(row.precision, row.casts) for row in rows}, key=_place):
         readings = _against_first(_step(record.products, precision, casts) for record in records)
         if any(reading.status for reading in readings):

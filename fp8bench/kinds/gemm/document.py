@@ -1,6 +1,6 @@
 """GEMMs as a document: a record by itself, or records of the same work side by side.
 
-Machines get each record by itself, unrounded, and hold them against each other as they like.
+Machines get each record by itself, unrounded, and compare them as they like.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -29,21 +29,21 @@ from fp8bench.report.document import (
     Warned,
     blocks,
 )
-from fp8bench.report.side_by_side import of_record, said_by, told
+from fp8bench.report.side_by_side import differences_line, of_record, said_by
 from fp8bench.report.written import number, rate, ratio, with_interval
 from fp8bench.schema.gemm import Casts, Shape, StepBound
 from fp8bench.schema.instance import Catalog
 
 SAID: dict[Casts, str] = {"none": "casts free", "compiled": "with compiled casts", "eager": "with eager casts"}
 UNLIKE = 0.1
-"""How far a profile's products and those timed here may lie apart before a reader is told."""
+"""How far a profile's GEMMs and those timed here may lie apart before a reader is warned."""
 
 METHOD = (
     "Times are {medians}, all of this one process, {cache}; two of them are called different where their 95 % "
     "intervals have nothing in common (a `?` marks those that overlap). {casts}"
 )
 CASTS = "Eager casts are torch operations one by one: a fused cast is cheaper."
-EMULATED = "fp8 is emulated on this device: its times say nothing of fp8, and no speed-up is shown."
+EMULATED = "fp8 is emulated on this device: its times are not those of fp8, so no speed-up is shown."
 WAYS: dict[Casts, str] = {"none": "free", "compiled": "compiled", "eager": "eager"}
 TONES: dict[str | None, Tone] = {"faster": "good", "slower": "bad"}
 DIGITS = 4
@@ -51,14 +51,14 @@ DIGITS = 4
 
 PICTURE = "products"
 CONVENTION = "M x N x K: rows, output features, inner"
-STEP_TITLE = "All products of a step, each as often as a step makes it:"
-STEP_METHOD = "A step's interval goes from the sum of its products' lower ends to that of their upper ones."
-CASTS_METHOD = f"TFLOP/s count a product's operations over the whole time, casts too. {CASTS}"
+STEP_TITLE = "All GEMMs of a step, each as often as a step makes it:"
+STEP_METHOD = "A step's interval goes from the sum of its GEMMs' lower ends to that of their upper ones."
+CASTS_METHOD = f"TFLOP/s count a GEMM's operations over the whole time, casts too. {CASTS}"
 COMPARED_METHOD = (
     "ratio: the time of {first} over this one's, so that above 1 this one is faster than {first}; a `?`: their "
     "intervals overlap. Times are of one process each, {cache}."
 )
-COMPARED_EMULATED = "fp8 is emulated on {who}: such times say nothing of fp8, and have no ratio."
+COMPARED_EMULATED = "fp8 is emulated on {who}: such times are not those of fp8, and have no ratio."
 
 
 def document(records: Sequence[GemmRecord], catalog: Catalog) -> Document:
@@ -76,7 +76,7 @@ def document(records: Sequence[GemmRecord], catalog: Catalog) -> Document:
 
 
 def _lines(reports: Sequence[GemmReport]) -> Lines:
-    """A line a product, precision and record: every field of `GemmRow`, and the record's warnings."""
+    """A line a GEMM, precision and record: every field of `GemmRow`, and the record's warnings."""
     flat = [name for name in GemmRow.model_fields if name != "with_casts"]
     of_casts = [name for name in WithCasts.model_fields if name != "casts"]
     ways = CAST_WAYS[1:]
@@ -108,7 +108,7 @@ def alone(report: GemmReport, whose: str = "") -> tuple[tuple[Part, ...], ...]:
 
 def _title(report: GemmReport, where: str) -> str:
     """What was measured, and where."""
-    what = f"{report.workload}, batch {report.batch_size}" if report.workload else "matrix products"
+    what = f"{report.workload}, batch {report.batch_size}" if report.workload else "GEMMs"
     return f"{what}, on {where}; {CONVENTION}"
 
 
@@ -120,7 +120,7 @@ def columns(report: GemmReport) -> list[Column]:
         return Column(heading, tuple(map(write, rows)), kind, once=once)
 
     shown = [
-        column("product", lambda r: r.product, "word", once=True),
+        column("GEMM", lambda r: r.product, "word", once=True),
         column("M x N x K", lambda r: r.shape, once=True),
         column("precision", lambda r: r.precision, "word"),
     ]
@@ -182,10 +182,10 @@ def _compared(compared: GemmComparison) -> tuple[tuple[Part, ...], ...]:
 
 
 def _products(compared: GemmComparison, letters: Letters) -> Table:
-    """A row a product, precision and way of casting. letters: of the reasons of what was not timed."""
+    """A row a GEMM, precision and way of casting. letters: of the reasons of what was not timed."""
     rows = compared.rows
     named = [
-        Column("product", tuple(row.product for row in rows), "word", once=True),
+        Column("GEMM", tuple(row.product for row in rows), "word", once=True),
         Column("M x N x K", tuple(str(row.shape) for row in rows), once=True),
     ]
     if all(row.product == str(row.shape) for row in rows):
@@ -238,7 +238,7 @@ def _time(reading: Reading, scale: float) -> str:
 def compared_sentences(compared: GemmComparison) -> list[str]:
     """How the machines differ, what each was found to give, and how to read the tables; a line each."""
     said = [
-        *told(compared.differences, compared.labels),
+        *differences_line(compared.differences, compared.labels),
         *said_by(compared.labels, [own_sentences(report) for report in compared.reports]),
     ]
     if compared.emulated:
@@ -269,14 +269,14 @@ def medians(report: GemmReport) -> str:
 
 
 def cache(report: GemmReport) -> str:
-    """What the products found in the caches."""
+    """What the GEMMs found in the caches."""
     return "from a cold cache" if report.cold_cache else "with warm caches"
 
 
 def _ceilings(report: GemmReport) -> Iterable[str]:
     if report.ceilings:
         found = (f"{c.arithmetic} {rate(c.tflops)} TFLOP/s ({_of(c.shape)})" for c in report.ceilings)
-        yield f"Measured ceilings, the fastest products seen: {', '.join(found)}."
+        yield f"Measured ceilings, the fastest GEMMs seen: {', '.join(found)}."
     peaks = (("bf16", report.peak_bf16_tflops), ("fp8", report.peak_fp8_tflops))
     known = [f"{name} {peak:,.0f} TFLOP/s" for name, peak in peaks if peak is not None]
     if known:
@@ -304,34 +304,34 @@ def _bound(one: StepBound, report: GemmReport) -> Iterable[str]:
     gains = ", ".join(f"{gain.speedup:.2f}x ({SAID[gain.casts]})" for gain in one.at_most)
     if one.step_time_s is None:
         yield (
-            f"fp8 makes the products of the converted layers {gains} as fast; no baseline-bf16 run of "
+            f"fp8 makes the GEMMs of the converted layers {gains} as fast; no baseline-bf16 run of "
             f"{report.workload} at batch {report.batch_size} on one GPU is kept for {report.instance}, so what that "
             "gives a whole step is not known: less, since nothing else of it gains."
         )
     else:
         yield from _bound_of_step(one, gains)
     if one.left_in_bf16:
-        yield f"{one.left_in_bf16} products have no right fp8 time, and count as bf16 in this."
+        yield f"{one.left_in_bf16} GEMMs have no valid fp8 time, and count as bf16 here."
 
 
 def _bound_of_step(one: StepBound, gains: str) -> Iterable[str]:
     setting = one.execution or ("compiled" if one.compiled else "eager")
     rounds = f"{one.rounds} round" if one.rounds == 1 else f"{one.rounds} rounds"
     step = f"{(one.step_time_s or 0) * 1e3:.1f} ms (baseline-bf16, {setting}, {rounds})"
-    products = f"{one.bf16_products_s * 1e3:.1f} ms of products that fp8 modes convert"
+    products = f"{one.bf16_products_s * 1e3:.1f} ms of GEMMs that fp8 modes convert"
     if one.reason is not None:
         yield f"A step takes {step} and has {products}: no bound, since {one.reason}."
         return
     yield f"A step takes {step} and has {products}: fp8 can give it at most {gains}."
     for mode in one.modes:
         beyond = bool(one.at_most) and mode.speedup > max(gain.speedup for gain in one.at_most)
-        more = ", more than its products can: the mode replaces other parts too" if beyond else ""
+        more = ", more than its GEMMs can: the mode replaces other parts too" if beyond else ""
         setting = mode.execution or ("compiled" if mode.compiled else "eager")
         held = f", and is {mode.held_back_by}" if mode.held_back_by else ""
         yield f"{mode.label} ({setting}) gives {mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms){more}{held}."
     alone = one.bf16_products_s + one.other_products_s
     if one.profiled_products_s and abs(alone / one.profiled_products_s - 1) > UNLIKE:
         yield (
-            f"In the step's profile all products take {one.profiled_products_s * 1e3:.1f} ms, and timed alone those of "
+            f"In the step's profile all GEMMs take {one.profiled_products_s * 1e3:.1f} ms, and timed alone those of "
             f"the linear layers take {alone * 1e3:.1f}: the bound is no better than that."
         )

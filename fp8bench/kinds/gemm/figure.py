@@ -1,6 +1,6 @@
-"""Matrix products drawn, to be read in a README at 900 pixels.
+"""GEMMs drawn, to be read in a README at 900 pixels.
 
-Of a workload's products, and of single shapes: a heat map. A row is a product, a column a precision. The upper part of
+Of a workload's GEMMs, and of single shapes: a heat map. A row is a GEMM, a column a precision. The upper part of
 a cell holds the TFLOP/s and the speed-up over bf16 with the casts free, the lower one the speed-up with casts: compiled
 ones where they were timed, else eager ones.
 Each part has the colour of its speed-up: blue where fp8 is faster, orange where it is slower, white at even.
@@ -73,7 +73,7 @@ def draw(report: GemmReport, path: Path) -> None:
 
 
 def _title(report: GemmReport) -> str:
-    what = f"{report.workload}, batch {report.batch_size}" if report.workload else "Matrix products"
+    what = f"{report.workload}, batch {report.batch_size}" if report.workload else "GEMMs"
     return f"{what}, {report.device_name or f'CPU of {report.instance}'}"
 
 
@@ -112,7 +112,7 @@ def _name(product: str, shape: str) -> str:
 
 
 def _cell(axes: "Axes", column: int, place: int, row: GemmRow, way: WithCasts | None) -> None:
-    """Above, the product alone; below, where it was timed with casts, the speed-up with them."""
+    """Above, the GEMM alone; below, where it was timed with casts, the speed-up with them."""
     if row.tflops is None:
         _field(axes, column, place - EDGE, 2 * EDGE, row.status, None, 8.5)
         return

@@ -14,7 +14,7 @@ from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
 from fp8bench import registry
 from fp8bench.config.request import RunRequest
 from fp8bench.config.words import above_zero, is_whole, whole, within
-from fp8bench.kinds.kind import Prepared, Request, Told, head, of_run, place_of
+from fp8bench.kinds.kind import Log, Prepared, Request, head, of_run, place_of
 from fp8bench.launch.instance import AUTO
 from fp8bench.launch.prepare import Place
 from fp8bench.launch.session import exit_code_of
@@ -111,7 +111,7 @@ Measured = dict[Variant, dict[str, list[Record]]]
 
 @dataclass(frozen=True)
 class _Work:
-    """Every product, and what the fingerprint needs to know of the workload."""
+    """Every GEMM, and what the fingerprint needs to know of the workload."""
 
     products: tuple[Product, ...]
     sizes: Mapping[str, int | str] | None = None
@@ -148,7 +148,7 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
     return Prepared(config, warnings, **vars(place))
 
 
-def measure(prepared: Prepared[GemmConfig], told: Told) -> GemmRecord:
+def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
     """Measure every GEMM.
 
     Raises UsageError where a shape cannot be measured (fp8 cannot take it, or memory is short), RunFailed where the
@@ -160,16 +160,16 @@ def measure(prepared: Prepared[GemmConfig], told: Told) -> GemmRecord:
     from fp8bench.worker.environment import environment
 
     config = prepared.config
-    kept = _kept_runs(prepared, told)
+    kept = _kept_runs(prepared, log)
     work = _work(config)
     bench = Bench.on(config.device, config.seconds, config.seed, config.compiled_casts, config.rounds)
     bench.require_memory(product.shape for product in work.products)
-    told("large square products, for the ceilings")
+    log("large square GEMMs, for the ceilings")
     ceilings = bench.ceilings(config.precisions)
     found: list[ProductTimings] = []
     for number, product in enumerate(work.products, start=1):
         what = f"{product.label}, {product.shape}" if product.layers else product.label
-        told(f"{number} of {len(work.products)}: {what}")
+        log(f"{number} of {len(work.products)}: {what}")
         found.append(bench.measure(product, config.precisions))
     asked_fp8 = any(precision != "bf16" for precision in config.precisions)
     label = f"gemm-{config.workload or ('sweep' if config.sweep else 'shapes')}"
@@ -189,7 +189,7 @@ def measure(prepared: Prepared[GemmConfig], told: Told) -> GemmRecord:
 
 
 def fingerprint(config: GemmConfig, sizes: Mapping[str, int | str] | None, flushed: bool) -> dict[str, JsonValue]:
-    """What must be alike for two records' products to be compared one by one."""
+    """What must be alike for two records' GEMMs to be compared one by one."""
     return {
         "workload": config.workload,
         "batch_size": config.batch_size,
@@ -224,7 +224,7 @@ def parse_shape(text: str) -> Shape:
     words = [word.strip() for word in text.lower().replace("x", ",").split(",")]
     if len(words) != len(Shape.model_fields) or not all(map(is_whole, words)):
         raise UsageError(
-            f"--shape {text!r} is not three whole numbers", "Say M,N,K: rows, output features, inner dimension"
+            f"--shape {text!r} is not three whole numbers", "Give M,N,K: rows, output features, inner dimension"
         )
     m, n, k = (within("--shape", text, word, bounds.DIMENSION) for word in words)
     if 0 in (m, n, k):
@@ -233,7 +233,7 @@ def parse_shape(text: str) -> Shape:
 
 
 def parse_precisions(names: Sequence[str]) -> tuple[Precision, ...]:
-    """In the order of PRECISIONS; none named: all of them. bf16 is always among them, since fp8 is held against it.
+    """In the order of PRECISIONS; none named: all of them. bf16 is always among them, as the reference of fp8.
 
     Raises UsageError for one that nobody has heard of.
     """
@@ -256,8 +256,8 @@ def _require_aligned(shapes: Sequence[Shape]) -> None:
             m, n, k = map(padded, (shape.m, shape.n, shape.k))
             raise UsageError(
                 f"--shape {shape.m},{shape.n},{shape.k} has {name} = {size}, which is not divisible by {ALIGNMENT}, as "
-                "fp8 products need",
-                f"Pad it: --shape {m},{n},{k} would do, or say --precision bf16 alone",
+                "fp8 GEMMs need",
+                f"Pad it: --shape {m},{n},{k} would do, or give --precision bf16 alone",
             )
 
 
@@ -273,7 +273,7 @@ def _place(request: GemmRequest, environ: Mapping[str, str]) -> tuple[Place, Dev
     unusable = f"the driver shows {machine.gpus[0]}, and this torch cannot use it"
     if request.instance != AUTO:
         raise ModeUnavailable(
-            unusable, "Install a torch that is built for this driver's CUDA, or say --instance auto to measure the CPU"
+            unusable, "Install a torch that is built for this driver's CUDA, or give --instance auto to measure the CPU"
         )
     return place_of(request, replace(machine, gpus=())), "cpu", (f"{unusable}: measured on the CPU",)
 
@@ -303,10 +303,10 @@ def _work(config: GemmConfig) -> _Work:
     return _Work(found.products, workload.sizes(), warnings)
 
 
-def _kept_runs(prepared: Prepared[GemmConfig], told: Told) -> tuple[Measured, Callable[[Record], Record]]:
+def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> tuple[Measured, Callable[[Record], Record]]:
     """What runs of this machine and its software are kept that a bound can be made of, and how to read one whole.
 
-    told: hears of those that are left out.
+    log: takes a line about those that are omitted.
     """
     config = prepared.config
     if config.workload is None or config.batch_size is None:
@@ -318,11 +318,11 @@ def _kept_runs(prepared: Prepared[GemmConfig], told: Told) -> tuple[Measured, Ca
     here = prepared.here or Here()
     alike = [record for record, _ in kept if not here.unlike(record)]
     for broken in kept.broken:
-        told(f"warning: not read: {broken}")
+        log(f"warning: not read: {broken}")
     if len(alike) < len(kept):
-        told(
+        log(
             f"{len(kept) - len(alike)} of {len(kept)} runs of {prepared.instance.key!r} are of another machine, "
-            "software or method, and bound no step here"
+            "software or method, so they bound no step here"
         )
 
     def whole(record: Record) -> Record:

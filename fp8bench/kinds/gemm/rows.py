@@ -1,11 +1,11 @@
-"""Matrix products as numbers to read: speed, shares of ceiling and peak, speed-up over bf16, and from which size on fp8
+"""GEMMs as numbers to read: speed, shares of ceiling and peak, speed-up over bf16, and from which size on fp8
 pays. Numbers only; `document` and `figures.gemm` show them.
 
 Two times are called different where their 95 % intervals have nothing in common. That is a stricter rule than a test of
-their ratio, and a narrower claim: both intervals are of one process, and say nothing of the next one's luck, so that
+their ratio, and a narrower claim: both intervals are of one process, and another process may differ, so that
 `stats.ratio`, which speaks of modes over processes, would rightly call all of this inconclusive.
 
-Emulated products have no speed-up: their time says nothing of fp8.
+Emulated GEMMs have no speed-up: their time is not that of fp8.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ Verdict = Literal["faster", "slower", "undecided"]
 
 
 class MeasuredCeiling(Frozen):
-    """The fastest product of a record in one arithmetic, casts free: of the large squares, which run before the power
+    """The fastest GEMM of a record in one arithmetic, casts free: of the large squares, which run before the power
     limit is felt, and of all others, of which a shape that suits the GPU better may be faster still.
     """
 
@@ -70,12 +70,12 @@ def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
 
 
 def tflops_of(shape: Shape, timing: Timing) -> float | None:
-    """Of the product, and its casts if they were timed with it; None where it has no time."""
+    """Of the GEMM, and its casts if they were timed with it; None where it has no time."""
     return shape.tflops(timing.time_s) if timing.time_s else None
 
 
 class Timed(Protocol):
-    """What was timed, in seconds; None where there is no time, or no interval. emulated: says nothing of fp8."""
+    """What was timed, in seconds; None where there is no time, or no interval. emulated: not by fp8 units."""
 
     @property
     def time_s(self) -> float | None: ...
@@ -88,7 +88,7 @@ class Timed(Protocol):
 
 
 class WithCasts(Frozen):
-    """A product with both its casts in front. speedup: over bf16, which casts nothing."""
+    """A GEMM with both its casts in front. speedup: over bf16, which casts nothing."""
 
     casts: Casts
     status: TimingStatus
@@ -100,7 +100,7 @@ class WithCasts(Frozen):
 
 
 class GemmRow(Frozen):
-    """One product in one precision. Times in seconds, a product each; shares and speed-ups without unit."""
+    """One GEMM in one precision. Times in seconds, a GEMM each; shares and speed-ups without unit."""
 
     run_id: str
     instance: str
@@ -150,7 +150,7 @@ class BreakEven(Frozen):
 
 
 class GemmReport(Frozen):
-    """One record, ready to be read. rounds: of products without casts. peaks: from datasheets, TFLOP/s; null where the
+    """One record, ready to be read. rounds: of GEMMs without casts. peaks: from datasheets, TFLOP/s; null where the
     GPU is unknown.
     """
 

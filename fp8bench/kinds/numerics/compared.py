@@ -154,7 +154,7 @@ class NumericsComparison:
 
 
 def compare_errors(records: Sequence[NumericsRecord]) -> NumericsComparison:
-    """records: of one fingerprint, at least one; the first is what the others are held against."""
+    """records: of one fingerprint, at least one; the others are compared with the first."""
     named = labels(records)
     rows = tuple(_rows(records))
     return NumericsComparison(
@@ -246,7 +246,7 @@ def _way(trace: ScalingTrace) -> tuple[str, str, str | None, int | None]:
 
 
 def _unlike(answers: Sequence[Answer | None]) -> Iterator[Quantity]:
-    """A way that a record did not try is told once, by its worst error."""
+    """A way that a record did not try is shown once, by its worst error."""
     tried = [one for one in answers if one is not None]
     if len({one.steps_that_saturate for one in tried}) > 1:
         yield "steps that saturate"

@@ -6,7 +6,7 @@ saturated or flushed to zero. A mode that did not run has a row that says so, it
 table is about the jump: at how many steps more than one value in 100 saturated, how far off the worst cast was, and how
 many steps after the fall the scale was again where current scaling has it.
 
-Machines get each record by itself, unrounded, and hold them against each other as they like.
+Machines get each record by itself, unrounded, and compare them as they like.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ from fp8bench.report.document import (
     Table,
 )
 from fp8bench.report.document import blocks as of_parts
-from fp8bench.report.side_by_side import device, labels, of_record, told
+from fp8bench.report.side_by_side import device, differences_line, labels, of_record
 from fp8bench.report.written import error, share
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, AmaxJump, LayerError, TensorName
@@ -269,7 +269,7 @@ def sentences(compared: NumericsComparison) -> list[str]:
     """How the machines differ, how far their errors agree, and how to read the table; a line each."""
     first = compared.labels[0]
     return [
-        *told(compared.differences, compared.labels),
+        *differences_line(compared.differences, compared.labels),
         *(_agreement(one, first) for one in compared.agreements),
         METHOD.format(first=first),
     ]

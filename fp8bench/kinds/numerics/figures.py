@@ -162,8 +162,8 @@ def jump_lines(record: NumericsRecord, path: Path) -> None:
         below.set_title("relative error of the cast", **_small_title())
         middle.set_ylim(-4, 104)
         between = (history.up_at + history.down_at - 1) / 2
-        told = f"values {history.factor:g} times as large"
-        above.text(between, 0.5, told, transform=above.get_xaxis_transform(), ha="center", fontsize=9.5, color=FAINT)
+        what = f"values {history.factor:g} times as large"
+        above.text(between, 0.5, what, transform=above.get_xaxis_transform(), ha="center", fontsize=9.5, color=FAINT)
         below.set_xlabel("step", fontsize=9.5, color=FAINT)
         for axes in (above, middle, below):
             _plain_axes(axes)

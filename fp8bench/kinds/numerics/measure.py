@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fp8bench import registry
 from fp8bench.config.words import whole
-from fp8bench.kinds.kind import Prepared, Request, Told, head, of_run, place_of
+from fp8bench.kinds.kind import Log, Prepared, Request, head, of_run, place_of
 from fp8bench.launch.session import exit_code_of
 from fp8bench.machine.gpus import this_machine
 from fp8bench.schema import bounds
@@ -100,19 +100,19 @@ def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[Nu
     return Prepared(config, **vars(place))
 
 
-def measure(prepared: Prepared[NumericsConfig], told: Told) -> NumericsRecord:
+def measure(prepared: Prepared[NumericsConfig], log: Log) -> NumericsRecord:
     """See `examine`."""
-    return examine(prepared, datetime.now(UTC), told)
+    return examine(prepared, datetime.now(UTC), log)
 
 
-def examine(prepared: Prepared[NumericsConfig], now: datetime, told: Told) -> NumericsRecord:
-    """Run it, in this process. told: takes each stage. Raises ModeUnavailable and RunFailed."""
+def examine(prepared: Prepared[NumericsConfig], now: datetime, log: Log) -> NumericsRecord:
+    """Run it, in this process. log: takes a line a stage. Raises ModeUnavailable and RunFailed."""
     from fp8bench.numerics import examination
     from fp8bench.worker.environment import environment
 
     config = prepared.config
     device = examination.device_for(config)
-    examined = examination.examine(config, told)
+    examined = examination.examine(config, log)
     status, reason, remedy = _outcome([(row.status, row.reason, row.remedy) for row in examined.rows])
     return NumericsRecord(
         **head(prepared, KIND, now),
@@ -180,7 +180,7 @@ def _width(text: str) -> int:
     width = whole("--width", text, ALIGNMENT, bounds.WIDTH)
     if width != padded(width):
         raise UsageError(
-            f"--width {width} is not divisible by {ALIGNMENT}, as fp8 matrix products need it",
-            f"Pad it: say --width {padded(width)}",
+            f"--width {width} is not divisible by {ALIGNMENT}, as fp8 GEMMs need it",
+            f"Pad it: --width {padded(width)}",
         )
     return width

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fp8bench.kinds.kind import CompareOptions, Told, Unread
+from fp8bench.kinds.kind import CompareOptions, Log, Unread
 from fp8bench.kinds.run import compare, document
 from fp8bench.kinds.run.row import Comparison
 from fp8bench.records import results
@@ -34,14 +34,14 @@ class Run:
     )
 
     def compare(
-        self, options: CompareOptions, catalog: Catalog, results_dir: Path, _told: Told, unread: Unread
+        self, options: CompareOptions, catalog: Catalog, results_dir: Path, _log: Log, unread: Unread
     ) -> Document:
         """Rows ranked by what a dollar buys. Raises UsageError where an instance has no record."""
 
         def compared(records: list[Record], whole: Callable[[Record], Record]) -> Comparison:
             for key in options.instances:
                 if not any(record.instance == key for record in records):
-                    remedy = f"Run `fp8bench run --instance {key}` there, or put a figure in with `fp8bench import`"
+                    remedy = f"Run `fp8bench run --instance {key}` there, or add a figure with `fp8bench import`"
                     raise results.nothing_found(f"for instance {key!r}", results_dir, remedy)
             return compare.compare(records, catalog, options, whole)
 

@@ -1,4 +1,4 @@
-"""The comparison: records joined with prices, held against a reference row. Numbers only; `document` shows
+"""The comparison: records joined with prices, rows compared with a reference row. Numbers only; `document` shows
 them.
 """
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pydantic import JsonValue
 
 from fp8bench.kinds.kind import CompareOptions, narrowed
-from fp8bench.kinds.run.judge import held_against, likeness, told_apart
+from fp8bench.kinds.run.judge import compared_with, distinguished, likeness
 from fp8bench.kinds.run.row import Comparison, Row, to_row
 from fp8bench.kinds.run.unit_cost import Priced, priced, pricing_day, unit_time
 from fp8bench.pricing.missing import require_region
@@ -43,14 +43,14 @@ def compare(
     day = pricing_day(latest, options)
     prices = {record.run_id: priced(record, catalog, options, day) for record in latest}
     found = {measurement.latest.run_id: unit_time(measurement) for measurement in chosen}
-    rows = told_apart([to_row(one, found[one.latest.run_id], prices[one.latest.run_id], catalog) for one in chosen])
+    rows = distinguished([to_row(one, found[one.latest.run_id], prices[one.latest.run_id], catalog) for one in chosen])
     reference = _find_reference(rows, options.reference)
     rows = _refuse_or_mark_unlike_work(rows, reference, latest, options.allow_mismatch)
     if reference is not None:
         of = {record.run_id: record for record in latest}
         like = {row.run_id: likeness(of[row.run_id], of[reference.run_id], options.allow_mismatch) for row in rows}
         rows = [
-            held_against(row, reference, found[row.run_id], found[reference.run_id], like[row.run_id]) for row in rows
+            compared_with(row, reference, found[row.run_id], found[reference.run_id], like[row.run_id]) for row in rows
         ]
     warnings = (
         *_without_reference(reference, options.reference),
@@ -82,7 +82,7 @@ def _require_some(chosen: Sequence[Record], options: CompareOptions) -> None:
         if name not in present:
             raise UsageError(
                 f"no record{narrowed(options.workload, options.batch_size, options.optimizer)} for instance {name!r}",
-                f"Run `fp8bench run --instance {name}` there, or put a figure in with `fp8bench import`",
+                f"Run `fp8bench run --instance {name}` there, or add a figure with `fp8bench import`",
             )
 
 
@@ -109,7 +109,7 @@ def _without_reference(reference: Row | None, wanted: Reference) -> list[str]:
     if reference is not None:
         return []
     return [
-        f"no ok record of {wanted.label} to hold the rows against, so gains are left out; "
+        f"no ok record of {wanted.label} to compare the rows with, so gains are omitted; "
         "name another row with --reference"
     ]
 
@@ -131,7 +131,7 @@ def _refuse_or_mark_unlike_work(
             raise UsageError(
                 f"{row.instance}:{row.mode_label} and {model.instance}:{model.mode_label} are not comparable: "
                 f"{_tell(differing, found, expected)}",
-                "Compare like with like (--workload, --optimizer), or say --allow-mismatch to see them marked",
+                "Compare like with like (--workload, --optimizer), or give --allow-mismatch to see them marked",
             )
         mark = (f"unlike the reference in {', '.join(differing)}",) if differing else ()
         marked.append(row.model_copy(update={"marks": (*row.marks, *mark)}))
@@ -155,7 +155,7 @@ def _about_prices(rows: Sequence[Row], prices: Mapping[str, Priced], options: Co
     catalogues = [row for row, found in of_rows if found.price and not found.price.own]
     to_come = options.as_of is not None and options.as_of > options.today
     return [
-        *([f"{options.as_of} is a day to come: rows take the newest prices that are known"] if to_come else []),
+        *([f"{options.as_of} is in the future: rows take the newest known prices"] if to_come else []),
         *dict.fromkeys([*doubts, *not_yet]),
         *_mixed_dates(catalogues),
     ]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Likeness:
-    """How a row stands to the reference. verdict: whether one may be given. marks: what a reader must be told of it."""
+    """How a row stands to the reference. verdict: whether one may be given. marks: what a reader must know of it."""
 
     verdict: bool = True
     marks: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class Likeness:
 
 def likeness(record: Record, reference: Record, allow_mismatch: bool) -> Likeness:
     """Within one instance unlike machines or software bar a verdict, unless the user asked for it; between instances
-    unlike machines are the question, and unlike software is told.
+    unlike machines are the question, and unlike software is marked.
     """
     unlike = not_comparable(record, reference)
     if unlike:
@@ -40,7 +40,7 @@ def likeness(record: Record, reference: Record, allow_mismatch: bool) -> Likenes
     return Likeness(marks=(f"unlike the reference in {', '.join(software)}",) if software else ())
 
 
-def told_apart(rows: Sequence[Row]) -> list[Row]:
+def distinguished(rows: Sequence[Row]) -> list[Row]:
     """The rows, marked with their machine where those of one instance have several, and likewise with each part of the
     software.
     """
@@ -65,7 +65,7 @@ def _names(row: Row, beside: Sequence[Row]) -> list[str]:
     return names
 
 
-def held_against(
+def compared_with(
     row: Row, reference: Row, found: UnitTime | None, reference_found: UnitTime | None, like: Likeness
 ) -> Row:
     """found: what a unit takes in each process of the row, and of the reference; None for a figure without samples.
@@ -99,7 +99,7 @@ def _unlike_sizes(row: Row, reference: Row) -> list[str]:
 
 
 def _comparable(row: Row, reference: Row) -> bool:
-    """A CPU's time, or an emulation's, says nothing about a GPU's or about fp8, and an image is no token."""
+    """A CPU's time, or an emulation's, is not comparable with a GPU's or with fp8's, and an image is no token."""
     return (row.device, row.unit) == (reference.device, reference.unit) and not (row.emulated or reference.emulated)
 
 

@@ -1,4 +1,4 @@
-"""What a reader of a row must be told: marks, short ones in the row and long ones under the table.
+"""What a reader of a row must know: marks, short ones in the row and long ones under the table.
 
 What was found in every round is said once, with the latest round's figures; what was not, with the number of rounds.
 """

@@ -111,14 +111,14 @@ class Row(Frozen):
 
 
 class Comparison(Frozen):
-    """Rows in the order to show, and what a reader must be told about all of them."""
+    """Rows in the order to show, and what a reader must know of all of them."""
 
     rows: tuple[Row, ...]
     warnings: tuple[str, ...] = ()
 
 
 def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, catalog: Catalog) -> Row:
-    """The row, priced, but not yet held against a reference.
+    """The row, priced, but not yet compared with a reference.
 
     found: what a unit takes in each process; None for a figure without samples.
     """
@@ -158,7 +158,7 @@ def _measured(
     times = _times(summary, found)
     step_time_s = times["step_time_s"]
     throughput_per_s = summary.units_per_step / step_time_s
-    # The time of an emulation says nothing about fp8, so no money is computed from it.
+    # The time of an emulation is not that of fp8, so no money is computed from it.
     per_usd = cost.units_per_usd(throughput_per_s, row.usd_per_hour) if row.usd_per_hour and not row.emulated else None
     peaks = [m.peak_allocated_bytes for r in measurement.rounds for m in r.memory if m.peak_allocated_bytes is not None]
     leads = _over_rounds(measurement, lambda s: None if s.host_lead_s is None else s.host_lead_s / s.step_time_s)

@@ -1,7 +1,7 @@
 """Where a step's time goes, for one mode or for two side by side, and why. Numbers only; `document` shows them.
 
 A step is what its kernels need, by purpose, and what the device is idle. Communication counts as far as no other kernel
-hides it; what is hidden is told beside the step, and is no part of it.
+hides it; what is hidden is shown beside the step, and is no part of it.
 """
 
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ class StepBreakdown(Frozen):
 
 
 class Explained(Frozen):
-    """The first mode is explained; the second, if there is one, is what it is held against. notes: how each was
+    """The first mode is explained; the second, if there is one, is its reference. notes: how each was
     executed, and how far that was proved.
     """
 
@@ -105,7 +105,7 @@ def explain_steps(facts: Facts, reference: Facts | None) -> Explained:
         chosen = [facts]
     else:
         _require_like_work(facts, reference)
-        chosen = _told_apart(facts, reference)
+        chosen = _distinct_labels(facts, reference)
     explanation = explain(chosen[0], chosen[1] if reference else None)
     return Explained(
         modes=tuple(_breakdown(one) for one in chosen),
@@ -146,7 +146,7 @@ def _require_like_work(facts: Facts, reference: Facts) -> None:
             )
 
 
-def _told_apart(facts: Facts, reference: Facts) -> list[Facts]:
+def _distinct_labels(facts: Facts, reference: Facts) -> list[Facts]:
     """Labels that differ: by mode, else also by execution, else by instance, else by the run."""
     both = [facts, reference]
     namings = (
@@ -198,14 +198,14 @@ def _warnings(chosen: Sequence[Facts]) -> list[str]:
         ("numbers of workers", [one.world_size for one in chosen]),
     ):
         if None not in values and len(set(values)) > 1:
-            warnings.append(f"{both} ran with unlike {name}")
+            warnings.append(f"{both} ran with different {name}")
     executions = [one.execution for one in chosen if one.execution is not None]
     if len(set(executions)) > 1:
-        warnings.append(f"{both} ran with unlike executions: {' and '.join(executions)}")
+        warnings.append(f"{both} ran with different executions: {' and '.join(executions)}")
     for one in chosen:
         if one.step_time_s is not None and one.busy_s > one.step_time_s * LONGER_THAN_TIMED:
             warnings.append(
                 f"{one.label} was busy for {milliseconds(one.busy_s)} ms a step when profiled, and a timed step lasts "
-                f"{milliseconds(one.step_time_s)}: its device was slower then, and idle time cannot be told"
+                f"{milliseconds(one.step_time_s)}: its device was slower then, so its idle time is unknown"
             )
     return warnings

@@ -37,7 +37,7 @@ PICTURE = "steps"
 """The name of the figure."""
 
 SMALLEST_S = 0.5e-4
-"""Half of the last digit that is shown: a line below it in every mode is left out."""
+"""Half of the last digit that is shown: a line below it in every mode is omitted."""
 
 
 def document(explained: Explained) -> Document:

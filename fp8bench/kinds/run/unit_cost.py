@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fp8bench.stats.estimate import Estimate
 
 APART = 0.005
-"""How far a mean and a median lie apart, over the median, before a reader is told."""
+"""How far a mean and a median lie apart, over the median, before a reader is warned."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _other_gpu(record: Record, catalog: Catalog) -> str | None:
     """Why a record that names this instance did not run on it: what another machine costs is not its price."""
     instance = catalog.instances.get(record.instance)
     ran_on = catalog.gpu_by_product(record.environment.device_name) if record.environment else None
-    # A product that the catalogue does not know may well be the instance's.
+    # A GPU that the catalogue does not know may well be the instance's.
     if instance is None or instance.gpu not in catalog.gpus or ran_on is None or ran_on.name == instance.gpu:
         return None
     return (
@@ -153,7 +153,7 @@ def _not_yet(instance: Instance | None, today: date) -> str:
     days = [one.as_of for one in instance.prices if one.own and one.as_of and one.as_of > today] if instance else []
     if instance is None or not days:
         return ""
-    return f"your price of {instance.key} is of {min(days)}, a day to come, and not taken: correct its as_of"
+    return f"your price of {instance.key} is of {min(days)}, which is in the future, and not used: correct its as_of"
 
 
 def _published_on(record: Record) -> date | None:

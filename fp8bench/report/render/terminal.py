@@ -2,7 +2,7 @@
 
 A table that is too wide becomes several: one for each section where it has any, and then its columns are divided over
 tables that each begin with the columns that name a row, so that each can be read by itself. Warnings are not shown,
-since the command line tells them on standard error.
+since the command line shows them on standard error.
 """
 
 from collections.abc import Iterator, Sequence
