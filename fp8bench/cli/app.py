@@ -121,17 +121,13 @@ def program(arguments: Sequence[str]) -> typer.Typer:
 def _answer_of(name: str, listed: bool) -> tuple[str | None, Answer]:
     """A command's help and function. listed: only its help is wanted."""
     if name not in OWN:
+        from fp8bench.cli.measure import command_of
+
         entry = registry.find_kind(name)
-        return entry.summary, _root if listed else _answer_of_kind(entry)
+        return entry.summary, _root if listed else command_of(registry.load(entry))
     module, _, function = OWN[name].partition(":")
     answer = getattr(import_module(module), function)
     return answer.__doc__, _root if listed else with_options(answer)
-
-
-def _answer_of_kind(entry: registry.KindEntry) -> Answer:
-    from fp8bench.cli.measure import command_of
-
-    return command_of(registry.load(entry))
 
 
 def _version(wanted: bool) -> None:

@@ -8,48 +8,40 @@ tried and not looked up.
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
 
 import typer
 
+from fp8bench import registry
 from fp8bench.cli import names as completed
 from fp8bench.cli.output import FORMATS_OF_TABLES as FORMATS
-from fp8bench.cli.output import draw, show
+from fp8bench.cli.output import draw, load_catalog, require_read, show
 
 
 def modes(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
     """List the precision modes and their recipes, the default recipe first."""
-    from fp8bench import registry
-
     shown = [entry for entry in registry.modes().values() if not entry.hidden]
     if as_json:
-        rows = [{"name": e.name, "recipes": e.recipes, "default_on": e.default_on, "summary": e.summary} for e in shown]
-        typer.echo(json.dumps(rows, indent=1))
+        _print_json(shown, "name", "recipes", "default_on", "summary")
         return
-    from tabulate import tabulate
-
     table = [
         (e.name, ", ".join(e.recipes) if e.recipes is not None else "its own", ", ".join(e.default_on), e.summary)
         for e in shown
     ]
-    typer.echo(tabulate(table, headers=["mode", "recipes", "runs by default on", "what it is"]))
+    _print_table(table, ["mode", "recipes", "runs by default on", "what it is"])
 
 
 def workloads(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
     """List the workloads."""
-    from fp8bench import registry
-
     shown = registry.workloads().values()
     if as_json:
-        rows = [{"name": e.name, "default_on": e.default_on, "summary": e.summary} for e in shown]
-        typer.echo(json.dumps(rows, indent=1))
+        _print_json(shown, "name", "default_on", "summary")
         return
-    from tabulate import tabulate
-
-    table = [(e.name, ", ".join(e.default_on), e.summary) for e in shown]
-    typer.echo(tabulate(table, headers=["workload", "default on", "what it is"]))
+    _print_table(
+        [(e.name, ", ".join(e.default_on), e.summary) for e in shown], ["workload", "default on", "what it is"]
+    )
 
 
 def instances(
@@ -57,7 +49,6 @@ def instances(
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where own instances are."),
 ) -> None:
     """List the instances: GPUs, and the newest known on-demand price of each."""
-    from fp8bench.cli.output import load_catalog, require_read
     from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 
     catalog = load_catalog(results_dir)
@@ -65,8 +56,6 @@ def instances(
     if as_json:
         typer.echo(json.dumps([i.model_dump(mode="json") for i in catalog.instances.values()], indent=1))
         return
-    from tabulate import tabulate
-
     today = PriceQuery(as_of=date.today(), current=True, machine=ANY_MACHINE)
     table = []
     for instance in catalog.instances.values():
@@ -75,9 +64,19 @@ def instances(
         day = "-" if price is None else str(price.as_of or "undated")
         gpus = f"{instance.gpu_count} x {instance.gpu}" if instance.gpu_count else "none"
         table.append((instance.key, instance.provider or "-", instance.instance_type or "-", gpus, cost, day))
-    headers = ["instance", "provider", "type", "GPUs", "USD/h", "price as of"]
-    align = ("left", "left", "left", "left", "right", "left")
-    typer.echo(tabulate(table, headers=headers, colalign=align, disable_numparse=True))
+    _print_table(table, ["instance", "provider", "type", "GPUs", "USD/h", "price as of"], right=4)
+
+
+def _print_json(entries: Iterable[object], *fields: str) -> None:
+    typer.echo(json.dumps([{name: getattr(entry, name) for name in fields} for entry in entries], indent=1))
+
+
+def _print_table(rows: Sequence[tuple[str, ...]], headers: list[str], right: int | None = None) -> None:
+    """right: the column of numbers."""
+    from tabulate import tabulate
+
+    align = ["right" if place == right else "left" for place in range(len(headers))]
+    typer.echo(tabulate(rows, headers=headers, colalign=align, disable_numparse=True))
 
 
 def dtypes(

@@ -4,11 +4,12 @@ A kind is one folder and one line in `registry`. Its folder holds what it asks, 
 record, how records are compared, and what is shown of them. Commands know it through `Kind` alone.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime
 from pathlib import Path
-from typing import Annotated, Any, Generic, Protocol, TypeVar, get_type_hints
+from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.words import machine_label
@@ -52,26 +53,21 @@ class CompareOptions:
     allow_mismatch: bool = False
 
 
-class Kind(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Kind(ABC):
     """What commands need of a kind.
 
-    record: the model of its record, whose `kind` has the name as its default. compare_options: those that apply to it,
-    by their names in `CompareOptions`, beside `instances` and `every`. example: words of a call that takes seconds on
-    any machine.
+    record: the model of its record, whose `kind` has the name as its default. example: words of a call that takes
+    seconds on any machine. compare_options: those that apply to it, by their names in `CompareOptions`, beside
+    `instances` and `every`.
     """
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    record: type[RecordHead]
+    example: tuple[str, ...]
+    compare_options: frozenset[str] = frozenset()
 
-    @property
-    def record(self) -> type[RecordHead]: ...
-
-    @property
-    def compare_options(self) -> frozenset[str]: ...
-
-    @property
-    def example(self) -> tuple[str, ...]: ...
-
+    @abstractmethod
     def compare(
         self, options: CompareOptions, catalog: Catalog, results_dir: Path, log: Log, unread: Unread
     ) -> Document:
@@ -134,26 +130,23 @@ def head(place: Place, label: str, now: datetime) -> dict[str, Any]:
     return measured_head(new_run_id(label, now), now, place.instance.key, machine)
 
 
-@dataclass(frozen=True)
-class OneRecord(Generic[RequestT, ConfigT, RecordT]):
+@dataclass(frozen=True, kw_only=True)
+class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     """A kind whose call measures in this process and makes one record, which has its configuration as `config`.
 
     prepare: checks the words and looks at the machine; writes nothing; raises UsageError and ModeUnavailable. measure:
     returns the record. exit_code: of the call that made it. document: one record, or several side by side in the order
-    given. figures: by the option that asks for one, its name in the document and what it shows. idle: given flags,
-    options that then have no meaning.
+    given. figures: by the option that asks for one, its name in the document and what it shows. idle: options that have
+    no meaning beside these flags.
     """
 
-    name: str
-    request: type[RequestT]
     record: type[RecordT]
-    example: tuple[str, ...]
+    request: type[RequestT]
     prepare: Callable[[RequestT, Mapping[str, str]], Prepared[ConfigT]]
     measure: Callable[[Prepared[ConfigT], Log], RecordT]
     exit_code: Callable[[RecordT, RequestT], int]
     document: Callable[[Sequence[RecordT], Catalog], Document]
     figures: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    compare_options: frozenset[str] = frozenset()
     idle: Callable[[Collection[str]], frozenset[str]] = lambda _flags: frozenset()
 
     def variables(self, flags: Collection[str]) -> frozenset[str]:

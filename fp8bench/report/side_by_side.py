@@ -14,8 +14,8 @@ from fp8bench.schema.record import Environment, RecordHead
 
 ReadingT = TypeVar("ReadingT")
 
-PACKAGES = ("torch", "cuda", "transformer-engine", "torchao")
-"""Of an environment's versions, those that change a GEMM's time or a mode's error."""
+READ = ("", "torch", "cuda", "transformer-engine", "torchao", "driver")
+"""Of an environment, what changes a GEMM's time or a mode's error: the device, versions of packages, the driver."""
 
 MOMENTS: tuple[Callable[[RecordHead], str], ...] = (
     lambda record: f"{record.created_utc:%Y-%m-%d %H:%M}",
@@ -57,13 +57,16 @@ def differences(records: Sequence[RecordHead]) -> tuple[Difference, ...]:
     """Of what moves numbers: the machine where one instance has several, the device, and the versions of torch, CUDA,
     the driver and the libraries of modes.
     """
-    found = [
-        *_machines(records),
-        Difference("", tuple(_device(record.environment) for record in records)),
-        *(Difference(name, tuple(_version(record.environment, name) for record in records)) for name in PACKAGES),
-        Difference("driver", tuple(_driver(record.environment) for record in records)),
-    ]
+    read = [_what_moves_numbers(record.environment) for record in records]
+    found = [*_machines(records), *(Difference(name, tuple(one.get(name) for one in read)) for name in READ)]
     return tuple(one for one in found if len(set(one.values)) > 1)
+
+
+def _what_moves_numbers(environment: Environment | None) -> dict[str, str | None]:
+    if environment is None:
+        return {}
+    # Without a GPU it is the CPU that computes.
+    return {"": environment.device_name or environment.cpu, **environment.versions, "driver": environment.driver}
 
 
 def _machines(records: Sequence[RecordHead]) -> list[Difference]:
@@ -74,19 +77,6 @@ def _machines(records: Sequence[RecordHead]) -> list[Difference]:
     if all(len(machines) == 1 for machines in of_instance.values()):
         return []
     return [Difference("machine", tuple(str(record.machine) if record.machine else None for record in records))]
-
-
-def _device(environment: Environment | None) -> str | None:
-    """Without a GPU it is the CPU that computes."""
-    return (environment.device_name or environment.cpu) if environment else None
-
-
-def _driver(environment: Environment | None) -> str | None:
-    return environment.driver if environment else None
-
-
-def _version(environment: Environment | None, package: str) -> str | None:
-    return environment.versions.get(package) if environment else None
 
 
 def of_record(

@@ -206,7 +206,7 @@ def test_a_replayed_mode_is_told_from_the_same_launched_from_python(explain, res
 
 def test_a_mode_of_two_instances_wants_its_instance(explain, results):
     keep(fp8("h200x8"), results)
-    with pytest.raises(UsageError, match=r"te-fp8 was profiled on h200x8 and p5. Say which, as h200x8:te-fp8"):
+    with pytest.raises(UsageError, match=r"te-fp8 was profiled on h200x8 and p5. Choose one, as h200x8:te-fp8"):
         explain("te-fp8")
     assert labels(explain("h200x8:te-fp8", "--format", "json")) == ["te-fp8:delayed"]
 
@@ -252,7 +252,7 @@ def test_what_names_nothing_is_refused_in_one_line(explain, results, arguments, 
     [
         (
             bf16(profile=None),
-            "was recorded without a profile. Measure it anew with `fp8bench explain --mode baseline-b",
+            "was recorded without a profile. Measure it again with `fp8bench explain --mode baseline-b",
         ),
         (invalid("p5"), "is a record of status invalid: the gradient at the input is 0"),
         (published("p5"), "is a published figure, which has no profile"),

@@ -73,7 +73,7 @@ class TestAgainstItself:
 
         assert code == 4
         assert ratio.endswith(f", {verdict}")
-        assert "the A/A test fails. No interval measured here can be believed" in splits
+        assert "the A/A test fails. No interval measured here can be trusted" in splits
         assert "fp8bench doctor" in splits
 
     def test_several_modes_are_each_held_against_themselves(self, run_with, tmp_path, capsys):

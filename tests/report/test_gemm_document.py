@@ -51,7 +51,7 @@ def test_the_title_states_the_convention():
 
 def test_markdown_is_a_github_table():
     lines = text_in("markdown", [gemm_record()]).splitlines()
-    assert lines[2].startswith("| product")
+    assert lines[2].startswith("| GEMM")
     assert lines[3].startswith("|---")
 
 

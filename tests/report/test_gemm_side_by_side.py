@@ -75,7 +75,7 @@ def test_markdown_says_the_same_with_a_label_before_each_quantity():
     text = text_in("markdown", [FAST, SLOW])
     heading, rule = text.splitlines()[2:4]
     assert [cell.strip() for cell in heading.strip("|").split("|")] == [
-        *("product", "M x N x K", "precision", "casts", "p5en: us (95 % interval)", "p5: us (95 % interval)"),
+        *("GEMM", "M x N x K", "precision", "casts", "p5en: us (95 % interval)", "p5: us (95 % interval)"),
         *("p5: ratio", "p5en: TFLOP/s", "p5: TFLOP/s"),
     ]
     assert rule.startswith("|---")

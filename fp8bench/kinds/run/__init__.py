@@ -3,10 +3,9 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from fp8bench.kinds.kind import CompareOptions, Log, Unread
+from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.kinds.run import compare, document
 from fp8bench.kinds.run.row import Comparison
 from fp8bench.records import results
@@ -16,22 +15,8 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Kind):
     """Runs, with prices."""
-
-    name: str = "run"
-    record: type[Record] = Record
-    compare_options: frozenset[str] = frozenset(
-        (
-            *("reference", "price_as_of", "region", "purchase", "allow_mismatch"),
-            *("optimizer", "workload", "batch_size"),
-        )
-    )
-    example: tuple[str, ...] = (
-        *("--mode", "baseline-bf16", "--gpus", "1", "--batch-size", "2"),
-        *("--rounds", "1", "--steps", "3", "--min-time", "0.01"),
-    )
 
     def compare(
         self, options: CompareOptions, catalog: Catalog, results_dir: Path, _log: Log, unread: Unread
@@ -48,4 +33,27 @@ class Run:
         return document.document(ask(results.read(results_dir, options.instances), unread, compared))
 
 
-KIND = Run()
+KIND = Run(
+    name="run",
+    record=Record,
+    example=(
+        "--mode",
+        "baseline-bf16",
+        "--gpus",
+        "1",
+        "--batch-size",
+        "2",
+        "--rounds",
+        "1",
+        "--steps",
+        "3",
+        "--min-time",
+        "0.01",
+    ),
+    compare_options=frozenset(
+        (
+            *("reference", "price_as_of", "region", "purchase", "allow_mismatch"),
+            *("optimizer", "workload", "batch_size"),
+        )
+    ),
+)
