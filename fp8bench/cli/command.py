@@ -22,7 +22,7 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import PREFIX, Option, flag_of, variable_of
 
 if TYPE_CHECKING:
-    from fp8bench.kinds.kind import Request
+    from fp8bench.kinds.one_record import Request
 
 Answer = Callable[..., None]
 
@@ -57,7 +57,7 @@ def with_parameters(command: Answer, parameters: list[inspect.Parameter]) -> Ans
 
 def request_parameters(request: "type[Request]") -> list[inspect.Parameter]:
     """The options of a kind, as its request declares them."""
-    from fp8bench.kinds.kind import options_of
+    from fp8bench.kinds.one_record import options_of
 
     declared = options_of(request).items()
     return [

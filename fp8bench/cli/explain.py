@@ -83,7 +83,8 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     from fp8bench.config.request import OPTIONS
     from fp8bench.config.sources import resolve
     from fp8bench.launch.measure import measure, session
-    from fp8bench.launch.prepare import prepare, settle
+    from fp8bench.launch.place import settle
+    from fp8bench.launch.prepare import prepare
     from fp8bench.launch.session import exit_code
     from fp8bench.schema.option import variable_of
 

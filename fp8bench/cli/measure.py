@@ -13,7 +13,7 @@ from fp8bench.cli.command import Answer, request_parameters, with_parameters
 from fp8bench.cli.output import FORMATS, draw, load_catalog, log, show, tell_broken
 
 if TYPE_CHECKING:
-    from fp8bench.kinds.kind import OneRecord
+    from fp8bench.kinds.one_record import OneRecord
 
 
 def command_of(kind: "OneRecord[Any, Any, Any]") -> Answer:
@@ -43,7 +43,7 @@ def _option(
 
 def _answer(kind: "OneRecord[Any, Any, Any]", kept: str | None, form: str, given: dict[str, Any]) -> None:
     """kept: names a record. given: the other options, by parameter."""
-    from fp8bench.launch.prepare import settle
+    from fp8bench.launch.place import settle
     from fp8bench.records import results
     from fp8bench.records.named import find_kept
     from fp8bench.report.paper import require_drawable
@@ -75,7 +75,7 @@ def _answer(kind: "OneRecord[Any, Any, Any]", kept: str | None, form: str, given
 
 def _refuse_beside_record(kind: "OneRecord[Any, Any, Any]", given: dict[str, Any]) -> None:
     """Raises UsageError for an option of a measurement."""
-    from fp8bench.kinds.kind import OF_THE_MACHINE
+    from fp8bench.kinds.one_record import OF_THE_MACHINE
     from fp8bench.schema.errors import UsageError
 
     for option in request_parameters(kind.request):

@@ -33,8 +33,9 @@ def run(
     of each. A mode is first proved to compute what the plain model does, then timed.
     """
     from fp8bench.config.sources import resolve
+    from fp8bench.launch.place import settle
     from fp8bench.launch.plan import hourly_price
-    from fp8bench.launch.prepare import prepare, settle
+    from fp8bench.launch.prepare import prepare
     from fp8bench.schema.files import parse_mapping, read_text
 
     flags = {name: value for name, value in settings.items() if value not in (None, False, [])}

@@ -8,7 +8,8 @@ import pytest
 from cli.calling import call, one_line
 
 from fp8bench import registry
-from fp8bench.kinds.kind import CompareOptions, OneRecord
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.one_record import OneRecord
 from fp8bench.records import results
 from fp8bench.records.layout import text_of
 from fp8bench.records.named import find_kept

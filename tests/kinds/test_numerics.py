@@ -7,7 +7,7 @@ import pytest
 
 from fp8bench.kinds.numerics import measure as measuring
 from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest, examine, exit_code, prepare
-from fp8bench.launch.prepare import settle
+from fp8bench.launch.place import settle
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
 from fp8bench.records import results

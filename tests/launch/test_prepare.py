@@ -7,7 +7,8 @@ from builders import machine_called
 
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import prepare as preparing
-from fp8bench.launch.prepare import prepare, settle
+from fp8bench.launch.place import settle
+from fp8bench.launch.prepare import prepare
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
 from fp8bench.records import instances

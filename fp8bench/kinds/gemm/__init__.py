@@ -2,7 +2,7 @@
 
 from fp8bench.kinds.gemm import document, measure
 from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest
-from fp8bench.kinds.kind import OneRecord
+from fp8bench.kinds.one_record import OneRecord
 
 KIND = OneRecord(
     name="gemm",

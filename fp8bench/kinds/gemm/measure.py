@@ -14,10 +14,10 @@ from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
 from fp8bench import registry
 from fp8bench.config.request import RunRequest
 from fp8bench.config.words import above_zero, is_whole, whole, within
-from fp8bench.kinds.kind import Log, Prepared, Request, head, of_run, place_of
+from fp8bench.kinds.kind import Log
+from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
 from fp8bench.launch.instance import AUTO
-from fp8bench.launch.prepare import Place
-from fp8bench.launch.session import exit_code_of
+from fp8bench.launch.place import Place
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import Here
@@ -206,6 +206,8 @@ def exit_code(record: GemmRecord, request: GemmRequest) -> int:
     """4: a GEMM was not computed as it should be; 3: fp8 was asked for and none of it runs here, or a precision that
     was named ran for no shape; else 0.
     """
+    from fp8bench.launch.session import exit_code_of
+
     timings = [timing for one in record.products for timing in one.timings]
     ran = {timing.precision for timing in timings if timing.status == "ok"}
     fp8 = {timing.precision for timing in timings if timing.precision != "bf16"}

@@ -1,8 +1,8 @@
 """What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump."""
 
-from fp8bench.kinds.kind import OneRecord
 from fp8bench.kinds.numerics import document, measure
 from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest
+from fp8bench.kinds.one_record import OneRecord
 
 KIND = OneRecord(
     name="numerics",

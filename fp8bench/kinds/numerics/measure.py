@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fp8bench import registry
 from fp8bench.config.words import whole
-from fp8bench.kinds.kind import Log, Prepared, Request, head, of_run, place_of
-from fp8bench.launch.session import exit_code_of
+from fp8bench.kinds.kind import Log
+from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
 from fp8bench.machine.gpus import this_machine
 from fp8bench.schema import bounds
 from fp8bench.schema.alignment import ALIGNMENT, padded
@@ -140,6 +140,8 @@ def fingerprint(config: NumericsConfig) -> dict[str, Any]:
 
 def exit_code(record: NumericsRecord, request: NumericsRequest) -> int:
     """By the rows' statuses. A mode that was named and could not run counts also beside others."""
+    from fp8bench.launch.session import exit_code_of
+
     return exit_code_of((row.status for row in record.rows), named=bool(request.modes))
 
 
