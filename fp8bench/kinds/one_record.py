@@ -33,9 +33,7 @@ class Request:
     A field of several is plural; its flag is not, and is repeated. None and empty are left to the machine.
     """
 
-    instance: Annotated[
-        str, Option("Name of this machine in the catalogue", metavar="NAME|auto", complete="instances")
-    ] = "auto"
+    instance: Annotated[str, of_run("instance")] = "auto"
     name: Annotated[str | None, of_run("name")] = None
     results_dir: Annotated[Path, Option("Folder in which records are kept", metavar="DIR")] = Path("results")
 

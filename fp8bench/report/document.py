@@ -13,7 +13,7 @@ from typing import Any, Literal
 NOTHING = "-"
 """A cell of which nothing is known."""
 
-Kind = Literal["word", "quantity", "interval", "verdict", "note"]
+CellKind = Literal["word", "quantity", "interval", "verdict", "note"]
 """What the cells of a column are: a name; a number; a number with its 95 % interval; what was decided; remarks."""
 
 Tone = Literal["", "good", "bad"]
@@ -60,7 +60,7 @@ class Column:
 
     heading: str
     cells: tuple[str, ...]
-    kind: Kind = "quantity"
+    kind: CellKind = "quantity"
     unit: str = ""
     of: str = ""
     tones: tuple[Tone, ...] = ()

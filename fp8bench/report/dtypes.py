@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.report import paper
-from fp8bench.report.document import NOTHING, Column, Document, Figure, Kind, Note, Table, Tone, blocks
+from fp8bench.report.document import NOTHING, CellKind, Column, Document, Figure, Note, Table, Tone, blocks
 from fp8bench.report.paper import FAINT, GRID, INK
 from fp8bench.schema.formats import CastBehaviour, Format, FormatReport, Reach, Rounded
 
@@ -102,7 +102,7 @@ def _casts(casts: Sequence[Rounded]) -> Table:
     return Table(columns, naming=2, tight=True)
 
 
-def _outcome(heading: str, cells: Sequence[str], kind: Kind) -> Column:
+def _outcome(heading: str, cells: Sequence[str], kind: CellKind) -> Column:
     tones: tuple[Tone, ...] = tuple("bad" if cell.lstrip("-") in LOST else "" for cell in cells)
     return Column(heading, tuple(cells), kind, tones=tones)
 

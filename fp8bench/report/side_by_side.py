@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fp8bench.report.document import NOTHING, Column, Kind, Tone
+from fp8bench.report.document import NOTHING, CellKind, Column, Tone
 from fp8bench.schema.record import Environment, RecordHead
 
 ReadingT = TypeVar("ReadingT")
@@ -84,7 +84,7 @@ def of_record(
     quantity: str,
     readings: Sequence[ReadingT],
     write: Callable[[ReadingT], str],
-    kind: Kind = "quantity",
+    kind: CellKind = "quantity",
     tones: tuple[Tone, ...] = (),
 ) -> Column:
     """A column of one record. readings: its own, one a row."""

@@ -13,12 +13,12 @@ from fp8bench.kinds.gemm.rows import CAST_WAYS, BreakEven, GemmReport, GemmRow, 
 from fp8bench.records.select import same_work
 from fp8bench.report.document import (
     NOTHING,
+    CellKind,
     Column,
     Document,
     Emphasis,
     Figure,
     Heading,
-    Kind,
     Letters,
     Lines,
     Note,
@@ -116,7 +116,9 @@ def columns(report: GemmReport) -> list[Column]:
     """Those that have something to say for this record, the ones that name a row first."""
     rows = report.rows
 
-    def column(heading: str, write: Callable[[GemmRow], str], kind: Kind = "quantity", once: bool = False) -> Column:
+    def column(
+        heading: str, write: Callable[[GemmRow], str], kind: CellKind = "quantity", once: bool = False
+    ) -> Column:
         return Column(heading, tuple(map(write, rows)), kind, once=once)
 
     shown = [

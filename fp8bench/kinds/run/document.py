@@ -10,10 +10,10 @@ from dataclasses import replace
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.report.document import (
     NOTHING,
+    CellKind,
     Column,
     Document,
     Emphasis,
-    Kind,
     Letters,
     Lines,
     Note,
@@ -57,7 +57,7 @@ def columns(rows: Sequence[Row]) -> list[Column]:
     units = {row.unit for row in rows if row.unit}
     unit = units.pop() if len(units) == 1 else "units"
 
-    def column(heading: str, write: Callable[[Row], str], kind: Kind = "quantity") -> Column:
+    def column(heading: str, write: Callable[[Row], str], kind: CellKind = "quantity") -> Column:
         return Column(heading, tuple(map(write, rows)), kind)
 
     tones = tuple(map(_tone, rows))
