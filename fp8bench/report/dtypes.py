@@ -3,13 +3,12 @@
 Tables show limits with 6 digits and what a value becomes with 8, which tells any two values of a format of 16 bits or
 fewer apart. Machines get every number unrounded, and inf and nan as strings, for which json's numbers have no words.
 
-The figure has the positive values of each format on a logarithmic axis, one row a format, to be read in a README at 900
-pixels, in two panels, since formats reach over 84 decades and fp8 over 10. Above, the reach of every format, as a band
+The figure has the positive values of each format on a logarithmic axis, one row a format, in two
+panels, since formats reach over 84 decades and fp8 over 10. Above, the reach of every format, as a band
 from its smallest value to its max. Below, a close-up where the formats of 8 bits and fewer have every value as a tick.
 Subnormal values are paler and less tall: below where they begin, each binade has half the values of the one above it.
 Values that were cast are lines across all rows; in the close-up, what each format makes of them is a diamond in its
-row. A negative value is marked where its magnitude is, and what has no place on the axis is named below it. Colours are
-those of Okabe and Ito.
+row. A negative value is marked where its magnitude is, and what has no place on the axis is named below it.
 """
 
 import math

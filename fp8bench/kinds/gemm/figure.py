@@ -1,4 +1,4 @@
-"""GEMMs drawn, to be read in a README at 900 pixels.
+"""GEMMs drawn.
 
 Of a workload's GEMMs, and of single shapes: a heat map. A row is a GEMM, a column a precision. The upper part of
 a cell holds the TFLOP/s and the speed-up over bf16 with the casts free, the lower one the speed-up with casts: compiled
@@ -7,8 +7,6 @@ Each part has the colour of its speed-up: blue where fp8 is faster, orange where
 
 Of a sweep: TFLOP/s over the size, on a logarithmic axis, one colour a precision; with the casts free as a full line,
 with casts as a broken one. Where fp8 begins to pay is where its line leaves bf16's.
-
-Colours are those of Okabe and Ito, as in `steps`. The same numbers give the same bytes.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
 """GEMMs as numbers to read: speed, shares of ceiling and peak, speed-up over bf16, and from which size on fp8
-pays. Numbers only; `document` and `figures.gemm` show them.
+pays. Numbers only; `document` and `figure` show them.
 
 Two times are called different where their 95 % intervals have nothing in common. That is a stricter rule than a test of
 their ratio, and a narrower claim: both intervals are of one process, and another process may differ, so that

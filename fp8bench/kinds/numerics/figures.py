@@ -1,4 +1,4 @@
-"""Two pictures of one record, to be read in a README at 900 pixels.
+"""Two pictures of one record.
 
 `error_dots`: relative errors on a logarithmic axis, one panel a layer and tensor, one row a mode. A colour and a shape
 is an input; a hollow mark is the same input moved to values that fp8 has, whose error is not the casts'. fp8's errors
@@ -10,8 +10,7 @@ largest / scale. Where the black line is above a coloured one, values saturate; 
 wasted. Below it, the share that saturated, and the error of the cast. Dots are what Transformer Engine did, where it
 ran: they should lie on the lines, which are simulated.
 
-Colours are those of Okabe and Ito, as in `steps`, and no two things differ by colour alone. The same numbers give the
-same bytes.
+No two things differ by colour alone.
 """
 
 from collections.abc import Sequence

@@ -69,16 +69,13 @@ MODES = ("baseline-fp32", "baseline-bf16", "torchao-float8", "te-fp8")
 WIDTHS = {"cuda": 1280, "cpu": 64}
 TOKENS = {"cuda": 2048, "cpu": 64}
 HELP = "fp8bench numerics --help"
-KIND = "numerics"
 BY_GRAVITY: tuple[Status, ...] = ("failed", "invalid", "unsupported")
 
 _Name = TypeVar("_Name", bound=str)
 
 
 def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[NumericsConfig]:
-    """Look at the machine and check every word. Writes nothing. Raises UsageError, and ModeUnavailable as
-    machine.claim.
-    """
+    """Look at the machine and check every word. Writes nothing. Raises UsageError and ModeUnavailable."""
     modes = _modes(request.modes)
     layers = _known("layer", request.layers, LAYERS)
     inputs = _known("input", request.inputs, INPUTS)
@@ -115,7 +112,7 @@ def examine(prepared: Prepared[NumericsConfig], now: datetime, log: Log) -> Nume
     examined = examination.examine(config, log)
     status, reason, remedy = _outcome([(row.status, row.reason, row.remedy) for row in examined.rows])
     return NumericsRecord(
-        **head(prepared, KIND, now),
+        **head(prepared, "numerics", now),
         status=status,
         reason=reason,
         remedy=remedy,
@@ -130,7 +127,7 @@ def examine(prepared: Prepared[NumericsConfig], now: datetime, log: Log) -> Nume
 def fingerprint(config: NumericsConfig) -> dict[str, Any]:
     """What must be alike for errors to be compared: not modes, layers and inputs, which are compared."""
     return {
-        "kind": KIND,
+        "kind": "numerics",
         "width": config.width,
         "tokens": config.tokens,
         "seed": config.seed,

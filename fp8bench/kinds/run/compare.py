@@ -279,7 +279,7 @@ def _price_ratio(row: Row, reference: Row) -> float | None:
 
 
 def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None) -> dict[str, object]:
-    # Imported here, as in unit_time.py: numpy takes a moment, and published figures have no samples.
+    # Imported here, as in unit_cost.py: numpy takes a moment, and published figures have no samples.
     from fp8bench.stats.ratio import ratio
 
     held = ratio(found.by_elapsed, reference.by_elapsed)

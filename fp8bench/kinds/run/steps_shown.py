@@ -1,10 +1,9 @@
 """A step's breakdown as a document, and as a stacked bar a mode.
 
 In the table a time is followed by its share of that mode's step. Where there are two modes, the last column is the
-first's time less the second's. The figure is to be read in a README at 900 pixels. Segments carry their own
-milliseconds where they are wide enough. Colours are those of Okabe and Ito, which colour-blind readers can tell apart,
-but for a paler yellow: the loudest colour is not for norms and sums, when the question is about GEMMs and casts. Idle
-time is hatched, since nothing ran in it.
+first's time less the second's. Segments of the figure carry their own milliseconds where they are wide enough. Its
+yellow is paler than that of other figures: the loudest colour is not for norms and sums, when the question is about
+GEMMs and casts. Idle time is hatched, since nothing ran in it.
 """
 
 from collections.abc import Sequence
