@@ -17,7 +17,7 @@ import typer
 
 from fp8bench.cli import names as known
 from fp8bench.cli.output import FORMATS_OF_TABLES as FORMATS
-from fp8bench.cli.output import draw, log, show, tell_broken
+from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
 from fp8bench.cli.progress import listener
 
 if TYPE_CHECKING:
@@ -161,7 +161,6 @@ def _from_file(path: Path, results_dir: Path) -> "Facts":
 
 def _facts(record: "Record", name: str, results_dir: Path) -> "Facts":
     """Of one record, whose step time is its own. Raises UsageError for one that has nothing to explain."""
-    from fp8bench.cli.output import load_catalog
     from fp8bench.kinds.run.choice import alone
     from fp8bench.profiling.facts import facts_of
 
@@ -197,7 +196,6 @@ def _of_mode(
 
     Raises UsageError where there is none, or a mode without its instance was profiled on several.
     """
-    from fp8bench.cli.output import load_catalog
     from fp8bench.kinds.run.choice import choose
     from fp8bench.profiling.facts import facts_of
     from fp8bench.records.named import candidates, nothing_called, of_mode

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fp8bench.cli.output import log, show
+from fp8bench.cli.output import load_catalog, log, show, tell_broken
 from fp8bench.cli.progress import listener
 
 if TYPE_CHECKING:
@@ -117,7 +117,6 @@ def _judge_itself(rounds: "Schedule") -> int:
 
 def _print_session(session_id: str, prepared: "Prepared") -> None:
     """The table of the whole session, with what was kept of it before this call."""
-    from fp8bench.cli.output import load_catalog, tell_broken
     from fp8bench.kinds.kind import CompareOptions
     from fp8bench.kinds.run.compare import compare
     from fp8bench.kinds.run.document import document
@@ -160,7 +159,6 @@ def import_figure(
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
 ) -> None:
     """Import a step time from an article or another tool, always marked as such."""
-    from fp8bench.cli.output import load_catalog, log
     from fp8bench.kinds.run.choice import notices
     from fp8bench.launch.imported import ImportedFigure, to_record
     from fp8bench.launch.plausible import doubts

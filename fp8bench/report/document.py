@@ -21,31 +21,26 @@ Emphasis = Literal["", "strong", "faint"]
 
 
 @dataclass(frozen=True)
-class Heading:
+class Text:
+    """What a document says beside its tables."""
+
+    text: str
+
+
+class Heading(Text):
     """What the next block is about."""
 
-    text: str
 
-
-@dataclass(frozen=True)
-class Sentence:
+class Sentence(Text):
     """What follows from a table, or how it was measured."""
 
-    text: str
 
-
-@dataclass(frozen=True)
-class Note:
+class Note(Text):
     """A footnote, or an aside: quieter than a sentence."""
 
-    text: str
 
-
-@dataclass(frozen=True)
-class Warned:
+class Warned(Text):
     """What a reader must be warned of. A command shows it on standard error too."""
-
-    text: str
 
 
 @dataclass(frozen=True)

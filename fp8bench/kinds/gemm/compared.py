@@ -111,14 +111,8 @@ def _key(one: ProductTimings, timing: Timing) -> Key:
 def _reading(timing: Timing | None, shape: Shape) -> Reading:
     if timing is None:
         return Reading()
-    return Reading(
-        status=timing.status,
-        reason=timing.reason,
-        emulated=timing.emulated,
-        time_s=timing.time_s,
-        time_ci_s=timing.time_ci_s,
-        tflops=tflops_of(shape, timing),
-    )
+    tflops = tflops_of(shape, timing)
+    return Reading(timing.status, timing.reason, timing.emulated, timing.time_s, timing.time_ci_s, tflops)
 
 
 def _against_first(readings: Iterable[Reading]) -> tuple[Reading, ...]:
