@@ -37,18 +37,8 @@ KIND = Run(
     name="run",
     record=Record,
     example=(
-        "--mode",
-        "baseline-bf16",
-        "--gpus",
-        "1",
-        "--batch-size",
-        "2",
-        "--rounds",
-        "1",
-        "--steps",
-        "3",
-        "--min-time",
-        "0.01",
+        *("--mode", "baseline-bf16", "--gpus", "1", "--batch-size", "2"),
+        *("--rounds", "1", "--steps", "3", "--min-time", "0.01"),
     ),
     compare_options=frozenset(
         (
