@@ -50,8 +50,8 @@ class Kind(ABC):
     """What commands need of a kind.
 
     record: the model of its record, whose `kind` has the name as its default. example: words of a call that takes
-    seconds on any machine. compare_options: parameters of `compare` that apply to it, beside `instances` and `every`; of
-    a kind whose call makes one record, those that choose records by fields of their configuration.
+    seconds on any machine. compare_options: parameters of `compare` that apply to it, beside `instances` and `every`;
+    where a call makes one record, they choose records by fields of their configuration.
     """
 
     name: str
