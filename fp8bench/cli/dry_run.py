@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from fp8bench.cli.catalog import load_catalog
-from fp8bench.cli.output import show
+from fp8bench.cli.output import load_catalog, show
 from fp8bench.config.request import OPTIONS
 from fp8bench.launch.forecast import Forecast, execution, forecast, obstacle
 from fp8bench.machine.gpus import this_machine

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from fp8bench.cli import names
-from fp8bench.cli.catalog import load_catalog, require_read
-from fp8bench.cli.kept import tell_broken
-from fp8bench.cli.output import FORMATS, show
+from fp8bench.cli.compare import PURCHASES, day_of
+from fp8bench.cli.output import FORMATS, load_catalog, require_read, show, tell_broken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from fp8bench.records.select import Filter
     from fp8bench.schema.instance import Catalog, Purchase
     from fp8bench.schema.record import Record
-
-PURCHASES = ("on_demand", "spot", "capacity_block")
 
 
 def predict(
@@ -62,10 +59,13 @@ def predict(
     from fp8bench.predict.held_out import kept_cases
     from fp8bench.predict.model_error import merged
     from fp8bench.predict.prediction import predictions
+    from fp8bench.registry import find_workload
     from fp8bench.schema.errors import ModeUnavailable, UsageError, require_known
 
     for value, known, flag in ((form, FORMATS, "--format"), (purchase, PURCHASES, "--purchase")):
         require_known(flag, value, known, "fp8bench predict --help")
+    if workload is not None:
+        find_workload(workload)
     catalog = load_catalog(results_dir)
     if check:
         beside = {"INSTANCE": instance, "--from": source, "--gpus": gpu_words, "--batch-size": batch_words}
@@ -76,6 +76,7 @@ def predict(
     if instance is None or source is None:
         missing = "no instance was named" if instance is None else "--from is missing"
         raise UsageError(missing, "Say, for example, `fp8bench predict p5 --from h200-1x`, or --check")
+    require_read(catalog, [instance, source.partition("/")[0].partition(":")[0]])
     query = _query(price_as_of, region, purchase)
     target = _target(instance, _whole("--gpus", gpu_words), catalog, query)
     sources, others = _sources(source, workload, batch_words, catalog, results_dir)
@@ -102,17 +103,11 @@ def _whole(flag: str, words: str | None) -> int | None:
 
 
 def _query(price_as_of: str | None, region: str | None, purchase: str) -> "PriceQuery":
-    """For the predicted instance and for the measured one. Raises UsageError for what is no date."""
+    """For the predicted instance and for the measured one."""
     from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery
-    from fp8bench.schema.errors import UsageError
 
     today = date.today()
-    try:
-        day = today if price_as_of in (None, "today") else date.fromisoformat(price_as_of or "")
-    except ValueError as error:
-        raise UsageError(
-            f"--price-as-of {price_as_of!r} is not a date", "Say `today`, or a day as 2026-11-09"
-        ) from error
+    day = day_of(price_as_of, today) or today
     return PriceQuery(day, day >= today, region, cast("Purchase", purchase), ANY_MACHINE)
 
 
@@ -121,7 +116,6 @@ def _target(name: str, gpus: int | None, catalog: "Catalog", query: "PriceQuery"
     from fp8bench.pricing.catalog import find
     from fp8bench.pricing.choose import require_region
 
-    require_read(catalog, [name])
     instance = find(catalog, name)
     require_region(query.region, catalog, [instance.key])
     return target(instance, catalog, gpus, query)
@@ -141,7 +135,6 @@ def _sources(
         found = sources([Measurement((read_record(Path(name)),))], catalog, lambda one: one)
         return found, _read(None, catalog, results_dir)[1]
     asked = parse_source(name, workload, _whole("--batch-size", batch_words))
-    require_read(catalog, [asked.instance or ""])
     return _read(asked, catalog, results_dir)
 
 

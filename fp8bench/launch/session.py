@@ -1,7 +1,7 @@
 """A session: round after round, each record kept as soon as it is there, so that what follows can lose nothing."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from fp8bench.machine.identity import Here
 from fp8bench.records import lock, results
 from fp8bench.records.files import Broken
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import Interrupted
+from fp8bench.schema.errors import Interrupted, Status
 from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Record, Session
@@ -171,14 +171,19 @@ def _keep(
 
 
 def exit_code(records: Sequence[Record], named: bool = False) -> int:
-    """5 if a run broke, else 4 if a measurement is invalid, else 3 if a mode could not run here, else 0. No record: 0.
+    """Of a call that made these records; see `exit_code_of`."""
+    return exit_code_of((record.status for record in records), named)
+
+
+def exit_code_of(statuses: Iterable[Status], named: bool = False) -> int:
+    """5 if anything broke, else 4 if a measurement is invalid, else 3 if a mode could not run here, else 0. Nothing: 0.
 
     named: the modes were, so that one that could not run counts also beside others that did; of a machine's default
     modes only when none could.
     """
-    statuses = {record.status for record in records}
-    if "failed" in statuses:
+    found = set(statuses)
+    if "failed" in found:
         return 5
-    if "invalid" in statuses:
+    if "invalid" in found:
         return 4
-    return 3 if statuses == {"unsupported"} or (named and "unsupported" in statuses) else 0
+    return 3 if found == {"unsupported"} or (named and "unsupported" in found) else 0

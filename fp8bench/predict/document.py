@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Sequence
 
+from fp8bench.kinds.run.steps import PARTS
 from fp8bench.predict.held_out import HeldOut
 from fp8bench.predict.model_error import Case, Change, ModelError, model_error
 from fp8bench.predict.prediction import Measured, Prediction, Predictions
 from fp8bench.report.document import (
     NOTHING,
+    CellKind,
     Column,
     Document,
     Emphasis,
     Heading,
-    Kind,
+    Letters,
     Lines,
     Note,
     Sentence,
@@ -19,8 +21,6 @@ from fp8bench.report.document import (
     Warned,
     blocks,
 )
-from fp8bench.report.explain.steps import PARTS
-from fp8bench.report.letters import Letters
 from fp8bench.report.written import number, rate, with_interval
 from fp8bench.schema.execution import suffix
 
@@ -79,7 +79,7 @@ def document_of_errors(found: HeldOut) -> Document:
 
 
 def _cases(cases: Sequence[Case], letters: Letters) -> Table:
-    def column(heading: str, write: Callable[[Case], str], kind: Kind = "quantity") -> Column:
+    def column(heading: str, write: Callable[[Case], str], kind: CellKind = "quantity") -> Column:
         return Column(heading, tuple(map(write, cases)), kind)
 
     return Table(
@@ -128,7 +128,7 @@ def _columns(rows: Sequence[Prediction]) -> list[Column]:
     unit = units.pop() if len(units) == 1 else "units"
     workloads = {row.workload for row in rows}
 
-    def column(heading: str, write: Callable[[Prediction], str], kind: Kind = "quantity") -> Column:
+    def column(heading: str, write: Callable[[Prediction], str], kind: CellKind = "quantity") -> Column:
         return Column(heading, tuple(map(write, rows)), kind)
 
     return [

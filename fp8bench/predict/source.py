@@ -6,9 +6,9 @@ from functools import cached_property
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from fp8bench.kinds.run.unit_cost import unit_time
 from fp8bench.predict.step import Machine, Work
 from fp8bench.records.select import Filter, Measurement, select
-from fp8bench.report.run.unit_time import unit_time
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import split_variant, suffix
 from fp8bench.schema.instance import Catalog, Gpu

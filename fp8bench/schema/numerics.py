@@ -5,14 +5,13 @@ every mode is given. How they are taken, and of what layers, is in `numerics.exa
 `numerics.scaling`.
 """
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field, PositiveInt
 
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import Status
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.record import RecordHead
 
 LayerName = Literal["linear", "block"]
 TensorName = Literal["output", "input_gradient", "weight_gradient"]
@@ -94,16 +93,3 @@ class AmaxJump(Frozen):
     factor: float
     largest: float = Field(description="the format's largest finite value")
     traces: tuple[ScalingTrace, ...]
-
-
-class NumericsRecord(RecordHead):
-    """One call of `fp8bench numerics`. Its status is ok where any mode ran."""
-
-    kind: Literal["numerics"] = "numerics"
-    config: NumericsConfig
-    rows: tuple[LayerError, ...]
-    history: AmaxJump
-
-    def model_post_init(self, _context: Any) -> None:
-        if (self.status == "ok") != any(row.status == "ok" for row in self.rows):
-            raise ValueError("a record of numerics is ok where one of its rows is, and not otherwise")

@@ -144,6 +144,7 @@ def test_check_prints_the_errors(predict, folder):
         (["p5", "--from", "h200-1x", "--purchase", "barter"], "unknown --purchase 'barter'"),
         (["p5", "--from", "h200-1x", "--region", "mars"], "no price is of region 'mars'"),
         (["p5", "--from", "nowhere.json"], "cannot read nowhere.json"),
+        (["p5", "--from", "h200-1x", "--workload", "vit-huger"], "unknown workload 'vit-huger'"),
     ],
 )
 def test_what_is_refused_is_one_line_with_its_remedy(predict, words, said):

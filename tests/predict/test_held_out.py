@@ -4,7 +4,7 @@ import pytest
 from builders import published
 from known import catalog, gpu, records
 
-from fp8bench.cli.catalog import load_catalog
+from fp8bench.cli.output import load_catalog
 from fp8bench.predict.document import CHANGES
 from fp8bench.predict.held_out import HeldOut, held_out, kept_cases
 from fp8bench.predict.model_error import merged, model_error
