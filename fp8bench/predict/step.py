@@ -294,7 +294,7 @@ def _assumed(work: Work, measured_on: Machine, target: Machine) -> list[str]:
     said = []
     if measured_on.gpu != target.gpu:
         said.append("GEMMs reach the share of the dense peak that was measured")
-        said.append("norms, activations, casts, copies and the optimizer take as long as memory bandwidth lets them")
+        said.append("norms, activations, casts, copies and the optimizer keep the share of memory bandwidth that they reached")
         if "attention" in work.by_category:
             said.append(_about_attention(work, measured_on))
     if work.host_bound:
