@@ -75,7 +75,7 @@ def predict(
         return
     if instance is None or source is None:
         missing = "no instance was named" if instance is None else "--from is missing"
-        raise UsageError(missing, "Say, for example, `fp8bench predict p5 --from h200-1x`, or --check")
+        raise UsageError(missing, "Give both, as in `fp8bench predict p5 --from h200-1x`, or --check alone")
     require_read(catalog, [instance, source.partition("/")[0].partition(":")[0]])
     query = _query(price_as_of, region, purchase)
     target = _target(instance, _whole("--gpus", gpu_words), catalog, query)

@@ -49,12 +49,12 @@ def kept_cases(path: Path = PREDICTION_ERRORS_JSON) -> tuple[Case, ...]:
         field = ".".join(map(str, first["loc"]))
         raise RunFailed(
             f"{path}, field {field}: {first['msg'].lower()}",
-            f"Make it anew: `fp8bench predict --check --format json > {path}`",
+            "Reinstall fp8bench; in a checkout, run `make prediction-errors`",
         ) from error
 
 
 def held_out(records: Sequence[Record], catalog: Catalog, whole: Callable[[Record], Record]) -> HeldOut:
-    """records: of all instances, oldest first. Only those are read whole that have another to be held against."""
+    """records: of all instances, oldest first. Only those are read whole that have another to be compared with."""
     found, omitted = _paired(select(records, every=False), catalog, whole)
     figures = [record for record in records if record.figure is not None and record.source == "published"]
     cases = [*_of_pairs(found, omitted), *_of_figures(figures, found, catalog, omitted)]

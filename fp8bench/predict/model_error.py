@@ -128,7 +128,7 @@ def model_error(cases: Sequence[Case], wanted: Change) -> ModelError | None:
 
 
 def merged(kept: Iterable[Case], here: Iterable[Case]) -> list[Case]:
-    """The cases that were kept, but for those that records here have anew."""
+    """The cases that were kept, but for those that records here give again."""
     return list({case.key: case for case in (*kept, *here)}.values())
 
 

@@ -242,7 +242,7 @@ def _about_all(rows: Sequence[Prediction], target: Target, cases: Sequence[Case]
         said.append(f"{target.machine.gpus} GPUs are predicted from {had}: {tested}")
     untested = sorted({row.gpu for row in predicted if row.model_error and not _tested(row, cases)})
     if untested:
-        said.append(f"no prediction of a {' or '.join(untested)} was ever held against a measurement")
+        said.append(f"no prediction of a {' or '.join(untested)} was ever compared with a measurement")
     if target.why_no_price:
         said.append(target.why_no_price)
     return said

@@ -132,7 +132,7 @@ def source(measurement: Measurement, catalog: Catalog, whole: Callable[[Record],
     profiled = [record for record in rounds if record.profile is not None and record.summary is not None]
     if not profiled:
         raise UsageError(
-            f"{name} was recorded without a profile", f"Measure it anew: `fp8bench run --mode {_mode(latest)}`"
+            f"{name} was recorded without a profile", f"Measure it again: `fp8bench run --mode {_mode(latest)}`"
         )
     gpu = catalog.gpu_by_product(latest.environment.device_name)
     if gpu is None:

@@ -257,7 +257,7 @@ def _all_reduce(work: Work, target: Machine) -> _Communication:
     if gradients is None:
         raise UsageError(
             f"{target.gpus} GPUs share gradients whose size this record does not say",
-            "Name a record of several GPUs, or say --gpus 1",
+            "Name a record of several GPUs, or give --gpus 1",
         )
     link_gb_s = _link(target) / BOTH_DIRECTIONS
     all_s = ring_share(target.gpus) * gradients / (link_gb_s * 1e9)
@@ -285,7 +285,7 @@ def _link(machine: Machine) -> float:
     if machine.nvlink_gb_s is None:
         raise UsageError(
             f"nvlink_gb_s of {machine.gpu} is not known, so neither is how long several of them communicate",
-            "Say --gpus 1, or give the figure in the catalogue with its source",
+            "Give --gpus 1, or give the figure in the catalogue with its source",
         )
     return machine.nvlink_gb_s
 
@@ -294,7 +294,9 @@ def _assumed(work: Work, measured_on: Machine, target: Machine) -> list[str]:
     said = []
     if measured_on.gpu != target.gpu:
         said.append("GEMMs reach the share of the dense peak that was measured")
-        said.append("norms, activations, casts, copies and the optimizer keep the share of memory bandwidth that they reached")
+        said.append(
+            "norms, activations, casts, copies and the optimizer keep the share of memory bandwidth that they reached"
+        )
         if "attention" in work.by_category:
             said.append(_about_attention(work, measured_on))
     if work.host_bound:

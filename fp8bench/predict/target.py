@@ -50,7 +50,7 @@ def target(instance: Instance, catalog: Catalog, gpus: int | None, query: PriceQ
     """
     key = instance.key
     gpu = catalog.gpus.get(instance.gpu or "")
-    if gpu is None:
+    if gpu is None or instance.gpu_count < 1:
         what = f"{key} has {instance.gpu!r}, of which" if instance.gpu else f"{key} has no known GPU, so"
         raise UsageError(
             f"{what} neither dense_bf16_tflops nor memory_bandwidth_gb_s is known",
@@ -59,7 +59,7 @@ def target(instance: Instance, catalog: Catalog, gpus: int | None, query: PriceQ
     if gpus is not None and gpus > instance.gpu_count:
         raise UsageError(
             f"{key} has {instance.gpu_count} GPUs, not {gpus}, and several hosts are not predicted",
-            f"Say --gpus {instance.gpu_count} or less",
+            f"Give --gpus {instance.gpu_count} or less",
         )
     price = choose(instance.prices, query)
     why_none = "" if price else why_no_price(key, instance, query)

@@ -161,7 +161,7 @@ def test_a_record_without_a_profile_is_refused_by_the_program_in_one_line(tmp_pa
     assert done.code == 2
     assert one_line(done) == (
         "fp8bench: h200-1x:baseline-bf16 was recorded without a profile. "
-        "Measure it anew: `fp8bench run --mode baseline-bf16`."
+        "Measure it again: `fp8bench run --mode baseline-bf16`."
     )
 
 

@@ -120,7 +120,7 @@ def test_the_cases_that_travel_give_every_change_an_error():
 def test_a_kept_file_that_was_changed_by_hand_is_named_with_its_remedy(tmp_path):
     file = tmp_path / "errors.json"
     file.write_text('{"cases": [{"source": 3}]}')
-    with pytest.raises(RunFailed, match=r"errors.json, field cases.0.source: .*--check --format json"):
+    with pytest.raises(RunFailed, match=r"errors.json, field cases.0.source: .*make prediction-errors"):
         kept_cases(file)
 
 

@@ -62,7 +62,7 @@ def test_json_is_a_list_of_predictions_with_every_number():
 
 def test_a_machine_reads_the_warnings_of_all_predictions_in_each():
     rows = json.loads(render(shown(cases=[case(one_source(), "narrow-1x", machines=("Fast", "Third"))]), "json"))
-    assert all("no prediction of a Narrow was ever held against a measurement" in row["warnings"] for row in rows)
+    assert all("no prediction of a Narrow was ever compared with a measurement" in row["warnings"] for row in rows)
 
 
 def test_csv_has_a_line_for_each_prediction():

@@ -103,11 +103,11 @@ def test_more_gpus_than_were_measured_are_warned_of():
     assert found.warnings == ("8 GPUs are predicted from 1: the model was tested on up to 2",)
 
 
-def test_a_gpu_that_was_never_held_against_a_measurement_is_warned_of():
+def test_a_gpu_that_was_never_compared_with_a_measurement_is_warned_of():
     tested = predicted(some(), cases=[case(one_source(), "narrow-1x")])
     assert tested.warnings == ()
     untested = predicted(some(), cases=[case(one_source(), "narrow-1x", machines=("Fast", "Third"))])
-    assert untested.warnings == ("no prediction of a Narrow was ever held against a measurement",)
+    assert untested.warnings == ("no prediction of a Narrow was ever compared with a measurement",)
 
 
 def test_what_a_target_cannot_run_comes_last_and_has_no_numbers():
