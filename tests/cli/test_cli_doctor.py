@@ -28,6 +28,7 @@ def doctor_in(tmp_path):
     return calling
 
 
+@pytest.mark.slow
 def test_json_holds_the_machine_and_every_finding(doctor_in):
     outcome = doctor_in(
         "--json", MY_TOKEN="sesame-open", CUDA_LAUNCH_BLOCKING="1", CUBLAS_WORKSPACE_CONFIG="sesame-open"

@@ -177,6 +177,7 @@ def test_a_loss_that_is_not_finite_is_told_by_rank_and_step():
         main._require_finite(2, [7.0, float("nan"), 5.0])
 
 
+@pytest.mark.slow
 def test_a_capture_that_was_asked_for_and_fails_is_unsupported_and_one_that_is_wrong_is_invalid(monkeypatch):
     """A replay is stood for by steps launched from Python, since this is a CPU."""
     monkeypatch.setattr(main, "make_mode", lambda _config: Polite())
