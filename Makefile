@@ -4,7 +4,7 @@
 # make check   lint, types, layers
 # make overhead  what measuring costs: the tool's loop against a bare one (a benchmark: idle machine, no tests beside it)
 # make simulate  coverage, false verdicts and power of the intervals where the truth is known (about ten minutes)
-# make prediction-errors  how far predictions are off, made anew from the committed records (docs/prediction.md)
+# make prediction-errors  how far predictions are off, computed from the committed records (docs/prediction.md)
 # make all     check and test, as CI does
 PYTHON ?= python3
 VENV ?= .venv

@@ -6,6 +6,7 @@ from fp8bench.kinds.run.steps import PARTS
 from fp8bench.predict.held_out import HeldOut
 from fp8bench.predict.model_error import Case, Change, ModelError, model_error
 from fp8bench.predict.prediction import Measured, Prediction, Predictions
+from fp8bench.predict.step import PartName
 from fp8bench.report.document import (
     NOTHING,
     CellKind,
@@ -16,6 +17,7 @@ from fp8bench.report.document import (
     Letters,
     Lines,
     Note,
+    Part,
     Sentence,
     Table,
     Warned,
@@ -73,6 +75,7 @@ def document_of_errors(found: HeldOut) -> Document:
         [_cases(cases, letters)] if cases else [Sentence("No two instances have records of the same work.")],
         [*map(Note, letters.lines()), *(Note(f"not predicted: {one}") for one in found.omitted)],
         [Heading("What a prediction takes as the model's error"), _errors(cases)] if cases else [],
+        _where_from(cases),
     )
     dumped = tuple((*case.model_dump(mode="json").values(), case.error) for case in cases)
     return Document(shown, data=found, lines=Lines((*Case.model_fields, "error"), dumped))
@@ -115,6 +118,39 @@ def _errors(cases: Sequence[Case]) -> Table:
             Column("worst case", tuple(NOTHING if error is None else _worst(error) for _, error in found), "note"),
         )
     )
+
+
+def _where_from(cases: Sequence[Case]) -> list[Part]:
+    """Of each kind of change, all counted cases together: how much of the measured steps each part is, and by how much
+    of them its own prediction is off, without sign, since a pair of machines errs in opposite ways.
+    """
+    names: list[PartName] = [*PARTS, "idle"]
+    rows = []
+    for change in CHANGES:
+        parts = [part for case in cases if case.counted and case.change == change for part in case.parts]
+        steps_s = sum(part.measured_s for part in parts)
+        for name in names:
+            of_name = [part for part in parts if part.name == name]
+            if of_name:
+                share = sum(part.measured_s for part in of_name) / steps_s
+                off = sum(abs(part.predicted_s - part.measured_s) for part in of_name) / steps_s
+                rows.append((change.words, _named(name), share, off))
+    if not rows:
+        return []
+    table = Table(
+        (
+            Column("change of", tuple(row[0] for row in rows), "word", once=True),
+            Column("part of a step", tuple(row[1] for row in rows), "word"),
+            Column("share of the steps", tuple(f"{row[2] * 100:.1f} %" for row in rows)),
+            Column("off by, of the steps", tuple(f"{row[3] * 100:.1f} %" for row in rows)),
+        ),
+        naming=2,
+    )
+    return [Heading("Where the errors come from"), table]
+
+
+def _named(part: PartName) -> str:
+    return part if part == "idle" else PARTS[part]
 
 
 def _worst(error: ModelError) -> str:
@@ -223,7 +259,7 @@ def _parts(row: Prediction) -> Table:
         (
             Column(
                 "part of a step",
-                tuple(part.name if part.name == "idle" else PARTS[part.name] for part in parts),
+                tuple(_named(part.name) for part in parts),
                 "word",
             ),
             Column("measured", tuple(number(part.measured_s, ".1f", 1e3) for part in parts), unit="ms"),

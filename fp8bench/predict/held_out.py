@@ -16,9 +16,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from fp8bench.predict.model_error import Case, change
+from fp8bench.predict.model_error import Case, PartCase, change
 from fp8bench.predict.source import Source, machine, source
-from fp8bench.predict.step import Machine, predict
+from fp8bench.predict.step import Machine, PartName, Step, Work, predict
 from fp8bench.records.select import Measurement, select
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import PREDICTION_ERRORS_JSON, Frozen, read_text
@@ -108,13 +108,25 @@ def _of_pairs(sources: Sequence[Source], omitted: list[str]) -> Iterator[Case]:
         if one.record.instance == other.record.instance or _key(one.record) != _key(other.record):
             continue
         try:
-            predicted_s = predict(one.work, one.machine, other.machine).step_s
+            step = predict(one.work, one.machine, other.machine)
         except UsageError as error:
             omitted.append(error.what)
             continue
-        case = _case(one, other.record.instance, one.machine, other.machine, predicted_s, other.step_s, [other.record])
+        case = _case(one, other.record.instance, one.machine, other.machine, step.step_s, other.step_s, [other.record])
+        case = case.model_copy(update={"parts": _parts(step, other.work)})
         waited = one.host_bound or other.host_bound
         yield case.model_copy(update={"counted": False, "note": HOST_BOUND}) if waited else case
+
+
+def _parts(step: Step, measured: Work) -> tuple[PartCase, ...]:
+    """Each part of either step."""
+    predicted = {part.name: part.predicted_s for part in step.parts}
+    there: dict[PartName, float] = {"idle": measured.idle_s}
+    there.update(measured.by_category.items())
+    return tuple(
+        PartCase(name=name, predicted_s=predicted.get(name, 0.0), measured_s=there.get(name, 0.0))
+        for name in dict.fromkeys([*predicted, *there])
+    )
 
 
 def _of_figures(

@@ -16,7 +16,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fp8bench.predict.step import Machine
+from fp8bench.predict.step import Machine, PartName
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen
 
@@ -40,6 +40,14 @@ NO_CHANGE = Change(gpu="same GPU", scale="as many GPUs")
 OF_SCALE = Change(gpu="same GPU", scale="another number of GPUs")
 
 
+class PartCase(Frozen):
+    """One part of a step, as predicted and as measured on the target, seconds."""
+
+    name: PartName
+    predicted_s: float = Field(ge=0)
+    measured_s: float = Field(ge=0)
+
+
 class Case(Frozen):
     """One prediction of what was measured (or published). Seconds; of a `ratio` the ratio of two machines' steps.
 
@@ -60,6 +68,7 @@ class Case(Frozen):
     measured: float = Field(gt=0)
     counted: bool = True
     note: str | None = None
+    parts: tuple[PartCase, ...] = Field(default=(), description="where both steps were profiled")
     run_ids: tuple[str, ...] = Field(default=(), description="on which it rests")
     as_of: date = Field(description="of the latest of these")
 

@@ -36,6 +36,8 @@ Rule = Literal[
     "carried over",
 ]
 
+PartName = Category | Literal["idle"]
+
 RULES: dict[Category, Rule] = {
     "gemm_fp8": "dense fp8 peak",
     "gemm_bf16": "dense bf16 peak",
@@ -113,6 +115,11 @@ class Work:
         return sum(self.by_category.values())
 
     @property
+    def idle_s(self) -> float:
+        """Time in which nothing ran; 0 where profiled steps were busier than timed ones."""
+        return max(0.0, self.step_s - self.busy_s)
+
+    @property
     def gradient_bytes(self) -> float | None:
         """Of all weights, estimated from the operations of a step: 6 for each weight and token."""
         if self.flops is None or self.tokens is None or self.sequences is None:
@@ -123,7 +130,7 @@ class Work:
 class Part(Frozen):
     """One kind of work of a step. ratio: predicted over measured, of its rule; None where none applies."""
 
-    name: Category | Literal["idle"]
+    name: PartName
     rule: Rule
     measured_s: float
     predicted_s: float
@@ -150,15 +157,14 @@ def predict(work: Work, measured_on: Machine, target: Machine) -> Step:
     ]
     shared = _communication(work, measured_on, target, sum(part.predicted_s for part in parts))
     parts += [shared.part] if shared.part.measured_s or shared.part.predicted_s else []
-    measured_idle_s = max(0.0, work.step_s - work.busy_s)
     # Profiled steps that were busier than timed ones last are brought to the timed step.
-    to_timed = work.step_s / (work.busy_s + measured_idle_s)
+    to_timed = work.step_s / (work.busy_s + work.idle_s)
     busy_s = sum(part.predicted_s for part in parts)
 
     def idle_beside(kernels_s: float) -> float:
-        return max(0.0, work.step_s - kernels_s) if work.host_bound else measured_idle_s
+        return max(0.0, work.step_s - kernels_s) if work.host_bound else work.idle_s
 
-    parts.append(Part(name="idle", rule="carried over", measured_s=measured_idle_s, predicted_s=idle_beside(busy_s)))
+    parts.append(Part(name="idle", rule="carried over", measured_s=work.idle_s, predicted_s=idle_beside(busy_s)))
     least_busy_s = busy_s - shared.may_be_hidden_s
     return Step(
         step_s=(busy_s + idle_beside(busy_s)) * to_timed,

@@ -54,6 +54,16 @@ def test_other_work_is_no_case(unlike):
     assert cases(*records(), *other(**unlike)) == ()
 
 
+def test_each_part_is_told_as_predicted_and_as_measured():
+    there, _ = cases(*records(), *other(by_category={"gemm_bf16": 0.06, "elementwise": 0.05, "copy": 0.004}))
+    assert [(part.name, pytest.approx(part.predicted_s), pytest.approx(part.measured_s)) for part in there.parts] == [
+        ("gemm_bf16", 0.06, 0.06),
+        ("elementwise", 0.07, 0.05),
+        ("idle", 0.005, 0.006),
+        ("copy", 0.0, 0.004),
+    ]
+
+
 def test_a_measurement_alone_is_none_and_is_not_read():
     def whole(_record):
         raise AssertionError("read")

@@ -10,6 +10,7 @@ from test_prediction import case
 
 from fp8bench.predict.document import document, document_of_errors
 from fp8bench.predict.held_out import HeldOut
+from fp8bench.predict.model_error import PartCase
 from fp8bench.predict.prediction import predictions
 from fp8bench.predict.source import Sources
 from fp8bench.predict.target import target
@@ -95,6 +96,21 @@ def test_the_page_about_predictions_shows_the_errors_that_the_program_keeps():
 def test_without_a_pair_of_machines_there_is_nothing_to_check():
     text = render(document_of_errors(HeldOut(cases=())), PIPE)
     assert text.endswith("No two instances have records of the same work.")
+
+
+def test_where_the_errors_come_from_is_told_part_by_part_without_sign():
+    parts = (
+        PartCase(name="gemm_bf16", predicted_s=0.06, measured_s=0.06),
+        PartCase(name="idle", predicted_s=0.02, measured_s=0.04),
+    )
+    back = (parts[0], PartCase(name="idle", predicted_s=0.04, measured_s=0.02))
+    both = (
+        case(one_source(), "narrow-1x", parts=parts),
+        case(one_source(), "narrow-1x", source="b", target="a", parts=back),
+    )
+    text = render(document_of_errors(HeldOut(cases=both)), PIPE)
+    assert re.search(r"^same architecture +matrix products, 16 bit +66.7 % +0.0 %$", text, re.MULTILINE)
+    assert re.search(r"^ +idle +33.3 % +22.2 %$", text, re.MULTILINE)
 
 
 def test_an_error_that_nothing_tests_is_unknown():
