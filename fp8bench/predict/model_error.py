@@ -89,8 +89,8 @@ class Case(Frozen):
 
 
 class ModelError(Frozen):
-    """value: at most so far off, on the logarithm's scale. worst: the case (or cases, which add up) that it is of.
-    cases: how many there were. basis: in words.
+    """value: at most so far off, on the logarithm's scale. worst: the case (or cases, which add up) that it is of,
+    without its parts. cases: how many there were. basis: in words.
     """
 
     value: float = Field(ge=0)
@@ -156,4 +156,5 @@ def _largest(cases: Sequence[Case], wanted: Change) -> ModelError | None:
     if not of_kind:
         return None
     worst = max(of_kind, key=lambda case: case.log_error)
-    return ModelError(value=worst.log_error, cases=len(of_kind), worst=(worst,), basis=wanted.words)
+    without_parts = worst.model_copy(update={"parts": ()})
+    return ModelError(value=worst.log_error, cases=len(of_kind), worst=(without_parts,), basis=wanted.words)

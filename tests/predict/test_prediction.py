@@ -15,8 +15,8 @@ from fp8bench.schema.errors import UsageError
 CATALOG = catalog()
 
 
-def case(source, key, error=0.1, **changes):
-    """A prediction of what was measured that was so far off, for the change from `source` to `key`."""
+def case(one, key, error=0.1, **changes):
+    """A prediction of what was measured that was so far off, for the change from `one` to `key`."""
     there = of(key)
     values = {
         "source": "a",
@@ -25,9 +25,9 @@ def case(source, key, error=0.1, **changes):
         "execution": "eager",
         "workload": "vit-huge",
         "batch_size": 64,
-        "machines": (source.machine.gpu, there.gpu.name),
-        "gpus": (source.machine.gpus, there.machine.gpus),
-        "change": change(source.machine, there.machine),
+        "machines": (one.machine.gpu, there.gpu.name),
+        "gpus": (one.machine.gpus, there.machine.gpus),
+        "change": change(one.machine, there.machine),
         "predicted": 1 + error,
         "measured": 1.0,
         "as_of": date(2026, 5, 1),
