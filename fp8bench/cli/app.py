@@ -1,6 +1,6 @@
 """The program: its commands, and the one place where errors become a line and an exit code.
 
-0 done    2 wrong usage    3 unsupported here    4 measurement invalid    5 the run broke
+0 done    1 regression    2 wrong usage    3 unsupported here    4 measurement invalid    5 the run broke
 130 interrupted (Ctrl-C)    143 ended by SIGTERM    129 by SIGHUP
 141 whoever read the output stopped (`| head`), as a shell says of a program that SIGPIPE ended
 """
@@ -23,6 +23,7 @@ from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageE
 OWN = {
     "run": "fp8bench.cli.run:run",
     "compare": "fp8bench.cli.compare:compare",
+    "check": "fp8bench.cli.check:check",
     "explain": "fp8bench.cli.explain:explain",
     "predict": "fp8bench.cli.predict:predict",
     "doctor": "fp8bench.cli.doctor:doctor",

@@ -57,6 +57,18 @@ def above_zero(flag: str, text: str, example: float, bound: Bound) -> float:
     raise UsageError(f"{flag} {quoted(text)} {fault}", f"Give, for example, {flag} {example}")
 
 
+def share(flag: str, text: str) -> float:
+    """`3%` is 0.03. Raises UsageError for what is not at least 0 and below 1."""
+    word = text.strip()
+    try:
+        value = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+    except ValueError:
+        value = math.nan
+    if 0 <= value < 1:
+        return value
+    raise UsageError(f"{flag} {quoted(text)} is not a share of at least 0 and below 1", f"Give, for example, {flag} 3%")
+
+
 def machine_label(text: str | None) -> str | None:
     """The name of a machine. Raises UsageError for other characters than a file's name may have anywhere."""
     if text is not None and (len(text) > MAX_LABEL or not re.fullmatch(LABEL, text)):
