@@ -3,6 +3,7 @@
 #
 #   NIGHTLY_OUT        where this night's results and files go [nightly]
 #   NIGHTLY_STATE      what outlives a night on this host: the reference [~/.local/state/fp8bench/nightly]
+#   NIGHTLY_DOCTOR     options of `fp8bench doctor`, as --quick
 #   NIGHTLY_RUN        options of `fp8bench run`, as --rounds 6 --mode te-fp8
 #   NIGHTLY_CHECK      options of `fp8bench check`, as --strict --max-regression 2%
 #   NIGHTLY_FP8BENCH   the program [.venv/bin/fp8bench, which `setup` installs]
@@ -18,6 +19,7 @@ STATE=${NIGHTLY_STATE:-${XDG_STATE_HOME:-$HOME/.local/state}/fp8bench/nightly}
 REFERENCE=$STATE/reference
 FP8BENCH=${NIGHTLY_FP8BENCH:-.venv/bin/fp8bench}
 SUMMARY=${GITHUB_STEP_SUMMARY:-$OUT/summary.md}
+read -ra DOCTOR <<<"${NIGHTLY_DOCTOR:-}"
 read -ra RUN <<<"${NIGHTLY_RUN:-}"
 read -ra CHECK <<<"${NIGHTLY_CHECK:-}"
 
@@ -35,7 +37,7 @@ setup() {
 }
 
 doctor() {
-    "$FP8BENCH" doctor | tee "$OUT/doctor.txt"
+    "$FP8BENCH" doctor ${DOCTOR[@]+"${DOCTOR[@]}"} | tee "$OUT/doctor.txt"
 }
 
 run() {

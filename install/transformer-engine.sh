@@ -34,10 +34,19 @@ export CPATH=${HEADERS}${CPATH:+:$CPATH}
 export NVTE_FRAMEWORK=pytorch
 export MAX_JOBS=${MAX_JOBS:-$(nproc)}
 
+# Its extension is built against the torch that is here, and not against another in a place of its own; so what it is
+# built with has to be here too.
+REQUIREMENT=$("$PYTHON" -c 'import tomllib
+print(tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["te"][0])') || exit
+install() {
+    "$PYTHON" -m pip install -c constraints.txt "$@" >>"$LOG" 2>&1
+}
+: >"$LOG"
+
 echo "Transformer Engine is being built for this torch on $MAX_JOBS cores; one build on 16 cores took 65 s, and fewer"
 echo "take longer. Its log is $LOG."
 STARTED=$SECONDS
-if "$PYTHON" -m pip install -c constraints.txt --no-build-isolation -e '.[te]' >"$LOG" 2>&1 \
+if install setuptools wheel packaging ninja pybind11 && install --no-build-isolation "$REQUIREMENT" \
     && "$PYTHON" -c 'import transformer_engine.pytorch' 2>>"$LOG"; then
     echo "Transformer Engine was installed in $((SECONDS - STARTED)) s."
     exit 0

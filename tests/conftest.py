@@ -27,6 +27,7 @@ outside-out-of-memory = outside_plugins:OutOfMemory
 outside-explodes = outside_plugins:Explodes
 outside-across-the-batch = outside_plugins:AcrossTheBatch
 outside-sleeps = outside_plugins:Sleeps
+outside-waits = outside_plugins:Waits
 [fp8bench.workloads]
 outside-linear = outside_plugins:TinyLinear
 """
