@@ -58,7 +58,8 @@ def check(
     broken: list[Broken] = []
 
     def unread(found: "Sequence[Broken]") -> None:
-        new = [one for one in found if one not in broken]
+        # A folder that is its own reference is read twice.
+        new = [one for one in found if str(one) not in map(str, broken)]
         tell_broken(new)
         broken.extend(new)
 
