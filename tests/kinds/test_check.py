@@ -6,6 +6,7 @@ import jsonschema
 import junitparser
 import pytest
 from builders import (
+    environment,
     evidence,
     fingerprint,
     invalid,
@@ -119,6 +120,23 @@ def test_where_both_attentions_were_measured_each_is_held_against_its_like():
     assert [(row.outcome, row.marks) for row in checked(now, before).rows] == [("ok", ()), ("ok", ())]
     gone = checked(new(*SLOWER, evidence=sdpa), before)
     assert [row.outcome for row in gone.rows] == ["missing", "ok"]
+
+
+def test_two_attentions_have_names_of_their_own_in_every_export():
+    fused, sdpa = evidence(attention="te:fused"), evidence(attention="sdpa:flash")
+    found = checked([*new(evidence=fused), *new(evidence=sdpa, minutes=610)], old(evidence=fused))
+    assert [row.outcome for row in found.rows] == ["ok", "new"]
+    names = list(json.loads(EXPORTS["bencher"](found)))
+    assert [name.rpartition(" ")[2] for name in names] == ["[te:fused]", "[sdpa:flash]"]
+
+
+def test_of_a_reference_of_several_softwares_the_one_that_is_like_ours_counts():
+    newer = environment(driver="590.0")
+    before = [*old(), *rounds(*SLOWER, session_id="later", minutes=30, environment=newer)]
+    row = only(new(), before)
+    assert (row.outcome, row.reference_run_ids[0]) == ("ok", before[0].run_id)
+    assert only(new(*SLOWER, environment=newer), before).outcome == "ok"
+    assert only(new(environment=environment(driver="600.0")), before).reference_run_ids[0] == before[4].run_id
 
 
 def test_one_that_failed_now_fails_with_its_reason_and_is_named_once():

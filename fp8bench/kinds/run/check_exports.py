@@ -12,6 +12,7 @@ did not run an error, and one that is not judged is skipped, each with its reaso
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from xml.etree import ElementTree
 
@@ -23,8 +24,14 @@ from fp8bench.schema.errors import inert
 SUITE = "fp8bench check"
 
 
-def name_of(row: CheckedRow) -> str:
-    """The same every night, and of no other variant."""
+def names_of(check: Check) -> dict[CheckedRow, str]:
+    """Each row's name, which no other has, and which is the same every night."""
+    bare = {row: _name(row) for row in check.rows}
+    several = [name for name, count in Counter(bare.values()).items() if count > 1]
+    return {row: f"{name} [{row.attention}]" if name in several else name for row, name in bare.items()}
+
+
+def _name(row: CheckedRow) -> str:
     sizes = f"{row.workload}, batch {row.batch_size} x {row.world_size}"
     return inert(f"{row.label} ({sizes}{f', {row.optimizer}' if row.optimizer else ''})")
 
@@ -41,8 +48,9 @@ def github_bigger(check: Check) -> str:
 
 def bencher(check: Check) -> str:
     """Latency, nanoseconds, and throughput, units a second; for `bencher run --adapter json`."""
+    names = names_of(check)
     found = {
-        name_of(row): {
+        names[row]: {
             "latency": _metric(row.step_time_s, row.step_time_ci_s, 1e9),
             "throughput": _metric(row.throughput_per_s, row.throughput_ci_per_s, 1),
         }
@@ -64,8 +72,8 @@ def junit(check: Check) -> str:
     }
     suites = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(suites, "testsuite", {"name": SUITE, **counts})
-    for row in check.rows:
-        case = ElementTree.SubElement(suite, "testcase", {"classname": _xml(row.instance), "name": _xml(name_of(row))})
+    for row, name in names_of(check).items():
+        case = ElementTree.SubElement(suite, "testcase", {"classname": _xml(row.instance), "name": _xml(name)})
         if row.step_time_s is not None:
             case.set("time", f"{row.step_time_s:.9f}")
         if row.outcome != "ok":
@@ -96,10 +104,10 @@ def _measured(check: Check) -> Iterator[CheckedRow]:
 
 
 def _github(check: Check, unit: str | None, value: Callable[[CheckedRow], tuple[float, Interval | None] | None]) -> str:
-    entries = []
+    entries, names = [], names_of(check)
     for row in _measured(check):
         number, interval = value(row) or (0.0, None)
-        entry = {"name": name_of(row), "unit": unit or f"{row.unit}/s", "value": number}
+        entry = {"name": names[row], "unit": unit or f"{row.unit}/s", "value": number}
         if interval is not None:
             # It takes one number: the longer side, so that the interval lies within.
             entry["range"] = f"\u00b1 {max(interval[1] - number, number - interval[0]):.6f}"

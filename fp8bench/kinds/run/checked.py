@@ -10,12 +10,13 @@ What `compare` does not compare, another work, machine or software, is not check
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Literal, TypeAlias, get_args
 
 from fp8bench.kinds.run.compare import likeness
 from fp8bench.kinds.run.unit_cost import UnitTime, unit_time
-from fp8bench.records.select import Key, Measurement, execution, mode, session, variants
+from fp8bench.records.select import Key, Measurement, execution, mode, session, system, variants
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.files import Frozen
@@ -51,6 +52,7 @@ class CheckedRow(Frozen):
     mode: str
     recipe: str | None
     execution: Variant | None
+    attention: str | None
     workload: str
     optimizer: str | None
     batch_size: int
@@ -156,7 +158,8 @@ class Side:
 
 def check(now: Sequence[Measurement], before: Sequence[Measurement], options: CheckOptions, reference: str) -> Check:
     """now, before: the measurements of this session and of the reference, their records whole. reference: its name."""
-    mine, theirs = list(map(Side, now)), list(map(Side, before))
+    mine = list(map(Side, now))
+    theirs = _one_each(list(map(Side, before)), mine)
     rows: list[CheckedRow] = []
     taken: list[Side] = []
     for one in theirs:
@@ -172,6 +175,24 @@ def check(now: Sequence[Measurement], before: Sequence[Measurement], options: Ch
         sessions=tuple(dict.fromkeys(map(session, (record for one in now for record in one.rounds)))),
         rows=tuple(sorted(rows, key=lambda row: ORDER.index(row.outcome))),
     )
+
+
+def _one_each(theirs: Sequence[Side], mine: Sequence[Side]) -> list[Side]:
+    """Of a variant that the reference has of several machines or softwares the one that is like what was measured now,
+    or on its machine; else the latest.
+    """
+    systems = {system(each.latest) for each in mine}
+    machines = {machine for machine, *_ in systems}
+
+    def nearness(one: Side) -> tuple[bool, bool, bool, datetime]:
+        own = system(one.latest)
+        return one.ok, own in systems, own[0] in machines, one.latest.created_utc
+
+    groups: dict[Key, list[Side]] = {}
+    for one in theirs:
+        variant = (_planned(one.latest), execution(one.latest), one.latest.attention)
+        groups.setdefault(variant, []).append(one)
+    return [max(together, key=nearness) for together in groups.values()]
 
 
 def _planned(record: Record) -> Key:
@@ -290,6 +311,7 @@ def _row(
         mode=what.mode,
         recipe=what.recipe,
         execution=execution(record),
+        attention=(mine or one or Side(Measurement((record,)))).latest.attention,
         workload=what.workload,
         optimizer=config.optimizer if config else None,
         batch_size=what.batch_size,
