@@ -91,6 +91,24 @@ class Row(Frozen):
         return f"{self.instance}:{self.mode_label}{suffix(self.execution)}"
 
     @property
+    def units_per_usd_ci(self) -> tuple[float, float] | None:
+        """Of units_per_usd: prices are exact, so it is the step time's, the other way round."""
+        if self.units_per_usd is None or self.step_time_s is None or self.step_time_ci_s is None:
+            return None
+        low, high = self.step_time_ci_s
+        work = self.units_per_usd * self.step_time_s
+        return (work / high, work / low) if low > 0 else None
+
+    @property
+    def throughput_ci_per_s(self) -> tuple[float, float] | None:
+        """Of throughput_per_s, from the step time's."""
+        if self.throughput_per_s is None or self.step_time_s is None or self.step_time_ci_s is None:
+            return None
+        low, high = self.step_time_ci_s
+        work = self.throughput_per_s * self.step_time_s
+        return (work / high, work / low) if low > 0 else None
+
+    @property
     def outcome(self) -> str:
         """`failed: oom`: the status, with its cause where that is known."""
         return f"{self.status}: {self.cause}" if self.cause else self.status

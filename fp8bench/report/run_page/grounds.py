@@ -1,0 +1,238 @@
+"""What rows rest on, as tables: what really ran and the proof of it, the environment, prices, records, and what stopped."""
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from fp8bench.report.document import NOTHING, Column, Kind, Note, Table, telling
+from fp8bench.report.page.page import Part
+from fp8bench.report.run_page.answer import detail_of
+from fp8bench.report.run_page.plots import Shown, breakdown_of
+from fp8bench.report.written import error, number
+from fp8bench.schema.record import Environment, Evidence, ExecutedEvidence, Parity, Record
+
+
+def limits(shown: Sequence[Shown]) -> list[Part]:
+    """In a sentence each, what limits a row's step."""
+    found = [(one, part[1]) for one in shown if one.row.status == "ok" and (part := breakdown_of(one)) is not None]
+    return [Note(f"{one.number}  {one.row.instance} ({detail_of(one.row)}): {sentence}") for one, sentence in found]
+
+
+def evidence(shown: Sequence[Shown]) -> list[Part]:
+    """What ran, the errors of the parity gate and of the proof, each with its bound, and where figures come from."""
+    latest = [(one, one.rounds[-1]) for one in shown if one.rounds and one.rounds[-1].source == "measured"]
+    parts: list[Part] = []
+    ran = [(one, record.evidence) for one, record in latest if record.evidence is not None]
+    if ran:
+        parts.append(_what_ran(ran))
+    proved = [(one, record.parity, _executed(record)) for one, record in latest if record.parity or _executed(record)]
+    if proved:
+        parts.append(_proofs(proved))
+        parts.append(
+            Note(
+                "Errors are relative, and 1 means nothing in common; in brackets the most that the mode allows. Parity: "
+                "one batch through the plain model and through the converted one. Proof: steps as they were timed "
+                "against the same steps plainly eager."
+            )
+        )
+    parts += [Note(f"{one.number}  {warning}") for one, record in ran for warning in dict.fromkeys(record.warnings)]
+    reported = [one for one in shown if one.rounds and one.rounds[-1].provenance is not None]
+    if reported:
+        parts.append(_reported(reported))
+    return parts
+
+
+def _naming(shown: Sequence[Shown]) -> list[Column]:
+    return [
+        Column("row", tuple(str(one.number) for one in shown)),
+        Column("instance", tuple(one.row.instance for one in shown), "word"),
+        Column("mode", tuple(one.row.mode_label for one in shown), "word"),
+    ]
+
+
+def _table(shown: Sequence[Shown], columns: Sequence[Column]) -> Table:
+    return Table((*_naming(shown), *telling(*columns)), naming=3)
+
+
+def _what_ran(ran: Sequence[tuple[Shown, Evidence]]) -> Table:
+    def column(heading: str, write: Callable[[Evidence], str], kind: Kind = "word") -> Column:
+        return Column(heading, tuple(write(one) or NOTHING for _, one in ran), kind)
+
+    return _table(
+        [one for one, _ in ran],
+        [
+            Column("execution", tuple(one.row.execution or NOTHING for one, _ in ran), "word"),
+            column("layers converted", _layers),
+            column("fp8 products", lambda e: _seen(e) if e.fp8 else NOTHING),
+            column("attention", lambda e: e.attention or ""),
+            column("gradients shared", lambda e: e.join or ""),
+            column(
+                "recompilations", lambda e: "" if e.compile.recompilations is None else str(e.compile.recompilations)
+            ),
+            column("graph breaks", lambda e: "" if e.compile.graph_breaks is None else str(e.compile.graph_breaks)),
+            column("emulated", lambda e: "yes" if e.emulated else ""),
+            column("recipe", lambda e: e.recipe or "", "note"),
+            column("compiled, because", lambda e: e.compile.reason, "note"),
+            column("CUDA graph, because", lambda e: e.graph.reason if e.graph else "", "note"),
+        ],
+    )
+
+
+def _layers(evidence: Evidence) -> str:
+    if evidence.converted_layers is None or evidence.total_layers is None:
+        return ""
+    return f"{evidence.converted_layers} of {evidence.total_layers}"
+
+
+def _seen(evidence: Evidence) -> str:
+    return {True: "seen", False: "none seen", None: "not profiled"}[evidence.fp8_kernels]
+
+
+def _executed(record: Record) -> ExecutedEvidence | None:
+    return record.evidence.executed if record.evidence else None
+
+
+def _proofs(proved: Sequence[tuple[Shown, Parity | None, ExecutedEvidence | None]]) -> Table:
+    def gate(heading: str, write: Callable[[Parity], str]) -> Column:
+        return Column(heading, tuple(NOTHING if parity is None else write(parity) for _, parity, _ in proved))
+
+    def proof(heading: str, write: Callable[[ExecutedEvidence], str]) -> Column:
+        return Column(heading, tuple(NOTHING if done is None else write(done) for _, _, done in proved))
+
+    return _table(
+        [one for one, _, _ in proved],
+        [
+            gate("parity", lambda p: "passed" if p.passed else "failed"),
+            gate("logits", lambda p: _bounded(p.logits_error, p.tolerance.logits)),
+            gate("loss", lambda p: _bounded(p.loss_error, p.tolerance.loss)),
+            gate("input gradient", lambda p: _bounded(p.input_gradient_error, p.tolerance.input_gradient)),
+            gate("separation", lambda p: number(p.separation, ".2f")),
+            gate("leakage", lambda p: error(p.leakage)),
+            proof("steps proved", lambda e: str(e.steps)),
+            proof("loss of steps", lambda e: error(e.loss_error)),
+            proof("gradients", lambda e: error(e.gradient_error)),
+            proof("weights' update", lambda e: error(e.update_error)),
+            proof("scales", lambda e: error(e.state_error)),
+            proof("spread of ranks", lambda e: error(e.spread)),
+        ],
+    )
+
+
+def _bounded(value: float | None, most: float) -> str:
+    return f"{error(value)} ({most:g})"
+
+
+def _reported(reported: Sequence[Shown]) -> Table:
+    def column(heading: str, write: Callable[[Record], str], kind: Kind = "word") -> Column:
+        return Column(heading, tuple(write(one.rounds[-1]) for one in reported), kind)
+
+    return _table(
+        reported,
+        [
+            column("source", lambda r: r.source),
+            column("published on", lambda r: str((r.provenance and r.provenance.published_on) or NOTHING)),
+            column("where it comes from", lambda r: r.provenance.citation if r.provenance else NOTHING, "note"),
+        ],
+    )
+
+
+def stopped(shown: Sequence[Shown]) -> list[Part]:
+    """Rows that did not run as they should: why, and what to do about it."""
+    rows = [one for one in shown if one.row.status != "ok"]
+    if not rows:
+        return []
+    remedies = tuple((one.rounds[-1].remedy if one.rounds else None) or NOTHING for one in rows)
+    columns = [
+        Column("execution", tuple(detail_of(one.row) for one in rows), "word"),
+        Column("status", tuple(one.row.status for one in rows), "word"),
+        Column("cause", tuple(one.row.cause or NOTHING for one in rows), "word"),
+        Column("why", tuple(one.row.reason or NOTHING for one in rows), "note"),
+        Column("what to do", remedies, "note"),
+    ]
+    return [_table(rows, columns)]
+
+
+def prices(shown: Sequence[Shown]) -> list[Part]:
+    """What an hour costs, from when, and who says so; once for rows that take the same."""
+    found = {}
+    for one in shown:
+        row = one.row
+        found[row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source] = one
+    taken = list(found.values())
+    return [
+        Table(
+            (
+                Column("instance", tuple(one.row.instance for one in taken), "word"),
+                Column("machines", tuple(str(one.row.nodes) for one in taken)),
+                Column("USD/h", tuple(number(one.row.usd_per_hour, ",.2f") for one in taken)),
+                Column("as of", tuple(_as_of(one) for one in taken), "word"),
+                Column("source", tuple(one.row.price_source or NOTHING for one in taken), "note"),
+            )
+        )
+    ]
+
+
+def _as_of(one: Shown) -> str:
+    if one.row.usd_per_hour is None:
+        return "no price"
+    return str(one.row.price_as_of) if one.row.price_as_of else "undated"
+
+
+def environments(shown: Sequence[Shown]) -> list[Part]:
+    """A table for the rows of each: the machine and the software under them."""
+    known = [(_place(one), one) for one in shown if one.rounds and one.rounds[-1].environment is not None]
+    parts: list[Part] = []
+    for _, group in groupby(sorted(known, key=lambda item: item[0]), key=lambda item: item[0]):
+        together = [one for _, one in group]
+        record = together[0].rounds[-1]
+        if record.environment is not None:
+            parts += [_which_rows(together), _environment(record, record.environment)]
+    return parts
+
+
+def _place(one: Shown) -> str:
+    """Alike for rows of one instance, machine and environment; round by round only the latest is asked."""
+    record = one.rounds[-1]
+    machine = record.machine.id if record.machine else ""
+    return f"{record.instance} {machine} {record.environment.model_dump_json() if record.environment else ''}"
+
+
+def _which_rows(together: Sequence[Shown]) -> Note:
+    rows = ", ".join(str(one.number) for one in sorted(together, key=lambda one: one.number))
+    return Note(f"{together[0].row.instance}: {'row' if len(together) == 1 else 'rows'} {rows}")
+
+
+def _environment(record: Record, environment: Environment) -> Table:
+    git = (
+        f"{environment.git_commit}{' with changes' if environment.git_dirty else ''}"
+        if environment.git_commit
+        else None
+    )
+    facts: dict[str, object] = {
+        "GPU": environment.device_name,
+        "compute capability": environment.compute_capability,
+        "driver": environment.driver,
+        "CPU": environment.cpu and f"{environment.cpu} ({environment.cpu_count or 'unknown number of'} CPUs)",
+        "machine": record.machine and str(record.machine),
+        "fp8bench": environment.fp8bench,
+        "git commit": git,
+        "python": environment.python,
+        **environment.versions,
+        **environment.variables,
+    }
+    told = [(name, str(value)) for name, value in facts.items() if value is not None]
+    return Table(
+        (
+            Column("what", tuple(name for name, _ in told), "word"),
+            Column("value", tuple(value for _, value in told), "note"),
+        )
+    )
+
+
+def records(shown: Sequence[Shown]) -> list[Part]:
+    """Which files every row was made of, so that each number can be computed anew."""
+    sessions = tuple(one.row.session_id or NOTHING for one in shown)
+    columns = [
+        Column("session", sessions, "word"),
+        Column("records", tuple(", ".join(one.row.run_ids) or NOTHING for one in shown), "note"),
+    ]
+    return [_table(shown, columns)]
