@@ -7,6 +7,7 @@ chart wrote them: nothing is computed here but places.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, median
 
 from fp8bench.report.page.drawing import (
@@ -22,8 +23,8 @@ from fp8bench.report.page.drawing import (
     text_width,
 )
 
-WIDE, NARROW = 760, 340
-"""Pixels: in a page on a desk, and on a phone."""
+FILE, WIDE, NARROW = 760, 560, 340
+"""Pixels: in a file of its own, in a page on a desk (two side by side), and on a phone."""
 
 SMALL = 12
 MINUTE = 11
@@ -31,8 +32,8 @@ MINUTE = 11
 
 @dataclass(frozen=True)
 class Bar:
-    """number: of its row in the table. name, detail: which row it is, and what is said of it. value: at least 0. said: the
-    value in words. interval: its ends, if it has any. look, edge: of the bar.
+    """number: of its row in the table. name, detail: which row it is, and what is said of it. value: at least 0; said:
+    in words. interval: its ends, if it has any. look, edge: of the bar.
     """
 
     number: int
@@ -47,13 +48,13 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars from zero, one below the other. mark: a value that a line across all bars shows, with what it is."""
+    """Bars from zero, one below the other. mark: a value that a broken line across each bar shows."""
 
     name: str
     title: str
     caption: str
     bars: tuple[Bar, ...]
-    mark: tuple[float, str] | None = None
+    mark: float | None = None
 
     def draw(self, width: float) -> Drawing:
         """Names over bars, values after them."""
@@ -61,24 +62,16 @@ class Bars:
         most = max(end for bar in self.bars for end in (bar.value, *(bar.interval or ())))
         # An interval that nobody would draw a bar for does not make all bars short.
         most = min(most, 1.5 * max(bar.value for bar in self.bars)) or 1.0
-        top = 20.0 if self.mark else 4.0
 
         def at(value: float) -> float:
             return min(room, value / most * room)
 
         marks: list[Mark] = []
-        height = top
+        height = 4.0
         for bar in self.bars:
             heading, below = _heading(bar.number, bar.name, bar.detail, height, width)
-            marks += [*heading, *_bar(bar, below, at)]
+            marks += [*heading, *_bar(bar, below, at, None if self.mark is None else at(self.mark))]
             height = below + BAR_PX + 11
-        if self.mark is not None:
-            x = at(self.mark[0])
-            marks += [Line(x, 18, x, height - 6, "ink", dashed=True)]
-            near_end = x > width / 2
-            marks.append(
-                Label(x + (4 if near_end else 0), 12, self.mark[1], "faint", "end" if near_end else "start", MINUTE)
-            )
         return Drawing(
             self.title, _told((bar.number, bar.name, bar.said) for bar in self.bars), width, height, tuple(marks)
         )
@@ -96,7 +89,8 @@ def _heading(number: int, name: str, detail: str, y: float, width: float) -> tup
     return [*marks, Label(0, y + 29, shortened(detail, width, SMALL), "faint", size=SMALL)], y + 35
 
 
-def _bar(bar: Bar, y: float, at: Callable[[float], float]) -> Iterator[Mark]:
+def _bar(bar: Bar, y: float, at: Callable[[float], float], mark: float | None) -> Iterator[Mark]:
+    """mark: where a broken line is; what is said of the bar stands to either side of it."""
     end = at(bar.value)
     yield Rect(0.5, y, max(end - 0.5, 1), BAR_PX, bar.look, bar.edge, f"{bar.name}: {bar.said}")
     middle = y + BAR_PX / 2
@@ -106,6 +100,9 @@ def _bar(bar: Bar, y: float, at: Callable[[float], float]) -> Iterator[Mark]:
         yield Line(low, middle - 4, low, middle + 4, "ink", 1.5)
         yield Line(high, middle - 4, high, middle + 4, "ink", 1.5)
         end = max(end, high)
+    if mark is not None:
+        yield Line(mark, y - 3, mark, y + BAR_PX + 3, "ink", dashed=True)
+        end = mark if end < mark < end + 14 + text_width(bar.said, SMALL) else end
     yield Label(end + 7, middle + 4, bar.said, size=SMALL)
 
 
@@ -152,12 +149,13 @@ class Scatter:
             marks += [Label(left - 6, y_axis.at(value) + 4, text, "faint", "end", MINUTE)]
         marks.append(Label(right, bottom + 32, self.x_title, "faint", "end", MINUTE))
         marks += _front([one for one in self.points if one.front], x_axis, y_axis)
-        for one in sorted(self.points, key=lambda point: (point.front, -point.number)):
-            marks += _point(one, x_axis, y_axis)
+        marks += _numbered(self.points, x_axis, y_axis)
         below = bottom + 54
         for place, one in enumerate(self.points):
             marks += _told_point(one, below + 36 * place, width)
-        told = _told((one.number, one.name, one.said) for one in self.points)
+        told = _told(
+            (one.number, f"{one.name}{' (on the front)' if one.front else ''}", one.said) for one in self.points
+        )
         return Drawing(self.title, told, width, below + 36 * len(self.points) - 8, tuple(marks))
 
 
@@ -194,26 +192,45 @@ def _round_step(least: float) -> float:
 def _front(points: Sequence[Point], x_axis: _Axis, y_axis: _Axis) -> Iterator[Mark]:
     """A staircase: what the one before costs holds until the next is as quick."""
     ordered = sorted(points, key=lambda point: point.x)
-    for one, after in zip(ordered, ordered[1:], strict=False):
+    for one, after in pairwise(ordered):
         x1, y1, x2, y2 = x_axis.at(one.x), y_axis.at(one.y), x_axis.at(after.x), y_axis.at(after.y)
         yield Line(x1, y1, x2, y1, "first", 1.5)
         yield Line(x2, y1, x2, y2, "first", 1.5)
 
 
-def _point(one: Point, x_axis: _Axis, y_axis: _Axis) -> Iterator[Mark]:
-    x, y = x_axis.at(one.x), y_axis.at(one.y)
-    if one.ends is not None:
-        (x1, y1), (x2, y2) = one.ends
-        yield Line(x_axis.at(x1), y_axis.at(y1), x_axis.at(x2), y_axis.at(y2), "ink", 1.5)
-    look = "first" if one.front else "paper"
-    yield Dots(((x, y),), 9, look, "first" if one.front else "faint", f"{one.name}: {one.said}")
-    yield Label(x, y + 4, str(one.number), "paper" if one.front else "ink", "middle", MINUTE, bold=True)
+DOT_PX = 5
+PLACES: tuple[tuple[float, float], ...] = tuple(
+    (reach * x, reach * y)
+    for reach in (14, 24, 34)
+    for x, y in ((1, 0), (-1, 0), (0, -1), (0, 1), (0.8, -0.7), (0.8, 0.7), (-0.8, -0.7), (-0.8, 0.7))
+)
+"""Where a point's number may stand, from its middle, the best first."""
+
+
+def _numbered(points: Sequence[Point], x_axis: "_Axis", y_axis: "_Axis") -> Iterator[Mark]:
+    """Dots where they belong, and each one's number where it covers no other, if there is such a place."""
+    at = {one.number: (x_axis.at(one.x), y_axis.at(one.y)) for one in points}
+    for one in points:
+        if one.ends is not None:
+            (x1, y1), (x2, y2) = one.ends
+            yield Line(x_axis.at(x1), y_axis.at(y1), x_axis.at(x2), y_axis.at(y2), "ink", 1.5)
+    taken = list(at.values())
+    for one in points:
+        x, y = at[one.number]
+        look = "first" if one.front else "paper"
+        yield Dots(((x, y),), DOT_PX, look, "first" if one.front else "ink", f"{one.number} {one.name}: {one.said}")
+        free = ((x + dx, y + dy) for dx, dy in PLACES)
+        place = next((p for p in free if all(math.dist(p, other) > 13 for other in taken)), (x + 14, y))
+        taken.append(place)
+        if math.dist(place, (x, y)) > 20:
+            yield Line(x, y, *place, "grid")
+        yield Label(place[0], place[1] + 4, str(one.number), "ink", "middle", SMALL, bold=one.front)
 
 
 def _told_point(one: Point, y: float, width: float) -> Iterator[Mark]:
     yield Dots(((9, y - 2),), 8, "first" if one.front else "paper", "first" if one.front else "faint")
     yield Label(9, y + 2, str(one.number), "paper" if one.front else "ink", "middle", 10, bold=True)
-    yield Label(24, y + 2, shortened(one.name, width - 24, SMALL), size=SMALL)
+    yield Label(24, y + 2, shortened(one.name, width - 24, SMALL), size=SMALL, bold=one.front)
     yield Label(24, y + 16, shortened(one.said, width - 24, MINUTE), "faint", size=MINUTE)
 
 
@@ -232,8 +249,8 @@ ROUND_PX = 13
 
 @dataclass(frozen=True)
 class Strips:
-    """Every sample as a dot, a line a round; along the axis how far it is from the median of its row, as the square root,
-    so that a hundredth can be seen beside a half. A round's mean is an upright line.
+    """Every sample as a dot, a line a round; along the axis how far it is from the median of its row, as the square
+    root, so that a hundredth can be seen beside a half. A round's mean is an upright line.
     """
 
     name: str

@@ -67,7 +67,7 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"what": lambda part: type(part).__name__, "charts": _drawn, "rows": _rows}
+    environment.filters |= {"what": lambda part: type(part).__name__, "charts": _drawn, "rows": _rows, "whole": _whole}
     style, script = _style(), (HERE / "page.js").read_text(encoding="utf-8")
     return environment.get_template("page.html").render(
         page=page, style=_trusted(style), script=_trusted(script), style_hash=_hash(style), script_hash=_hash(script)
@@ -78,6 +78,11 @@ def _harmless(value: Any) -> Any:
     from markupsafe import Markup
 
     return inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _whole(text: str) -> str:
+    """A number and its per cent stay on one line."""
+    return text.replace(" %", "\u00a0%")
 
 
 def _trusted(own: str) -> "Markup":

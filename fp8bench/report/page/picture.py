@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.report.figures import paper
-from fp8bench.report.page.charts import WIDE, Chart
+from fp8bench.report.page.charts import FILE, Chart
 from fp8bench.report.page.drawing import LIGHT, Label, Line, Mark, Rect, style, svg
 from fp8bench.schema.plain_text import inert
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 
 FORMATS = ("png", "svg", "pdf")
 MARGIN = 16
-PIXELS_AN_INCH = (WIDE + 2 * MARGIN) / paper.WIDTH_IN
+PIXELS_AN_INCH = (FILE + 2 * MARGIN) / paper.WIDTH_IN
 POINTS_A_PIXEL = 72 / PIXELS_AN_INCH
 ANCHORS: dict[str, Any] = {"start": "left", "middle": "center", "end": "right"}
 
 
 def svg_text(chart: Chart) -> str:
     """A file that needs no style sheet beside it."""
-    return f"{svg(chart.draw(WIDE), chart.name, style(LIGHT))}\n"
+    return f"{svg(chart.draw(FILE), chart.name, style(LIGHT))}\n"
 
 
 def draw(chart: Chart, path: Path) -> None:
     """A .png or .pdf, with the chart's title on top. Raises UsageError without matplotlib, RunFailed where path cannot
     be written.
     """
-    drawing = chart.draw(WIDE)
+    drawing = chart.draw(FILE)
     top = 34
     height = drawing.height + top + 2 * MARGIN
     with paper.figure(height / PIXELS_AN_INCH, path) as figure:
         figure.set_layout_engine("none")
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
-        axes.set_xlim(-MARGIN, WIDE + MARGIN)
+        axes.set_xlim(-MARGIN, FILE + MARGIN)
         axes.set_ylim(drawing.height + MARGIN, -top - MARGIN)
         for place, mark in enumerate((Label(0, -top + 14, drawing.title, size=16, bold=True), *drawing.marks), start=1):
             _put(axes, mark, place)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fp8bench.report.run.row import Comparison, Row
-from fp8bench.report.written import gain_bounds, number, rate
+from fp8bench.report.written import gain_bounds, number, rate, ratio
 
 
 @dataclass(frozen=True)
@@ -36,64 +36,64 @@ def unit_of(row: Row) -> str:
     return row.unit or "units"
 
 
-def answer(comparison: Comparison) -> Answer:
-    """The best row that was measured; of rows that are not ok, and of an emulation's time, nothing is concluded."""
+def percent_bounds(ends: tuple[float, float]) -> str:
+    """`+24.5 to +25.3 %`."""
+    return f"{gain_bounds(*ends, lambda end: f'{end * 100:+.1f}')} %"
+
+
+def answer(comparison: Comparison, bought: str = "", quicker: Sequence[str] = ()) -> Answer:
+    """The best row that was measured; of rows that are not ok, and of an emulation's time, nothing is concluded.
+
+    bought: `on demand`. quicker: sentences about rows that take less time for more money.
+    """
     ran = [row for row in comparison.rows if row.status == "ok"]
     measured = [row for row in ran if row.source == "measured" and not row.emulated]
     if not measured:
         return _nothing_measured(comparison.rows, ran)
     best = measured[0]
     if best.units_per_usd is None:
-        return _by_speed(best, measured)
+        return _by_speed(best)
     sentence = (
         f"{best.mode_label} on {best.instance} buys most: {rate(best.units_per_usd)} {unit_of(best)} for a dollar"
+        f"{_more(best, comparison.rows)}."
     )
-    grounds = [
-        _how(best),
+    grounds = (
         _against_reference(best, comparison.rows),
         _rivals(best, measured),
+        *quicker,
+        _price(best, bought),
         _reported_above(best, ran),
-        _price(best),
         _not_ranked(comparison.rows),
-    ]
-    return Answer(f"{sentence}{_more(best, comparison.rows)}.", tuple(text for text in grounds if text), best)
-
-
-def gain_of(row: Row) -> str:
-    """`24.9 % more (24.5 to 25.3)`; empty where it has none."""
-    if row.gain_vs_reference is None or row.is_reference:
-        return ""
-    more = row.gain_vs_reference >= 0
-    sign = 1 if more else -1
-    text = f"{number(sign * row.gain_vs_reference, '.1f', 100)} % {'more' if more else 'fewer'}"
-    if row.gain_ci_vs_reference is None:
-        return text
-    low, high = row.gain_ci_vs_reference
-    return f"{text} (95 % interval {gain_bounds(low, high, lambda end: f'{end * 100:+.1f}')} %)"
+    )
+    return Answer(sentence, tuple(filter(None, grounds)), best)
 
 
 def _more(best: Row, rows: Sequence[Row]) -> str:
-    reference = _reference(rows)
-    if reference is None or best.is_reference or not gain_of(best):
+    reference, gain = _reference(rows), best.gain_vs_reference
+    if reference is None or best.is_reference or gain is None:
         return ""
-    return f", {number(abs(best.gain_vs_reference or 0), '.1f', 100)} % {'more' if (best.gain_vs_reference or 0) >= 0 else 'fewer'} than {reference.mode_label} on {reference.instance}"
+    there = "" if reference.instance == best.instance else f" on {reference.instance}"
+    more = "more" if gain >= 0 else "fewer"
+    return f", {number(abs(gain), '.1f', 100)} % {more} than {reference.mode_label}{there}"
 
 
-def _how(best: Row) -> str:
-    rounds = "1 round" if best.rounds == 1 else f"{best.rounds} rounds of fresh processes"
-    return f"It ran as {detail_of(best)}, training {best.workload}, in {rounds}."
+def _how(row: Row) -> str:
+    rounds = "1 round" if row.rounds == 1 else f"{row.rounds} rounds of fresh processes"
+    return f"Measured: {row.workload}, {detail_of(row)}, {rounds}"
 
 
 def _against_reference(best: Row, rows: Sequence[Row]) -> str:
-    reference = _reference(rows)
+    how, reference = _how(best), _reference(rows)
     if reference is None:
-        return ""
+        return f"{how}."
     if best.is_reference:
-        return "It is the row that all others are compared with, and none of them buys more."
-    against = f"Against {name_of(reference)} ({detail_of(reference)}) that is {gain_of(best)}"
+        return f"{how}. All others are compared with it, and none of them buys more."
+    against = f"{how}, against {name_of(reference)} ({detail_of(reference)}): "
+    if best.gain_ci_vs_reference is not None:
+        against += f"{percent_bounds(best.gain_ci_vs_reference)} with 95 % confidence, "
     if best.verdict == "inconclusive":
-        return f"{against}: inconclusive, since {best.verdict_why}."
-    return f"{against}: {best.verdict}." if best.verdict else f"{against}, without a verdict."
+        return f"{against}which is inconclusive: {best.verdict_why}."
+    return f"{against}{best.verdict or 'without a verdict'}."
 
 
 def _rivals(best: Row, measured: Sequence[Row]) -> str:
@@ -115,6 +115,22 @@ def _reaches(row: Row, low: float) -> bool:
     return row.is_reference and low <= 0
 
 
+def _price(best: Row, bought: str) -> str:
+    of = f"as of {best.price_as_of}" if best.price_as_of else "without a date"
+    how = f" {bought}" if bought else ""
+    said = f"Price: {number(best.usd_per_hour, ',.2f')} USD an hour{how}, {of}; measured on {_day(best)}."
+    even = best.break_even_usd_per_hour
+    if best.is_reference or even is None or best.usd_per_hour is None or even <= best.usd_per_hour:
+        return said
+    return f"{said} Up to {number(even, ',.2f')} USD an hour it would still buy more than the reference does."
+
+
+def _day(row: Row) -> str:
+    """Of its latest round, as its run's id begins."""
+    day = row.run_id[:8]
+    return f"{day[:4]}-{day[4:6]}-{day[6:]}" if len(day) == 8 and day.isdecimal() else "an unknown day"
+
+
 def _reported_above(best: Row, ran: Sequence[Row]) -> str:
     above = [row for row in ran[: ran.index(best)] if row.source != "measured"]
     if not above:
@@ -123,52 +139,40 @@ def _reported_above(best: Row, ran: Sequence[Row]) -> str:
     return f"Figures that were not measured here stand above it, and are no ground for a purchase: {names}."
 
 
-def _price(best: Row) -> str:
-    of = f"as of {best.price_as_of}" if best.price_as_of else "without a date"
-    return f"Price: {number(best.usd_per_hour, ',.2f')} USD an hour, {of}. Measured on {day_of(best)}."
-
-
-def day_of(row: Row) -> str:
-    """Of its latest round, as its run's id begins."""
-    day = row.run_id[:8]
-    return f"{day[:4]}-{day[4:6]}-{day[6:]}" if day.isdecimal() else "an unknown day"
-
-
 def _not_ranked(rows: Sequence[Row]) -> str:
     stopped = [row for row in rows if row.status != "ok"]
     if not stopped:
         return ""
     told = ", ".join(f"{name_of(row)} ({row.outcome})" for row in stopped)
-    return f"Without a rank, since {'it' if len(stopped) == 1 else 'they'} did not run as {'it' if len(stopped) == 1 else 'they'} should: {told}."
+    return f"Without a rank, and told below with the cause: {told}."
 
 
-def _by_speed(best: Row, measured: Sequence[Row]) -> Answer:
+def _by_speed(best: Row) -> Answer:
     """No measured row has a price, as rows with one go first."""
-    kind = "a CPU, whose speed says nothing about a GPU's" if best.device == "cpu" else f"{best.instance}"
     sentence = (
         f"{best.mode_label} on {best.instance} is fastest, at {rate(best.throughput_per_s)} {unit_of(best)} a second; "
         "no price is known, so nothing is said of money."
     )
-    held = (
-        []
-        if best.speedup_vs_reference is None or best.is_reference
-        else [f"That is {best.speedup_vs_reference:.2f} times the reference: {best.verdict or 'no verdict'}."]
-    )
-    hint = "Give the price with `fp8bench run --price`, or in the instance's instance.yaml."
-    return Answer(sentence, (_how(best), *held, *([f"It ran on {kind}."] if best.device == "cpu" else []), hint), best)
+    grounds = [f"{_how(best)}."]
+    if best.speedup_vs_reference is not None and not best.is_reference:
+        grounds.append(f"That is {ratio(best.speedup_vs_reference)} the reference: {best.verdict or 'no verdict'}.")
+    if best.device == "cpu":
+        grounds.append("It ran on a CPU, whose speed says nothing about a GPU's.")
+    grounds.append("Give the price with `fp8bench run --price`, or in the instance's instance.yaml.")
+    return Answer(sentence, tuple(grounds), best)
 
 
 def _nothing_measured(rows: Sequence[Row], ran: Sequence[Row]) -> Answer:
-    emulated = [row for row in ran if row.emulated]
     figures = [row for row in ran if row.source != "measured"]
+    rest = (_not_ranked(rows),) if _not_ranked(rows) else ()
     if figures:
         first = figures[0]
         per_usd = f": {rate(first.units_per_usd)} {unit_of(first)} for a dollar" if first.units_per_usd else ""
         sentence = f"Nothing here was measured. Of {first.source} figures, {name_of(first)} stands first{per_usd}."
-        return Answer(sentence, ("Run `fp8bench run` there before you choose.", _not_ranked(rows)))
-    if emulated:
-        return Answer("Nothing can be said of money: every row is an emulation.", (_not_ranked(rows),))
-    return Answer("No row ran as it should, so there is no answer.", (_not_ranked(rows),))
+        return Answer(sentence, ("Run `fp8bench run` on the instance before you choose it.", *rest))
+    if ran:
+        return Answer("Nothing can be said of money or of fp8: every row is an emulation.", rest)
+    return Answer("No row is a valid measurement, so there is no answer.", rest)
 
 
 def _reference(rows: Sequence[Row]) -> Row | None:

@@ -6,17 +6,15 @@ from datetime import date
 from fp8bench import __version__
 from fp8bench.pricing import cost
 from fp8bench.report.document import Note, Table
-from fp8bench.report.page.charts import Chart
+from fp8bench.report.page.charts import Chart, Scatter
 from fp8bench.report.page.page import Page, Part, Section, Tile
 from fp8bench.report.run.document import document
 from fp8bench.report.run.row import Comparison, Row
 from fp8bench.report.run_page import grounds
-from fp8bench.report.run_page.answer import Answer, answer, name_of, unit_of
-from fp8bench.report.run_page.plots import Shown, by_run, charts, count_said, time_said
-from fp8bench.report.written import gain_bounds, number, rate, with_interval
+from fp8bench.report.run_page.answer import Answer, answer, name_of, percent_bounds, unit_of
+from fp8bench.report.run_page.plots import MILLION, Shown, by_run, charts, count_said, time_said
+from fp8bench.report.written import number, rate, with_interval
 from fp8bench.schema.record import Record
-
-PER_MILLION = 1e6
 
 
 def shown_rows(comparison: Comparison, records: Mapping[str, Record]) -> list[Shown]:
@@ -24,22 +22,27 @@ def shown_rows(comparison: Comparison, records: Mapping[str, Record]) -> list[Sh
     return [Shown(place, row, by_run(records, row)) for place, row in enumerate(comparison.rows, start=1)]
 
 
-def page(comparison: Comparison, records: Mapping[str, Record], today: date, job: float | None = None) -> Page:
-    """records: those of the rows, whole, by their ids. job: units that are to be trained on; None: time against cost is
-    of a million.
+def page(
+    comparison: Comparison, records: Mapping[str, Record], today: date, bought: str = "", job: float | None = None
+) -> Page:
+    """records: those of the rows, whole, by their ids. bought: how, `on demand`. job: units that are to be trained on;
+    None: time against cost is of a million.
     """
     shown = shown_rows(comparison, records)
-    found = answer(comparison)
-    drawn = charts(shown, job or PER_MILLION)
+    drawn = charts(shown, job or MILLION)
+    found = answer(comparison, bought, quicker(drawn.get("time-cost"), job or MILLION, comparison.rows))
     rows = comparison.rows
     sections = [
         Section(
             "value", "What a dollar buys", _some(drawn, "price-performance" if _priced(rows) else "speed", "time-cost")
         ),
         Section("table", "All rows", _table(comparison), "As `fp8bench compare` shows them. A heading sorts."),
-        Section("stopped", "What did not run, and why", tuple(grounds.stopped(shown))),
-        Section("steps", "How steady the steps were", _some(drawn, "steps")),
-        Section("breakdown", "Where the step goes", (*_some(drawn, "breakdown"), *grounds.limits(shown))),
+        Section("stopped", "Not ranked, and why", tuple(grounds.stopped(shown))),
+        Section(
+            "steps",
+            "How steady, and where the step goes",
+            (*_some(drawn, "steps", "breakdown"), *grounds.limits(shown)),
+        ),
         Section("resources", "Memory and energy", _some(drawn, "memory", "energy")),
         Section("evidence", "What really ran", tuple(grounds.evidence(shown))),
         Section("prices", "Prices", tuple(grounds.prices(shown))),
@@ -55,6 +58,19 @@ def page(comparison: Comparison, records: Mapping[str, Record], today: date, job
         sections=tuple(section for section in sections if section.parts),
         foot=f"Made by fp8bench {__version__} on {today}. Every number comes from the records that are named above.",
     )
+
+
+def quicker(chart: Chart | None, job: float, rows: Sequence[Row]) -> list[str]:
+    """Of measured rows on the front of time against cost, beside the cheapest: what less time costs."""
+    if not isinstance(chart, Scatter):
+        return []
+    measured = [point for point in chart.points if point.front and rows[point.number - 1].source == "measured"]
+    if len(measured) < 2:
+        return []
+    cheapest, *others = sorted(measured, key=lambda point: point.y)
+    told = "; ".join(f"{point.name} ({point.said})" for point in others)
+    of = f"{count_said(job)} {unit_of(rows[cheapest.number - 1])}"
+    return [f"Quicker, for more money: {told}; instead of {cheapest.said.rpartition(': ')[2]}, for {of}."]
 
 
 def _some(drawn: Mapping[str, Chart], *names: str) -> tuple[Part, ...]:
@@ -91,7 +107,7 @@ def _tiles(found: Answer, rows: Sequence[Row], job: float | None) -> tuple[Tile,
         ]
     if best.gain_vs_reference is not None and not best.is_reference:
         ends = best.gain_ci_vs_reference
-        interval = f"95 %: {gain_bounds(*ends, lambda end: f'{end * 100:+.1f}')} %" if ends else "without an interval"
+        interval = f"95 %: {percent_bounds(ends)}" if ends else "without an interval"
         tiles.append(
             Tile(number(best.gain_vs_reference, "+.1f", 100, " %"), "for a dollar, against the reference", interval)
         )

@@ -1,20 +1,26 @@
-"""What rows rest on, as tables: what really ran and the proof of it, the environment, prices, records, and what stopped."""
+"""What rows rest on, as tables: what ran and the proof of it, environments, prices, records, and what stopped."""
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
 
 from fp8bench.report.document import NOTHING, Column, Kind, Note, Table, telling
 from fp8bench.report.page.page import Part
 from fp8bench.report.run_page.answer import detail_of
 from fp8bench.report.run_page.plots import Shown, breakdown_of
-from fp8bench.report.written import error, number
+from fp8bench.report.written import number
 from fp8bench.schema.record import Environment, Evidence, ExecutedEvidence, Parity, Record
 
 
 def limits(shown: Sequence[Shown]) -> list[Part]:
     """In a sentence each, what limits a row's step."""
     found = [(one, part[1]) for one in shown if one.row.status == "ok" and (part := breakdown_of(one)) is not None]
-    return [Note(f"{one.number}  {one.row.instance} ({detail_of(one.row)}): {sentence}") for one, sentence in found]
+    if not found:
+        return []
+    rows = [one for one, _ in found]
+    columns = [
+        Column("executed", tuple(map(detail_of, (one.row for one in rows))), "word"),
+        Column("a step takes", tuple(sentence for _, sentence in found), "note"),
+    ]
+    return [_table(rows, columns)]
 
 
 def evidence(shown: Sequence[Shown]) -> list[Part]:
@@ -29,9 +35,9 @@ def evidence(shown: Sequence[Shown]) -> list[Part]:
         parts.append(_proofs(proved))
         parts.append(
             Note(
-                "Errors are relative, and 1 means nothing in common; in brackets the most that the mode allows. Parity: "
-                "one batch through the plain model and through the converted one. Proof: steps as they were timed "
-                "against the same steps plainly eager."
+                "Errors are relative, and 1 means nothing in common; in brackets the most that the mode allows. "
+                "Parity: one batch through the plain model and through the converted one. Proof: steps as they were "
+                "timed against the same steps plainly eager."
             )
         )
     parts += [Note(f"{one.number}  {warning}") for one, record in ran for warning in dict.fromkeys(record.warnings)]
@@ -106,19 +112,24 @@ def _proofs(proved: Sequence[tuple[Shown, Parity | None, ExecutedEvidence | None
             gate("loss", lambda p: _bounded(p.loss_error, p.tolerance.loss)),
             gate("input gradient", lambda p: _bounded(p.input_gradient_error, p.tolerance.input_gradient)),
             gate("separation", lambda p: number(p.separation, ".2f")),
-            gate("leakage", lambda p: error(p.leakage)),
+            gate("leakage", lambda p: _error(p.leakage)),
             proof("steps proved", lambda e: str(e.steps)),
-            proof("loss of steps", lambda e: error(e.loss_error)),
-            proof("gradients", lambda e: error(e.gradient_error)),
-            proof("weights' update", lambda e: error(e.update_error)),
-            proof("scales", lambda e: error(e.state_error)),
-            proof("spread of ranks", lambda e: error(e.spread)),
+            proof("loss of steps", lambda e: _error(e.loss_error)),
+            proof("gradients", lambda e: _error(e.gradient_error)),
+            proof("weights' update", lambda e: _error(e.update_error)),
+            proof("scales", lambda e: _error(e.state_error)),
+            proof("spread of ranks", lambda e: _error(e.spread)),
         ],
     )
 
 
 def _bounded(value: float | None, most: float) -> str:
-    return f"{error(value)} ({most:g})"
+    return f"{_error(value)} ({most:g})"
+
+
+def _error(value: float | None) -> str:
+    """Two digits, as a share: to be held against its bound."""
+    return number(value, ".2g")
 
 
 def _reported(reported: Sequence[Shown]) -> Table:
@@ -178,54 +189,44 @@ def _as_of(one: Shown) -> str:
 
 
 def environments(shown: Sequence[Shown]) -> list[Part]:
-    """A table for the rows of each: the machine and the software under them."""
-    known = [(_place(one), one) for one in shown if one.rounds and one.rounds[-1].environment is not None]
-    parts: list[Part] = []
-    for _, group in groupby(sorted(known, key=lambda item: item[0]), key=lambda item: item[0]):
-        together = [one for _, one in group]
-        record = together[0].rounds[-1]
-        if record.environment is not None:
-            parts += [_which_rows(together), _environment(record, record.environment)]
-    return parts
+    """The machine and the software under the rows, a column for each that differs."""
+    together: dict[tuple[tuple[str, str], ...], list[Shown]] = {}
+    for one in shown:
+        if one.rounds and one.rounds[-1].environment is not None:
+            facts = _facts(one.rounds[-1], one.rounds[-1].environment)
+            together.setdefault(tuple(facts.items()), []).append(one)
+    if not together:
+        return []
+    found = [(dict(facts), rows) for facts, rows in together.items()]
+    names = tuple(dict.fromkeys(name for facts, _ in found for name in facts))
+    columns = [
+        Column(_which_rows(rows), tuple(facts.get(name, NOTHING) for name in names), "note") for facts, rows in found
+    ]
+    return [Table((Column("what", names, "word"), *columns))]
 
 
-def _place(one: Shown) -> str:
-    """Alike for rows of one instance, machine and environment; round by round only the latest is asked."""
-    record = one.rounds[-1]
-    machine = record.machine.id if record.machine else ""
-    return f"{record.instance} {machine} {record.environment.model_dump_json() if record.environment else ''}"
+def _which_rows(together: Sequence[Shown]) -> str:
+    rows = ", ".join(str(one.number) for one in together)
+    return f"{together[0].row.instance}: {'row' if len(together) == 1 else 'rows'} {rows}"
 
 
-def _which_rows(together: Sequence[Shown]) -> Note:
-    rows = ", ".join(str(one.number) for one in sorted(together, key=lambda one: one.number))
-    return Note(f"{together[0].row.instance}: {'row' if len(together) == 1 else 'rows'} {rows}")
-
-
-def _environment(record: Record, environment: Environment) -> Table:
-    git = (
-        f"{environment.git_commit}{' with changes' if environment.git_dirty else ''}"
-        if environment.git_commit
-        else None
-    )
+def _facts(record: Record, environment: Environment) -> dict[str, str]:
+    """What is known, by name; the names of versions and variables are the libraries' own."""
+    commit = environment.git_commit
     facts: dict[str, object] = {
         "GPU": environment.device_name,
         "compute capability": environment.compute_capability,
         "driver": environment.driver,
-        "CPU": environment.cpu and f"{environment.cpu} ({environment.cpu_count or 'unknown number of'} CPUs)",
-        "machine": record.machine and str(record.machine),
+        "CPU": environment.cpu,
+        "CPUs": environment.cpu_count,
+        "machine": record.machine,
         "fp8bench": environment.fp8bench,
-        "git commit": git,
+        "git commit": f"{commit[:12]}{' with changes' if environment.git_dirty else ''}" if commit else None,
         "python": environment.python,
         **environment.versions,
         **environment.variables,
     }
-    told = [(name, str(value)) for name, value in facts.items() if value is not None]
-    return Table(
-        (
-            Column("what", tuple(name for name, _ in told), "word"),
-            Column("value", tuple(value for _, value in told), "note"),
-        )
-    )
+    return {name: str(value) for name, value in facts.items() if value is not None}
 
 
 def records(shown: Sequence[Shown]) -> list[Part]:

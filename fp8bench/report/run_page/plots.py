@@ -110,7 +110,7 @@ def _bars(
         for one in there
     )
     reference = next((one.row for one in there if one.row.is_reference), None)
-    line = (value(reference), "reference") if reference is not None and mark else None
+    line = value(reference) if reference is not None and mark else None
     return Bars(name, title, caption, bars, line)
 
 
@@ -130,7 +130,7 @@ def _value(ran: Sequence[Shown]) -> Chart | None:
 
 
 def _how_drawn(there: Sequence[Shown]) -> str:
-    said = ["The reference is brown." if any(one.row.is_reference for one in there) else ""]
+    said = ["The reference is brown, and the broken line." if any(one.row.is_reference for one in there) else ""]
     if any(one.row.source != "measured" for one in there):
         said.append("Outlined bars are figures that were not measured here.")
     return " ".join(text for text in said if text)
@@ -181,7 +181,8 @@ def _energy(ran: Sequence[Shown]) -> Chart | None:
     return _bars(
         "energy",
         f"Energy, J {'an' if one[:1] in 'aeio' else 'a'} {one}",
-        "Less is better. What the GPUs drew, and nothing else of the host; a line is from the least to the most of any round.",
+        "Less is better. What the GPUs drew, and nothing else of the host; a line goes from the least to the most of "
+        "any round.",
         there,
         lambda row: row.joules_per_unit or 0.0,
         lambda row: number(row.joules_per_unit, ".3g"),
@@ -202,7 +203,7 @@ def _time_cost(ran: Sequence[Shown], job: float) -> Chart | None:
             name_of(one.row),
             time,
             money,
-            f"{detail_of(one.row)}: {time_said(time)}, {money:,.2f} USD{', on the front' if best else ''}",
+            f"{detail_of(one.row)}: {time_said(time)}, {money:,.2f} USD",
             _ends(one.row, time, money),
             best,
         )
@@ -270,9 +271,9 @@ def _steps(ran: Sequence[Shown]) -> Chart | None:
     return Strips(
         "steps",
         "Every timed step, by round",
-        "A dot is a step, a line of dots a round in processes of its own (r1, r2, ...), an upright line the round's mean. "
-        "Across: how far from the row's median, on a square-root scale, so that 1 % shows beside 50 %. Rounds that lie "
-        "apart, or a tail, mean that one run alone would have misled.",
+        "A dot is a step, a line of dots a round in processes of its own (r1, r2, ...), an upright line the round's "
+        "mean. Across: how far from the row's median, on a square-root scale, so that 1 % shows beside 50 %. Rounds "
+        "that lie apart, or a tail, mean that one run alone would have misled.",
         tuple(strips),
     )
 
@@ -285,7 +286,7 @@ def breakdown_of(one: Shown) -> tuple[StepBreakdown, str] | None:
     time_s = one.row.step_time_s
     nearest = min(profiled, key=lambda record: abs((record.summary.step_time_s if record.summary else 0.0) - time_s))
     explained = explain_steps(replace(facts_of(nearest), step_time_s=time_s), None)
-    return explained.modes[0], explained.sentence
+    return explained.modes[0], explained.sentence.removeprefix(f"{explained.modes[0].label} takes ")
 
 
 def _breakdown(ran: Sequence[Shown]) -> Chart | None:
@@ -293,12 +294,14 @@ def _breakdown(ran: Sequence[Shown]) -> Chart | None:
     if not found:
         return None
     unit = _of([one for one, _ in found]).removesuffix("s")
+    longest_ms = max(step.length_s / one.row.batch_size * 1e3 for one, step in found)
+    digits = 2 if longest_ms >= 1 else 3
     stacks = tuple(
         Stack(
             one.number,
             name_of(one.row),
             f"{detail_of(one.row)}: {step.length_s * 1e3:.1f} ms a step",
-            f"{step.length_s / one.row.batch_size * 1e3:.3g}",
+            f"{step.length_s / one.row.batch_size * 1e3:.{digits}f}",
             tuple((name, seconds / one.row.batch_size * 1e3) for name, seconds in step.parts()),
         )
         for one, step in found
@@ -306,11 +309,11 @@ def _breakdown(ran: Sequence[Shown]) -> Chart | None:
     return Stacks(
         "breakdown",
         f"Where the step goes, ms {'an' if unit[:1] in 'aeio' else 'a'} {unit} of one worker",
-        "By kind of kernel, from a short profile of rank 0 after the timed steps; a step is divided by its batch, so that "
-        "rows of unlike batches can be compared.",
+        "By kind of kernel, from a short profile of rank 0 after the timed steps. A step is divided by its batch, so "
+        "that rows of unlike batches can be compared.",
         stacks,
         LOOKS,
-        lambda milliseconds: f"{milliseconds:.2g}" if milliseconds < 0.1 else f"{milliseconds:.3g}",
+        lambda milliseconds: f"{milliseconds:.{digits}f}",
     )
 
 
