@@ -101,7 +101,7 @@ def _bar(bar: Bar, y: float, at: Callable[[float], float], mark: float | None) -
         yield Line(high, middle - 4, high, middle + 4, "ink", 1.5)
         end = max(end, high)
     if mark is not None:
-        yield Line(mark, y - 3, mark, y + BAR_PX + 3, "ink", dashed=True)
+        yield Line(mark, y, mark, y + BAR_PX, "ink", dashed=True)
         end = mark if end < mark < end + 14 + text_width(bar.said, SMALL) else end
     yield Label(end + 7, middle + 4, bar.said, size=SMALL)
 

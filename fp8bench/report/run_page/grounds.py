@@ -3,24 +3,39 @@
 from collections.abc import Callable, Sequence
 
 from fp8bench.report.document import NOTHING, Column, Kind, Note, Table, telling
+from fp8bench.report.explain.steps import explain_steps
 from fp8bench.report.page.page import Part
+from fp8bench.report.run.row import Row
 from fp8bench.report.run_page.answer import detail_of
-from fp8bench.report.run_page.plots import Shown, breakdown_of
+from fp8bench.report.run_page.plots import Shown, facts_shown
 from fp8bench.report.written import number
 from fp8bench.schema.record import Environment, Evidence, ExecutedEvidence, Parity, Record
 
 
 def limits(shown: Sequence[Shown]) -> list[Part]:
-    """In a sentence each, what limits a row's step."""
-    found = [(one, part[1]) for one in shown if one.row.status == "ok" and (part := breakdown_of(one)) is not None]
+    """In a sentence each, what limits a row's step, or keeps it from the reference's where both did the same work."""
+    found = [(one, facts) for one in shown if one.row.status == "ok" and (facts := facts_shown(one)) is not None]
     if not found:
         return []
-    rows = [one for one, _ in found]
+    reference = next(((one.row, facts) for one, facts in found if one.row.is_reference), None)
+    sentences = []
+    for one, facts in found:
+        like = reference is not None and not one.row.is_reference and _same_work(one.row, reference[0])
+        sentences.append(explain_steps(facts, reference[1] if reference and like else None).sentence)
     columns = [
-        Column("executed", tuple(map(detail_of, (one.row for one in rows))), "word"),
-        Column("a step takes", tuple(sentence for _, sentence in found), "note"),
+        Column("executed", tuple(detail_of(one.row) for one, _ in found), "word"),
+        Column("what limits the step", tuple(sentences), "note"),
     ]
-    return [_table(rows, columns)]
+    return [_table([one for one, _ in found], columns)]
+
+
+def _same_work(row: Row, other: Row) -> bool:
+    return (row.workload, row.batch_size, row.world_size, row.device) == (
+        other.workload,
+        other.batch_size,
+        other.world_size,
+        other.device,
+    )
 
 
 def evidence(shown: Sequence[Shown]) -> list[Part]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from fp8bench.pricing import cost
-from fp8bench.profiling.facts import facts_of
+from fp8bench.profiling.facts import Facts, facts_of
 from fp8bench.report.explain.steps import IDLE, PARTS, StepBreakdown, explain_steps
 from fp8bench.report.page.charts import Bar, Bars, Chart, Point, Scatter, Stack, Stacks, Strip, Strips
 from fp8bench.report.page.drawing import Look
@@ -278,19 +278,23 @@ def _steps(ran: Sequence[Shown]) -> Chart | None:
     )
 
 
-def breakdown_of(one: Shown) -> tuple[StepBreakdown, str] | None:
-    """Of the profiled round nearest the row's step time, and what limits it in a sentence; None where none was."""
+def facts_shown(one: Shown) -> Facts | None:
+    """Of the profiled round nearest the row's step time; None where none was profiled."""
     profiled = [record for record in one.rounds if record.profile is not None and record.summary is not None]
     if not profiled or one.row.step_time_s is None:
         return None
     time_s = one.row.step_time_s
     nearest = min(profiled, key=lambda record: abs((record.summary.step_time_s if record.summary else 0.0) - time_s))
-    explained = explain_steps(replace(facts_of(nearest), step_time_s=time_s), None)
-    return explained.modes[0], explained.sentence.removeprefix(f"{explained.modes[0].label} takes ")
+    return replace(facts_of(nearest), step_time_s=time_s)
+
+
+def _step_of(one: Shown) -> StepBreakdown | None:
+    facts = facts_shown(one)
+    return None if facts is None else explain_steps(facts, None).modes[0]
 
 
 def _breakdown(ran: Sequence[Shown]) -> Chart | None:
-    found = [(one, part[0]) for one in ran if (part := breakdown_of(one)) is not None][:MOST_DRAWN]
+    found = [(one, step) for one in ran if (step := _step_of(one)) is not None][:MOST_DRAWN]
     if not found:
         return None
     unit = _of([one for one, _ in found]).removesuffix("s")
