@@ -1,16 +1,19 @@
-"""Names of modes and workloads, and where their classes are. Nothing of theirs is imported until one is used.
+"""Names of modes, workloads and kinds of things that are measured, and where they are. Nothing of theirs is imported
+until one is used.
 
-A built-in mode is one file under `modes/` and one line here. An outside package adds its own through the entry-point
-groups `fp8bench.modes` and `fp8bench.workloads`; each entry names a class.
+A built-in mode is one file under `modes/` and one line here, a kind one folder under `kinds/` and one line here. An
+outside package adds modes and workloads through the entry-point groups `fp8bench.modes` and `fp8bench.workloads`; each
+entry names a class.
 """
 
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fp8bench.schema.config import Device
 from fp8bench.schema.errors import UsageError, unknown_name
+
+if TYPE_CHECKING:
+    from fp8bench.schema.config import Device
 
 MODE_GROUP = "fp8bench.modes"
 WORKLOAD_GROUP = "fp8bench.workloads"
@@ -42,7 +45,7 @@ class ModeEntry:
     target: str
     summary: str
     recipes: tuple[str, ...] | None = ()
-    default_on: tuple[Device, ...] = ()
+    default_on: tuple["Device", ...] = ()
     needs: Needs | None = None
     hidden: bool = False
 
@@ -54,7 +57,16 @@ class WorkloadEntry:
     name: str
     target: str
     summary: str
-    default_on: tuple[Device, ...] = ()
+    default_on: tuple["Device", ...] = ()
+
+
+@dataclass(frozen=True)
+class KindEntry:
+    """A kind of thing that is measured, before it is imported. summary: of the command that measures it."""
+
+    name: str
+    target: str
+    summary: str
 
 
 _TE = "fp8bench.modes.transformer_engine"
@@ -111,16 +123,26 @@ BUILTIN_WORKLOADS = (
     WorkloadEntry("vit-micro", "fp8bench.workloads.vit:ViTMicro", "a tiny ViT for CPUs and tests", default_on=("cpu",)),
 )
 
+KINDS = (
+    KindEntry("run", "fp8bench.kinds.run:KIND", "Training steps of whole models, with what they cost."),
+    KindEntry("gemm", "fp8bench.kinds.gemm:KIND", "GEMMs by shape, in bf16 and fp8, each proved before it is timed."),
+    KindEntry(
+        "numerics",
+        "fp8bench.kinds.numerics:KIND",
+        "What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump.",
+    ),
+)
+
 
 def modes() -> dict[str, ModeEntry]:
     """Every mode by name, hidden ones too; built-in names cannot be taken by an outside package."""
-    outside = (ModeEntry(e.name, e.value, f"from {_package(e)}", recipes=None) for e in entry_points(group=MODE_GROUP))
+    outside = (ModeEntry(e.name, e.value, f"from {_package(e)}", recipes=None) for e in _entry_points(MODE_GROUP))
     return {entry.name: entry for entry in (*outside, *BUILTIN_MODES)}
 
 
 def workloads() -> dict[str, WorkloadEntry]:
     """Every workload by name."""
-    outside = (WorkloadEntry(e.name, e.value, f"from {_package(e)}") for e in entry_points(group=WORKLOAD_GROUP))
+    outside = (WorkloadEntry(e.name, e.value, f"from {_package(e)}") for e in _entry_points(WORKLOAD_GROUP))
     return {entry.name: entry for entry in (*outside, *BUILTIN_WORKLOADS)}
 
 
@@ -152,8 +174,13 @@ def find_workload(name: str) -> WorkloadEntry:
     return known[name]
 
 
-def load(entry: ModeEntry | WorkloadEntry) -> Any:
-    """Import the entry's class. Raises UsageError when an outside package's target is broken."""
+def find_kind(name: str) -> KindEntry:
+    """The entry of that name. Raises KeyError."""
+    return {entry.name: entry for entry in KINDS}[name]
+
+
+def load(entry: ModeEntry | WorkloadEntry | KindEntry) -> Any:
+    """Import the entry's class, or a kind. Raises UsageError when an outside package's target is broken."""
     module, _, attribute = entry.target.partition(":")
     try:
         return getattr(import_module(module), attribute)
@@ -162,6 +189,13 @@ def load(entry: ModeEntry | WorkloadEntry) -> Any:
             f"{entry.name!r} points to {entry.target!r}, which cannot be imported: {error}",
             "Fix or uninstall the package that registers it",
         ) from error
+
+
+def _entry_points(group: str) -> Any:
+    # Imported here: it takes a moment that an answer without modes and workloads does not have.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group)
 
 
 def _package(entry: Any) -> str:

@@ -15,27 +15,26 @@ from typing import Any, NoReturn, cast
 
 import typer
 
-from fp8bench import __version__
-from fp8bench.cli.command import Command
-from fp8bench.cli.options import with_options
+from fp8bench import __version__, registry
+from fp8bench.cli.command import Answer, Command, with_options
 from fp8bench.launch import interrupts
 from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError
 from fp8bench.schema.plain_text import inert
 
-COMMANDS = {
+OWN = {
     "run": "fp8bench.cli.run:run",
     "compare": "fp8bench.cli.compare:compare",
     "explain": "fp8bench.cli.explain:explain",
     "doctor": "fp8bench.cli.doctor:doctor",
-    "dtypes": "fp8bench.cli.dtypes:dtypes",
-    "numerics": "fp8bench.cli.numerics:numerics",
-    "gemm": "fp8bench.cli.gemm:gemm",
-    "import": "fp8bench.cli.import_figure:import_figure",
-    "modes": "fp8bench.cli.modes:modes",
-    "workloads": "fp8bench.cli.workloads:workloads",
-    "instances": "fp8bench.cli.instances:instances",
+    "dtypes": "fp8bench.cli.listings:dtypes",
+    "import": "fp8bench.cli.run:import_figure",
+    "modes": "fp8bench.cli.listings:modes",
+    "workloads": "fp8bench.cli.listings:workloads",
+    "instances": "fp8bench.cli.listings:instances",
 }
+"""Commands with a function of their own; each other kind of thing that is measured has the one of `cli.measure`."""
 
+COMMANDS = tuple(dict.fromkeys((*OWN, *(entry.name for entry in registry.KINDS))))
 HELP = frozenset(("-h", "--help"))
 READER_GONE = 141
 COMPLETE = "_FP8BENCH_COMPLETE"
@@ -68,8 +67,8 @@ def main() -> None:
             raise
         if isinstance(error, OSError) and error.filename is None:
             _silence_stdout()
-        told = error if isinstance(error, Fp8benchError) else _in_words(error)
-        _fail(str(told), told.exit_code)
+        known = error if isinstance(error, Fp8benchError) else _in_words(error)
+        _fail(str(known), known.exit_code)
     except _ClickError as error:
         said: Any = error
         what = str(said.format_message())
@@ -113,11 +112,22 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     named = [name for name in COMMANDS if name in arguments]
     listed = not named and not HELP.isdisjoint(arguments)
     for name in named or COMMANDS:
-        module, _, function = COMMANDS[name].partition(":")
-        answer = getattr(import_module(module), function)
         # A list of commands needs no options, and is made without what these bring.
-        app.command(name, cls=Command, help=answer.__doc__)(_root if listed else with_options(answer))
+        help, answer = _answer_of(name, listed)
+        app.command(name, cls=Command, help=help)(answer)
     return app
+
+
+def _answer_of(name: str, listed: bool) -> tuple[str | None, Answer]:
+    """A command's help and function. listed: only its help is wanted."""
+    if name not in OWN:
+        from fp8bench.cli.measure import command_of
+
+        entry = registry.find_kind(name)
+        return entry.summary, _root if listed else command_of(registry.load(entry))
+    module, _, function = OWN[name].partition(":")
+    answer = getattr(import_module(module), function)
+    return answer.__doc__, _root if listed else with_options(answer)
 
 
 def _version(wanted: bool) -> None:

@@ -1,21 +1,91 @@
-"""What holds for every command before it runs: no option takes an empty value, and FP8BENCH_ variables are heeded or
-warned of.
+"""What holds for the options of every command: how they are made of declared ones, that none takes an empty value, and
+that FP8BENCH_ variables are obeyed or warned of.
 
 `run`, and `explain` where it measures, lay variables over files and defaults themselves (`config.sources`), so that
 each value keeps its origin.
 """
 
+import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_origin
 
+import typer
 from typer.core import TyperCommand
 
-from fp8bench.cli.progress import warn
+from fp8bench import registry
+from fp8bench.cli import names
+from fp8bench.cli.output import warn
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.option import PREFIX, variable_of
+from fp8bench.schema.option import PREFIX, Option, flag_of, variable_of
 
+if TYPE_CHECKING:
+    from fp8bench.kinds.one_record import Request
+
+Answer = Callable[..., None]
+
+
+def with_options(command: Answer) -> Answer:
+    """The command with all options of `run` in the place of its `**settings`; one that has none as it is."""
+    signature = inspect.signature(command)
+    own = list(signature.parameters.values())
+    if not own or own[-1].kind is not inspect.Parameter.VAR_KEYWORD:
+        return command
+    # Imported here: it brings pydantic, and a list of all commands is made without.
+    from fp8bench.config.request import OPTIONS, RunRequest, kind_of
+
+    fields = RunRequest.model_fields
+    declared = [
+        parameter(name, kind_of(fields[name]), option, fields[name].default) for name, option in OPTIONS.items()
+    ]
+    return with_parameters(command, [*declared, *own[:-1]])
+
+
+def with_parameters(command: Answer, parameters: list[inspect.Parameter]) -> Answer:
+    """The command, which takes these by their names."""
+
+    @wraps(command)
+    def answer(**given: Any) -> None:
+        command(**given)
+
+    answer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    answer.__annotations__ = {}
+    return answer
+
+
+def request_parameters(request: "type[Request]") -> list[inspect.Parameter]:
+    """The options of a kind, as its request declares them."""
+    from fp8bench.kinds.one_record import options_of
+
+    declared = options_of(request).items()
+    return [
+        parameter(name, kind, option, getattr(request, name) or option.default) for name, (kind, option) in declared
+    ]
+
+
+def parameter(name: str, kind: Any, option: Option, default: Any) -> inspect.Parameter:
+    """An option that was not given is None, false or an empty list, else words: those of every source are read later.
+
+    kind: the type of its value; the flag of one that takes several is singular. default: for help.
+    """
+    from fp8bench.config.request import words_of
+
+    several = get_origin(kind) is tuple
+    flag = flag_of(name).removesuffix("s") if several else flag_of(name)
+    text = option.full_help(default)
+    bare = inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if kind is bool:
+        return bare.replace(annotation=bool, default=typer.Option(False, flag, help=text))
+    words = words_of(kind) or tuple(word for word in (option.metavar or "").split("|") if word.islower())
+    one_of = names.one_of(*words) if len(words) > 1 else None
+    metavar, complete = option.metavar or "|".join(words) or "N", getattr(names, option.complete or "", one_of)
+    default = typer.Option(None, flag, metavar=metavar, autocompletion=complete, help=text)
+    return bare.replace(annotation=list[str] if several else str, default=default)
+
+
+KINDS = frozenset(entry.name for entry in registry.KINDS)
 LISTS_ONLY = ("modes", "workloads", "dtypes", "doctor")
 """Commands that take no setting at all: that a variable is set concerns none of them."""
 
@@ -53,7 +123,7 @@ def refuse_empty(words: Sequence[str]) -> None:
             flag, word = word[:-1], ""
         if not word.strip():
             what = f"{flag} was given an empty value" if flag else "an argument is empty"
-            raise UsageError(what, f"Give {flag} a value, or omit it" if flag else "Omit it, or say what is meant")
+            raise UsageError(what, f"Give {flag} a value, or omit it" if flag else "Omit it, or give a value")
 
 
 def _require_folder(results_dir: object) -> None:
@@ -74,11 +144,9 @@ def heeded(command: str, words: Sequence[str]) -> frozenset[str]:
         from fp8bench.config.request import OPTIONS
 
         return frozenset(name for name, option in OPTIONS.items() if command == "run" or option.one_round)
-    if command == "numerics" and "--record" not in flags:
-        return RESULTS_DIR | {"seed", "instance", "name"}
-    if command == "gemm" and "--record" not in flags:
-        of_a_workload = frozenset() if flags & {"--shape", "--sweep"} else frozenset(("workload", "batch_size"))
-        return RESULTS_DIR | {"rounds", "seed", "instance", "name", "allow_busy"} | of_a_workload
+    if command in KINDS and "--record" not in flags:
+        variables: frozenset[str] = registry.load(registry.find_kind(command)).variables(flags)
+        return variables
     return RESULTS_DIR
 
 

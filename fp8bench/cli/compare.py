@@ -8,25 +8,20 @@ from typing import TYPE_CHECKING, cast
 
 import typer
 
+from fp8bench import registry
 from fp8bench.cli import names
-from fp8bench.cli.catalog import load_catalog, require_read
-from fp8bench.cli.kept import tell_broken
-from fp8bench.cli.output import FORMATS, show
-from fp8bench.cli.progress import log
+from fp8bench.cli.output import FORMATS, load_catalog, log, require_read, show, tell_broken
 from fp8bench.schema.execution import OPTIMIZERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from fp8bench.kinds.kind import Kind
     from fp8bench.records.broken import Broken
-    from fp8bench.records.layout import SomeRecord
-    from fp8bench.report.options import CompareOptions
-    from fp8bench.report.run.row import Comparison
     from fp8bench.schema.execution import OptimizerName
-    from fp8bench.schema.instance import Catalog, Purchase
-    from fp8bench.schema.record import Record
+    from fp8bench.schema.instance import Purchase
 
-KINDS = ("run", "gemm", "numerics")
+KINDS = tuple(entry.name for entry in registry.KINDS)
 PURCHASES = ("on_demand", "spot", "capacity_block")
 
 
@@ -39,7 +34,7 @@ def compare(
         "--reference",
         metavar="INSTANCE:MODE[:RECIPE][/VARIANT]",
         autocompletion=names.references,
-        help="Row to hold the others against, in one of its variants (as /graphed) or its best [the first's "
+        help="Row to compare the others with, in one of its variants (as /graphed) or its best [the first's "
         "baseline-bf16].",
     ),
     price_as_of: str = typer.Option(
@@ -82,12 +77,13 @@ def compare(
     # A command of a moment, over records that hold each other in no circle: collecting garbage only costs.
     gc.disable()
     from fp8bench.config.words import whole
+    from fp8bench.kinds.kind import CompareOptions
     from fp8bench.pricing import catalog as catalogs
     from fp8bench.records import results
     from fp8bench.records.named import parse_reference
-    from fp8bench.report.options import CompareOptions
     from fp8bench.schema.bounds import IMPORTED_BATCH_SIZE
-    from fp8bench.schema.errors import UsageError, require_known
+    from fp8bench.schema.errors import MeasurementInvalid, UsageError, require_known
+    from fp8bench.schema.option import flag_of
 
     purchase = PURCHASES[0] if bought is None else bought
     batch_size = None if batch_words is None else whole("--batch-size", batch_words, 1, IMPORTED_BATCH_SIZE)
@@ -99,9 +95,7 @@ def compare(
     ):
         require_known(flag, value, known, "fp8bench compare --help")
     if workload is not None:
-        from fp8bench.registry import find_workload
-
-        find_workload(workload)
+        registry.find_workload(workload)
     catalog = load_catalog(results_dir)
     measured = results.known_instances(results_dir)
 
@@ -116,23 +110,21 @@ def compare(
 
     keys = list(dict.fromkeys(map(key_of, instances)))
     require_read(catalog, keys)
-    if kind != "run":
-        of_runs = {
-            "--reference": reference,
-            "--price-as-of": price_as_of,
-            "--region": region,
-            "--purchase": bought,
-            "--allow-mismatch": allow_mismatch,
-            "--optimizer": optimizer,
-        }
-        if kind == "gemm":
-            _refuse_beside_kind(kind, of_runs)
-            broken = _print_products(keys, every, catalog, form, results_dir, workload, batch_size)
-        else:
-            _refuse_beside_kind(kind, {**of_runs, "--workload": workload, "--batch-size": batch_size})
-            broken = _print_errors(keys, every, form, results_dir)
-        _fail_if_strict(broken, strict)
-        return
+    compared: Kind = registry.load(registry.find_kind(kind))
+    given: dict[str, object] = {
+        "reference": reference,
+        "price_as_of": price_as_of,
+        "region": region,
+        "purchase": bought,
+        "allow_mismatch": allow_mismatch,
+        "optimizer": optimizer,
+        "workload": workload,
+        "batch_size": batch_size,
+    }
+    for option, setting in given.items():
+        if option not in compared.compare_options and setting not in (None, False):
+            flag = flag_of(option)
+            raise UsageError(f"{flag} does not apply to records of kind {kind}", f"Omit {flag}")
     wanted = parse_reference(reference, keys)
     today = date.today()
     options = CompareOptions(
@@ -148,113 +140,15 @@ def compare(
         every=every,
         allow_mismatch=allow_mismatch,
     )
-    _fail_if_strict(_print_runs(options, catalog, form, results_dir), strict)
+    broken: list[Broken] = []
 
+    def unread(found: "Sequence[Broken]") -> None:
+        tell_broken(found)
+        broken.extend(found)
 
-def _fail_if_strict(broken: "Sequence[Broken]", strict: bool) -> None:
-    from fp8bench.schema.errors import MeasurementInvalid
-
+    show(compared.compare(options, catalog, results_dir, log, unread), form)
     if broken and strict:
         raise typer.Exit(MeasurementInvalid.exit_code)
-
-
-def _refuse_beside_kind(kind: str, given: dict[str, object]) -> None:
-    """given: options that do not apply to this kind, by their flags. Raises UsageError for any that was set."""
-    from fp8bench.schema.errors import UsageError
-
-    for flag, value in given.items():
-        if value not in (None, False):
-            raise UsageError(f"{flag} does not apply to records of kind {kind}", f"Omit {flag}")
-
-
-def _print_runs(options: "CompareOptions", catalog: "Catalog", form: str, results_dir: Path) -> "Sequence[Broken]":
-    """Runs, with prices; returns the files that could not be read."""
-    from fp8bench.records import results
-    from fp8bench.records.sections import ask
-    from fp8bench.report.run.compare import compare as compare_records
-
-    unread: list[Broken] = []
-
-    def told(broken: "Sequence[Broken]") -> None:
-        tell_broken(broken)
-        unread.extend(broken)
-
-    def compared(records: "list[Record]", whole: "Callable[[Record], Record]") -> "Comparison":
-        for key in options.instances:
-            if not any(record.instance == key for record in records):
-                remedy = f"Run `fp8bench run --instance {key}` there, or put a figure in with `fp8bench import`"
-                raise results.nothing_found(f"for instance {key!r}", results_dir, remedy)
-        return compare_records(records, catalog, options, whole)
-
-    print_comparison(ask(results.read(results_dir, options.instances), told, compared), form)
-    return unread
-
-
-def _print_products(
-    keys: "list[str]",
-    every: bool,
-    catalog: "Catalog",
-    form: str,
-    results_dir: Path,
-    workload: str | None,
-    batch_size: int | None,
-) -> "Sequence[Broken]":
-    """Matrix products, as `fp8bench gemm` prints them; the same work of several side by side."""
-    from fp8bench.records import results
-    from fp8bench.report.gemm.document import document
-    from fp8bench.report.options import narrowed
-    from fp8bench.schema.gemm import GemmRecord
-
-    found = results.read_kind(results_dir, keys, GemmRecord)
-    tell_broken(found.broken)
-    kept = [
-        record
-        for record in found
-        if workload in (None, record.config.workload) and batch_size in (None, record.config.batch_size)
-    ]
-    chosen = _chosen("gemm", kept, keys, every, results_dir, narrowed(workload, batch_size))
-    show(document(chosen, catalog), form)
-    return found.broken
-
-
-def _print_errors(keys: "list[str]", every: bool, form: str, results_dir: Path) -> "Sequence[Broken]":
-    """What modes add to a layer, as `fp8bench numerics` prints it; the same work of several side by side."""
-    from fp8bench.records import results
-    from fp8bench.report.numerics.document import document
-    from fp8bench.schema.numerics import NumericsRecord
-
-    found = results.read_kind(results_dir, keys, NumericsRecord)
-    tell_broken(found.broken)
-    show(document(_chosen("numerics", list(found), keys, every, results_dir)), form)
-    return found.broken
-
-
-def _chosen(
-    kind: str, kept: "list[SomeRecord]", keys: "list[str]", every: bool, results_dir: Path, of: str = ""
-) -> "list[SomeRecord]":
-    """The latest of each work, or every one, in the order of the command line. of: see `narrowed`.
-
-    An instance that has none is named on stderr. Raises UsageError where none has any.
-    """
-    from fp8bench.records.results import nothing_found
-    from fp8bench.records.select import in_order, latest_alike
-
-    if not kept:
-        raise nothing_found(
-            f"of `fp8bench {kind}`{of} for {', '.join(keys)}",
-            results_dir,
-            f"Run `fp8bench {kind} --instance {keys[0]}` there",
-        )
-    for missing in [key for key in keys if key not in {record.instance for record in kept}]:
-        log(f"warning: no record of `fp8bench {kind}`{of} for {missing}: it is left out")
-    return in_order(kept if every else latest_alike(kept), keys)
-
-
-def print_comparison(comparison: "Comparison", form: str) -> None:
-    """Rows with their warnings to stdout; the warnings, one line each, to stderr too."""
-    from fp8bench.report.run.document import document
-
-    show(document(comparison), form)
 
 
 def _date(text: str | None, today: date) -> date | None:
@@ -265,4 +159,4 @@ def _date(text: str | None, today: date) -> date | None:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"--price-as-of {text!r} is not a date", "Say `today`, or a day as 2026-11-09") from error
+        raise UsageError(f"--price-as-of {text!r} is not a date", "Give `today`, or a day as 2026-11-09") from error

@@ -44,7 +44,7 @@ def print_dry_run(resolved: "Resolved", prepared: "Prepared", usd_per_hour: floa
 
 def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> "Forecast":
     """From the machine, the catalogue and what is kept. Imports no torch."""
-    from fp8bench.cli.catalog import load_catalog
+    from fp8bench.cli.output import load_catalog
     from fp8bench.launch.forecast import forecast, obstacle
     from fp8bench.machine.gpus import this_machine
     from fp8bench.pricing.choose import PriceQuery, choose

@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING
 import typer
 
 from fp8bench.cli import names as known
-from fp8bench.cli.kept import tell_broken
 from fp8bench.cli.output import FORMATS_OF_TABLES as FORMATS
-from fp8bench.cli.output import draw, show
-from fp8bench.cli.progress import listener, log
+from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
+from fp8bench.cli.progress import listener
 
 if TYPE_CHECKING:
+    from fp8bench.kinds.run.choice import Choice
     from fp8bench.profiling.facts import Facts
     from fp8bench.records.named import Reference
     from fp8bench.records.results import Kept
-    from fp8bench.report.explain_choice import Choice
     from fp8bench.schema.record import Record
 
 AT_MOST = 2
@@ -59,9 +58,9 @@ def explain(
     """Where a mode's step goes, and why it is not faster than another."""
     # A command of a moment, over events that hold each other in no circle: collecting garbage only costs.
     gc.disable()
-    from fp8bench.report.explain.document import PICTURE, document
-    from fp8bench.report.explain.steps import explain_steps
-    from fp8bench.report.figures.paper import require_drawable
+    from fp8bench.kinds.run.steps import explain_steps
+    from fp8bench.kinds.run.steps_shown import PICTURE, document
+    from fp8bench.report.paper import require_drawable
     from fp8bench.schema.errors import require_known
 
     require_known("--format", form, FORMATS, "fp8bench explain --help")
@@ -84,7 +83,8 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     from fp8bench.config.request import OPTIONS
     from fp8bench.config.sources import resolve
     from fp8bench.launch.measure import measure, session
-    from fp8bench.launch.prepare import prepare, settle
+    from fp8bench.launch.place import settle
+    from fp8bench.launch.prepare import prepare
     from fp8bench.launch.session import exit_code
     from fp8bench.schema.option import variable_of
 
@@ -94,8 +94,8 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     prepared = prepare(resolve(asked, environ, {}, None).request, environ)
     settle(prepared, None, date.today(), log)
     traces = {prepared.entries[0].label: trace} if trace else None
-    with session(prepared, log) as rounds, listener(rounds, quiet=False) as told:
-        records = [record for record, _ in measure(prepared, rounds, told, traces)]
+    with session(prepared, log) as rounds, listener(rounds, quiet=False) as listening:
+        records = [record for record, _ in measure(prepared, rounds, listening, traces)]
     code = exit_code(records, named=True)
     if code:
         raise typer.Exit(code)
@@ -110,13 +110,15 @@ def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | N
     if bool(names) == bool(modes):
         raise UsageError("both records and --mode were given" if names else "nothing to explain was named", remedy)
     if max(len(names), len(modes)) > AT_MOST:
-        raise UsageError(f"{max(len(names), len(modes))} were named, and only one is held against another", remedy)
+        raise UsageError(f"{max(len(names), len(modes))} were named, and only one is compared with another", remedy)
     if trace is not None and not modes:
-        raise UsageError("--trace keeps the trace of a measurement, and none was asked for", "Say --mode MODE with it")
+        raise UsageError(
+            "--trace keeps the trace of a measurement, and nothing is measured", "Give --mode MODE with it"
+        )
     if batch_size is not None and modes:
         raise UsageError(
             "--batch-size chooses among records, and --mode measures",
-            f"Say FP8BENCH_BATCH_SIZE={batch_size} to measure at that size",
+            f"Set FP8BENCH_BATCH_SIZE={batch_size} to measure at that size",
         )
 
 
@@ -159,9 +161,8 @@ def _from_file(path: Path, results_dir: Path) -> "Facts":
 
 def _facts(record: "Record", name: str, results_dir: Path) -> "Facts":
     """Of one record, whose step time is its own. Raises UsageError for one that has nothing to explain."""
-    from fp8bench.cli.catalog import load_catalog
+    from fp8bench.kinds.run.choice import alone
     from fp8bench.profiling.facts import facts_of
-    from fp8bench.report.explain_choice import alone
 
     _require_profile(record, name)
     row = alone(record, load_catalog(results_dir), date.today())
@@ -178,7 +179,7 @@ def _require_profile(record: "Record", name: str) -> None:
         raise UsageError(f"{name} is a {record.source} figure, which has no profile", "Name a measured record")
     if record.profile is None:
         raise UsageError(
-            f"{name} was recorded without a profile", f"Measure it anew with `fp8bench explain --mode {mode}`"
+            f"{name} was recorded without a profile", f"Measure it again with `fp8bench explain --mode {mode}`"
         )
 
 
@@ -195,12 +196,11 @@ def _of_mode(
 
     Raises UsageError where there is none, or a mode without its instance was profiled on several.
     """
-    from fp8bench.cli.catalog import load_catalog
+    from fp8bench.kinds.run.choice import choose
     from fp8bench.profiling.facts import facts_of
     from fp8bench.records.named import candidates, nothing_called, of_mode
     from fp8bench.records.results import Found
     from fp8bench.records.sections import ask
-    from fp8bench.report.explain_choice import choose
     from fp8bench.schema.errors import UsageError
 
     catalog, today = load_catalog(results_dir), date.today()
@@ -227,7 +227,7 @@ def _of_mode(
     found = ask(Found(tuple(of_mode(reference, kept))), tell_broken, choices)
     if len(found) > 1:
         first = next(iter(found))
-        raise UsageError(f"{name} was profiled on {' and '.join(found)}", f"Say which, as {first}:{name}")
+        raise UsageError(f"{name} was profiled on {' and '.join(found)}", f"Choose one, as {first}:{name}")
     (choice,) = found.values()
     log(choice.sentence)
     return replace(facts_of(choice.record), step_time_s=choice.row.step_time_s)

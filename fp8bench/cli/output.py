@@ -1,21 +1,57 @@
-"""Results on standard output, in the format that was asked for, and their warnings on standard error."""
+"""What commands share: results on standard output, lines on standard error, and the catalogue beside the results."""
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import typer
 
-from fp8bench.cli.progress import log, warn
 from fp8bench.report import render
+from fp8bench.schema.plain_text import inert
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fp8bench.records.broken import Broken
     from fp8bench.report.document import Document
+    from fp8bench.schema.instance import Catalog
 
 FORMATS = ("table", *render.FORMATS)
 FORMATS_OF_TABLES = tuple(form for form in FORMATS if form != "csv")
 """Of a document that has no lines for csv."""
+
+
+def log(line: str) -> None:
+    """One line to standard error, under the program's name."""
+    print(f"fp8bench: {inert(line)}", file=sys.stderr, flush=True)
+
+
+def warn(line: str) -> None:
+    """A warning, as one such line."""
+    log(f"warning: {line}")
+
+
+def tell_broken(broken: "Iterable[Broken]") -> None:
+    """Each by its file, line and reason, a line on standard error."""
+    for one in broken:
+        warn(f"not read: {one}")
+
+
+def load_catalog(results_dir: "Path") -> "Catalog":
+    """With the files beside the results that could be read; see `require_read` for the others."""
+    from fp8bench.pricing.catalog import load_beside
+    from fp8bench.records import instances
+
+    return load_beside(instances.files(results_dir))
+
+
+def require_read(catalog: "Catalog", keys: Iterable[str]) -> None:
+    """Raises UsageError for an unreadable file of one of these instances; another's is named on standard error."""
+    from fp8bench.pricing import catalog as catalogs
+
+    catalogs.require_read(catalog, keys)
+    for unread in catalog.unread:
+        warn(f"not read: {unread.what}")
 
 
 def show(document: "Document", form: str) -> None:

@@ -1,4 +1,4 @@
-"""How a session goes, told on standard error: live on a terminal, in plain lines elsewhere, or not at all."""
+"""The progress of a session on standard error: live on a terminal, in plain lines elsewhere, or not at all."""
 
 import sys
 import time
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fp8bench.schema.plain_text import inert
+from fp8bench.cli.output import log, warn
 
 if TYPE_CHECKING:
     from fp8bench.launch.executor import Watch
@@ -21,19 +21,9 @@ LINE_EVERY_S = 15.0
 """Between two plain lines of one stage: a log file wants signs of life, not every step."""
 
 
-def log(line: str) -> None:
-    """One line to standard error, under the program's name."""
-    print(f"fp8bench: {inert(line)}", file=sys.stderr, flush=True)
-
-
-def warn(line: str) -> None:
-    """A warning, as one such line."""
-    log(f"warning: {line}")
-
-
 @contextmanager
 def listener(schedule: "Schedule", quiet: bool) -> "Iterator[Listener]":
-    """Whoever fits: quiet ones tell only what went wrong."""
+    """By the terminal; a quiet one reports only what went wrong."""
     if quiet:
         yield Quiet()
     elif sys.stderr.isatty():
@@ -56,7 +46,7 @@ def listener(schedule: "Schedule", quiet: bool) -> "Iterator[Listener]":
 
 
 class Quiet:
-    """Tells nothing but a turn that stopped, and warnings."""
+    """Reports only a turn that stopped, and warnings."""
 
     def begins(self, entry: "Entry", place: "Session") -> "Watch":
         """Nothing."""
@@ -80,13 +70,13 @@ class Lines(Quiet):
         """Say what runs; its progress follows, stage by stage."""
         log(f"{entry.label}, round {place.round}{_of(self._schedule)}: {_work(entry)}")
         began = time.monotonic()
-        told: dict[str, Any] = {"stage": "starting", "at": began}
+        last: dict[str, Any] = {"stage": "starting", "at": began}
 
         def watch(progress: "Progress") -> None:
             now = time.monotonic()
-            if progress.stage == told["stage"] and now - told["at"] < LINE_EVERY_S:
+            if progress.stage == last["stage"] and now - last["at"] < LINE_EVERY_S:
                 return
-            told.update(stage=progress.stage, at=now)
+            last.update(stage=progress.stage, at=now)
             median = f", median {progress.median_s * 1e3:.1f} ms" if progress.median_s else ""
             log(f"  after {now - began:.0f} s: {progress.stage}, step {progress.step}{_of_steps(progress)}{median}")
 

@@ -1,4 +1,6 @@
-"""`fp8bench run`: prove, time and record one or more modes on this machine."""
+"""`fp8bench run`: prove, time and record one or more modes on this machine; and `fp8bench import`: put a figure from
+elsewhere beside them, which never passes for measured.
+"""
 
 import json
 import os
@@ -8,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fp8bench.cli.options import of_run
-from fp8bench.cli.progress import listener, log
+from fp8bench.cli.output import load_catalog, log, show, tell_broken
+from fp8bench.cli.progress import listener
 
 if TYPE_CHECKING:
     from fp8bench.launch.prepare import Prepared
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 
 def run(
     config: Path = typer.Option(None, "--config", metavar="FILE", help="YAML file with any of these settings."),
-    results_dir: str = of_run(),
     dry_run: bool = typer.Option(
         False,
         "--dry-run",
@@ -32,11 +33,11 @@ def run(
     of each. A mode is first proved to compute what the plain model does, then timed.
     """
     from fp8bench.config.sources import resolve
+    from fp8bench.launch.place import settle
     from fp8bench.launch.plan import hourly_price
-    from fp8bench.launch.prepare import prepare, settle
+    from fp8bench.launch.prepare import prepare
     from fp8bench.schema.files import parse_mapping, read_text
 
-    settings["results_dir"] = results_dir
     flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
     # Once, since a pipe (`--config <(...)`) has nothing left for a second reader.
     file_text = read_text(config) if config else ""
@@ -63,9 +64,9 @@ def _measure_and_print(prepared: "Prepared", named: bool, quiet: bool, as_json: 
 
     with (
         session(prepared, log) as rounds,
-        listener(rounds, quiet or not prepared.keeps_records) as told,
+        listener(rounds, quiet or not prepared.keeps_records) as listening,
     ):
-        records = [record for record, _ in measure(prepared, rounds, told)]
+        records = [record for record, _ in measure(prepared, rounds, listening)]
     if not records and prepared.keeps_records:
         log(f"nothing was left to run: session {rounds.session_id} has its rounds")
     if prepared.keeps_records and as_json:
@@ -92,7 +93,7 @@ def _say_whether_precise(rounds: "Schedule") -> None:
 
 
 def _judge_itself(rounds: "Schedule") -> int:
-    """Modes held against themselves: differences found there convict the machine, or the method's intervals."""
+    """Modes compared with themselves: differences found there convict the machine, or the method's intervals."""
     from fp8bench.stats.self_check import LIMIT
 
     check = rounds.self_check()
@@ -101,7 +102,7 @@ def _judge_itself(rounds: "Schedule") -> int:
         return 4
     compared = rounds.arms_compared()
     for label, held in compared:
-        log(f"{label} against itself: {held.value:.4f} ({held.low:.4f} to {held.high:.4f}), {held.verdict}")
+        log(f"{label} compared with itself: {held.value:.4f} ({held.low:.4f} to {held.high:.4f}), {held.verdict}")
     convicted = [label for label, held in compared if held.verdict != "inconclusive"]
     what = (
         f"{check.excluding} of {check.splits} ways to split the processes of a mode look like a difference "
@@ -110,20 +111,18 @@ def _judge_itself(rounds: "Schedule") -> int:
     if check.passed and not convicted:
         log(f"{what}: the A/A test passes")
         return 0
-    log(f"{what}: the A/A test fails. No interval measured here can be believed: see `fp8bench doctor`.")
+    log(f"{what}: the A/A test fails. No interval measured here can be trusted: see `fp8bench doctor`.")
     return 4
 
 
 def _print_session(session_id: str, prepared: "Prepared") -> None:
     """The table of the whole session, with what was kept of it before this call."""
-    from fp8bench.cli.catalog import load_catalog
-    from fp8bench.cli.compare import print_comparison
-    from fp8bench.cli.kept import tell_broken
+    from fp8bench.kinds.kind import CompareOptions
+    from fp8bench.kinds.run.compare import compare
+    from fp8bench.kinds.run.document import document
     from fp8bench.records import results
     from fp8bench.records.named import parse_reference
     from fp8bench.records.sections import ask
-    from fp8bench.report.options import CompareOptions
-    from fp8bench.report.run.compare import compare
 
     key = prepared.instance.key
     found = results.read(prepared.results_dir, [key])
@@ -141,4 +140,50 @@ def _print_session(session_id: str, prepared: "Prepared") -> None:
     shown = ask(
         results.Found(of_session), tell_broken, lambda records, whole: compare(records, catalog, options, whole)
     )
-    print_comparison(shown, "table")
+    show(document(shown), "table")
+
+
+def import_figure(
+    instance: str = typer.Option(..., "--instance", help="Name in the catalogue."),
+    mode: str = typer.Option(..., "--mode", help="Mode, with its recipe where known."),
+    step_time: str = typer.Option(..., "--step-time", metavar="SECONDS", help="Of one step."),
+    batch_size: str = typer.Option(..., "--batch-size", metavar="N", help="Samples a GPU and step."),
+    gpus: str = typer.Option(..., "--gpus", metavar="N", help="GPUs over all."),
+    source: str = typer.Option(..., "--source", help="Where the figure is from: a title, an address."),
+    published_on: str = typer.Option(
+        None, "--published-on", metavar="DATE", help="Makes it `published`, priced for that day; else `external`."
+    ),
+    workload: str = typer.Option("vit-huge", "--workload", help="What was trained."),
+    compile: bool = typer.Option(None, "--compile/--no-compile", help="Whether torch.compile was on [unknown]."),
+    attention: str = typer.Option(None, "--attention", help="Attention implementation [unknown]."),
+    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
+) -> None:
+    """Import a step time from an article or another tool, always marked as such."""
+    from fp8bench.kinds.run.choice import notices
+    from fp8bench.launch.imported import ImportedFigure, to_record
+    from fp8bench.launch.plausible import doubts
+    from fp8bench.pricing.catalog import find, require_read
+    from fp8bench.records import results
+    from fp8bench.schema.plain_text import inert
+
+    figure = ImportedFigure.parse(
+        mode=mode,
+        workload=workload,
+        step_time_s=step_time,
+        batch_size=batch_size,
+        gpus=gpus,
+        source=source,
+        published_on=published_on,
+        compile=compile,
+        attention=attention,
+    )
+    catalog = load_catalog(results_dir)
+    require_read(catalog, [instance])
+    key = find(catalog, instance, results.known_instances(results_dir)).key
+    require_read(catalog, [key])
+    results.require_writable(results_dir)
+    record = to_record(figure, key)
+    kept = [one.record for one in results.read(results_dir, [key])]
+    typer.echo(results.write(record, results_dir))
+    for warning in (*doubts(figure, key, catalog), *notices(record, kept)):
+        log(f"warning: {inert(warning)}")

@@ -4,6 +4,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -27,6 +28,19 @@ def new_run_id(label: str, now: datetime) -> str:
 def new_session_id(now: datetime) -> str:
     """Sorts by time, and is unlike any other: `20261121T101500Z-3f9a1c`."""
     return f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+
+
+def measured_head(run_id: str, now: datetime, instance: str, machine: MachineIdentity | None) -> dict[str, Any]:
+    """What the record of every measurement begins with, of whatever kind."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "method_version": METHOD_VERSION,
+        "run_id": run_id,
+        "source": "measured",
+        "created_utc": now,
+        "instance": instance,
+        "machine": machine,
+    }
 
 
 def assemble(
@@ -55,21 +69,15 @@ def assemble(
         marked = [*marks, *(mark for report in reports for mark in report.marks)]
         summary = summary.model_copy(update={"flags": (*dict.fromkeys(marked), *summary.flags)})
     return Record(
-        schema_version=SCHEMA_VERSION,
-        method_version=METHOD_VERSION,
-        run_id=run_id,
+        **measured_head(run_id, now, instance, _machine(reports, machine)),
         status=culprit.status if culprit else "ok",
         reason=culprit.reason if culprit else None,
         cause=culprit.cause if culprit else None,
         remedy=culprit.remedy if culprit else None,
-        source="measured",
-        created_utc=now,
-        instance=instance,
         session=session,
         config=config,
         fingerprint=fingerprint(config, first.facts),
         environment=first.environment,
-        machine=_machine(reports, machine),
         evidence=_evidence(reports),
         parity=_worst_parity(reports),
         samples=samples,

@@ -1,6 +1,6 @@
 """A session: round after round, each record kept as soon as it is there, so that what follows can lose nothing."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from fp8bench.records import results
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted
 from fp8bench.schema.machine import MachineIdentity
-from fp8bench.schema.record import Record, Session
+from fp8bench.schema.record import Record, Session, Status
 
 
 class Listener(Protocol):
@@ -87,14 +87,19 @@ def _keep(record: Record, log: str, results_dir: Path) -> tuple[Record, Path]:
 
 
 def exit_code(records: Sequence[Record], named: bool = False) -> int:
-    """5 if a run broke, else 4 if a measurement is invalid, else 3 if a mode could not run here, else 0. No record: 0.
+    """Of a call that made these records; see `exit_code_of`."""
+    return exit_code_of((record.status for record in records), named)
+
+
+def exit_code_of(statuses: Iterable[Status], named: bool = False) -> int:
+    """5 if anything broke, else 4 if a measurement is invalid, else 3 if a mode could not run here, else 0. Nothing: 0.
 
     named: the modes were, so that one that could not run counts also beside others that did; of a machine's default
     modes only when none could.
     """
-    statuses = {record.status for record in records}
-    if "failed" in statuses:
+    found = set(statuses)
+    if "failed" in found:
         return 5
-    if "invalid" in statuses:
+    if "invalid" in found:
         return 4
-    return 3 if statuses == {"unsupported"} or (named and "unsupported" in statuses) else 0
+    return 3 if found == {"unsupported"} or (named and "unsupported" in found) else 0

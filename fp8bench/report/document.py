@@ -4,15 +4,16 @@ A command makes a document of what it found, and a renderer (`report.render`) ma
 format: what a cell says and means is here, how it is drawn is not.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any, Literal
 
 NOTHING = "-"
 """A cell of which nothing is known."""
 
-Kind = Literal["word", "quantity", "interval", "verdict", "note"]
+CellKind = Literal["word", "quantity", "interval", "verdict", "note"]
 """What the cells of a column are: a name; a number; a number with its 95 % interval; what was decided; remarks."""
 
 Tone = Literal["", "good", "bad"]
@@ -20,31 +21,26 @@ Emphasis = Literal["", "strong", "faint"]
 
 
 @dataclass(frozen=True)
-class Heading:
+class Text:
+    """What a document says beside its tables."""
+
+    text: str
+
+
+class Heading(Text):
     """What the next block is about."""
 
-    text: str
 
-
-@dataclass(frozen=True)
-class Sentence:
+class Sentence(Text):
     """What follows from a table, or how it was measured."""
 
-    text: str
 
-
-@dataclass(frozen=True)
-class Note:
+class Note(Text):
     """A footnote, or an aside: quieter than a sentence."""
 
-    text: str
 
-
-@dataclass(frozen=True)
-class Warned:
-    """What a reader must be warned of. A command tells it on standard error too."""
-
-    text: str
+class Warned(Text):
+    """What a reader must be warned of. A command shows it on standard error too."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,7 @@ class Column:
 
     heading: str
     cells: tuple[str, ...]
-    kind: Kind = "quantity"
+    kind: CellKind = "quantity"
     unit: str = ""
     of: str = ""
     tones: tuple[Tone, ...] = ()
@@ -141,7 +137,7 @@ def _same(above: Sequence[str] | None, names: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture that the document names. draw: to a .png or .svg file; raises as `figures.paper.figure`."""
+    """A picture that the document names. draw: to a .png or .svg file; raises as `paper.figure`."""
 
     name: str
     draw: Callable[[Path], None]
@@ -182,3 +178,28 @@ class Document:
 def blocks(*parts: Sequence[Part]) -> tuple[tuple[Part, ...], ...]:
     """Those that have anything."""
     return tuple(tuple(block) for block in parts if block)
+
+
+class Letters:
+    """Gives each text a letter when it is first asked for; equal texts share one. After `z` comes `aa`, then `bb`.
+
+    texts: get theirs at once, in this order.
+    """
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._given: dict[str, str] = {}
+        for text in texts:
+            self.of(text)
+
+    def of(self, text: str) -> str:
+        """`a`."""
+        place = len(self._given)
+        return self._given.setdefault(text, ascii_lowercase[place % 26] * (1 + place // 26))
+
+    def mark(self, status: str | None, reason: str) -> str:
+        """`invalid [a]`: for a cell of what is not ok."""
+        return f"{status} [{self.of(reason)}]"
+
+    def lines(self) -> list[str]:
+        """`[a] the text`, a line each."""
+        return [f"[{letter}] {text}" for text, letter in self._given.items()]

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fp8bench.report.document import NOTHING, Column, Kind, Tone
+from fp8bench.report.document import NOTHING, CellKind, Column, Tone
 from fp8bench.schema.record import Environment, RecordHead
 
 ReadingT = TypeVar("ReadingT")
 
-PACKAGES = ("torch", "cuda", "transformer-engine", "torchao")
-"""Of an environment's versions, those that move a product's time or a mode's error."""
+READ = ("", "torch", "cuda", "transformer-engine", "torchao", "driver")
+"""Of an environment, what changes a GEMM's time or a mode's error: the device, versions of packages, the driver."""
 
 MOMENTS: tuple[Callable[[RecordHead], str], ...] = (
     lambda record: f"{record.created_utc:%Y-%m-%d %H:%M}",
@@ -57,13 +57,16 @@ def differences(records: Sequence[RecordHead]) -> tuple[Difference, ...]:
     """Of what moves numbers: the machine where one instance has several, the device, and the versions of torch, CUDA,
     the driver and the libraries of modes.
     """
-    found = [
-        *_machines(records),
-        Difference("", tuple(_device(record.environment) for record in records)),
-        *(Difference(name, tuple(_version(record.environment, name) for record in records)) for name in PACKAGES),
-        Difference("driver", tuple(_driver(record.environment) for record in records)),
-    ]
+    read = [_what_moves_numbers(record.environment) for record in records]
+    found = [*_machines(records), *(Difference(name, tuple(one.get(name) for one in read)) for name in READ)]
     return tuple(one for one in found if len(set(one.values)) > 1)
+
+
+def _what_moves_numbers(environment: Environment | None) -> dict[str, str | None]:
+    if environment is None:
+        return {}
+    # Without a GPU it is the CPU that computes.
+    return {"": environment.device_name or environment.cpu, **environment.versions, "driver": environment.driver}
 
 
 def _machines(records: Sequence[RecordHead]) -> list[Difference]:
@@ -76,32 +79,19 @@ def _machines(records: Sequence[RecordHead]) -> list[Difference]:
     return [Difference("machine", tuple(str(record.machine) if record.machine else None for record in records))]
 
 
-def _device(environment: Environment | None) -> str | None:
-    """Without a GPU it is the CPU that computes."""
-    return (environment.device_name or environment.cpu) if environment else None
-
-
-def _driver(environment: Environment | None) -> str | None:
-    return environment.driver if environment else None
-
-
-def _version(environment: Environment | None, package: str) -> str | None:
-    return environment.versions.get(package) if environment else None
-
-
 def of_record(
     label: str,
     quantity: str,
     readings: Sequence[ReadingT],
     write: Callable[[ReadingT], str],
-    kind: Kind = "quantity",
+    kind: CellKind = "quantity",
     tones: tuple[Tone, ...] = (),
 ) -> Column:
     """A column of one record. readings: its own, one a row."""
     return Column(quantity, tuple(map(write, readings)), kind, of=label, tones=tones)
 
 
-def told(differences: Sequence[Difference], labels: Sequence[str]) -> list[str]:
+def differences_line(differences: Sequence[Difference], labels: Sequence[str]) -> list[str]:
     """One line of what differs, record by record; none where nothing does."""
     if not differences:
         return []

@@ -44,7 +44,7 @@ def share(value: float) -> str:
 
 def bounds(low: float, high: float, write: Callable[[float], str]) -> str:
     """`346.6-350.2`. A lower end that reads as 0 is no time or ratio that there could be, only all that few processes
-    can say: then `at most 350.2`. Ends more than NO_BOUNDS times apart tell nothing of either: then `not bounded`.
+    can say: then `at most 350.2`. Ends more than NO_BOUNDS times apart bound neither: then `not bounded`.
     """
     return _between(low, high, write, "-")
 

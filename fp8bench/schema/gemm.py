@@ -1,9 +1,9 @@
-"""Matrix products: what `fp8bench gemm` measures, and the record of it.
+"""GEMMs (general matrix multiplications), as `fp8bench gemm` measures them.
 
-A product is (M, N, K): rows of the output, columns of the output (the output features of a linear layer's forward
-product), and the inner dimension that is summed over. It costs 2 M N K floating-point operations.
+A GEMM is (M, N, K): rows of the output, columns of the output (the output features of a linear layer's forward
+GEMM), and the inner dimension that is summed over. It costs 2 M N K floating-point operations.
 
-A linear layer makes three products a step. With T rows in (batch x tokens), I features in and O out:
+A linear layer makes three GEMMs a step. With T rows in (batch x tokens), I features in and O out:
 
   forward          Y  = X W^T     (T, O, I)
   input gradient   dX = dY W      (T, I, O)
@@ -20,10 +20,8 @@ from typing import Any, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from fp8bench.schema.alignment import padded
-from fp8bench.schema.config import Device
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.frozen import Frozen
-from fp8bench.schema.record import RecordHead
 
 Role = Literal["forward", "input gradient", "weight gradient"]
 Precision = Literal["bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwise", "fp8-rowwise-fast"]
@@ -31,7 +29,7 @@ Precision = Literal["bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwis
 accumulated in the tensor cores' own precision throughout, which is quicker and less exact."""
 
 Casts = Literal["none", "eager", "compiled"]
-"""What is timed with the product. none: operands are in its format already. eager: both operands are cast from bf16 by
+"""What is timed with the GEMM. none: operands are in its format already. eager: both operands are cast from bf16 by
 separate torch operations. compiled: by torch.compile's kernels."""
 
 PRECISIONS: tuple[Precision, ...] = (
@@ -46,7 +44,7 @@ TimingStatus = Literal["ok", "invalid", "unsupported"]
 
 
 def arithmetic_of(precision: Precision) -> Arithmetic:
-    """Of the units that make the product."""
+    """Of the units that compute the GEMM."""
     return "bf16" if precision == "bf16" else "fp8"
 
 
@@ -63,7 +61,7 @@ class Shape(Frozen):
         return 2 * self.m * self.n * self.k
 
     def tflops(self, time_s: float) -> float:
-        """What a product of this shape reaches that takes `time_s` seconds."""
+        """What a GEMM of this shape reaches that takes `time_s` seconds."""
         return self.flops / time_s / 1e12
 
     @property
@@ -82,7 +80,7 @@ class Shape(Frozen):
 
 
 class Product(Frozen):
-    """Products of one shape and role."""
+    """GEMMs of one shape and role."""
 
     shape: Shape
     role: Role = "forward"
@@ -102,13 +100,13 @@ def _named(layer: str) -> str:
 
 
 class Timing(Frozen):
-    """One product in one precision. Times in seconds, a product each."""
+    """One GEMM in one precision. Times in seconds, a GEMM each."""
 
     precision: Precision
     casts: Casts = "none"
     status: TimingStatus = "ok"
     reason: str | None = Field(default=None, description="of another status than ok")
-    emulated: bool = Field(default=False, description="computed without fp8 units: the time says nothing of fp8")
+    emulated: bool = Field(default=False, description="computed without fp8 units: the time is not that of fp8")
     error: float | None = Field(
         default=None,
         ge=0,
@@ -128,7 +126,7 @@ class Timing(Frozen):
 
 
 class ProductTimings(Frozen):
-    """A product, and each precision that was asked for."""
+    """A GEMM, and each chosen precision."""
 
     product: Product
     timings: tuple[Timing, ...]
@@ -139,8 +137,8 @@ class ProductTimings(Frozen):
 
 
 class Ceiling(Frozen):
-    """The best of a few large square products in one arithmetic, measured in the same run before the power limit is
-    felt. Another product may stay below it for its shape, or under a load that lasts, and one whose shape suits the GPU
+    """The best of a few large square GEMMs in one arithmetic, measured in the same run before the power limit is
+    felt. Another GEMM may stay below it for its shape, or under a load that lasts, and one whose shape suits the GPU
     better may exceed it.
     """
 
@@ -151,10 +149,10 @@ class Ceiling(Frozen):
 
 
 class Gain(Frozen):
-    """What a step takes if its fp8 products are made in fp8. speedup: over the step (or the products) in bf16."""
+    """What a step takes if its fp8 GEMMs are made in fp8. speedup: over the step (or the GEMMs) in bf16."""
 
     casts: Casts
-    products_s: PositiveFloat = Field(description="the converted layers' products, seconds a step")
+    products_s: PositiveFloat = Field(description="the converted layers' GEMMs, seconds a step")
     speedup: PositiveFloat
 
 
@@ -173,7 +171,7 @@ class ModeGain(Frozen):
 class StepBound(Frozen):
     """How much fp8 can give a whole step at most. Seconds a step.
 
-    step_time_s null: no baseline was kept, so `at_most` is of the products alone.
+    step_time_s null: no baseline was kept, so `at_most` is of the GEMMs alone.
     """
 
     baseline_run_id: str | None = None
@@ -181,38 +179,10 @@ class StepBound(Frozen):
     execution: Variant | None = Field(default=None, description="of the baseline; null: none, or an older record")
     rounds: PositiveInt | None = None
     step_time_s: PositiveFloat | None = None
-    profiled_products_s: float | None = Field(default=None, description="all matrix products in the baseline's profile")
+    profiled_products_s: float | None = Field(default=None, description="all GEMMs in the baseline's profile")
     bf16_products_s: PositiveFloat = Field(description="of the converted layers, as timed here")
     other_products_s: float = Field(ge=0, description="of the layers that stay bf16, as timed here")
-    left_in_bf16: int = Field(default=0, ge=0, description="products without a valid fp8 time, counted as bf16")
+    left_in_bf16: int = Field(default=0, ge=0, description="GEMMs without a valid fp8 time, counted as bf16")
     at_most: tuple[Gain, ...] = Field(description="one for each kind of casts that was timed")
     modes: tuple[ModeGain, ...] = ()
     reason: str | None = Field(default=None, description="why `at_most` is empty")
-
-
-class GemmConfig(Frozen):
-    """What was asked for, every number resolved."""
-
-    device: Device
-    workload: str | None
-    batch_size: PositiveInt | None
-    shapes: tuple[Shape, ...] = Field(description="given by --shape")
-    sweep: bool
-    precisions: tuple[Precision, ...]
-    compiled_casts: bool
-    rounds: PositiveInt = Field(default=1, description="of each product without casts; with casts there is one")
-    seconds: PositiveFloat = Field(description="time for each timing, at least 20 repetitions a round")
-    seed: int = Field(ge=0)
-
-
-class GemmRecord(RecordHead):
-    """One call of `fp8bench gemm`: one process, one device. A single process says nothing of the next one's luck."""
-
-    kind: Literal["gemm"] = "gemm"
-    config: GemmConfig
-    products: tuple[ProductTimings, ...] = ()
-    ceilings: tuple[Ceiling, ...] = ()
-    bounds: tuple[StepBound, ...] = ()
-    scaled_mm: str | None = Field(default=None, description="which function made the fp8 products; null: none ran")
-    flush_bytes: int | None = Field(default=None, description="written before each repetition; null: caches stay warm")
-    warnings: tuple[str, ...] = ()

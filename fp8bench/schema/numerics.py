@@ -5,13 +5,13 @@ every mode is given. How they are taken is in `numerics.errors`, of what layers 
 jump in `numerics.amax_history`.
 """
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field, PositiveInt
 
 from fp8bench.schema.config import Device
 from fp8bench.schema.frozen import Frozen
-from fp8bench.schema.record import RecordHead, Status
+from fp8bench.schema.record import Status
 
 LayerName = Literal["linear", "block"]
 TensorName = Literal["output", "input_gradient", "weight_gradient"]
@@ -93,16 +93,3 @@ class AmaxJump(Frozen):
     factor: float
     largest: float = Field(description="the format's largest finite value")
     traces: tuple[ScalingTrace, ...]
-
-
-class NumericsRecord(RecordHead):
-    """One call of `fp8bench numerics`. Its status is ok where any mode ran."""
-
-    kind: Literal["numerics"] = "numerics"
-    config: NumericsConfig
-    rows: tuple[LayerError, ...]
-    history: AmaxJump
-
-    def model_post_init(self, _context: Any) -> None:
-        if (self.status == "ok") != any(row.status == "ok" for row in self.rows):
-            raise ValueError("a record of numerics is ok where one of its rows is, and not otherwise")

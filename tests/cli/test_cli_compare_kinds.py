@@ -10,9 +10,10 @@ from report.made_gemm import gemm_record, timing
 from report.made_numerics import record as numerics_record
 from report.made_numerics import row
 
+from fp8bench.kinds.gemm.measure import GemmRecord
+from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.records import results
-from fp8bench.schema.gemm import GemmRecord, Product, ProductTimings, Shape
-from fp8bench.schema.numerics import NumericsRecord
+from fp8bench.schema.gemm import Product, ProductTimings, Shape
 
 EARLIER, LATER, OTHER = (
     gemm_record(instance="p5", run_id=f"products-{name}", created_utc=at(minute), fingerprint={"shapes": shapes})
@@ -189,4 +190,4 @@ def test_an_instance_that_has_none_is_named_and_left_out(kind, several, fp8bench
     (line,) = [line for line in done.stderr.splitlines() if "p4de" in line]
 
     assert done.code == 0
-    assert line == f"fp8bench: warning: no record of `fp8bench {kind}` for p4de: it is left out"
+    assert line == f"fp8bench: warning: no record of `fp8bench {kind}` for p4de: it is omitted"

@@ -8,7 +8,7 @@ import typer
 from calling import call, one_line
 from typer.testing import CliRunner
 
-from fp8bench.cli.dtypes import dtypes, parse_numbers
+from fp8bench.cli.listings import dtypes, parse_numbers
 from fp8bench.schema.errors import Fp8benchError, UsageError
 
 
@@ -98,11 +98,11 @@ def test_nan_and_the_negative_zero_are_numbers():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--cast", "2,two"], "--cast 'two' is not a number. Say numbers with commas between"),
+        (["--cast", "2,two"], "--cast 'two' is not a number. Give numbers with commas between"),
         (["--cast", "0x10"], "--cast '0x10' is not a number"),
         (["--cast", "1,,2"], "--cast has an empty place where a number should be"),
         (["--cast", ""], "--cast has an empty place"),
-        (["--cast", "1e400"], "--cast '1e400' is beyond float64, in which numbers are read. Say inf"),
+        (["--cast", "1e400"], "--cast '1e400' is beyond float64, in which numbers are read. Give inf"),
         (["--cast", "-1e-400"], "--cast '-1e-400' is 0 in float64"),
         (["--dtype", "float8_e4m3"], "unknown --dtype 'float8_e4m3'. Did you mean 'float8_e4m3fn'?"),
         (["--dtype", "int8"], "unknown --dtype 'int8'"),

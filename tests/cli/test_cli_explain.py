@@ -189,7 +189,7 @@ def test_compiled_and_eager_are_told_apart(explain, results):
     keep(bf16(compiled=True, minutes=3, summary=summary(0.126)), results)
     done = explain("baseline-bf16/compiled", "baseline-bf16/eager", "--format", "json")
     assert labels(done) == ["baseline-bf16/compiled", "baseline-bf16/eager"]
-    assert "unlike executions" in done.stderr
+    assert "different executions" in done.stderr
 
 
 def test_a_replayed_mode_is_told_from_the_same_launched_from_python(explain, results):
@@ -206,7 +206,7 @@ def test_a_replayed_mode_is_told_from_the_same_launched_from_python(explain, res
 
 def test_a_mode_of_two_instances_wants_its_instance(explain, results):
     keep(fp8("h200x8"), results)
-    with pytest.raises(UsageError, match=r"te-fp8 was profiled on h200x8 and p5. Say which, as h200x8:te-fp8"):
+    with pytest.raises(UsageError, match=r"te-fp8 was profiled on h200x8 and p5. Choose one, as h200x8:te-fp8"):
         explain("te-fp8")
     assert labels(explain("h200x8:te-fp8", "--format", "json")) == ["te-fp8:delayed"]
 
@@ -221,9 +221,9 @@ def test_a_mode_profiled_on_one_of_two_instances_is_plain(explain, results):
     ("arguments", "said"),
     [
         ([], "nothing to explain was named. Name one or two records"),
-        (["a", "b", "c"], "3 were named, and only one is held against another"),
+        (["a", "b", "c"], "3 were named, and only one is compared with another"),
         (["te-fp8", "--mode", "te-fp8"], "both records and --mode were given"),
-        (["te-fp8", "--trace", "t.json"], "--trace keeps the trace of a measurement, and none was asked for"),
+        (["te-fp8", "--trace", "t.json"], "--trace keeps the trace of a measurement, and nothing is measured"),
         (["te-fp8", "--format", "csv"], "unknown --format 'csv'"),
         (["te-fp8", "--plot", "steps.pdf"], "cannot draw steps.pdf"),
         (["te-fp8", "--batch-size", "7"], "te-fp8 has no record at batch size 7. It has: 64."),
@@ -252,7 +252,7 @@ def test_what_names_nothing_is_refused_in_one_line(explain, results, arguments, 
     [
         (
             bf16(profile=None),
-            "was recorded without a profile. Measure it anew with `fp8bench explain --mode baseline-b",
+            "was recorded without a profile. Measure it again with `fp8bench explain --mode baseline-b",
         ),
         (invalid("p5"), "is a record of status invalid: the gradient at the input is 0"),
         (published("p5"), "is a published figure, which has no profile"),

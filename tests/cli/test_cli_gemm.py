@@ -1,17 +1,17 @@
 """`fp8bench gemm` as its users call it: what is printed where, what is kept, and what is refused."""
 
 import json
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
-import typer
 from report.made_gemm import gemm_record, sweep_record
 from typer.testing import CliRunner
 
-from fp8bench.cli.gemm import gemm
-from fp8bench.cli.options import with_options
+from fp8bench.cli.app import program
+from fp8bench.kinds import gemm
+from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.schema.errors import Fp8benchError, UsageError
-from fp8bench.schema.gemm import GemmRecord, ProductTimings, Timing
+from fp8bench.schema.gemm import ProductTimings, Timing
 
 
 @pytest.fixture
@@ -19,12 +19,10 @@ def call(tmp_path, monkeypatch):
     """Call the command in a folder of its own, without GPUs; an error of ours is raised here."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    app.command("gemm")(with_options(gemm))
 
     def called(*arguments):
-        done = CliRunner().invoke(app, ["gemm", *map(str, arguments)])
+        words = ["gemm", *map(str, arguments)]
+        done = CliRunner().invoke(program(words), words)
         if isinstance(done.exception, Fp8benchError):
             raise done.exception
         return done
@@ -41,9 +39,9 @@ def measures(monkeypatch):
         def measure(prepared, told):
             asked.append(prepared.config)
             told("1 of 1: made up")
-            return record, Path("kept.json")
+            return record
 
-        monkeypatch.setattr("fp8bench.launch.gemm.measure", measure)
+        monkeypatch.setattr(gemm, "KIND", replace(gemm.KIND, measure=measure))
         return asked
 
     return use
@@ -53,7 +51,7 @@ def test_products_are_measured_printed_and_kept(call, tmp_path, monkeypatch):
     monkeypatch.setattr("fp8bench.numerics.products.CEILING_SIZES", {"cpu": (16, 32)})
     done = call("--shape", "32,16,48", "--precision", "fp8-rowwise", "--seconds", "0.0001")
     assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines()[0].startswith("matrix products, on cpu (CPU);")
+    assert done.stdout.splitlines()[0].startswith("GEMMs, on cpu (CPU);")
     assert "32 x 16 x 48" in done.stdout
     assert "fp8 is emulated on this device" in done.stdout
     assert "fp8bench: 1 of 1: 32 x 16 x 48\n" in done.stderr
@@ -67,10 +65,12 @@ def test_products_are_measured_printed_and_kept(call, tmp_path, monkeypatch):
     [("table", "vit-huge, batch 64"), ("markdown", "vit-huge, batch 64"), ("csv", "run_id,"), ("json", "[\n")],
 )
 def test_every_format_goes_to_stdout_and_nothing_else_does(call, measures, form, begins):
-    measures(gemm_record())
+    record = gemm_record()
+    measures(record)
     done = call("--format", form)
     assert done.stdout.startswith(begins)
-    assert done.stderr == "fp8bench: 1 of 1: made up\nfp8bench: kept as kept.json\n"
+    kept = f"results/{record.instance}/{record.run_id}.json"
+    assert done.stderr == f"fp8bench: 1 of 1: made up\nfp8bench: kept as {kept}\n"
     if form == "json":
         assert json.loads(done.stdout)[0]["workload"] == "vit-huge"
 

@@ -57,7 +57,7 @@ def test_a_figure_in_the_place_of_another_says_of_which(fp8bench_in):
     fp8bench_in(*IMPORT, "--mode", "te-fp8", "--source", "a talk")
     outcome = fp8bench_in(*IMPORT, "--mode", "te-fp8", "--source", "a better talk")
 
-    assert outcome.stderr.startswith("fp8bench: warning: this figure takes the place of ")
+    assert outcome.stderr.startswith("fp8bench: warning: this figure replaces ")
 
 
 def test_a_figure_of_other_work_says_how_it_is_shown(fp8bench_in):

@@ -1,20 +1,20 @@
 """Records named on the command line: by file, by the beginning of an id; shown and drawn without measuring."""
 
+from dataclasses import replace
+
 import pytest
-import typer
 from report.made_gemm import gemm_record, sweep_record
 from report.made_numerics import record as numerics_record
 from report.made_numerics import row
 from typer.testing import CliRunner
 
-from fp8bench.cli.gemm import gemm
-from fp8bench.cli.numerics import numerics
-from fp8bench.cli.options import with_options
+from fp8bench.cli.app import program
+from fp8bench.kinds import gemm, numerics
+from fp8bench.kinds.gemm.measure import GemmRecord
+from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.records.named import find_kept, names_a_file, only_id
 from fp8bench.records.results import write
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.gemm import GemmRecord
-from fp8bench.schema.numerics import NumericsRecord
 
 
 @pytest.fixture
@@ -61,29 +61,34 @@ def test_a_path_is_a_path_even_where_nothing_is(tmp_path):
 
 
 def called(command, *arguments):
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    app.command("it")(with_options(command))
-    done = CliRunner().invoke(app, ["it", *map(str, arguments)])
+    words = [command, *map(str, arguments)]
+    done = CliRunner().invoke(program(words), words)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done
 
 
-def test_kept_products_are_shown_and_drawn_and_nothing_is_measured(products, monkeypatch):
+@pytest.fixture
+def measures_nothing(monkeypatch):
+    """A measurement fails the test."""
+    for kind in (gemm, numerics):
+        monkeypatch.setattr(kind, "KIND", replace(kind.KIND, measure=lambda *_: pytest.fail("measured")))
+
+
+@pytest.mark.usefixtures("measures_nothing")
+def test_kept_products_are_shown_and_drawn_and_nothing_is_measured(products):
     folder, _, (path, _) = products
-    monkeypatch.setattr("fp8bench.launch.gemm.measure", lambda *_: pytest.fail("measured"))
-    done = called(gemm, "--record", path, "--results-dir", folder, "--plot", folder / "map.png")
+    done = called("gemm", "--record", path, "--results-dir", folder, "--plot", folder / "map.png")
     assert done.exit_code == 0
     assert done.stdout.startswith("vit-huge, batch 64, on custom-1x-nvidia-h200")
     assert (folder / "map.png").stat().st_size > 10_000
 
 
-def test_kept_errors_are_shown_and_drawn_and_nothing_is_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr("fp8bench.launch.numerics.examine", lambda *_: pytest.fail("measured"))
+@pytest.mark.usefixtures("measures_nothing")
+def test_kept_errors_are_shown_and_drawn_and_nothing_is_measured(tmp_path):
     path = write(numerics_record(row()), tmp_path)
     plots = ["--plot", tmp_path / "errors.png", "--history-plot", tmp_path / "jump.png"]
-    done = called(numerics, "--record", path, "--results-dir", tmp_path, *plots)
+    done = called("numerics", "--record", path, "--results-dir", tmp_path, *plots)
     assert done.exit_code == 0
     assert done.stdout.startswith("layer")
     assert all((tmp_path / name).stat().st_size > 10_000 for name in ("errors.png", "jump.png"))
@@ -92,11 +97,11 @@ def test_kept_errors_are_shown_and_drawn_and_nothing_is_measured(tmp_path, monke
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (gemm, ["--sweep"]),
-        (gemm, ["--batch-size", "64"]),
-        (gemm, ["--shape", "16,16,16"]),
-        (numerics, ["--width", "64"]),
-        (numerics, ["--mode", "te-fp8"]),
+        ("gemm", ["--sweep"]),
+        ("gemm", ["--batch-size", "64"]),
+        ("gemm", ["--shape", "16,16,16"]),
+        ("numerics", ["--width", "64"]),
+        ("numerics", ["--mode", "te-fp8"]),
     ],
 )
 def test_what_belongs_to_a_measurement_is_refused_beside_a_record(command, words):

@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from fp8bench.cli.app import COMMANDS, program
+from fp8bench.cli.app import program
+from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.schema.errors import Fp8benchError, UsageError
-from fp8bench.schema.numerics import NumericsRecord
 
 QUICK = ("--layer", "linear", "--input", "normal", "--width", "32")
 
@@ -19,7 +19,6 @@ def numerics(tmp_path, monkeypatch):
     """Call the command in a folder of its own, without a GPU; what it raises is raised here."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setitem(COMMANDS, "numerics", "fp8bench.cli.numerics:numerics")
 
     def called(*arguments):
         words = ["numerics", *map(str, arguments)]
@@ -88,7 +87,7 @@ def test_where_nothing_could_run_the_exit_code_is_3_and_the_reason_is_told(numer
         (("--mode", "torchao-float8:rowise"), "Did you mean 'rowwise'"),
         (("--layer", "blok"), "Did you mean 'block'"),
         (("--input", "outliers"), "Did you mean 'outlier'"),
-        (("--width", "100"), "say --width 112"),
+        (("--width", "100"), "--width 112"),
         (("--width", "x"), "is not a whole number"),
         (("--seed", "x"), "is not a whole number"),
         (("--format", "jsn"), "Did you mean 'json'"),

@@ -1,4 +1,4 @@
-"""How a session goes, told on standard error: live on a terminal, in lines elsewhere, hardly at all when quiet."""
+"""The progress of a session on standard error: live on a terminal, in lines elsewhere, hardly at all when quiet."""
 
 import io
 import sys

@@ -59,7 +59,7 @@ class TestAgainstItself:
 
         assert code == 0
         assert re.fullmatch(
-            r"fp8bench: baseline-bf16/eager against itself: [\d.]+ \([\d.]+ to [\d.]+\), inconclusive", ratio
+            r"fp8bench: baseline-bf16/eager compared with itself: [\d.]+ \([\d.]+ to [\d.]+\), inconclusive", ratio
         )
         assert re.search(r"\d of 35 ways .* at most 20 %\): the A/A test passes$", splits)
         arms = [(record["session"]["round"], record["session"]["arm"]) for record in stored(tmp_path)]
@@ -73,7 +73,7 @@ class TestAgainstItself:
 
         assert code == 4
         assert ratio.endswith(f", {verdict}")
-        assert "the A/A test fails. No interval measured here can be believed" in splits
+        assert "the A/A test fails. No interval measured here can be trusted" in splits
         assert "fp8bench doctor" in splits
 
     def test_several_modes_are_each_held_against_themselves(self, run_with, tmp_path, capsys):
@@ -81,8 +81,8 @@ class TestAgainstItself:
         said = capsys.readouterr().err
 
         assert code == 0
-        assert "baseline-bf16/eager against itself: 1.0000" in said
-        assert "baseline-fp32/eager against itself: 1.0000" in said
+        assert "baseline-bf16/eager compared with itself: 1.0000" in said
+        assert "baseline-fp32/eager compared with itself: 1.0000" in said
         assert "0 of 70 ways" in said
         turns = [(record["config"]["mode"], record["session"]["arm"]) for record in stored(tmp_path)]
         assert turns[:4] == [(mode, arm) for mode in ("baseline-bf16", "baseline-fp32") for arm in "AB"]
@@ -111,7 +111,7 @@ class TestAgainstItself:
         )
         ratio, verdict = done.stderr.splitlines()[-2:]
 
-        assert "outside-polite/eager against itself: " in ratio
+        assert "outside-polite/eager compared with itself: " in ratio
         assert done.code == (0 if "the A/A test passes" in verdict else 4)
         records = json.loads(done.stdout)
         assert {record["status"] for record in records} == {"ok"}

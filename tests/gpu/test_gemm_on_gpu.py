@@ -3,8 +3,9 @@
 import pytest
 from gpu.this_gpu import needs_fp8, needs_gpu, needs_h200
 
-from fp8bench.launch.gemm import GemmRequest, exit_code, measure, prepare
+from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, exit_code, measure, prepare
 from fp8bench.numerics.products import Bench
+from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import PRECISIONS, Product, Shape
 
@@ -92,9 +93,9 @@ def test_a_workloads_products_are_kept_with_ceilings_and_a_bound(tmp_path):
         allow_busy=True,
         results_dir=tmp_path,
     )
-    record, path = measure(prepare(request, {}), lambda line: None)
-    assert exit_code(record) == 0, [timing for one in record.products for timing in one.timings]
-    assert path.exists()
+    record = measure(prepare(request, {}), lambda line: None)
+    assert exit_code(record, request) == 0, [timing for one in record.products for timing in one.timings]
+    assert results.read_record(results.write(record, tmp_path), GemmRecord) == record
     assert [ceiling.arithmetic for ceiling in record.ceilings] == ["bf16", "fp8"]
     assert record.scaled_mm == "torch.nn.functional.scaled_mm"
     assert record.flush_bytes >= 2**28

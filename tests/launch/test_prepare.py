@@ -6,8 +6,10 @@ import pytest
 from builders import machine_called
 
 from fp8bench.config.request import RunRequest
+from fp8bench.launch import place as placing
 from fp8bench.launch import prepare as preparing
-from fp8bench.launch.prepare import prepare, settle
+from fp8bench.launch.place import settle
+from fp8bench.launch.prepare import prepare
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
 from fp8bench.records import instances
@@ -30,9 +32,7 @@ def prepared_on(monkeypatch, tmp_path):
     def prepared(machine, label):
         identity = machine_called(label, basis="gpu-uuids")
         monkeypatch.setattr(preparing, "this_machine", lambda _environ: machine)
-        monkeypatch.setattr(
-            preparing, "this_machines_identity", lambda name: identity.model_copy(update={"label": name})
-        )
+        monkeypatch.setattr(placing, "this_machines_identity", lambda name: identity.model_copy(update={"label": name}))
         return prepare(RunRequest(results_dir=tmp_path, name=label, mode=("baseline-bf16",)), {})
 
     return prepared

@@ -7,6 +7,7 @@ from builders import config, environment, machine_called, measured, place, unsup
 
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import measure as launching
+from fp8bench.launch import place as placing
 from fp8bench.launch import prepare as preparing
 from fp8bench.launch.prepare import prepare
 from fp8bench.launch.resume import find, refuse_unlike, settings_of
@@ -47,8 +48,8 @@ def kept(number: int = 1, name: str = "nightly", mode: str = "baseline-bf16", **
 def here(monkeypatch):
     """This machine is the box, a CPU."""
     monkeypatch.setattr(preparing, "this_machine", lambda _environ: CPU)
-    monkeypatch.setattr(preparing, "this_machines_identity", lambda label: BOX.model_copy(update={"label": label}))
-    monkeypatch.setattr(preparing, "software_here", lambda on_gpu: SOFTWARE)
+    monkeypatch.setattr(placing, "this_machines_identity", lambda label: BOX.model_copy(update={"label": label}))
+    monkeypatch.setattr(placing, "software_here", lambda on_gpu: SOFTWARE)
 
 
 def prepared(tmp_path, *records: Record, environ=None, **asked):

@@ -72,7 +72,16 @@ def test_what_is_not_the_same_configuration_or_came_to_nothing_does_not_count(ot
 
 
 def prepared(folder: Path, session: str | None, elastic: Elastic | None = None) -> Prepared:
-    return Prepared([A, B], Stop(2), instance(KEY), True, elastic, False, folder, session)
+    return Prepared(
+        entries=[A, B],
+        stop=Stop(2),
+        instance=instance(KEY),
+        in_catalog=True,
+        elastic=elastic,
+        allow_busy=False,
+        results_dir=folder,
+        session=session,
+    )
 
 
 def test_latest_is_the_session_that_was_begun_last_on_this_instance(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fp8bench.launch.numerics import NumericsRequest, prepare
+from fp8bench.kinds.numerics.measure import NumericsRequest, prepare
 from fp8bench.numerics import examination, memory
 from fp8bench.numerics.memory import layers_bytes
 from fp8bench.schema.errors import UsageError

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from builders import measured, profile, published
 
+from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.records import results
 from fp8bench.records.broken import Broken
-from fp8bench.schema.gemm import GemmRecord
 from fp8bench.schema.record import SCHEMA_VERSION, Record
 
 GOOD = measured("mine", run_id="good")

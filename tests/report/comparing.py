@@ -5,10 +5,10 @@ from typing import Any
 
 import builders
 
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.compare import compare
+from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.records.named import parse_reference
-from fp8bench.report.options import CompareOptions
-from fp8bench.report.run.compare import compare
-from fp8bench.report.run.row import Comparison, Row
 from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.schema.record import Record
 

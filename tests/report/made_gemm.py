@@ -4,12 +4,11 @@ from typing import Any
 
 from builders import at, environment
 
+from fp8bench.kinds.gemm.measure import GemmConfig, GemmRecord
 from fp8bench.schema.gemm import (
     PRECISIONS,
     Ceiling,
     Gain,
-    GemmConfig,
-    GemmRecord,
     ModeGain,
     Precision,
     Product,

@@ -2,15 +2,8 @@
 
 from builders import at, environment
 
-from fp8bench.schema.numerics import (
-    INPUTS,
-    TENSORS,
-    AmaxJump,
-    LayerError,
-    NumericsConfig,
-    NumericsRecord,
-    ScalingTrace,
-)
+from fp8bench.kinds.numerics.measure import NumericsRecord
+from fp8bench.schema.numerics import INPUTS, TENSORS, AmaxJump, LayerError, NumericsConfig, ScalingTrace
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION
 
 SIZES = {"baseline-bf16": 3e-3, "torchao-float8:tensorwise": 4e-2, "te-fp8:delayed": 3.9e-2}

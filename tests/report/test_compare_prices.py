@@ -11,11 +11,11 @@ from builders import (
 )
 from report.comparing import CATALOG, NEW, OLD, TODAY, catalog, compared, instance, price, row_of
 
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.compare import compare
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
-from fp8bench.report.options import CompareOptions
-from fp8bench.report.run.compare import compare
 from fp8bench.schema.errors import UsageError
 
 

@@ -1,12 +1,12 @@
-"""The row that the others are held against: which one it is, how it is named, and the numbers that follow."""
+"""The row that the others are compared with: which one it is, how it is named, and the numbers that follow."""
 
 import pytest
 from builders import evidence, invalid, measured, published, replayed
 from report.comparing import CATALOG, RELATIVE_NUMBERS, TODAY, compared, row_of
 
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.compare import compare
 from fp8bench.records.named import Reference, parse_reference
-from fp8bench.report.options import CompareOptions
-from fp8bench.report.run.compare import compare
 from fp8bench.schema.errors import UsageError
 
 

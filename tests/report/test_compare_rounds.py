@@ -17,10 +17,10 @@ from builders import (
 )
 from report.comparing import CATALOG, TODAY, compared, row_of
 
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.compare import compare
+from fp8bench.kinds.run.row import Row
 from fp8bench.records.named import parse_reference
-from fp8bench.report.options import CompareOptions
-from fp8bench.report.run.compare import compare
-from fp8bench.report.run.row import Row
 from fp8bench.schema.record import RankMemory, Record
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.ratio import ratio

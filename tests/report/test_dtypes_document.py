@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from fp8bench.numerics.dtypes import DEFINITIONS, reach
-from fp8bench.report.dtypes.document import document, notes
+from fp8bench.report.dtypes import document, notes
 from fp8bench.report.render import render
 from fp8bench.schema.formats import CastBehaviour, Format, FormatReport, Rounded
 

@@ -3,8 +3,8 @@
 import pytest
 from builders import measured, measured_on_cpu, profile, summary
 
+from fp8bench.kinds.run.steps import explain_steps, lines
 from fp8bench.profiling.facts import Facts, facts_of
-from fp8bench.report.explain.steps import explain_steps, lines
 from fp8bench.schema.errors import UsageError
 
 FP8 = {"gemm_fp8": 0.03, "gemm_bf16": 0.001, "attention": 0.02, "cast": 0.012, "elementwise": 0.01, "nccl": 0.004}
@@ -111,9 +111,9 @@ def test_unlike_work_is_refused(other, said):
     ("other", "said"),
     [
         (step(), []),
-        (facts_of(measured("h200x8", profile=profile())), ["unlike instances"]),
-        (step(settings={"world_size": 2}), ["unlike numbers of workers"]),
-        (step(compiled=True), ["unlike executions: eager and compiled"]),
+        (facts_of(measured("h200x8", profile=profile())), ["different instances"]),
+        (step(settings={"world_size": 2}), ["different numbers of workers"]),
+        (step(compiled=True), ["different executions: eager and compiled"]),
         (step(step_time_s=0.08), ["busy for 90.0 ms a step when profiled, and a timed step lasts 80.0"]),
     ],
 )

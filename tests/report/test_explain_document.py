@@ -5,9 +5,9 @@ import json
 import pytest
 from builders import evidence, measured, profile, proof, replayed, summary
 
+from fp8bench.kinds.run.steps import explain_steps
+from fp8bench.kinds.run.steps_shown import document
 from fp8bench.profiling.facts import facts_of
-from fp8bench.report.explain.document import document
-from fp8bench.report.explain.steps import explain_steps
 from fp8bench.report.render import render
 
 FP8 = {"gemm_fp8": 0.0352, "attention": 0.0116, "cast": 0.0158, "optimizer": 0.02001}
@@ -99,11 +99,11 @@ def test_a_terminal_shows_one_mode(capsys):
 
 
 def test_warnings_stand_in_every_format(two_modes):
-    warned = two_modes.model_copy(update={"warnings": ("both ran with unlike batch",)})
+    warned = two_modes.model_copy(update={"warnings": ("both ran with different batch",)})
 
-    assert text_in("plain", warned).splitlines()[-1] == "warning: both ran with unlike batch"
-    assert text_in("markdown", warned).splitlines()[-1] == "warning: both ran with unlike batch"
-    assert json.loads(text_in("json", warned))["warnings"] == ["both ran with unlike batch"]
+    assert text_in("plain", warned).splitlines()[-1] == "warning: both ran with different batch"
+    assert text_in("markdown", warned).splitlines()[-1] == "warning: both ran with different batch"
+    assert json.loads(text_in("json", warned))["warnings"] == ["both ran with different batch"]
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ import pytest
 from builders import measured, published
 from report.comparing import CATALOG, TODAY
 
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.choice import notices
+from fp8bench.kinds.run.compare import compare
 from fp8bench.records.named import parse_reference
-from fp8bench.report.options import CompareOptions
-from fp8bench.report.run.compare import compare
-from fp8bench.report.run.figure_shown import told
 
 FIGURE = published("p5", "te-fp8", published_on=None, minutes=10)
 
@@ -22,7 +22,7 @@ def is_shown(*records) -> bool:
     "kept", [[], [published("p5")], [published("p4d", "te-fp8")]], ids=["none", "other", "elsewhere"]
 )
 def test_one_that_tables_show_as_it_is_says_nothing(kept):
-    assert list(told(FIGURE, [record for record in kept if record.instance == "p5"])) == []
+    assert list(notices(FIGURE, [record for record in kept if record.instance == "p5"])) == []
     assert is_shown(FIGURE, *(record for record in kept if record.instance == "p5"))
 
 
@@ -34,7 +34,7 @@ def test_one_that_tables_show_as_it_is_says_nothing(kept):
     ],
 )
 def test_one_that_no_table_shows_says_why_and_what_does(kept, why):
-    (line,) = told(FIGURE, [kept])
+    (line,) = notices(FIGURE, [kept])
 
     assert line.startswith(f"no table shows this figure: {why}")
     assert "--all" in line
@@ -43,13 +43,13 @@ def test_one_that_no_table_shows_says_why_and_what_does(kept, why):
 
 def test_one_that_takes_the_place_of_another_names_it():
     before = published("p5", "te-fp8", minutes=-60)
-    (line,) = told(FIGURE, [before])
+    (line,) = notices(FIGURE, [before])
 
-    assert line.startswith(f"this figure takes the place of {before.run_id}")
+    assert line.startswith(f"this figure replaces {before.run_id}")
 
 
 def test_one_of_other_work_names_the_flag_that_shows_it():
     other = published("p5", minutes=0, fingerprint={"workload": "vit-huge", "method_version": 1})
-    (line,) = told(FIGURE, [other])
+    (line,) = notices(FIGURE, [other])
 
     assert line.endswith("`compare` shows it with --allow-mismatch")

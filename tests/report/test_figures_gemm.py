@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 import pytest
 from report.made_gemm import config, gemm_record, sweep_record, timing
 
+from fp8bench.kinds.gemm.figure import FASTER, SLOWER, draw
+from fp8bench.kinds.gemm.rows import gemm_report
 from fp8bench.pricing.catalog import load
-from fp8bench.report.figures.gemm import FASTER, SLOWER, draw
-from fp8bench.report.gemm.rows import gemm_report
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
 
@@ -51,7 +51,7 @@ def test_what_did_not_run_or_was_emulated_says_so(tmp_path):
     said = texts(drawn(shapes(timing("bf16", 1e-3), emulated, wrong, environment=None), tmp_path / "map.svg"))
     assert "invalid" in said
     assert "0.000524 (emulated)" in said
-    assert "Matrix products, CPU of custom-1x-nvidia-h200" in said
+    assert "GEMMs, CPU of custom-1x-nvidia-h200" in said
 
 
 def test_a_sweep_is_lines_over_the_size(tmp_path):

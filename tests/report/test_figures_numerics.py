@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 from report.made_numerics import record, row
 
-from fp8bench.report.figures.numerics import LEAST, MARKS, STRIP, error_dots, jump_lines
+from fp8bench.kinds.numerics.figures import LEAST, MARKS, STRIP, error_dots, jump_lines
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.numerics import INPUTS, TENSORS
 

@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 import pytest
 from builders import measured, profile, summary
 
+from fp8bench.kinds.run.steps import IDLE, PARTS, explain_steps
+from fp8bench.kinds.run.steps_shown import COLOURS, step_bars
 from fp8bench.profiling.facts import Facts, facts_of
-from fp8bench.report.explain.steps import IDLE, PARTS, explain_steps
-from fp8bench.report.figures.paper import require_drawable
-from fp8bench.report.figures.steps import COLOURS, step_bars
+from fp8bench.report.paper import require_drawable
 from fp8bench.schema.errors import RunFailed, UsageError
 
 FP8 = {"gemm_fp8": 0.0352, "gemm_bf16": 0.0008, "attention": 0.0116, "cast": 0.0158, "elementwise": 0.0401}

@@ -4,8 +4,8 @@ import pytest
 from builders import at
 from report.made_gemm import FASTER, config, gemm_record, of_layers, of_sweep, sweep_record, timing
 
+from fp8bench.kinds.gemm.compared import Reading, compare_products
 from fp8bench.pricing.catalog import load
-from fp8bench.report.gemm.compared import Reading, compare_products
 from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
 
 CATALOG = load()

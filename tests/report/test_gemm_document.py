@@ -7,10 +7,9 @@ import json
 import pytest
 from report.made_gemm import config, gemm_record, of_layers, step_bound, sweep_record, timing
 
+from fp8bench.kinds.gemm.document import EMULATED, document, sentences
+from fp8bench.kinds.gemm.rows import gemm_report
 from fp8bench.pricing.catalog import load
-from fp8bench.report.gemm.document import document
-from fp8bench.report.gemm.rows import gemm_report
-from fp8bench.report.gemm.sentences import EMULATED, sentences
 from fp8bench.report.render import render
 from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
 
@@ -52,7 +51,7 @@ def test_the_title_states_the_convention():
 
 def test_markdown_is_a_github_table():
     lines = text_in("markdown", [gemm_record()]).splitlines()
-    assert lines[2].startswith("| product")
+    assert lines[2].startswith("| GEMM")
     assert lines[3].startswith("|---")
 
 
@@ -67,10 +66,10 @@ def test_a_reader_is_told_of_how_many_rounds_a_time_is():
 
 def test_the_sentences_of_a_workload():
     assert said(gemm_record())[:4] == [
-        "Measured ceilings, the fastest products seen: bf16 790 TFLOP/s (a cube of 8192), "
+        "Measured ceilings, the fastest GEMMs seen: bf16 790 TFLOP/s (a cube of 8192), "
         "fp8 1,470 TFLOP/s (a cube of 8192).",
         "Datasheet's peaks, dense: bf16 989 TFLOP/s, fp8 1,979 TFLOP/s.",
-        "A step takes 137.5 ms (baseline-bf16, eager, 3 rounds) and has 74.6 ms of products that fp8 modes convert: "
+        "A step takes 137.5 ms (baseline-bf16, eager, 3 rounds) and has 74.6 ms of GEMMs that fp8 modes convert: "
         "fp8 can give it at most 1.29x (casts free), 1.04x (with eager casts).",
         "te-fp8:delayed (eager) gives 1.24x (110.6 ms).",
     ]
@@ -80,7 +79,7 @@ def test_a_mode_beyond_the_bound_replaces_more_than_products():
     (mode,) = step_bound().modes
     bound = step_bound(modes=(mode.model_copy(update={"speedup": 1.36, "step_time_s": 0.1012}),))
     assert (
-        "te-fp8:delayed (eager) gives 1.36x (101.2 ms), more than its products can: the mode replaces other parts too."
+        "te-fp8:delayed (eager) gives 1.36x (101.2 ms), more than its GEMMs can: the mode replaces other parts too."
     ) in said(gemm_record(bounds=(bound,)))
 
 
@@ -103,7 +102,7 @@ def test_a_mode_that_its_host_holds_back_is_told():
 def test_without_a_baseline_it_says_what_is_missing():
     alone = step_bound(step_time_s=None, baseline_run_id=None, rounds=None, compiled=None, modes=())
     assert said(gemm_record(bounds=(alone,)))[2] == (
-        "fp8 makes the products of the converted layers 1.29x (casts free), 1.04x (with eager casts) as fast; no "
+        "fp8 makes the GEMMs of the converted layers 1.29x (casts free), 1.04x (with eager casts) as fast; no "
         "baseline-bf16 run of vit-huge at batch 64 on one GPU is kept for custom-1x-nvidia-h200, so what that gives a "
         "whole step is not known: less, since nothing else of it gains."
     )
@@ -116,11 +115,10 @@ def test_what_limits_the_bound_is_told():
     )
     unlike = step_bound(profiled_products_s=0.06, left_in_bf16=2)
     lines = said(gemm_record(bounds=(unlike,)))
-    assert (
-        "In the step's profile all products take 60.0 ms, and timed alone those of the linear layers take 74.6: "
-        in ("".join(lines))
+    assert "In the step's profile all GEMMs take 60.0 ms, and timed alone those of the linear layers take 74.6: " in (
+        "".join(lines)
     )
-    assert "2 products have no right fp8 time, and count as bf16 in this." in lines
+    assert "2 GEMMs have no valid fp8 time, and count as bf16 here." in lines
 
 
 def test_a_sweep_tells_from_which_size_fp8_pays():

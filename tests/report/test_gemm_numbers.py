@@ -3,9 +3,8 @@
 import pytest
 from report.made_gemm import CEILINGS, H200, gemm_record, of_layers, of_sweep, sweep_record, timing
 
+from fp8bench.kinds.gemm.rows import break_even, gemm_report, judge, measured_ceilings, speedup
 from fp8bench.pricing.catalog import load
-from fp8bench.report.gemm.ceilings import measured_ceilings
-from fp8bench.report.gemm.rows import break_even, gemm_report, judge, speedup
 from fp8bench.schema.gemm import Ceiling, Product, ProductTimings, Shape, Timing
 
 CATALOG = load()

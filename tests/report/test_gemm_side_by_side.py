@@ -6,10 +6,10 @@ import pytest
 from builders import at, environment
 from report.made_gemm import H200, config, gemm_record, of_layers, of_sweep, step_bound, sweep_record, timing
 
+from fp8bench.kinds.gemm.document import CASTS_METHOD, STEP_METHOD, STEP_TITLE, alone, document
+from fp8bench.kinds.gemm.rows import gemm_report
 from fp8bench.pricing.catalog import load
 from fp8bench.report.document import Document
-from fp8bench.report.gemm.document import CASTS_METHOD, STEP_METHOD, STEP_TITLE, alone, document
-from fp8bench.report.gemm.rows import gemm_report
 from fp8bench.report.render import render
 from fp8bench.schema.gemm import Ceiling, Product, ProductTimings, Shape, Timing
 
@@ -75,7 +75,7 @@ def test_markdown_says_the_same_with_a_label_before_each_quantity():
     text = text_in("markdown", [FAST, SLOW])
     heading, rule = text.splitlines()[2:4]
     assert [cell.strip() for cell in heading.strip("|").split("|")] == [
-        *("product", "M x N x K", "precision", "casts", "p5en: us (95 % interval)", "p5: us (95 % interval)"),
+        *("GEMM", "M x N x K", "precision", "casts", "p5en: us (95 % interval)", "p5: us (95 % interval)"),
         *("p5: ratio", "p5en: TFLOP/s", "p5: TFLOP/s"),
     ]
     assert rule.startswith("|---")
@@ -129,10 +129,10 @@ def test_each_records_own_findings_are_told_after_its_label():
     records = [gemm_record(instance="p5en"), gemm_record(instance="p5", ceilings=(lower,), bounds=())]
     lines = text_in("plain", records).splitlines()
     assert (
-        "p5en: A step takes 137.5 ms (baseline-bf16, eager, 3 rounds) and has 74.6 ms of products that fp8 modes "
+        "p5en: A step takes 137.5 ms (baseline-bf16, eager, 3 rounds) and has 74.6 ms of GEMMs that fp8 modes "
         "convert: fp8 can give it at most 1.29x (casts free), 1.04x (with eager casts)."
     ) in lines
-    assert "p5: Measured ceilings, the fastest products seen: bf16 700 TFLOP/s (a cube of 8192)." in lines
+    assert "p5: Measured ceilings, the fastest GEMMs seen: bf16 700 TFLOP/s (a cube of 8192)." in lines
     assert "Datasheet's peaks, dense: bf16 989 TFLOP/s, fp8 1,979 TFLOP/s." in lines
 
 
@@ -151,7 +151,7 @@ def test_the_method_is_told_once_and_names_the_first_record():
 def test_emulation_is_told_once_with_whom_it_is_true_of():
     times = (timing("bf16", 1e-3), timing("fp8-rowwise", 2e-3, emulated=True))
     text = plain(made("cpu-a", *times, device_name=None), made("cpu-b", *times, device_name=None))
-    assert "fp8 is emulated on cpu-a, cpu-b: such times say nothing of fp8, and have no ratio." in text
+    assert "fp8 is emulated on cpu-a, cpu-b: such times are not those of fp8, and have no ratio." in text
     assert [line[-3] for line in rows_of(text)] == ["1.00x?", "-", "1.00x?", "-"]
 
 

@@ -7,9 +7,9 @@ import re
 import pytest
 from report.test_run_document import row, text_in
 
+from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.report.render.csv import csv_cell
 from fp8bench.report.render.markdown import markdown
-from fp8bench.report.run.row import Comparison, Row
 
 EVIL = "\x1b[2J|=cmd()\u202e<img src=x>![p](http://x)\nsecond"
 

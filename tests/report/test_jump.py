@@ -3,7 +3,7 @@
 import pytest
 from report.made_numerics import DOWN_AT, STEPS, history, trace
 
-from fp8bench.report.numerics.jump import answer
+from fp8bench.kinds.numerics.compared import answer
 
 
 @pytest.mark.parametrize(("back", "steps"), [(None, None), (DOWN_AT + 3, 3), (DOWN_AT + 1, 1)])

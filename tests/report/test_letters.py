@@ -1,6 +1,6 @@
 """Letters for long texts: one each, in order, and never two alike."""
 
-from fp8bench.report.letters import Letters
+from fp8bench.report.document import Letters
 
 
 def test_equal_texts_share_a_letter_and_the_lines_say_them_in_order():

@@ -3,7 +3,7 @@
 import pytest
 from report.made_numerics import DOWN_AT, STEPS, UP_AT, history, record, refused, row, trace
 
-from fp8bench.report.numerics.compared import Reading, compare_errors
+from fp8bench.kinds.numerics.compared import Reading, compare_errors
 from fp8bench.schema.numerics import INPUTS, TENSORS, AmaxJump
 
 

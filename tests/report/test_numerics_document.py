@@ -7,11 +7,12 @@ import json
 import pytest
 from report.made_numerics import DOWN_AT, STEPS, record, refused, row, trace
 
+from fp8bench.kinds.numerics.compared import scaling_name
+from fp8bench.kinds.numerics.document import blocks, document, jump_table, lines
+from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.report.document import Document
-from fp8bench.report.numerics.document import blocks, document, jump_table, lines
-from fp8bench.report.numerics.jump import scaling_name
 from fp8bench.report.render import render
-from fp8bench.schema.numerics import INPUTS, TENSORS, NumericsRecord
+from fp8bench.schema.numerics import INPUTS, TENSORS
 
 
 def text_in(form, records):

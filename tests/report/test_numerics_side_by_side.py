@@ -6,8 +6,8 @@ import pytest
 from builders import environment
 from report.made_numerics import DOWN_AT, STEPS, UP_AT, history, record, refused, row, trace
 
+from fp8bench.kinds.numerics.document import blocks, document, ratio_text
 from fp8bench.report.document import Document
-from fp8bench.report.numerics.document import blocks, document, ratio_text
 from fp8bench.report.render import render
 from fp8bench.schema.numerics import TENSORS, AmaxJump
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from fp8bench.report.document import Column, Document, Note, Sentence, Table, Warned, blocks
 from fp8bench.report.render import FORMATS, PIPE, TERMINAL, render
 from fp8bench.report.render.terminal import NAMELESS, print_table
-from fp8bench.report.side_by_side import Difference, said_by, told
+from fp8bench.report.side_by_side import Difference, differences_line, said_by
 
 ROWS = [("fc1", "bf16", "1.0"), ("fc1", "fp8", "0.5"), ("fc2", "fp8", "0.7")]
 
@@ -102,8 +102,8 @@ def test_a_colour_is_a_cells_own_and_only_where_colours_are_wanted(capsys, monke
 
 def test_what_differs_is_one_line_record_by_record():
     found = (Difference("", ("NVIDIA H200", "NVIDIA H100")), Difference("torchao", ("0.18", None)))
-    assert told(found, ("p5en", "p5")) == ["p5en: NVIDIA H200, torchao 0.18; p5: NVIDIA H100, torchao -."]
-    assert told((), ("p5en", "p5")) == []
+    assert differences_line(found, ("p5en", "p5")) == ["p5en: NVIDIA H200, torchao 0.18; p5: NVIDIA H100, torchao -."]
+    assert differences_line((), ("p5en", "p5")) == []
 
 
 def test_a_sentence_that_several_say_is_said_once():

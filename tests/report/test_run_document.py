@@ -28,13 +28,13 @@ from builders import (
     unsupported,
 )
 
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.compare import compare
+from fp8bench.kinds.run.document import columns, document
+from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.pricing.catalog import load
 from fp8bench.records.named import parse_reference
-from fp8bench.report.options import CompareOptions
 from fp8bench.report.render import render
-from fp8bench.report.run.compare import compare
-from fp8bench.report.run.document import columns, document
-from fp8bench.report.run.row import Comparison, Row
 from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.stats.unseen import unseen_share
 

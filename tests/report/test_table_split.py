@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fp8bench.report.document import Column
-from fp8bench.report.render.table_split import PADDING, fits, split
+from fp8bench.report.render.terminal import PADDING, fits, split
 
 
 def column(name, characters):

@@ -150,13 +150,15 @@ class Scatter:
         marks.append(Label(right, bottom + 32, self.x_title, "faint", "end", MINUTE))
         marks += _front([one for one in self.points if one.front], x_axis, y_axis)
         marks += _numbered(self.points, x_axis, y_axis)
-        below = bottom + 54
+        below, columns = bottom + 54, 2 if width >= WIDE else 1
+        deep = math.ceil(len(self.points) / columns)
         for place, one in enumerate(self.points):
-            marks += _told_point(one, below + 36 * place, width)
+            x = place // deep * (width / columns + 4)
+            marks += _told_point(one, x, below + 36 * (place % deep), width / columns - 8)
         told = _told(
             (one.number, f"{one.name}{' (on the front)' if one.front else ''}", one.said) for one in self.points
         )
-        return Drawing(self.title, told, width, below + 36 * len(self.points) - 8, tuple(marks))
+        return Drawing(self.title, told, width, below + 36 * deep - 8, tuple(marks))
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,7 @@ DOT_PX = 5
 PLACES: tuple[tuple[float, float], ...] = tuple(
     (reach * x, reach * y)
     for reach in (14, 24, 34)
-    for x, y in ((1, 0), (-1, 0), (0, -1), (0, 1), (0.8, -0.7), (0.8, 0.7), (-0.8, -0.7), (-0.8, 0.7))
+    for x, y in ((0, -1), (1, 0), (-1, 0), (0, 1), (0.8, -0.7), (0.8, 0.7), (-0.8, -0.7), (-0.8, 0.7))
 )
 """Where a point's number may stand, from its middle, the best first."""
 
@@ -227,11 +229,11 @@ def _numbered(points: Sequence[Point], x_axis: "_Axis", y_axis: "_Axis") -> Iter
         yield Label(place[0], place[1] + 4, str(one.number), "ink", "middle", SMALL, bold=one.front)
 
 
-def _told_point(one: Point, y: float, width: float) -> Iterator[Mark]:
-    yield Dots(((9, y - 2),), 8, "first" if one.front else "paper", "first" if one.front else "faint")
-    yield Label(9, y + 2, str(one.number), "paper" if one.front else "ink", "middle", 10, bold=True)
-    yield Label(24, y + 2, shortened(one.name, width - 24, SMALL), size=SMALL, bold=one.front)
-    yield Label(24, y + 16, shortened(one.said, width - 24, MINUTE), "faint", size=MINUTE)
+def _told_point(one: Point, x: float, y: float, width: float) -> Iterator[Mark]:
+    yield Dots(((x + 9, y - 2),), 8, "first" if one.front else "paper", "first" if one.front else "faint")
+    yield Label(x + 9, y + 2, str(one.number), "paper" if one.front else "ink", "middle", 10, bold=True)
+    yield Label(x + 24, y + 2, shortened(one.name, width - 24, SMALL), size=SMALL, bold=one.front)
+    yield Label(x + 24, y + 16, shortened(one.said, width - 24, MINUTE), "faint", size=MINUTE)
 
 
 @dataclass(frozen=True)

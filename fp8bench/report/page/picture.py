@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fp8bench.report.figures import paper
+from fp8bench.report import paper
 from fp8bench.report.page.charts import FILE, Chart
 from fp8bench.report.page.drawing import LIGHT, Label, Line, Mark, Rect, style, svg
 from fp8bench.schema.plain_text import inert

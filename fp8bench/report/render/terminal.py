@@ -1,21 +1,62 @@
 """A document in a terminal: colours, and tables as wide as it is.
 
 A table that is too wide becomes several: one for each section where it has any, and then its columns are divided over
-tables that each name their rows. Warnings are not shown, since the command line tells them on standard error.
+tables that each begin with the columns that name a row, so that each can be read by itself. Warnings are not shown,
+since the command line shows them on standard error.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from fp8bench.report.document import NOTHING, Column, Document, Heading, Note, Sentence, Table, Warned
 from fp8bench.report.render.plain import SOFT_HYPHEN, stacked
-from fp8bench.report.render.table_split import PADDING, TIGHT_PADDING, fits, split
 from fp8bench.schema.plain_text import inert
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+PADDING = 3
+"""Characters that rich puts beside a cell: one on either side, and one between two columns."""
+
+TIGHT_PADDING = 2
+"""The same where padding is collapsed."""
+
+
+def split(
+    whole: Sequence[Column], naming: int, width: int, number: Column | None = None, padding: int = PADDING
+) -> list[list[Column]]:
+    """The columns of each table, at most `width` characters wide each, if any choice of them is.
+
+    naming: how many of the first columns name a row. number: a column that goes before those, where there are several
+    tables. Every table has at least one column beside these, however wide.
+    """
+    if fits(whole, width, padding):
+        return [list(whole)]
+    names = [*([] if number is None else [number]), *whole[:naming]]
+    named = sum(_need(column, padding) for column in names)
+    tables = [list(names)]
+    taken = named
+    for column in whole[naming:]:
+        need = _need(column, padding)
+        if len(tables[-1]) > len(names) and taken + need > width:
+            tables.append(list(names))
+            taken = named
+        tables[-1].append(column)
+        taken += need
+    return tables
+
+
+def fits(whole: Sequence[Column], width: int, padding: int = PADDING) -> bool:
+    """Whether all columns can stand side by side in `width` characters."""
+    return sum(_need(column, padding) for column in whole) <= width
+
+
+def _need(column: Column, padding: int) -> int:
+    """Characters of the widest cell, of a line of the heading or of a row, with what stands between columns."""
+    return padding + max(map(len, (*column.heading.split("\n"), *column.cells)))
+
 
 NAMELESS = "not run"
 """Over a section whose rows have none of the names: what stopped before it came to them."""

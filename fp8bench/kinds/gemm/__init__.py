@@ -1,0 +1,19 @@
+"""GEMMs by shape, in bf16 and fp8: from which shape on does fp8 pay, and how much can it give a whole step at most?"""
+
+from fp8bench.kinds.gemm import document, measure
+from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest
+from fp8bench.kinds.one_record import OneRecord
+
+KIND = OneRecord(
+    name="gemm",
+    request=GemmRequest,
+    record=GemmRecord,
+    example=("--shape", "64,64,64", "--precision", "bf16", "--seconds", "0.001"),
+    prepare=measure.prepare,
+    measure=measure.measure,
+    exit_code=measure.exit_code,
+    document=document.document,
+    figures={"plot": (document.PICTURE, "the GEMMs")},
+    compare_options=frozenset(("workload", "batch_size")),
+    idle=measure.idle_options,
+)

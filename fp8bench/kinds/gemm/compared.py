@@ -1,0 +1,154 @@
+"""GEMMs of several records side by side, as numbers: each timing of each record, and its ratio to the first
+record's. Numbers only; `document` shows them.
+
+A ratio is the first record's time over this one's: above 1, this one is the faster. It is undecided where the two
+intervals overlap, by the rule of `gemm`, and there is none of a time that was emulated.
+
+Of a workload, the GEMMs of a step are also summed: each one's time, as often as a step makes it. One that stays in
+bf16 in every mode counts with its time in bf16. The interval of a sum goes from the sum of the lower ends to the sum of
+the upper ones: wider than it need be where the GEMMs' errors are independent.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from fp8bench.kinds.gemm.measure import GemmRecord
+from fp8bench.kinds.gemm.rows import CAST_WAYS, GemmReport, Verdict, gemm_report, judge, speedup, tflops_of
+from fp8bench.report.side_by_side import Difference, differences, labels
+from fp8bench.schema.gemm import PRECISIONS, Casts, Precision, ProductTimings, Shape, Timing, TimingStatus
+from fp8bench.schema.instance import Catalog
+
+Key = tuple[str, Shape, Precision, Casts]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one record knows of a row. Times in seconds; tflops counts the GEMMs' operations over the whole time,
+    casts too. status None: not timed. ratio and verdict: against the first record; None for that one itself.
+    """
+
+    status: TimingStatus | None = None
+    reason: str | None = None
+    emulated: bool = False
+    time_s: float | None = None
+    time_ci_s: tuple[float, float] | None = None
+    tflops: float | None = None
+    ratio: float | None = None
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True)
+class ProductRow:
+    """One GEMM in one precision and way of casting. readings: one a record."""
+
+    product: str
+    shape: Shape
+    precision: Precision
+    casts: Casts
+    readings: tuple[Reading, ...]
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """All GEMMs of a step in one precision and way of casting. A record that lacks any of them has no time."""
+
+    precision: Precision
+    casts: Casts
+    readings: tuple[Reading, ...]
+
+
+@dataclass(frozen=True)
+class GemmComparison:
+    """Records of the same work. Everything with one value a record has them in the records' order."""
+
+    labels: tuple[str, ...]
+    reports: tuple[GemmReport, ...]
+    rows: tuple[ProductRow, ...]
+    steps: tuple[StepRow, ...]
+    differences: tuple[Difference, ...]
+
+    @property
+    def emulated(self) -> tuple[str, ...]:
+        """The labels of those that emulated anything."""
+        every = zip(self.labels, self.reports, strict=True)
+        return tuple(label for label, report in every if any(row.emulated for row in report.rows))
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why what is not `ok` is not, row by row."""
+        return tuple(one.reason for row in self.rows for one in row.readings if one.reason is not None)
+
+
+def compare_products(records: Sequence[GemmRecord], catalog: Catalog) -> GemmComparison:
+    """records: of one fingerprint, at least one; the others are compared with the first."""
+    rows = tuple(_rows(records))
+    return GemmComparison(
+        labels=labels(records),
+        reports=tuple(gemm_report(record, catalog) for record in records),
+        rows=rows,
+        steps=tuple(_steps(records, rows)),
+        differences=differences(records),
+    )
+
+
+def _rows(records: Sequence[GemmRecord]) -> Iterator[ProductRow]:
+    """By GEMM as they come, then precision, then way of casting; only what any record has tried."""
+    tried = [{_key(one, timing): timing for one in record.products for timing in one.timings} for record in records]
+    products = dict.fromkeys((one.product.label, one.product.shape) for record in records for one in record.products)
+    for product, shape in products:
+        for precision in PRECISIONS:
+            for casts in CAST_WAYS:
+                timings = [known.get((product, shape, precision, casts)) for known in tried]
+                if any(timing is not None for timing in timings):
+                    readings = _against_first(_reading(timing, shape) for timing in timings)
+                    yield ProductRow(product, shape, precision, casts, readings)
+
+
+def _key(one: ProductTimings, timing: Timing) -> Key:
+    return one.product.label, one.product.shape, timing.precision, timing.casts
+
+
+def _reading(timing: Timing | None, shape: Shape) -> Reading:
+    if timing is None:
+        return Reading()
+    tflops = tflops_of(shape, timing)
+    return Reading(timing.status, timing.reason, timing.emulated, timing.time_s, timing.time_ci_s, tflops)
+
+
+def _against_first(readings: Iterable[Reading]) -> tuple[Reading, ...]:
+    first, *others = readings
+    return first, *(replace(one, ratio=speedup(one, first), verdict=judge(one, first)) for one in others)
+
+
+def _steps(records: Sequence[GemmRecord], rows: Sequence[ProductRow]) -> Iterator[StepRow]:
+    """Only of a workload, and only where any record has every GEMM's time."""
+    for precision, casts in sorted({(row.precision, row.casts) for row in rows}, key=_place):
+        readings = _against_first(_step(record.products, precision, casts) for record in records)
+        if any(reading.status for reading in readings):
+            yield StepRow(precision, casts, readings)
+
+
+def _place(way: tuple[Precision, Casts]) -> tuple[int, int]:
+    precision, casts = way
+    return PRECISIONS.index(precision), CAST_WAYS.index(casts)
+
+
+def _step(products: Sequence[ProductTimings], precision: Precision, casts: Casts) -> Reading:
+    time_s = low_s = high_s = 0.0
+    flops = 0
+    emulated, known = False, bool(products)
+    for one in products:
+        timing = one.find(precision, casts) if one.product.stays_bf16 is None else one.find("bf16")
+        calls = one.product.calls_per_step
+        if timing is None or timing.time_s is None or calls is None:
+            return Reading()
+        time_s += timing.time_s * calls
+        flops += one.product.shape.flops * calls
+        emulated |= timing.emulated
+        known &= timing.time_ci_s is not None
+        low, high = timing.time_ci_s or (0.0, 0.0)
+        low_s, high_s = low_s + low * calls, high_s + high * calls
+    if not time_s:
+        return Reading()
+    interval = (low_s, high_s) if known else None
+    return Reading("ok", None, emulated, time_s, interval, flops / time_s / 1e12)

@@ -1,0 +1,339 @@
+"""GEMMs as a document: a record by itself, or records of the same work side by side.
+
+Machines get each record by itself, unrounded, and compare them as they like.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from fp8bench.kinds.gemm import figure
+from fp8bench.kinds.gemm.compared import GemmComparison, ProductRow, Reading, StepRow, compare_products
+from fp8bench.kinds.gemm.measure import GemmRecord
+from fp8bench.kinds.gemm.rows import CAST_WAYS, BreakEven, GemmReport, GemmRow, WithCasts, gemm_report
+from fp8bench.records.select import same_work
+from fp8bench.report.document import (
+    NOTHING,
+    CellKind,
+    Column,
+    Document,
+    Emphasis,
+    Figure,
+    Heading,
+    Letters,
+    Lines,
+    Note,
+    Part,
+    Sentence,
+    Table,
+    Tone,
+    Warned,
+    blocks,
+)
+from fp8bench.report.side_by_side import differences_line, of_record, said_by
+from fp8bench.report.written import number, rate, ratio, with_interval
+from fp8bench.schema.gemm import Casts, Shape, StepBound
+from fp8bench.schema.instance import Catalog
+
+SAID: dict[Casts, str] = {"none": "casts free", "compiled": "with compiled casts", "eager": "with eager casts"}
+UNLIKE = 0.1
+"""How far a profile's GEMMs and those timed here may lie apart before a reader is warned."""
+
+METHOD = (
+    "Times are {medians}, all of this one process, {cache}; two of them are called different where their 95 % "
+    "intervals have nothing in common (a `?` marks those that overlap). {casts}"
+)
+CASTS = "Eager casts are torch operations one by one: a fused cast is cheaper."
+EMULATED = "fp8 is emulated on this device: its times are not those of fp8, so no speed-up is shown."
+WAYS: dict[Casts, str] = {"none": "free", "compiled": "compiled", "eager": "eager"}
+TONES: dict[str | None, Tone] = {"faster": "good", "slower": "bad"}
+DIGITS = 4
+"""Of a time as a reader sees it side by side, and its interval as far as that; machines get all of them."""
+
+PICTURE = "products"
+CONVENTION = "M x N x K: rows, output features, inner"
+STEP_TITLE = "All GEMMs of a step, each as often as a step makes it:"
+STEP_METHOD = "A step's interval goes from the sum of its GEMMs' lower ends to that of their upper ones."
+CASTS_METHOD = f"TFLOP/s count a GEMM's operations over the whole time, casts too. {CASTS}"
+COMPARED_METHOD = (
+    "ratio: the time of {first} over this one's, so that above 1 this one is faster than {first}; a `?`: their "
+    "intervals overlap. Times are of one process each, {cache}."
+)
+COMPARED_EMULATED = "fp8 is emulated on {who}: such times are not those of fp8, and have no ratio."
+
+
+def document(records: Sequence[GemmRecord], catalog: Catalog) -> Document:
+    """records: in the order of the columns. The catalogue gives the datasheets' peaks. The figure is of one record."""
+    reports = [gemm_report(record, catalog) for record in records]
+    shown: list[tuple[Part, ...]] = []
+    for group in same_work(records):
+        if len(group) > 1:
+            shown += _compared(compare_products(group, catalog))
+        else:
+            report = gemm_report(group[0], catalog)
+            shown += alone(report, f"{report.instance}: " if len(records) > 1 else "")
+    figures = tuple(Figure(PICTURE, partial(figure.draw, report)) for report in reports) if len(reports) == 1 else ()
+    return Document(tuple(shown), data=reports, lines=_lines(reports), figures=figures)
+
+
+def _lines(reports: Sequence[GemmReport]) -> Lines:
+    """A line a GEMM, precision and record: every field of `GemmRow`, and the record's warnings."""
+    flat = [name for name in GemmRow.model_fields if name != "with_casts"]
+    of_casts = [name for name in WithCasts.model_fields if name != "casts"]
+    ways = CAST_WAYS[1:]
+    rows = (
+        (
+            *(getattr(row, name) for name in flat),
+            *(getattr(row.way(way), name, None) for way in ways for name in of_casts),
+            report.warnings,
+        )
+        for report in reports
+        for row in report.rows
+    )
+    fields = (*flat, *(f"{way}_casts_{name}" for way in ways for name in of_casts), "warnings")
+    return Lines(fields, tuple(rows))
+
+
+def alone(report: GemmReport, whose: str = "") -> tuple[tuple[Part, ...], ...]:
+    """One record. whose: before each of its warnings."""
+    where = f"{report.instance} ({report.device_name or 'CPU'})"
+    emphasis: tuple[Emphasis, ...] = tuple("" if row.status == "ok" else "faint" for row in report.rows)
+    shown = columns(report)
+    naming = [column.heading for column in shown].index("precision") + 1
+    return blocks(
+        [Heading(_title(report, where))],
+        [Table(tuple(shown), naming, emphasis=emphasis)],
+        [*map(Sentence, sentences(report)), *(Warned(f"{whose}{warning}") for warning in report.warnings)],
+    )
+
+
+def _title(report: GemmReport, where: str) -> str:
+    """What was measured, and where."""
+    what = f"{report.workload}, batch {report.batch_size}" if report.workload else "GEMMs"
+    return f"{what}, on {where}; {CONVENTION}"
+
+
+def columns(report: GemmReport) -> list[Column]:
+    """Those that have something to say for this record, the ones that name a row first."""
+    rows = report.rows
+
+    def column(
+        heading: str, write: Callable[[GemmRow], str], kind: CellKind = "quantity", once: bool = False
+    ) -> Column:
+        return Column(heading, tuple(map(write, rows)), kind, once=once)
+
+    shown = [
+        column("GEMM", lambda r: r.product, "word", once=True),
+        column("M x N x K", lambda r: r.shape, once=True),
+        column("precision", lambda r: r.precision, "word"),
+    ]
+    if all(row.product == row.shape for row in rows):
+        del shown[0]
+    if report.workload:
+        shown.append(column("calls", lambda r: number(r.calls_per_step, "d"), once=True))
+        shown.append(column("ms a step", lambda r: number(_per_step(r), ".2f", 1e3)))
+    shown += [
+        column("us (95 % interval)", _microseconds, "interval"),
+        column("TFLOP/s", lambda r: rate(r.tflops)),
+        column("of ceiling", lambda r: number(r.share_of_ceiling, ".0f", 100, " %")),
+        column("of peak", lambda r: number(r.share_of_peak, ".0f", 100, " %")),
+        column("speed-up", _speedup),
+    ]
+    for casts in CAST_WAYS[1:]:
+        ways = [row.way(casts) for row in rows]
+        if any(ways):
+            shown.append(Column(f"us {SAID[casts]}", tuple(map(_microseconds, ways)), "interval"))
+            shown.append(Column(f"speed-up {SAID[casts]}", tuple(map(_speedup, ways))))
+    return [*shown, column("notes", _notes, "note")]
+
+
+def _microseconds(timed: GemmRow | WithCasts | None) -> str:
+    return with_interval(timed.time_s, timed.time_ci_s, ",.1f", 1e6) if timed else NOTHING
+
+
+def _speedup(timed: GemmRow | WithCasts | None) -> str:
+    return ratio(timed.speedup_vs_bf16, timed.verdict) if timed else NOTHING
+
+
+def _per_step(row: GemmRow) -> float | None:
+    return row.time_s * row.calls_per_step if row.time_s is not None and row.calls_per_step else None
+
+
+def _notes(row: GemmRow) -> str:
+    notes = ["emulated"] if row.emulated else []
+    if row.status != "ok":
+        notes.append(f"{row.status}: {row.reason}")
+    notes += [f"{SAID[one.casts]} {one.status}: {one.reason}" for one in row.with_casts if one.status != "ok"]
+    return "; ".join(notes)
+
+
+def _compared(compared: GemmComparison) -> tuple[tuple[Part, ...], ...]:
+    named = list(zip(compared.labels, compared.reports, strict=True))
+    where = ", ".join(f"{label} ({report.device_name or 'CPU'})" for label, report in named)
+    letters = Letters(compared.reasons)
+    return blocks(
+        [Heading(_title(compared.reports[0], where))],
+        [_products(compared, letters)],
+        [*map(Note, letters.lines())],
+        [Heading(STEP_TITLE)] if compared.steps else [],
+        [_steps(compared)] if compared.steps else [],
+        [
+            *map(Sentence, compared_sentences(compared)),
+            *(Warned(f"{label}: {warning}") for label, report in named for warning in report.warnings),
+        ],
+    )
+
+
+def _products(compared: GemmComparison, letters: Letters) -> Table:
+    """A row a GEMM, precision and way of casting. letters: of the reasons of what was not timed."""
+    rows = compared.rows
+    named = [
+        Column("GEMM", tuple(row.product for row in rows), "word", once=True),
+        Column("M x N x K", tuple(str(row.shape) for row in rows), once=True),
+    ]
+    if all(row.product == str(row.shape) for row in rows):
+        del named[0]
+
+    def microseconds(reading: Reading) -> str:
+        return _time(reading, 1e6) if reading.reason is None else letters.mark(reading.status, reading.reason)
+
+    readings = _readings(rows, compared.labels, "us (95 % interval)", microseconds)
+    return Table((*named, *_ways(rows), *readings), len(named) + 2, len(named))
+
+
+def _steps(compared: GemmComparison) -> Table:
+    """A row a precision and way of casting: milliseconds a step."""
+    rows = compared.steps
+    readings = _readings(rows, compared.labels, "ms a step (interval)", lambda reading: _time(reading, 1e3))
+    return Table((*_ways(rows), *readings), 2)
+
+
+def _ways(rows: Sequence[ProductRow | StepRow]) -> tuple[Column, ...]:
+    return (
+        Column("precision", tuple(row.precision for row in rows), "word", once=True),
+        Column("casts", tuple(WAYS[row.casts] for row in rows), "word"),
+    )
+
+
+def _readings(
+    rows: Sequence[ProductRow | StepRow], labels: Sequence[str], quantity: str, write: Callable[[Reading], str]
+) -> list[Column]:
+    """Times with their ratios first, so that these stay together where a table is split; then TFLOP/s."""
+    found = [(label, [row.readings[place] for row in rows]) for place, label in enumerate(labels)]
+    columns = []
+    for place, (label, readings) in enumerate(found):
+        columns.append(of_record(label, quantity, readings, write, "interval"))
+        if place:
+            tones = tuple(TONES.get(reading.verdict, "") for reading in readings)
+            columns.append(of_record(label, "ratio", readings, lambda one: ratio(one.ratio, one.verdict), tones=tones))
+    return [
+        *columns,
+        *(of_record(label, "TFLOP/s", readings, lambda one: rate(one.tflops)) for label, readings in found),
+    ]
+
+
+def _time(reading: Reading, scale: float) -> str:
+    """DIGITS of the time, and its interval as far as that."""
+    before_point = len(str(int((reading.time_s or 0.0) * scale)))
+    return with_interval(reading.time_s, reading.time_ci_s, f",.{max(0, DIGITS - before_point)}f", scale)
+
+
+def compared_sentences(compared: GemmComparison) -> list[str]:
+    """How the machines differ, what each was found to give, and how to read the tables; a line each."""
+    said = [
+        *differences_line(compared.differences, compared.labels),
+        *said_by(compared.labels, [own_sentences(report) for report in compared.reports]),
+    ]
+    if compared.emulated:
+        said.append(COMPARED_EMULATED.format(who=", ".join(compared.emulated)))
+    said.append(COMPARED_METHOD.format(first=compared.labels[0], cache=cache(compared.reports[0])))
+    if compared.steps:
+        said.append(STEP_METHOD)
+    if any(row.casts != "none" for row in compared.rows):
+        said.append(CASTS_METHOD)
+    return said
+
+
+def sentences(report: GemmReport) -> list[str]:
+    """What follows from the table, a line each."""
+    emulated = [EMULATED] if any(row.emulated for row in report.rows) else []
+    return [*own_sentences(report), *emulated, METHOD.format(medians=medians(report), cache=cache(report), casts=CASTS)]
+
+
+def own_sentences(report: GemmReport) -> list[str]:
+    """What was found out here: ceilings, from which size on fp8 pays, and how much it can give a step."""
+    said = [*_ceilings(report), *_break_even(report.break_even)]
+    return [*said, *(line for one in report.bounds for line in _bound(one, report))]
+
+
+def medians(report: GemmReport) -> str:
+    """What a time is."""
+    return "medians" if report.rounds == 1 else f"means of {report.rounds} rounds' medians (of one round with casts)"
+
+
+def cache(report: GemmReport) -> str:
+    """What the GEMMs found in the caches."""
+    return "from a cold cache" if report.cold_cache else "with warm caches"
+
+
+def _ceilings(report: GemmReport) -> Iterable[str]:
+    if report.ceilings:
+        found = (f"{c.arithmetic} {rate(c.tflops)} TFLOP/s ({_of(c.shape)})" for c in report.ceilings)
+        yield f"Measured ceilings, the fastest GEMMs seen: {', '.join(found)}."
+    peaks = (("bf16", report.peak_bf16_tflops), ("fp8", report.peak_fp8_tflops))
+    known = [f"{name} {peak:,.0f} TFLOP/s" for name, peak in peaks if peak is not None]
+    if known:
+        yield f"Datasheet's peaks, dense: {', '.join(known)}."
+
+
+def _of(shape: Shape) -> str:
+    return f"a cube of {shape.m}" if shape.is_square else str(shape)
+
+
+def _break_even(found: Sequence[BreakEven]) -> Iterable[str]:
+    """One line a precision."""
+    for precision in dict.fromkeys(one.precision for one in found):
+        ways = {one.casts: one for one in found if one.precision == precision}
+        said = [f"{_from_size(ways[way])} ({SAID[way]})" for way in CAST_WAYS if way in ways]
+        largest = max(max(one.sizes) for one in ways.values())
+        yield f"{precision} is faster than bf16 {', '.join(said)}; cubes were measured up to {largest}."
+
+
+def _from_size(one: BreakEven) -> str:
+    return "at no size" if one.size is None else f"from {one.size} x {one.size} x {one.size} on"
+
+
+def _bound(one: StepBound, report: GemmReport) -> Iterable[str]:
+    gains = ", ".join(f"{gain.speedup:.2f}x ({SAID[gain.casts]})" for gain in one.at_most)
+    if one.step_time_s is None:
+        yield (
+            f"fp8 makes the GEMMs of the converted layers {gains} as fast; no baseline-bf16 run of "
+            f"{report.workload} at batch {report.batch_size} on one GPU is kept for {report.instance}, so what that "
+            "gives a whole step is not known: less, since nothing else of it gains."
+        )
+    else:
+        yield from _bound_of_step(one, gains)
+    if one.left_in_bf16:
+        yield f"{one.left_in_bf16} GEMMs have no valid fp8 time, and count as bf16 here."
+
+
+def _bound_of_step(one: StepBound, gains: str) -> Iterable[str]:
+    setting = one.execution or ("compiled" if one.compiled else "eager")
+    rounds = f"{one.rounds} round" if one.rounds == 1 else f"{one.rounds} rounds"
+    step = f"{(one.step_time_s or 0) * 1e3:.1f} ms (baseline-bf16, {setting}, {rounds})"
+    products = f"{one.bf16_products_s * 1e3:.1f} ms of GEMMs that fp8 modes convert"
+    if one.reason is not None:
+        yield f"A step takes {step} and has {products}: no bound, since {one.reason}."
+        return
+    yield f"A step takes {step} and has {products}: fp8 can give it at most {gains}."
+    for mode in one.modes:
+        beyond = bool(one.at_most) and mode.speedup > max(gain.speedup for gain in one.at_most)
+        more = ", more than its GEMMs can: the mode replaces other parts too" if beyond else ""
+        setting = mode.execution or ("compiled" if mode.compiled else "eager")
+        held = f", and is {mode.held_back_by}" if mode.held_back_by else ""
+        yield f"{mode.label} ({setting}) gives {mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms){more}{held}."
+    alone = one.bf16_products_s + one.other_products_s
+    if one.profiled_products_s and abs(alone / one.profiled_products_s - 1) > UNLIKE:
+        yield (
+            f"In the step's profile all GEMMs take {one.profiled_products_s * 1e3:.1f} ms, and timed alone those of "
+            f"the linear layers take {alone * 1e3:.1f}: the bound is no better than that."
+        )

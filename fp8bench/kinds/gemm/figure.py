@@ -1,0 +1,187 @@
+"""GEMMs drawn.
+
+Of a workload's GEMMs, and of single shapes: a heat map. A row is a GEMM, a column a precision. The upper part of
+a cell holds the TFLOP/s and the speed-up over bf16 with the casts free, the lower one the speed-up with casts: compiled
+ones where they were timed, else eager ones.
+Each part has the colour of its speed-up: blue where fp8 is faster, orange where it is slower, white at even.
+
+Of a sweep: TFLOP/s over the size, on a logarithmic axis, one colour a precision; with the casts free as a full line,
+with casts as a broken one. Where fp8 begins to pay is where its line leaves bf16's.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fp8bench.kinds.gemm.rows import GemmReport, GemmRow, WithCasts
+from fp8bench.report import paper
+from fp8bench.report.paper import FAINT, GRID, INK
+from fp8bench.schema.gemm import Casts, Precision
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ROW_IN = 0.46
+AROUND_IN = 1.35
+LINES_IN = 4.6
+EVEN = "#ffffff"
+FASTER, SLOWER = "#0072B2", "#D55E00"
+PLAIN = "#f3f4f6"
+"""Of cells without a speed-up: bf16's own, and what did not run."""
+
+FULL_COLOUR = 2.0
+"""Speed-up, or its reciprocal, at which the colour is full: fp8's peak is twice bf16's on every GPU so far."""
+
+DARK_FROM = 0.85
+"""Strength of a colour from which its text is white."""
+
+EDGE = 0.46
+"""Half a cell's height, in rows."""
+
+UPPER = 0.58
+"""Share of a cell that its upper part takes."""
+
+HEAT_MAP_KEY = (
+    "above: TFLOP/s, and speed-up over bf16 with the casts free; below: speed-up with {casts} casts\n"
+    "blue: faster than bf16; orange: slower"
+)
+LINES_KEY = "M = N = K;  full: casts free, broken: with {casts} casts"
+
+LINES: dict[Precision, str] = {
+    "bf16": "#1f2328",
+    "fp8-tensorwise": "#0072B2",
+    "fp8-tensorwise-fast": "#56B4E9",
+    "fp8-rowwise": "#D55E00",
+    "fp8-rowwise-fast": "#E69F00",
+}
+
+
+def draw(report: GemmReport, path: Path) -> None:
+    """A sweep as lines, all else as a heat map. Raises UsageError as require_drawable, RunFailed where path cannot be
+    written.
+    """
+    height = LINES_IN if report.is_sweep else AROUND_IN + ROW_IN * len(_products(report))
+    with paper.figure(height, path) as figure:
+        axes = figure.add_subplot()
+        if report.is_sweep:
+            _lines(axes, report)
+        else:
+            _heat_map(axes, report)
+        figure.suptitle(_title(report), fontsize=10, color=INK, x=0.01, ha="left")
+
+
+def _title(report: GemmReport) -> str:
+    what = f"{report.workload}, batch {report.batch_size}" if report.workload else "GEMMs"
+    return f"{what}, {report.device_name or f'CPU of {report.instance}'}"
+
+
+def _products(report: GemmReport) -> list[tuple[str, str]]:
+    """(product, shape) of each row of the heat map."""
+    return list(dict.fromkeys((row.product, row.shape) for row in report.rows))
+
+
+def _precisions(rows: Sequence[GemmRow]) -> list[Precision]:
+    return [name for name in LINES if any(row.precision == name for row in rows)]
+
+
+def _casts(rows: Sequence[GemmRow]) -> Casts:
+    """Which casts are drawn: the cheaper of those that were timed."""
+    return "compiled" if any(row.way("compiled") for row in rows) else "eager"
+
+
+def _heat_map(axes: "Axes", report: GemmReport) -> None:
+    products, precisions, casts = _products(report), _precisions(report.rows), _casts(report.rows)
+    for row in report.rows:
+        place = products.index((row.product, row.shape))
+        _cell(axes, precisions.index(row.precision), place, row, row.way(casts))
+    axes.set_xlim(-0.5, len(precisions) - 0.5)
+    axes.set_ylim(len(products) - 0.5, -0.5)
+    axes.set_xticks(range(len(precisions)), [name.replace("-", "\n", 1) for name in precisions], fontsize=9, color=INK)
+    axes.xaxis.tick_top()
+    axes.set_yticks(range(len(products)), [_name(*product) for product in products], fontsize=8, color=INK)
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.set_xlabel(HEAT_MAP_KEY.format(casts=casts), fontsize=8.5, color=FAINT)
+
+
+def _name(product: str, shape: str) -> str:
+    return shape if product == shape else f"{product}\n{shape}"
+
+
+def _cell(axes: "Axes", column: int, place: int, row: GemmRow, way: WithCasts | None) -> None:
+    """Above, the GEMM alone; below, where it was timed with casts, the speed-up with them."""
+    if row.tflops is None:
+        _field(axes, column, place - EDGE, 2 * EDGE, row.status, None, 8.5)
+        return
+    speedup = None if row.precision == "bf16" else row.speedup_vs_bf16
+    said = _rate(row.tflops)
+    if row.emulated:
+        said += " (emulated)"
+    elif speedup is not None:
+        said += f"  {speedup:.2f}x"
+    with_casts = way.speedup_vs_bf16 if way else None
+    if with_casts is None:
+        _field(axes, column, place - EDGE, 2 * EDGE, said, speedup, 9)
+        return
+    _field(axes, column, place - EDGE, UPPER * 2 * EDGE, said, speedup, 9)
+    _field(axes, column, place - EDGE + UPPER * 2 * EDGE, (1 - UPPER) * 2 * EDGE, f"{with_casts:.2f}x", with_casts, 8)
+
+
+def _field(axes: "Axes", column: int, top: float, height: float, text: str, speedup: float | None, size: float) -> None:
+    from matplotlib.patches import Rectangle
+
+    colour, strength = _colour(speedup)
+    axes.add_patch(Rectangle((column - 0.485, top), 0.97, height, facecolor=colour, edgecolor="none"))
+    ink = "white" if strength >= DARK_FROM else INK
+    axes.text(column, top + height / 2, text, ha="center", va="center", fontsize=size, color=ink)
+
+
+def _rate(tflops: float) -> str:
+    return f"{tflops:,.0f}" if tflops >= 100 else f"{tflops:.3g}"
+
+
+def _colour(speedup: float | None) -> tuple[str, float]:
+    """The colour of a cell, and how strong it is, 0 to 1."""
+    from math import log
+
+    from matplotlib.colors import to_hex, to_rgb
+
+    if speedup is None or speedup == 1.0:
+        return PLAIN, 0.0
+    strength = min(1.0, abs(log(speedup)) / log(FULL_COLOUR))
+    towards = to_rgb(FASTER if speedup > 1 else SLOWER)
+    mixed = [a + (b - a) * strength for a, b in zip(to_rgb(EVEN), towards, strict=True)]
+    return to_hex((mixed[0], mixed[1], mixed[2])), strength
+
+
+def _lines(axes: "Axes", report: GemmReport) -> None:
+    squares = sorted((row for row in report.rows if row.m == row.n == row.k), key=lambda row: row.m)
+    casts = _casts(squares)
+    for precision in _precisions(squares):
+        mine = [row for row in squares if row.precision == precision and row.tflops is not None]
+        colour = LINES[precision]
+        axes.plot(
+            [row.m for row in mine],
+            [row.tflops or 0.0 for row in mine],
+            color=colour,
+            marker="o",
+            markersize=3.5,
+            linewidth=1.8,
+            label=precision,
+        )
+        cast = [(row.m, row.tflops * row.time_s / way.time_s) for row in mine if (way := row.way(casts))
+                and row.tflops and row.time_s and way.time_s]  # fmt: skip
+        if cast:
+            axes.plot(*zip(*cast, strict=True), color=colour, linewidth=1.4, linestyle=(0, (4, 2)))
+    sizes = sorted({row.m for row in squares})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, list(map(str, sizes)), fontsize=9)
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(LINES_KEY.format(casts=casts), fontsize=9, color=FAINT)
+    axes.set_ylabel("TFLOP/s", fontsize=9, color=FAINT)
+    axes.tick_params(labelsize=9, labelcolor=FAINT, color=FAINT)
+    axes.grid(True, color=GRID, linewidth=0.6)
+    paper.frame(axes, "left", "bottom")
+    axes.legend(fontsize=9, frameon=False, labelcolor=INK)

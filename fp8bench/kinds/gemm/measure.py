@@ -1,0 +1,335 @@
+"""How GEMMs are measured: what is asked, a configuration made of it, the GEMMs timed in this process, and the record.
+
+One process is enough for how fast a GEMM is beside another, and not for the last percent: the record says that its
+intervals are of one process.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
+
+from fp8bench import registry
+from fp8bench.config.request import RunRequest
+from fp8bench.config.words import above_zero, is_whole, whole, within
+from fp8bench.kinds.kind import Log
+from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
+from fp8bench.launch.instance import AUTO
+from fp8bench.launch.place import Place
+from fp8bench.machine.busy import require_idle
+from fp8bench.machine.gpus import this_machine
+from fp8bench.machine.identity import Here
+from fp8bench.records import results
+from fp8bench.schema import bounds
+from fp8bench.schema.alignment import ALIGNMENT, padded
+from fp8bench.schema.config import Device
+from fp8bench.schema.errors import ModeUnavailable, UsageError, require_known
+from fp8bench.schema.execution import Variant
+from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.gemm import PRECISIONS, Ceiling, Precision, Product, ProductTimings, Shape, StepBound
+from fp8bench.schema.option import Option
+from fp8bench.schema.record import METHOD_VERSION, Record, RecordHead, Status
+
+
+@dataclass(frozen=True)
+class GemmRequest(Request):
+    """Words of `fp8bench gemm`."""
+
+    workload: Annotated[
+        str | None,
+        Option(
+            "GEMMs of its linear layers, forward and backward",
+            if_unset="vit-huge; on a CPU vit-micro",
+            metavar="NAME",
+            complete="workloads",
+        ),
+    ] = None
+    batch_size: Annotated[str | None, of_run("batch_size", "Samples a step")] = None
+    shapes: Annotated[
+        tuple[str, ...], Option("Rows, output features, inner dimension. Repeatable", metavar="M,N,K")
+    ] = ()
+    sweep: Annotated[bool, Option("Square GEMMs, from small to large")] = False
+    precisions: Annotated[
+        tuple[str, ...],
+        Option(
+            "bf16, fp8-tensorwise, fp8-rowwise, or either with -fast for fast accumulation. Repeatable",
+            if_unset="all",
+            metavar="NAME",
+        ),
+    ] = ()
+    compiled_casts: Annotated[bool, Option("Time casts by torch.compile too, which takes a while")] = False
+    rounds: Annotated[
+        str | None, Option("Of each GEMM without casts, in balanced order", if_unset="3; on a CPU 1", metavar="R")
+    ] = None
+    seconds: Annotated[
+        str | None, Option("For each timing, at least 20 times a round", if_unset="0.1", metavar="S")
+    ] = None
+    allow_busy: Annotated[bool, of_run("allow_busy")] = False
+    seed: Annotated[str | None, of_run("seed", "Seed of the operands")] = None
+
+
+class GemmConfig(Frozen):
+    """What was asked for, every number resolved."""
+
+    device: Device
+    workload: str | None
+    batch_size: PositiveInt | None
+    shapes: tuple[Shape, ...] = Field(description="given by --shape")
+    sweep: bool
+    precisions: tuple[Precision, ...]
+    compiled_casts: bool
+    rounds: PositiveInt = Field(default=1, description="of each GEMM without casts; with casts there is one")
+    seconds: PositiveFloat = Field(description="time for each timing, at least 20 repetitions a round")
+    seed: int = Field(ge=0)
+
+
+class GemmRecord(RecordHead):
+    """One call of `fp8bench gemm`: one process, one device. Another process may be faster or slower as a whole."""
+
+    kind: Literal["gemm"] = "gemm"
+    config: GemmConfig
+    products: tuple[ProductTimings, ...] = ()
+    ceilings: tuple[Ceiling, ...] = ()
+    bounds: tuple[StepBound, ...] = ()
+    scaled_mm: str | None = Field(default=None, description="which function made the fp8 products; null: none ran")
+    flush_bytes: int | None = Field(default=None, description="written before each repetition; null: caches stay warm")
+    warnings: tuple[str, ...] = ()
+
+
+LISTING = "fp8bench gemm --help"
+SECONDS = 0.1
+ROUNDS: dict[Device, int] = {"cuda": 3, "cpu": 1}
+SWEEP: dict[Device, tuple[int, ...]] = {
+    "cuda": (512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192),
+    "cpu": (64, 128, 256, 512),
+}
+Measured = dict[Variant, dict[str, list[Record]]]
+"""See product_bound.latest_measurements."""
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Every GEMM, and what the fingerprint needs to know of the workload."""
+
+    products: tuple[Product, ...]
+    sizes: Mapping[str, int | str] | None = None
+    warnings: tuple[str, ...] = field(default=())
+
+
+def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmConfig]:
+    """Check the words, then look at the machine. Raises UsageError and ModeUnavailable."""
+    shapes = tuple(map(parse_shape, request.shapes))
+    precisions = parse_precisions(request.precisions)
+    seconds = SECONDS if request.seconds is None else above_zero("--seconds", request.seconds, SECONDS, bounds.TIMING_S)
+    seed = 0 if request.seed is None else whole("--seed", request.seed, 0, bounds.SEED)
+    rounds = None if request.rounds is None else whole("--rounds", request.rounds, 1, bounds.ROUNDS)
+    batch_size = None if request.batch_size is None else whole("--batch-size", request.batch_size, 1, bounds.BATCH_SIZE)
+    _require_one_way(request)
+    if request.workload is not None:
+        registry.find_workload(request.workload)
+    if any(precision != "bf16" for precision in precisions):
+        _require_aligned(shapes)
+    place, device, warnings = _place(request, environ)
+    of_workload = not shapes and not request.sweep
+    config = GemmConfig(
+        device=device,
+        workload=(request.workload or _default_workload(device)) if of_workload else None,
+        batch_size=(batch_size or RunRequest().on(device, "batch_size")) if of_workload else None,
+        shapes=shapes,
+        sweep=request.sweep,
+        precisions=precisions,
+        compiled_casts=request.compiled_casts,
+        rounds=rounds or ROUNDS[device],
+        seconds=seconds,
+        seed=seed,
+    )
+    return Prepared(config, warnings, **vars(place))
+
+
+def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
+    """Measure every GEMM.
+
+    Raises UsageError where a shape cannot be measured (fp8 cannot take it, or memory is short), RunFailed where the
+    device breaks.
+    """
+    # Imported here: these bring torch.
+    from fp8bench.numerics.product_bound import bounds as most_of_fp8
+    from fp8bench.numerics.products import Bench
+    from fp8bench.worker.environment import environment
+
+    config = prepared.config
+    kept = _kept_runs(prepared, log)
+    work = _work(config)
+    bench = Bench.on(config.device, config.seconds, config.seed, config.compiled_casts, config.rounds)
+    bench.require_memory(product.shape for product in work.products)
+    log("large square GEMMs, for the ceilings")
+    ceilings = bench.ceilings(config.precisions)
+    found: list[ProductTimings] = []
+    for number, product in enumerate(work.products, start=1):
+        what = f"{product.label}, {product.shape}" if product.layers else product.label
+        log(f"{number} of {len(work.products)}: {what}")
+        found.append(bench.measure(product, config.precisions))
+    asked_fp8 = any(precision != "bf16" for precision in config.precisions)
+    label = f"gemm-{config.workload or ('sweep' if config.sweep else 'shapes')}"
+    return GemmRecord(
+        **head(prepared, label, datetime.now(UTC)),
+        status="ok",
+        fingerprint=fingerprint(config, work.sizes, bench.timer.flush_bytes is not None),
+        environment=environment(bench.device),
+        config=config,
+        products=tuple(found),
+        ceilings=ceilings,
+        bounds=most_of_fp8(found, *kept) if config.workload is not None else (),
+        scaled_mm=bench.kernel.name if asked_fp8 else None,
+        flush_bytes=bench.timer.flush_bytes,
+        warnings=(*prepared.warnings, *work.warnings),
+    )
+
+
+def fingerprint(config: GemmConfig, sizes: Mapping[str, int | str] | None, flushed: bool) -> dict[str, JsonValue]:
+    """What must be alike for two records' GEMMs to be compared one by one."""
+    return {
+        "workload": config.workload,
+        "batch_size": config.batch_size,
+        "sizes": dict(sizes) if sizes is not None else None,
+        "shapes": [[shape.m, shape.n, shape.k] for shape in config.shapes],
+        "sweep": config.sweep,
+        "data": "normal",
+        "cache": "flushed" if flushed else "warm",
+        "method_version": METHOD_VERSION,
+    }
+
+
+def exit_code(record: GemmRecord, request: GemmRequest) -> int:
+    """4: a GEMM was not computed as it should be; 3: fp8 was asked for and none of it runs here, or a precision that
+    was named ran for no shape; else 0.
+    """
+    from fp8bench.launch.session import exit_code_of
+
+    timings = [timing for one in record.products for timing in one.timings]
+    ran = {timing.precision for timing in timings if timing.status == "ok"}
+    fp8 = {timing.precision for timing in timings if timing.precision != "bf16"}
+    invalid: list[Status] = ["invalid"] if any(timing.status == "invalid" for timing in timings) else []
+    by_precision: list[Status] = ["ok" if name in ran else "unsupported" for name in request.precisions or fp8]
+    return exit_code_of([*invalid, *by_precision], named=bool(request.precisions))
+
+
+def idle_options(flags: Collection[str]) -> frozenset[str]:
+    """Shapes have no workload."""
+    return frozenset(("workload", "batch_size")) if {"--shape", "--sweep"} & set(flags) else frozenset()
+
+
+def parse_shape(text: str) -> Shape:
+    """`12608,5120,1280` or `12608x5120x1280`: M, N, K. Raises UsageError."""
+    words = [word.strip() for word in text.lower().replace("x", ",").split(",")]
+    if len(words) != len(Shape.model_fields) or not all(map(is_whole, words)):
+        raise UsageError(
+            f"--shape {text!r} is not three whole numbers", "Give M,N,K: rows, output features, inner dimension"
+        )
+    m, n, k = (within("--shape", text, word, bounds.DIMENSION) for word in words)
+    if 0 in (m, n, k):
+        raise UsageError(f"--shape {text!r} has a dimension of 0", "Give dimensions above 0")
+    return Shape(m=m, n=n, k=k)
+
+
+def parse_precisions(names: Sequence[str]) -> tuple[Precision, ...]:
+    """In the order of PRECISIONS; none named: all of them. bf16 is always among them, as the reference of fp8.
+
+    Raises UsageError for one that nobody has heard of.
+    """
+    for name in names:
+        require_known("precision", name, PRECISIONS, LISTING)
+    return tuple(one for one in PRECISIONS if not names or one in names or one == "bf16")
+
+
+def _require_one_way(request: GemmRequest) -> None:
+    if request.workload is not None and (request.shapes or request.sweep):
+        other = "--shape" if request.shapes else "--sweep"
+        raise UsageError(f"both --workload and {other} were given", "Give one of them: each makes a record of its own")
+    if request.batch_size is not None and (request.shapes or request.sweep):
+        raise UsageError("--batch-size belongs to a workload, and shapes were given", "Omit it, or the shapes")
+
+
+def _require_aligned(shapes: Sequence[Shape]) -> None:
+    for shape in shapes:
+        for name, size, _ in shape.misaligned:
+            m, n, k = map(padded, (shape.m, shape.n, shape.k))
+            raise UsageError(
+                f"--shape {shape.m},{shape.n},{shape.k} has {name} = {size}, which is not divisible by {ALIGNMENT}, as "
+                "fp8 GEMMs need",
+                f"Pad it: --shape {m},{n},{k} would do, or give --precision bf16 alone",
+            )
+
+
+def _place(request: GemmRequest, environ: Mapping[str, str]) -> tuple[Place, Device, tuple[str, ...]]:
+    """Where it is measured, on what, and what a reader must be warned of."""
+    machine = this_machine(environ)
+    place = place_of(request, machine)
+    if not machine.has_gpu:
+        return place, "cpu", ()
+    warnings = require_idle(environ, 0, request.allow_busy)
+    if _torch_sees_cuda():
+        return place, "cuda", warnings
+    unusable = f"the driver shows {machine.gpus[0]}, and this torch cannot use it"
+    if request.instance != AUTO:
+        raise ModeUnavailable(
+            unusable, "Install a torch that is built for this driver's CUDA, or give --instance auto to measure the CPU"
+        )
+    return place_of(request, replace(machine, gpus=())), "cpu", (f"{unusable}: measured on the CPU",)
+
+
+def _torch_sees_cuda() -> bool:
+    from fp8bench.numerics.products import sees_cuda
+
+    return sees_cuda()
+
+
+def _default_workload(device: Device) -> str:
+    return next(entry.name for entry in registry.BUILTIN_WORKLOADS if device in entry.default_on)
+
+
+def _work(config: GemmConfig) -> _Work:
+    if config.workload is None or config.batch_size is None:
+        squares = SWEEP[config.device] if config.sweep else ()
+        shapes = [*config.shapes, *(Shape(m=size, n=size, k=size) for size in squares)]
+        return _Work(tuple(Product(shape=shape) for shape in dict.fromkeys(shapes)))
+    from fp8bench.numerics.linear_shapes import linear_products, require_aligned
+
+    workload = registry.load(registry.find_workload(config.workload))(data="device", seed=config.seed)
+    found = linear_products(workload, config.batch_size)
+    if any(precision != "bf16" for precision in config.precisions):
+        require_aligned(found, config.batch_size)
+    warnings = (f"not measured, since not called as a layer: {', '.join(found.unseen)}",) if found.unseen else ()
+    return _Work(found.products, workload.sizes(), warnings)
+
+
+def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> tuple[Measured, Callable[[Record], Record]]:
+    """What runs of this machine and its software are kept that a bound can be made of, and how to read one whole.
+
+    log: takes a line about those that are omitted.
+    """
+    config = prepared.config
+    if config.workload is None or config.batch_size is None:
+        return {}, lambda record: record
+    from fp8bench.numerics.product_bound import latest_measurements
+
+    kept = results.read(prepared.results_dir, [prepared.instance.key])
+    paths = {record.run_id: path for record, path in kept}
+    here = prepared.here or Here()
+    alike = [record for record, _ in kept if not here.unlike(record)]
+    for broken in kept.broken:
+        log(f"warning: not read: {broken}")
+    if len(alike) < len(kept):
+        log(
+            f"{len(kept) - len(alike)} of {len(kept)} runs of {prepared.instance.key!r} are of another machine, "
+            "software or method, so they bound no step here"
+        )
+
+    def whole(record: Record) -> Record:
+        """Without its profile where that cannot be read: the bound needs the step's time alone."""
+        found = results.read_whole(paths[record.run_id])
+        return found if isinstance(found, Record) else record
+
+    return latest_measurements(alike, config.workload, config.batch_size), whole

@@ -1,0 +1,283 @@
+"""GEMMs as numbers to read: speed, shares of ceiling and peak, speed-up over bf16, and from which size on fp8
+pays. Numbers only; `document` and `figure` show them.
+
+Two times are called different where their 95 % intervals have nothing in common. That is a stricter rule than a test of
+their ratio, and a narrower claim: both intervals are of one process, and another process may differ, so that
+`stats.ratio`, which speaks of modes over processes, would rightly call all of this inconclusive.
+
+Emulated GEMMs have no speed-up: their time is not that of fp8.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol, TypeGuard
+
+from fp8bench.kinds.gemm.measure import GemmRecord
+from fp8bench.kinds.kind import made_of
+from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.gemm import (
+    Arithmetic,
+    Casts,
+    Precision,
+    ProductTimings,
+    Role,
+    Shape,
+    StepBound,
+    Timing,
+    TimingStatus,
+    arithmetic_of,
+)
+from fp8bench.schema.instance import Catalog
+
+FEWEST_SIZES = 2
+"""Of a sweep: one size alone has nothing to pay "from there on"."""
+
+CAST_WAYS: tuple[Casts, ...] = ("none", "compiled", "eager")
+Verdict = Literal["faster", "slower", "undecided"]
+
+
+class MeasuredCeiling(Frozen):
+    """The fastest GEMM of a record in one arithmetic, casts free: of the large squares, which run before the power
+    limit is felt, and of all others, of which a shape that suits the GPU better may be faster still.
+    """
+
+    arithmetic: Arithmetic
+    tflops: float
+    precision: Precision
+    shape: Shape
+
+
+def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
+    """bf16's, then fp8's, where the record has any of its large squares."""
+    fastest: dict[str, MeasuredCeiling] = {}
+    for ceiling in record.ceilings:
+        size = ceiling.size
+        fastest[ceiling.arithmetic] = MeasuredCeiling(
+            arithmetic=ceiling.arithmetic,
+            tflops=ceiling.tflops,
+            precision=ceiling.precision,
+            shape=Shape(m=size, n=size, k=size),
+        )
+    for one in record.products:
+        for timing in one.timings:
+            known = fastest.get(arithmetic_of(timing.precision))
+            tflops = tflops_of(one.product.shape, timing)
+            if known is None or tflops is None or timing.casts != "none" or timing.emulated or tflops <= known.tflops:
+                continue
+            fastest[known.arithmetic] = MeasuredCeiling(
+                arithmetic=known.arithmetic, tflops=tflops, precision=timing.precision, shape=one.product.shape
+            )
+    return tuple(fastest.values())
+
+
+def tflops_of(shape: Shape, timing: Timing) -> float | None:
+    """Of the GEMM, and its casts if they were timed with it; None where it has no time."""
+    return shape.tflops(timing.time_s) if timing.time_s else None
+
+
+class Timed(Protocol):
+    """What was timed, in seconds; None where there is no time, or no interval. emulated: not by fp8 units."""
+
+    @property
+    def time_s(self) -> float | None: ...
+
+    @property
+    def time_ci_s(self) -> tuple[float, float] | None: ...
+
+    @property
+    def emulated(self) -> bool: ...
+
+
+class WithCasts(Frozen):
+    """A GEMM with both its casts in front. speedup: over bf16, which casts nothing."""
+
+    casts: Casts
+    status: TimingStatus
+    reason: str | None
+    time_s: float | None
+    time_ci_s: tuple[float, float] | None
+    speedup_vs_bf16: float | None
+    verdict: Verdict | None
+
+
+class GemmRow(Frozen):
+    """One GEMM in one precision. Times in seconds, a GEMM each; shares and speed-ups without unit."""
+
+    run_id: str
+    instance: str
+    device_name: str | None
+    workload: str | None
+    batch_size: int | None
+    product: str
+    role: Role
+    m: int
+    n: int
+    k: int
+    calls_per_step: int | None
+    precision: Precision
+    status: TimingStatus
+    reason: str | None
+    emulated: bool
+    error: float | None
+    repetitions: int
+    time_s: float | None
+    time_ci_s: tuple[float, float] | None
+    tflops: float | None
+    share_of_ceiling: float | None
+    share_of_peak: float | None
+    speedup_vs_bf16: float | None
+    verdict: Verdict | None
+    with_casts: tuple[WithCasts, ...]
+
+    @property
+    def shape(self) -> str:
+        """`12608 x 5120 x 1280`."""
+        return f"{self.m} x {self.n} x {self.k}"
+
+    def way(self, casts: Casts) -> WithCasts | None:
+        """The timing with these casts."""
+        return next((one for one in self.with_casts if one.casts == casts), None)
+
+
+class BreakEven(Frozen):
+    """From which square size on fp8 is faster. size: the smallest M = N = K that is faster, as every larger one is;
+    null: the largest one is not.
+    """
+
+    precision: Precision
+    casts: Casts
+    size: int | None
+    sizes: tuple[int, ...]
+
+
+class GemmReport(Frozen):
+    """One record, ready to be read. rounds: of GEMMs without casts. peaks: from datasheets, TFLOP/s; null where the
+    GPU is unknown.
+    """
+
+    run_id: str
+    instance: str
+    device_name: str | None
+    workload: str | None
+    batch_size: int | None
+    is_sweep: bool
+    cold_cache: bool
+    rounds: int
+    rows: tuple[GemmRow, ...]
+    ceilings: tuple[MeasuredCeiling, ...]
+    peak_bf16_tflops: float | None
+    peak_fp8_tflops: float | None
+    break_even: tuple[BreakEven, ...]
+    bounds: tuple[StepBound, ...]
+    warnings: tuple[str, ...]
+
+
+def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
+    """The catalogue gives the datasheet's peaks, by the exact name of the GPU."""
+    device = record.environment.device_name if record.environment else None
+    gpu = catalog.gpu_by_product(device)
+    peaks = {"bf16": gpu.dense_bf16_tflops, "fp8": gpu.dense_fp8_tflops} if gpu else {}
+    ceilings = measured_ceilings(record)
+    highest = {ceiling.arithmetic: ceiling.tflops for ceiling in ceilings}
+    rows = [
+        _row(record, device, one, timing, peaks, highest)
+        for one in record.products
+        for timing in one.timings
+        if timing.casts == "none"
+    ]
+    return made_of(
+        GemmReport,
+        record,
+        record.config,
+        device_name=device,
+        is_sweep=record.config.sweep,
+        cold_cache=record.flush_bytes is not None,
+        rows=tuple(rows),
+        ceilings=ceilings,
+        peak_bf16_tflops=peaks.get("bf16"),
+        peak_fp8_tflops=peaks.get("fp8"),
+        break_even=tuple(break_even(record.products)),
+    )
+
+
+def break_even(products: Sequence[ProductTimings]) -> list[BreakEven]:
+    """For each fp8 precision and each way of casting, over the square sizes that were timed in it and in bf16. Nothing
+    for fewer than FEWEST_SIZES of them, and for what is emulated.
+    """
+    cubes = (one for one in products if one.product.shape.is_square and not one.product.layers)
+    squares = sorted(cubes, key=lambda one: one.product.shape.m)
+    wanted = dict.fromkeys((t.precision, t.casts) for one in squares for t in one.timings if t.precision != "bf16")
+    found = []
+    for precision, casts in wanted:
+        judged = [(one.product.shape.m, judge(one.find(precision, casts), one.find("bf16"))) for one in squares]
+        known = [(size, verdict) for size, verdict in judged if verdict is not None]
+        if len(known) < FEWEST_SIZES:
+            continue
+        not_faster = [place for place, (_, verdict) in enumerate(known) if verdict != "faster"]
+        first = not_faster[-1] + 1 if not_faster else 0
+        sizes = tuple(size for size, _ in known)
+        size = sizes[first] if first < len(sizes) else None
+        found.append(BreakEven(precision=precision, casts=casts, size=size, sizes=sizes))
+    return found
+
+
+def _row(
+    record: GemmRecord,
+    device: str | None,
+    one: ProductTimings,
+    timing: Timing,
+    peaks: dict[str, float | None],
+    ceilings: dict[Arithmetic, float],
+) -> GemmRow:
+    product = one.product
+    arithmetic = arithmetic_of(timing.precision)
+    tflops = tflops_of(product.shape, timing)
+    reference = one.find("bf16")
+    return made_of(
+        GemmRow,
+        record,
+        record.config,
+        product,
+        product.shape,
+        timing,
+        device_name=device,
+        product=product.label,
+        tflops=tflops,
+        share_of_ceiling=None if timing.emulated else _share(tflops, ceilings.get(arithmetic)),
+        share_of_peak=None if timing.emulated else _share(tflops, peaks.get(arithmetic)),
+        speedup_vs_bf16=speedup(timing, reference),
+        verdict=None if arithmetic == "bf16" else judge(timing, reference),
+        with_casts=tuple(
+            made_of(
+                WithCasts,
+                other,
+                speedup_vs_bf16=speedup(other, reference),
+                verdict=judge(other, reference),
+            )
+            for other in one.timings
+            if other.precision == timing.precision and other.casts != "none"
+        ),
+    )
+
+
+def _share(tflops: float | None, whole: float | None) -> float | None:
+    return tflops / whole if tflops is not None and whole is not None else None
+
+
+def speedup(timed: Timed | None, reference: Timed | None) -> float | None:
+    """How many times as fast as the reference. None where either was not timed, or is emulated."""
+    if not (_is_real(timed) and _is_real(reference)):
+        return None
+    return reference.time_s / timed.time_s if timed.time_s and reference.time_s else None
+
+
+def judge(timed: Timed | None, reference: Timed | None) -> Verdict | None:
+    """None where either was not timed, or has no interval, or is emulated."""
+    if not (_is_real(timed) and _is_real(reference)) or timed.time_ci_s is None or reference.time_ci_s is None:
+        return None
+    if timed.time_ci_s[1] < reference.time_ci_s[0]:
+        return "faster"
+    return "slower" if timed.time_ci_s[0] > reference.time_ci_s[1] else "undecided"
+
+
+def _is_real(timed: Timed | None) -> TypeGuard[Timed]:
+    return timed is not None and not timed.emulated

@@ -1,0 +1,84 @@
+"""What every kind of thing that is measured has; `one_record` is what those share whose call makes one record.
+
+A kind is one folder and one line in `registry`. Its folder holds what it asks, how it is measured, the model of its
+record, how records are compared, and what is shown of them. Commands know it through `Kind` alone.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fp8bench.records.broken import Broken
+from fp8bench.records.named import Reference
+from fp8bench.report.document import Document
+from fp8bench.schema.execution import OptimizerName
+from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.instance import Catalog, Purchase
+from fp8bench.schema.record import RecordHead
+
+Log = Callable[[str], None]
+"""Takes a line about how it goes."""
+
+Unread = Callable[[Sequence[Broken]], None]
+"""Takes files that could not be read."""
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """What a user asks of a comparison. as_of: None prices all rows for today, or, where all are published figures, for
+    the day of the newest.
+    """
+
+    instances: tuple[str, ...]
+    today: date
+    reference: Reference
+    as_of: date | None = None
+    region: str | None = None
+    purchase: Purchase = "on_demand"
+    workload: str | None = None
+    batch_size: int | None = None
+    optimizer: OptimizerName | None = None
+    every: bool = False
+    allow_mismatch: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind(ABC):
+    """What commands need of a kind.
+
+    record: the model of its record, whose `kind` has the name as its default. example: words of a call that takes
+    seconds on any machine. compare_options: those that apply to it, by their names in `CompareOptions`, beside
+    `instances` and `every`.
+    """
+
+    name: str
+    record: type[RecordHead]
+    example: tuple[str, ...]
+    compare_options: frozenset[str] = frozenset()
+
+    @abstractmethod
+    def compare(
+        self, options: CompareOptions, catalog: Catalog, results_dir: Path, log: Log, unread: Unread
+    ) -> Document:
+        """The chosen records of some instances, side by side. Raises UsageError where an instance has none."""
+
+
+ModelT = TypeVar("ModelT", bound=Frozen)
+
+
+def made_of(model: type[ModelT], *sources: object, **own: Any) -> ModelT:
+    """A model of its own values, and for its other fields of what a source has under the same name; of several sources
+    that of the last.
+    """
+    same = {name: getattr(one, name) for one in sources for name in model.model_fields if hasattr(one, name)}
+    return model(**{**same, **own})
+
+
+def narrowed(workload: str | None, batch_size: int | None, optimizer: str | None = None) -> str:
+    """` of vit-huge at batch size 64 with adam`, for a sentence about records; empty where all were asked for."""
+    of = f" of {workload}" if workload else ""
+    at = f" at batch size {batch_size}" if batch_size else ""
+    return f"{of}{at} with {optimizer}" if optimizer else f"{of}{at}"

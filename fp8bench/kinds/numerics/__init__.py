@@ -1,0 +1,17 @@
+"""What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump."""
+
+from fp8bench.kinds.numerics import document, measure
+from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest
+from fp8bench.kinds.one_record import OneRecord
+
+KIND = OneRecord(
+    name="numerics",
+    request=NumericsRequest,
+    record=NumericsRecord,
+    example=("--mode", "baseline-bf16", "--layer", "linear", "--input", "normal", "--width", "32"),
+    prepare=measure.prepare,
+    measure=measure.measure,
+    exit_code=measure.exit_code,
+    document=document.document,
+    figures={"plot": (document.ERRORS, "the errors"), "history_plot": (document.JUMP, "the jump")},
+)

@@ -1,0 +1,257 @@
+"""What precision modes add to a layer on several machines side by side, as numbers: each error of each record, its
+ratio to the first record's, how far they agree, and where delayed scaling answered otherwise to the jump. Numbers only;
+`document` shows them.
+
+A ratio is this record's error over the first's: above 1, this one is the less exact. Equal errors have a ratio of 1,
+none at all included.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from fp8bench.kinds.numerics.measure import NumericsRecord
+from fp8bench.report.side_by_side import Difference, differences, labels
+from fp8bench.schema.numerics import (
+    INPUTS,
+    LAYERS,
+    TENSORS,
+    AmaxJump,
+    InputName,
+    LayerError,
+    LayerName,
+    ScalingTrace,
+    TensorName,
+)
+from fp8bench.schema.record import Status
+
+CLOSE = 0.05
+"""Errors whose ratio is off from 1 by no more than this are called alike: so little changes no choice of a mode."""
+
+MANY = 0.01
+"""More than this share of saturated values is a step that saturates; single values do so all the time."""
+
+NEAR = 2.0
+"""A scale is where current scaling has it when it is off by less than this factor."""
+
+Quantity = Literal["steps that saturate", "worst error", "steps to come back"]
+Name = tuple[LayerName | None, InputName | None, str, TensorName | None]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one record knows of a row. status None: not examined. ratio: of its error to the first record's; None for
+    that one itself.
+    """
+
+    status: Status | None = None
+    reason: str | None = None
+    error: float | None = None
+    ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class ErrorRow:
+    """The error of one tensor. Of a mode that no record could run there is one row, without what is not known."""
+
+    layer: LayerName | None
+    input: InputName | None
+    mode: str
+    tensor: TensorName | None
+    readings: tuple[Reading, ...]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One record and the first, over `both`: the errors that both have. alike: how many of them are within CLOSE.
+    furthest: the row of the ratio furthest from 1, and that ratio; None where both have none.
+    """
+
+    label: str
+    both: int
+    alike: int
+    furthest: tuple[ErrorRow, float] | None
+
+
+MANY = 0.01
+"""More than this share of saturated values is a step that saturates; single values do so all the time."""
+
+NEAR = 2.0
+"""A scale is where current scaling has it when it is off by less than this factor."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One way's. worst_share: of the values, saturated at any step; worst_error: of any step, relative.
+
+    steps_to_come_back: after the fall, until the scale is near current scaling's; None: in none of the steps_after.
+    """
+
+    steps_that_saturate: int
+    worst_share: float
+    worst_error: float
+    steps_to_come_back: int | None
+    steps_after: int
+
+
+def answer(trace: ScalingTrace, history: AmaxJump) -> Answer:
+    """history: of which the trace is a part."""
+    after = range(history.down_at, history.steps)
+    wanted = {step: history.largest / trace.amax[step] for step in after}
+    back = next((step for step in after if wanted[step] / NEAR < trace.scale[step] < wanted[step] * NEAR), None)
+    return Answer(
+        steps_that_saturate=sum(share > MANY for share in trace.saturated),
+        worst_share=max(trace.saturated),
+        worst_error=max(trace.relative_error),
+        steps_to_come_back=None if back is None else back - history.down_at,
+        steps_after=len(after),
+    )
+
+
+def scaling_name(trace: ScalingTrace) -> str:
+    """In words: `delayed, max of 1024`."""
+    if trace.scaling == "current":
+        return "current"
+    return "delayed, most recent" if trace.algo == "most_recent" else f"delayed, max of {trace.history_len}"
+
+
+def source_name(trace: ScalingTrace) -> str:
+    """Who did it."""
+    return "Transformer Engine" if trace.source == "transformer_engine" else "simulation"
+
+
+def come_back_text(found: Answer) -> str:
+    """`> 40`: in none of the 40 steps that there were."""
+    return f"> {found.steps_after}" if found.steps_to_come_back is None else str(found.steps_to_come_back)
+
+
+@dataclass(frozen=True)
+class JumpRow:
+    """What is not the same for every record. trace: the first record's that has it, for its names. answers: one a
+    record; None where it was not tried.
+    """
+
+    trace: ScalingTrace
+    quantity: Quantity
+    answers: tuple[Answer | None, ...]
+
+
+@dataclass(frozen=True)
+class NumericsComparison:
+    """Records of the same work. Everything with one value a record has them in the records' order."""
+
+    labels: tuple[str, ...]
+    rows: tuple[ErrorRow, ...]
+    agreements: tuple[Agreement, ...]
+    jump: tuple[JumpRow, ...]
+    differences: tuple[Difference, ...]
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why what is not `ok` is not, row by row."""
+        return tuple(one.reason for row in self.rows for one in row.readings if one.reason is not None)
+
+
+def compare_errors(records: Sequence[NumericsRecord]) -> NumericsComparison:
+    """records: of one fingerprint, at least one; the others are compared with the first."""
+    named = labels(records)
+    rows = tuple(_rows(records))
+    return NumericsComparison(
+        labels=named,
+        rows=rows,
+        agreements=tuple(_agreement(label, rows, place) for place, label in enumerate(named) if place),
+        jump=tuple(_jump(records)),
+        differences=differences(records),
+    )
+
+
+def _rows(records: Sequence[NumericsRecord]) -> Iterator[ErrorRow]:
+    """By layer, input, mode as asked for, and tensor; modes that ran nowhere last."""
+    known = [{_name(row): row for row in record.rows} for record in records]
+    modes = list(dict.fromkeys(mode for record in records for mode in record.config.modes))
+    names = {name for rows in known for name in rows}
+    covered = {wider for name in names for wider in _wider(name)}
+    for name in sorted(names - covered, key=lambda name: _place(name, modes)):
+        yield ErrorRow(*name, readings=_against_first(_reading(rows, name) for rows in known))
+
+
+def _name(row: LayerError) -> Name:
+    return row.layer, row.input, row.mode, row.tensor
+
+
+def _wider(name: Name) -> tuple[Name, ...]:
+    """What a refusal of this one would be filed under: of the whole input, or of the whole mode."""
+    layer, given, mode, _ = name
+    return tuple(wider for wider in ((layer, given, mode, None), (None, None, mode, None)) if wider != name)
+
+
+def _place(name: Name, modes: Sequence[str]) -> tuple[int, int, int, int]:
+    layer, given, mode, tensor = name
+    return (
+        LAYERS.index(layer) if layer else len(LAYERS),
+        INPUTS.index(given) if given else len(INPUTS),
+        modes.index(mode),
+        TENSORS.index(tensor) if tensor else len(TENSORS),
+    )
+
+
+def _reading(rows: dict[Name, LayerError], name: Name) -> Reading:
+    row = next((rows[one] for one in (name, *_wider(name)) if one in rows), None)
+    return Reading() if row is None else Reading(row.status, row.reason, row.relative_error)
+
+
+def _against_first(readings: Iterable[Reading]) -> tuple[Reading, ...]:
+    first, *others = readings
+    return first, *(replace(one, ratio=_ratio(one.error, first.error)) for one in others)
+
+
+def _ratio(error: float | None, first: float | None) -> float | None:
+    if error is None or first is None:
+        return None
+    if error == first:
+        return 1.0
+    return error / first if first else None
+
+
+def _agreement(label: str, rows: Sequence[ErrorRow], place: int) -> Agreement:
+    found = [(row, ratio) for row in rows if (ratio := row.readings[place].ratio) is not None]
+    return Agreement(
+        label=label,
+        both=len(found),
+        alike=sum(abs(ratio - 1) <= CLOSE for _, ratio in found),
+        furthest=max(found, key=lambda one: _distance(one[1]), default=None),
+    )
+
+
+def _distance(ratio: float) -> float:
+    """Half as large is as far as twice as large."""
+    return abs(math.log(ratio)) if ratio else math.inf
+
+
+def _jump(records: Sequence[NumericsRecord]) -> Iterator[JumpRow]:
+    """Only what differs."""
+    known = [{_way(trace): trace for trace in record.history.traces} for record in records]
+    every = {way: trace for traces in reversed(known) for way, trace in traces.items()}
+    for way in dict.fromkeys(way for traces in known for way in traces):
+        answers = tuple(
+            answer(traces[way], record.history) if way in traces else None
+            for traces, record in zip(known, records, strict=True)
+        )
+        yield from (JumpRow(every[way], quantity, answers) for quantity in _unlike(answers))
+
+
+def _way(trace: ScalingTrace) -> tuple[str, str, str | None, int | None]:
+    return trace.source, trace.scaling, trace.algo, trace.history_len
+
+
+def _unlike(answers: Sequence[Answer | None]) -> Iterator[Quantity]:
+    """A way that a record did not try is shown once, by its worst error."""
+    tried = [one for one in answers if one is not None]
+    if len({one.steps_that_saturate for one in tried}) > 1:
+        yield "steps that saturate"
+    errors = [one.worst_error for one in tried]
+    if len(tried) < len(answers) or max(errors) > min(errors) * (1 + CLOSE):
+        yield "worst error"
+    if len({one.steps_to_come_back for one in tried}) > 1:
+        yield "steps to come back"

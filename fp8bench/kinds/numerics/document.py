@@ -1,0 +1,290 @@
+"""Errors of precision modes as a document: a record by itself, or records of the same work side by side.
+
+Of a record, the first table has a row for each layer, input and mode: the relative error of the output, of the input
+gradient and of the weight gradient, each with its SQNR in dB, and the worst share of an operand's values that the casts
+saturated or flushed to zero. A mode that did not run has a row that says so, its reason under the table. The second
+table is about the jump: at how many steps more than one value in 100 saturated, how far off the worst cast was, and how
+many steps after the fall the scale was again where current scaling has it.
+
+Machines get each record by itself, unrounded, and compare them as they like.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from fp8bench.kinds.numerics import figures
+from fp8bench.kinds.numerics.compared import (
+    CLOSE,
+    Agreement,
+    Answer,
+    ErrorRow,
+    NumericsComparison,
+    Quantity,
+    Reading,
+    answer,
+    come_back_text,
+    compare_errors,
+    scaling_name,
+    source_name,
+)
+from fp8bench.kinds.numerics.measure import NumericsRecord
+from fp8bench.records.select import same_work
+from fp8bench.report.document import (
+    NOTHING,
+    Column,
+    Document,
+    Figure,
+    Heading,
+    Letters,
+    Lines,
+    Note,
+    Part,
+    Sentence,
+    Table,
+)
+from fp8bench.report.document import blocks as of_parts
+from fp8bench.report.side_by_side import device, differences_line, labels, of_record
+from fp8bench.report.written import error, share
+from fp8bench.schema.instance import Catalog
+from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, AmaxJump, LayerError, TensorName
+
+SHORT: dict[TensorName, str] = {
+    "output": "output",
+    "input_gradient": "input grad.",
+    "weight_gradient": "weight grad.",
+}
+ERRORS, JUMP = "errors", "jump"
+"""Names of the figures."""
+
+METHOD = (
+    "Errors are relative, against float64. ratio: the error over that of {first}, so that above 1 it is less exact "
+    "than {first}."
+)
+JUMP_ALIKE = f"All ways of scaling answered alike, with worst errors within {CLOSE * 100:.0f} % of each other."
+JUMP_UNLIKE = "What was not alike:"
+
+WRITE: dict[Quantity, Callable[[Answer], str]] = {
+    "steps that saturate": lambda found: str(found.steps_that_saturate),
+    "worst error": lambda found: error(found.worst_error),
+    "steps to come back": come_back_text,
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """What belongs on one row: the errors of one mode, layer and input; of a mode that did not run, why."""
+
+    instance: str
+    rows: dict[TensorName | None, LayerError]
+
+    @property
+    def first(self) -> LayerError:
+        """Any of them, for what they share."""
+        return next(iter(self.rows.values()))
+
+
+def document(records: Sequence[NumericsRecord], _catalog: Catalog | None = None) -> Document:
+    """records: in the order of the columns. The figures are of one record. Errors need no catalogue."""
+    groups = same_work(records)
+    shown: list[tuple[Part, ...]] = []
+    for group in groups:
+        if len(groups) > 1 or len(group) > 1:
+            shown.append((Heading(title(group)),))
+        shown += _compared(group) if len(group) > 1 else blocks(group)
+    found = []
+    if len(records) == 1:
+        (record,) = records
+        errors = [Figure(ERRORS, partial(figures.error_dots, record))] if record.status == "ok" else []
+        found = [*errors, Figure(JUMP, partial(figures.jump_lines, record))]
+    return Document(tuple(shown), data=records, lines=_lines(records), figures=tuple(found))
+
+
+def _lines(records: Sequence[NumericsRecord]) -> Lines:
+    """A line a tensor, every field of `LayerError`. The jump is not in it."""
+    rows = (
+        (record.instance, record.run_id, *row.model_dump(mode="json").values())
+        for record in records
+        for row in record.rows
+    )
+    return Lines(("instance", "run_id", *LayerError.model_fields), tuple(rows))
+
+
+def title(group: Sequence[NumericsRecord]) -> str:
+    """What was examined, and where."""
+    config = group[0].config
+    where = ", ".join(f"{label} ({device(record)})" for label, record in zip(labels(group), group, strict=True))
+    return f"numerics, width {config.width}, {config.tokens} tokens, seed {config.seed}, on {where}"
+
+
+def blocks(records: Sequence[NumericsRecord]) -> tuple[tuple[Part, ...], ...]:
+    """One table of all errors, and one of each record's jump. The instance has a column where there are several."""
+    letters = Letters()
+    several = len({record.instance for record in records}) > 1
+    of_errors = _error_table(lines(records), several, letters)
+    of_jumps: list[tuple[Part, ...]] = []
+    for record in records:
+        about = jump_sentence(record.history) + (f" ({record.instance})" if len(records) > 1 else "")
+        of_jumps += [(Heading(about),), (jump_table(record.history),)]
+    return ((of_errors, *map(Note, letters.lines())), *of_jumps)
+
+
+def lines(records: Sequence[NumericsRecord]) -> list[Line]:
+    """By layer, then input, then mode as asked for, then record; modes that did not run last."""
+    found: dict[tuple[int, int, int, int], Line] = {}
+    for place, record in enumerate(records):
+        for row in record.rows:
+            key = (
+                LAYERS.index(row.layer) if row.layer else len(LAYERS),
+                INPUTS.index(row.input) if row.input else len(INPUTS),
+                record.config.modes.index(row.mode),
+                place,
+            )
+            found.setdefault(key, Line(record.instance, {})).rows[row.tensor] = row
+    return [found[key] for key in sorted(found)]
+
+
+def _error_table(found: Sequence[Line], several: bool, letters: Letters) -> Table:
+    shown = [
+        *([Column("instance", tuple(line.instance for line in found), "word")] if several else []),
+        Column("layer", tuple(line.first.layer or NOTHING for line in found), "word"),
+        Column("input", tuple(line.first.input or NOTHING for line in found), "word"),
+        Column("mode", tuple(line.first.mode for line in found), "word"),
+    ]
+    naming = len(shown)
+    for tensor in TENSORS:
+        of_tensor = [line.rows.get(tensor) for line in found]
+        shown.append(Column(SHORT[tensor], tuple(error(row.relative_error if row else None) for row in of_tensor)))
+        shown.append(Column("dB", tuple(map(_sqnr, of_tensor)), spare=True))
+    every = [list(line.rows.values()) for line in found]
+    shown.append(Column("satu\u00adrated", tuple(_worst([row.saturated for row in rows]) for rows in every)))
+    shown.append(Column("flushed", tuple(_worst([row.flushed for row in rows]) for rows in every)))
+    notes = Column("notes", tuple(_notes(line, letters) for line in found), "note")
+    if letters.lines():
+        shown.append(notes)
+    return Table(tuple(shown), naming, sections=naming - 1, apart=True, tight=True)
+
+
+def _notes(line: Line, letters: Letters) -> str:
+    """The status of what did not go well, and a letter for its reason; equal reasons share one."""
+    marks = [letters.mark(row.status, row.reason) for row in line.rows.values() if row.reason is not None]
+    return ", ".join(dict.fromkeys(marks))
+
+
+def _sqnr(row: LayerError | None) -> str:
+    if row is None or row.relative_error is None:
+        return NOTHING
+    return "inf" if row.sqnr_db is None else f"{row.sqnr_db:.1f}"
+
+
+def _worst(shares: Sequence[float | None]) -> str:
+    known = [one for one in shares if one is not None]
+    return share(max(known)) if known else NOTHING
+
+
+def jump_sentence(history: AmaxJump) -> str:
+    """What was done."""
+    return (
+        f"A jump: values {history.factor:g} times as large from step {history.up_at} to step {history.down_at}, "
+        f"{history.steps} steps, cast to e4m3"
+    )
+
+
+def jump_table(history: AmaxJump) -> Table:
+    """A row a way of scaling. `>`: not in the steps that there were."""
+    answers = [answer(trace, history) for trace in history.traces]
+    columns = (
+        Column("scaling", tuple(map(scaling_name, history.traces)), "word"),
+        Column("by", tuple(map(source_name, history.traces)), "word"),
+        Column("steps that saturate", tuple(str(one.steps_that_saturate) for one in answers)),
+        Column("worst share", tuple(share(one.worst_share) for one in answers)),
+        Column("worst error", tuple(error(one.worst_error) for one in answers)),
+        Column("steps to come back", tuple(map(come_back_text, answers))),
+    )
+    return Table(columns, naming=2, tight=True)
+
+
+def _compared(group: Sequence[NumericsRecord]) -> tuple[tuple[Part, ...], ...]:
+    compared = compare_errors(group)
+    letters = Letters(compared.reasons)
+    about = f"{jump_sentence(group[0].history)}. {JUMP_UNLIKE if compared.jump else JUMP_ALIKE}"
+    return of_parts(
+        [_errors_compared(compared, letters)],
+        [*map(Note, letters.lines()), *map(Sentence, sentences(compared))],
+        [Heading(about) if compared.jump else Sentence(about)],
+        [_jump_compared(compared)] if compared.jump else [],
+    )
+
+
+def _errors_compared(compared: NumericsComparison, letters: Letters) -> Table:
+    """A row a layer, input, mode and tensor. letters: of the reasons of what has no error."""
+    rows = compared.rows
+    shown = [
+        Column("layer", tuple(row.layer or NOTHING for row in rows), "word", once=True),
+        Column("input", tuple(row.input or NOTHING for row in rows), "word", once=True),
+        Column("mode", tuple(row.mode for row in rows), "word", once=True),
+        Column("tensor", tuple(_tensor(row) for row in rows), "word"),
+    ]
+    naming = len(shown)
+
+    def found(reading: Reading) -> str:
+        return error(reading.error) if reading.reason is None else letters.mark(reading.status, reading.reason)
+
+    for place, label in enumerate(compared.labels):
+        readings = [row.readings[place] for row in rows]
+        shown.append(of_record(label, "error", readings, found))
+        if place:
+            shown.append(of_record(label, "ratio", readings, lambda reading: ratio_text(reading.ratio)))
+    return Table(tuple(shown), naming, sections=2)
+
+
+def _tensor(row: ErrorRow) -> str:
+    return SHORT[row.tensor] if row.tensor else NOTHING
+
+
+def _jump_compared(compared: NumericsComparison) -> Table:
+    """A row a way of scaling and quantity that differ."""
+    rows = compared.jump
+    shown = [
+        Column("scaling", tuple(scaling_name(row.trace) for row in rows), "word", once=True),
+        Column("by", tuple(source_name(row.trace) for row in rows), "word", once=True),
+        Column("quantity", tuple(row.quantity for row in rows), "word"),
+    ]
+    for place, label in enumerate(compared.labels):
+        answers = [(row.quantity, row.answers[place]) for row in rows]
+        shown.append(of_record(label, "answer", answers, lambda one: WRITE[one[0]](one[1]) if one[1] else NOTHING))
+    return Table(tuple(shown), naming=3)
+
+
+def ratio_text(ratio: float | None) -> str:
+    """Two digits after the point, but two that count of a small one, and none of a large one."""
+    if ratio is None:
+        return NOTHING
+    if ratio >= 100:
+        return f"{ratio:,.0f}"
+    return f"{ratio:.2g}" if 0 < ratio < 0.1 else f"{ratio:.2f}"
+
+
+def sentences(compared: NumericsComparison) -> list[str]:
+    """How the machines differ, how far their errors agree, and how to read the table; a line each."""
+    first = compared.labels[0]
+    return [
+        *differences_line(compared.differences, compared.labels),
+        *(_agreement(one, first) for one in compared.agreements),
+        METHOD.format(first=first),
+    ]
+
+
+def _agreement(one: Agreement, first: str) -> str:
+    if one.furthest is None:
+        return f"{one.label} and {first} have no error in common."
+    within = f"within {CLOSE * 100:.0f} % of {first}'s"
+    if one.alike == one.both:
+        return f"{one.label}: the errors that both have, {one.both} of them, are all {within}."
+    row, ratio = one.furthest
+    tensor = SHORT[row.tensor].replace("grad.", "gradient") if row.tensor else ""
+    words = ", ".join(word for word in (row.layer, row.input, row.mode, tensor) if word)
+    return (
+        f"{one.label}: {one.alike} of {one.both} errors that both have are {within}; the furthest is "
+        f"{ratio_text(ratio)} times as large ({words})."
+    )

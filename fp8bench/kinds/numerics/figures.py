@@ -1,0 +1,196 @@
+"""Two pictures of one record.
+
+`error_dots`: relative errors on a logarithmic axis, one panel a layer and tensor, one row a mode. A colour and a shape
+is an input; a hollow mark is the same input moved to values that fp8 has, whose error is not the casts'. fp8's errors
+lie within two decades, and float32's four decades below: what is less than LEAST is drawn in a strip at the left, in
+which places mean nothing, so that recipes can be told apart.
+
+`jump_lines`: the jump over the steps. Above, the largest magnitude in the tensor, and what each scaling could hold:
+largest / scale. Where the black line is above a coloured one, values saturate; far below it, the format's precision is
+wasted. Below it, the share that saturated, and the error of the cast. Dots are what Transformer Engine did, where it
+ran: they should lie on the lines, which are simulated.
+
+No two things differ by colour alone.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fp8bench.kinds.numerics.compared import scaling_name
+from fp8bench.kinds.numerics.measure import NumericsRecord
+from fp8bench.report import paper
+from fp8bench.report.paper import FAINT, GRID, INK
+from fp8bench.schema.numerics import EXACT, TENSORS, LayerError, LayerName, ScalingTrace, TensorName
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BAND = "#f6f8fa"
+ROW_IN = 0.36
+AROUND_IN = 1.2
+PANEL_IN = 0.42
+"""Height of errors' figure: of a mode's row, beside the panels, and of a panel beside its rows."""
+
+MARKS = {"normal": ("#0072B2", "o"), "heavy-tailed": ("#D55E00", "s"), "outlier": ("#009E73", "^")}
+OFFSETS = {"normal": -0.2, "heavy-tailed": 0.0, "outlier": 0.2}
+"""Height of an input's marks in its row, so that equal errors do not hide each other."""
+
+TITLES: dict[TensorName, str] = {
+    "output": "output",
+    "input_gradient": "input gradient",
+    "weight_gradient": "weight gradient",
+}
+LEAST = 5e-4
+STRIP = (2e-4, LEAST)
+"""The axis from end to end of the strip. bfloat16's own rounding, 1.7e-3, lies to the right of it."""
+
+IN_STRIP = {True: 2.6e-4, False: 3.8e-4}
+"""Where a mark in the strip is drawn, hollow or not: beside each other."""
+
+STYLES: tuple[dict[str, Any], ...] = (
+    {"color": "#0072B2", "linestyle": "-", "linewidth": 2.0},
+    {"color": "#D55E00", "linestyle": (0, (5, 1.5)), "linewidth": 1.9},
+    {"color": "#009E73", "linestyle": (0, (1, 1)), "linewidth": 2.2},
+    {"color": "#CC79A7", "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.7},
+)
+JUMP_HEIGHT_IN = 6.4
+
+
+def error_dots(record: NumericsRecord, path: Path) -> None:
+    """Raises UsageError as require_drawable, RunFailed where path cannot be written. The record has ok rows."""
+    rows = [row for row in record.rows if row.status == "ok"]
+    layers = [layer for layer in record.config.layers if any(row.layer == layer for row in rows)]
+    modes = [mode for mode in record.config.modes if any(row.mode == mode for row in rows)]
+    height = AROUND_IN + len(layers) * (PANEL_IN + ROW_IN * len(modes))
+    with paper.figure(height, path) as figure:
+        panels = figure.subplots(len(layers), len(TENSORS), squeeze=False, sharex=True, sharey=True)
+        for line, layer in zip(panels, layers, strict=True):
+            for axes, tensor in zip(line, TENSORS, strict=True):
+                _dots(axes, [row for row in rows if (row.layer, row.tensor) == (layer, tensor)], modes)
+                axes.set_title(_title(layer, tensor), fontsize=9.5, color=INK, loc="left", pad=4)
+        _errors_axis(panels[-1, 0], max(row.relative_error or 0.0 for row in rows))
+        figure.supxlabel("relative error against float64 (further left is nearer)", fontsize=9.5, color=FAINT)
+        _legend_of_inputs(figure, rows)
+
+
+def _dots(axes: "Axes", rows: Sequence[LayerError], modes: Sequence[str]) -> None:
+    axes.set_xscale("log")
+    for place in range(0, len(modes), 2):
+        axes.axhspan(place - 0.5, place + 0.5, color=BAND, linewidth=0, zorder=0)
+    for row in rows:
+        name = (row.input or "").removesuffix(EXACT)
+        colour, marker = MARKS[name]
+        hollow = (row.input or "").endswith(EXACT)
+        error = row.relative_error or 0.0
+        axes.plot(
+            error if error >= LEAST else IN_STRIP[hollow],
+            modes.index(row.mode) + OFFSETS[name],
+            marker=marker,
+            markersize=5.5,
+            markerfacecolor="white" if hollow else colour,
+            markeredgecolor=colour,
+            markeredgewidth=1.2,
+            linestyle="none",
+            zorder=3,
+        )
+    axes.set_yticks(range(len(modes)), [_two_lines(mode) for mode in modes], fontsize=9, color=INK)
+    axes.set_ylim(len(modes) - 0.5, -0.5)
+    axes.axvspan(*STRIP, color=GRID, alpha=0.55, linewidth=0, zorder=1)
+    _plain_axes(axes)
+    axes.xaxis.grid(True, color=GRID, linewidth=0.7)
+    axes.tick_params(axis="y", length=0)
+    axes.minorticks_off()
+
+
+def _errors_axis(axes: "Axes", greatest: float) -> None:
+    """The panels share it. greatest: the largest error, for which there is room."""
+    right = max(greatest * 1.5, 0.2)
+    axes.set_xlim(STRIP[0], right)
+    decades = [10.0**power for power in range(-3, 3) if 10.0**power < right]
+    names = [f"{value:g}" for value in decades]
+    axes.set_xticks([(STRIP[0] * STRIP[1]) ** 0.5, *decades], ["less", *names])
+
+
+def _title(layer: LayerName, tensor: TensorName) -> str:
+    return f"{layer}: {TITLES[tensor]}"
+
+
+def _two_lines(mode: str) -> str:
+    return mode.replace(":", "\n", 1) if len(mode) > 16 else mode
+
+
+def _legend_of_inputs(figure: Any, rows: Sequence[LayerError]) -> None:
+    from matplotlib.lines import Line2D
+
+    seen = {row.input for row in rows}
+    shapes: dict[str, Any] = {"linestyle": "none", "markersize": 6, "markeredgewidth": 1.2}
+    handles = [
+        Line2D([], [], color=colour, marker=marker, label=name, **shapes)
+        for name, (colour, marker) in MARKS.items()
+        if seen & {name, name + EXACT}
+    ]
+    if any(name and name.endswith(EXACT) for name in seen):
+        label = "hollow: the same, moved to values that fp8 has"
+        handles.append(Line2D([], [], marker="o", markerfacecolor="white", color=FAINT, label=label, **shapes))
+    paper.legend(figure, handles, len(handles), handlelength=2.4)
+
+
+def jump_lines(record: NumericsRecord, path: Path) -> None:
+    """Raises UsageError as require_drawable, RunFailed where path cannot be written."""
+    history = record.history
+    simulated = [trace for trace in history.traces if trace.source == "simulated"]
+    measured = [trace for trace in history.traces if trace.source == "transformer_engine"]
+    styles = {scaling_name(trace): style for trace, style in zip(simulated, STYLES, strict=False)}
+    with paper.figure(JUMP_HEIGHT_IN, path) as figure:
+        above, middle, below = figure.subplots(3, 1, sharex=True, height_ratios=(2.2, 1, 1))
+        steps = range(history.steps)
+        above.plot(steps, simulated[0].amax, color=INK, linewidth=1.2, drawstyle="steps-mid", zorder=4)
+        for trace in simulated:
+            style = styles[scaling_name(trace)]
+            above.plot(steps, _holds(trace, history.largest), drawstyle="steps-mid", **style)
+            middle.plot(steps, [share * 100 for share in trace.saturated], drawstyle="steps-mid", **style)
+            below.plot(steps, trace.relative_error, drawstyle="steps-mid", **style)
+        for trace in measured:
+            dots: dict[str, Any] = {"linestyle": "none", "marker": ".", "markersize": 4, "zorder": 5}
+            above.plot(steps, _holds(trace, history.largest), color=styles[scaling_name(trace)]["color"], **dots)
+        for axes in (above, below):
+            axes.set_yscale("log")
+        above.set_title("largest magnitude (black), and the largest that the scale lets e4m3 hold", **_small_title())
+        middle.set_title("values that saturate, %", **_small_title())
+        below.set_title("relative error of the cast", **_small_title())
+        middle.set_ylim(-4, 104)
+        between = (history.up_at + history.down_at - 1) / 2
+        what = f"values {history.factor:g} times as large"
+        above.text(between, 0.5, what, transform=above.get_xaxis_transform(), ha="center", fontsize=9.5, color=FAINT)
+        below.set_xlabel("step", fontsize=9.5, color=FAINT)
+        for axes in (above, middle, below):
+            _plain_axes(axes)
+            axes.grid(True, color=GRID, linewidth=0.7)
+            axes.minorticks_off()
+            axes.set_xlim(-1, history.steps)
+            axes.axvspan(history.up_at - 0.5, history.down_at - 0.5, color=BAND, linewidth=0, zorder=0)
+        _legend_of_scalings(figure, styles, with_dots=bool(measured))
+
+
+def _holds(trace: ScalingTrace, largest: float) -> list[float]:
+    return [largest / scale for scale in trace.scale]
+
+
+def _small_title() -> dict[str, Any]:
+    return {"fontsize": 9.5, "color": INK, "loc": "left", "pad": 4}
+
+
+def _legend_of_scalings(figure: Any, styles: dict[str, dict[str, Any]], with_dots: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], label=name, **style) for name, style in styles.items()]
+    if with_dots:
+        handles.append(Line2D([], [], color=FAINT, linestyle="none", marker=".", label="Transformer Engine"))
+    paper.legend(figure, handles, len(handles), handlelength=2.4)
+
+
+def _plain_axes(axes: "Axes") -> None:
+    axes.tick_params(labelsize=9, labelcolor=FAINT, color=GRID)
+    axes.tick_params(axis="y", labelcolor=INK)
+    paper.frame(axes, "bottom")

@@ -1,0 +1,185 @@
+"""How errors of precision modes are measured: what is asked, a configuration made of it, and the record.
+
+Nothing is timed, so one process examines all modes, one after the other. torch is imported where the work begins: an
+invalid word fails before that.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, TypeVar
+
+from fp8bench import registry
+from fp8bench.config.words import whole
+from fp8bench.kinds.kind import Log
+from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
+from fp8bench.machine.gpus import this_machine
+from fp8bench.schema import bounds
+from fp8bench.schema.alignment import ALIGNMENT, padded
+from fp8bench.schema.config import Device
+from fp8bench.schema.errors import UsageError, require_known
+from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, AmaxJump, LayerError, NumericsConfig
+from fp8bench.schema.option import Option
+from fp8bench.schema.record import METHOD_VERSION, RecordHead, Status
+
+
+@dataclass(frozen=True)
+class NumericsRequest(Request):
+    """Words of `fp8bench numerics`."""
+
+    modes: Annotated[
+        tuple[str, ...],
+        Option(
+            "Only this mode, with its recipe: te-fp8:current. Repeatable",
+            metavar="MODE",
+            complete="modes",
+            if_unset="all",
+        ),
+    ] = ()
+    layers: Annotated[tuple[str, ...], Option("Only this layer. Repeatable", metavar="linear|block")] = ()
+    inputs: Annotated[
+        tuple[str, ...],
+        Option(
+            "Only normal, heavy-tailed or outlier; with -exact, moved to values that fp8 has. Repeatable",
+            metavar="DISTRIBUTION",
+        ),
+    ] = ()
+    width: Annotated[
+        str | None, Option("Of the layers, a multiple of 16", if_unset="1280; on a CPU 64", metavar="N")
+    ] = None
+    seed: Annotated[str | None, of_run("seed", "Seed of weights and inputs")] = None
+
+
+class NumericsRecord(RecordHead):
+    """One call of `fp8bench numerics`. Its status is ok where any mode ran."""
+
+    kind: Literal["numerics"] = "numerics"
+    config: NumericsConfig
+    rows: tuple[LayerError, ...]
+    history: AmaxJump
+
+    def model_post_init(self, _context: Any) -> None:
+        if (self.status == "ok") != any(row.status == "ok" for row in self.rows):
+            raise ValueError("a record of numerics is ok where one of its rows is, and not otherwise")
+
+
+MODES = ("baseline-fp32", "baseline-bf16", "torchao-float8", "te-fp8")
+"""Examined when none is named, each with all of its recipes: the yardsticks first."""
+
+WIDTHS = {"cuda": 1280, "cpu": 64}
+TOKENS = {"cuda": 2048, "cpu": 64}
+HELP = "fp8bench numerics --help"
+BY_GRAVITY: tuple[Status, ...] = ("failed", "invalid", "unsupported")
+
+_Name = TypeVar("_Name", bound=str)
+
+
+def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[NumericsConfig]:
+    """Look at the machine and check every word. Writes nothing. Raises UsageError and ModeUnavailable."""
+    modes = _modes(request.modes)
+    layers = _known("layer", request.layers, LAYERS)
+    inputs = _known("input", request.inputs, INPUTS)
+    _require_something(layers, inputs)
+    width = None if request.width is None else _width(request.width)
+    seed = 0 if request.seed is None else whole("--seed", request.seed, 0, bounds.SEED)
+    machine = this_machine(environ)
+    place = place_of(request, machine)
+    device: Device = "cuda" if machine.has_gpu else "cpu"
+    config = NumericsConfig(
+        device=device,
+        modes=modes,
+        layers=layers,
+        inputs=inputs,
+        width=width or WIDTHS[device],
+        tokens=TOKENS[device],
+        seed=seed,
+    )
+    return Prepared(config, **vars(place))
+
+
+def measure(prepared: Prepared[NumericsConfig], log: Log) -> NumericsRecord:
+    """See `examine`."""
+    return examine(prepared, datetime.now(UTC), log)
+
+
+def examine(prepared: Prepared[NumericsConfig], now: datetime, log: Log) -> NumericsRecord:
+    """Run it, in this process. log: takes a line a stage. Raises ModeUnavailable and RunFailed."""
+    from fp8bench.numerics import examination
+    from fp8bench.worker.environment import environment
+
+    config = prepared.config
+    device = examination.device_for(config)
+    examined = examination.examine(config, log)
+    status, reason, remedy = _outcome([(row.status, row.reason, row.remedy) for row in examined.rows])
+    return NumericsRecord(
+        **head(prepared, "numerics", now),
+        status=status,
+        reason=reason,
+        remedy=remedy,
+        fingerprint=fingerprint(config),
+        environment=environment(device),
+        config=config,
+        rows=examined.rows,
+        history=examined.history,
+    )
+
+
+def fingerprint(config: NumericsConfig) -> dict[str, Any]:
+    """What must be alike for errors to be compared: not modes, layers and inputs, which are compared."""
+    return {
+        "kind": "numerics",
+        "width": config.width,
+        "tokens": config.tokens,
+        "seed": config.seed,
+        "method_version": METHOD_VERSION,
+    }
+
+
+def exit_code(record: NumericsRecord, request: NumericsRequest) -> int:
+    """By the rows' statuses. A mode that was named and could not run counts also beside others."""
+    from fp8bench.launch.session import exit_code_of
+
+    return exit_code_of((row.status for row in record.rows), named=bool(request.modes))
+
+
+def _outcome(found: list[tuple[Status, str | None, str | None]]) -> tuple[Status, str | None, str | None]:
+    """The record's own status, reason and remedy: ok where any row is, else the worst row's."""
+    if any(status == "ok" for status, _, _ in found):
+        return "ok", None, None
+    return min(found, key=lambda one: BY_GRAVITY.index(one[0]))
+
+
+def _modes(asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Labels with their recipes, each once. Raises UsageError as registry.find_mode."""
+    if asked:
+        found = [registry.find_mode(label) for label in asked]
+    else:
+        entries = [registry.find_mode(name)[0] for name in MODES]
+        found = [(entry, recipe) for entry in entries for recipe in (entry.recipes or (None,))]
+    return tuple(dict.fromkeys(f"{entry.name}:{recipe}" if recipe else entry.name for entry, recipe in found))
+
+
+def _known(kind: str, asked: tuple[str, ...], names: tuple[_Name, ...]) -> tuple[_Name, ...]:
+    """Those asked for, in our order; none: all. Raises UsageError with the nearest name."""
+    for name in asked:
+        require_known(kind, name, names, HELP)
+    return tuple(name for name in names if name in asked) if asked else names
+
+
+def _require_something(layers: tuple[str, ...], inputs: tuple[str, ...]) -> None:
+    """Raises UsageError where no layer takes any of the inputs."""
+    if "linear" not in layers and all(name.endswith(EXACT) for name in inputs):
+        raise UsageError(
+            f"{', '.join(inputs)} are inputs of the linear layer alone: a block makes its operands itself",
+            "Add --layer linear, or another --input",
+        )
+
+
+def _width(text: str) -> int:
+    width = whole("--width", text, ALIGNMENT, bounds.WIDTH)
+    if width != padded(width):
+        raise UsageError(
+            f"--width {width} is not divisible by {ALIGNMENT}, as fp8 GEMMs need it",
+            f"Pad it: --width {padded(width)}",
+        )
+    return width

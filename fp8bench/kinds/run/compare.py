@@ -1,0 +1,310 @@
+"""The comparison: records joined with prices, and each row compared with a reference row: its speed-up, its gain for a
+dollar, and whether that can be called better. Numbers only; `document` shows them.
+
+Where both rows have a price, the verdict is on units per USD, since a second machine that makes a step shorter can make
+each image dearer; else it is on speed. Prices are exact, so a unit's cost is as uncertain as its time. Machine and
+software may bar a verdict.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from fp8bench.kinds.kind import CompareOptions, narrowed
+from fp8bench.kinds.run.row import Comparison, Row, to_row
+from fp8bench.kinds.run.unit_cost import Priced, UnitTime, priced, pricing_day, unit_time
+from fp8bench.pricing import cost
+from fp8bench.pricing.missing import require_region
+from fp8bench.records.named import Reference
+from fp8bench.records.select import Measurement, select
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.identity import Software, differing, not_comparable, unlike_software
+from fp8bench.schema.instance import Catalog
+from fp8bench.schema.record import Record
+from fp8bench.stats.verdict import HOLDS_NOISE, RowVerdict, verdict_on_value
+
+if TYPE_CHECKING:
+    from fp8bench.stats.ratio import Ratio
+
+MIXED_DATES_DAYS = 90
+
+
+def _as_it_is(record: Record) -> Record:
+    return record
+
+
+def compare(
+    records: Sequence[Record], catalog: Catalog, options: CompareOptions, whole: Callable[[Record], Record] = _as_it_is
+) -> Comparison:
+    """records: those of the instances in `options`, oldest first; `whole` gives a record with its samples, and is asked
+    for those alone that are shown.
+
+    Raises UsageError when an instance has no record, no price is of the region that was asked for, the reference that
+    was asked for is not there, or the records are not comparable and `allow_mismatch` is not set.
+    """
+    require_region(options.region, catalog, options.instances)
+    chosen = [
+        Measurement(tuple(map(whole, measurement.rounds)), measurement.stopped)
+        for measurement in select(records, options.every, options.workload, options.batch_size, options.optimizer)
+    ]
+    latest = [measurement.latest for measurement in chosen]
+    _require_some(latest, options)
+    day = pricing_day(latest, options)
+    prices = {record.run_id: priced(record, catalog, options, day) for record in latest}
+    found = {measurement.latest.run_id: unit_time(measurement) for measurement in chosen}
+    rows = distinguished([to_row(one, found[one.latest.run_id], prices[one.latest.run_id], catalog) for one in chosen])
+    reference = _find_reference(rows, options.reference)
+    rows = _refuse_or_mark_unlike_work(rows, reference, latest, options.allow_mismatch)
+    if reference is not None:
+        of = {record.run_id: record for record in latest}
+        like = {row.run_id: likeness(of[row.run_id], of[reference.run_id], options.allow_mismatch) for row in rows}
+        rows = [
+            compared_with(row, reference, found[row.run_id], found[reference.run_id], like[row.run_id]) for row in rows
+        ]
+    warnings = (
+        *_without_reference(reference, options.reference),
+        *_about_prices(rows, prices, options),
+    )
+    return Comparison(
+        rows=tuple(row.model_copy(update={"warnings": warnings}) for row in _ranked(rows, options.instances)),
+        warnings=warnings,
+    )
+
+
+def _ranked(rows: Sequence[Row], instances: Sequence[str]) -> list[Row]:
+    """By what a dollar buys; then rows without a price by speed, those of a CPU, emulations, and what did not run."""
+    return sorted(
+        sorted(rows, key=lambda row: instances.index(row.instance)),
+        key=lambda row: (
+            row.status != "ok",
+            row.emulated,
+            row.device == "cpu",
+            row.units_per_usd is None,
+            -(row.units_per_usd or row.throughput_per_s or 0),
+        ),
+    )
+
+
+def _require_some(chosen: Sequence[Record], options: CompareOptions) -> None:
+    present = {record.instance for record in chosen}
+    for name in options.instances:
+        if name not in present:
+            raise UsageError(
+                f"no record{narrowed(options.workload, options.batch_size, options.optimizer)} for instance {name!r}",
+                f"Run `fp8bench run --instance {name}` there, or add a figure with `fp8bench import`",
+            )
+
+
+def _find_reference(rows: Sequence[Row], wanted: Reference) -> Row | None:
+    """The best row that fits: a gain over a slow variant of the baseline would flatter.
+
+    Raises UsageError when the user named a row that is not there.
+    """
+    fitting = [
+        row
+        for row in rows
+        if row.status == "ok" and wanted.names(row.instance, (row.mode, row.mode_label)) and wanted.takes(row.execution)
+    ]
+    if fitting:
+        has_prices = all(row.units_per_usd for row in fitting)
+        return max(fitting, key=lambda row: (row.units_per_usd if has_prices else row.throughput_per_s) or 0)
+    if wanted.asked_for:
+        there = ", ".join(sorted({row.label for row in rows if row.status == "ok"}))
+        raise UsageError(f"no ok record of {wanted.label} to be the reference", f"There are: {there or 'none'}")
+    return None
+
+
+def _without_reference(reference: Row | None, wanted: Reference) -> list[str]:
+    if reference is not None:
+        return []
+    return [
+        f"no ok record of {wanted.label} to compare the rows with, so gains are omitted; "
+        "name another row with --reference"
+    ]
+
+
+def _refuse_or_mark_unlike_work(
+    rows: Sequence[Row], reference: Row | None, records: Sequence[Record], allow_mismatch: bool
+) -> list[Row]:
+    """The work to be like is the reference's, or where there is none that of the first ok row."""
+    model = reference or next((row for row in rows if row.status == "ok"), None)
+    if model is None:
+        return list(rows)
+    fingerprints = {record.run_id: record.fingerprint for record in records}
+    expected = fingerprints[model.run_id]
+    marked = []
+    for row in rows:
+        found = fingerprints[row.run_id]
+        unlike = _differing(found, expected) if row.status == "ok" else []
+        if unlike and not allow_mismatch:
+            raise UsageError(
+                f"{row.instance}:{row.mode_label} and {model.instance}:{model.mode_label} are not comparable: "
+                f"{_tell(unlike, found, expected)}",
+                "Compare like with like (--workload, --optimizer), or give --allow-mismatch to see them marked",
+            )
+        mark = (f"unlike the reference in {', '.join(unlike)}",) if unlike else ()
+        marked.append(row.model_copy(update={"marks": (*row.marks, *mark)}))
+    return marked
+
+
+def _differing(fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue]) -> list[str]:
+    names = dict.fromkeys([*expected, *fingerprint])
+    return [name for name in names if fingerprint.get(name) != expected.get(name)]
+
+
+def _tell(names: Sequence[str], fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue]) -> str:
+    return ", ".join(f"{name} ({fingerprint.get(name)} and {expected.get(name)})" for name in names)
+
+
+def _about_prices(rows: Sequence[Row], prices: Mapping[str, Priced], options: CompareOptions) -> list[str]:
+    """What a reader must know of the prices that rows took."""
+    of_rows = [(row, prices[row.run_id]) for row in rows if row.status == "ok"]
+    doubts = [found.price.doubt for _, found in of_rows if found.price and found.price.doubt]
+    not_yet = [found.not_yet for _, found in of_rows if found.not_yet]
+    catalogues = [row for row, found in of_rows if found.price and not found.price.own]
+    to_come = options.as_of is not None and options.as_of > options.today
+    return [
+        *([f"{options.as_of} is in the future: rows take the newest known prices"] if to_come else []),
+        *dict.fromkeys([*doubts, *not_yet]),
+        *_mixed_dates(catalogues),
+    ]
+
+
+def _mixed_dates(rows: Sequence[Row]) -> list[str]:
+    """Each instance has one price, but that of one may be far older than that of another. rows: at the catalogue's
+    prices; one's own contract holds as it is, however old.
+    """
+    dates = {row.price_as_of: row.instance for row in rows if row.price_as_of is not None and row.status == "ok"}
+    if not dates:
+        return []
+    first, last = min(dates), max(dates)
+    if (last - first).days <= MIXED_DATES_DAYS:
+        return []
+    return [
+        f"prices are from {first} to {last} ({dates[first]} and {dates[last]}), more than {MIXED_DATES_DAYS} days "
+        "apart: prices fall, so gains favour the newer one; --price-as-of DATE prices all rows on an earlier day"
+    ]
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How a row stands to the reference. verdict: whether one may be given. marks: what a reader must know of it."""
+
+    verdict: bool = True
+    marks: tuple[str, ...] = ()
+
+
+def likeness(record: Record, reference: Record, allow_mismatch: bool) -> Likeness:
+    """Within one instance unlike machines or software bar a verdict, unless the user asked for it; between instances
+    unlike machines are the question, and unlike software is marked.
+    """
+    unlike = not_comparable(record, reference)
+    if unlike:
+        how = "unlike the reference in" if allow_mismatch else "not comparable with the reference:"
+        return Likeness(allow_mismatch, (f"{how} {', '.join(unlike)}",))
+    software = unlike_software(record, reference)
+    return Likeness(marks=(f"unlike the reference in {', '.join(software)}",) if software else ())
+
+
+def distinguished(rows: Sequence[Row]) -> list[Row]:
+    """The rows, marked with their machine where those of one instance have several, and likewise with each part of the
+    software.
+    """
+    of_instance: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.source == "measured":
+            of_instance.setdefault(row.instance, []).append(row)
+    return [
+        row.model_copy(update={"marks": (*_names(row, of_instance.get(row.instance, ())), *row.marks)}) for row in rows
+    ]
+
+
+def _names(row: Row, beside: Sequence[Row]) -> list[str]:
+    names = []
+    if len({other.machine for other in beside}) > 1:
+        label = f"{row.machine_label} ({row.machine})" if row.machine_label else row.machine
+        names.append(f"machine {label or 'unknown'}")
+    if row.software is not None:
+        softwares: list[Software] = [other.software for other in beside if other.software is not None]
+        unlike = dict.fromkeys(name for other in softwares for name in differing(row.software, other))
+        names += [f"{name} {row.software.get(name) or 'unknown'}" for name in unlike]
+    return names
+
+
+def compared_with(
+    row: Row, reference: Row, found: UnitTime | None, reference_found: UnitTime | None, like: Likeness
+) -> Row:
+    """found: what a unit takes in each process of the row, and of the reference; None for a figure without samples.
+    like: whether machine and software allow a verdict.
+    """
+    is_reference = row.run_id == reference.run_id
+    update: dict[str, object] = {
+        "marks": (*row.marks, *like.marks, *_unlike_sizes(row, reference)),
+        "is_reference": is_reference,
+    }
+    if not (like.verdict and _comparable(row, reference) and row.throughput_per_s and reference.throughput_per_s):
+        return row.model_copy(update=update)
+    update["speedup_vs_reference"] = row.throughput_per_s / reference.throughput_per_s
+    if reference.units_per_usd:
+        update["break_even_usd_per_hour"] = cost.break_even_usd_per_hour(row.throughput_per_s, reference.units_per_usd)
+        if row.units_per_usd:
+            update["gain_vs_reference"] = cost.gain(row.units_per_usd, reference.units_per_usd)
+    if found is not None and reference_found is not None and not is_reference:
+        update |= _judged(found, reference_found, _price_ratio(row, reference))
+    return row.model_copy(update=update)
+
+
+def _unlike_sizes(row: Row, reference: Row) -> list[str]:
+    marks = []
+    if row.batch_size != reference.batch_size:
+        marks.append(f"batch {row.batch_size}, reference {reference.batch_size}")
+    if row.world_size != reference.world_size:
+        worker, workers = ("GPU", "GPUs") if row.device == "cuda" else ("process", "processes")
+        marks.append(f"{row.world_size} {worker if row.world_size == 1 else workers}, reference {reference.world_size}")
+    return marks
+
+
+def _comparable(row: Row, reference: Row) -> bool:
+    """A CPU's time, or an emulation's, is not comparable with a GPU's or with fp8's, and an image is no token."""
+    return (row.device, row.unit) == (reference.device, reference.unit) and not (row.emulated or reference.emulated)
+
+
+def _price_ratio(row: Row, reference: Row) -> float | None:
+    """What an hour costs over what it costs in the reference; None where either has no price."""
+    if row.usd_per_hour is None or reference.usd_per_hour is None:
+        return None
+    return row.usd_per_hour / reference.usd_per_hour
+
+
+def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None) -> dict[str, object]:
+    # Imported here, as in unit_cost.py: numpy takes a moment, and published figures have no samples.
+    from fp8bench.stats.ratio import ratio
+
+    held = ratio(found.by_elapsed, reference.by_elapsed)
+    few = min(len(found.processes), len(reference.processes)) < 2
+    verdict, why = _verdict(held, price_ratio, few)
+    if verdict != "inconclusive" and (found.uneven or reference.uneven):
+        by_medians, _ = _verdict(ratio(found.by_medians, reference.by_medians), price_ratio, few)
+        if by_medians != verdict:
+            verdict, why = "inconclusive", f"{verdict} by elapsed time, {by_medians} by medians"
+    update: dict[str, object] = {
+        "verdict": verdict,
+        "verdict_on": "throughput" if price_ratio is None else "units_per_usd",
+        "verdict_why": why,
+    }
+    if held.low is not None and held.high is not None:
+        low, high = 1 / held.high, 1 / held.low
+        update["speedup_ci_vs_reference"] = (low, high)
+        if price_ratio is not None:
+            update["gain_ci_vs_reference"] = (low / price_ratio - 1, high / price_ratio - 1)
+    return update
+
+
+def _verdict(held: "Ratio", price_ratio: float | None, few: bool) -> tuple[RowVerdict, str | None]:
+    """The verdict and, of an inconclusive one, why. held: of times; few: processes, for a verdict on either."""
+    if price_ratio is None or few or held.low is None or held.high is None:
+        return held.verdict, held.why
+    verdict = verdict_on_value(held.low * price_ratio, held.high * price_ratio)
+    return verdict, HOLDS_NOISE if verdict == "inconclusive" else None

@@ -1,0 +1,144 @@
+"""What a reader of a row must know: marks, short ones in the row and long ones under the table.
+
+What was found in every round is said once, with the latest round's figures; what was not, with the number of rounds.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from fp8bench.kinds.run.unit_cost import APART, PRICED_ELSEWHERE, Priced, UnitTime
+from fp8bench.records.select import Measurement
+from fp8bench.records.stopped import execution
+from fp8bench.schema.record import Record
+from fp8bench.stats.bound import bound_of
+from fp8bench.stats.steps import SLOW_STEP
+from fp8bench.stats.telemetry import round_flags
+
+SPREAD = 0.02
+"""Relative standard deviation between processes from which a row says that they differ: twice the noise below which no
+mode is called faster."""
+
+
+def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid_gpus: int | None) -> tuple[str, ...]:
+    """found: what a unit takes in each process. paid_gpus: GPUs in the instances that are paid for."""
+    record = measurement.latest
+    return (
+        *_kind(record),
+        *_asked(record),
+        *(_price(priced) if record.status == "ok" else ()),
+        *_paid(record, paid_gpus),
+        *_rounds(measurement, found),
+        *(_uneven(found) if found else ()),
+        *_found_in_rounds(measurement.rounds, _bounds),
+        *_found_in_rounds(measurement.rounds, _flags),
+        *_slow_rounds(measurement),
+        *_found_in_rounds(measurement.rounds, _not_replayed),
+        *_found_in_rounds(measurement.rounds, _warnings),
+    )
+
+
+def _kind(record: Record) -> Iterable[str]:
+    if record.config is not None and record.config.device == "cpu":
+        yield "cpu"
+    if record.evidence is not None and record.evidence.emulated:
+        yield "emulated"
+    if record.source != "measured":
+        yield record.source
+
+
+def _asked(record: Record) -> Iterable[str]:
+    """What was asked for of a run that stopped before it was known how its steps would be executed."""
+    config = record.config
+    if config is None or record.status == "ok" or execution(record) is not None:
+        return
+    if config.compile != "auto":
+        yield f"with --compile {config.compile}"
+    if config.cuda_graphs == "on":
+        yield f"with --cuda-graphs {config.cuda_graphs}"
+
+
+def _price(priced: Priced) -> Iterable[str]:
+    price = priced.price
+    if price is None:
+        yield priced.why_none
+        return
+    if price.as_of is None:
+        yield "undated price"
+    if price.derived:
+        yield "per-GPU price x GPUs"
+    if price.doubtful or price.doubt:
+        yield "doubtful price"
+    if priced.elsewhere:
+        yield PRICED_ELSEWHERE
+
+
+def _paid(record: Record, paid_gpus: int | None) -> Iterable[str]:
+    if paid_gpus and record.what.world_size < paid_gpus:
+        yield f"{record.what.world_size} of {paid_gpus} GPUs used, all paid for"
+
+
+def _rounds(measurement: Measurement, found: UnitTime | None) -> Iterable[str]:
+    if found is not None and len(found.processes) == 1:
+        yield "one process"
+    between = found.by_elapsed.between if found is not None else None
+    if between is not None and between >= SPREAD:
+        yield f"its processes differ by {between * 100:.1f} % (standard deviation): measure more --rounds"
+    if measurement.stopped:
+        every = len(measurement.rounds) + len(measurement.stopped)
+        last = measurement.stopped[-1]
+        yield f"{len(measurement.stopped)} of {every} rounds {last.status}: {last.reason}"
+
+
+def _uneven(found: UnitTime) -> Iterable[str]:
+    """What makes elapsed time and median differ."""
+    if abs(found.mean_above_median) > APART:
+        where = "above" if found.mean_above_median > 0 else "below"
+        yield f"mean {abs(found.mean_above_median) * 100:.1f} % {where} median"
+    if found.slow_steps:
+        yield f"{found.slow_steps} of {found.steps} steps above {SLOW_STEP}x"
+
+
+def _bounds(record: Record) -> Iterable[str]:
+    bound = bound_of(record)
+    return [str(bound)] if bound else []
+
+
+def _flags(record: Record) -> Iterable[str]:
+    if record.summary is None:
+        return []
+    steadiness = record.summary.steadiness
+    return [*record.summary.flags, *([steadiness.unsteady] if steadiness and steadiness.unsteady else [])]
+
+
+def _not_replayed(record: Record) -> Iterable[str]:
+    """Why its steps were launched from Python though they might have been replayed. A CPU has nothing to replay."""
+    return [] if record.not_replayed is None or record.status != "ok" else [f"not replayed: {record.not_replayed}"]
+
+
+def _warnings(record: Record) -> Iterable[str]:
+    """All but the one that says again why the steps were not replayed."""
+    reason = record.not_replayed
+    warnings = record.evidence.warnings if record.evidence else ()
+    return [warning for warning in warnings if reason is None or reason not in warning]
+
+
+def _slow_rounds(measurement: Measurement) -> Iterable[str]:
+    clocks = [record.summary.sm_clock_mhz if record.summary else None for record in measurement.rounds]
+    for number, flag in enumerate(round_flags(clocks), start=1):
+        if flag is not None:
+            yield f"round {number}: {flag}"
+
+
+def _found_in_rounds(rounds: Sequence[Record], of: Callable[[Record], Iterable[str]]) -> list[str]:
+    """Texts alike but for their figures are one finding."""
+    latest: dict[str, str] = {}
+    times: dict[str, int] = {}
+    for record in rounds:
+        for text in dict.fromkeys(of(record)):
+            kind = re.sub(r"\d+(\.\d+)?", "#", text)
+            latest[kind] = text
+            times[kind] = times.get(kind, 0) + 1
+    return [
+        text if times[kind] == len(rounds) else f"{text}, in {times[kind]} of {len(rounds)} rounds"
+        for kind, text in latest.items()
+    ]

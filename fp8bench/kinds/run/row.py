@@ -1,0 +1,237 @@
+"""One row of a comparison: the numbers that every format shows, as they follow from one measurement and its price. Null
+is unknown, or would mean nothing.
+"""
+
+from collections.abc import Callable
+from datetime import date
+from statistics import median
+from typing import Any
+
+from fp8bench.kinds.kind import made_of
+from fp8bench.kinds.run.marks import marks
+from fp8bench.kinds.run.unit_cost import Priced, UnitTime
+from fp8bench.pricing import cost
+from fp8bench.records.select import Measurement
+from fp8bench.records.stopped import execution
+from fp8bench.schema.cause import Cause
+from fp8bench.schema.config import Device
+from fp8bench.schema.execution import Variant, is_compiled, suffix
+from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.instance import Catalog
+from fp8bench.schema.record import Record, Source, Status, Summary
+from fp8bench.stats.telemetry import energy_spread
+from fp8bench.stats.unseen import unseen_share
+from fp8bench.stats.verdict import RowVerdict, VerdictOn
+
+
+class Row(Frozen):
+    """SI units; ratios without unit. The names are the keys of `compare --format json` and the columns of csv.
+
+    A pair is a 95 % interval, but for joules_per_unit_range: the least and the most that a round took. step_time_s is
+    elapsed time over steps, median_step_time_s the mean of the processes' medians, slow_steps how many took more than
+    1.2 times their process's median. spread_between_processes is the relative standard deviation of the processes' own
+    step times, spread_within_process the relative standard error of one process's. unseen_share: a state that fewer
+    processes than this have may be unseen. verdict_on: what the verdict is about. warnings: of the whole table.
+    compile: whether torch.compile took anything; execution: how the steps were executed, in a word. cause: of a row
+    that is not ok. run_id: the latest round's. machine: the id of its MachineIdentity, machine_label the name given to
+    it, and software what `schema.identity` draws from its environment.
+    """
+
+    instance: str
+    mode: str
+    recipe: str | None
+    status: Status
+    reason: str | None
+    cause: Cause | None = None
+    source: Source
+    workload: str
+    device: Device
+    emulated: bool
+    compile: bool | None
+    execution: Variant | None = None
+    attention: str | None
+    batch_size: int
+    world_size: int
+    nodes: int
+    step_time_s: float | None = None
+    step_time_ci_s: tuple[float, float] | None = None
+    median_step_time_s: float | None = None
+    slow_steps: int | None = None
+    rounds: int = 1
+    spread_between_processes: float | None = None
+    spread_within_process: float | None = None
+    unseen_share: float | None = None
+    throughput_per_s: float | None = None
+    unit: str | None = None
+    usd_per_hour: float | None = None
+    price_as_of: date | None = None
+    price_source: str | None = None
+    units_per_usd: float | None = None
+    usd_per_million_units: float | None = None
+    gain_vs_reference: float | None = None
+    gain_ci_vs_reference: tuple[float, float] | None = None
+    speedup_vs_reference: float | None = None
+    speedup_ci_vs_reference: tuple[float, float] | None = None
+    verdict: RowVerdict | None = None
+    verdict_on: VerdictOn | None = None
+    verdict_why: str | None = None
+    break_even_usd_per_hour: float | None = None
+    peak_memory_bytes: int | None = None
+    mfu_bf16: float | None = None
+    mfu_fp8: float | None = None
+    joules_per_unit: float | None = None
+    joules_per_unit_range: tuple[float, float] | None = None
+    units_per_kwh: float | None = None
+    host_lead_share: float | None = None
+    data_wait_share: float | None = None
+    is_reference: bool = False
+    marks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    run_id: str
+    run_ids: tuple[str, ...] = ()
+    session_id: str | None = None
+    machine: str | None = None
+    machine_label: str | None = None
+    software: dict[str, str | None] | None = None
+
+    @property
+    def mode_label(self) -> str:
+        """`te-fp8:delayed`."""
+        return f"{self.mode}:{self.recipe}" if self.recipe else self.mode
+
+    @property
+    def label(self) -> str:
+        """`p5:te-fp8:delayed/eager`, as `--reference` takes it."""
+        return f"{self.instance}:{self.mode_label}{suffix(self.execution)}"
+
+    @property
+    def throughput_ci_per_s(self) -> tuple[float, float] | None:
+        """Of throughput_per_s."""
+        return self._turned_round(self.throughput_per_s)
+
+    @property
+    def units_per_usd_ci(self) -> tuple[float, float] | None:
+        """Of units_per_usd: prices are exact."""
+        return self._turned_round(self.units_per_usd)
+
+    def _turned_round(self, value: float | None) -> tuple[float, float] | None:
+        """The step time's interval as that of a value that is in inverse proportion to it."""
+        if value is None or self.step_time_s is None or self.step_time_ci_s is None or self.step_time_ci_s[0] <= 0:
+            return None
+        low, high = self.step_time_ci_s
+        return value * self.step_time_s / high, value * self.step_time_s / low
+
+    @property
+    def outcome(self) -> str:
+        """`failed: oom`: the status, with its cause where that is known."""
+        return f"{self.status}: {self.cause}" if self.cause else self.status
+
+
+class Comparison(Frozen):
+    """Rows in the order to show, and what a reader must know of all of them."""
+
+    rows: tuple[Row, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, catalog: Catalog) -> Row:
+    """The row, priced, but not yet compared with a reference.
+
+    found: what a unit takes in each process; None for a figure without samples.
+    """
+    record = measurement.latest
+    machine, software = measurement.machine, measurement.software
+    instance = catalog.instances.get(record.instance)
+    price = priced.price
+    executed = execution(record)
+    row = made_of(
+        Row,
+        record.what,
+        record,
+        device=record.config.device if record.config else "cuda",
+        emulated=bool(record.evidence and record.evidence.emulated),
+        compile=record.compiled if executed is None else is_compiled(executed),
+        execution=executed,
+        nodes=priced.nodes,
+        rounds=len(measurement.rounds),
+        run_ids=tuple(each.run_id for each in measurement.rounds),
+        session_id=record.session.session_id if record.session else None,
+        machine=machine.id if machine else None,
+        machine_label=machine.label if machine else None,
+        software=dict(software) if software is not None else None,
+        usd_per_hour=priced.usd_per_hour,
+        price_as_of=price.as_of if price else None,
+        price_source=price.source if price else None,
+        marks=marks(measurement, found, priced, instance.gpu_count * priced.nodes if instance else None),
+    )
+    if record.status != "ok" or record.summary is None:
+        return row
+    return row.model_copy(update=_measured(row, measurement, record.summary, found, catalog))
+
+
+def _measured(
+    row: Row, measurement: Measurement, summary: Summary, found: UnitTime | None, catalog: Catalog
+) -> dict[str, object]:
+    times = _times(summary, found)
+    step_time_s = times["step_time_s"]
+    throughput_per_s = summary.units_per_step / step_time_s
+    # The time of an emulation is not that of fp8, so no money is computed from it.
+    per_usd = cost.units_per_usd(throughput_per_s, row.usd_per_hour) if row.usd_per_hour and not row.emulated else None
+    peaks = [m.peak_allocated_bytes for r in measurement.rounds for m in r.memory if m.peak_allocated_bytes is not None]
+    leads = _over_rounds(measurement, lambda s: None if s.host_lead_s is None else s.host_lead_s / s.step_time_s)
+    return {
+        **times,
+        "throughput_per_s": throughput_per_s,
+        "unit": summary.unit,
+        "units_per_usd": per_usd,
+        "usd_per_million_units": cost.usd_per_million_units(per_usd) if per_usd else None,
+        "peak_memory_bytes": max(peaks, default=None),
+        "joules_per_unit": _over_rounds(measurement, lambda s: s.joules_per_unit),
+        "joules_per_unit_range": energy_spread(_known(measurement, lambda s: s.joules_per_unit)),
+        "units_per_kwh": _over_rounds(measurement, lambda s: s.units_per_kwh),
+        "host_lead_share": leads,
+        "data_wait_share": _over_rounds(measurement, lambda s: s.data_wait_share),
+        **_utilization(measurement.latest, step_time_s, catalog),
+    }
+
+
+def _times(summary: Summary, found: UnitTime | None) -> dict[str, Any]:
+    """What the row says of a step's time, seconds: by elapsed time, as the summary's is where there are no samples."""
+    if found is None:
+        return {"step_time_s": summary.step_time_s, "step_time_ci_s": summary.step_time_ci_s}
+    units, by_elapsed = summary.units_per_step, found.by_elapsed
+    low, high = by_elapsed.low, by_elapsed.high
+    return {
+        "step_time_s": by_elapsed.value * units,
+        "step_time_ci_s": None if low is None or high is None else (low * units, high * units),
+        "median_step_time_s": found.median * units,
+        "slow_steps": found.slow_steps,
+        "spread_between_processes": by_elapsed.between,
+        "spread_within_process": by_elapsed.within,
+        "unseen_share": unseen_share(len(found.processes)),
+    }
+
+
+def _over_rounds(measurement: Measurement, of: Callable[[Summary], float | None]) -> float | None:
+    """The median over the rounds that know."""
+    known = _known(measurement, of)
+    return median(known) if known else None
+
+
+def _known(measurement: Measurement, of: Callable[[Summary], float | None]) -> list[float]:
+    values = (of(record.summary) for record in measurement.rounds if record.summary)
+    return [value for value in values if value is not None]
+
+
+def _utilization(record: Record, step_time_s: float, catalog: Catalog) -> dict[str, float | None]:
+    """MFU against the dense bf16 peak, and for an fp8 mode against the fp8 peak. An unknown GPU has none."""
+    summary, environment, evidence = record.summary, record.environment, record.evidence
+    gpu = catalog.gpu_by_product(environment.device_name) if environment else None
+    if summary is None or gpu is None or summary.flops_per_step is None or record.config is None:
+        return {"mfu_bf16": None, "mfu_fp8": None}
+    work = (summary.flops_per_step, step_time_s, record.config.world_size)
+    in_fp8 = evidence is not None and evidence.fp8 and not evidence.emulated
+    return {
+        "mfu_bf16": cost.mfu(*work, gpu.dense_bf16_tflops) if gpu.dense_bf16_tflops else None,
+        "mfu_fp8": cost.mfu(*work, gpu.dense_fp8_tflops) if in_fp8 and gpu.dense_fp8_tflops else None,
+    }

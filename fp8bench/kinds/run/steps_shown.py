@@ -1,0 +1,183 @@
+"""A step's breakdown as a document, and as a stacked bar a mode.
+
+In the table a time is followed by its share of that mode's step. Where there are two modes, the last column is the
+first's time less the second's. Segments of the figure carry their own milliseconds where they are wide enough. Its
+yellow is paler than that of other figures: the loudest colour is not for norms and sums, when the question is about
+GEMMs and casts. Idle time is hatched, since nothing ran in it.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fp8bench.kinds.run.steps import IDLE, PARTS, Explained, Line, StepBreakdown, lines
+from fp8bench.report import paper
+from fp8bench.report.document import (
+    NOTHING,
+    Column,
+    Document,
+    Emphasis,
+    Figure,
+    Note,
+    Sentence,
+    Table,
+    Tone,
+    Warned,
+    blocks,
+)
+from fp8bench.report.paper import FAINT, GRID, INK
+from fp8bench.report.written import number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PICTURE = "steps"
+"""The name of the figure."""
+
+SMALLEST_S = 0.5e-4
+"""Half of the last digit that is shown: a line below it in every mode is omitted."""
+
+
+def document(explained: Explained) -> Document:
+    """Machines get the modes with every number unrounded, the cause, its sentence, what each accounts for, notes and
+    warnings.
+    """
+    shown = blocks(
+        [_table(explained)],
+        [Sentence(explained.sentence)],
+        *([Note(note)] for note in explained.notes),
+        *([Warned(warning)] for warning in explained.warnings),
+    )
+    return Document(shown, data=explained, figures=(Figure(PICTURE, partial(step_bars, explained.modes)),))
+
+
+def _table(explained: Explained) -> Table:
+    shown = [line for line in lines(explained.modes) if max(seconds or 0.0 for seconds in line.seconds) >= SMALLEST_S]
+    columns = [Column("part of a step", tuple(line.name for line in shown), "word")]
+    for place, mode in enumerate(explained.modes):
+        # A part that takes no time is none of the step's.
+        times = [line.seconds[place] or None for line in shown]
+        shares = (number(time and time / mode.length_s, ".1f", 100, " %") for time in times)
+        columns.append(Column(mode.label, tuple(number(time, ".1f", 1e3) for time in times), unit="ms"))
+        columns.append(Column("share", tuple(shares)))
+    if len(explained.modes) > 1:
+        cells, tones = tuple(map(_difference_text, shown)), tuple(map(_tone, shown))
+        columns.append(Column("differ\u00adence", cells, unit="ms", tones=tones))
+    emphasis: tuple[Emphasis, ...] = tuple("strong" if line.total else "" for line in shown)
+    return Table(tuple(columns), tight=True, emphasis=emphasis)
+
+
+def _difference(line: Line) -> float | None:
+    first, second = line.seconds
+    return None if first is None or second is None else first - second
+
+
+def _difference_text(line: Line) -> str:
+    seconds = _difference(line)
+    if seconds is None:
+        return NOTHING
+    return "0.0" if abs(seconds) < SMALLEST_S else f"{seconds * 1e3:+.1f}"
+
+
+def _tone(line: Line) -> Tone:
+    """A time longer than the reference's is bad, a shorter one good."""
+    seconds = _difference(line)
+    if seconds is None or abs(seconds) < SMALLEST_S:
+        return ""
+    return "bad" if seconds > 0 else "good"
+
+
+BAR_IN = 0.62
+AROUND_IN = 1.55
+"""Height beside the bars: title, legend and axis."""
+
+WIDE_ENOUGH = 0.032
+"""Share of the axis that a number of four characters needs."""
+
+LEGEND_COLUMNS = 4
+
+COLOURS = {
+    PARTS["gemm_fp8"]: "#0072B2",
+    PARTS["gemm_bf16"]: "#56B4E9",
+    PARTS["gemm_fp32"]: "#A6D8F5",
+    PARTS["attention"]: "#009E73",
+    PARTS["cast"]: "#D55E00",
+    PARTS["elementwise"]: "#EFE3A0",
+    PARTS["copy"]: "#E69F00",
+    PARTS["optimizer"]: "#CC79A7",
+    PARTS["nccl"]: "#4D2A6B",
+    PARTS["other"]: "#B0B0B0",
+    IDLE: "#F2F2F2",
+}
+ON_DARK = {PARTS["gemm_fp8"], PARTS["attention"], PARTS["cast"], PARTS["nccl"]}
+
+
+def step_bars(modes: Sequence[StepBreakdown], path: Path) -> None:
+    """One bar a mode, the first on top. Raises as paper.figure does.
+
+    A step that was not timed ends where its kernels do.
+    """
+    height = AROUND_IN + BAR_IN * len(modes)
+    with paper.figure(height, path, **{"hatch.linewidth": 0.6}) as figure:
+        axes = figure.add_subplot()
+        longest = max(mode.length_s for mode in modes) * 1e3
+        for place, mode in enumerate(modes):
+            _bar(axes, place, mode, longest)
+        _axis(axes, modes, longest)
+        _legend(figure, axes)
+
+
+def _bar(axes: "Axes", place: int, mode: StepBreakdown, longest_ms: float) -> None:
+    left = 0.0
+    for name, seconds in mode.parts():
+        width = seconds * 1e3
+        idle = name == IDLE
+        axes.barh(
+            place,
+            width,
+            left=left,
+            height=0.66,
+            color=COLOURS[name],
+            edgecolor=FAINT if idle else "white",
+            linewidth=0.6,
+            hatch="////" if idle else None,
+            label=name,
+        )
+        if width >= WIDE_ENOUGH * longest_ms:
+            colour = "white" if name in ON_DARK else INK
+            box = {"boxstyle": "round,pad=0.15", "facecolor": COLOURS[name], "edgecolor": "none"} if idle else None
+            text = f"{width:.1f}"
+            axes.text(left + width / 2, place, text, ha="center", va="center", fontsize=9, color=colour, bbox=box)
+        left += width
+    total = f"{(mode.step_time_s or mode.busy_s) * 1e3:.1f} ms"
+    untimed = "" if mode.step_time_s is not None else "\nof kernels"
+    axes.text(
+        left + 0.008 * longest_ms, place, total + untimed, ha="left", va="center", fontsize=10, weight="bold", color=INK
+    )
+
+
+def _axis(axes: "Axes", modes: Sequence[StepBreakdown], longest_ms: float) -> None:
+    axes.set_yticks(range(len(modes)), [_name(mode) for mode in modes], fontsize=10, color=INK)
+    axes.invert_yaxis()
+    axes.set_xlim(0, longest_ms * 1.1)
+    axes.set_xlabel("ms a step", fontsize=9, color=FAINT)
+    axes.tick_params(axis="x", labelsize=9, labelcolor=FAINT, color=FAINT)
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.grid(True, color=GRID, linewidth=0.6)
+    paper.frame(axes, "bottom")
+
+
+def _name(mode: StepBreakdown) -> str:
+    """The mode, its recipe on a second line: labels stay narrow, and bars wide."""
+    return mode.label.replace(":", "\n", 1) if len(mode.label) > 14 else mode.label
+
+
+def _legend(figure: Any, axes: "Axes") -> None:
+    """Every part once, in the order of the bars, read line by line: matplotlib fills column by column."""
+    handles, names = axes.get_legend_handles_labels()
+    known = dict(zip(names, handles, strict=True))
+    in_order = [name for name in COLOURS if name in known]
+    shown = [name for column in range(LEGEND_COLUMNS) for name in in_order[column::LEGEND_COLUMNS]]
+    looks = {"labels": shown, "handlelength": 1.2, "handleheight": 1.0}
+    paper.legend(figure, [known[name] for name in shown], LEGEND_COLUMNS, **looks)

@@ -1,0 +1,167 @@
+"""What a unit (an image) costs in each row: the seconds that it takes in each process, and the price of an hour, or why
+there is none.
+
+Money is spent on elapsed time, so a process's time is its elapsed time over its steps: the mean. The median stays
+beside it, since a few slow steps move the one and not the other, and a reader has to know where they part.
+
+All rows of a table are priced on one day, so that an instance has one price in it and no gain compares a price of one
+year with another's: today, or, where all figures were published ones, the day of the newest.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.pricing.choose import PriceQuery, choose, only_another_machines
+from fp8bench.pricing.missing import why_no_price
+from fp8bench.records.select import Measurement
+from fp8bench.schema.instance import Catalog, Instance, Price
+from fp8bench.schema.record import Record
+from fp8bench.stats.steps import longest_rank, slow_steps
+
+if TYPE_CHECKING:
+    from fp8bench.stats.estimate import Estimate
+
+APART = 0.005
+"""How far a mean and a median lie apart, over the median, before a reader is warned."""
+
+
+@dataclass(frozen=True)
+class UnitTime:
+    """processes: of each, seconds a unit of every timed step, in order."""
+
+    processes: tuple[tuple[float, ...], ...]
+
+    @cached_property
+    def by_elapsed(self) -> "Estimate":
+        """By each process's elapsed time, with its interval over processes, seconds a unit."""
+        # Imported here, since numpy takes a moment and a table of published figures does without.
+        from fp8bench.stats.estimate import estimate
+
+        return estimate(self.processes, statistic="mean")
+
+    @cached_property
+    def by_medians(self) -> "Estimate":
+        """The same by each process's median step."""
+        from fp8bench.stats.estimate import estimate
+
+        return estimate(self.processes, statistic="median")
+
+    @cached_property
+    def median(self) -> float:
+        """The mean over processes of each one's median, seconds a unit."""
+        return fmean(median(steps) for steps in self.processes)
+
+    @cached_property
+    def slow_steps(self) -> int:
+        """How many steps took more than SLOW_STEP times their process's median."""
+        return sum(map(slow_steps, self.processes))
+
+    @property
+    def steps(self) -> int:
+        """Of all processes together."""
+        return sum(map(len, self.processes))
+
+    @property
+    def mean_above_median(self) -> float:
+        """By how much, over the median; below 0 where the mean is the smaller."""
+        return self.by_elapsed.value / self.median - 1
+
+    @property
+    def uneven(self) -> bool:
+        """Whether elapsed time and median can answer differently, so that both have to be asked."""
+        return abs(self.mean_above_median) > APART or self.slow_steps > 0
+
+
+def unit_time(measurement: Measurement) -> UnitTime | None:
+    """None where there are no samples, as of a published figure."""
+    processes = tuple(
+        tuple(step / record.summary.units_per_step for step in longest_rank([rank.step_s for rank in record.samples]))
+        for record in measurement.rounds
+        if record.summary is not None and record.samples
+    )
+    return UnitTime(processes) if processes else None
+
+
+PRICED_ELSEWHERE = "instance.yaml has the price of another machine, which is not this row's: give its own with --price"
+
+
+@dataclass(frozen=True)
+class Priced:
+    """price: of one machine. nodes: machines to pay for. why_none: for a reader, where there is no price. elsewhere:
+    whether the user gave a price for another machine of this instance, and none for this one. not_yet: for a reader,
+    of one's own price that is dated in the future.
+    """
+
+    price: Price | None
+    nodes: int
+    why_none: str = ""
+    elsewhere: bool = False
+    not_yet: str = ""
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """Of all machines together."""
+        return self.price.usd_per_hour * self.nodes if self.price and self.price.usd_per_hour else None
+
+
+def pricing_day(records: Iterable[Record], options: CompareOptions) -> date:
+    """The day for which every row of the table is priced. records: those that it shows."""
+    if options.as_of is not None:
+        return options.as_of
+    days = [_published_on(record) for record in records if record.status == "ok"]
+    known = [day for day in days if day is not None]
+    return max(known) if known and len(known) == len(days) else options.today
+
+
+def priced(record: Record, catalog: Catalog, options: CompareOptions, day: date) -> Priced:
+    """The record's price on that day; a price without a date stands in where the day is not past."""
+    instance = catalog.instances.get(record.instance)
+    machine = record.machine.id if record.machine else None
+    query = PriceQuery(day, day >= options.today, options.region, options.purchase, machine)
+    price = choose(instance.prices, query) if instance else None
+    nodes = _nodes(record, instance)
+    other_gpu = _other_gpu(record, catalog)
+    if other_gpu is not None:
+        return Priced(None, nodes, other_gpu)
+    elsewhere = instance is not None and only_another_machines(instance.prices, query)
+    if price is None and elsewhere:
+        return Priced(None, nodes, PRICED_ELSEWHERE, elsewhere)
+    why_none = "" if price else why_no_price(record.instance, instance, query)
+    return Priced(price, nodes, why_none, elsewhere, _not_yet(instance, options.today))
+
+
+def _other_gpu(record: Record, catalog: Catalog) -> str | None:
+    """Why a record that names this instance did not run on it: what another machine costs is not its price."""
+    instance = catalog.instances.get(record.instance)
+    ran_on = catalog.gpu_by_product(record.environment.device_name) if record.environment else None
+    # A GPU that the catalogue does not know may well be the instance's.
+    if instance is None or instance.gpu not in catalog.gpus or ran_on is None or ran_on.name == instance.gpu:
+        return None
+    return (
+        f"no price: it ran on {ran_on.name}, and {record.instance!r} has {instance.gpu}; "
+        "measure it under the instance that it ran on, with `fp8bench run --instance`"
+    )
+
+
+def _not_yet(instance: Instance | None, today: date) -> str:
+    days = [one.as_of for one in instance.prices if one.own and one.as_of and one.as_of > today] if instance else []
+    if instance is None or not days:
+        return ""
+    return f"your price of {instance.key} is of {min(days)}, which is in the future, and not used: correct its as_of"
+
+
+def _published_on(record: Record) -> date | None:
+    return record.provenance.published_on if record.provenance else None
+
+
+def _nodes(record: Record, instance: Instance | None) -> int:
+    """Machines to pay for: as the run counted them, or as many as an imported figure's GPUs fill."""
+    if record.config is not None:
+        return record.config.nodes
+    return math.ceil(record.what.world_size / instance.gpu_count) if instance and instance.gpu_count else 1

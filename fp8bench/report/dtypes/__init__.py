@@ -1,1 +1,0 @@
-"""What number formats hold."""

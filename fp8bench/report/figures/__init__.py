@@ -1,1 +1,0 @@
-"""Figures that documents name, one file a subject; `paper` is what they have in common."""

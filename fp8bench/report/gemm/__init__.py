@@ -1,1 +1,0 @@
-"""GEMMs, alone and side by side."""

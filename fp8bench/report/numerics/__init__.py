@@ -1,1 +1,0 @@
-"""Errors of precision modes, alone and side by side."""

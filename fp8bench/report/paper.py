@@ -1,0 +1,79 @@
+"""What every plot has in common: where it can go, its paper, and how it is kept.
+
+A plot is to be read in a README at 900 pixels, and changes only with its numbers: the same ones give the same bytes.
+Colours are those of Okabe and Ito, which colour-blind readers can tell apart.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fp8bench.schema.errors import RunFailed, UsageError
+
+SUFFIXES = (".png", ".svg")
+WIDTH_IN = 9.0
+DPI = 200
+"""Twice the pixels that a README shows, for screens that have them."""
+
+INK = "#1f2328"
+FAINT = "#6e7781"
+GRID = "#d8dee4"
+
+
+def require_drawable(path: Path) -> None:
+    """Fail before anything is measured. Raises UsageError for another suffix than SUFFIXES, or without matplotlib."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"cannot draw {path}: its name ends in no known format", f"End it in {' or '.join(SUFFIXES)}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise UsageError("a plot needs matplotlib, which is not installed", "Run `pip install matplotlib`") from error
+
+
+@contextmanager
+def figure(height_in: float, path: Path, **settings: Any) -> Iterator[Any]:
+    """A figure WIDTH_IN wide, kept at `path` when its block ends. settings: matplotlib's, beside ours.
+
+    Raises UsageError as require_drawable, RunFailed where path cannot be written.
+    """
+    require_drawable(path)
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    ours: Any = {
+        "svg.hashsalt": "fp8bench",
+        "svg.fonttype": "none",
+        "font.family": "sans-serif",
+        "font.sans-serif": ["DejaVu Sans"],
+        **settings,
+    }
+    with rc_context(ours):
+        made = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+        FigureCanvasAgg(made)
+        yield made
+        _save(made, path)
+
+
+def legend(figure: Any, handles: Sequence[Any], columns: int, **looks: Any) -> None:
+    """Above everything."""
+    shown = {"loc": "outside upper center", "fontsize": 9, "frameon": False, "labelcolor": INK, "columnspacing": 1.6}
+    figure.legend(handles=handles, ncols=columns, **{**shown, **looks})
+
+
+def frame(axes: Any, *sides: str) -> None:
+    """Only these sides of the frame, as pale as the grid, and behind what is drawn."""
+    axes.set_axisbelow(True)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in sides)
+        spine.set_color(GRID)
+
+
+def _save(made: Any, path: Path) -> None:
+    """Without the day or the version of what drew it."""
+    metadata = {"Date": None, "Creator": None} if path.suffix.lower() == ".svg" else {"Software": None}
+    try:
+        made.savefig(path, dpi=DPI, metadata=metadata, facecolor="white")
+    except OSError as error:
+        raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file for the plot") from error

@@ -1,0 +1,124 @@
+"""The contract of every kind of thing that is measured: its example is run, kept, read back, shown and compared."""
+
+import json
+import re
+from functools import partial
+
+import pytest
+from cli.calling import call, one_line
+
+from fp8bench import registry
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.one_record import OneRecord
+from fp8bench.records import results
+from fp8bench.records.layout import text_of
+from fp8bench.records.named import find_kept
+from fp8bench.report.render import FORMATS
+
+ENTRIES = {entry.name: entry for entry in registry.KINDS}
+OF_ONE_RECORD = [name for name, entry in ENTRIES.items() if isinstance(registry.load(entry), OneRecord)]
+OTHER = "p5"
+
+
+@pytest.fixture(scope="module", params=ENTRIES)
+def kind(request):
+    """Each kind in turn."""
+    return registry.load(ENTRIES[request.param])
+
+
+@pytest.fixture(scope="module")
+def example(kind, tmp_path_factory):
+    """The program in a folder where the kind's example was run, and how that ended."""
+    folder = tmp_path_factory.mktemp(kind.name)
+    fp8bench = partial(call, folder)
+    return folder / "results", fp8bench, fp8bench(kind.name, *kind.example)
+
+
+@pytest.fixture(scope="module")
+def beside(kind, example):
+    """The same, with a copy of the record that names another instance."""
+    folder, fp8bench, _ = example
+    (record,) = records(folder, kind)
+    results.write(record.model_copy(update={"instance": OTHER, "run_id": f"{record.run_id}-copy"}), folder)
+    return folder, fp8bench
+
+
+def records(folder, kind):
+    return [results.read_record(path, kind.record) for path in folder.glob("cpu/*.json")]
+
+
+def test_it_is_called_as_it_is_registered(kind):
+    assert kind.name in ENTRIES
+    assert kind.record.model_fields["kind"].default == kind.name
+
+
+def test_the_options_of_compare_that_it_names_exist(kind):
+    assert kind.compare_options <= set(CompareOptions.__dataclass_fields__) | {"price_as_of"}
+
+
+def test_its_help_shows_the_options_of_its_example(kind):
+    done = call(".", kind.name, "--help")
+    assert (done.code, done.stderr) == (0, "")
+    assert all(word in done.stdout for word in kind.example if word.startswith("--"))
+
+
+def test_a_bad_option_is_one_line(kind):
+    done = call(".", kind.name, "--no-such-option")
+    assert done.code == 2
+    assert "--no-such-option" in one_line(done)
+
+
+@pytest.mark.slow
+class TestExample:
+    def test_it_makes_one_record_that_survives_the_store(self, kind, example):
+        folder, _, done = example
+        assert done.code == 0, done.stderr
+        (path,) = folder.glob("cpu/*.json")
+        record = results.read_record(path, kind.record)
+        assert text_of(record) == path.read_text()
+        assert (record.kind, record.status, record.instance, record.source) == (kind.name, "ok", "cpu", "measured")
+        assert record.machine is not None
+
+    @pytest.mark.parametrize("form", ["table", *FORMATS])
+    def test_it_is_shown_in_every_format(self, kind, example, form):
+        folder, fp8bench, _ = example
+        done = fp8bench("compare", "cpu", "--kind", kind.name, "--format", form)
+        assert done.code == 0, done.stderr
+        (record,) = records(folder, kind)
+        if form == "json":
+            assert [one["run_id"] for one in json.loads(done.stdout)] == [record.run_id]
+        elif form == "csv":
+            fields, first, *_ = done.stdout.splitlines()
+            assert "run_id" in fields.split(",")
+            assert record.run_id in first
+        else:
+            assert len(done.stdout.splitlines()) > 2
+
+    def test_two_stand_side_by_side(self, kind, beside):
+        _, fp8bench = beside
+        done = fp8bench("compare", "cpu", OTHER, "--kind", kind.name)
+        assert done.code == 0, done.stderr
+        assert {"cpu", OTHER} <= set(re.findall(r"\w+", done.stdout))
+
+    def test_an_instance_without_a_record_is_one_line(self, kind, example):
+        _, fp8bench, _ = example
+        done = fp8bench("compare", "p4de", "--kind", kind.name)
+        assert done.code == 2
+        assert "fp8bench: no record" in one_line(done)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", OF_ONE_RECORD, indirect=True)
+class TestOfOneRecord:
+    def test_what_was_kept_is_shown_as_it_was_when_measured(self, kind, example):
+        folder, fp8bench, done = example
+        (record,) = records(folder, kind)
+        assert find_kept(record.run_id, folder, kind.record) == record
+        shown = fp8bench(kind.name, "--record", record.run_id)
+        assert (shown.code, shown.stdout) == (0, done.stdout)
+
+    def test_an_option_of_a_measurement_is_refused_beside_a_record(self, kind, example):
+        _, fp8bench, _ = example
+        done = fp8bench(kind.name, *kind.example, "--record", "x")
+        assert done.code == 2
+        assert "belongs to a measurement" in one_line(done)

@@ -1,0 +1,161 @@
+"""What `fp8bench numerics` prepares, and the record that comes of it."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from fp8bench.kinds.numerics import measure as measuring
+from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest, examine, exit_code, prepare
+from fp8bench.launch.place import settle
+from fp8bench.machine.gpus import Machine
+from fp8bench.machine.identity import this_machines_identity
+from fp8bench.records import results
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.numerics import INPUTS, LAYERS, LayerError
+
+NOW = datetime(2026, 5, 1, 10, 0, tzinfo=UTC)
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def prepared(tmp_path, *modes, **words):
+    return prepare(NumericsRequest(results_dir=tmp_path, modes=modes, **words), NO_GPU)
+
+
+def error(status="ok", mode="baseline-bf16", **changes):
+    reason = None if status == "ok" else "it is so"
+    return LayerError(mode=mode, status=status, reason=reason, remedy=None, **changes)
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    words = {"layers": ("linear",), "inputs": ("normal",), "width": "32", "seed": "7", "name": "box-7"}
+    return examine(prepared(folder, "baseline-bf16", "te-fp8", **words), NOW, lambda _stage: None)
+
+
+class TestPrepare:
+    def test_everything_by_default_the_yardsticks_first(self, tmp_path):
+        config = prepared(tmp_path).config
+        assert config.modes == (
+            "baseline-fp32",
+            "baseline-bf16",
+            "torchao-float8:tensorwise",
+            "torchao-float8:rowwise",
+            "torchao-float8:rowwise_with_gw_hp",
+            "te-fp8:delayed",
+            "te-fp8:current",
+            "te-fp8:block",
+            "te-fp8:mxfp8",
+        )
+        assert (config.layers, config.inputs) == (LAYERS, INPUTS)
+        assert (config.device, config.width, config.tokens, config.seed) == ("cpu", 64, 64, 0)
+
+    def test_a_gpu_has_its_own_sizes(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(measuring, "this_machine", lambda _environ: Machine(("NVIDIA H200",), None, 8))
+        found = prepared(tmp_path)
+        assert (found.config.device, found.config.width, found.config.tokens) == ("cuda", 1280, 2048)
+        assert found.instance.key == "custom-1x-nvidia-h200"
+
+    def test_modes_are_named_once_with_their_recipes_and_lists_keep_our_order(self, tmp_path):
+        config = prepared(
+            tmp_path, "te-fp8", "te-fp8:delayed", "baseline-tf32", inputs=("outlier", "normal"), layers=("block",)
+        ).config
+        assert config.modes == ("te-fp8:delayed", "baseline-tf32")
+        assert (config.inputs, config.layers) == (("normal", "outlier"), ("block",))
+
+    @pytest.mark.parametrize(
+        ("modes", "words", "said"),
+        [
+            (("te-fp9",), {}, "Did you mean 'te-fp8'"),
+            (("te-fp8:curent",), {}, "Did you mean 'current'"),
+            (("baseline-bf16:delayed",), {}, "has no recipes"),
+            ((), {"inputs": ("nomral",)}, "Did you mean 'normal'"),
+            ((), {"layers": ("linaer",)}, "Did you mean 'linear'"),
+            ((), {"width": "100"}, "--width 100 is not divisible by 16.* Pad it: --width 112"),
+            ((), {"width": "8"}, "--width '8' is not a whole number of at least 16"),
+            ((), {"width": "-64"}, "--width '-64' is not a whole number of at least 16"),
+            ((), {"width": "wide"}, "--width 'wide' is not a whole number"),
+            ((), {"width": "1600000"}, "--width '1600000' is too large: the most is 65,536, since"),
+            ((), {"width": "64.5"}, "--width '64.5' is not a whole number"),
+            ((), {"seed": "-1"}, "--seed '-1' is not a whole number of at least 0"),
+            ((), {"seed": "nan"}, "--seed 'nan' is not a whole number"),
+            ((), {"instance": "p55"}, "Did you mean"),
+            ((), {"layers": ("block",), "inputs": ("normal-exact",)}, "inputs of the linear layer alone"),
+        ],
+        ids=str,
+    )
+    def test_a_wrong_word_is_wrong_usage(self, tmp_path, modes, words, said):
+        with pytest.raises(UsageError, match=said):
+            prepared(tmp_path, *modes, **words)
+
+    def test_it_writes_nothing(self, tmp_path):
+        prepared(tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestRecord:
+    def test_says_what_was_done_where_and_when(self, record):
+        assert (record.kind, record.status, record.source, record.instance) == ("numerics", "ok", "measured", "cpu")
+        assert record.run_id.startswith("20260501T100000Z-numerics-")
+        assert record.fingerprint == {"kind": "numerics", "width": 32, "tokens": 64, "seed": 7, "method_version": 3}
+        assert record.environment.versions["torchao"]
+        assert (record.machine, record.machine.label) == (this_machines_identity("box-7"), "box-7")
+        assert [(row.mode, row.status, row.tensor) for row in record.rows] == [
+            ("te-fp8:delayed", "unsupported", None),
+            ("baseline-bf16", "ok", "output"),
+            ("baseline-bf16", "ok", "input_gradient"),
+            ("baseline-bf16", "ok", "weight_gradient"),
+        ]
+        assert len(record.history.traces) == 4
+
+    def test_is_kept_and_read_back_whole(self, record, tmp_path):
+        path = results.write(record, tmp_path)
+        assert path == tmp_path / "cpu" / f"{record.run_id}.json"
+        assert NumericsRecord.model_validate_json(path.read_text()) == record
+        assert list(json.loads(path.read_text()))[:2] == ["schema_version", "kind"]
+
+    def test_nothing_that_ran_is_unsupported_with_its_reason(self, tmp_path):
+        words = {"layers": ("linear",), "inputs": ("normal",), "width": "32"}
+        found = examine(prepared(tmp_path, "te-fp8", "te-fp8:mxfp8", **words), NOW, lambda _stage: None)
+        assert (found.status, exit_code(found, NumericsRequest())) == ("unsupported", 3)
+        assert "needs an NVIDIA GPU" in found.reason
+        assert found.remedy
+
+    def test_the_stages_are_told(self, tmp_path):
+        told = []
+        words = {"layers": ("linear",), "inputs": ("normal", "outlier"), "width": "32"}
+        examine(prepared(tmp_path, "baseline-fp32", **words), NOW, told.append)
+        assert told == ["linear, normal input", "linear, outlier input", "a jump under delayed scaling"]
+
+    def test_settling_makes_the_folder(self, tmp_path):
+        settle(prepared(tmp_path / "results"), None, NOW.date(), lambda _line: None)
+        assert (tmp_path / "results").is_dir()
+
+    @pytest.mark.parametrize(
+        ("statuses", "code"),
+        [
+            (("ok", "ok"), 0),
+            (("ok", "unsupported"), 0),
+            (("unsupported", "unsupported"), 3),
+            (("ok", "invalid", "unsupported"), 4),
+            (("ok", "failed", "invalid"), 5),
+            (("failed",), 5),
+        ],
+    )
+    def test_the_exit_code_is_the_worst_rows(self, record, statuses, code):
+        status = "ok" if "ok" in statuses else statuses[0]
+        changed = {"rows": tuple(map(error, statuses)), "status": status}
+        assert exit_code(record.model_copy(update=changed), NumericsRequest()) == code
+
+    @pytest.mark.parametrize(
+        ("statuses", "code"), [(("ok", "ok"), 0), (("ok", "unsupported"), 3), (("ok", "invalid", "unsupported"), 4)]
+    )
+    def test_a_mode_that_was_named_counts_beside_others(self, record, statuses, code):
+        changed = {"rows": tuple(map(error, statuses)), "status": "ok"}
+        assert exit_code(record.model_copy(update=changed), NumericsRequest(modes=("te-fp8",))) == code
+
+    def test_a_status_that_its_rows_belie_is_refused(self, record):
+        whole = {**record.model_dump(), "rows": [error("unsupported").model_dump()]}
+        with pytest.raises(ValueError, match="ok where one of its rows is"):
+            NumericsRecord.model_validate(whole)
