@@ -3,7 +3,7 @@
 import math
 import re
 
-from fp8bench.schema.bounds import Bound
+from fp8bench.schema.bounds import UNITS, Bound
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import LABEL, MAX_LABEL
 
@@ -45,6 +45,27 @@ def above_zero(flag: str, text: str, example: float, bound: Bound) -> float:
         raise UsageError(f"{flag} {_short(text)} is not a number above 0", f"Say, for example, {flag} {example}")
     if value > bound.most:
         raise UsageError(f"{flag} {_short(text)} is too large: {bound.refusal}", f"Say, for example, {flag} {example}")
+    return value
+
+
+SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+"""By the letter after a number: thousands, millions, billions, trillions."""
+
+
+def amount(flag: str, text: str, example: str) -> float:
+    """`90M`, `1.2e9`, `300000`. Raises UsageError for what is no finite number above 0, or beyond UNITS. example: one
+    that would do.
+    """
+    word = text.strip().replace("_", "").replace(",", "").lower()
+    scale = SCALES.get(word[-1:], 1.0) if not word[-1:].isdigit() else 1.0
+    try:
+        value = float(word.rstrip("kmbt")) * scale
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0) or len(word) - len(word.rstrip("kmbt")) > 1:
+        raise UsageError(f"{flag} {_short(text)} is not a number above 0", f"Say, for example, {flag} {example}")
+    if value > UNITS.most:
+        raise UsageError(f"{flag} {_short(text)} is too large: {UNITS.refusal}", "Give a smaller number")
     return value
 
 
