@@ -284,7 +284,7 @@ class Strips:
                 marks += _round(number, [sample / centre - 1 for sample in steps], y, at)
                 y += ROUND_PX
             y += 6
-        ticks = _ticks_of_root(min(all_off), max(all_off), at)
+        ticks = _ticks_of_root(min(all_off), max(all_off), at, width - TICK_PX / 2)
         grid = [Line(at(off), 16, at(off), y - 8, "grid") for off in ticks]
         heads = [
             Label(at(off), 10, f"{off * 100:+.0f} %" if off else "median", "faint", "middle", MINUTE) for off in ticks
@@ -297,13 +297,18 @@ def _root(off: float) -> float:
     return math.copysign(math.sqrt(abs(off)), off)
 
 
-def _ticks_of_root(low: float, high: float, at: Callable[[float], float]) -> list[float]:
+TICK_PX = 48
+"""What a number under or over an axis needs."""
+
+
+def _ticks_of_root(low: float, high: float, at: Callable[[float], float], end: float) -> list[float]:
     """Round shares within the axis, as many as have room."""
     shares = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
     wanted = [0.0, *(sign * share for share in shares[1:] for sign in (-1, 1))]
     taken: list[float] = []
     for off in wanted:
-        if min(low, -0.02) <= off <= max(high, 0.02) and all(abs(at(off) - at(other)) > 44 for other in taken):
+        there = min(low, -0.02) <= off <= max(high, 0.02) and (not off or TICK_PX / 2 <= at(off) <= end)
+        if there and all(abs(at(off) - at(other)) >= TICK_PX for other in taken):
             taken.append(off)
     return taken
 

@@ -139,7 +139,9 @@ def svg(drawing: Drawing, key: str, style: str = "") -> Markup:
     head = Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
         'aria-labelledby="{key}-t {key}-d"><title id="{key}-t">{title}</title><desc id="{key}-d">{told}</desc>'
-    ).format(w=_n(drawing.width), h=_n(drawing.height), key=key, title=inert(drawing.title), told=inert(drawing.told))
+    ).format(
+        w=_n(drawing.width), h=_n(drawing.height), key=inert(key), title=inert(drawing.title), told=inert(drawing.told)
+    )
     sheet = Markup("<style>{}</style>").format(Markup(style)) if style else Markup("")
     return head + sheet + Markup("\n").join(_element(mark) for mark in drawing.marks) + Markup("</svg>")
 

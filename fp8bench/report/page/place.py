@@ -19,7 +19,7 @@ def require_place(path: Path, force: bool) -> None:
 
 
 def write_text(path: Path, text: str, force: bool) -> None:
-    """All of it or nothing. Raises UsageError where a file has come there since, RunFailed where none can be written."""
+    """All of it or nothing. Raises UsageError where a file has come there since, RunFailed where it cannot be kept."""
     try:
         write_atomically(path, text, replace=force)
     except FileExistsError as error:
