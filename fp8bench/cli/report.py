@@ -86,6 +86,8 @@ def report(
     found = gather(options, catalog, results_dir, tell_broken)
     for text in found.comparison.warnings:
         warn(text)
+    if all(row.status != "ok" for row in found.comparison.rows):
+        warn("no row is a valid measurement; the page says why")
     if kind == PAGE:
         _write_page(found, path, force, options.purchase.replace("_", " "), units)
     else:
@@ -101,6 +103,8 @@ def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Pat
         require_known("--plot", plot, PLOTS, "fp8bench report --help")
     if form is not None:
         require_known("--format", form, FORMATS, "fp8bench report --help")
+    if output is not None and output.is_dir():
+        raise UsageError(f"{output} is a folder", "Name a file in it")
     ending = output.suffix.lower().removeprefix(".") if output is not None else ""
     kind = form or ending or (PAGE if plot is None else "png")
     path = output or Path(f"{plot or 'report'}.{kind}")
