@@ -251,8 +251,8 @@ ROUND_PX = 13
 
 @dataclass(frozen=True)
 class Strips:
-    """Every sample as a dot, a line a round; along the axis how far it is from the median of its row, as the square
-    root, so that a hundredth can be seen beside a half. A round's mean is an upright line.
+    """Every sample as a dot, a line a round; along the axis how far it is from the median of its row, so that a
+    hundredth can be seen beside a half (`_stretched`). A round's mean is an upright line.
     """
 
     name: str
@@ -269,10 +269,10 @@ class Strips:
             for steps in strip.rounds
             for sample in steps
         ]
-        low, high = _root(min(*all_off, -0.02)), _root(max(*all_off, 0.02))
+        low, high = _stretched(min(*all_off, -0.02)), _stretched(max(*all_off, 0.02))
 
         def at(off: float) -> float:
-            return 30 + (_root(off) - low) / (high - low) * (width - 40)
+            return 30 + (_stretched(off) - low) / (high - low) * (width - 40)
 
         marks: list[Mark] = []
         y = 24.0
@@ -284,7 +284,7 @@ class Strips:
                 marks += _round(number, [sample / centre - 1 for sample in steps], y, at)
                 y += ROUND_PX
             y += 6
-        ticks = _ticks_of_root(min(all_off), max(all_off), at, width - TICK_PX / 2)
+        ticks = _shares(min(all_off), max(all_off), at, width - TICK_PX / 2)
         grid = [Line(at(off), 16, at(off), y - 8, "grid") for off in ticks]
         heads = [
             Label(at(off), 10, f"{off * 100:+.0f} %" if off else "median", "faint", "middle", MINUTE) for off in ticks
@@ -293,17 +293,21 @@ class Strips:
         return Drawing(self.title, told, width, y, (*grid, *heads, *marks))
 
 
-def _root(off: float) -> float:
-    return math.copysign(math.sqrt(abs(off)), off)
+EVEN = 0.01
+
+
+def _stretched(off: float) -> float:
+    """Even within EVEN, where the noise of steps is, and logarithmic beyond, where a late one is."""
+    return math.asinh(off / EVEN)
 
 
 TICK_PX = 48
 """What a number under or over an axis needs."""
 
 
-def _ticks_of_root(low: float, high: float, at: Callable[[float], float], end: float) -> list[float]:
+def _shares(low: float, high: float, at: Callable[[float], float], end: float) -> list[float]:
     """Round shares within the axis, as many as have room."""
-    shares = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
+    shares = (0.0, 0.01, 0.05, 0.2, 1.0, 5.0, 20.0, 0.5, 2.0)
     wanted = [0.0, *(sign * share for share in shares[1:] for sign in (-1, 1))]
     taken: list[float] = []
     for off in wanted:

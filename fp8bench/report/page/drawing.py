@@ -5,7 +5,7 @@ their value for a light screen and for a dark one; those of data are Okabe and I
 tell apart, and no meaning rests on colour alone. Text stays text.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from markupsafe import Markup, escape
@@ -121,6 +121,16 @@ class Drawing:
     width: float
     height: float
     marks: tuple[Mark, ...] = field(default=())
+
+
+def moved(mark: Mark, right: float, down: float) -> Mark:
+    """The same elsewhere."""
+    if isinstance(mark, Dots):
+        return replace(mark, points=tuple((x + right, y + down) for x, y in mark.points))
+    if isinstance(mark, Line):
+        x1, x2, y1, y2 = mark.x1 + right, mark.x2 + right, mark.y1 + down, mark.y2 + down
+        return replace(mark, x1=x1, x2=x2, y1=y1, y2=y2)
+    return replace(mark, x=mark.x + right, y=mark.y + down)
 
 
 def text_width(text: str, size: float = 13) -> float:

@@ -68,6 +68,7 @@ def render(page: Page) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"what": lambda part: type(part).__name__, "charts": _drawn, "rows": _rows, "whole": _whole}
+    environment.tests["cards"] = _as_cards
     style, script = _style(), (HERE / "page.js").read_text(encoding="utf-8")
     return environment.get_template("page.html").render(
         page=page, style=_trusted(style), script=_trusted(script), style_hash=_hash(style), script_hash=_hash(script)
@@ -78,6 +79,14 @@ def _harmless(value: Any) -> Any:
     from markupsafe import Markup
 
     return inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+MOST_OF_A_CARD = 7
+"""Columns of a table whose rows are cards on a phone, where a long text in the last column would widen all."""
+
+
+def _as_cards(table: Table) -> bool:
+    return len(table.columns) <= MOST_OF_A_CARD and any(column.kind == "note" for column in table.columns[1:])
 
 
 def _whole(text: str) -> str:

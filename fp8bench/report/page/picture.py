@@ -1,42 +1,58 @@
 """A chart as a file of its own: .svg as in a page, .png and .pdf through matplotlib, from the same drawing."""
 
+import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.report import paper
 from fp8bench.report.page.charts import FILE, Chart
-from fp8bench.report.page.drawing import LIGHT, Label, Line, Mark, Rect, style, svg
+from fp8bench.report.page.drawing import LIGHT, Drawing, Label, Line, Mark, Rect, moved, style, svg
 from fp8bench.schema.plain_text import inert
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FORMATS = ("png", "svg", "pdf")
 MARGIN = 16
+CAPTION_CHARACTERS = 112
+"""In a line."""
+
 PIXELS_AN_INCH = (FILE + 2 * MARGIN) / paper.WIDTH_IN
 POINTS_A_PIXEL = 72 / PIXELS_AN_INCH
 ANCHORS: dict[str, Any] = {"start": "left", "middle": "center", "end": "right"}
 
 
+def titled(chart: Chart) -> Drawing:
+    """On paper, below its title and its caption, with a margin around all."""
+    drawing = chart.draw(FILE)
+    lines = textwrap.wrap(inert(chart.caption), CAPTION_CHARACTERS)
+    above = MARGIN + 28 + 17 * len(lines)
+    width, height = FILE + 2 * MARGIN, above + drawing.height + MARGIN
+    head: list[Mark] = [
+        Rect(0, 0, width, height, "paper"),
+        Label(MARGIN, MARGIN + 14, drawing.title, size=16, bold=True),
+        *(Label(MARGIN, MARGIN + 34 + 17 * place, line, "faint", size=12) for place, line in enumerate(lines)),
+    ]
+    return replace(
+        drawing, width=width, height=height, marks=(*head, *(moved(mark, MARGIN, above) for mark in drawing.marks))
+    )
+
+
 def svg_text(chart: Chart) -> str:
     """A file that needs no style sheet beside it."""
-    return f"{svg(chart.draw(FILE), chart.name, style(LIGHT))}\n"
+    return f"{svg(titled(chart), chart.name, style(LIGHT))}\n"
 
 
 def draw(chart: Chart, path: Path) -> None:
-    """A .png or .pdf, with the chart's title on top. Raises UsageError without matplotlib, RunFailed where path cannot
-    be written.
-    """
-    drawing = chart.draw(FILE)
-    top = 34
-    height = drawing.height + top + 2 * MARGIN
-    with paper.figure(height / PIXELS_AN_INCH, path) as figure:
+    """A .png or .pdf. Raises UsageError without matplotlib, RunFailed where path cannot be written."""
+    drawing = titled(chart)
+    with paper.figure(drawing.height / PIXELS_AN_INCH, path) as figure:
         figure.set_layout_engine("none")
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
-        axes.set_xlim(-MARGIN, FILE + MARGIN)
-        axes.set_ylim(drawing.height + MARGIN, -top - MARGIN)
-        for place, mark in enumerate((Label(0, -top + 14, drawing.title, size=16, bold=True), *drawing.marks), start=1):
+        axes.set_xlim(0, drawing.width)
+        axes.set_ylim(drawing.height, 0)
+        for place, mark in enumerate(drawing.marks, start=1):
             _put(axes, mark, place)
 
 

@@ -207,3 +207,14 @@ def test_a_file_is_drawn_from_the_same_marks_and_the_same_bytes_each_time(suffix
 def test_a_long_name_is_shortened_and_a_short_one_is_not():
     assert shortened(LONG, 100).endswith("\u2026")
     assert shortened("p5", 100) == "p5"
+
+
+def test_a_file_has_title_and_caption_above_the_marks_of_the_page():
+    drawing, bare = picture.titled(BARS), BARS.draw(FILE)
+    labels = of_kind(drawing, Label)
+
+    assert [one.text for one in labels[:2]] == [BARS.title, BARS.caption]
+    assert [one.text for one in labels[2:]] == [one.text for one in of_kind(bare, Label)]
+    assert min(one.y for one in labels[2:]) > labels[1].y
+    assert [bar.width for bar in of_kind(drawing, Rect)[1:]] == [bar.width for bar in of_kind(bare, Rect)]
+    assert drawing.height > bare.height

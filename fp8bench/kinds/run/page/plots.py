@@ -264,7 +264,7 @@ def _steps(ran: Sequence[Shown]) -> Chart | None:
         if rounds:
             steps = [step for steps in rounds for step in steps]
             middle, most = median(steps), max(steps)
-            said = f"median {middle * 1e3:.1f} ms of {len(steps)} steps, longest {most * 1e3:.1f}"
+            said = f"{middle * 1e3:.1f} ms, longest {most * 1e3:.1f}"
             strips.append(Strip(one.number, name_of(one.row), f"{detail_of(one.row)}: {said}", rounds))
     if not strips:
         return None
@@ -272,7 +272,7 @@ def _steps(ran: Sequence[Shown]) -> Chart | None:
         "steps",
         "Every timed step, by round",
         "A dot is a step, a line of dots a round in processes of its own (r1, r2, ...), an upright line the round's "
-        "mean. Across: how far from the row's median, on a square-root scale, so that 1 % shows beside 50 %. Rounds "
+        "mean. Across: how far from the row's median, on a scale that is even to 1 % and logarithmic beyond. Rounds "
         "that lie apart, or a tail, mean that one run alone would have misled.",
         tuple(strips),
     )
