@@ -137,7 +137,7 @@ def _same(above: Sequence[str] | None, names: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture that the document names. draw: to a .png or .svg file; raises as `paper.figure`."""
+    """A picture that the document names. draw: to a .png, .svg or .pdf file; raises as `paper.figure`."""
 
     name: str
     draw: Callable[[Path], None]
