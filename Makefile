@@ -10,6 +10,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 8 --dist worksteal
+# Only these files are read for them.
+SERIAL = $(shell grep -rl --include=test_*.py "mark.serial" tests)
+# Hundreds of processes are started, each of which would compile the package and pytest's asserts anew.
+test test-quick: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: bench test test-quick check overhead simulate all clean
 
@@ -18,7 +22,7 @@ bench: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not serial"
-	$(BIN)/pytest -m serial
+	$(BIN)/pytest -m serial $(SERIAL)
 
 test-quick: $(INSTALLED)
 	$(BIN)/pytest -q $(SIDE_BY_SIDE) -m "not serial and not slow"

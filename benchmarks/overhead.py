@@ -32,14 +32,13 @@ from fp8bench.stats.bootstrap import FEWEST_STEPS
 from fp8bench.stats.estimate import estimate
 from fp8bench.worker import parity
 from fp8bench.worker.clock import StepTimes, clock_for
-from fp8bench.worker.execution.choice import choose
-from fp8bench.worker.execution.settle import settle
+from fp8bench.worker.execution.build import choose, ready_to_train
+from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
 from fp8bench.worker.loop import Training, train
 from fp8bench.worker.main import make_mode, make_workload, rank_group
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.telemetry import Sampler
-from fp8bench.worker.training import ready_to_train
 
 BOUND = 0.005
 SAMPLER_TIMEOUT_S = 10.0
@@ -113,7 +112,7 @@ def _measure(_rank: int, label: str, asked: argparse.Namespace, folder: str) -> 
                 progress = ProgressFile(Path(folder) / "progress")
                 tool = ToolLoop(progress)
                 bare_block(Training(PythonLaunch(parts), batches, device), choice.warmup(asked.warmup))
-                settled = settle(config, parts, choice, batches, proof.parity.tolerance, progress.stage)
+                settled = decide(config, parts, choice, batches, proof.parity.tolerance, progress.stage)
                 training = Training(settled.launch, batches, device)
                 bare_block(training, asked.steps)
                 kinds = {"tool": tool.block, "bare": bare_block}

@@ -25,11 +25,9 @@ import numpy.typing as npt
 
 from fp8bench.config.request import MAX_ROUNDS, RunRequest
 from fp8bench.stats.bootstrap import Centre, centre
+from fp8bench.stats.certainty import FEWEST_ROUNDS, reached, unseen_share
 from fp8bench.stats.estimate import Estimate, combined
-from fp8bench.stats.ratio import ratio
-from fp8bench.stats.self_check import self_check
-from fp8bench.stats.stopping import FEWEST_ROUNDS, reached
-from fp8bench.stats.unseen import unseen_share
+from fp8bench.stats.ratio import ratio, self_check
 
 STEPS = RunRequest().steps
 ROUNDS = {"cuda": RunRequest().on("cuda", "rounds")}
@@ -157,13 +155,13 @@ def one_line(situation: Situation, rounds: int | None, trials: int, steps: int) 
 
 def ignoring_processes(found: Sequence[Centre]) -> Estimate:
     """The planted fault: as if all steps were of one process, the interval knows what steps explain and no more."""
-    right = combined(found)
-    within = math.sqrt(sum(each.variance for each in found)) / len(found) / right.value
-    low, high = right.value * math.exp(-1.96 * within), right.value * math.exp(1.96 * within)
-    blocks = sum(each.degrees_of_freedom for each in found)
+    value = math.fsum(each.value for each in found) / len(found)
+    within = math.sqrt(sum(each.variance for each in found)) / len(found) / value
+    low, high = value * math.exp(-1.96 * within), value * math.exp(1.96 * within)
+    steps, blocks = sum(each.steps for each in found), sum(each.degrees_of_freedom for each in found)
     # Equal centres, so that nothing else widens it.
-    centres = (right.value,) * len(found)
-    return Estimate(right.value, low, high, len(found), right.steps, 0.0, within, within, blocks, centres)
+    centres = (value,) * len(found)
+    return Estimate(value, low, high, len(found), steps, 0.0, within, within, blocks, centres)
 
 
 def against_itself(situation: Situation, count: int, trials: int, steps: int) -> tuple[float, float]:

@@ -3,16 +3,16 @@
 import gc
 import sys
 
-from fp8bench.launch import interrupts
+from fp8bench.launch import signals
 
 
 def main() -> None:
     """Run the command line and exit (see `cli.app`). A signal while that is imported is an exit code alone."""
-    interrupts.raise_on_signals()
+    signals.raise_on_signals()
     try:
         _answer()
     except KeyboardInterrupt as interrupt:
-        sys.exit(interrupts.exit_code(interrupt))
+        sys.exit(signals.exit_code(interrupt))
 
 
 def _answer() -> None:

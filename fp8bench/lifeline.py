@@ -1,8 +1,8 @@
-"""What ties a process to its parent, by Linux's prctl(2): it leaves when its parent is gone, and a launcher takes in
-the orphans of its descendants, so that it can end them.
+"""What ties a process to its parent, by Linux's prctl(2): it ends when its parent is gone, and a launcher adopts the
+orphans of its descendants, so that it can end them.
 
 Nothing heavy is imported here: a rank calls it before anything else, so that one that is orphaned while it still
-imports torch does no work for nobody.
+imports torch does no useless work.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ GONE = 1
 def leave_with(parent: int) -> None:
     """Have the kernel kill this process when its parent ends; leave at once where it has ended already.
 
-    parent: its process id. The tie is to this process alone: those that it forks have to ask for theirs.
+    parent: its process id. The tie is this process's alone: those that it forks need their own.
     """
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
     # In this order: the parent may end between the two.

@@ -21,7 +21,7 @@ WORKLOAD_GROUP = "fp8bench.workloads"
 
 @dataclass(frozen=True)
 class Needs:
-    """What must be there for a mode, as far as it can be told without torch; the class's `check` has the last word.
+    """What a mode requires, as far as it is known without torch; the class's `check` decides.
 
     module: what is imported. compute_capability: the least of a GPU. recipes_of_gpu: recipes that no CPU can emulate.
     """
@@ -36,9 +36,9 @@ class Needs:
 class ModeEntry:
     """A mode before it is imported.
 
-    recipes: its scaling recipes, the default first; empty: it has none; None: an outside mode, whose class will say.
-    default_on: the devices on which it runs when no mode is named. needs: None: an outside mode, whose class will say.
-    hidden: left out of listings and defaults.
+    recipes: its scaling recipes, the default first; empty: it has none; None: an outside mode, whose class knows.
+    default_on: the devices on which it runs when no mode is named. needs: None: an outside mode, whose class knows.
+    hidden: omitted from listings and defaults.
     """
 
     name: str
@@ -84,7 +84,7 @@ BUILTIN_MODES = (
     ModeEntry(
         "te-fp8",
         f"{_TE}:TEFP8",
-        "Transformer Engine's block, fp8 matrix products",
+        "Transformer Engine's block, fp8 GEMMs",
         recipes=("delayed", "current", "block", "mxfp8"),
         default_on=("cuda",),
         needs=Needs("transformer_engine", (8, 9), gpu=True),
@@ -147,9 +147,8 @@ def workloads() -> dict[str, WorkloadEntry]:
 
 
 def find_mode(label: str) -> tuple[ModeEntry, str | None]:
-    """Split `te-fp8:current` into its entry and recipe; the default recipe is filled in.
-
-    Raises UsageError for a mode or a recipe that nobody has heard of.
+    """Split `te-fp8:current` into its entry and recipe, by default its first. Raises UsageError for an unknown mode or
+    recipe.
     """
     name, _, recipe = label.partition(":")
     known = modes()
@@ -161,7 +160,7 @@ def find_mode(label: str) -> tuple[ModeEntry, str | None]:
         return entry, recipe or None
     if recipe and recipe not in entry.recipes:
         if not entry.recipes:
-            raise UsageError(f"mode {name!r} has no recipes, so not {recipe!r}", f"Say `--mode {name}`")
+            raise UsageError(f"mode {name!r} has no recipes, so not {recipe!r}", f"Use `--mode {name}`")
         raise unknown_name(f"recipe of {name}", recipe, list(entry.recipes), "fp8bench modes")
     return entry, recipe or (entry.recipes[0] if entry.recipes else None)
 

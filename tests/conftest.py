@@ -21,6 +21,8 @@ outside-raises = outside_plugins:Raises
 outside-lags = outside_plugins:Lags
 outside-deaf = outside_plugins:Deaf
 outside-killed = outside_plugins:Killed
+outside-first-killed = outside_plugins:FirstKilled
+outside-first-deaf = outside_plugins:FirstDeaf
 outside-out-of-memory = outside_plugins:OutOfMemory
 outside-explodes = outside_plugins:Explodes
 outside-across-the-batch = outside_plugins:AcrossTheBatch
@@ -32,18 +34,32 @@ outside-linear = outside_plugins:TinyLinear
 
 def pytest_configure(config):
     """One server of forked processes for all workers of xdist; it ends with this process. A shell that starts a job in
-    the background has it ignore SIGINT, which every process below would inherit.
+    the background has it ignore SIGINT, and nohup SIGHUP, which every process below would inherit.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if hasattr(config, "workerinput"):
-        # Workers share the cores: threads of several would wait for each other.
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-    else:
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
+    # Workers share the cores, and ranks do: threads of several would wait for each other.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    config.add_cleanup(gc.unfreeze)
+    if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="fork-server-")
         server = fork_server.start(Path(folder.name))
         config.add_cleanup(folder.cleanup)
         config.add_cleanup(server.communicate)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is imported and collected stays: to look whether it is garbage takes as long again, and half a second each
+    time that a test has the collector run.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -76,13 +92,6 @@ def process_group(tmp_path_factory):
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
-
-
-@pytest.fixture
-def thawed():
-    """What the collector was told to pass over is its affair again after the test."""
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

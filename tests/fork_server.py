@@ -5,16 +5,23 @@ A forked process has what a fresh one has: arguments, folder, variables, standar
 its own; and the ranks that it starts are forked from it, each a process with its own session. Tests whose subject is
 the start of a process (what is imported, signals, faults of ranks) start fresh ones.
 
-Run as a script this is the server; `run` is what its clients call. One connection is one process: arguments and file
-descriptors go in, the exit code comes out. The server ends when its standard input does, hence with whoever started it.
+Run as a script this is the server; `begin` and `called` are for its clients. One connection is one process: what it
+runs and file descriptors go in, the exit code comes out. The server ends when its standard input does, hence with
+whoever started it.
+
+What is run is fp8bench, or any module or script that trains: torchrun, whose ranks are forked too, or a benchmark.
 """
 
 import atexit
 import gc
 import importlib
+import importlib.abc
 import io
 import json
+import math
 import os
+import pkgutil
+import re
 import runpy
 import selectors
 import signal
@@ -22,18 +29,25 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any, NoReturn
 
 PLACE = "TESTS_FORK_SERVER"
 """The variable that names the server's socket."""
 
-LIGHT = ("numpy", "pydantic", "yaml", "fp8bench.records.results", "fp8bench.launch.spawn")
-HEAVY = ("torch", "timm", "torchao", "torchao.float8", "fp8bench.worker.main")
+FP8BENCH = ("-m", "fp8bench")
+TORCHRUN = ("-m", "torch.distributed.run")
+HEAVY = ("torch", "timm", "torchao", "torchao.float8", "torch.distributed.launcher.api", "fp8bench.worker.main")
 TRAINS = frozenset({"run", "gemm", "numerics"})
 """Commands that need what is heavy, which is imported when the first of them is called."""
+READ_AT_IMPORT = re.compile("FP8BENCH_|NO_COLOR|FORCE_COLOR|COLUMNS|TTY_|PYDANTIC_")
+"""Variables that what is imported must not have seen; whoever gives one starts a fresh process."""
 
 _LARGEST = 1 << 16
 
@@ -42,7 +56,8 @@ def start(folder: Path) -> "subprocess.Popen[bytes]":
     """Start a server with its socket in this folder; children of this process find it. End it by closing its stdin."""
     os.environ[PLACE] = str(folder / "socket")
     environ = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if not READ_AT_IMPORT.match(name)},
+        "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "KINETO_LOG_LEVEL": "99",
@@ -57,25 +72,83 @@ def start(folder: Path) -> "subprocess.Popen[bytes]":
     )
 
 
-def run(
-    arguments: Sequence[str], folder: Path, environ: Mapping[str, str], streams: Sequence[int], timeout_s: float
-) -> int:
-    """Run the program to its end; returns its exit code as `subprocess` has it. streams: descriptors of its stdin,
-    stdout and stderr. Raises TimeoutError once the process is killed.
+class Running:
+    """A forked process, from the client's side. Killed where a `with` ends before it does."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._answers = connection.makefile()
+        self.pid = int(self._answers.readline())
+        self.returncode: int | None = None
+
+    def wait(self, timeout_s: float) -> int:
+        """Its exit code as `subprocess` has it. Raises TimeoutError."""
+        if self.returncode is None:
+            self._connection.settimeout(timeout_s)
+            self.returncode = int(self._answers.readline())
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """To it alone."""
+        os.kill(self.pid, number)
+
+    def __enter__(self) -> "Running":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                self.send_signal(signal.SIGKILL)
+        self._answers.close()
+        self._connection.close()
+
+
+def begin(
+    arguments: Sequence[str],
+    folder: Path,
+    environ: Mapping[str, str],
+    streams: Sequence[int],
+    program: Sequence[str] = FP8BENCH,
+) -> Running:
+    """Start a program. streams: descriptors of its stdin, stdout and stderr. program: what Python is given before the
+    arguments, `-m MODULE` or a script's path.
     """
-    asked = {"arguments": list(arguments), "folder": str(folder), "environ": dict(environ)}
-    with _connected() as connection:
-        connection.settimeout(timeout_s)
-        socket.send_fds(connection, [b"\n"], list(streams))
-        connection.sendall(json.dumps(asked).encode())
-        connection.shutdown(socket.SHUT_WR)
-        with connection.makefile() as answers:
-            pid = int(answers.readline())
-            try:
-                return int(answers.readline())
-            except TimeoutError:
-                os.kill(pid, signal.SIGKILL)
-                raise
+    asked = {
+        "program": list(program),
+        "arguments": list(arguments),
+        "folder": str(folder),
+        "environ": dict(environ),
+    }
+    connection = _connected()
+    socket.send_fds(connection, [b"\n"], list(streams))
+    connection.sendall(json.dumps(asked).encode())
+    connection.shutdown(socket.SHUT_WR)
+    return Running(connection)
+
+
+def called(
+    arguments: Sequence[str],
+    folder: Path,
+    environ: Mapping[str, str],
+    timeout_s: float,
+    program: Sequence[str] = FP8BENCH,
+    stdin: str = "",
+) -> tuple[int, str, str]:
+    """Run a program to its end (see `begin`); returns its exit code, and what it wrote to stdout and to stderr. Raises
+    TimeoutError once it is killed.
+    """
+    with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
+        given.write(stdin.encode())
+        given.seek(0)
+        streams = [file.fileno() for file in (given, out, err)]
+        with begin(arguments, folder, environ, streams, program) as running:
+            code = running.wait(timeout_s)
+        return code, _text(out), _text(err)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode().replace("\r\n", "\n")
 
 
 def _connected() -> socket.socket:
@@ -96,6 +169,7 @@ def _connected() -> socket.socket:
 class Call:
     """What a process is to be."""
 
+    program: list[str]
     arguments: list[str]
     folder: str
     environ: dict[str, str]
@@ -104,7 +178,9 @@ class Call:
     @property
     def trains(self) -> bool:
         """Whether it may come to import torch."""
-        return self.arguments[0] in TRAINS and "--dry-run" not in self.arguments
+        if tuple(self.program) == FP8BENCH:
+            return bool(TRAINS & set(self.arguments[:1])) and "--dry-run" not in self.arguments
+        return True
 
 
 def serve(place: str) -> Call:
@@ -114,7 +190,8 @@ def serve(place: str) -> Call:
         listener.listen(64)
         selector.register(listener, selectors.EVENT_READ)
         selector.register(sys.stdin, selectors.EVENT_READ)
-        _import(LIGHT)
+        _import_what_is_light()
+        _freeze()
         while True:
             for key, _ in selector.select():
                 if key.fileobj is sys.stdin:
@@ -126,7 +203,7 @@ def serve(place: str) -> Call:
                 connection, _ = listener.accept()
                 call = _received(connection)
                 if call.trains:
-                    _import(HEAVY)
+                    _import_what_is_heavy()
                 pid = os.fork()
                 if pid == 0:
                     return call
@@ -149,18 +226,50 @@ def _tell_the_end(descriptor: int, pid: int, connection: socket.socket) -> None:
         connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
 
-def _import(modules: Sequence[str]) -> None:
-    """What is imported is frozen: collecting it would copy its pages into every process."""
-    if modules[-1] not in sys.modules:
-        for name in modules:
+class _Trap(importlib.abc.MetaPathFinder):
+    """Makes the import of what is heavy fail."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name.partition(".")[0] in HEAVY:
+            raise ImportError(f"{name} is heavy")
+
+
+def _import_what_is_light() -> None:
+    """All of the package that does without torch and its kin, with its models' validators made."""
+    from pydantic import BaseModel
+
+    import fp8bench
+
+    importlib.import_module("tabulate")
+    trap = _Trap()
+    sys.meta_path.insert(0, trap)
+    for module in pkgutil.walk_packages(fp8bench.__path__, "fp8bench.", onerror=lambda name: None):
+        if not module.name.endswith("__main__"):
+            with suppress(ImportError):
+                importlib.import_module(module.name)
+    sys.meta_path.remove(trap)
+    models = [BaseModel]
+    while models:
+        models += (model := models.pop()).__subclasses__()
+        if model.__module__.startswith("fp8bench."):
+            model.model_rebuild()
+
+
+def _import_what_is_heavy() -> None:
+    if HEAVY[-1] not in sys.modules:
+        for name in HEAVY:
             importlib.import_module(name)
-        gc.collect()
-        gc.freeze()
+        _freeze()
+
+
+def _freeze() -> None:
+    """What is imported stays: to look whether it is garbage would copy its pages into every process."""
+    gc.collect()
+    gc.freeze()
 
 
 def become(call: Call) -> None:
-    """Make this forked process what `python -m fp8bench` would be."""
-    gc.unfreeze()
+    """Make this forked process what `python PROGRAM ARGUMENTS` would be. What was imported stays frozen."""
     os.setpgid(0, 0)
     for target, descriptor in enumerate(call.streams):
         os.dup2(descriptor, target)
@@ -171,12 +280,23 @@ def become(call: Call) -> None:
     os.environ.update(call.environ)
     extra = call.environ.get("PYTHONPATH")
     sys.path[:0] = [call.folder, *(extra.split(os.pathsep) if extra else [])]
-    sys.argv = ["fp8bench", *call.arguments]
+    sys.argv = [call.program[-1], *call.arguments]
     importlib.invalidate_caches()
     if call.trains:
-        from fp8bench.launch import spawn
+        _fork_instead_of_spawning()
 
-        spawn._start = _fork_rank
+
+def _fork_instead_of_spawning() -> None:
+    """Ranks of the launcher, of torchrun, and of `torch.multiprocessing`."""
+    from torch import multiprocessing
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
+
+    from fp8bench.launch.processes import spawn
+
+    spawn._start = _fork_rank
+    SubprocessHandler._popen = _fork_of_torchrun
+    start_processes = multiprocessing.start_processes
+    multiprocessing.start_processes = lambda *what, **how: start_processes(*what, **{**how, "start_method": "fork"})
 
 
 def _open_streams() -> None:
@@ -189,7 +309,7 @@ def _open_streams() -> None:
 
 
 class _Forked:
-    """As much of a Popen as the launcher uses."""
+    """As much of a Popen as the launcher and torchrun use."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -202,43 +322,95 @@ class _Forked:
             self.returncode = os.waitstatus_to_exitcode(status) if found else None
         return self.returncode
 
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Until it has ended. Raises TimeoutExpired."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("a forked process", timeout or 0)
+            time.sleep(0.01)
+        return self.returncode
+
 
 def _fork_rank(folder: Path, rank: int) -> _Forked:
     """In place of `spawn._start`: a rank whose imports are done."""
-    from fp8bench.launch import interrupts
-    from fp8bench.launch.rank import main
+    from fp8bench.launch.processes.rank import main
     from fp8bench.lifeline import leave_with
 
-    sys.stdout.flush()
-    sys.stderr.flush()
     parent = os.getpid()
-    pid = os.fork()
+    pid = _fork()
     if pid:
         return _Forked(pid)
     try:
-        os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
-        os.closerange(3, 4096)
-        _open_streams()
-        for number in interrupts.SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        _renew()
         leave_with(parent)
         main(folder, rank)
     finally:
         os._exit(1)
 
 
-if __name__ == "__main__":
-    # The threads of libraries of numbers wait for work that no test gives them before it forks.
-    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-    become(serve(sys.argv[1]))
+def _fork_of_torchrun(handler: Any, command: Sequence[str], environ: Mapping[str, str]) -> _Forked:
+    """In place of `SubprocessHandler._popen`: command is that of `python -u -m MODULE ...`."""
+    pid = _fork()
+    if pid:
+        return _Forked(pid)
+    place = command.index("-m")
+    os.environ.clear()
+    os.environ.update(environ)
+    sys.argv = list(command[place + 1 :])
+    end_as(command[place : place + 2], _renew)
+
+
+def _fork() -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+    return pid
+
+
+def _renew() -> None:
+    """Streams and signal handlers are those of a process that has just started."""
+    from fp8bench.launch import signals
+
+    os.closerange(3, 4096)
+    _open_streams()
+    for number in signals.SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+def end_as(program: Sequence[str], before: Callable[[], None] = lambda: None) -> NoReturn:
+    """Run it in this process, which ends with it: an interpreter takes as long to clear torch away as it took to
+    import it. before: what is to be done first.
+    """
+    code: Any = 1
     try:
-        runpy.run_module("fp8bench", run_name="__main__", alter_sys=True)
+        before()
+        if program[0] == "-m":
+            runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(program[0]).parent))
+            runpy.run_path(program[0], run_name="__main__")
+        code = 0
     except SystemExit as end:
-        # An interpreter takes as long to clear torch away as it took to import it.
+        code = end.code or 0
+    except Exception:
+        traceback.print_exc()
+        raise
+    finally:
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(int(end.code or 0))
+        os._exit(code if isinstance(code, int) else 1)
+
+
+if __name__ == "__main__":
+    # The threads of libraries of numbers wait for work that no test gives them before it forks.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+    called_for = serve(sys.argv[1])
+    become(called_for)
+    end_as(called_for.program)

@@ -9,7 +9,7 @@ import torch
 from fp8bench import registry
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
-from fp8bench.schema.record import CompileEvidence, Tolerance
+from fp8bench.schema.rank import CompileEvidence, Tolerance
 from fp8bench.worker.evidence import to_evidence
 from fp8bench.worker.parity import prove, stated
 from fp8bench.workloads.vit import ViTMicro
@@ -100,7 +100,7 @@ class TestWorkloads:
         first, again = (next(workload.batches(2, 0, CPU)) for _ in range(2))
         other = next(workload.batches(2, 1, CPU))
         assert first.inputs.shape[0] == first.targets.shape[0] == 2
-        assert first.inputs.is_floating_point()
+        assert first.inputs.is_floating_point() or first.inputs.dtype == torch.int64
         assert torch.equal(first.inputs, again.inputs)
         assert not torch.equal(first.inputs, other.inputs)
 

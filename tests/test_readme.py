@@ -5,11 +5,10 @@ it.
 import json
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from cli.calling import call
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -18,13 +17,8 @@ TABLES = re.findall(r"<!-- made by: fp8bench (.+?) -->\n(.+?)\n<!-- end -->", RE
 
 @pytest.mark.parametrize(("command", "shown"), TABLES)
 def test_a_table_in_the_readme_is_what_its_command_prints(command, shown):
-    done = subprocess.run(
-        [sys.executable, "-m", "fp8bench", *shlex.split(command), "--format", "markdown"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = call(ROOT, *shlex.split(command), "--format", "markdown")
+    assert done.code == 0, done.stderr
     assert done.stdout.strip() == shown
 
 
@@ -37,14 +31,8 @@ def test_the_readme_has_tables_of_measured_and_of_published_rows():
 
 @pytest.mark.parametrize("preset", sorted((ROOT / "configs" / "presets").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_preset_resolves(preset):
-    done = subprocess.run(
-        [sys.executable, "-m", "fp8bench", "run", "--config", str(preset), "--dry-run", "--json"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = call(ROOT, "run", "--config", str(preset), "--dry-run", "--json")
+    assert done.code == 0, done.stderr
 
 
 SUMMARY = re.findall(
@@ -57,8 +45,9 @@ SUMMARY = re.findall(
 @pytest.mark.parametrize(("mode", "batch_size", "gpus", "speed", "gain", "energy"), SUMMARY)
 def test_a_line_of_the_summary_is_what_the_records_say(mode, batch_size, gpus, speed, gain, energy):
     instance = f"h200-{gpus or 1}x"
-    command = [sys.executable, "-m", "fp8bench", "compare", instance, "--batch-size", batch_size, "--format", "json"]
-    rows = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    done = call(ROOT, "compare", instance, "--batch-size", batch_size, "--format", "json")
+    assert done.code == 0, done.stderr
+    rows = json.loads(done.stdout)
     (reference,) = (row for row in rows if row["is_reference"])
     (row,) = (row for row in rows if row["mode"] == mode)
     low, high = row["speedup_ci_vs_reference"]

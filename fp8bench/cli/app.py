@@ -17,9 +17,8 @@ import typer
 
 from fp8bench import __version__, registry
 from fp8bench.cli.command import Answer, Command, with_options
-from fp8bench.launch import interrupts
-from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError
-from fp8bench.schema.plain_text import inert
+from fp8bench.launch import signals
+from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError, inert
 
 OWN = {
     "run": "fp8bench.cli.run:run",
@@ -53,11 +52,11 @@ def main() -> None:
     # To look for pydantic's plugins in all installed packages takes a tenth of an answer's time; none has a part here.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     arguments = sys.argv[1:] or ["--help"]
-    interrupts.raise_on_signals()
+    signals.raise_on_signals()
     try:
         sys.exit(_answer(arguments))
     except (Fp8benchError, OSError, RecursionError) as error:
-        interrupt = interrupts.interrupt_behind(error)
+        interrupt = signals.interrupt_behind(error)
         if interrupt is not None and not isinstance(error, Interrupted):
             # Whoever sent it may have taken the terminal away, too.
             _fail_interrupted(interrupt)
@@ -171,11 +170,11 @@ def _silence_stdout() -> None:
 
 
 def _fail_interrupted(interrupt: KeyboardInterrupt) -> NoReturn:
-    _fail("interrupted. Run the command again.", interrupts.exit_code(interrupt))
+    _fail("interrupted. Run the command again.", signals.exit_code(interrupt))
 
 
 def _fail(line: str, code: int) -> NoReturn:
-    interrupts.ignore_signals()
+    signals.ignore_signals()
     # A terminal that is gone takes no line; the exit code is what is left to tell.
     with suppress(OSError):
         typer.echo(f"fp8bench: {inert(line)}", err=True)

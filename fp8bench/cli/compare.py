@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fp8bench.kinds.kind import Kind
-    from fp8bench.records.broken import Broken
+    from fp8bench.records.files import Broken
 
 KINDS = tuple(entry.name for entry in registry.KINDS)
 

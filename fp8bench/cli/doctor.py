@@ -1,25 +1,27 @@
 """`fp8bench doctor`: is this machine fit to be measured, and what would spoil a number on it?"""
 
 import os
-import sys
 
 import typer
 
+from fp8bench.cli import names
+from fp8bench.cli.output import FORMATS, show
+
 
 def doctor(
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
-    quick: bool = typer.Option(False, "--quick", help="Leave out what imports torch or Transformer Engine."),
+    as_json: bool = typer.Option(False, "--json", help="The same as --format json."),
+    form: str = typer.Option(
+        "table", "--format", metavar="|".join(FORMATS), autocompletion=names.one_of(*FORMATS), help="How to print."
+    ),
+    quick: bool = typer.Option(False, "--quick", help="Skip what imports torch or Transformer Engine."),
 ) -> None:
     """Is this machine fit to be measured? Exit code 3 if there is a problem."""
-    from fp8bench.doctor import show
     from fp8bench.doctor.examine import examine
+    from fp8bench.report.doctor import document
+    from fp8bench.schema.errors import require_known
 
+    require_known("--format", form, FORMATS, "fp8bench doctor --help")
     examination = examine(os.environ, quick)
-    if as_json:
-        typer.echo(show.to_json(examination))
-    elif sys.stdout.isatty():
-        show.print_rich(examination)
-    else:
-        typer.echo(show.to_plain(examination))
+    show(document(examination), "json" if as_json else form)
     if examination.exit_code:
         raise typer.Exit(examination.exit_code)

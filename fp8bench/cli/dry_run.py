@@ -1,55 +1,32 @@
 """`fp8bench run --dry-run`: every setting with its origin, what cannot run here, and what the run takes and costs."""
 
-import json
 import os
+from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-import typer
+from fp8bench.cli.output import load_catalog, show
+from fp8bench.config.request import OPTIONS
+from fp8bench.launch.forecast import Forecast, execution, forecast, obstacle
+from fp8bench.machine.gpus import this_machine
+from fp8bench.pricing.choose import PriceQuery, choose
+from fp8bench.records import results
+from fp8bench.report.document import NOTHING, Column, Document, Sentence, Table, blocks
 
 if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
-    from fp8bench.launch.forecast import Forecast
     from fp8bench.launch.prepare import Prepared
 
 MINUTE_S = 60
 
 
 def print_dry_run(resolved: "Resolved", prepared: "Prepared", usd_per_hour: float | None, as_json: bool) -> None:
-    """usd_per_hour: as the user gave it, of the whole machine; None: the catalogue's counts."""
-    request = resolved.request.model_dump(mode="json")
-    runs = [entry.config.model_dump(mode="json") for entry in prepared.entries]
-    found = look_ahead(prepared, usd_per_hour)
-    if as_json:
-        settings = {name: {"value": request[name], "origin": resolved.origins[name]} for name in request}
-        document = {
-            "settings": settings,
-            "instance": prepared.instance.key,
-            "rounds": prepared.stop.rounds,
-            "runs": runs,
-            "execution": _execution(prepared),
-            "cannot_run": [{"mode": t.label, "reason": t.obstacle} for t in found.turns if t.obstacle],
-            "estimate": _estimate(found),
-        }
-        typer.echo(json.dumps(document, indent=1))
-        return
-    from tabulate import tabulate
-
-    asked = [(name, _shown(name, value), resolved.origins[name]) for name, value in request.items()]
-    typer.echo(tabulate(asked, headers=["setting", "value", "origin"], disable_numparse=True))
-    typer.echo(f"\ninstance: {prepared.instance.key}\nwould run {_rounds(found)} of these, each in fresh processes:\n")
-    typer.echo(tabulate(runs, headers="keys", disable_numparse=True))
-    typer.echo("\n" + "\n".join([f"execution: {_execution(prepared)}", *lines(found)]))
+    """usd_per_hour: as the user gave it, of the whole machine; None: the catalogue's price applies."""
+    show(document(resolved, prepared, look_ahead(prepared, usd_per_hour)), "json" if as_json else "table")
 
 
-def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> "Forecast":
-    """From the machine, the catalogue and what is kept. Imports no torch."""
-    from fp8bench.cli.output import load_catalog
-    from fp8bench.launch.forecast import forecast, obstacle
-    from fp8bench.machine.gpus import this_machine
-    from fp8bench.pricing.choose import PriceQuery, choose
-    from fp8bench.records import results
-
+def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> Forecast:
+    """From the machine, the catalogue and the records. Imports no torch."""
     machine, catalog = this_machine(os.environ), load_catalog(prepared.results_dir)
     if usd_per_hour is None and prepared.instance.key in catalog.instances:
         machine_id = prepared.here.machine.id if prepared.here and prepared.here.machine else None
@@ -68,37 +45,71 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> "Forecast":
     )
 
 
-def _execution(prepared: "Prepared") -> str:
-    """Of every run: the settings are the same."""
-    from fp8bench.launch.forecast import execution
+def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Document:
+    """The settings, the configuration that each mode gets from them, and the forecast."""
+    asked = resolved.request.model_dump(mode="json")
+    runs = [entry.config.model_dump(mode="json") for entry in prepared.entries]
+    # The same for all modes.
+    executed = execution(prepared.entries[0].config)
+    settings = {
+        "setting": asked,
+        # A value that is not set depends on the machine; a few are then off.
+        "value": [OPTIONS[name].shown_unset if value in (None, []) else value for name, value in asked.items()],
+        "origin": [resolved.origins[name] for name in asked],
+    }
+    configs = {name: [NOTHING if run[name] is None else run[name] for run in runs] for name in runs[0]}
+    planned = [f"instance: {prepared.instance.key}", f"would run {_rounds(found)} of these, each in fresh processes:"]
+    outlook = [f"execution: {executed}", *lines(found)]
+    return Document(
+        blocks([_table(settings, 1)], _sentences(planned), [_table(configs, 2)], _sentences(outlook)),
+        data={
+            "settings": {name: {"value": asked[name], "origin": resolved.origins[name]} for name in asked},
+            "instance": prepared.instance.key,
+            "rounds": prepared.stop.rounds,
+            "runs": runs,
+            "execution": executed,
+            "cannot_run": [{"mode": turn.label, "reason": turn.obstacle} for turn in found.turns if turn.obstacle],
+            "estimate": _estimate(found),
+        },
+    )
 
-    return execution(prepared.entries[0].config)
+
+def _table(columns: Mapping[str, Iterable[object]], naming: int) -> Table:
+    return Table(tuple(Column(name, tuple(map(str, cells)), "word") for name, cells in columns.items()), naming)
 
 
-def lines(found: "Forecast") -> list[str]:
-    """What cannot run, the time, the cost, and what they rest on."""
-    said = [f"cannot run here: {turn.label} {turn.obstacle}" for turn in found.turns if turn.obstacle]
-    if len(said) == len(found.turns):
-        return [*said, "nothing would run"]
-    if found.seconds is None:
-        said.append(f"time: unknown, since there is no record here of {' and '.join(found.unknown)} at this work")
-    else:
-        said.append(f"time: about {_span(found.seconds, _duration)} for {_rounds(found)}")
+def _sentences(lines: Iterable[str]) -> list[Sentence]:
+    return [Sentence(line) for line in lines]
+
+
+def lines(found: Forecast) -> list[str]:
+    """What cannot run, the time, the cost, and their assumptions."""
+    obstacles = [f"cannot run here: {turn.label} {turn.obstacle}" for turn in found.turns if turn.obstacle]
+    if len(obstacles) == len(found.turns):
+        return [*obstacles, "nothing would run"]
+    return [*obstacles, *_time_and_cost(found)]
+
+
+def _time_and_cost(found: Forecast) -> list[str]:
+    rate = f"{found.usd_per_hour:,.2f} USD an hour" if found.usd_per_hour is not None else None
     if found.usd is not None:
-        said.append(f"cost: about {_span(found.usd, '{:,.2f}'.format)} USD at {found.usd_per_hour:,.2f} USD an hour")
-    elif found.usd_per_hour is None:
-        said.append("cost: unknown, since no price of this machine is known; --price gives one")
+        cost = f"about {_span(found.usd, '{:,.2f}'.format)} USD at {rate}"
+    elif rate is not None:
+        cost = f"unknown, as the time is; the machine is {rate}"
     else:
-        said.append(f"cost: unknown, as the time is; the machine is {found.usd_per_hour:,.2f} USD an hour")
-    if found.seconds is not None:
-        said.append(
-            f"assumed: {found.start_up_s:.0f} s to start, prove and profile a mode; compiling and steps as in the "
-            "latest session of the same work here; every round is run, also where a session is resumed"
-        )
-    return said
+        cost = "unknown, since no price of this machine is known; --price gives one"
+    if found.seconds is None:
+        unknown = f"unknown, since there is no record here of {' and '.join(found.unknown)} at this work"
+        return [f"time: {unknown}", f"cost: {cost}"]
+    return [
+        f"time: about {_span(found.seconds, _duration)} for {_rounds(found)}",
+        f"cost: {cost}",
+        f"assumed: {found.start_up_s:.0f} s to start, prove and profile a mode; compiling and steps as in the "
+        "latest session of the same work here; every round is run, also where a session is resumed",
+    ]
 
 
-def _estimate(found: "Forecast") -> dict[str, Any]:
+def _estimate(found: Forecast) -> dict[str, Any]:
     """Null is unknown."""
     return {
         "seconds": found.seconds,
@@ -111,9 +122,9 @@ def _estimate(found: "Forecast") -> dict[str, Any]:
     }
 
 
-def _rounds(found: "Forecast") -> str:
+def _rounds(found: Forecast) -> str:
     fewest, most = found.rounds
-    return f"{fewest} to {most} rounds" if most > fewest else _count(fewest, "round")
+    return f"{fewest} to {most} rounds" if most > fewest else f"{most} round{'s' if most > 1 else ''}"
 
 
 def _span(ends: tuple[float, float], shown: Any) -> str:
@@ -123,14 +134,3 @@ def _span(ends: tuple[float, float], shown: Any) -> str:
 
 def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 2 * MINUTE_S else f"{seconds / MINUTE_S:.0f} min"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-def _shown(name: str, value: object) -> object:
-    """What is not set is left to the machine, but for a few settings that are then simply off."""
-    from fp8bench.config.request import OPTIONS
-
-    return OPTIONS[name].shown_unset if value in (None, []) else value

@@ -82,10 +82,9 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     from fp8bench.cli.command import heeded
     from fp8bench.config.request import OPTIONS
     from fp8bench.config.sources import resolve
-    from fp8bench.launch.measure import measure, session
     from fp8bench.launch.place import settle
     from fp8bench.launch.prepare import prepare
-    from fp8bench.launch.session import exit_code
+    from fp8bench.launch.session import exit_code, measure, session
     from fp8bench.schema.option import variable_of
 
     idle = set(map(variable_of, OPTIONS.keys() - heeded("explain", ("--mode",))))
@@ -142,9 +141,9 @@ def find(name: str, results_dir: Path, batch_size: int | None = None, like: "Fac
     measured = results.known_instances(results_dir)
     kept = results.read(results_dir, measured)
     tell_broken(kept.broken)
-    by_id = {one.record.run_id: one.path for one in kept if one.record.run_id.startswith(name)}
-    if by_id:
-        return _facts(results.read_record(by_id[named.only_id(list(by_id), name)]), name, results_dir)
+    path = named.by_id(name, {one.record.run_id: one.path for one in kept})
+    if path is not None:
+        return _facts(results.read_record(path), name, results_dir)
     return _of_mode(name, kept, named.parse_mode(name, measured), batch_size, like, results_dir)
 
 
@@ -199,12 +198,14 @@ def _of_mode(
     from fp8bench.kinds.run.choice import choose
     from fp8bench.profiling.facts import facts_of
     from fp8bench.records.named import candidates, nothing_called, of_mode
-    from fp8bench.records.results import Found
-    from fp8bench.records.sections import ask
+    from fp8bench.records.results import Found, read_on_demand
+    from fp8bench.records.select import ALL, Filter
     from fp8bench.schema.errors import UsageError
 
     catalog, today = load_catalog(results_dir), date.today()
-    work = (like.workload, like.batch_size, like.world_size) if like is not None else None
+    work = ALL
+    if like is not None:
+        work = Filter(workload=like.workload, batch_size=like.batch_size, world_size=like.world_size)
 
     def choices(records: "list[Record]", whole: "Callable[[Record], Record]") -> "dict[str, Choice]":
         """By instance, what is explained of each."""
@@ -224,7 +225,7 @@ def _of_mode(
             )
         return found
 
-    found = ask(Found(tuple(of_mode(reference, kept))), tell_broken, choices)
+    found = read_on_demand(Found(tuple(of_mode(reference, kept))), tell_broken, choices)
     if len(found) > 1:
         first = next(iter(found))
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", f"Choose one, as {first}:{name}")

@@ -100,7 +100,7 @@ def dtypes(
 
         require_drawable(plot)
     # Here and not above: torch takes seconds, and a mistyped word should fail before.
-    from fp8bench.numerics.casting import examine
+    from fp8bench.numerics.formats import examine
     from fp8bench.report.dtypes import PICTURE, document
 
     report = examine(_chosen(names or [], every), values)
@@ -135,7 +135,7 @@ def _number(word: str) -> float:
 
 def _chosen(names: Sequence[str], every: bool) -> list[str]:
     """The chosen formats, each once, in their own order. Raises UsageError for one that this torch lacks."""
-    from fp8bench.numerics.casting import known_names
+    from fp8bench.numerics.formats import known_names
     from fp8bench.schema.errors import require_known
 
     known = known_names(every=True)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from fp8bench.report import render
-from fp8bench.schema.plain_text import inert
+from fp8bench.schema.errors import inert
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fp8bench.records.broken import Broken
+    from fp8bench.records.files import Broken
     from fp8bench.report.document import Document
     from fp8bench.schema.instance import Catalog
 

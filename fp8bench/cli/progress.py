@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fp8bench.cli.output import log, warn
 
 if TYPE_CHECKING:
-    from fp8bench.launch.executor import Watch
+    from fp8bench.launch.processes import Watch
     from fp8bench.launch.rounds import Entry, Schedule
     from fp8bench.launch.session import Listener
     from fp8bench.schema.record import Record, Session

@@ -62,8 +62,9 @@ def report(
     from fp8bench.kinds.run import gather
     from fp8bench.records import results
     from fp8bench.report.page.place import require_place
+    from fp8bench.schema.option import UNITS
 
-    units = None if job is None else amount("--job", job, "90M")
+    units = None if job is None else amount("--job", job, "90M", UNITS)
     path, kind = _place(output, plot, form)
     require_place(path, force)
     keys = instances or sorted(results.known_instances(results_dir))

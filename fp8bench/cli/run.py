@@ -59,8 +59,7 @@ def run(
 
 def _measure_and_print(prepared: "Prepared", named: bool, quiet: bool, as_json: bool) -> int:
     """named: the modes were, so that each is meant to run."""
-    from fp8bench.launch.measure import measure, session
-    from fp8bench.launch.session import exit_code
+    from fp8bench.launch.session import exit_code, measure, session
 
     with (
         session(prepared, log) as rounds,
@@ -94,7 +93,7 @@ def _say_whether_precise(rounds: "Schedule") -> None:
 
 def _judge_itself(rounds: "Schedule") -> int:
     """Modes compared with themselves: differences found there convict the machine, or the method's intervals."""
-    from fp8bench.stats.self_check import LIMIT
+    from fp8bench.stats.ratio import LIMIT
 
     check = rounds.self_check()
     if check is None:
@@ -122,22 +121,21 @@ def _print_session(session_id: str, prepared: "Prepared") -> None:
     from fp8bench.kinds.run.document import document
     from fp8bench.records import results
     from fp8bench.records.named import parse_reference
-    from fp8bench.records.sections import ask
+    from fp8bench.records.select import Filter
 
     key = prepared.instance.key
     found = results.read(prepared.results_dir, [key])
     of_session = tuple(
         kept
         for kept in found
-        if kept.record.session
-        and kept.record.session.session_id == session_id
+        if Filter(session=session_id).takes(kept.record)
         and not (prepared.here and prepared.here.unlike_place(kept.record))
     )
     if not of_session:
         return
     options = CompareOptions((key,), date.today(), parse_reference(None, [key]))
     catalog = load_catalog(prepared.results_dir)
-    shown = ask(
+    shown = results.read_on_demand(
         results.Found(of_session), tell_broken, lambda records, whole: compare(records, catalog, options, whole)
     )
     show(document(shown), "table")
@@ -164,7 +162,7 @@ def import_figure(
     from fp8bench.launch.plausible import doubts
     from fp8bench.pricing.catalog import find, require_read
     from fp8bench.records import results
-    from fp8bench.schema.plain_text import inert
+    from fp8bench.schema.errors import inert
 
     figure = ImportedFigure.parse(
         mode=mode,

@@ -77,8 +77,9 @@ def selected(
     from fp8bench.pricing import catalog as catalogs
     from fp8bench.records import results
     from fp8bench.records.named import parse_reference
-    from fp8bench.schema.bounds import IMPORTED_BATCH_SIZE
+    from fp8bench.records.select import Filter
     from fp8bench.schema.errors import UsageError, require_known
+    from fp8bench.schema.option import IMPORTED_BATCH_SIZE
 
     number = None if batch_size is None else whole("--batch-size", batch_size, 1, IMPORTED_BATCH_SIZE)
     for value, known, flag in ((purchase, PURCHASES, "--purchase"), (optimizer, OPTIMIZERS, "--optimizer")):
@@ -98,20 +99,19 @@ def selected(
         except UsageError as error:
             raise UsageError(f"{error.what}, and {results.what_lies_in(results_dir)}", error.remedy) from error
 
+    wanted = Filter(workload=workload, batch_size=number, optimizer=cast("OptimizerName | None", optimizer))
     keys = list(dict.fromkeys(map(key_of, instances)))
     require_read(catalog, keys)
-    wanted = parse_reference(reference, keys)
+    named = parse_reference(reference, keys)
     today = date.today()
     options = CompareOptions(
         instances=tuple(keys),
         today=today,
-        reference=replace(wanted, instance=key_of(wanted.instance)),
+        reference=replace(named, instance=key_of(named.instance)),
         as_of=_date(price_as_of, today),
         region=region,
         purchase=cast("Purchase", purchase or PURCHASES[0]),
-        workload=workload,
-        batch_size=number,
-        optimizer=cast("OptimizerName | None", optimizer),
+        wanted=wanted,
         every=every,
         allow_mismatch=allow_mismatch,
     )

@@ -1,5 +1,5 @@
-"""What a user asks of `fp8bench run`: the options that each worker obeys, which `RunConfig` declares, and those of the
-run as a whole, declared here.
+"""The options of `fp8bench run`: those that each worker obeys, which `RunConfig` declares, and those of the run as a
+whole, declared here.
 """
 
 from pathlib import Path
@@ -16,17 +16,17 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from fp8bench.schema import bounds
+from fp8bench.schema import option as bounds
 from fp8bench.schema.config import Device, RunConfig
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import ByDevice, Option
 
 MAX_ROUNDS = 30
-"""Where --precision ends all the same: an hour or two of four modes on a GPU."""
+"""Where --precision ends at the latest: an hour or two of four modes on a GPU."""
 
 LATEST = "latest"
-"""The session that was begun last."""
+"""The newest session."""
 
 
 def option_of(field: FieldInfo) -> Option | None:
@@ -37,7 +37,7 @@ def option_of(field: FieldInfo) -> Option | None:
 OBEYED_BY_WORKERS = {
     name: option for name, field in RunConfig.model_fields.items() if (option := option_of(field)) is not None
 }
-"""The options that a configuration has under the same name."""
+"""The options that are fields of a configuration too, under the same name."""
 
 
 def _share(value: Any) -> Any:
@@ -48,11 +48,11 @@ def _share(value: Any) -> Any:
     try:
         return float(text[:-1]) / 100
     except ValueError:
-        raise ValueError("a share is wanted, such as 1% or 0.01") from None
+        raise ValueError("it must be a share, such as 1% or 0.01") from None
 
 
-class _Asked(Frozen):
-    """What is alike for every option, and those that help lists first."""
+class _CommonOptions(Frozen):
+    """What all options share, and those that help lists first."""
 
     mode: Annotated[
         tuple[str, ...],
@@ -78,7 +78,7 @@ class _Asked(Frozen):
     @field_validator("*", mode="before")
     @classmethod
     def _no_switch(cls, value: Any, info: ValidationInfo) -> Any:
-        """YAML reads a bare `on` or `off` as true or false: that is a word of some options, and a number of none."""
+        """YAML reads a bare `on` or `off` as true or false: some options have that word, and none that number."""
         if not isinstance(value, bool):
             return value
         kind = kind_of(cls.model_fields[str(info.field_name)])
@@ -86,7 +86,7 @@ class _Asked(Frozen):
         if word in words_of(kind):
             return word
         if kind in (int, float):
-            raise ValueError("a number is wanted")
+            raise ValueError("it must be a number")
         return value
 
     @field_validator("*", mode="after")
@@ -98,7 +98,7 @@ class _Asked(Frozen):
         return value
 
 
-def _as_asked(field: FieldInfo, option: Option) -> Any:
+def _as_option(field: FieldInfo, option: Option) -> Any:
     """A field of a configuration as one of a request, where null leaves it to the machine."""
     kind: Any = Annotated[(field.annotation, *field.metadata)]
     if option.default is None or isinstance(option.default, ByDevice):
@@ -107,16 +107,16 @@ def _as_asked(field: FieldInfo, option: Option) -> Any:
 
 
 if TYPE_CHECKING:
-    _AskedOfWorkers = _Asked
+    _OptionsOfWorkers = _CommonOptions
 else:
-    _AskedOfWorkers = create_model(
-        "_AskedOfWorkers",
-        __base__=_Asked,
-        **{name: _as_asked(RunConfig.model_fields[name], option) for name, option in OBEYED_BY_WORKERS.items()},
+    _OptionsOfWorkers = create_model(
+        "_OptionsOfWorkers",
+        __base__=_CommonOptions,
+        **{name: _as_option(RunConfig.model_fields[name], option) for name, option in OBEYED_BY_WORKERS.items()},
     )
 
 
-class RunRequest(_AskedOfWorkers):
+class RunRequest(_OptionsOfWorkers):
     """The request; null is left to the machine (`launch.plan` fills it in)."""
 
     timeout_s: Annotated[

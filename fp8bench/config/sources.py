@@ -1,12 +1,11 @@
-"""Flags, variables, a file and defaults laid over one another, each value with its origin.
+"""Settings merged from flags, variables, a file and defaults, each value with its origin.
 
     command-line flags  >  FP8BENCH_* environment variables  >  the --config YAML file  >  defaults
 
-An empty variable counts as unset, as most programs have it; an empty value in the file, as on the command line, is an
-error.
+An empty variable counts as unset, as in most programs; an empty value in the file, as on the command line, is an error.
 
-pydantic-settings lays the same sources over one another. It tells where a value came from in a debug log alone, knows
-no line of a file, and passes over unknown variables in silence; `--dry-run` and error lines need all three.
+pydantic-settings merges the same sources. It reports the origin of a value in a debug log only, knows no line of a
+file, and ignores unknown variables in silence; `--dry-run` and error lines need all three.
 """
 
 from collections.abc import Mapping
@@ -15,14 +14,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from fp8bench.config.request import OPTIONS, RunRequest
-from fp8bench.schema.errors import UsageError, unknown_name
-from fp8bench.schema.files import line_of
-from fp8bench.schema.frozen import Frozen
-from fp8bench.schema.nearest import nearest
+from fp8bench.config.words import quoted
+from fp8bench.schema.errors import UsageError, nearest, unknown_name
+from fp8bench.schema.files import Frozen, line_of
 from fp8bench.schema.option import PREFIX, flag_of, variable_of
-
-_SHOWN = 40
-"""Characters of an invalid value that its error repeats."""
 
 
 class Resolved(Frozen):
@@ -32,7 +27,7 @@ class Resolved(Frozen):
     origins: dict[str, str]
 
     def resumed(self, settings: Mapping[str, Any], session: str) -> "Resolved":
-        """With the settings that a session brought, and that nobody had given."""
+        """With the settings of a resumed session that the user did not give."""
         origins = {**self.origins, **dict.fromkeys(settings, f"session {session}")}
         return Resolved(request=self.request.model_copy(update=dict(settings)), origins=origins)
 
@@ -44,10 +39,10 @@ def resolve(
     file_name: str | None,
     file_text: str = "",
 ) -> Resolved:
-    """Lay the four sources over one another.
+    """Merge the four sources.
 
-    flags: only those that were given. file_text: the file as it stands, for the lines of its faults. Raises
-    UsageError naming the first invalid field, its origin and its value, and where both prices are given.
+    flags: only those that were given. file_text: the whole file, for the lines of its faults. Raises UsageError naming
+    the first invalid field, its origin and its value, and where both prices are given.
     """
     values: dict[str, Any] = {}
     origins = dict.fromkeys(OPTIONS, "default")
@@ -66,7 +61,7 @@ def resolve(
         if origins[field] == file_name:
             origin += _at(file_text, field)
         raise UsageError(
-            f"{origin}: invalid value {_short(values[field])}: {_reason(first)}",
+            f"{origin}: invalid value {quoted(values[field])}: {_reason(first)}",
             "See `fp8bench run --help` for what it takes",
         ) from error
     if request.price is not None and request.price_per_gpu is not None:
@@ -77,13 +72,8 @@ def resolve(
     return Resolved(request=request, origins=origins)
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
 def _reason(fault: Mapping[str, Any]) -> str:
-    """A fault of pydantic's in the words of this program."""
+    """A fault that pydantic found, in this program's words."""
     if fault["type"] == "value_error":
         return str(fault["ctx"]["error"])
     if fault["type"] == "string_pattern_mismatch":
@@ -102,11 +92,11 @@ def _known(values: Mapping[str, Any], file_name: str | None, file_text: str) -> 
                 f"{name} from {file_name}{_at(file_text, written)}: invalid value {value!r}: it is empty",
                 "Give it a value, or omit the line",
             )
-        known[name] = value
         if name not in OPTIONS:
             where = f"field of {file_name}{_at(file_text, written)}:"
             raise unknown_name(where, name, list(OPTIONS), "fp8bench run --dry-run")
-    return {name: _many(name, value) for name, value in known.items()}
+        known[name] = _many(name, value)
+    return known
 
 
 def _at(text: str, field: str) -> str:
@@ -125,7 +115,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def unknown_variable(variable: str) -> UsageError:
-    """The error for an FP8BENCH_ variable that is no field's. The prefix is no part of the slip."""
+    """The error for an FP8BENCH_ variable that belongs to no field. The prefix does not count for the nearest name."""
     by_name = {name.upper(): variable_of(name) for name in OPTIONS}
     near = [by_name[name] for name in nearest(variable.removeprefix(PREFIX), by_name)]
     return unknown_name("variable", variable, [], "fp8bench run --dry-run", family=near)

@@ -1,18 +1,27 @@
-"""Numbers and names out of the command line's words, refused in one line."""
+"""Numbers and names from the command line's words, refused in one line.
+
+typer's own ranges (click.IntRange) name neither the reason for a bound nor a remedy, and read thousands of digits.
+"""
 
 import math
 import re
 
-from fp8bench.schema.bounds import UNITS, Bound
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import LABEL, MAX_LABEL
+from fp8bench.schema.option import Bound
 
-_SHOWN = 40
-"""Characters of an invalid number that its error repeats."""
+_LONGEST = 40
+"""Characters of an invalid value that its error repeats."""
+
+
+def quoted(value: object) -> str:
+    """The value as an error repeats it."""
+    text = value if isinstance(value, str) else repr(value)
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return repr(text) if isinstance(value, str) else text
 
 
 def is_whole(word: str) -> bool:
-    """Digits alone."""
     return word.isascii() and word.isdecimal()
 
 
@@ -21,7 +30,7 @@ def whole(flag: str, text: str, least: int, bound: Bound) -> int:
     word = text.strip()
     if not is_whole(word) or (len(word) <= len(str(bound.most)) and int(word) < least):
         raise UsageError(
-            f"{flag} {_short(text)} is not a whole number of at least {least}", f"Say, for example, {flag} {least}"
+            f"{flag} {quoted(text)} is not a whole number of at least {least}", f"Give, for example, {flag} {least}"
         )
     return within(flag, text, word, bound)
 
@@ -31,53 +40,47 @@ def within(flag: str, text: str, digits: str, bound: Bound) -> int:
     digits = digits.lstrip("0") or "0"
     # By its length first: Python refuses to read thousands of digits.
     if len(digits) > len(str(bound.most)) or int(digits) > bound.most:
-        raise UsageError(f"{flag} {_short(text)} is too large: {bound.refusal}", "Give a smaller number")
+        raise UsageError(f"{flag} {quoted(text)} is too large: {bound.refusal}", "Give a smaller number")
     return int(digits)
 
 
 def above_zero(flag: str, text: str, example: float, bound: Bound) -> float:
-    """Raises UsageError for what is no finite number above 0, or beyond the bound. example: one that would do."""
+    """Raises UsageError for what is no finite number above 0, or beyond the bound. example: a valid one."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise UsageError(f"{flag} {_short(text)} is not a number above 0", f"Say, for example, {flag} {example}")
-    if value > bound.most:
-        raise UsageError(f"{flag} {_short(text)} is too large: {bound.refusal}", f"Say, for example, {flag} {example}")
-    return value
+    return _above_zero(flag, text, value, example, bound)
 
 
-SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+def _above_zero(flag: str, text: str, value: float, example: object, bound: Bound) -> float:
+    if math.isfinite(value) and 0 < value <= bound.most:
+        return value
+    valid = math.isfinite(value) and value > 0
+    fault = f"is too large: {bound.refusal}" if valid else "is not a number above 0"
+    raise UsageError(f"{flag} {quoted(text)} {fault}", f"Give, for example, {flag} {example}")
+
+
+SCALES = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 """By the letter after a number: thousands, millions, billions, trillions."""
 
 
-def amount(flag: str, text: str, example: str) -> float:
-    """`90M`, `1.2e9`, `300000`. Raises UsageError for what is no finite number above 0, or beyond UNITS. example: one
-    that would do.
-    """
-    word = text.strip().replace("_", "").replace(",", "").lower()
-    scale = SCALES.get(word[-1:], 1.0) if not word[-1:].isdigit() else 1.0
+def amount(flag: str, text: str, example: str, bound: Bound) -> float:
+    """`90M`, `1.2e9`, `300,000`. Raises as above_zero. example: a valid one."""
+    word = text.strip().replace(",", "").lower()
+    scale = SCALES.get(word[-1:])
     try:
-        value = float(word.rstrip("kmbt")) * scale
+        value = float(word if scale is None else word[:-1]) * (scale or 1)
     except ValueError:
         value = math.nan
-    if not (math.isfinite(value) and value > 0) or len(word) - len(word.rstrip("kmbt")) > 1:
-        raise UsageError(f"{flag} {_short(text)} is not a number above 0", f"Say, for example, {flag} {example}")
-    if value > UNITS.most:
-        raise UsageError(f"{flag} {_short(text)} is too large: {UNITS.refusal}", "Give a smaller number")
-    return value
+    return _above_zero(flag, text, value, example, bound)
 
 
 def machine_label(text: str | None) -> str | None:
-    """What a machine is to be called. Raises UsageError for other characters than a file's name may have anywhere."""
+    """The name of a machine. Raises UsageError for other characters than a file's name may have anywhere."""
     if text is not None and (len(text) > MAX_LABEL or not re.fullmatch(LABEL, text)):
         raise UsageError(
             f"--name {text!r} is not a name of letters, digits, dots, dashes and underscores, {MAX_LABEL} at most",
-            "Say, for example, --name vendor-a",
+            "Give, for example, --name vendor-a",
         )
     return text
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

@@ -1,4 +1,4 @@
-"""The whole examination: look, ask the probes, judge, and take out what names the machine.
+"""The whole examination: look, run the probes, judge, and remove what names the machine.
 
 The order matters. The GPUs and the load are looked at before the probes use them, and the host's speed is measured
 while no probe runs.
@@ -9,22 +9,11 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping
 
-from fp8bench.doctor import speed
-from fp8bench.doctor.ask import Question, ask_all
-from fp8bench.doctor.facts import Facts, Probed
-from fp8bench.doctor.finding import Examination, Finding, GpuCount, Machine
-from fp8bench.doctor.judge import (
-    compiling,
-    driver,
-    environment,
-    gpus,
-    host,
-    libraries,
-    packages,
-    precision,
-)
+from fp8bench.doctor.facts import RESULTS, Facts, Probed
+from fp8bench.doctor.finding import Examination, Finding, GpuCount, MachineSummary
+from fp8bench.doctor.judge import gpus, host, software
 from fp8bench.doctor.privacy import names_of_this_machine, scrubbed
-from fp8bench.doctor.probe_facts import ANSWERS
+from fp8bench.doctor.run_probes import Probe, run_probes
 from fp8bench.machine import driver as driver_facts
 from fp8bench.machine import host as host_facts
 from fp8bench.machine.driver import DriverFacts
@@ -38,8 +27,6 @@ ANYWHERE = ("torch", "timm", "torchao")
 ON_A_GPU = ("precision", "compile")
 WITH_TRANSFORMER_ENGINE = ("attention", "libraries", "transformer-engine")
 
-JUDGES = (driver, gpus, precision, packages, libraries, compiling, environment, host)
-
 
 def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
     """quick: no probe, so nothing that needs an import of torch or Transformer Engine."""
@@ -48,66 +35,57 @@ def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
 
 
 def look(environ: Mapping[str, str], quick: bool) -> Facts:
-    """Every fact."""
-    found = driver_facts.look(environ)
-    around = host_facts.look()
-    evenness = speed.measure()
-    installed = {name: installed_version(name) for name in packages.SUPPORTED}
-    probed = Probed() if quick else probe(environ, found, around.cores, installed)
+    driver, around = driver_facts.look(environ), host_facts.look()
+    speed = host_facts.measure_speed()
+    installed = {name: installed_version(name) for name in software.SUPPORTED}
+    probed = Probed() if quick else probe(environ, driver, around.cores, installed)
     return Facts(
-        driver=found,
-        host=around,
-        speed=evenness,
-        environ=environ,
-        installed=installed,
-        quick=quick,
-        probed=probed,
+        driver=driver, host=around, speed=speed, environ=environ, installed=installed, quick=quick, probed=probed
     )
 
 
 def wanted(has_gpu: bool, installed: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Probes worth asking here, the slowest first."""
+    """Probes that can find something here, the slowest first."""
     if not has_gpu:
         return ANYWHERE
     return (*(WITH_TRANSFORMER_ENGINE if installed["transformer-engine"] else ()), *ON_A_GPU, *ANYWHERE)
 
 
-def probe(environ: Mapping[str, str], found: DriverFacts, cores: float, installed: Mapping[str, str | None]) -> Probed:
-    """Side by side where cores allow it and no GPU is kept for one process."""
-    names = wanted(bool(found.gpus), installed)
-    alone = gpus.one_process_a_gpu(found.gpus)
+def probe(environ: Mapping[str, str], driver: DriverFacts, cores: float, installed: Mapping[str, str | None]) -> Probed:
+    """Side by side, where cores allow it and no GPU is kept for one process."""
+    alone = gpus.one_process_a_gpu(driver.gpus)
     at_once = 1 if alone else max(2, min(MOST_AT_ONCE, int(cores)))
-    limit_s = LIMIT_S if found.gpus else WITHOUT_GPU_LIMIT_S
+    limit_s = LIMIT_S if driver.gpus else WITHOUT_GPU_LIMIT_S
     with tempfile.TemporaryDirectory(prefix="fp8bench-doctor-") as folder:
-        questions = [Question(name, ANSWERS[name], variables(name, environ, folder)) for name in names]
-        answers = ask_all(questions, at_once, limit_s)
-    return Probed(**{name.replace("-", "_"): answer for name, answer in answers.items()})  # type: ignore[arg-type]
+        names = wanted(bool(driver.gpus), installed)
+        probes = [Probe(name, RESULTS[name], variables(name, environ, folder)) for name in names]
+        results = run_probes(probes, at_once, limit_s)
+    return Probed(**{name.replace("-", "_"): result for name, result in results.items()})  # type: ignore[arg-type]
 
 
 def variables(name: str, environ: Mapping[str, str], folder: str) -> dict[str, str]:
-    """What the probe runs under: what a run would, and what makes it tell. folder: empty, for compilers' caches."""
-    extra = {}
-    if name == "attention":
-        extra = {"NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"}
-    if name == "compile":
-        extra = {
+    """What the probe runs under: what a run would, and what makes it report. folder: empty, for compilers' caches."""
+    extra = {
+        "attention": {"NVTE_DEBUG": "1", "NVTE_DEBUG_LEVEL": "2"},
+        "compile": {
             "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
             "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
             # One small function: a pool of compilers takes longer to start than to use.
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        }
-    return {**environ, **extra}
+        },
+    }
+    return {**environ, **extra.get(name, {})}
 
 
 def judge(facts: Facts) -> tuple[Finding, ...]:
     """Every finding, in the order of the judges."""
-    return tuple(finding for judging in JUDGES for finding in judging.findings(facts))
+    return tuple(finding for judging in (gpus, software, host) for finding in judging.findings(facts))
 
 
-def machine(facts: Facts) -> Machine:
+def machine(facts: Facts) -> MachineSummary:
     """The machine in a few words."""
     products = Counter(gpu.name for gpu in facts.driver.gpus)
-    return Machine(
+    return MachineSummary(
         gpus=tuple(GpuCount(name=name, count=count) for name, count in products.items()),
         cpu=facts.host.cpu,
         cores=max(1, int(facts.host.cores)),

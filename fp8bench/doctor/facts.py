@@ -1,37 +1,106 @@
-"""Everything that was learned of the machine: what the judges judge."""
+"""Everything that was learned of the machine: what the judges judge.
+
+What this process reads itself (driver, host, variables, versions) are facts; what a probe prints as JSON is its result.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args, get_type_hints
 
-from fp8bench.doctor.ask import Failure
-from fp8bench.doctor.probe_facts import (
-    AttentionFacts,
-    CompileFacts,
-    ImportFacts,
-    LibraryFacts,
-    PrecisionFacts,
-    TorchFacts,
-    TransformerEngineFacts,
-)
-from fp8bench.doctor.speed import SpeedFacts
+from fp8bench.doctor.mapped import Copy
+from fp8bench.doctor.run_probes import Failure
 from fp8bench.machine.driver import DriverFacts
-from fp8bench.machine.host import HostFacts
+from fp8bench.machine.host import HostFacts, SpeedFacts
+from fp8bench.schema.files import Frozen
 
-LEFT_OUT = "left out by --quick"
+SKIPPED = "skipped by --quick"
+FP8_UNITS = (8, 9)
+"""The least compute capability of a GPU that has them."""
+
+
+class TorchResult(Frozen):
+    """torch, and the GPUs that it sees. cuda: the CUDA that it was built for. cuda_error: why CUDA did not start."""
+
+    version: str
+    cuda: str | None
+    cuda_error: str | None
+    gpus: int
+    nccl: str | None
+    copies: tuple[Copy, ...]
+
+
+class ImportResult(Frozen):
+    """A package that was imported."""
+
+    version: str
+
+
+class PrecisionResult(Frozen):
+    """Tiny GEMMs on the first GPU. An error: None where the GEMM ran and was right; of fp8, also without fp8 units."""
+
+    capability: tuple[int, int]
+    bf16_error: str | None
+    fp8_error: str | None
+
+
+class Recipe(Frozen):
+    """Whether Transformer Engine has a recipe here, and its reason if not."""
+
+    name: str
+    available: bool
+    reason: str
+
+
+class TransformerEngineResult(Frozen):
+    """linear_error: of a te.Linear, forward and backward, in fp8 with delayed scaling; None where it ran, or where
+    delayed scaling is not available.
+    """
+
+    version: str
+    recipes: tuple[Recipe, ...]
+    linear_error: str | None
+
+
+class LibrariesResult(Frozen):
+    """What is mapped once torch and Transformer Engine are imported and cuDNN was used. use_error: of that use."""
+
+    copies: tuple[Copy, ...]
+    use_error: str | None
+
+
+class AttentionResult(Frozen):
+    """The attention that Transformer Engine ran for ViT-Huge's block. reasons: why it refused the other kernels."""
+
+    backend: str | None
+    reasons: tuple[str, ...]
+    copies: tuple[Copy, ...]
+
+
+class CompileResult(Frozen):
+    """graphs: that torch.compile made of one small function; 0 where it only ran it. right: its result."""
+
+    graphs: int
+    right: bool
 
 
 @dataclass(frozen=True)
 class Probed:
-    """What the probes answered. None: not asked, because of --quick, or since there is nothing to ask it of."""
+    """Results of all probes. None: not run, because of --quick, or since there is nothing to probe."""
 
-    torch: TorchFacts | Failure | None = None
-    timm: ImportFacts | Failure | None = None
-    torchao: ImportFacts | Failure | None = None
-    precision: PrecisionFacts | Failure | None = None
-    transformer_engine: TransformerEngineFacts | Failure | None = None
-    libraries: LibraryFacts | Failure | None = None
-    attention: AttentionFacts | Failure | None = None
-    compile: CompileFacts | Failure | None = None
+    torch: TorchResult | Failure | None = None
+    timm: ImportResult | Failure | None = None
+    torchao: ImportResult | Failure | None = None
+    precision: PrecisionResult | Failure | None = None
+    transformer_engine: TransformerEngineResult | Failure | None = None
+    libraries: LibrariesResult | Failure | None = None
+    attention: AttentionResult | Failure | None = None
+    compile: CompileResult | Failure | None = None
+
+
+RESULTS: dict[str, type[Frozen]] = {
+    name.replace("_", "-"): get_args(kind)[0] for name, kind in get_type_hints(Probed).items()
+}
+"""The type of every probe's result, by the probe's name."""
 
 
 @dataclass(frozen=True)
@@ -49,4 +118,13 @@ class Facts:
     @property
     def why_not_probed(self) -> str | None:
         """Why nothing that needs a GPU was probed; None where it was."""
-        return self.driver.why_no_gpu or (LEFT_OUT if self.quick else None)
+        return self.driver.why_no_gpu or (SKIPPED if self.quick else None)
+
+    @property
+    def torch_on_gpu(self) -> TorchResult | str:
+        """What torch makes of the GPUs, or why that is unknown."""
+        if self.driver.why_no_gpu:
+            return self.driver.why_no_gpu
+        if isinstance(self.probed.torch, Failure):
+            return "torch does not import"
+        return self.probed.torch or SKIPPED

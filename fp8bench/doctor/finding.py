@@ -1,26 +1,24 @@
-"""What the doctor says of one thing, and of all of them."""
+"""What the doctor found: of one check, and of all of them."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal, Self
 
 from pydantic import model_validator
 
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.files import Frozen
 
 Status = Literal["ok", "warning", "problem", "unknown"]
 Subject = Literal["software", "gpu", "host"]
 
-NO_PROBLEM = 0
-UNSUPPORTED_HERE = 3
-
 
 class Finding(Frozen):
-    """name: a short slug that never changes. found: one line with the figures. remedy: one sentence in the
-    imperative, which a warning and a problem always have.
+    """name: a short slug that never changes. found: one line with the numbers. remedy: one sentence in the imperative,
+    which a warning and a problem always have.
 
-    warning: a number measured here may be worse or less steady than it need be. problem: a mode does not run here, or
-    its number would be wrong. unknown: it could not be learned.
+    warning: a number measured here may be worse or less steady than necessary. problem: a mode does not run here, or
+    its number would be incorrect. unknown: it could not be learned.
     """
 
     name: str
@@ -41,37 +39,27 @@ class Finding(Frozen):
 
 @dataclass(frozen=True)
 class Check:
-    """What is looked at; its methods are the four things that can be said of it."""
+    """What is examined; a method for each status that it can have."""
 
     name: str
     subject: Subject
     title: str
 
     def ok(self, found: str) -> Finding:
-        """As it should be."""
-        return self._say("ok", found)
+        return self._finding("ok", found)
 
     def unknown(self, found: str) -> Finding:
-        """Could not be learned. found: why."""
-        return self._say("unknown", found)
+        """found: why."""
+        return self._finding("unknown", found)
 
     def warning(self, found: str, remedy: str) -> Finding:
-        """Numbers may suffer."""
-        return self._say("warning", found, remedy)
+        return self._finding("warning", found, remedy)
 
     def problem(self, found: str, remedy: str) -> Finding:
-        """Does not run, or gives wrong numbers."""
-        return self._say("problem", found, remedy)
+        return self._finding("problem", found, remedy)
 
-    def _say(self, status: Status, found: str, remedy: str | None = None) -> Finding:
-        return Finding(
-            name=self.name,
-            subject=self.subject,
-            title=self.title,
-            status=status,
-            found=" ".join(found.split()),
-            remedy=remedy,
-        )
+    def _finding(self, status: Status, found: str, remedy: str | None = None) -> Finding:
+        return Finding(**asdict(self), status=status, found=" ".join(found.split()), remedy=remedy)
 
 
 class GpuCount(Frozen):
@@ -81,7 +69,7 @@ class GpuCount(Frozen):
     count: int
 
 
-class Machine(Frozen):
+class MachineSummary(Frozen):
     """The machine in a few words, none of which names it. cores: those that this process may use."""
 
     gpus: tuple[GpuCount, ...]
@@ -92,17 +80,17 @@ class Machine(Frozen):
 class Examination(Frozen):
     """Everything found."""
 
-    machine: Machine
+    machine: MachineSummary
     findings: tuple[Finding, ...]
 
     @property
     def exit_code(self) -> int:
         """3 where there is a problem; warnings and unknowns do not fail."""
-        return UNSUPPORTED_HERE if any(f.status == "problem" for f in self.findings) else NO_PROBLEM
+        return ModeUnavailable.exit_code if any(one.status == "problem" for one in self.findings) else 0
 
     @property
     def summary(self) -> str:
-        """`2 problems, 1 warning, 14 ok, 6 unknown (no GPU here)`; zeroes are left out."""
+        """`2 problems, 1 warning, 14 ok, 6 unknown (no GPU here)`, without zeroes."""
         counts = Counter(finding.status for finding in self.findings)
         words = [
             _plural(counts["problem"], "problem"),
@@ -113,7 +101,7 @@ class Examination(Frozen):
         return ", ".join(word for word in words if word) or "nothing was examined"
 
     def _why_unknown(self) -> str:
-        """The commonest reason, with how many it is of if there are others."""
+        """The most common reason, with its count if there are others."""
         reasons = Counter(finding.found for finding in self.findings if finding.status == "unknown")
         reason, count = reasons.most_common(1)[0]
         if len(reasons) == 1:

@@ -1,7 +1,7 @@
 """Which copies of NVIDIA's libraries a process has mapped, read from /proc/self/maps.
 
 Two cuDNN in one process is the trap that this is for: torch brings its own, Transformer Engine prefers the system's,
-parts of one are then looked up in the other, and attention falls back to slow kernels without a word.
+parts of one are then looked up in the other, and attention falls back to slow kernels in silence.
 """
 
 import re
@@ -9,16 +9,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fp8bench.doctor.privacy import short_path
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 
 _LIBRARY = re.compile(r"^lib(?:(cudnn)(?:_(?!frontend)\w+)?|(cublas)(?:Lt)?|(nccl))\.so(?:\.(\d[\d.]*))?$")
 _FULL_VERSION = 3
-"""Parts of a file name's version that tell releases apart: libcudnn.so.9 does not, libcudnn.so.9.14.0 does."""
+"""Parts of a file name's version that identify a release: of libcudnn.so.9.14.0, and not of libcudnn.so.9."""
 
 
 class Copy(Frozen):
-    """One installation of one family of libraries. folder: shortened, so that it names no one. version: None where
-    neither the files' names nor the package beside them tell it.
+    """One installation of one family of libraries. folder: shortened, so that it names no user. version: None where
+    neither the files' names nor the package beside them have it.
     """
 
     family: str
@@ -30,7 +30,7 @@ class Copy(Frozen):
 
 
 def own_copies() -> tuple[Copy, ...]:
-    """Those of this very process, as of now: a later call may find more."""
+    """Those of this process, as of now: a later call may find more."""
     return copies(Path("/proc/self/maps").read_text())
 
 
@@ -50,7 +50,7 @@ def copies(maps: str) -> tuple[Copy, ...]:
 
 
 def _paths(lines: Iterable[str]) -> set[str]:
-    """The sixth column, which may hold blanks, and ends in ` (deleted)` for a file that was replaced."""
+    """The sixth column, which may hold spaces, and ends in ` (deleted)` for a file that was replaced."""
     columns = (line.split(maxsplit=5) for line in lines)
     return {parts[5].removesuffix(" (deleted)") for parts in columns if len(parts) == 6 and parts[5].startswith("/")}
 
@@ -68,9 +68,3 @@ def _of_package(family: str, folder: Path) -> str | None:
     package = re.compile(rf"^nvidia_{family}(?:_cu\d+)?-([\d.]+)\.dist-info$")
     found = {match[1] for match in (package.match(path.name) for path in site.glob("*.dist-info")) if match}
     return found.pop() if len(found) == 1 else None
-
-
-def decoded(cudnn: int) -> str:
-    """cuDNN's version from its one number: 91900 is 9.19.0; before cuDNN 9 it was 8902 for 8.9.2."""
-    base = 10_000 if cudnn >= 90_000 else 1_000
-    return f"{cudnn // base}.{cudnn % base // 100}.{cudnn % 100}"

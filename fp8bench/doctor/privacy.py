@@ -1,6 +1,6 @@
 """What must not leave the machine: its name, its user's, tokens, addresses, UUIDs and serial numbers of GPUs.
 
-People paste what the doctor says into public threads. Figures are the doctor's own words, but a line that is quoted
+People paste the doctor's output into public threads. Most of it is the doctor's own words, but a line that is quoted
 from a library's error may hold anything.
 """
 
@@ -15,7 +15,7 @@ from fp8bench.doctor.finding import Examination
 
 HIDDEN = "***"
 NOBODY = frozenset({"root", "user", "ubuntu", "ec2-user", "azureuser", "admin", "nobody", "localhost"})
-"""Names that many machines share, and that stand in plain sentences."""
+"""Names that many machines share, and that occur in plain sentences."""
 
 SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL|AUTH|SESSION", re.IGNORECASE)
 SHORTEST_SECRET = 6
@@ -35,8 +35,8 @@ _SITE = re.compile(r"^.*/((?:site|dist)-packages/)")
 
 
 def short_path(path: str) -> str:
-    """A path without whose folder it lies in: from site-packages/ on, whole under the system's own roots, else the
-    last part.
+    """A path without the owner of its folder: from site-packages/ on; whole under the system's own roots; else its last
+    part.
     """
     if _HOME.fullmatch(path):
         return "~"
@@ -47,7 +47,7 @@ def short_path(path: str) -> str:
 
 
 def names_of_this_machine(environ: Mapping[str, str]) -> frozenset[str]:
-    """Words that point to this machine, its user or what he may open."""
+    """Names of this machine and its user, and values of variables that look secret."""
     host = socket.gethostname()
     words = {host, host.partition(".")[0], _user(), Path.home().name, environ.get("HOSTNAME", "")}
     secrets = {value for name, value in environ.items() if SECRET_NAME.search(name) and len(value) >= SHORTEST_SECRET}
@@ -72,7 +72,7 @@ def scrub(text: str, names: Iterable[str] = ()) -> str:
 
 
 def scrubbed(examination: Examination, names: Iterable[str]) -> Examination:
-    """What may be shown. Remedies are the doctor's own words and stay as they are."""
+    """What may be shown. Remedies are the doctor's own words and need no scrubbing."""
     known = frozenset(names)
     findings = tuple(f.model_copy(update={"found": scrub(f.found, known)}) for f in examination.findings)
     return examination.model_copy(update={"findings": findings})

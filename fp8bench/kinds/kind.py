@@ -11,11 +11,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fp8bench.records.broken import Broken
+from fp8bench.records.files import Broken
 from fp8bench.records.named import Reference
+from fp8bench.records.select import ALL, Filter
 from fp8bench.report.document import Document
-from fp8bench.schema.execution import OptimizerName
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.record import RecordHead
 
@@ -28,8 +28,8 @@ Unread = Callable[[Sequence[Broken]], None]
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """What a user asks of a comparison. as_of: None prices all rows for today, or, where all are published figures, for
-    the day of the newest.
+    """What a user asks of a comparison. wanted: of the instances' records only those that it takes. every: each record
+    is a row. as_of: None prices all rows for today, or, where all are published figures, for the day of the newest.
     """
 
     instances: tuple[str, ...]
@@ -38,9 +38,7 @@ class CompareOptions:
     as_of: date | None = None
     region: str | None = None
     purchase: Purchase = "on_demand"
-    workload: str | None = None
-    batch_size: int | None = None
-    optimizer: OptimizerName | None = None
+    wanted: Filter = ALL
     every: bool = False
     allow_mismatch: bool = False
 
@@ -50,8 +48,8 @@ class Kind(ABC):
     """What commands need of a kind.
 
     record: the model of its record, whose `kind` has the name as its default. example: words of a call that takes
-    seconds on any machine. compare_options: those that apply to it, by their names in `CompareOptions`, beside
-    `instances` and `every`.
+    seconds on any machine. compare_options: parameters of `compare` that apply to it, beside `instances` and `every`;
+    where a call makes one record, they choose records by fields of their configuration.
     """
 
     name: str
@@ -75,10 +73,3 @@ def made_of(model: type[ModelT], *sources: object, **own: Any) -> ModelT:
     """
     same = {name: getattr(one, name) for one in sources for name in model.model_fields if hasattr(one, name)}
     return model(**{**same, **own})
-
-
-def narrowed(workload: str | None, batch_size: int | None, optimizer: str | None = None) -> str:
-    """` of vit-huge at batch size 64 with adam`, for a sentence about records; empty where all were asked for."""
-    of = f" of {workload}" if workload else ""
-    at = f" at batch size {batch_size}" if batch_size else ""
-    return f"{of}{at} with {optimizer}" if optimizer else f"{of}{at}"

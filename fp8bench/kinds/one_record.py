@@ -10,7 +10,7 @@ from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
 from fp8bench.config.request import OPTIONS
 from fp8bench.config.words import machine_label
-from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread, narrowed
+from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.launch.place import Place, place_on
 from fp8bench.machine.gpus import Machine
 from fp8bench.records import results
@@ -107,8 +107,7 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
         keys = options.instances
         found = results.read_kind(results_dir, keys, self.record)
         unread(found.broken)
-        kept = [record for record in found if self._fits(record, options)]
-        of = narrowed(options.workload, options.batch_size)
+        kept, of = options.wanted.of(found), options.wanted.words
         if not kept:
             raise results.nothing_found(
                 f"of `fp8bench {self.name}`{of} for {', '.join(keys)}",
@@ -118,7 +117,3 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
         for missing in [key for key in keys if key not in {record.instance for record in kept}]:
             log(f"warning: no record of `fp8bench {self.name}`{of} for {missing}: it is omitted")
         return self.document(in_order(kept if options.every else latest_alike(kept), keys), catalog)
-
-    def _fits(self, record: Any, options: CompareOptions) -> bool:
-        wanted = {name: getattr(options, name) for name in self.compare_options}
-        return all(value in (None, getattr(record.config, name)) for name, value in wanted.items())

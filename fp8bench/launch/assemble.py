@@ -11,8 +11,8 @@ from pydantic import JsonValue
 from fp8bench.machine.identity import together
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.machine import MachineIdentity
-from fp8bench.schema.rank_report import RankReport, WorkloadFacts
-from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Evidence, ExecutedEvidence, Parity, Record, Session
+from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity, RankReport, WorkloadFacts
+from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Record, Session
 from fp8bench.stats.summary import summarize
 
 EXECUTED = ("loss_error", "gradient_error", "update_error", "state_error", "spread")
@@ -20,13 +20,13 @@ EXECUTED = ("loss_error", "gradient_error", "update_error", "state_error", "spre
 
 
 def new_run_id(label: str, now: datetime) -> str:
-    """Sorts by time, says the mode, and is unlike any other: `20261121T101500Z-te-fp8-delayed-3f9a1c`."""
+    """Sorts by time, names the mode, and is unique: `20261121T101500Z-te-fp8-delayed-3f9a1c`."""
     words = re.sub(r"[^A-Za-z0-9._]+", "-", label).strip("-")
     return f"{now:%Y%m%dT%H%M%SZ}-{words}-{secrets.token_hex(3)}"
 
 
 def new_session_id(now: datetime) -> str:
-    """Sorts by time, and is unlike any other: `20261121T101500Z-3f9a1c`."""
+    """Sorts by time, and is unique: `20261121T101500Z-3f9a1c`."""
     return f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
@@ -55,21 +55,21 @@ def assemble(
 ) -> Record:
     """reports: one a rank, by rank. The record's status is that of the rank that stopped the others.
 
-    marks: what a reader must be told of the circumstances; they join the summary's flags, with those that ranks found.
+    marks: what a reader must know of the circumstances; they join the summary's flags, with those that ranks found.
     machine: the launcher's, which is that of all ranks where these name none.
     """
     first = reports[0]
     culprit = _culprit(reports)
-    finished = culprit is None and first.facts is not None
     samples = tuple(report.samples for report in reports if report.samples)
     telemetry = tuple(report.telemetry for report in reports if report.telemetry)
+    named = [report.machine for report in reports]
     summary = None
-    if finished and first.facts:
+    if culprit is None and first.facts:
         summary = summarize(samples, first.facts, telemetry, config.device == "cuda", first.profile)
         marked = [*marks, *(mark for report in reports for mark in report.marks)]
         summary = summary.model_copy(update={"flags": (*dict.fromkeys(marked), *summary.flags)})
     return Record(
-        **measured_head(run_id, now, instance, _machine(reports, machine)),
+        **measured_head(run_id, now, instance, together(named) if any(named) else machine),
         status=culprit.status if culprit else "ok",
         reason=culprit.reason if culprit else None,
         cause=culprit.cause if culprit else None,
@@ -94,7 +94,7 @@ def log_of(reports: Sequence[RankReport]) -> str:
 
 
 def fingerprint(config: RunConfig, facts: WorkloadFacts | None) -> dict[str, JsonValue]:
-    """What must be alike for a fair comparison. Null where a run stopped before it was known."""
+    """What must be the same for a fair comparison. Null where a run stopped before it was known."""
     return {
         "workload": config.workload,
         "sizes": dict(facts.sizes) if facts else None,
@@ -105,20 +105,14 @@ def fingerprint(config: RunConfig, facts: WorkloadFacts | None) -> dict[str, Jso
     }
 
 
-def _machine(reports: Sequence[RankReport], launchers: MachineIdentity | None) -> MachineIdentity | None:
-    named = [report.machine for report in reports]
-    return together(named) if any(named) else launchers
-
-
 def _culprit(reports: Sequence[RankReport]) -> RankReport | None:
-    """The report that tells why the run stopped: a rank's own failure before one that was ended for another's sake."""
+    """The report that says why the run stopped: a rank's own failure before one that followed from another's."""
     stopped = [report for report in reports if report.status != "ok"]
-    own = [report for report in stopped if not report.collateral]
-    return next(iter(own or stopped), None)
+    return min(stopped, key=lambda report: report.collateral, default=None)
 
 
 def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
-    """Rank 0's, with the worst errors and every warning of any; one more where a rank ran something else than it."""
+    """Rank 0's, with the worst errors and every warning of any rank; one more where a rank ran something else."""
     evidence = reports[0].evidence
     if evidence is None:
         return None
@@ -130,33 +124,27 @@ def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
     if others:
         warnings.append(f"ranks {others} ran something else than rank 0")
     if len(devices) > 1:
-        warnings.append(f"the ranks ran on unlike GPUs: {', '.join(sorted(map(str, devices)))}")
+        warnings.append(f"the ranks ran on different GPUs: {', '.join(sorted(map(str, devices)))}")
     return evidence.model_copy(update={"warnings": tuple(warnings), "executed": _worst_executed(found)})
 
 
 def _worst_executed(found: Sequence[Evidence]) -> ExecutedEvidence | None:
-    """None where a rank has none."""
+    """None where a rank has none; an error is None where any rank's is unknown."""
     each = [one.executed for one in found if one.executed is not None]
     if len(each) < len(found):
         return None
-    return each[0].model_copy(update={name: _worst([getattr(one, name) for one in each]) for name in EXECUTED})
+    errors = {name: [getattr(one, name) for one in each] for name in EXECUTED}
+    worst = {name: None if None in values else max(values) for name, values in errors.items()}
+    return each[0].model_copy(update=worst)
 
 
 def _alike(evidence: Evidence) -> Evidence:
-    """Without what differs between ranks that ran the same: rank 0 alone is profiled, each has its own batch, and takes
-    its own time.
-    """
+    """Without what differs between ranks that ran the same: batches and times, and only rank 0 is profiled."""
     compiled = evidence.compile.model_copy(update={"seconds": None})
     graph = evidence.graph and evidence.graph.model_copy(update={"capture_s": None, "pool_bytes": None})
     same = {"fp8_kernels": None, "warnings": (), "compile": compiled, "graph": graph, "executed": None}
     return evidence.model_copy(update=same)
 
 
-def _worst(errors: Sequence[float | None]) -> float | None:
-    """None where any is unknown."""
-    return None if None in errors else max(error for error in errors if error is not None)
-
-
 def _worst_parity(reports: Sequence[RankReport]) -> Parity | None:
-    verdicts = [report.parity for report in reports if report.parity]
-    return next((verdict for verdict in verdicts if not verdict.passed), verdicts[0] if verdicts else None)
+    return min((report.parity for report in reports if report.parity), key=lambda parity: parity.passed, default=None)

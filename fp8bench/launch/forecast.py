@@ -1,5 +1,5 @@
-"""What a run will meet and cost, told before it starts: which modes cannot run here, how long the rest takes, and what
-that costs. Without torch, so what only a mode's class can tell is told when it runs.
+"""A run's obstacles and cost, before it starts: which modes cannot run here, how long the rest takes, and what that
+costs. Without torch, so what only a mode's class knows is reported when it runs.
 
 Times are those of records of the same work on the same instance. Without them the time is unknown, and not guessed.
 """
@@ -16,7 +16,7 @@ from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
-from fp8bench.stats.stopping import FEWEST_ROUNDS
+from fp8bench.stats.certainty import FEWEST_ROUNDS
 
 START_UP_S: dict[Device, float] = {"cuda": 25.0, "cpu": 15.0}
 """To start a mode's processes, build and prove the model, and profile it, without warm-up. On H200s it was 16 to 28 s
@@ -39,9 +39,7 @@ LAUNCHED: dict[GraphChoice, str] = {
 
 @dataclass(frozen=True)
 class Turn:
-    """One mode in one round. seconds: what it is expected to take; None: no record tells. obstacle: why it cannot run
-    here; None: nothing is known against it.
-    """
+    """One mode in one round. seconds: its expected time; None: unknown. obstacle: why it cannot run here, if known."""
 
     label: str
     seconds: float | None
@@ -61,7 +59,7 @@ class Forecast:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Modes that may run, and of which no record tells how long."""
+        """Modes that may run, but have no record of how long they take."""
         return tuple(turn.label for turn in self.turns if turn.obstacle is None and turn.seconds is None)
 
     @property
@@ -113,23 +111,24 @@ def turn_s(config: RunConfig, kept: Sequence[Record], whole: Callable[[Record], 
     steps_s = [record.summary.step_time_s for record in latest if record.summary]
     step_s = sum(steps_s) / len(steps_s)
     once_s = [_beyond_steps(whole(record), step_s) for record in latest]
-    return START_UP_S[config.device] + sum(once_s) / len(once_s) + config.warmup * step_s + _timed_s(config, step_s)
+    # Timed steps last until both their number and their time are reached.
+    timed_s = max(config.steps * step_s, config.min_time_s)
+    return START_UP_S[config.device] + sum(once_s) / len(once_s) + config.warmup * step_s + timed_s
 
 
 def execution(config: RunConfig) -> str:
-    """How steps will be executed, as far as the settings tell it: a mode's class has a word in `auto`, and so has what
-    capture finds.
+    """How steps will be executed, as far as the settings decide it: under `auto`, a mode's class and the outcome of
+    capture decide too.
     """
     graphs: GraphChoice = "off" if config.device == "cpu" and config.cuda_graphs == "auto" else config.cuda_graphs
     return f"{COMPILED[config.compile]}; {LAUNCHED[graphs]}"
 
 
 def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | None:
-    """Why a mode cannot run on this machine, as far as that is known without torch; None: nothing is against it."""
+    """Why a mode cannot run on this machine, as far as that is known without torch; None: no reason is known."""
     if config.cuda_graphs == "on" and not machine.has_gpu:
         return "cannot be replayed as a CUDA graph (--cuda-graphs on), since this machine shows no NVIDIA GPU"
-    entry = registry.modes()[config.mode]
-    needs = entry.needs
+    needs = registry.modes()[config.mode].needs
     if needs is None:
         return None
     if not machine.has_gpu and (needs.gpu or config.recipe in needs.recipes_of_gpu):
@@ -144,22 +143,10 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
     return None
 
 
-def _same(ran: RunConfig, asked: RunConfig) -> bool:
-    """Whether they take as long: the numbers of steps and the seed do not matter to that, nor on a CPU do graphs."""
-    free: dict[str, object] = {
-        "warmup": asked.warmup,
-        "steps": asked.steps,
-        "min_time_s": asked.min_time_s,
-        "seed": asked.seed,
-    }
-    if asked.device == "cpu":
-        free["cuda_graphs"] = asked.cuda_graphs
-    return ran.model_copy(update=free) == asked
-
-
-def _timed_s(config: RunConfig, step_s: float) -> float:
-    """How long the timed steps last: until their number and their time are both reached."""
-    return max(config.steps * step_s, config.min_time_s)
+def _same(ran: RunConfig, planned: RunConfig) -> bool:
+    """Whether a step takes as long: the numbers of steps and the seed do not matter to that, nor on a CPU do graphs."""
+    free = ["warmup", "steps", "min_time_s", "seed", *(["cuda_graphs"] if planned.device == "cpu" else [])]
+    return ran.model_copy(update={name: getattr(planned, name) for name in free}) == planned
 
 
 def _beyond_steps(record: Record, step_s: float) -> float:

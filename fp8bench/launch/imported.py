@@ -7,9 +7,9 @@ from pydantic import Field, ValidationError
 
 from fp8bench import registry
 from fp8bench.launch.assemble import new_run_id
-from fp8bench.schema.bounds import IMPORTED_BATCH_SIZE
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.option import IMPORTED_BATCH_SIZE
 from fp8bench.schema.record import SCHEMA_VERSION, Figure, Provenance, Record, Summary
 
 UNIT = "images"

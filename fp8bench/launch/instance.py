@@ -9,15 +9,13 @@ from fp8bench.schema.instance import Catalog, Instance
 
 CPU_INSTANCE = "cpu"
 CUSTOM = "custom-"
-"""Begins the key of an instance that is made up from its GPUs, and that another machine would get too."""
+"""Begins the key of an instance that is named after its GPUs, which other machines may get too."""
 
 AUTO = "auto"
 
 
 def identify(machine: Machine, catalog: Catalog) -> Instance:
-    """The catalogue's instance by its product name, else one made up from the GPUs (`custom-2x-nvidia-h200`), or
-    `cpu`.
-    """
+    """The catalogue's instance by its product name, else one named after its GPUs (`custom-2x-nvidia-h200`, `cpu`)."""
     if not machine.has_gpu:
         return Instance(key=CPU_INSTANCE, gpu=None, gpu_count=0, vcpus=machine.cpu_count)
     for instance in catalog.instances.values():
@@ -34,12 +32,12 @@ def identify(machine: Machine, catalog: Catalog) -> Instance:
 
 
 def is_made_up(instance: Instance) -> bool:
-    """Whether `identify` made the instance up, so that two unlike machines may have its name."""
+    """Whether `identify` made its name up, which two different machines may then have."""
     return instance.key == CPU_INSTANCE or instance.key.startswith(CUSTOM)
 
 
 def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
-    """Check that this machine can be what the user calls it.
+    """Check that this machine can be the instance that the user names.
 
     Raises ModeUnavailable where it has no GPU at all, UsageError where it has another one.
     """
@@ -47,37 +45,35 @@ def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
         if machine.has_gpu:
             raise UsageError(
                 f"instance {instance.key!r} has no GPU, and this machine has {machine.gpus[0]}",
-                "Say --instance auto, or hide the GPUs with CUDA_VISIBLE_DEVICES= to measure the CPU",
+                "Use --instance auto, or hide the GPUs with CUDA_VISIBLE_DEVICES= to measure the CPU",
             )
         return
     if not machine.has_gpu:
         raise ModeUnavailable(
             f"instance {instance.key!r} has {instance.gpu_count} x {instance.gpu}, and this machine shows no GPU",
-            "Run it there, look at `nvidia-smi` and CUDA_VISIBLE_DEVICES, or say --instance auto to measure this CPU",
+            "Run it there, check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use --instance auto to measure this CPU",
         )
     if machine.is_sliced:
         raise UsageError(
             f"instance {instance.key!r} has {instance.gpu}, and this machine shows slices of it (MIG)",
-            "Say --instance auto, or turn slicing off: `sudo nvidia-smi -mig 0`",
+            "Use --instance auto, or turn slicing off: `sudo nvidia-smi -mig 0`",
         )
     found = catalog.gpu_by_product(machine.gpus[0])
     if found is not None and instance.gpu is not None and found.name != instance.gpu:
         raise UsageError(
             f"instance {instance.key!r} has {instance.gpu}, and this machine has {found.name}",
-            "Name the instance that this is, or say --instance auto",
+            "Give this machine's instance, or use --instance auto",
         )
     if len(machine.gpus) > instance.gpu_count:
         gpus = f"{instance.gpu_count} {'GPU' if instance.gpu_count == 1 else 'GPUs'}"
         raise UsageError(
             f"instance {instance.key!r} has {gpus}, and this machine shows {len(machine.gpus)}",
-            "Name the instance that this is, or show fewer with CUDA_VISIBLE_DEVICES",
+            "Give this machine's instance, or show fewer with CUDA_VISIBLE_DEVICES",
         )
 
 
 def instance_called(name: str, machine: Machine, catalog: Catalog) -> Instance:
-    """What `--instance` names: `auto` is what this machine is found to be. Raises as catalogs.find, require_read and
-    claim do.
-    """
+    """What `--instance` names; for `auto`, as `identify` finds. Raises as catalogs.find, require_read and claim do."""
     catalogs.require_read(catalog, [name])
     instance = identify(machine, catalog) if name == AUTO else catalogs.find(catalog, name, more=[AUTO])
     catalogs.require_read(catalog, [instance.key])

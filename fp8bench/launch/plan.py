@@ -9,11 +9,10 @@ from fp8bench import registry
 from fp8bench.config.request import RunRequest
 from fp8bench.launch.rounds import ARMS, Entry, Stop
 from fp8bench.machine.gpus import Machine
-from fp8bench.registry import ModeEntry
 from fp8bench.schema.config import DataSource, Device, RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.instance import Instance
-from fp8bench.stats.stopping import FEWEST_ROUNDS, SEEN_SHARE
+from fp8bench.stats.certainty import FEWEST_ROUNDS, SEEN_SHARE
 
 CPU_WORLD_SIZE = 2
 MOST_PROCESSES_A_CORE = 4
@@ -45,14 +44,14 @@ def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
     for name in TORCHRUN[:4]:
         if not environ[name].isdecimal() or (name.endswith("SIZE") and int(environ[name]) < 1):
             raise UsageError(
-                f"{name}={environ[name]!r} in the environment is nothing that torchrun sets",
+                f"{name}={environ[name]!r} in the environment is not a value that torchrun sets",
                 "Start with torchrun, or unset its variables to let fp8bench make its own processes",
             )
     return Elastic(*(int(environ[name]) for name in TORCHRUN[:4]))
 
 
 def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> list[RunConfig]:
-    """One configuration a mode, in the order asked for. Under torchrun its world size holds, and --gpus must agree.
+    """One configuration a mode, in the order requested. Under torchrun its world size holds, and --gpus must agree.
 
     Raises UsageError for unknown names and for several modes under torchrun, ModeUnavailable for missing GPUs.
     """
@@ -65,7 +64,7 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
         raise UsageError(
             f"--gpus {request.gpus} disagrees with torchrun, which made {world_size} processes", "Omit --gpus"
         )
-    workload = request.workload or _default_workload(device)
+    workload = request.workload or next(w.name for w in registry.workloads().values() if device in w.default_on)
     registry.find_workload(workload)
     labels = request.mode or tuple(entry.name for entry in registry.modes().values() if device in entry.default_on)
     if elastic and len(labels) != 1:
@@ -86,7 +85,7 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
             nodes=elastic.nodes if elastic else 1,
             **settings,
         )
-        for entry, recipe in _entries(labels)
+        for entry, recipe in dict.fromkeys(map(registry.find_mode, labels))
     ]
 
 
@@ -98,7 +97,7 @@ def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:
 
 
 def stop(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> Stop:
-    """How many rounds. Raises UsageError under torchrun for more than one: its processes are not ours to renew."""
+    """How many rounds. Raises UsageError under torchrun for more than one, since each round needs fresh processes."""
     if elastic:
         if (request.rounds or 1) > 1 or request.precision is not None or request.aa:
             raise UsageError(
@@ -126,12 +125,12 @@ def _require_enough_rounds(max_rounds: int, rounds: int) -> None:
         raise UsageError(
             f"--max-rounds {max_rounds} ends before --precision can be judged: fewer than {FEWEST_ROUNDS} processes "
             f"may not show a state that {SEEN_SHARE * 100:.0f} % of them have",
-            f"Use --max-rounds {FEWEST_ROUNDS} or more, or leave out --precision and say how many --rounds",
+            f"Use --max-rounds {FEWEST_ROUNDS} or more, or omit --precision and choose --rounds",
         )
 
 
 def hourly_price(request: RunRequest, instance: Instance) -> float | None:
-    """USD per hour of the whole machine, as the user gave it, for the machine or for one of its GPUs; None: not given.
+    """USD per hour of the whole machine, from the user's price of it or of one of its GPUs; None: not given.
 
     Raises UsageError for a price per GPU of a machine without one.
     """
@@ -143,11 +142,6 @@ def hourly_price(request: RunRequest, instance: Instance) -> float | None:
             "Give the price of the machine with --price",
         )
     return request.price_per_gpu * instance.gpu_count
-
-
-def _entries(labels: tuple[str, ...]) -> list[tuple[ModeEntry, str | None]]:
-    found = [registry.find_mode(label) for label in labels]
-    return list(dict.fromkeys(found))
 
 
 def _world_size(request: RunRequest, machine: Machine) -> int:
@@ -163,14 +157,10 @@ def _world_size(request: RunRequest, machine: Machine) -> int:
 def _require_gpus(wanted: int, machine: Machine) -> None:
     if wanted > len(machine.gpus):
         raise ModeUnavailable(
-            f"{wanted} {'GPU is' if wanted == 1 else 'GPUs are'} asked for (--gpus), and this machine shows "
+            f"{wanted} {'GPU is' if wanted == 1 else 'GPUs are'} requested (--gpus), and this machine shows "
             f"{len(machine.gpus)}",
             "Lower --gpus, or look at CUDA_VISIBLE_DEVICES and `nvidia-smi`",
         )
-
-
-def _default_workload(device: Device) -> str:
-    return next(entry.name for entry in registry.workloads().values() if device in entry.default_on)
 
 
 def _workers(data: DataSource, machine: Machine, per_node: int) -> int:

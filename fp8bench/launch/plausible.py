@@ -1,7 +1,6 @@
-"""Whether an imported step time can be true: by what the instance's GPUs could do at most.
+"""Whether an imported step time can be true, by what the instance's GPUs can do at most.
 
-A figure is doubted and not refused, since whoever imports it may know better; but a step of 150 s where milliseconds
-were meant would make any table that it stands in.
+A figure is doubted and not refused, since whoever imports it may know better.
 """
 
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from fp8bench.launch.imported import ImportedFigure
 from fp8bench.schema.instance import Catalog, Gpu
 
 FLOPS_PER_UNIT = {"vit-huge": 763_503_882_240}
-"""Forward and backward of one image, as torch's FlopCounterMode counts them and measured records say."""
+"""Forward and backward of one image, as torch's FlopCounterMode counts them."""
 
 LONG_STEP_S = 30.0
 LOWEST_MFU, HIGHEST_MFU = 0.005, 1.0
@@ -20,7 +19,7 @@ SIXTEEN_BITS_OR_MORE = ("baseline-", "te-bf16")
 
 
 def doubts(figure: ImportedFigure, instance: str, catalog: Catalog) -> Iterator[str]:
-    """A line for each thing that speaks against the step time; none where nothing is known of the GPU or the work."""
+    """A line for each reason to doubt the step time; none where nothing is known of the GPU or the work."""
     meant = f"--step-time is in seconds; {figure.step_time_s:g} ms are {figure.step_time_s / 1e3:g}"
     share = _share_of_peak(figure, instance, catalog)
     if share is not None and not LOWEST_MFU <= share <= HIGHEST_MFU:
@@ -36,7 +35,7 @@ def doubts(figure: ImportedFigure, instance: str, catalog: Catalog) -> Iterator[
 
 def _share_of_peak(figure: ImportedFigure, instance: str, catalog: Catalog) -> float | None:
     known = catalog.instances.get(instance)
-    gpu = catalog.gpus.get(known.gpu) if known is not None and known.gpu is not None else None
+    gpu = catalog.gpus.get(known.gpu) if known and known.gpu else None
     flops = FLOPS_PER_UNIT.get(figure.workload)
     peak = _peak_tflops(figure, gpu) if gpu is not None else None
     if flops is None or peak is None:

@@ -1,7 +1,7 @@
-"""A session that goes on: its own settings where the user gave none, and a refusal of what would not belong to it.
+"""A session that is resumed: its own settings where the user gave none, and a refusal of what does not belong to it.
 
-Rounds of one session make one row, so all of them must be of one machine, one software and the same settings. How many
-rounds there shall be may be said anew, and modes may join it.
+Rounds of one session make one row, so all of them must be of one machine, one software and the same settings. The
+number of rounds may change, and modes may be added.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +10,7 @@ from typing import Any
 
 from fp8bench.config.request import LATEST, OBEYED_BY_WORKERS, RunRequest
 from fp8bench.machine.identity import Here
+from fp8bench.records.select import Filter, latest_first, session
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of
@@ -22,14 +23,14 @@ SETTINGS = {"gpus": "world_size", "workload": "workload", **{name: name for name
 """A request's field, and the one of a configuration that it becomes."""
 
 HOW_FAR = ("rounds", "precision", "max_rounds")
-"""What a session was asked for; more may be asked of it later."""
+"""How many rounds a session runs; a later call may give other numbers."""
 
 OTHER_SESSION = "choose another name with --session"
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What there is of a session that can go on here, oldest first; nothing of one that has yet to begin."""
+    """The records of a session that can be resumed here, oldest first; none of one that has yet to begin."""
 
     session_id: str
     records: Sequence[Record] = ()
@@ -41,25 +42,22 @@ def find(name: str, records: Iterable[Record], here: Here, where: str) -> Kept:
     Raises UsageError where the latest is asked for and there is none, and where there is one that was measured on
     another machine or with other software only.
     """
-    sessions: dict[str, list[Record]] = {}
-    for record in records:
-        if record.session is not None and name in (LATEST, record.session.session_id):
-            sessions.setdefault(record.session.session_id, []).append(record)
+    wanted = Filter(session=None if name == LATEST else name)
+    sessions = latest_first(wanted.of(record for record in records if record.session is not None))
     if not sessions:
         if name == LATEST:
             raise UsageError(
                 f"no session {where}, so none can be resumed", "Omit --session, or give the folder with --results-dir"
             )
         return Kept(name)
-    latest_first = sorted(sessions, key=lambda session: sessions[session][-1].created_utc, reverse=True)
-    for session_id in latest_first:
-        fitting = [record for record in sessions[session_id] if not here.unlike(record)]
+    for together in sessions:
+        fitting = [record for record in together if not here.unlike(record)]
         if fitting:
-            return Kept(session_id, fitting)
-    latest = latest_first[0]
-    unlike = ", ".join(here.unlike(sessions[latest][-1]))
+            return Kept(session(fitting[-1]), fitting)
+    latest = sessions[0][-1]
+    unlike = ", ".join(here.unlike(latest))
     raise UsageError(
-        f"session {latest!r} cannot be resumed here, since it was measured with another {unlike}",
+        f"session {session(latest)!r} cannot be resumed here, since it was measured with another {unlike}",
         f"Resume it where it was measured, or {OTHER_SESSION}",
     )
 
@@ -67,7 +65,7 @@ def find(name: str, records: Iterable[Record], here: Here, where: str) -> Kept:
 def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any]:
     """The session's settings that the request leaves open, by the request's names.
 
-    elastic: torchrun made the processes, and so says how many there are and that there is one round. Raises UsageError
+    elastic: torchrun made the processes, so it decides how many there are, and there is one round. Raises UsageError
     where the session's records differ in one.
     """
     configs = [record.config for record in kept.records if record.config is not None]
@@ -92,8 +90,8 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
     if "aa" not in given and _arms(kept):
         found["aa"] = True
     place = kept.records[-1].session
-    asked = {name: getattr(place, name) for name in HOW_FAR if name not in given}
-    return found | {name: value for name, value in asked.items() if value is not None}
+    how_far = {name: getattr(place, name) for name in HOW_FAR if name not in given}
+    return found | {name: value for name, value in how_far.items() if value is not None}
 
 
 def refuse_unlike(kept: Kept, configs: Sequence[RunConfig], aa: bool) -> None:
@@ -128,5 +126,5 @@ def _listed(values: Iterable[object]) -> str:
 
 
 def asked_for(rounds: int, precision: float | None, max_rounds: int) -> Mapping[str, Any]:
-    """What a record's `Session` keeps of how far its session shall go."""
+    """HOW_FAR, as a record's `Session` has it."""
     return {"rounds": rounds, "precision": precision, "max_rounds": max_rounds if precision is not None else None}

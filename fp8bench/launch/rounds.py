@@ -5,9 +5,9 @@
 A host that grows hot, or slower, over an hour so weighs on every mode alike. One process is not a measurement: the same
 mode took 126 ms a step in one process and 100 ms in the next on the same GPU.
 
-With a precision asked for, all modes go on together, round by round, until the interval of every one is narrow enough
-(`stats.stopping`), up to a last round. A mode that stopped (unsupported here, invalid, broken) is not run again, and
-holds up none.
+With a precision requested, all modes go on together, round by round, until the interval of every one is narrow enough
+(`stats.certainty`), up to a last round. A mode that stopped (unsupported here, invalid, broken) is not run again, and
+delays none.
 
 A session that was cut short can be resumed: rounds that were kept count, and the others are run.
 """
@@ -21,11 +21,10 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.record import Record, Session
 from fp8bench.stats.bootstrap import FEWEST_STEPS, Centre, centre
+from fp8bench.stats.certainty import reached
 from fp8bench.stats.estimate import Estimate, estimate
-from fp8bench.stats.ratio import Ratio, ratio
-from fp8bench.stats.self_check import FEWEST_PROCESSES, SelfCheck, self_check
+from fp8bench.stats.ratio import FEWEST_PROCESSES, Ratio, SelfCheck, ratio, self_check
 from fp8bench.stats.steps import longest_rank
-from fp8bench.stats.stopping import reached
 
 Arm = Literal["A", "B"]
 ARMS: tuple[Arm, Arm] = ("A", "B")
@@ -33,7 +32,7 @@ ARMS: tuple[Arm, Arm] = ("A", "B")
 
 @dataclass(frozen=True)
 class Entry:
-    """What is measured in every round. arm: set where a mode is held against itself."""
+    """What is measured in every round. arm: set where a mode is compared with itself."""
 
     config: RunConfig
     arm: Arm | None = None
@@ -46,8 +45,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Stop:
-    """rounds: at least so many. precision: half-width of every mode's interval over its middle at which all have been
-    run enough; None: after `rounds`. max_rounds: at most so many.
+    """rounds: at least so many. precision: half-width of every mode's interval over its middle at which the session
+    ends; None: after `rounds`. max_rounds: at most so many.
     """
 
     rounds: int
@@ -57,7 +56,7 @@ class Stop:
 
 @dataclass
 class Schedule:
-    """The rounds still to come, told by what has been measured."""
+    """The rounds still to come, given what has been measured."""
 
     entries: Sequence[Entry]
     stop: Stop
@@ -111,12 +110,12 @@ class Schedule:
         return estimate(self._steps[entry]) if entry in self._steps else None
 
     def precise(self) -> bool:
-        """Whether the precision that was asked for is reached by every mode that can be run; so if none was."""
+        """Whether every mode that can be run has reached the requested precision; true without one."""
         running = [entry for entry in self.entries if entry not in self._stopped]
         return self.stop.precision is None or reached(list(map(self.estimate, running)), self.stop.precision)
 
     def self_check(self) -> SelfCheck | None:
-        """Of modes that are held against themselves: what all splits of their processes say. None where one has too few
+        """Of modes that are compared with themselves, over all splits of their processes. None where one has too few
         processes, or too few steps for an interval.
         """
         pooled: dict[RunConfig, list[Centre]] = {}
@@ -131,7 +130,7 @@ class Schedule:
         return self_check(even)
 
     def arms_compared(self) -> list[tuple[str, Ratio]]:
-        """Of each mode that is held against itself: its label with each variant that ran, and arm B over arm A. Empty
+        """Of each mode that is compared with itself: its label with each variant that ran, and arm B over arm A. Empty
         without arms or samples.
         """
         pairs = zip(self.entries[::2], self.entries[1::2], strict=False)

@@ -1,24 +1,34 @@
 """A session: round after round, each record kept as soon as it is there, so that what follows can lose nothing."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from fp8bench.launch.assemble import assemble, log_of, new_run_id
-from fp8bench.launch.executor import Executor, Watch
-from fp8bench.launch.interrupts import exit_code as exit_code_after
-from fp8bench.launch.rounds import Entry, Schedule
-from fp8bench.records import results
+from fp8bench.launch import resume
+from fp8bench.launch.assemble import assemble, log_of, new_run_id, new_session_id
+from fp8bench.launch.prepare import Prepared
+from fp8bench.launch.processes import Executor, Watch
+from fp8bench.launch.processes.elastic import ElasticExecutor
+from fp8bench.launch.processes.spawn import SpawnExecutor
+from fp8bench.launch.rounds import Entry, Schedule, Stop
+from fp8bench.launch.signals import exit_code as exit_code_after
+from fp8bench.machine.busy import require_idle
+from fp8bench.machine.identity import Here
+from fp8bench.records import lock, results
+from fp8bench.records.files import Broken
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import Interrupted
+from fp8bench.schema.errors import Interrupted, Status
 from fp8bench.schema.machine import MachineIdentity
-from fp8bench.schema.record import Record, Session, Status
+from fp8bench.schema.rank import RankReport
+from fp8bench.schema.record import Record, Session
 
 
 class Listener(Protocol):
-    """Who is told how the session goes."""
+    """Hears how the session goes."""
 
     def begins(self, entry: Entry, place: Session) -> Watch:
         """A turn begins; the returned function is called with its progress."""
@@ -29,8 +39,8 @@ class Listener(Protocol):
 
 @dataclass(frozen=True)
 class Where:
-    """What every record of a session has in common. marks: given a configuration, what a reader must be told of all
-    its runs (a busy GPU); raises ModeUnavailable where it should not run at all. traces: labels of entries whose first
+    """What every record of a session has in common. marks: given a configuration, what a reader must know of all its
+    runs (a busy GPU); raises ModeUnavailable where it should not run at all. traces: labels of entries whose first
     round keeps its Chrome trace, and where. machine: this one. asked: of the session, as `Session` has it.
     """
 
@@ -40,6 +50,78 @@ class Where:
     traces: Mapping[str, Path] | None = None
     machine: MachineIdentity | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedule]:
+    """The rounds of this call; while they are run, no other call can have the same session.
+
+    warn: called where that cannot be ensured. Raises UsageError where another call has it, and as `schedule`.
+    """
+    if prepared.session is None or not prepared.keeps_records:
+        yield schedule(prepared, warn)
+        return
+    path = prepared.results_dir / prepared.instance.key / f".session-{prepared.session}.lock"
+    remedy = "Wait until it ends, or choose another name with --session"
+    with lock.held(path, f"session {prepared.session!r}", remedy, warn):
+        yield schedule(prepared, warn)
+
+
+def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: None) -> Schedule:
+    """The rounds of this call: under a session of their own, or what is missing of the one that was named.
+
+    warn: called with records that cannot be read, which do not count: their rounds are run again.
+
+    Raises UsageError where `latest` was asked for and there is none, and where what is kept of the session is not of
+    this machine, its software and these settings.
+    """
+    if prepared.session is None or not prepared.keeps_records:
+        return Schedule(prepared.entries, prepared.stop, new_session_id(datetime.now(UTC)))
+    found = results.read(prepared.results_dir, [prepared.instance.key])
+    # Looked at again, since another call may have added to it between `prepare` and the lock.
+    where = f"of {prepared.instance.key!r} is kept in {prepared.results_dir}"
+    kept = resume.find(prepared.session, [record for record, _ in found], prepared.here or Here(one=False), where)
+    resume.refuse_unlike(kept, [entry.config for entry in prepared.entries], prepared.entries[0].arm is not None)
+    paths = {record.run_id: path for record, path in found}
+    rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
+    whole = [results.read_whole(paths[record.run_id]) for record in kept.records]
+    for broken in (*found.broken, *(one for one in whole if isinstance(one, Broken))):
+        warn(f"warning: not read: {broken}")
+    rounds.restore(record for record in whole if isinstance(record, Record))
+    if prepared.elastic:
+        # torchrun makes one group of processes a call, and so one more round.
+        rounds.stop = Stop(rounds=rounds.first_round)
+    return rounds
+
+
+def measure(
+    prepared: Prepared, rounds: Schedule, listener: Listener, traces: Mapping[str, Path] | None = None
+) -> Iterator[tuple[Record, Path]]:
+    """Run every turn of `rounds`. See session.measure_all for what it yields and raises."""
+    local_rank = prepared.elastic.local_rank if prepared.elastic else None
+
+    def marks(config: RunConfig) -> tuple[str, ...]:
+        return require_idle(os.environ, local_rank, prepared.allow_busy) if config.device == "cuda" else ()
+
+    stop = prepared.stop
+    asked = {} if prepared.elastic else resume.asked_for(stop.rounds, stop.precision, stop.max_rounds)
+    machine = prepared.here.machine if prepared.here else None
+    where = Where(prepared.instance.key, prepared.results_dir, marks, traces, machine, asked)
+    executor = _executor(prepared)
+    if isinstance(executor, ElasticExecutor):
+        [(entry, place)] = rounds.round(rounds.first_round)
+        executor.keep_failed = lambda reports: listener.ended(entry, place, *_keep(entry, place, reports, where, ()))
+    return measure_all(rounds, executor, where, listener)
+
+
+def _executor(prepared: Prepared) -> Executor:
+    # torch's profiler writes to every rank's standard error, in the middle of the progress, unless this is set before
+    # its first use.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    if prepared.elastic is None:
+        return SpawnExecutor(prepared.timeout_s)
+    machine = prepared.here.machine if prepared.here else None
+    return ElasticExecutor(prepared.elastic, machine, prepared.timeout_s)
 
 
 def measure_all(
@@ -60,10 +142,7 @@ def measure_all(
                 reports = executor.run(entry.config, watch, trace, marks)
                 if reports is None:
                     continue
-                now = datetime.now(UTC)
-                run_id = new_run_id(entry.config.mode_label, now)
-                record = assemble(entry.config, reports, where.instance, run_id, now, place, marks, where.machine)
-                record, path = _keep(record, log_of(reports), where.results_dir)
+                record, path = _keep(entry, place, reports, where, marks)
             except KeyboardInterrupt as interrupt:
                 raise Interrupted(
                     f"interrupted while {entry.label} ran; its workers have ended",
@@ -77,13 +156,18 @@ def measure_all(
         number += 1
 
 
-def _keep(record: Record, log: str, results_dir: Path) -> tuple[Record, Path]:
+def _keep(
+    entry: Entry, place: Session, reports: Sequence[RankReport], where: Where, marks: Sequence[str]
+) -> tuple[Record, Path]:
     """Write the record, and beside it what its ranks left behind where it failed; its remedy names that file."""
-    if record.status == "failed" and log:
-        logged = results.write_log(record, log, results_dir)
+    now = datetime.now(UTC)
+    run_id = new_run_id(entry.config.mode_label, now)
+    record = assemble(entry.config, reports, where.instance, run_id, now, place, marks, where.machine)
+    if record.status == "failed" and (log := log_of(reports)):
+        logged = results.write_log(record, log, where.results_dir)
         if logged is not None:
             record = record.model_copy(update={"remedy": f"{record.remedy}; tracebacks and stacks are in {logged}"})
-    return record, results.write(record, results_dir)
+    return record, results.write(record, where.results_dir)
 
 
 def exit_code(records: Sequence[Record], named: bool = False) -> int:

@@ -1,20 +1,18 @@
-"""What NVIDIA's driver says of itself and of each GPU that a run would see. None: it does not say.
+"""What NVIDIA's driver reports of itself and of each GPU that a run would see. None: it does not report it.
 
 No UUID and no serial number is kept: these facts may be shown.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pynvml
 
 from fp8bench.machine import nvml
-from fp8bench.machine.gpus import VISIBLE, Gpu, listed, visible
-from fp8bench.machine.nvml import asked
-from fp8bench.machine.visibility import hides_all
-from fp8bench.schema.files import text_if_any
-from fp8bench.schema.frozen import Frozen
+from fp8bench.machine.gpus import VISIBLE, Gpu, hides_all, listed, visible
+from fp8bench.machine.nvml import query
+from fp8bench.schema.files import Frozen, text_if_any
 
 Version = tuple[int, ...]
 
@@ -25,12 +23,11 @@ MILLI = 1e-3
 
 
 class GpuFacts(Frozen):
-    """One GPU. index: NVML's. Memory includes what the driver keeps out of no one's process, not what it reserves."""
+    """One GPU. index: NVML's. Memory in use is that of all processes, without what the driver reserves for itself."""
 
     index: int
     name: str
     capability: tuple[int, int] | None = None
-    memory_bytes: int | None = None
     memory_used_bytes: int | None = None
     processes: int | None = None
     utilization_percent: int | None = None
@@ -55,9 +52,8 @@ class GpuFacts(Frozen):
 
 
 class DriverFacts(Frozen):
-    """error: NVML's word where it ought to answer and does not; a machine without GPU and driver has none. hidden:
-    GPUs that CUDA_VISIBLE_DEVICES keeps from a run. on_the_bus: NVIDIA GPUs on the PCI bus, which are there with or
-    without a driver.
+    """error: NVML's, where it should answer and does not; a machine without GPU and driver has none. hidden: GPUs that
+    CUDA_VISIBLE_DEVICES hides from a run. on_the_bus: NVIDIA GPUs on the PCI bus, with or without a driver.
     """
 
     version: str | None = None
@@ -69,7 +65,7 @@ class DriverFacts(Frozen):
 
     @property
     def why_no_gpu(self) -> str | None:
-        """In a few words why no GPU can be examined; None where one can."""
+        """Why no GPU can be examined, in a few words; None where one can."""
         if self.gpus:
             return None
         if self.error is not None:
@@ -78,15 +74,15 @@ class DriverFacts(Frozen):
 
 
 def look(environ: Mapping[str, str], pci: Path = PCI_DEVICES) -> DriverFacts:
-    """environ: CUDA_VISIBLE_DEVICES is heeded. pci: where the bus's devices lie."""
+    """environ: CUDA_VISIBLE_DEVICES applies. pci: the folder of the bus's devices."""
     on_the_bus = gpus_on_the_bus(pci)
     try:
         with nvml.opened():
             gpus = listed()
             seen = visible(gpus, environ)
             return DriverFacts(
-                version=asked(pynvml.nvmlSystemGetDriverVersion),
-                cuda=_cuda(asked(pynvml.nvmlSystemGetCudaDriverVersion_v2)),
+                version=query(pynvml.nvmlSystemGetDriverVersion),
+                cuda=_cuda(query(pynvml.nvmlSystemGetCudaDriverVersion_v2)),
                 gpus=tuple(map(_facts, seen)),
                 hidden=len(gpus) - len(seen),
                 on_the_bus=on_the_bus,
@@ -100,61 +96,52 @@ def look(environ: Mapping[str, str], pci: Path = PCI_DEVICES) -> DriverFacts:
 
 
 def gpus_on_the_bus(pci: Path) -> int:
-    """NVIDIA's display and 3D controllers on the PCI bus."""
+    """NVIDIA's display and 3D controllers on the PCI bus; none where there is no such folder."""
     return sum(
         text_if_any(device / "vendor").strip() == NVIDIA_VENDOR
         and text_if_any(device / "class").strip().startswith(DISPLAY_CLASS)
-        for device in _each(pci)
+        for device in pci.glob("*")
     )
-
-
-def _each(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError:
-        return []
 
 
 def _facts(gpu: Gpu) -> GpuFacts:
     handle = pynvml.nvmlDeviceGetHandleByIndex(gpu.index)
-    memory, processes = asked(nvml.memory, handle), nvml.process_bytes(handle)
-    utilization = asked(pynvml.nvmlDeviceGetUtilizationRates, handle)
-    ecc, ecc_pending = asked(pynvml.nvmlDeviceGetEccMode, handle) or (None, None)
-    _, _, remap_pending, remap_failed = asked(pynvml.nvmlDeviceGetRemappedRows, handle) or (None, None, None, None)
-    _, power_max = asked(pynvml.nvmlDeviceGetPowerManagementLimitConstraints, handle) or (None, None)
+
+    def of(function: Callable[..., Any], *arguments: Any) -> Any:
+        return query(function, handle, *arguments)
+
+    memory, processes = of(nvml.memory), nvml.process_bytes(handle)
+    utilization = of(pynvml.nvmlDeviceGetUtilizationRates)
+    ecc, ecc_pending = of(pynvml.nvmlDeviceGetEccMode) or (None, None)
+    _, _, remap_pending, remap_failed = of(pynvml.nvmlDeviceGetRemappedRows) or (None, None, None, None)
+    _, power_max = of(pynvml.nvmlDeviceGetPowerManagementLimitConstraints) or (None, None)
+    uncorrected = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    slowdown = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
     return GpuFacts(
         index=gpu.index,
         name=gpu.name,
-        capability=asked(pynvml.nvmlDeviceGetCudaComputeCapability, handle),
-        memory_bytes=None if memory is None else int(memory.total),
+        capability=of(pynvml.nvmlDeviceGetCudaComputeCapability),
         memory_used_bytes=None if memory is None else int(memory.used),
         processes=None if processes is None else len(processes),
         utilization_percent=None if utilization is None else int(utilization.gpu),
-        power_limit_w=_watts(asked(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)),
-        power_default_w=_watts(asked(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, handle)),
+        power_limit_w=_watts(of(pynvml.nvmlDeviceGetEnforcedPowerLimit)),
+        power_default_w=_watts(of(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)),
         power_max_w=_watts(power_max),
-        persistence=_flag(asked(pynvml.nvmlDeviceGetPersistenceMode, handle)),
+        persistence=_flag(of(pynvml.nvmlDeviceGetPersistenceMode)),
         ecc=_flag(ecc),
         ecc_pending=_flag(ecc_pending),
-        uncorrected_errors=asked(
-            pynvml.nvmlDeviceGetTotalEccErrors,
-            handle,
-            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-            pynvml.NVML_VOLATILE_ECC,
-        ),
+        uncorrected_errors=of(pynvml.nvmlDeviceGetTotalEccErrors, uncorrected, pynvml.NVML_VOLATILE_ECC),
         remap_pending=_flag(remap_pending),
         remap_failed=_flag(remap_failed),
-        throttle_reasons=asked(nvml.throttle_reasons, handle),
-        temperature_c=asked(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
-        slowdown_temperature_c=asked(
-            pynvml.nvmlDeviceGetTemperatureThreshold, handle, pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
-        ),
-        application_clock_mhz=asked(pynvml.nvmlDeviceGetApplicationsClock, handle, pynvml.NVML_CLOCK_SM),
-        default_application_clock_mhz=asked(pynvml.nvmlDeviceGetDefaultApplicationsClock, handle, pynvml.NVML_CLOCK_SM),
-        max_clock_mhz=asked(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM),
+        throttle_reasons=of(nvml.throttle_reasons),
+        temperature_c=of(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
+        slowdown_temperature_c=of(pynvml.nvmlDeviceGetTemperatureThreshold, slowdown),
+        application_clock_mhz=of(pynvml.nvmlDeviceGetApplicationsClock, pynvml.NVML_CLOCK_SM),
+        default_application_clock_mhz=of(pynvml.nvmlDeviceGetDefaultApplicationsClock, pynvml.NVML_CLOCK_SM),
+        max_clock_mhz=of(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM),
         mig=gpu.mig,
         nvlinks=_nvlinks(handle),
-        compute_mode=asked(pynvml.nvmlDeviceGetComputeMode, handle),
+        compute_mode=of(pynvml.nvmlDeviceGetComputeMode),
     )
 
 
@@ -167,12 +154,12 @@ def _watts(milliwatts: int | None) -> float | None:
 
 
 def _cuda(encoded: int | None) -> Version | None:
-    """NVML says 12040 for 12.4."""
+    """NVML has 12040 for 12.4."""
     return None if encoded is None else (encoded // 1000, encoded % 1000 // 10)
 
 
 def _nvlinks(handle: Any) -> int | None:
-    """Active links; None where the GPU has none to ask."""
-    states = [asked(pynvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS)]
+    """Active links; None where the GPU has none."""
+    states = [query(pynvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS)]
     answered = [state for state in states if state is not None]
     return sum(map(bool, answered)) if answered else None

@@ -1,4 +1,13 @@
-"""The GPUs of this machine, by NVML: which there are, which of them a run would see, and which are sliced (MIG)."""
+"""The GPUs of this machine, by NVML: which there are, which of them a run would see, and which are sliced (MIG).
+
+NVML does not heed CUDA_VISIBLE_DEVICES, so what the variable leaves is worked out here from UUIDs, without CUDA. The
+rule is the CUDA Programming Guide's (Environment Variables) and, for slices, the MIG User Guide's (Device Enumeration).
+What neither defines, a GPU named twice and both kinds of name in one list, is as torch.cuda counts its devices, which
+was checked against the driver (github.com/pytorch/pytorch/pull/92315).
+
+Indices are taken to count as NVML does. CUDA itself does so under CUDA_DEVICE_ORDER=PCI_BUS_ID, or where all GPUs are
+alike.
+"""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,19 +18,22 @@ from pathlib import Path
 import pynvml
 
 from fp8bench.machine import nvml
-from fp8bench.machine.visibility import visible_gpus
+from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.files import text_if_any
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 DMI_PRODUCT_NAME = Path("/sys/class/dmi/id/product_name")
 SLICED = " (MIG)"
-"""After the name of a GPU of which a process sees a slice: another GPU to price, and to hold others against."""
+"""After the name of a GPU of which a process sees a slice: it has another price, and is compared as another GPU."""
+
+GPU = "GPU-"
+SLICE = "MIG-"
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """index: as NVML and nvidia-smi count. uuid: empty where it is not told. mig: whether it is sliced; None where the
-    driver does not tell, as for the many GPUs that cannot be.
+    """index: as NVML and nvidia-smi count. uuid: empty where it is unknown. mig: whether it is sliced; None where the
+    driver does not report it, as for the many GPUs that cannot be.
     """
 
     index: int
@@ -37,9 +49,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """gpus: product name of each visible GPU, in order. product_name: as the firmware says (a cloud's instance
-    type).
-    """
+    """gpus: product name of each visible GPU, in order. product_name: the firmware's (a cloud's instance type)."""
 
     gpus: tuple[str, ...]
     product_name: str | None
@@ -57,14 +67,25 @@ class Machine:
 
 
 def this_machine(environ: Mapping[str, str]) -> Machine:
-    """Look. environ: CUDA_VISIBLE_DEVICES is heeded."""
-    product = text_if_any(DMI_PRODUCT_NAME).strip() or None
-    names = tuple(gpu.product for gpu in visible(gpus_here(), environ))
-    return Machine(gpus=names, product_name=product, cpu_count=len(os.sched_getaffinity(0)))
+    """environ: CUDA_VISIBLE_DEVICES applies. Raises ModeUnavailable where a driver does not list its GPUs, unless
+    they are hidden.
+    """
+    try:
+        gpus = () if hides_all(environ.get(VISIBLE)) else visible(gpus_here(), environ)
+    except pynvml.NVMLError as error:
+        raise ModeUnavailable(
+            f"NVIDIA's driver does not list the GPUs of this machine: {error}",
+            f"Check the driver with `nvidia-smi` and `fp8bench doctor`, or set {VISIBLE}= to use the CPU",
+        ) from error
+    return Machine(
+        gpus=tuple(gpu.product for gpu in gpus),
+        product_name=text_if_any(DMI_PRODUCT_NAME).strip() or None,
+        cpu_count=len(os.sched_getaffinity(0)),
+    )
 
 
 def gpus_here() -> tuple[Gpu, ...]:
-    """As `listed`; none without a driver. Raises pynvml.NVMLError where a driver does not list them."""
+    """Every GPU, hidden ones too; none without a driver. Raises pynvml.NVMLError where a driver does not list them."""
     with ExitStack() as stack:
         try:
             stack.enter_context(nvml.opened())
@@ -74,7 +95,7 @@ def gpus_here() -> tuple[Gpu, ...]:
 
 
 def listed() -> tuple[Gpu, ...]:
-    """Every GPU that the driver knows, hidden ones too. Raises pynvml.NVMLError. NVML is open."""
+    """As `gpus_here`, while NVML is open."""
     return tuple(map(_gpu, range(pynvml.nvmlDeviceGetCount())))
 
 
@@ -85,10 +106,66 @@ def visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu, ...]:
 
 def _gpu(index: int) -> Gpu:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    mode = nvml.asked(pynvml.nvmlDeviceGetMigMode, handle)
+    mode = nvml.query(pynvml.nvmlDeviceGetMigMode, handle)
     return Gpu(
         index=index,
-        uuid=str(nvml.asked(pynvml.nvmlDeviceGetUUID, handle) or ""),
-        name=str(nvml.asked(pynvml.nvmlDeviceGetName, handle) or "GPU of unknown name"),
+        uuid=str(nvml.query(pynvml.nvmlDeviceGetUUID, handle) or ""),
+        name=str(nvml.query(pynvml.nvmlDeviceGetName, handle) or "GPU of unknown name"),
         mig=None if mode is None else bool(mode[0]),
     )
+
+
+def visible_gpus(uuids: Sequence[str], setting: str | None) -> tuple[int, ...]:
+    """Indices of the GPUs that are left, in CUDA's order.
+
+    uuids: every GPU's, in NVML's order; empty where one is unknown, which then goes by its index only. setting:
+    CUDA_VISIBLE_DEVICES, None where it is not set. Its entries are indices, or UUIDs, of which a unique beginning is
+    enough; the first entry decides which. The list ends at the first entry that is neither a GPU nor of that kind, so
+    an empty string or -1 hides all; a GPU that is named twice hides all too. A slice (`MIG-...`) stands for its GPU;
+    every GPU is left where that is unknown.
+    """
+    if setting is None:
+        return tuple(range(len(uuids)))
+    entries = [entry.strip() for entry in setting.split(",")]
+    if entries[0].startswith(SLICE):
+        # A process sees one slice, whatever else is named.
+        return _of_slice(entries[0], uuids)
+    by_uuid = entries[0].startswith(GPU)
+    chosen: list[int] = []
+    for entry in entries:
+        found = _named(entry, uuids) if entry.startswith(GPU) == by_uuid else None
+        if found is None:
+            break
+        if found in chosen:
+            return ()
+        chosen.append(found)
+    return tuple(chosen)
+
+
+def hides_all(setting: str | None) -> bool:
+    """Whether the setting leaves no GPU on any machine, since its first entry can name none: empty, -1, NoDevFiles."""
+    if setting is None:
+        return False
+    first = setting.split(",")[0].strip()
+    return not (first.startswith((GPU, SLICE)) or (first.isascii() and first.isdecimal()))
+
+
+def _named(entry: str, uuids: Sequence[str]) -> int | None:
+    """The one GPU of that index or UUID; None where there is none, or more than one."""
+    found = [
+        index
+        for index, uuid in enumerate(uuids)
+        if entry == str(index) or (entry.startswith(GPU) and uuid.startswith(entry))
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _of_slice(entry: str, uuids: Sequence[str]) -> tuple[int, ...]:
+    """Drivers before R470 name a slice by its GPU (`MIG-GPU-<UUID>/<GPU instance>/<compute instance>`), later ones by a
+    UUID of its own, which does not identify the GPU.
+    """
+    name = entry.removeprefix(SLICE)
+    if not name.startswith(GPU):
+        return tuple(range(len(uuids)))
+    found = _named(name.partition("/")[0], uuids)
+    return () if found is None else (found,)

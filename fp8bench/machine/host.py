@@ -1,25 +1,31 @@
-"""The host as its files tell it: CPU, cores, load, memory, shared memory, open files and the clock's governor. None: it
-does not say.
+"""The host: CPU, cores, load, memory, shared memory, open files and CPU governor from its files, and how fast it runs
+Python. None is unknown.
 
-A container may have less than the machine: its control group's limits count, whichever is smaller. psutil knows no
-control groups, and would count the memory of the host around a container as free: so the files are read here.
+A container may have less than the machine: the smaller of both limits counts. psutil knows no control groups, and would
+count the memory of the host around a container as free; so the files are read here.
 """
 
 import os
 import resource
-from collections.abc import Iterable
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
+from statistics import median
 
-from fp8bench.schema.files import text_if_any
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen, text_if_any
 
 CGROUP = Path("sys/fs/cgroup")
 LIMITS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
 """Of control groups of the second and of the first version: the limit's file, and that of what is used."""
 
+LOOP_TURNS = 400_000
+LOOP_REPEATS = 15
+
 KIB = 1024
 NO_LIMIT_BYTES = 1 << 60
-"""Control groups of the first version say `no limit` by a number near 2 ** 63."""
+"""For `no limit`, control groups of the first version have a number near 2 ** 63."""
 
 
 class HostFacts(Frozen):
@@ -35,10 +41,45 @@ class HostFacts(Frozen):
     memory_free_bytes: int | None
 
 
+class SpeedFacts(Frozen):
+    """How fast, and how evenly, this host runs Python: times of the same loop.
+
+    Why it matters: te-fp8 on an H200 at batch 64 was launch-bound; the same code took 126 ms a step in one process and
+    100 ms in the next. A host that swings gives numbers that swing, unless each step is replayed as a CUDA graph.
+    """
+
+    loop_s: tuple[float, ...]
+
+    @property
+    def median_s(self) -> float:
+        return median(self.loop_s)
+
+    @property
+    def swing(self) -> float:
+        """Slowest by fastest."""
+        return max(self.loop_s) / min(self.loop_s)
+
+
+def measure_speed(
+    clock: Callable[[], float] = time.perf_counter, turns: int = LOOP_TURNS, repeats: int = LOOP_REPEATS
+) -> SpeedFacts:
+    """Takes about half a second. The first loop warms the interpreter and is not counted."""
+    times = []
+    for _ in range(repeats + 1):
+        start = clock()
+        total = 0
+        for number in range(turns):
+            total += number & 7
+        times.append(clock() - start)
+    return SpeedFacts(loop_s=tuple(times[1:]))
+
+
 def look(root: Path = Path("/")) -> HostFacts:
-    """root: where /proc, /sys and /dev lie."""
+    """root: the folder of /proc, /sys and /dev."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    shm, shm_free = _shm(root / "dev/shm")
+    shm, shm_free = None, None
+    with suppress(OSError):
+        shm, _, shm_free = shutil.disk_usage(root / "dev/shm")
     return HostFacts(
         cpu=cpu_model(root),
         cores=min([float(len(os.sched_getaffinity(0))), *_quota(root / CGROUP)]),
@@ -52,13 +93,12 @@ def look(root: Path = Path("/")) -> HostFacts:
 
 
 def cpu_model(root: Path = Path("/")) -> str | None:
-    """The CPU's name. root: where /proc lies."""
     lines = text_if_any(root / "proc/cpuinfo").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
 
 
 def free_host_bytes(root: Path = Path("/")) -> int | None:
-    """Without swapping; None where nothing tells. root: where /proc and /sys lie."""
+    """Memory that may be taken without swapping."""
     return min([*_available(root / "proc/meminfo"), *_room(root / CGROUP)], default=None)
 
 
@@ -71,14 +111,6 @@ def _governors(cpus: Path) -> tuple[str, ...] | None:
     """Every governor in use; None in most virtual machines, where the host below has the clocks."""
     found = {text_if_any(path).strip() for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     return tuple(sorted(found - {""})) or None
-
-
-def _shm(path: Path) -> tuple[int | None, int | None]:
-    try:
-        found = os.statvfs(path)
-    except OSError:
-        return None, None
-    return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
 
 
 def _quota(cgroup: Path) -> Iterable[float]:
@@ -96,9 +128,8 @@ def _available(meminfo: Path) -> Iterable[int]:
 
 def _room(cgroup: Path) -> Iterable[int]:
     """Memory that the control group may still take."""
-    for limit, used in (
-        (text_if_any(cgroup / limit).strip(), text_if_any(cgroup / used).strip()) for limit, used in LIMITS
-    ):
+    for files in LIMITS:
+        limit, used = (text_if_any(cgroup / name).strip() for name in files)
         if limit.isdigit() and used.isdigit() and int(limit) < NO_LIMIT_BYTES:
             return [max(0, int(limit) - int(used))]
     return []

@@ -1,11 +1,11 @@
-"""Which machine this is, for its records: a keyed digest of what no other machine has, and what was installed on it.
+"""Which machine this is, for its records: a keyed digest of what no other machine has, and what is installed on it.
 
 The digest is made as systemd makes an application-specific machine id (sd_id128_get_machine_app_specific): HMAC-SHA256
-of a constant of our own, keyed with what is the machine's, and of that the beginning. It is the same in every record of
-the machine, it is no other program's, and it leads back to nothing: no serial number, host name or UUID leaves here.
+of a constant of our own, keyed with what is the machine's, cut short. It is the same in every record of the machine, no
+other program has it, and nothing can be derived from it: no serial number, host name or UUID leaves here.
 
-A container that is given some of a machine's GPUs is another machine than one that is given others: more of it is not
-seen from inside. Without a GPU, images that bring their own /etc/machine-id make all their containers one.
+A container that is given some of a machine's GPUs is another machine than one that is given others, since nothing else
+is visible from inside. Without a GPU, images that bring their own /etc/machine-id make all their containers one.
 """
 
 import hashlib
@@ -21,8 +21,16 @@ import pynvml
 from fp8bench.machine.gpus import gpus_here
 from fp8bench.machine.nvml import driver_version
 from fp8bench.schema.files import text_if_any
-from fp8bench.schema.identity import PACKAGES, Software, differing, minor, same_machine, software_of
-from fp8bench.schema.machine import MachineBasis, MachineIdentity
+from fp8bench.schema.machine import (
+    PACKAGES,
+    MachineBasis,
+    MachineIdentity,
+    Software,
+    differing,
+    minor,
+    same_machine,
+    software_of,
+)
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
 MACHINE_ID = Path("/etc/machine-id")
@@ -35,8 +43,8 @@ HEX_DIGITS = 16
 
 @dataclass(frozen=True)
 class Here:
-    """This machine and its software, as far as the launcher can tell. machine: None where it is unknown. one: False in
-    a group of several, of which each knows itself alone, so that nothing can be said of the machine.
+    """This machine and its software, as far as the launcher knows them. machine: None where it is unknown. one: False
+    in a group of several, of which each knows itself alone, so that the machine is not compared.
     """
 
     machine: MachineIdentity | None = None
@@ -44,8 +52,13 @@ class Here:
     one: bool = True
 
     def unlike(self, record: RecordHead) -> list[str]:
-        """Why a record cannot be of one row with what will be measured here and now, in words; empty where it can."""
-        return [*self.unlike_place(record), *self._unlike_software(record)]
+        """Why a record cannot be in one row with what is measured here and now, in words; empty where it can."""
+        found, software = self.unlike_place(record), software_of(record.environment)
+        if software is None:
+            return found
+        known = {name: software.get(name) for name in self.software}
+        names = differing(known, self.software)
+        return found + [f"{name} {known[name] or 'absent'} (here {self.software[name] or 'absent'})" for name in names]
 
     def unlike_place(self, record: RecordHead) -> list[str]:
         """As `unlike`, of the machine and the method alone."""
@@ -55,14 +68,6 @@ class Here:
         if self.one and not same_machine(record.machine, self.machine):
             found.append(f"machine {record.machine or 'unknown'} (here {self.machine or 'unknown'})")
         return found
-
-    def _unlike_software(self, record: RecordHead) -> list[str]:
-        software = software_of(record.environment)
-        if software is None:
-            return []
-        known = {name: software.get(name) for name in self.software}
-        names = differing(known, self.software)
-        return [f"{name} {known[name] or 'absent'} (here {self.software[name] or 'absent'})" for name in names]
 
 
 def this_machines_identity(label: str | None = None) -> MachineIdentity | None:
@@ -98,7 +103,7 @@ def digest(text: str) -> str:
 
 
 def software_here(on_gpu: bool) -> Software:
-    """What can be told of this machine's software without torch: a part of what a record tells, under the same names.
+    """This machine's software, as far as it is known without torch: a part of what a record has, under the same names.
 
     on_gpu: whether a GPU computes, since the driver matters then only.
     """
@@ -119,11 +124,11 @@ def _gpu_uuids() -> list[str]:
         uuids = [gpu.uuid for gpu in gpus_here()]
     except pynvml.NVMLError:
         return []
-    # A driver that does not tell its GPUs apart tells no machine apart either.
+    # A driver without UUIDs identifies no machine.
     return uuids if all(uuids) else []
 
 
 def _id_in(path: Path) -> str:
-    """Empty where it is not told, or not yet: systemd writes `uninitialized` before the first boot is done."""
+    """Empty where it is unknown, or not yet known: systemd writes `uninitialized` before the first boot is done."""
     text = text_if_any(path).strip()
     return "" if text == "uninitialized" else text

@@ -1,7 +1,7 @@
-"""NVML, NVIDIA's management library: the one place that opens it, and the questions that several others ask.
+"""NVML, NVIDIA's management library: the one place that opens it, and the queries that several others make.
 
-It makes no CUDA context, so that asking leaves nothing on a GPU. It heeds no CUDA_VISIBLE_DEVICES: see
-`machine.visibility`. Nothing but pynvml is imported, since the sampler beside each rank starts with this module.
+It makes no CUDA context, so a query leaves nothing on a GPU. It ignores CUDA_VISIBLE_DEVICES: see `machine.gpus`.
+Nothing but pynvml is imported, since the sampler beside each rank starts with this module.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,26 +13,26 @@ import pynvml
 
 @contextmanager
 def opened() -> Iterator[None]:
-    """NVML, while the context stands; NVML counts who opened it. Raises pynvml.NVMLError where it does not start."""
+    """NVML, within the context; NVML counts who opened it. Raises pynvml.NVMLError where it does not start."""
     pynvml.nvmlInit()
     try:
         yield
     finally:
-        # The answers are there, and the process's end closes it too.
+        # The values are there, and the process's end closes it too.
         with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
 
 
-def asked(question: Callable[..., Any], *arguments: Any) -> Any:
-    """The answer, or None where this GPU, driver or user gets none."""
+def query(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What pynvml's function returns, or None where this GPU, driver or user gets nothing."""
     try:
-        return question(*arguments)
+        return function(*arguments)
     except pynvml.NVMLError:
         return None
 
 
 def memory(handle: Any) -> Any:
-    """`total` and `used`, bytes; without what the driver keeps for itself, where the driver tells the two apart."""
+    """`total` and `used`, bytes; without what the driver keeps for itself, where the driver separates the two."""
     try:
         return pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2)
     except pynvml.NVMLError:
@@ -40,15 +40,15 @@ def memory(handle: Any) -> Any:
 
 
 def process_bytes(handle: Any) -> list[int | None] | None:
-    """The memory of each compute process on the GPU, None for one whose share is not told; None as a whole where
+    """The memory of each compute process on the GPU, None for one whose share is unknown; None as a whole where
     processes may not be seen.
     """
-    processes = asked(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    processes = query(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
     return None if processes is None else [process.usedGpuMemory for process in processes]
 
 
 def throttle_reasons(handle: Any) -> int:
-    """NVML's bit mask. The call was renamed: an older driver or nvidia-ml-py knows the old name only, a coming one the
+    """NVML's bit mask. The call was renamed: an older driver or nvidia-ml-py has the old name only, a future one the
     new.
     """
     newer = getattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", None)

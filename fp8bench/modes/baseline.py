@@ -11,9 +11,9 @@ from torch import nn
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, CompilePolicy, compute_capability, count_linears
 from fp8bench.schema.errors import ModeUnavailable, UsageError
-from fp8bench.schema.record import Tolerance
+from fp8bench.schema.rank import Tolerance
 
-_GAINS = CompilePolicy(auto=True, reason="torch.compile fuses the pointwise work between the matrix products")
+_GAINS = CompilePolicy(auto=True, reason="torch.compile fuses the pointwise work between the GEMMs")
 
 
 class BaselineBF16:
@@ -25,7 +25,7 @@ class BaselineBF16:
 
     def __init__(self, recipe: str | None = None) -> None:
         if recipe is not None:
-            raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Say `--mode {self.name}`")
+            raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Use `--mode {self.name}`")
 
     def check(self, device: torch.device) -> None:
         """Runs wherever torch does."""
@@ -44,7 +44,7 @@ class BaselineBF16:
 
 
 class BaselineFP32(BaselineBF16):
-    """float32 throughout: autocast is switched off again, and matrix products keep all 23 bits of mantissa."""
+    """float32 throughout: autocast is switched off again, and GEMMs keep all 23 bits of mantissa."""
 
     name = "baseline-fp32"
     matmul_precision: ClassVar[str] = "highest"
@@ -65,7 +65,7 @@ class BaselineFP32(BaselineBF16):
 
 
 class BaselineTF32(BaselineFP32):
-    """float32 weights and activations; matrix products round their inputs to tf32's 10 bits of mantissa."""
+    """float32 weights and activations; GEMMs round their inputs to tf32's 10 bits of mantissa."""
 
     name = "baseline-tf32"
     matmul_precision: ClassVar[str] = "high"

@@ -9,8 +9,8 @@ The worker calls them in this order, once each but for `forward_context`, which 
     mode.evidence(model)          # what really ran, read off the model afterwards
 
 A class need not inherit from `Mode`; where it does not state `tolerance`, `compile_policy`, `capture_refusal`,
-`config_fields` or `fp8`, the values here hold. `fp8` is a promise: a run of such a mode in which no fp8 matrix product
-is seen is invalid.
+`config_fields` or `fp8`, the values here hold. `fp8` is a promise: a run of such a mode in which no fp8 GEMM is
+seen is invalid.
 
 A mode that keeps tensors from step to step beside weights and buffers (the scales of a delayed recipe) has one method
 more, `step_state(model)`, which gives them in a fixed order: steps are compared from the same state, and what they make
@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import nn
 
-from fp8bench.schema.record import Tolerance
+from fp8bench.schema.rank import Tolerance
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,11 @@ class Mode(Protocol):
         """What ran. Known keys: converted_layers, total_layers, recipe, attention, emulated, warnings; others are
         kept.
         """
+
+
+def stated(mode: Mode | type[Mode], name: str) -> Any:
+    """What a mode states about itself, or the protocol's default where it is silent."""
+    return getattr(mode, name, getattr(Mode, name))
 
 
 def count_linears(model: nn.Module) -> int:

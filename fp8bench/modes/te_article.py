@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fp8bench.modes.te_block import copy_layernorm_mlp, copy_linear
-from fp8bench.modes.timm_block import BlockShape, BlockWeights
+from fp8bench.modes.te_block import transformer_layer
+from fp8bench.modes.timm_block import Block, BlockShape
 from fp8bench.modes.transformer_engine import TEBF16
 
 
@@ -24,7 +24,7 @@ class TEBF16Article(TEBF16):
 
     name = "te-bf16-article"
 
-    def block_class(self) -> Callable[[Any, BlockShape, BlockWeights], nn.Module]:
+    def block_class(self) -> Callable[[Any, BlockShape, Block], nn.Module]:
         """The articles' block, but with the model's own weights."""
         return ArticleBlock
 
@@ -32,28 +32,17 @@ class TEBF16Article(TEBF16):
 class ArticleBlock(nn.Module):
     """The articles' TE_Block: sizes and dropouts are given, everything else is left to the defaults."""
 
-    def __init__(self, te: Any, shape: BlockShape, weights: BlockWeights) -> None:
+    def __init__(self, te: Any, shape: BlockShape, block: Block) -> None:
         super().__init__()
-        self.layer = te.TransformerLayer(
-            hidden_size=shape.dim,
-            ffn_hidden_size=shape.mlp_dim,
-            num_attention_heads=shape.num_heads,
-            hidden_dropout=shape.hidden_dropout,
-            attention_dropout=shape.attention_dropout,
-            device=weights.qkv_weight.device,
-        )
-        attention = self.layer.self_attention
-        qkv = attention.layernorm_qkv
+        self.layer = transformer_layer(te, shape, block)
+        qkv, plain = self.layer.self_attention.layernorm_qkv, block.attn.qkv
         with torch.no_grad():
-            qkv.layer_norm_weight.copy_(weights.norm1_weight)
-            qkv.layer_norm_bias.copy_(weights.norm1_bias)
-            for role, weight in zip(("query", "key", "value"), weights.qkv_weight.chunk(3), strict=True):
-                getattr(qkv, f"{role}_weight").copy_(weight)
-            if weights.qkv_bias is not None:
-                for role, bias in zip(("query", "key", "value"), weights.qkv_bias.chunk(3), strict=True):
-                    getattr(qkv, f"{role}_bias").copy_(bias)
-        copy_linear(attention.proj, weights.proj_weight, weights.proj_bias)
-        copy_layernorm_mlp(self.layer.layernorm_mlp, weights)
+            qkv.layer_norm_weight.copy_(block.norm1.weight)
+            qkv.layer_norm_bias.copy_(block.norm1.bias)
+            for kind, values in (("weight", plain.weight), ("bias", plain.bias)):
+                if values is not None:
+                    for role, part in zip(("query", "key", "value"), values.chunk(3), strict=True):
+                        getattr(qkv, f"{role}_{kind}").copy_(part)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x: [batch, tokens, dim], which the layer takes for [sequence, batch, dim]."""

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fp8bench.modes.timm_block import BlockShape, BlockWeights
+from fp8bench.modes.timm_block import Block, BlockShape
 from fp8bench.schema.errors import ModeUnavailable
 
 
@@ -50,17 +50,15 @@ class _ConvertedBlock(nn.Module):
 
 
 class TEBlock(_ConvertedBlock):
-    """te.TransformerLayer told to compute timm's Block."""
+    """te.TransformerLayer with timm's Block's arguments."""
 
-    def __init__(self, te: Any, shape: BlockShape, weights: BlockWeights) -> None:
+    def __init__(self, te: Any, shape: BlockShape, block: Block) -> None:
         super().__init__()
-        self.layer = te.TransformerLayer(
-            hidden_size=shape.dim,
-            ffn_hidden_size=shape.mlp_dim,
-            num_attention_heads=shape.num_heads,
+        self.layer = transformer_layer(
+            te,
+            shape,
+            block,
             layernorm_epsilon=shape.norm_epsilon,
-            hidden_dropout=shape.hidden_dropout,
-            attention_dropout=shape.attention_dropout,
             self_attn_mask_type="no_mask",
             attn_input_format="bshd",
             fuse_qkv_params=True,
@@ -68,12 +66,8 @@ class TEBlock(_ConvertedBlock):
             bias=shape.bias,
             activation="gelu",
             params_dtype=torch.float32,
-            device=weights.qkv_weight.device,
         )
-        attention = self.layer.self_attention
-        copy_layernorm_linear(attention.layernorm_qkv, weights)
-        copy_linear(attention.proj, weights.proj_weight, weights.proj_bias)
-        copy_layernorm_mlp(self.layer.layernorm_mlp, weights)
+        copy_layernorm_linear(self.layer.self_attention.layernorm_qkv, block)
 
     def compute(self, x: torch.Tensor) -> torch.Tensor:
         """[batch, tokens, dim] in and out."""
@@ -84,19 +78,17 @@ class TEBlock(_ConvertedBlock):
 class TESDPABlock(_ConvertedBlock):
     """Transformer Engine's linear layers around torch's attention; residuals as timm adds them."""
 
-    def __init__(self, te: Any, shape: BlockShape, weights: BlockWeights) -> None:
+    def __init__(self, te: Any, shape: BlockShape, block: Block) -> None:
         super().__init__()
-        where = {"params_dtype": torch.float32, "device": weights.qkv_weight.device}
+        options = {"bias": shape.bias, "params_dtype": torch.float32, "device": block.attn.qkv.weight.device}
         self.shape = shape
-        self.qkv = te.LayerNormLinear(shape.dim, 3 * shape.dim, eps=shape.norm_epsilon, bias=shape.bias, **where)
-        self.proj = te.Linear(shape.dim, shape.dim, bias=shape.bias, **where)
-        self.mlp = te.LayerNormMLP(
-            shape.dim, shape.mlp_dim, eps=shape.norm_epsilon, bias=shape.bias, activation="gelu", **where
-        )
+        self.qkv = te.LayerNormLinear(shape.dim, 3 * shape.dim, eps=shape.norm_epsilon, **options)
+        self.proj = te.Linear(shape.dim, shape.dim, **options)
+        self.mlp = te.LayerNormMLP(shape.dim, shape.mlp_dim, eps=shape.norm_epsilon, activation="gelu", **options)
         self.dropout = nn.Dropout(shape.hidden_dropout)
-        copy_layernorm_linear(self.qkv, weights)
-        copy_linear(self.proj, weights.proj_weight, weights.proj_bias)
-        copy_layernorm_mlp(self.mlp, weights)
+        copy_layernorm_linear(self.qkv, block)
+        copy_linear(self.proj, block.attn.proj.weight, block.attn.proj.bias)
+        copy_layernorm_mlp(self.mlp, block)
 
     def compute(self, x: torch.Tensor) -> torch.Tensor:
         """[batch, tokens, dim] in and out."""
@@ -111,11 +103,29 @@ class TESDPABlock(_ConvertedBlock):
         return x
 
 
-def copy_layernorm_linear(layer: Any, weights: BlockWeights) -> None:
+def transformer_layer(te: Any, shape: BlockShape, block: Block, **options: Any) -> Any:
+    """A te.TransformerLayer of the block's sizes and dropouts, with its weights, but for norm1 and qkv: how those are
+    kept depends on the options.
+    """
+    layer = te.TransformerLayer(
+        hidden_size=shape.dim,
+        ffn_hidden_size=shape.mlp_dim,
+        num_attention_heads=shape.num_heads,
+        hidden_dropout=shape.hidden_dropout,
+        attention_dropout=shape.attention_dropout,
+        device=block.attn.qkv.weight.device,
+        **options,
+    )
+    copy_linear(layer.self_attention.proj, block.attn.proj.weight, block.attn.proj.bias)
+    copy_layernorm_mlp(layer.layernorm_mlp, block)
+    return layer
+
+
+def copy_layernorm_linear(layer: Any, block: Block) -> None:
     """norm1 and qkv into a te.LayerNormLinear."""
-    _copy(layer.layer_norm_weight, weights.norm1_weight)
-    _copy(layer.layer_norm_bias, weights.norm1_bias)
-    copy_linear(layer, weights.qkv_weight, weights.qkv_bias)
+    _copy(layer.layer_norm_weight, block.norm1.weight)
+    _copy(layer.layer_norm_bias, block.norm1.bias)
+    copy_linear(layer, block.attn.qkv.weight, block.attn.qkv.bias)
 
 
 def copy_linear(layer: Any, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
@@ -125,15 +135,16 @@ def copy_linear(layer: Any, weight: torch.Tensor, bias: torch.Tensor | None) -> 
         _copy(layer.bias, bias)
 
 
-def copy_layernorm_mlp(layer: Any, weights: BlockWeights) -> None:
+def copy_layernorm_mlp(layer: Any, block: Block) -> None:
     """norm2, fc1 and fc2 into a te.LayerNormMLP."""
-    _copy(layer.layer_norm_weight, weights.norm2_weight)
-    _copy(layer.layer_norm_bias, weights.norm2_bias)
-    _copy(layer.fc1_weight, weights.fc1_weight)
-    _copy(layer.fc2_weight, weights.fc2_weight)
-    if weights.fc1_bias is not None and weights.fc2_bias is not None:
-        _copy(layer.fc1_bias, weights.fc1_bias)
-        _copy(layer.fc2_bias, weights.fc2_bias)
+    fc1, fc2 = block.mlp.fc1, block.mlp.fc2
+    _copy(layer.layer_norm_weight, block.norm2.weight)
+    _copy(layer.layer_norm_bias, block.norm2.bias)
+    _copy(layer.fc1_weight, fc1.weight)
+    _copy(layer.fc2_weight, fc2.weight)
+    if fc1.bias is not None and fc2.bias is not None:
+        _copy(layer.fc1_bias, fc1.bias)
+        _copy(layer.fc2_bias, fc2.bias)
 
 
 @torch.no_grad()

@@ -8,13 +8,13 @@ would be lost in a conversion without a word; it is refused instead.
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
 from fp8bench.schema.errors import ModeUnavailable
 
 Block = Any
-"""timm's Block: nn.Module does not type its parts."""
+"""timm's Block: nn.Module does not type its parts. Rows of its qkv weight are queries, then keys, then values, heads in
+order."""
 
 
 @dataclass(frozen=True)
@@ -28,24 +28,6 @@ class BlockShape:
     bias: bool
     attention_dropout: float
     hidden_dropout: float
-
-
-@dataclass(frozen=True)
-class BlockWeights:
-    """The block's parameters. qkv_weight: [3 * dim, dim], query rows first, then key, then value, heads in order."""
-
-    norm1_weight: torch.Tensor
-    norm1_bias: torch.Tensor
-    qkv_weight: torch.Tensor
-    qkv_bias: torch.Tensor | None
-    proj_weight: torch.Tensor
-    proj_bias: torch.Tensor | None
-    norm2_weight: torch.Tensor
-    norm2_bias: torch.Tensor
-    fc1_weight: torch.Tensor
-    fc1_bias: torch.Tensor | None
-    fc2_weight: torch.Tensor
-    fc2_bias: torch.Tensor | None
 
 
 def timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
@@ -81,35 +63,20 @@ def read_shape(block: Block) -> BlockShape:
     )
 
 
-def read_weights(block: Block) -> BlockWeights:
-    """The block's parameters by their role."""
-    attn, mlp = block.attn, block.mlp
-    return BlockWeights(
-        block.norm1.weight, block.norm1.bias,
-        attn.qkv.weight, attn.qkv.bias,
-        attn.proj.weight, attn.proj.bias,
-        block.norm2.weight, block.norm2.bias,
-        mlp.fc1.weight, mlp.fc1.bias,
-        mlp.fc2.weight, mlp.fc2.bias,
-    )  # fmt: skip
-
-
 def _odd_block_parts(block: Block) -> list[str]:
     odd = [
         label
-        for name, label in (
-            ("ls1", "LayerScale (init_values)"),
-            ("ls2", "LayerScale (init_values)"),
-            ("drop_path1", "stochastic depth (drop_path)"),
-            ("drop_path2", "stochastic depth (drop_path)"),
+        for label, names in (
+            ("LayerScale (init_values)", ("ls1", "ls2")),
+            ("stochastic depth (drop_path)", ("drop_path1", "drop_path2")),
         )
-        if not isinstance(getattr(block, name, None), nn.Identity)
+        if not all(isinstance(getattr(block, name, None), nn.Identity) for name in names)
     ]
     if not all(isinstance(norm, nn.LayerNorm) and norm.elementwise_affine for norm in (block.norm1, block.norm2)):
         odd.append("a norm that is not an affine LayerNorm")
     elif block.norm1.eps != block.norm2.eps:
         odd.append("two different layer norm epsilons")
-    return list(dict.fromkeys(odd))
+    return odd
 
 
 def _odd_attention_parts(attn: Any) -> list[str]:
@@ -137,5 +104,5 @@ def _odd_mlp_parts(mlp: Any) -> list[str]:
 
 
 def _odd_dropouts(block: Block) -> list[str]:
-    unlike = block.attn.proj_drop.p != block.mlp.drop2.p
-    return ["unlike dropouts after attention and after the MLP"] if unlike else []
+    differ = block.attn.proj_drop.p != block.mlp.drop2.p
+    return ["different dropouts after attention and after the MLP"] if differ else []

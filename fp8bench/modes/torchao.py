@@ -1,12 +1,12 @@
-"""torchao's float8 training: each `nn.Linear` becomes a `Float8Linear`, whose three matrix products run in fp8.
+"""torchao's float8 training: each `nn.Linear` becomes a `Float8Linear`, whose three GEMMs run in fp8.
 
 Input, weight and output gradient are scaled afresh each time (dynamic scaling), per tensor or per row, cast to fp8 and
 multiplied. Without torch.compile the casts are separate kernels and cost more than fp8 saves. The weights stay the
 float32 parameters of the plain model. The head stays plain (its gradient is the most sensitive), and so does a layer
 with a dimension that is not a multiple of 16, which the fp8 kernels cannot take.
 
-On a CPU the casts are done and the products emulated: the numbers are right and the time means nothing. torchao heeds
-CUDA's autocast alone, so there the products are emulated from float32.
+On a CPU the casts are done and the GEMMs emulated: the numbers are right and the time means nothing. torchao heeds
+CUDA's autocast alone, so there the GEMMs are emulated from float32.
 """
 
 import dataclasses
@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, compute_capability, count_linears
-from fp8bench.schema.alignment import ALIGNMENT
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
+from fp8bench.schema.formats import ALIGNMENT
 
 HEADS = frozenset({"head", "lm_head"})
 
@@ -49,7 +49,7 @@ class TorchAOFloat8:
         capability = compute_capability(device)
         if device.type == "cuda" and capability < (8, 9):
             raise ModeUnavailable(
-                f"fp8 matrix products need compute capability 8.9, and {torch.cuda.get_device_name(device)} has "
+                f"fp8 GEMMs need compute capability 8.9, and {torch.cuda.get_device_name(device)} has "
                 f"{capability[0]}.{capability[1]}",
                 "Run baseline-bf16 here, or fp8 on an L4, L40S, H100 or newer",
             )

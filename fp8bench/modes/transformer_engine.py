@@ -1,13 +1,19 @@
 """NVIDIA's Transformer Engine: `te-bf16` and `te-fp8`, over blocks that compute timm's Block (see te_block.py).
 
 te-fp8 runs the blocks' linear layers in fp8 (forward e4m3; backward e5m2 under `delayed` and `current`, e4m3 under
-`block` and `mxfp8`). The recipe is pinned here, `delayed` unless asked otherwise, because Transformer Engine's own
+`block` and `mxfp8`). The recipe is pinned here, `delayed` by default, because Transformer Engine's own
 default changes with the GPU; attention is not fp8 under any of them. Under DDP the amax histories are reduced over
 the data-parallel group, so that every rank scales alike.
 
 Transformer Engine is imported on first use, never with this file.
+
+It chooses an attention backend at the first forward pass of each shape, and logs why (`DotProductAttention`) at a level
+that is off by default. `listen` turns the level on and keeps the lines instead of printing them. The choice is made
+once a shape, so listening costs the timed steps nothing.
 """
 
+import logging
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
@@ -23,9 +29,8 @@ from fp8bench.modes.protocol import (
     compute_capability,
     count_linears,
 )
-from fp8bench.modes.te_attention import AttentionLog, listen
 from fp8bench.modes.te_block import TEBlock, TESDPABlock
-from fp8bench.modes.timm_block import BlockShape, BlockWeights, read_shape, read_weights, timm_blocks
+from fp8bench.modes.timm_block import Block, BlockShape, read_shape, timm_blocks
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
 
@@ -35,6 +40,10 @@ GEMMS = {"Linear": 1, "LayerNormLinear": 1, "LayerNormMLP": 2}
 DELAYED_SETTLE_PASSES = 3
 """Delayed scaling starts from a scale of 1; after the first pass every amax is in the history, and a further one lets
 the gradients that the first one lost reach the layers below. The third is for good measure."""
+
+LOGGER = "DotProductAttention"
+_TELLING = re.compile(r"Disabling|Available backends|Selected backend")
+_VERSION = re.compile(r"'(flash_attn(?:_\d)?)_version': '([^']*)'")
 
 
 def import_te() -> Any:
@@ -59,7 +68,7 @@ class TEBF16:
 
     def __init__(self, recipe: str | None = None, te_attention: TEAttention = "te") -> None:
         if recipe is not None:
-            raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Say `--mode {self.name}`")
+            raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Use `--mode {self.name}`")
         self.te_attention = te_attention
         self._attention_log: AttentionLog | None = None
 
@@ -80,11 +89,11 @@ class TEBF16:
         if self.te_attention == "te":
             self._attention_log = listen()
         for name, block in timm_blocks(model):
-            converted = block_class(te, read_shape(block), read_weights(block))
+            converted = block_class(te, read_shape(block), block)
             model.set_submodule(name, converted.train(block.training))
         return model
 
-    def block_class(self) -> Callable[[Any, BlockShape, BlockWeights], nn.Module]:
+    def block_class(self) -> Callable[[Any, BlockShape, Block], nn.Module]:
         """What takes the place of timm's Block."""
         return TEBlock if self.te_attention == "te" else TESDPABlock
 
@@ -169,7 +178,7 @@ class TEFP8(TEBF16):
         return [tensor for tensor in held if isinstance(tensor, torch.Tensor)] if self.recipe == "delayed" else []
 
     def _te_recipe(self) -> Any:
-        # One object for the whole run: Transformer Engine tells recipes apart by identity.
+        # One object for the whole run: Transformer Engine compares recipes by identity.
         if self._resolved is None:
             from transformer_engine.common import recipe
 
@@ -211,3 +220,44 @@ def _attention_warnings(backend: str | None) -> list[str]:
         "Transformer Engine fell back to unfused attention, which is far slower: often two cuDNN versions are mixed. "
         "Point CUDNN_HOME at the cuDNN that torch brings, and see NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 for the reason"
     ]
+
+
+class AttentionLog(logging.Handler):
+    """said: the lines about the choice, each once, in order. flash_attn: the packages' versions."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.said: list[str] = []
+        self.flash_attn: dict[str, str] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line about the choice."""
+        line = record.getMessage()
+        self.flash_attn.update(_VERSION.findall(line))
+        if _TELLING.match(line) and line not in self.said:
+            self.said.append(line)
+
+    def evidence(self) -> dict[str, Any]:
+        """For the record; empty where nothing was said."""
+        if not self.said:
+            return {}
+        return {"attention_choice": list(self.said), "flash_attn": dict(self.flash_attn)}
+
+
+def listen() -> AttentionLog | None:
+    """Start to listen, once a process: a second call gives the same log. None where this version has no such logger."""
+    try:
+        from transformer_engine.pytorch.attention.dot_product_attention import utils
+    except ImportError:
+        return None
+    logger = logging.getLogger(LOGGER)
+    for handler in logger.handlers:
+        if isinstance(handler, AttentionLog):
+            return handler
+    log = AttentionLog()
+    logger.addHandler(log)
+    logger.propagate = False
+    # Transformer Engine sets its logger to this level whenever it chooses.
+    utils.AttentionLogging._log_level = logging.DEBUG
+    logger.setLevel(logging.DEBUG)
+    return log

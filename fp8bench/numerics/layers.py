@@ -1,20 +1,32 @@
-"""The layers that are examined: a linear layer and a timm ViT block, and each in a mode's precision.
+"""The layers that are examined, a linear layer and a timm ViT block; each in a mode's precision; and their inputs.
 
   linear  width -> 4 * width without bias, as the first of a block's MLP.
   block   timm's Block with biases of zero, as fresh from initialisation, and the usual heads.
 
-Weights are normal of standard deviation in^-1/2, drawn in float32 once for all modes.
+Weights are normal of standard deviation in^-1/2, drawn in float32 once for all modes. A mode converts timm's blocks by
+itself. torchao's also converts the linear layer; for Transformer Engine's modes it becomes a te.Linear with the weight
+copied. Each layer takes an input, and a gradient at its output:
 
-A mode converts timm's blocks by itself. torchao's also converts the linear layer; for Transformer Engine's modes it
-becomes a te.Linear with the weight copied.
+  normal        what initialisation and layer norms make: nearly all values within a factor of 8 of each other.
+  heavy-tailed  Student's t with 3 degrees of freedom: a few values far out set the scale for all the others.
+  outlier       normal, with a few channels 100 times as large, as large transformers grow them (Dettmers et al. 2022,
+                LLM.int8(), arXiv:2208.07339).
+
+The same with `-exact` after its name: each operand, the weight too, is moved to values that fp8 has (see
+scaling.representable), so that casts add no error. One set serves every recipe: the output gradient keeps to values
+that e4m3 and e5m2 both have, and its largest, 448 times a power of two, is 57344 times another.
+
+Everything is drawn on the CPU from a seed of its own, made of the run's seed and of what is drawn: the same numbers for
+every machine and every mode.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +35,9 @@ from fp8bench.modes.protocol import Mode
 from fp8bench.modes.te_block import TEBlock, copy_linear
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.modes.transformer_engine import TEBF16, import_te
-from fp8bench.numerics.inputs import draw_weight
-from fp8bench.numerics.quantiser import E4M3, representable
+from fp8bench.numerics.scaling import BOTH, E4M3, generator, representable
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.numerics import LayerName
+from fp8bench.schema.numerics import EXACT, Distribution, InputName, LayerName
 
 MLP_RATIO = 4
 HEADS = 16
@@ -34,6 +45,17 @@ HEAD_MULTIPLE = 16
 IMAGES = 8
 EPSILON = 1e-6
 """timm's ViT's, of its layer norms."""
+
+DEGREES_OF_FREEDOM = 3
+OUTLIER_FACTOR = 100.0
+CHANNELS_AN_OUTLIER = 128
+LEAST_OUTLIERS = 2
+"""One channel in so many is an outlier, and so many at least."""
+
+GRADIENT_SIZE = 1e-4
+"""Standard deviation of a normal output gradient: as small as in training, where e5m2 without a scale has few values
+left (its smallest is 1.5e-5).
+"""
 
 
 @dataclass(frozen=True)
@@ -73,7 +95,7 @@ def plain_layer(layer: LayerName, width: int, seed: int, exact: bool) -> nn.Modu
 
 
 def heads(width: int) -> int:
-    """16 where that leaves each a multiple of 16, as in ViT-Huge; else half, or half of that."""
+    """16 where each is then a multiple of 16 wide, as in ViT-Huge; else half, or half of that."""
     count = HEADS
     while width % (count * HEAD_MULTIPLE):
         count //= 2
@@ -89,8 +111,8 @@ def convert(mode: Mode, plain: nn.Module) -> nn.Module:
 
 
 def autocast(mode: Mode, device: torch.device) -> AbstractContextManager[Any]:
-    """bf16 autocast, as in training. Not around torchao on a CPU: emulated products are float32's, and so nothing but
-    the casts adds to the error.
+    """bf16 autocast, as in training. Not for torchao on a CPU: emulated GEMMs are in float32, and so only the casts add
+    to the error.
     """
     if isinstance(mode, TorchAOFloat8) and device.type == "cpu":
         return nullcontext()
@@ -112,7 +134,7 @@ def weights(module: nn.Module) -> Sequence[nn.Parameter]:
         return (inner.attn.qkv.weight, inner.attn.proj.weight, inner.mlp.fc1.weight, inner.mlp.fc2.weight)
     except AttributeError as error:
         raise ModeUnavailable(
-            f"the mode made of timm's Block a {type(inner).__name__}, whose weights are not known here",
+            f"the mode converts timm's Block to a {type(inner).__name__}, whose weights are not known here",
             "Examine the linear layer alone with --layer linear",
         ) from error
 
@@ -142,3 +164,53 @@ def _block(width: int) -> nn.Module:
     norm: Any = partial(nn.LayerNorm, eps=EPSILON)
     block: nn.Module = Block(width, heads(width), mlp_ratio=MLP_RATIO, qkv_bias=True, norm_layer=norm)
     return block
+
+
+@dataclass(frozen=True)
+class Operands:
+    """input: [..., in]; output_gradient: [..., out]; float32."""
+
+    input: Tensor
+    output_gradient: Tensor
+
+    def to(self, device: torch.device) -> "Operands":
+        """The same on a device."""
+        return Operands(self.input.to(device), self.output_gradient.to(device))
+
+
+def is_exact(name: InputName) -> bool:
+    """Whether its operands are moved to fp8's grid."""
+    return name.endswith(EXACT)
+
+
+def distribution(name: InputName) -> Distribution:
+    """The distribution that is drawn from."""
+    return cast(Distribution, name.removesuffix(EXACT))
+
+
+def draw(name: InputName, input_shape: Sequence[int], output_shape: Sequence[int], seed: int, number: int) -> Operands:
+    """The `number`th draw, on the CPU. Different draws are independent."""
+    kind = distribution(name)
+    given = _draw(kind, input_shape, generator(seed, kind, "input", number))
+    gradient = _draw(kind, output_shape, generator(seed, kind, "gradient", number)) * GRADIENT_SIZE
+    if is_exact(name):
+        return Operands(representable(given, E4M3), representable(gradient, BOTH))
+    return Operands(given, gradient)
+
+
+def draw_weight(shape: Sequence[int], seed: int, what: str) -> Tensor:
+    """[out, in] normal, of standard deviation in^-1/2, so that outputs are about as large as inputs."""
+    return torch.randn(tuple(shape), generator=generator(seed, "weight", what)) / math.sqrt(shape[-1])
+
+
+def _draw(kind: Distribution, shape: Sequence[int], by: torch.Generator) -> Tensor:
+    values = torch.randn(tuple(shape), generator=by)
+    if kind == "heavy-tailed":
+        squares = [torch.randn(tuple(shape), generator=by).square() for _ in range(DEGREES_OF_FREEDOM)]
+        # By definition: a normal over the root of the mean of the squares of so many other normals.
+        values /= torch.stack(squares).mean(0).sqrt()
+    if kind == "outlier":
+        channels = shape[-1]
+        count = max(LEAST_OUTLIERS, channels // CHANNELS_AN_OUTLIER)
+        values[..., torch.randperm(channels, generator=by)[:count]] *= OUTLIER_FACTOR
+    return values

@@ -1,11 +1,11 @@
-"""What memory is free, what an examination takes, and the refusal of what needs more.
+"""Free memory, what an examination of layers or a GEMM needs, and the refusal of what does not fit.
 
-An allocation that fails tells what it could not have, and not what the whole would have needed; and on a host it does
-not fail at all, but the process is killed. So a need is added up first, and held against what is free.
+An allocation that fails reports its own size, and not what the whole would have needed; and on a host it does not fail
+at all, but the process is killed. So the need is added up first, and compared with what is free.
 
-Most of a layer's need is weights, many times over: in float32 as drawn, in float64 with gradients for the reference, in
-a mode's copy with gradients and casts, and in comparing the two. Read as the process's peak on a CPU, less what it has
-without layers: 44 to 46 bytes for each weight, at widths of 2048 and 4096.
+A layer needs most for its weights, many times over: in float32 as drawn, in float64 with gradients for the reference,
+in a mode's copy with gradients and casts, and in comparing the two. Read as the process's peak on a CPU, less what it
+has without layers: 44 to 46 bytes for each weight, at widths of 2048 and 4096.
 """
 
 from collections.abc import Iterable
@@ -34,14 +34,14 @@ EXACT_BYTES = 8
 MOST_SETS = 16
 FEWEST_SETS = 2
 CHECKED_ELEMENTS = 2**26
-"""Of the output, at a time: a check of the whole at once would need more memory than the product."""
+"""Of the output, at a time: a check of the whole at once would need more memory than the GEMM."""
 
 HEADROOM = 1.15
 """For the allocator's rounding and cuBLAS's workspace."""
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """On the GPU, or on the host without swapping; None where it cannot be told."""
+    """On the GPU, or on the host without swapping; None where it is unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return free_host_bytes()
@@ -54,9 +54,7 @@ def require(what: str, needed: int, free: int | None, place: str, remedy: str) -
 
 
 def layers_bytes(layers: Iterable[LayerName], width: int, tokens: int) -> int:
-    """Of examining layers, at the worst moment, of the largest of them: one is examined after the other. Known by the
-    width.
-    """
+    """Of examining layers, at the worst moment: one is examined after the other, so it is that of the largest."""
     weights = max(WEIGHTS[layer] for layer in layers) * width**2
     return WEIGHT_BYTES * weights + ACTIVATION_BYTES * width * tokens
 
@@ -72,7 +70,7 @@ def checked_rows(shape: Shape) -> int:
     return max(1, min(shape.m, CHECKED_ELEMENTS // max(shape.n, shape.k)))
 
 
-def product_bytes(shape: Shape, flush_bytes: int | None) -> int:
+def gemm_bytes(shape: Shape, flush_bytes: int | None) -> int:
     """At the worst moment of measuring the shape: every set of operands in bf16 and fp8, two outputs, and either a
     cast's float32 temporaries (three at a time) or the exact sums that the output is compared with.
     """
@@ -87,9 +85,9 @@ def product_bytes(shape: Shape, flush_bytes: int | None) -> int:
 
 def require_memory(shapes: Iterable[Shape], flush_bytes: int | None, free: int | None, device: str) -> None:
     """free: bytes; None refuses nothing. device: in words. Raises UsageError where the largest shape does not fit."""
-    largest = max(shapes, key=lambda shape: product_bytes(shape, flush_bytes))
+    largest = max(shapes, key=lambda shape: gemm_bytes(shape, flush_bytes))
     remedy = "Give a smaller --shape or --batch-size, or end what else uses the memory"
-    require(f"the product {largest}", product_bytes(largest, flush_bytes), free, device, remedy)
+    require(f"the GEMM {largest}", gemm_bytes(largest, flush_bytes), free, device, remedy)
 
 
 def _gib(size: int) -> str:

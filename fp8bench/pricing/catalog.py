@@ -1,18 +1,20 @@
-"""The catalogue: configs/instances.yaml, and whatever a user lays over it."""
+"""The catalogue: configs/instances.yaml, and what a user's files add to it.
+
+One instance in a file of its own (results/<instance>/instance.yaml) adds prices, and cannot change the machine. A price
+far from the catalogue's is taken, since it is the user's, and doubted, since a rate of one GPU or of a month is easily
+written for a machine's hour.
+"""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from fp8bench.pricing.overlay import laid_over
 from fp8bench.schema.errors import UsageError, unknown_name
-from fp8bench.schema.files import line_of, parse_yaml, read_text, wrong_field
-from fp8bench.schema.frozen import Frozen
-from fp8bench.schema.instance import Catalog, Gpu, Instance, Unread
-from fp8bench.schema.packaged import INSTANCES_YAML
+from fp8bench.schema.files import INSTANCES_YAML, Frozen, line_of, parse_yaml, read_text, wrong_field
+from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Price, Unread
 
 _Item = TypeVar("_Item", bound=Frozen)
 _SECTIONS = ("meta", "instances", "gpus")
@@ -20,12 +22,15 @@ _KEY = re.compile(rb"""^key:[ \t]*["']?([a-z0-9][a-z0-9._-]*)""", re.MULTILINE)
 _KEY_WITHIN = 65_536
 """Bytes of a refused file in which its key is looked for."""
 
+ABSURD = 5
+"""A price more than so many times the catalogue's, or less than that part of it, is doubted."""
+
 
 def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
-    """The catalogue with each overlay laid over it.
+    """The catalogue, with each overlay's entries.
 
-    A file holds the lists `instances` and `gpus`, which replace entries of the same name; or it is one instance by
-    itself (a mapping with a `key`), see `laid_over`. Raises UsageError by file, line and field.
+    A file holds the lists `instances` and `gpus`, which replace entries of the same name; or it is one instance (a
+    mapping with a `key`), whose prices go before the catalogue's. Raises UsageError by file, line and field.
     """
     catalog = Catalog(instances={}, gpus={})
     for path in (base, *overlays):
@@ -34,8 +39,8 @@ def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
 
 
 def load_beside(files: Iterable[Path]) -> Catalog:
-    """The catalogue with files of single instances laid over it. One that is refused stops nobody who does not ask for
-    its instance: it is kept as unread, for `require_read`. Raises UsageError for the catalogue itself.
+    """The catalogue with files of single instances. One that is refused matters only where its instance is used: it is
+    kept as unread, for `require_read`. Raises UsageError for the catalogue itself.
     """
     catalog = load()
     for path in files:
@@ -49,9 +54,9 @@ def load_beside(files: Iterable[Path]) -> Catalog:
 
 def require_read(catalog: Catalog, names: Iterable[str]) -> None:
     """Raises UsageError where a file that was refused may be of one of these instances."""
-    asked = set(names)
+    wanted = set(names)
     for unread in catalog.unread:
-        if asked & unread.instances:
+        if wanted & unread.instances:
             raise UsageError(unread.what, unread.remedy)
 
 
@@ -64,7 +69,7 @@ def _may_be_of(path: Path) -> frozenset[str]:
 
 
 def _with(catalog: Catalog, path: Path) -> Catalog:
-    """The catalogue with one file laid over it."""
+    """The catalogue with the entries of one file."""
     text = read_text(path)
     document = parse_yaml(text, path)
     if document is None:
@@ -73,12 +78,11 @@ def _with(catalog: Catalog, path: Path) -> Catalog:
         raise UsageError(f"{path} line 1 is not a mapping", "Write lists `instances:` and `gpus:`")
     if "key" in document:
         alone = _validated(Instance, document, path, text, ())
-        laid = laid_over(alone, catalog.instances.get(alone.key), path, text)
-        return catalog.model_copy(update={"instances": {**catalog.instances, laid.key: laid}})
+        joined = _joined(alone, catalog.instances.get(alone.key), path, text)
+        return catalog.model_copy(update={"instances": {**catalog.instances, joined.key: joined}})
     for name in document:
         if name not in _SECTIONS:
-            where = line_of(text, (name,))
-            raise UsageError(f"{path} line {where}: unknown section {name!r}", "Use `instances:` and `gpus:`")
+            raise _error(path, text, (name,), f"unknown section {name!r}", "Use `instances:` and `gpus:`")
     instances = {instance.key: instance for instance in _items(Instance, "instances", document, path, text)}
     gpus = {gpu.name: gpu for gpu in _items(Gpu, "gpus", document, path, text)}
     return catalog.model_copy(
@@ -86,8 +90,53 @@ def _with(catalog: Catalog, path: Path) -> Catalog:
     )
 
 
+def _joined(own: Instance, known: Instance | None, path: Path, text: str) -> Instance:
+    """own: as read from the file. known: the same instance so far. Own prices go before the known ones.
+
+    Raises UsageError for a key that is not the folder's name, and for another GPU or number of GPUs than is known.
+    """
+    folder = path.absolute().parent.name
+    if path.name == INSTANCE_FILE and folder != own.key:
+        what = f"its key is {own.key!r}, and its folder is {folder!r}"
+        raise _error(path, text, ("key",), what, "Give both one name, or move the file away")
+    if known is None:
+        return own
+    for field in ("gpu_count", "gpu"):
+        ours, theirs = getattr(own, field), getattr(known, field)
+        if ours != theirs and None not in (ours, theirs):
+            what = f"{field} is {ours!r}, and the catalogue's {own.key} has {theirs!r}"
+            raise _error(path, text, (field,), what, "Correct it, or give a machine of your own another key")
+    prices = tuple(_doubted(price, known).model_copy(update={"own": True}) for price in own.prices)
+    return own.model_copy(update={"prices": (*prices, *known.prices)})
+
+
+def _doubted(price: Price, known: Instance) -> Price:
+    usual = _usual(price, known.prices)
+    if price.usd_per_hour is None or usual is None or usual.usd_per_hour is None:
+        return price
+    times = price.usd_per_hour / usual.usd_per_hour
+    if 1 / ABSURD <= times <= ABSURD:
+        return price
+    far = f"{times:.1f} times" if times > 1 else f"1/{1 / times:.1f} of"
+    doubt = (
+        f"the price of {known.key}, {price.usd_per_hour:,.2f} USD/h ({price.source or 'no source'}), is {far} the "
+        f"catalogue's {usual.usd_per_hour:,.2f}; a price is for the whole machine and one hour"
+    )
+    return price.model_copy(update={"doubt": doubt})
+
+
+def _usual(price: Price, known: Sequence[Price]) -> Price | None:
+    """The catalogue's for the same purchase whose day is nearest; one without a day where none has one."""
+    alike = [one for one in known if one.purchase == price.purchase and one.usd_per_hour and not one.doubtful]
+    dated = [(one.as_of, one) for one in alike if one.as_of is not None]
+    if not dated:
+        return next(iter(alike), None)
+    day = price.as_of or max(as_of for as_of, _ in dated)
+    return min(dated, key=lambda found: abs(found[0] - day))[1]
+
+
 def find(catalog: Catalog, name: str, more: Iterable[str] = ()) -> Instance:
-    """By key or by the cloud's own name (`p5` or `p5.48xlarge`). more: other names that would have been right.
+    """By key or by the cloud's own name (`p5` or `p5.48xlarge`). more: other names to suggest.
 
     Raises UsageError with the nearest name.
     """
@@ -105,17 +154,13 @@ def find(catalog: Catalog, name: str, more: Iterable[str] = ()) -> Instance:
 def _items(model: type[_Item], section: str, document: dict[Any, Any], path: Path, text: str) -> list[_Item]:
     entries = document.get(section) or []
     if not isinstance(entries, list):
-        raise UsageError(
-            f"{path} line {line_of(text, (section,))}: {section} is not a list", "Begin its items with `-`"
-        )
+        raise _error(path, text, (section,), f"{section} is not a list", "Begin its items with `-`")
     found = [_validated(model, entry, path, text, (section, number)) for number, entry in enumerate(entries)]
     seen: set[str] = set()
     for number, entry in enumerate(entries):
         name = entry.get("key") or entry.get("name")
         if name in seen:
-            raise UsageError(
-                f"{path} line {line_of(text, (section, number))}: {name!r} is there twice", "Keep one of them"
-            )
+            raise _error(path, text, (section, number), f"{name!r} is there twice", "Keep one of them")
         seen.add(name)
     return found
 
@@ -125,3 +170,8 @@ def _validated(model: type[_Item], entry: Any, path: Path, text: str, where: tup
         return model.model_validate(entry)
     except ValidationError as error:
         raise wrong_field(error, path, text, where) from error
+
+
+def _error(path: Path, text: str, where: tuple[str | int, ...], what: str, remedy: str) -> UsageError:
+    """where: names and numbers that lead to the field."""
+    return UsageError(f"{path} line {line_of(text, where)}: {what}", remedy)

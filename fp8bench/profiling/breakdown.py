@@ -1,22 +1,23 @@
 """From what ran when to seconds a step for each purpose.
 
 A moment is counted once, also where several kernels ran in it. Communication yields to every other kernel: what it
-shares with one is hidden, costs nothing, and is left out, so that `nccl` is what communication truly adds to a step.
+shares with one is hidden, costs nothing, and is omitted, so that `nccl` is what communication truly adds to a step.
 Among other kernels the one that started first has the moment. So the categories add up to the time in which anything
 ran at all, and what is left of a step is idle.
 
 A kernel of NCCL also runs while it waits for the other ranks: exposed communication is waiting and sending together.
 
-The optimizer's kernels are told by its annotation, whatever their names say (a plain multiply is one of them).
+The optimizer's kernels are known by its annotation, whatever their names say (a plain multiply is one of them).
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
-from fp8bench.profiling import kernels, operators
+from fp8bench.profiling.kernels import categorize
 from fp8bench.profiling.spans import Span
 from fp8bench.profiling.trace import Trace
-from fp8bench.schema.profile import Category, KernelTime, Profile
+from fp8bench.schema.rank import Category, KernelTime, Profile
 
 LONGEST = 40
 """How many kernels a profile names: those of ViT-Huge after them are below a thousandth of a step each."""
@@ -24,35 +25,30 @@ LONGEST = 40
 PRODUCTS: tuple[Category, ...] = ("gemm_fp8", "gemm_bf16", "gemm_fp32")
 NANOSECONDS = 9
 
-Interval = tuple[float, float]
-
 
 def breakdown(trace: Trace) -> Profile:
     """Seconds a step, averaged over the steps of the trace. A kernel's own seconds are whole, hidden or not."""
-    categorize = kernels.categorize if trace.device == "cuda" else operators.categorize
-    categorized = [(span, _category(span, categorize)) for span in trace.spans]
+    categorized = [(span, _category(span, trace.metadata.device)) for span in trace.spans]
     others = [(span, category) for span, category in categorized if category != "nccl"]
     seconds: dict[Category, float] = defaultdict(float)
     for category, share in _first_come(others):
         seconds[category] += share
-    communication = [(span.start_s, span.end_s) for span, category in categorized if category == "nccl"]
+    communication = [(span, category) for span, category in categorized if category == "nccl"]
     if communication:
-        seconds["nccl"] = _length(communication) - _shared(
-            _union(communication), _union((span.start_s, span.end_s) for span, _ in others)
-        )
+        seconds["nccl"] = _covered(categorized) - _covered(others)
     per_step = {category: _per_step(total, trace) for category, total in seconds.items()}
     return Profile(
-        device=trace.device,
-        steps=trace.steps,
+        device=trace.metadata.device,
+        steps=trace.metadata.steps,
         busy_s=round(sum(per_step.values()), NANOSECONDS),
         by_category=dict(sorted(per_step.items(), key=lambda item: -item[1])),
-        nccl_s=_per_step(_length(communication), trace),
+        nccl_s=_per_step(_covered(communication), trace),
         kernels=_kernel_times(categorized, trace),
     )
 
 
-def _category(span: Span, categorize: Callable[[str], Category]) -> Category:
-    category = categorize(span.name)
+def _category(span: Span, device: Literal["cuda", "cpu"]) -> Category:
+    category = categorize(span.name, device)
     return "optimizer" if span.in_optimizer and category != "nccl" else category
 
 
@@ -64,36 +60,13 @@ def _first_come(spans: Iterable[tuple[Span, Category]]) -> Iterator[tuple[Catego
         taken = max(taken, span.end_s)
 
 
-def _union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same moments as intervals that do not touch. intervals: in order of start."""
-    joined: list[Interval] = []
-    for start, end in intervals:
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-        else:
-            joined.append((start, end))
-    return joined
-
-
-def _length(intervals: Iterable[Interval]) -> float:
-    return sum(end - start for start, end in _union(intervals))
-
-
-def _shared(some: list[Interval], others: list[Interval]) -> float:
-    """How long both ran. Both are unions."""
-    total, place = 0.0, 0
-    for start, end in some:
-        while place < len(others) and others[place][1] <= start:
-            place += 1
-        ahead = place
-        while ahead < len(others) and others[ahead][0] < end:
-            total += min(end, others[ahead][1]) - max(start, others[ahead][0])
-            ahead += 1
-    return total
+def _covered(spans: Iterable[tuple[Span, Category]]) -> float:
+    """Seconds in which any of them ran. spans: in order of start."""
+    return sum(share for _, share in _first_come(spans))
 
 
 def _kernel_times(categorized: Iterable[tuple[Span, Category]], trace: Trace) -> tuple[KernelTime, ...]:
-    """The longest, and every product, longest first."""
+    """The longest, and every GEMM, longest first."""
     seconds: dict[tuple[str, Category], float] = defaultdict(float)
     calls: dict[tuple[str, Category], int] = defaultdict(int)
     for span, category in categorized:
@@ -105,7 +78,7 @@ def _kernel_times(categorized: Iterable[tuple[Span, Category]], trace: Trace) ->
             name=key[0],
             category=key[1],
             seconds_per_step=_per_step(seconds[key], trace),
-            calls_per_step=calls[key] / trace.steps,
+            calls_per_step=calls[key] / trace.metadata.steps,
         )
         for place, key in enumerate(ordered)
         if place < LONGEST or key[1] in PRODUCTS
@@ -113,4 +86,4 @@ def _kernel_times(categorized: Iterable[tuple[Span, Category]], trace: Trace) ->
 
 
 def _per_step(total_s: float, trace: Trace) -> float:
-    return max(0.0, round(total_s / trace.steps, NANOSECONDS))
+    return max(0.0, round(total_s / trace.metadata.steps, NANOSECONDS))

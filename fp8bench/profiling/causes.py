@@ -1,22 +1,22 @@
 """Why a mode is not faster than another, in one sentence with its figures.
 
-A step is what its kernels need and what the GPU is idle. fp8 promises one thing: matrix products in less time. What can
-come to nothing of that promise is measured, each in seconds a step, and the largest is the cause, the first two before
+A step is what its kernels need and what the GPU is idle. fp8 promises one thing: GEMMs in less time. What can
+break that promise is measured, each in seconds a step, and the largest is the cause, the first two before
 all others where the GPU waits for the host, since shorter kernels would then only lengthen the wait:
 
   host-bound            idle time of a GPU that is idle for a tenth of a step or more: the host launches too late
   loader-bound          idle time, while the host waits for the next batch
   communication-bound   communication that no other kernel hides
   casts eat the gain    casts to fp8 and the work around them, more than the reference has
-  shapes too small      products that fp8 hardly speeds up: the time above what a fair speed-up would leave
-  attention dominates   attention longer than all products: fp8 leaves it as it is
+  shapes too small      GEMMs that fp8 hardly speeds up: the time above what a fair speed-up would leave
+  attention dominates   attention longer than all GEMMs: fp8 does not shorten it
   throttled             the time that a lower clock than the reference's costs
 
 A host that launches too late need not launch at all: a step replayed as one CUDA graph is launched by one call. What
 that can save at most is what the GPU waits for the host; a wait for a batch stays.
 
 Idle time is the timed step less the profile's busy time, since profiling slows the host and not the kernels. From
-which share of a step on it says that the GPU waits for its host, `schema.profile` tells; the table's mark goes by the
+which share of a step on it says that the GPU waits for its host, `schema.rank` defines; the table's mark goes by the
 same. Exposed communication is idle time too then: NCCL's kernels spin while no work comes, and without them the step
 would be no shorter. Below that share the host is cleared, and what the GPU is idle is gaps between kernels.
 
@@ -29,8 +29,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fp8bench.profiling.breakdown import PRODUCTS
-from fp8bench.profiling.facts import Facts, milliseconds
-from fp8bench.schema.profile import Category, starved
+from fp8bench.profiling.facts import Facts
+from fp8bench.profiling.facts import milliseconds as ms
+from fp8bench.schema.rank import Category, starved
 
 Cause = Literal[
     "faster",
@@ -82,7 +83,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """seconds: what it costs a step; words: the clause that follows `because`, or tells what limits most."""
+    """seconds: what it costs a step; words: the clause that follows `because`, or names what limits most."""
 
     cause: Cause
     seconds: float
@@ -93,20 +94,34 @@ def explain(facts: Facts, reference: Facts | None) -> Explanation:
     """Why `facts` is not faster than `reference`, or what limits it. Both are of the same work on each GPU."""
     if facts.emulated:
         return Explanation("emulated", f"{facts.label} is emulated here, so its speed says nothing of fp8.")
-    if reference is not None:
-        facts, reference = _alike_in_timing(facts, reference)
-    candidates = sorted(_candidates(facts, reference), key=lambda candidate: _weight(candidate, facts))
-    noticed = [candidate for candidate in candidates if candidate.seconds >= NOTICEABLE * facts.length_s]
-    explained = {candidate.cause: candidate.seconds for candidate in noticed}
-    if reference is None:
-        explanation = _alone(facts, noticed)
-    elif _is_faster(facts, reference):
-        explanation = _faster(facts, reference)
-    else:
-        explanation = _not_faster(facts, reference, noticed)
-    return replace(
-        explanation, sentence=explanation.sentence + _replay_would_save(facts, explained), explained_s=explained
+    if reference is not None and None in (facts.step_time_s, reference.step_time_s):
+        # Where one was not timed, kernels' times are compared.
+        facts, reference = replace(facts, step_time_s=None), replace(reference, step_time_s=None)
+    noticed = sorted(
+        (each for each in _candidates(facts, reference) if each.seconds >= NOTICEABLE * facts.length_s),
+        key=lambda each: _weight(each, facts),
     )
+    explained = {candidate.cause: candidate.seconds for candidate in noticed}
+    cause, sentence = _explanation(facts, reference, noticed)
+    return Explanation(cause, sentence + _replay_would_save(facts, explained), explained)
+
+
+def _explanation(facts: Facts, reference: Facts | None, noticed: list[_Candidate]) -> tuple[Cause, str]:
+    no_fp8 = facts.fp8 and not facts.profile.has_fp8_gemm
+    if reference is None:
+        said, joint = f"{facts.label} takes {_length(facts)}", ", and"
+    elif facts.length_s < reference.length_s * (1 - FASTER):
+        return "faster", _faster(facts, reference)
+    else:
+        said, joint = f"{facts.label} is not faster than {reference.label}", " because"
+    if no_fp8:
+        return "no fp8 kernels", f"{said}{joint} none of its GEMMs ran in fp8."
+    if noticed:
+        return noticed[0].cause, f"{said}{joint} {noticed[0].words}."
+    if reference is None:
+        return "none", f"{said}, and nothing that was measured slows it down. {_limit(facts)}"
+    lengths = f"{_length(facts)}, the reference's {ms(reference.length_s)}"
+    return "none", f"{said} ({lengths}), and nothing that was measured slows it down. {_difference(facts, reference)}"
 
 
 def _weight(candidate: _Candidate, facts: Facts) -> tuple[bool, float]:
@@ -135,21 +150,10 @@ def _replay_would_save(facts: Facts, explained: Mapping[Cause, float]) -> str:
     at_most = replay_saves_at_most_s(facts)
     if at_most is None or "host-bound" not in explained:
         return ""
-    saved = f"{milliseconds(at_most)} ms a step at most"
+    saved = f"{ms(at_most)} ms a step at most"
     if facts.not_replayed is not None:
         return f" Replaying the step as one CUDA graph could save {saved}, but was not possible: {facts.not_replayed}."
     return f" Replaying the step as one CUDA graph (`--cuda-graphs on`) could save {saved}."
-
-
-def _alike_in_timing(facts: Facts, reference: Facts) -> tuple[Facts, Facts]:
-    """Both with their step's time, or if one was not timed both without: then kernels' times are held together."""
-    if facts.step_time_s is not None and reference.step_time_s is not None:
-        return facts, reference
-    return replace(facts, step_time_s=None), replace(reference, step_time_s=None)
-
-
-def _is_faster(facts: Facts, reference: Facts) -> bool:
-    return facts.length_s < reference.length_s * (1 - FASTER)
 
 
 def _candidates(facts: Facts, reference: Facts | None) -> Iterable[_Candidate]:
@@ -169,16 +173,16 @@ def _host(facts: Facts, reference: Facts | None) -> _Candidate | None:
     if idle is None or not host_waits(facts):
         return None
     for_data = _waiting_for_data(facts)
-    some_for_data = f", {milliseconds(for_data)} of them for a batch" if for_data >= NOTICEABLE * facts.length_s else ""
+    some_for_data = f", {ms(for_data)} of them for a batch" if for_data >= NOTICEABLE * facts.length_s else ""
     spinning = facts.exposed_nccl_s
-    beside = f", the reference's {milliseconds(reference.busy_s)}" if reference else ""
+    beside = f", the reference's {ms(reference.busy_s)}" if reference else ""
     waiting = "between one replay of its graph and the next" if facts.replayed else "waiting for Python to launch"
-    communicating = f" and only communicates for {milliseconds(spinning)} more" if spinning > 0 else ""
+    communicating = f" and only communicates for {ms(spinning)} more" if spinning > 0 else ""
     return _Candidate(
         "host-bound",
         idle - for_data + spinning,
-        f"it is host-bound: the GPU is idle for {milliseconds(idle)} of {milliseconds(facts.length_s)} ms a step"
-        f"{some_for_data} (its kernels need {milliseconds(facts.busy_s)} ms{beside}){communicating}, {waiting}",
+        f"it is host-bound: the GPU is idle for {ms(idle)} of {ms(facts.length_s)} ms a step{some_for_data} "
+        f"(its kernels need {ms(facts.busy_s)} ms{beside}){communicating}, {waiting}",
     )
 
 
@@ -194,8 +198,8 @@ def _loader(facts: Facts) -> _Candidate:
     return _Candidate(
         "loader-bound",
         wait,
-        f"it is loader-bound: the {_device(facts)} is idle for {milliseconds(wait)} of {milliseconds(facts.length_s)} "
-        "ms a step, while the host waits for the next batch",
+        f"it is loader-bound: the {_device(facts)} is idle for {ms(wait)} of {ms(facts.length_s)} ms a step, while the "
+        "host waits for the next batch",
     )
 
 
@@ -205,34 +209,30 @@ def _communication(facts: Facts) -> _Candidate | None:
     return _Candidate(
         "communication-bound",
         facts.exposed_nccl_s,
-        f"it is communication-bound: {milliseconds(facts.exposed_nccl_s)} of {milliseconds(facts.length_s)} ms a step "
-        f"are communication that nothing hides ({milliseconds(facts.nccl_s)} ms in all)",
+        f"it is communication-bound: {ms(facts.exposed_nccl_s)} of {ms(facts.length_s)} ms a step are communication "
+        f"that nothing hides ({ms(facts.nccl_s)} ms in all)",
     )
 
 
 def _casts(facts: Facts, reference: Facts) -> _Candidate | None:
-    more_casts = facts.seconds("cast") - reference.seconds("cast")
-    if more_casts <= 0:
+    casts, usual = facts.seconds("cast"), reference.seconds("cast")
+    if casts <= usual:
         return None
     more = facts.seconds(*AROUND) - reference.seconds(*AROUND)
     saved = reference.products_s - facts.products_s
-    gain = (
-        f"its matrix products take {milliseconds(saved)} ms a step less ({milliseconds(facts.products_s)}, the "
-        f"reference's {milliseconds(reference.products_s)})"
-        if saved > 0
-        else f"its matrix products save nothing ({milliseconds(facts.products_s)} ms a step, the reference's "
-        f"{milliseconds(reference.products_s)})"
-    )
+    gain = f"take {ms(saved)} ms a step less (" if saved > 0 else "save nothing ("
+    unit = "" if saved > 0 else " ms a step"
     return _Candidate(
         "casts eat the gain",
         more,
-        f"casts eat the gain: {gain}, but casts and the work around them {milliseconds(more)} ms more "
-        f"(casts {milliseconds(facts.seconds('cast'))}, the reference's {milliseconds(reference.seconds('cast'))})",
+        f"casts eat the gain: its GEMMs {gain}{ms(facts.products_s)}{unit}, the reference's "
+        f"{ms(reference.products_s)}), but casts and the work around them {ms(more)} ms more (casts {ms(casts)}, the "
+        f"reference's {ms(usual)})",
     )
 
 
 def _casts_alone(facts: Facts) -> _Candidate | None:
-    """Without a reference: fp8 at its peak halves a product, so it can have saved its own time at most."""
+    """Without a reference: fp8 at its peak halves a GEMM, so it can have saved its own time at most."""
     products, casts = facts.seconds("gemm_fp8"), facts.seconds("cast")
     at_most = products * (PEAK_FP8_SPEED_UP - 1)
     if casts < at_most or products == 0:
@@ -240,21 +240,19 @@ def _casts_alone(facts: Facts) -> _Candidate | None:
     return _Candidate(
         "casts eat the gain",
         casts,
-        f"casts eat the gain: they take {milliseconds(casts)} ms a step, and fp8 can have saved at most "
-        f"{milliseconds(at_most)} ms in its matrix products",
+        f"casts eat the gain: they take {ms(casts)} ms a step, and fp8 can have saved at most {ms(at_most)} ms in its "
+        "GEMMs",
     )
 
 
 def _shapes(facts: Facts, reference: Facts) -> _Candidate | None:
-    if not facts.fp8 or reference.fp8 or not facts.has_fp8_products or not reference.products_s:
+    if not facts.fp8 or reference.fp8 or not facts.profile.has_fp8_gemm or not reference.products_s:
         return None
-    lost = facts.products_s - reference.products_s / FAIR_FP8_SPEED_UP
     return _Candidate(
         "shapes too small",
-        lost,
-        f"its shapes are too small for fp8: its matrix products take {milliseconds(facts.products_s)} ms a step and "
-        f"the reference's {milliseconds(reference.products_s)}, where fp8 should be {FAIR_FP8_SPEED_UP} times as fast "
-        "at least",
+        facts.products_s - reference.products_s / FAIR_FP8_SPEED_UP,
+        f"its shapes are too small for fp8: its GEMMs take {ms(facts.products_s)} ms a step and the reference's "
+        f"{ms(reference.products_s)}, where fp8 should be {FAIR_FP8_SPEED_UP} times as fast at least",
     )
 
 
@@ -265,8 +263,8 @@ def _attention(facts: Facts) -> _Candidate | None:
     return _Candidate(
         "attention dominates",
         attention - facts.products_s,
-        f"attention dominates: it takes {milliseconds(attention)} of the {milliseconds(facts.busy_s)} ms that the "
-        f"device is busy, more than the matrix products ({milliseconds(facts.products_s)}), and fp8 leaves it as it is",
+        f"attention dominates: it takes {ms(attention)} of the {ms(facts.busy_s)} ms that the device is busy, more "
+        f"than the GEMMs ({ms(facts.products_s)}), and fp8 does not shorten it",
     )
 
 
@@ -280,63 +278,43 @@ def _throttling(facts: Facts, reference: Facts) -> _Candidate | None:
         "throttled",
         lost,
         f"its GPU was slowed down: it ran at {clock:.0f} MHz and the reference's at {usual:.0f}{flags}, which costs "
-        f"about {milliseconds(lost)} ms a step",
+        f"about {ms(lost)} ms a step",
     )
 
 
-def _not_faster(facts: Facts, reference: Facts, noticed: list[_Candidate]) -> Explanation:
-    said = f"{facts.label} is not faster than {reference.label}"
-    if facts.fp8 and not facts.has_fp8_products:
-        return Explanation("no fp8 kernels", f"{said} because none of its matrix products ran in fp8.")
-    if noticed:
-        return Explanation(noticed[0].cause, f"{said} because {noticed[0].words}.")
-    return Explanation(
-        "none",
-        f"{said} ({_lengths(facts, reference)}), and nothing that was measured holds it up. "
-        f"{_largest_difference(facts, reference)}",
-    )
-
-
-def _largest_difference(facts: Facts, reference: Facts) -> str:
-    """In which kind of work the two are least alike; whether one is idle for longer is a cause of its own."""
+def _difference(facts: Facts, reference: Facts) -> str:
+    """In which kind of work the two differ most; whether one is idle for longer is a cause of its own."""
     kinds: dict[str, tuple[Category, ...]] = {
-        "matrix products": PRODUCTS,
+        "GEMMs": PRODUCTS,
         "attention": ("attention",),
         "casts, norms, activations, sums and copies": AROUND,
         "the optimizer": ("optimizer",),
         "communication that nothing hides": ("nccl",),
     }
     name, kind = max(kinds.items(), key=lambda item: abs(facts.seconds(*item[1]) - reference.seconds(*item[1])))
-    return (
-        f"The largest difference is in {name}: {milliseconds(facts.seconds(*kind))} ms, the reference's "
-        f"{milliseconds(reference.seconds(*kind))}."
-    )
+    mine, theirs = facts.seconds(*kind), reference.seconds(*kind)
+    return f"The largest difference is in {name}: {ms(mine)} ms, the reference's {ms(theirs)}."
 
 
-def _faster(facts: Facts, reference: Facts) -> Explanation:
+def _faster(facts: Facts, reference: Facts) -> str:
     """By how much, and what takes most of what is left."""
-    kernels = (
-        f"; its kernels need {milliseconds(facts.busy_s)} ms, the reference's {milliseconds(reference.busy_s)}"
-        if facts.step_time_s is not None
-        else ""
-    )
-    return Explanation(
-        "faster",
+    kernels = ""
+    if facts.step_time_s is not None:
+        kernels = f"; its kernels need {ms(facts.busy_s)} ms, the reference's {ms(reference.busy_s)}"
+    return (
         f"{facts.label} is {reference.length_s / facts.length_s:.2f} times as fast as {reference.label} "
-        f"({_lengths(facts, reference)}{kernels}). {_limit(facts)}",
+        f"({_length(facts)}, the reference's {ms(reference.length_s)}{kernels}). {_limit(facts)}"
     )
 
 
-def _lengths(facts: Facts, reference: Facts) -> str:
-    of = "a step" if facts.step_time_s is not None else "of kernels a step"
-    return f"{milliseconds(facts.length_s)} ms {of}, the reference's {milliseconds(reference.length_s)}"
+def _length(facts: Facts) -> str:
+    return f"{ms(facts.length_s)} ms {'a step' if facts.step_time_s is not None else 'of kernels a step'}"
 
 
 def _limit(facts: Facts) -> str:
     """What takes most of a step, of all that fp8 does not shorten."""
-    idle = (facts.idle_s or 0.0) - _waiting_for_data(facts)
     parts = {
-        _who_idles(facts): idle,
+        _who_idles(facts): (facts.idle_s or 0.0) - _waiting_for_data(facts),
         f"the loader, while the {_device(facts)} is idle": _waiting_for_data(facts),
         "communication that nothing hides": facts.exposed_nccl_s,
         "attention": facts.seconds("attention"),
@@ -345,8 +323,8 @@ def _limit(facts: Facts) -> str:
     }
     name, seconds = max(parts.items(), key=lambda item: item[1])
     return (
-        f"Beside its matrix products ({milliseconds(facts.products_s)} ms), what limits it most is {name}: "
-        f"{milliseconds(seconds)} of {milliseconds(facts.length_s)} ms."
+        f"Beside its GEMMs ({ms(facts.products_s)} ms), what limits it most is {name}: {ms(seconds)} of "
+        f"{ms(facts.length_s)} ms."
     )
 
 
@@ -358,13 +336,3 @@ def _who_idles(facts: Facts) -> str:
     if facts.device == "cpu":
         return "Python, between operators"
     return "gaps between kernels" if host_waits(facts) is False else "the host, while the GPU is idle"
-
-
-def _alone(facts: Facts, noticed: list[_Candidate]) -> Explanation:
-    of = "a step" if facts.step_time_s is not None else "of kernels a step"
-    said = f"{facts.label} takes {milliseconds(facts.length_s)} ms {of}"
-    if facts.fp8 and not facts.has_fp8_products:
-        return Explanation("no fp8 kernels", f"{said}, and none of its matrix products ran in fp8.")
-    if noticed:
-        return Explanation(noticed[0].cause, f"{said}, and {noticed[0].words}.")
-    return Explanation("none", f"{said}, and nothing that was measured holds it up. {_limit(facts)}")

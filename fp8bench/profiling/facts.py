@@ -6,8 +6,8 @@ from typing import Literal
 from fp8bench.profiling.breakdown import PRODUCTS, breakdown
 from fp8bench.profiling.trace import Trace
 from fp8bench.schema.execution import Variant, is_replayed
-from fp8bench.schema.profile import Category, Profile
-from fp8bench.schema.record import ExecutedEvidence, Record
+from fp8bench.schema.rank import Category, ExecutedEvidence, Profile
+from fp8bench.schema.record import Record
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Facts:
     """Seconds a step, on rank 0's device. None is unknown. source: the run's id, or the trace's name.
 
     step_time_s: timed without a profiler. data_wait_s: how long the host waited for a batch. host_lead_s: see
-    worker.clock. flags: what the record says of throttling and the like. fp8: the mode means its products to be fp8.
+    worker.clock. flags: what the record says of throttling and the like. fp8: an fp8 mode.
     replayed: each step was one CUDA graph. not_replayed: why it was not, where that was left to the run. executed: the
     proof of what was executed.
     """
@@ -41,7 +41,6 @@ class Facts:
 
     @property
     def device(self) -> Literal["cuda", "cpu"]:
-        """What the step ran on."""
         return self.profile.device
 
     @property
@@ -66,17 +65,11 @@ class Facts:
 
     @property
     def products_s(self) -> float:
-        """Matrix products of every type: an fp8 mode leaves some in bf16."""
+        """GEMMs of every type: an fp8 mode keeps some in bf16."""
         return self.seconds(*PRODUCTS)
 
     @property
-    def has_fp8_products(self) -> bool:
-        """Whether any product ran in fp8."""
-        return self.profile.has_fp8_gemm
-
-    @property
     def nccl_s(self) -> float:
-        """All communication, hidden or not."""
         return self.profile.nccl_s
 
     @property
@@ -85,7 +78,6 @@ class Facts:
         return self.seconds("nccl")
 
     def seconds(self, *categories: Category) -> float:
-        """Time of these categories together."""
         return sum(self.profile.by_category.get(category, 0.0) for category in categories)
 
 
@@ -123,9 +115,9 @@ def facts_of_trace(trace: Trace, source: str) -> Facts:
     """Of a kept trace, which knows of the run only what its own key says."""
     profile = breakdown(trace)
     return Facts(
-        label=trace.mode,
+        label=trace.metadata.mode,
         profile=profile,
-        step_time_s=trace.step_time_s,
+        step_time_s=trace.metadata.step_time_s,
         source=source,
         fp8=profile.has_fp8_gemm,
         replayed=trace.replayed,

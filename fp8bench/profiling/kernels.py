@@ -1,4 +1,4 @@
-"""What a GPU kernel is for, told by its name.
+"""What a GPU kernel, or on a CPU an operator of torch, is for, by its name.
 
 A name is all that a trace says of a kernel. Libraries name theirs by a scheme, and the table below reads the schemes of
 cuBLAS, cuDNN, CUTLASS, Transformer Engine, torch, its compiler's triton kernels and NCCL. The first pattern that fits
@@ -10,15 +10,23 @@ transposes or quantizes is a `cast` with all its time, even if a gelu or a sum r
 merely writes fp8 instead of bf16 is `elementwise`: bf16 pays for it too. So work moves between the two when kernels are
 fused differently, and they are best compared together (see `causes`).
 
-Sources: cuBLAS names the types of its Hopper and Blackwell products by letters (nvjet_sm90_qrtst: A e4m3, B e5m2, C
+Sources: cuBLAS names the types of its Hopper and Blackwell GEMMs by letters (nvjet_sm90_qrtst: A e4m3, B e5m2, C
 bf16, computed in float32; tst: bf16 all through; hsh: half), its older ones in words (sm89_xmma_gemm_e4m3bf16_...);
 torch's copies are in aten/src/ATen/native/cuda/Copy.cu; triton kernels list the operators they were fused from.
+
+A CPU has no kernels to trace, only operators, which call one another: their own time, without that of those they call,
+takes the kernels' place. Names say what is computed and not in which type. A GEMM is therefore `gemm_bf16`, which is
+what every mode but the float32 ones multiplies in; a GEMM is only in fp8 where the operator is (`aten::_scaled_mm`).
+Nothing about fp8 is concluded from a CPU's times: there is no fp8 in it, only its emulation.
+
+What does no arithmetic (views, allocation, autograd's bookkeeping) is `other`: its time is the dispatcher's.
 """
 
 import re
 from functools import lru_cache
+from typing import Literal
 
-from fp8bench.schema.profile import Category
+from fp8bench.schema.rank import Category
 
 _VIEWS = (
     "_unsafe_view|view|t|transpose|permute|clone|expand|slice|select|squeeze|unsqueeze|stack|cat|as_strided"
@@ -33,10 +41,10 @@ _FP8 = r"e4m3|e5m2|fp8|float8|f8f8|nvjet_(?:sm\d+[a-z]?_)?[qr]"
 _16_BIT = r"bf16|bfloat|[fp]16|half|16816|161616|(?<![a-z])h\d*gemm|nvjet_(?:sm\d+[a-z]?_)?[th]"
 _32_BIT = r"float|f32|sgemm|s1688|simt|nvjet_(?:sm\d+[a-z]?_)?s"
 
-PATTERNS: tuple[tuple[str, Category], ...] = (
+KERNELS: tuple[tuple[str, Category], ...] = (
     # Communication first: its names hold the type they add up (AllReduce_Sum_bf16), which would mislead below.
     (r"^nccl|ncclDevKernel|ncclKernel", "nccl"),
-    # Triton: a kernel's name lists every operator around it, products and attention too, which it does not do itself,
+    # Triton: a kernel's name lists every operator around it, GEMMs and attention too, which it does not do itself,
     # unless it is made from a template (tem).
     (r"^triton_tem_.*flex_attention", "attention"),
     (r"^triton_tem_.*_scaled_(?:grouped_)?mm", "gemm_fp8"),
@@ -60,10 +68,10 @@ PATTERNS: tuple[tuple[str, Category], ...] = (
     (r"float\w*_copy_kernel", "cast"),
     (r"unrolled_elementwise_kernel<[^<]*direct_copy_kernel(?!.*LoadWithoutCast)", "cast"),
     (r"gpu_kernel_impl<[^<]*direct_copy_kernel", "cast"),
-    # Attention before products: its kernels are called cutlass and wgmma too. cuDNN's backward is three kernels, of
+    # Attention before GEMMs: its kernels are called cutlass and wgmma too. cuDNN's backward is three kernels, of
     # which compute_dot_do_o and convert_dq are the small ones.
     (r"(?i)sdpa|flash|fmha|attention|attn|dot_do_o|convert_dq|efficient", "attention"),
-    # Products by the type of their operands. A convolution is a product: the patches of a ViT are embedded by one.
+    # GEMMs by the type of their operands. A convolution counts as one: the patches of a ViT are embedded by one.
     (rf"(?=.*(?:{_PRODUCT})).*(?:{_FP8})", "gemm_fp8"),
     (rf"(?=.*(?:{_PRODUCT})).*(?:{_16_BIT})", "gemm_bf16"),
     (rf"(?=.*(?:{_PRODUCT})).*(?:{_32_BIT})", "gemm_fp32"),
@@ -77,12 +85,40 @@ PATTERNS: tuple[tuple[str, Category], ...] = (
     (r"normalization|norm_|_norm|layer_norm|GammaBeta|softmax|dbias|Bgrad|gelu|activation|unary_kernel", "elementwise"),
     (r"at::native|elementwise|reduce_kernel|vectorized|transformer_engine::|dropout", "elementwise"),
 )
-"""Pattern (searched for anywhere in the name) and what it means; the first that fits decides."""
+"""Pattern (searched for anywhere in the name) and what it means; the first that matches decides."""
 
-_COMPILED = tuple((re.compile(pattern, re.DOTALL), category) for pattern, category in PATTERNS)
+OPERATORS: tuple[tuple[str, Category], ...] = (
+    (r"^(?:c10d|gloo|nccl|mpi)::?|^gloo:|^_c10d_functional", "nccl"),
+    (r"scaled_dot_product|_flash_attention|_efficient_attention|flex_attention", "attention"),
+    (r"::_scaled_(?:grouped_)?mm", "gemm_fp8"),
+    (r"::(?:mm|addmm|bmm|baddbmm|addbmm|mv|addmv|dot|matmul|linear|_?linear_pointwise)(?:$|\.|_)", "gemm_bf16"),
+    (r"convolution|conv[123]d|mkldnn_linear|mkldnn::", "gemm_bf16"),
+    # Under autocast a copy between types; a copy that keeps its type has the same name.
+    (r"::(?:_to_copy|to|copy_|_copy_from|type_as)$|quantize|::(?:amax|aminmax)$", "cast"),
+    (r"::_foreach_|::_fused_(?:sgd|adam|adamw|adagrad)", "optimizer"),
+    (r"::(?:fill_|zero_|zeros|zeros_like|ones|ones_like|full|cat|_cat|stack|clone|contiguous|resize_)$", "copy"),
+    (r"reducer::copy_bucket", "copy"),
+    (
+        r"norm|gelu|relu|silu|sigmoid|tanh|softmax|dropout|nll_loss|cross_entropy|embedding|threshold|reducer::mul",
+        "elementwise",
+    ),
+    (
+        r"::(?:add|sub|rsub|mul|div|sum|mean|max|min|abs|neg|exp|log|sqrt|rsqrt|pow|reciprocal|clamp|where|maximum"
+        r"|minimum|addcmul|addcdiv|lerp|sgn|sign|eq|ne|lt|gt|le|ge|index|index_select|gather|scatter|randn|rand"
+        r"|randint|normal|uniform|random|randperm|arange|isfinite|isneginf|all|any|argmax|bernoulli|square|clamp_min|clamp_max)_?$",
+        "elementwise",
+    ),
+)
+
+_PATTERNS = {
+    device: [(re.compile(pattern, re.DOTALL), category) for pattern, category in patterns]
+    for device, patterns in (("cuda", KERNELS), ("cpu", OPERATORS))
+}
 
 
 @lru_cache(maxsize=4096)
-def categorize(name: str) -> Category:
-    """The category of a GPU kernel (or memcpy, memset) of that name; `other` if no pattern knows it."""
-    return next((category for pattern, category in _COMPILED if pattern.search(name)), "other")
+def categorize(name: str, device: Literal["cuda", "cpu"] = "cuda") -> Category:
+    """The category of a GPU's kernel (or memcpy, memset) of that name, or of a CPU's operator; `other` if no pattern
+    matches it.
+    """
+    return next((category for pattern, category in _PATTERNS[device] if pattern.search(name)), "other")

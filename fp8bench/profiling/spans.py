@@ -1,11 +1,11 @@
-"""What ran when: the pieces of a device's time that a trace tells of.
+"""What ran when: the pieces of a device's time in a trace.
 
 On a GPU these are kernels, copies and fills. Each was launched by a call on the host, and both carry the same
 correlation id, which is how a kernel is known for the optimizer's: its launch fell inside torch's own annotation of
 `Optimizer.step`. The kernel's own time would not do: the GPU runs behind the host.
 
 The kernels of a CUDA graph have no launches of their own: all of a replay carry the correlation id of the one call that
-launched the graph. Which of them are the optimizer's, their names alone tell then (see `kernels`).
+launched the graph. Only their names show then which are the optimizer's (see `kernels`).
 
 On a CPU operators take the kernels' place. They call one another, so an operator's own time is what is left of it
 without those inside it, in as many pieces as there are gaps between them. gloo's annotations, which cover work on
@@ -48,7 +48,6 @@ class Span:
 
     @property
     def end_s(self) -> float:
-        """When it ended."""
         return self.start_s + self.duration_s
 
 

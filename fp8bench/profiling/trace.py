@@ -1,6 +1,6 @@
 """Reading and keeping a Chrome trace of torch.profiler.
 
-A trace is a JSON document, zipped or not, whose `traceEvents` tell what ran when. The worker adds one key of its own,
+A trace is a JSON document, zipped or not, whose `traceEvents` list what ran when. The worker adds one key of its own,
 `fp8bench`, with what the events do not say: the mode, how many steps were traced, on which device, and how long a step
 took when nothing was traced. A trace without it is refused: nobody could say what a step of it is.
 
@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 
 from fp8bench.profiling.spans import Event, Span, cpu_spans, gpu_spans, replayed
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 
 METADATA_KEY = "fp8bench"
 PRIVATE_KEYS = ("host_name", "hostname", "traceName")
@@ -29,7 +29,7 @@ _GZIP = b"\x1f\x8b"
 _MAKE_ANOTHER = "Make one with `fp8bench explain --mode MODE --trace FILE`"
 
 
-class TraceFacts(Frozen):
+class TraceMetadata(Frozen):
     """What a trace's events do not say; the worker writes it under `fp8bench`."""
 
     mode: str = Field(description="with its recipe: te-fp8:delayed")
@@ -42,29 +42,9 @@ class TraceFacts(Frozen):
 class Trace:
     """What ran in some steps of training. replayed: as CUDA graphs, most of it; None on a CPU."""
 
-    facts: TraceFacts
+    metadata: TraceMetadata
     spans: tuple[Span, ...]
     replayed: bool | None = None
-
-    @property
-    def device(self) -> Literal["cuda", "cpu"]:
-        """What the spans ran on."""
-        return self.facts.device
-
-    @property
-    def steps(self) -> int:
-        """How many steps the spans cover."""
-        return self.facts.steps
-
-    @property
-    def mode(self) -> str:
-        """The mode, with its recipe."""
-        return self.facts.mode
-
-    @property
-    def step_time_s(self) -> float | None:
-        """Seconds a step took when nothing was traced; None if it was not timed."""
-        return self.facts.step_time_s
 
 
 def read_trace(path: Path) -> Trace:
@@ -73,7 +53,7 @@ def read_trace(path: Path) -> Trace:
     if METADATA_KEY not in document:
         raise UsageError(f"{path} is a trace without the key {METADATA_KEY!r}: not one of fp8bench's", _MAKE_ANOTHER)
     try:
-        facts = TraceFacts.model_validate(document[METADATA_KEY])
+        metadata = TraceMetadata.model_validate(document[METADATA_KEY])
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, (METADATA_KEY, *first["loc"])))
@@ -83,17 +63,17 @@ def read_trace(path: Path) -> Trace:
         for event in document["traceEvents"]:
             if event.get("ph") == "X":
                 events[event.get("cat", "")].append(event)
-        on_gpu = facts.device == "cuda"
+        on_gpu = metadata.device == "cuda"
         spans = gpu_spans(events) if on_gpu else cpu_spans(events)
         as_graphs = replayed(events) if on_gpu else None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
             f"{path} has an event that is not as torch.profiler writes it: {error!r}", _MAKE_ANOTHER
-        ) from (error)
+        ) from error
     if not spans:
-        work = "kernel of a GPU" if facts.device == "cuda" else "operator"
-        raise UsageError(f"{path} tells of no {work}, so nothing was traced", _MAKE_ANOTHER)
-    return Trace(facts, spans, as_graphs)
+        work = "kernel of a GPU" if on_gpu else "operator"
+        raise UsageError(f"{path} has no {work}, so nothing was traced", _MAKE_ANOTHER)
+    return Trace(metadata, spans, as_graphs)
 
 
 def looks_like_a_trace(path: Path) -> bool:
@@ -129,16 +109,13 @@ def strip(document: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key not in PRIVATE_KEYS}
 
 
-def keep_trace(source: Path, target: Path, facts: TraceFacts | None = None) -> None:
+def keep_trace(source: Path, target: Path) -> None:
     """Write the trace at `source`, stripped, to `target`: zipped where its name ends in .gz; the same trace gives the
-    same bytes. facts: put into the trace, where the profiler that wrote it did not have them yet.
+    same bytes.
 
     Raises UsageError where `source` is no trace, RunFailed where `target` cannot be written.
     """
-    document = strip(_read_document(source))
-    if facts is not None:
-        document[METADATA_KEY] = facts.model_dump(mode="json")
-    data = json.dumps(document, separators=(",", ":")).encode()
+    data = json.dumps(strip(_read_document(source)), separators=(",", ":")).encode()
     if target.suffix == ".gz":
         data = gzip.compress(data, mtime=0)
     try:

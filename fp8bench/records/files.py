@@ -1,50 +1,74 @@
-"""Where records may lie: every `.json` file below a folder of results, whatever its folders are called."""
+"""Where records may lie, which is every `.json` file below a folder of results, and the files there that are none."""
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from fp8bench.records.broken import Broken, unreadable
+from pydantic import ValidationError
+
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import fault, wrong_field
+from fp8bench.schema.record import SCHEMA_VERSION
 
 SUFFIX = ".json"
 
 
-def record_files(*roots: Path) -> Iterator[Path | Broken]:
-    """The files below the roots, folder by folder in the order of their names; a folder that cannot be read says why.
-
-    Hidden ones are left out, and so are files that are still being written, whose names begin with a dot too. Links to
-    folders are followed, each folder is searched once, and a root that is not there is empty.
+@dataclass(frozen=True)
+class Broken:
+    """A file or folder among records that cannot be read. line: from 1; None: all of it. error: the same as `reason`,
+    to raise where this very file was named.
     """
-    seen: set[tuple[int, int]] = set()
-    for root in roots:
-        if root.is_dir():
-            yield from _below(root, seen)
+
+    path: Path
+    line: int | None
+    reason: str
+    error: UsageError
+
+    def __str__(self) -> str:
+        """One line, with the file, the line and the reason."""
+        return self.error.what
 
 
-def _below(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path | Broken]:
-    folders = []
-    try:
-        found = folder.stat()
-        if (found.st_dev, found.st_ino) in seen:
-            return
-        seen.add((found.st_dev, found.st_ino))
-        with os.scandir(folder) as entries:
-            visible = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda one: one.name)
-    except OSError as error:
-        yield unreadable(folder, error)
-        return
-    for entry in visible:
-        if _is_folder(entry):
-            folders.append(folder / entry.name)
-        elif entry.name.endswith(SUFFIX):
-            yield folder / entry.name
-    for inner in folders:
-        yield from _below(inner, seen)
+def unreadable(path: Path, error: OSError) -> Broken:
+    """A file or folder that the system refuses to open."""
+    reason = error.strerror or str(error)
+    return Broken(path, None, reason, UsageError(f"cannot read {path}: {reason}", "Check its name and its permissions"))
 
 
-def _is_folder(entry: "os.DirEntry[str]") -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        # A link that leads in a circle; whether it is called like a record decides if anybody is told.
-        return False
+def newer(path: Path, version: int) -> Broken:
+    """A record of a later fp8bench."""
+    reason = f"has schema version {version}, and this fp8bench reads up to {SCHEMA_VERSION}"
+    return Broken(path, None, reason, UsageError(f"{path} {reason}", "Upgrade fp8bench, or move the file away"))
+
+
+def invalid(path: Path, error: ValidationError, text: str) -> Broken:
+    """A file whose text is not JSON, or not that of a record. text: as in the file, line by line."""
+    return Broken(path, *fault(error, text), wrong_field(error, path, text))
+
+
+def no_samples(path: Path) -> Broken:
+    """A measurement that is ok and has no samples."""
+    reason = "field samples: a measured record with status ok has samples"
+    return Broken(path, 1, reason, UsageError(f"{path} line 1, {reason}", "Fix that field, or move the file away"))
+
+
+def record_files(*roots: Path) -> Iterator[Path | Broken]:
+    """The files below the roots, folder by folder, by name; for a folder that cannot be read, why.
+
+    Hidden files are omitted, among them those that are still being written. Links to folders are followed, each folder
+    is searched once, and a missing root is empty.
+    """
+    seen: set[str] = set()
+    for root in filter(Path.is_dir, roots):
+        failed: list[OSError] = []
+        for folder, inner, names in os.walk(root, onerror=failed.append, followlinks=True):
+            place = os.path.realpath(folder)
+            if place in seen:
+                inner.clear()
+                continue
+            seen.add(place)
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+            visible = (name for name in names if name.endswith(SUFFIX) and not name.startswith("."))
+            yield from (Path(folder, name) for name in sorted(visible))
+        yield from (unreadable(Path(error.filename), error) for error in failed)

@@ -17,7 +17,7 @@ from fp8bench.schema.files import parse_yaml, read_text, wrong_field
 from fp8bench.schema.instance import INSTANCE_FILE, Instance, Price
 
 WAIT_S = 5.0
-"""For another who writes the same file, which takes a moment."""
+"""For another process to write the same file."""
 
 
 def files(results_dir: Path) -> list[Path]:
@@ -30,13 +30,13 @@ def keep(
     price: Price | None,
     in_catalog: bool,
     results_dir: Path,
-    told: Callable[[str], None] = lambda _line: None,
+    warn: Callable[[str], None] = lambda _line: None,
 ) -> Path | None:
     """Write down an instance that is not in the catalogue, and the price that the user gave, newest first.
 
-    The file holds the user's own prices only; the catalogue's are joined when it is read. told: hears where it cannot
-    be locked against others. Returns its path, or None where there is nothing to write down. Raises UsageError where it
-    cannot be read or written, or another holds it for longer than WAIT_S.
+    The file holds the user's own prices only; the catalogue's are joined when it is read. warn: called where it cannot
+    be locked. Returns its path, or None where there is nothing to write down. Raises UsageError where it cannot be read
+    or written, or another process holds it for longer than WAIT_S.
     """
     if in_catalog and price is None:
         return None
@@ -45,7 +45,7 @@ def keep(
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another --results-dir") from error
-    with held(path.with_name(f".{INSTANCE_FILE}.lock"), str(path), "Wait until it ends, and try again", told, WAIT_S):
+    with held(path.with_name(f".{INSTANCE_FILE}.lock"), str(path), "Wait until it ends, and try again", warn, WAIT_S):
         return _written(path, instance, price)
 
 

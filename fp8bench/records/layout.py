@@ -1,13 +1,20 @@
-"""How a record lies in its file, and how one file is read: whole, or its head alone. A broken file is told, not raised.
+"""How a record lies in its file, and how one file is read: whole, or its head alone. A broken file is returned as such,
+not raised.
 
 A record is one JSON document. `text_of` writes each field on a line of its own, and each element of an array of objects
 likewise, with arrays of numbers on one line. Fields stand in the model's order: what it is and of which instance first,
 its sections (`Record.sections`: raw samples, telemetry, the profile) last. So a reader that wants the head parses the
-beginning of a file, until no field of the head is missing, and leaves the sections unread; ten thousand records take a
-few kilobytes each.
+beginning of a file, until no field of the head is missing, and leaves the sections unread: a few kilobytes a record.
 
 Nothing depends on the lines: a record that is laid out otherwise (up to format 3 each number had a line of its own, and
 format 2 had the sections in the middle) is read by the same rule, to its end where its head takes that long.
+
+Records of older formats are read as if they were of this one; their files stay as they are.
+
+From 1 to 2: telemetry was the GPU's state at two moments, of which only the power limit still has a place; the modes
+with a recipe were those in fp8; the rest of what is new was not recorded, and is null.
+From 2 to 3: what is new was not recorded, and is null; nothing changes but the number.
+From 3 to 4: nothing was replayed, the optimizer was SGD, and causes were not recorded, which the defaults say.
 """
 
 import json
@@ -20,8 +27,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from fp8bench.records.broken import Broken, invalid, newer, no_samples, unreadable
-from fp8bench.records.migrate import migrate
+from fp8bench.records.files import Broken, invalid, newer, no_samples, unreadable
 from fp8bench.schema.record import SCHEMA_VERSION, Record, RecordHead
 
 SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
@@ -33,16 +39,16 @@ VERSION_BYTES = 64
 
 END_BYTES = 16
 _END = re.compile(rb"(null|[}\]])\n}\n?\Z")
-"""Of a record that ends with a section; braces within it stand behind a space, or behind something else."""
+"""How a record ends whose last field is a section."""
 
 WHOSE = frozenset({"kind", "instance"})
 HEAD = frozenset(Record.model_fields) - Record.sections
 BEGINNINGS_BYTES = {WHOSE: (1024, 6144), HEAD: (6144, 16_384)}
-"""Read of each file for these fields, the second where the first does not do; where neither does, all of it."""
+"""How much of a file is read for these fields: first, then if that was too little; after that all of it."""
 
 
 def text_of(record: RecordHead) -> str:
-    """The record as it is written; what is not finite in evidence that a mode gives is null."""
+    """The record as it is written; a number in a mode's evidence that is not finite is null."""
     fields = (f'"{name}": {_value(value)}' for name, value in json.loads(record.model_dump_json()).items())
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
@@ -59,7 +65,7 @@ def _line(value: object) -> str:
 
 @dataclass(frozen=True)
 class Head:
-    """What the beginning of a file says, or all of it where that was read. complete: it has all of a run's head."""
+    """Fields from the beginning of a file, or from all of it. complete: they have all of a run's head."""
 
     path: Path
     fields: Document
@@ -69,8 +75,8 @@ class Head:
 
 
 def head(path: Path, needed: frozenset[str] = HEAD) -> Head | Broken:
-    """What kind of record a file is, and of which instance, read from its beginning where that says so. needed: HEAD,
-    or WHOSE alone where no more is asked.
+    """A record's kind and instance, from the beginning of its file if they stand there. needed: HEAD, or WHOSE where no
+    other field is needed.
     """
     try:
         fields, complete = _beginning(path, needed)
@@ -78,21 +84,20 @@ def head(path: Path, needed: frozenset[str] = HEAD) -> Head | Broken:
             data = path.read_bytes()
             fields, complete = _document(data) or {}, True
             if not isinstance(fields.get("instance"), str):
-                return _refused(data, path)
+                return _why_broken(data, path)
     except OSError as error:
         return unreadable(path, error)
     return Head(path, fields, complete, str(fields.get("kind", RUN)), str(fields["instance"]))
 
 
 def light(found: Head) -> Record | Broken:
-    """A run without its sections, which stay unread, whatever is wrong with them."""
+    """A run without its sections, which are neither read nor checked."""
+    fields = found.fields
     try:
-        fields = found.fields
         if not found.complete:
             data = found.path.read_bytes()
-            document = _document(data)
-            if document is None:
-                return _refused(data, found.path)
+            if (document := _document(data)) is None:
+                return _why_broken(data, found.path)
             fields = document
         without = {name: value for name, value in fields.items() if name not in Record.sections}
         return _of_any_version(without, found.path, Record)
@@ -101,7 +106,7 @@ def light(found: Head) -> Record | Broken:
 
 
 def whole(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
-    """All of a record, strictly. model: the class of its kind, which it must be of."""
+    """All of a record, strictly. model: the class of its kind."""
     try:
         record = _parsed(path.read_bytes(), path, model)
     except OSError as error:
@@ -112,7 +117,7 @@ def whole(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
 
 
 def _beginning(path: Path, needed: frozenset[str]) -> tuple[Document, bool]:
-    """The fields that stand whole at the beginning of a file, and whether they are all of a run's head, in a file that
+    """The fields that stand whole at the beginning of a file; and whether they are all of a run's head, in a file that
     was written to its end and has nothing behind its sections.
     """
     fields: Document = {}
@@ -133,7 +138,9 @@ def _beginning(path: Path, needed: frozenset[str]) -> tuple[Document, bool]:
 
 
 def _begun(data: bytes) -> Document:
-    """The fields of a document that may be cut off, without the last, in which it may be; none where it is broken."""
+    """The fields of a document that may be cut off, without the last, which may be incomplete; none where it is
+    broken.
+    """
     try:
         fields = from_json(data, allow_partial=True)
     except ValueError:
@@ -157,20 +164,20 @@ def _of_any_version(fields: Document, path: Path, model: type[SomeRecord]) -> So
     try:
         return model.model_validate(migrated)
     except ValidationError:
-        # Said once more in the words of JSON.
+        # Once more as JSON, for its error messages.
         return _valid(to_json(migrated), path, model)
 
 
 def _valid(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
-    """data: JSON of this version, as it lies in the file or made of it."""
+    """data: JSON of this version, from the file or migrated."""
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
         return invalid(path, error, path.read_text(encoding="utf-8", errors="replace"))
 
 
-def _refused(data: bytes, path: Path) -> Broken:
-    """Why a file that is no JSON document, or names no instance, is no record."""
+def _why_broken(data: bytes, path: Path) -> Broken:
+    """data: of a file that is no JSON document, or names no instance."""
     record = _parsed(data, path, Record)
     assert isinstance(record, Broken)
     return record
@@ -182,3 +189,30 @@ def _document(data: bytes) -> Document | None:
     except ValueError:
         return None
     return fields if isinstance(fields, dict) else None
+
+
+def migrate(document: Document) -> Document:
+    """document: a record's JSON of any version up to this one's. Returns one of this version; what is not as that
+    version wrote it stays, for the reader to refuse.
+    """
+    if document.get("schema_version") == 1:
+        document = {**document, "schema_version": 2}
+        if isinstance(document.get("telemetry"), list):
+            document["telemetry"] = list(map(_telemetry_2, document["telemetry"]))
+        if isinstance(document.get("evidence"), dict):
+            document["evidence"] = {**document["evidence"], "fp8": document["evidence"].get("recipe") is not None}
+    if document.get("schema_version") in (2, 3):
+        document = {**document, "schema_version": SCHEMA_VERSION}
+    return document
+
+
+def _telemetry_2(telemetry: Any) -> Any:
+    if not isinstance(telemetry, dict):
+        return telemetry
+    moments: list[Any] = [telemetry.get(name) or {} for name in ("after", "before")]
+    if not all(isinstance(moment, dict) for moment in moments):
+        return telemetry
+    state: Document = moments[0] or moments[1]
+    warning = "recorded at two moments only, by an older fp8bench" if state else None
+    kept = {name: value for name, value in telemetry.items() if name not in ("before", "after")}
+    return {**kept, "power_limit_w": state.get("power_limit_w"), "warning": warning}

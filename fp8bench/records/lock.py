@@ -1,7 +1,7 @@
-"""One writer at a time: a lock on a file, which the kernel takes back when its holder ends, however it ends.
+"""One writer at a time: a lock on a file, which the kernel releases when its holder ends, however it ends.
 
-The file itself bars nobody. It names its holder for whoever comes second, and is removed by the one who leaves; one
-that a killed process left behind is taken over.
+The file itself locks nothing. It names its holder for whoever comes second. The holder removes it; one that a killed
+process left behind is taken over.
 """
 
 import errno
@@ -19,23 +19,23 @@ UNKNOWN_TO_THE_FILE_SYSTEM = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNO
 
 
 @contextmanager
-def held(path: Path, what: str, remedy: str, told: Callable[[str], None], wait_s: float = 0.0) -> Iterator[None]:
-    """Hold the lock on `path` meanwhile. what: that which is locked, in words. wait_s: how long to wait for another.
+def held(path: Path, what: str, remedy: str, warn: Callable[[str], None], wait_s: float = 0.0) -> Iterator[None]:
+    """Hold the lock on `path` meanwhile. what: is locked, in words. wait_s: how long to wait for another process.
 
-    told: hears where the file system knows no locks; then nothing is locked, and the work is done all the same. Raises
-    UsageError naming the holder where another has it, or where the file cannot be made.
+    warn: called where the file system has no locks; then nothing is locked, and the work is done all the same. Raises
+    UsageError naming the holder where another process has it, or where the file cannot be made.
     """
-    descriptor = _taken(path, what, remedy, told, wait_s)
+    descriptor = _taken(path, what, remedy, warn, wait_s)
     try:
         yield
     finally:
         if descriptor is not None:
-            # Removed while it is held: whoever waits for it sees that the name is another file's by now, or nobody's.
+            # Removed while it is held: whoever waits for it sees that the name is another file's by now, or no file's.
             path.unlink(missing_ok=True)
             os.close(descriptor)
 
 
-def _taken(path: Path, what: str, remedy: str, told: Callable[[str], None], wait_s: float) -> int | None:
+def _taken(path: Path, what: str, remedy: str, warn: Callable[[str], None], wait_s: float) -> int | None:
     """The open file that is locked; None where there are no locks."""
     deadline = time.monotonic() + wait_s
     while True:
@@ -58,7 +58,9 @@ def _taken(path: Path, what: str, remedy: str, told: Callable[[str], None], wait
             path.unlink(missing_ok=True)
             if error.errno not in UNKNOWN_TO_THE_FILE_SYSTEM:
                 raise UsageError(f"cannot lock {path}: {error.strerror}", "Choose another --results-dir") from error
-            told(f"warning: {path.parent} is on a file system without locks: see to it that nobody else uses {what}")
+            warn(
+                f"warning: {path.parent} is on a file system without locks: make sure that no other process uses {what}"
+            )
             return None
         if _is_still_called(path, descriptor):
             os.truncate(descriptor, 0)

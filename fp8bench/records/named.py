@@ -1,24 +1,25 @@
-"""Which of the records that are kept a word names: a file, the beginning of a run's id, or a mode as
-`h200-1x:te-fp8:delayed/graphed`.
+"""Which of the records that are kept a word on the command line names: a file, the beginning of a run's id, or a mode
+as `h200-1x:te-fp8:delayed/graphed`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from fp8bench.records import results
-from fp8bench.records.broken import Broken
+from fp8bench.records.files import Broken
 from fp8bench.records.layout import SomeRecord
 from fp8bench.records.results import Kept
+from fp8bench.records.select import Filter
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, split_variant, suffix
 from fp8bench.schema.record import Record
 
+_Item = TypeVar("_Item")
+
 DEFAULT_REFERENCE_MODE = "baseline-bf16"
 SHOWN = 3
-
-Work = tuple[str | None, int | None, int | None]
-"""Workload, batch size and number of workers; None where it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Reference:
         return self.instance in ("", instance) and self.mode in modes
 
     def takes(self, execution: Variant | None) -> bool:
-        """Whether steps that were executed so are meant."""
+        """Whether it means steps that were executed so."""
         return self.execution in (None, execution)
 
 
@@ -65,7 +66,7 @@ def parse_mode(text: str, instances: Collection[str]) -> Reference:
 
 
 def names_a_file(name: str) -> bool:
-    """Also one that is not there: a path was meant, and it is better to say so than to look for a run of that name."""
+    """Also one that is missing: a path was meant, and is reported as missing rather than looked for as a run's id."""
     return Path(name).is_file() or name.endswith((".json", ".json.gz"))
 
 
@@ -73,69 +74,59 @@ def find_kept(
     name: str,
     results_dir: Path,
     model: type[SomeRecord],
-    told: Callable[[Sequence[Broken]], None] = lambda _broken: None,
+    warn: Callable[[Sequence[Broken]], None] = lambda _broken: None,
 ) -> SomeRecord:
-    """A record of one kind, whole, by its file or its id. model: its class. told: hears of files that cannot be read.
-
-    Raises UsageError where the word names none of it, or several.
+    """A record of one kind, whole, by its file or its id. model: its class. warn: called with the files that cannot be
+    read. Raises UsageError where the word names none of it, or several.
     """
     if names_a_file(name):
         return results.read_record(Path(name), model)
     instances = results.known_instances(results_dir)
     found = results.read_kind(results_dir, instances, model, beginning=name)
-    told(found.broken)
-    kept = {one.run_id: one for one in found}
-    if not kept:
-        there = ", ".join(one.run_id for one in results.read_kind(results_dir, instances, model)[-SHOWN:])
-        remedy = f"The latest are: {there}" if there else f"{results_dir} keeps none of its kind: measure one first"
+    warn(found.broken)
+    record = by_id(name, {one.run_id: one for one in found})
+    if record is None:
+        latest = ", ".join(one.run_id for one in results.read_kind(results_dir, instances, model)[-SHOWN:])
+        remedy = f"The latest are: {latest}" if latest else f"{results_dir} keeps none of its kind: measure one first"
         raise UsageError(f"no file is called {name!r}, and no run's id begins so", remedy)
-    return kept[only_id(list(kept), name)]
+    return record
 
 
-def only_id(run_ids: Sequence[str], name: str) -> str:
-    """The one that is the name, or the only one. run_ids: those that begin with it. Raises UsageError for several."""
-    if name in run_ids or len(run_ids) == 1:
-        return name if name in run_ids else run_ids[0]
-    shown = ", ".join([*run_ids[:SHOWN], *["..."] * (len(run_ids) > SHOWN)])
-    raise UsageError(f"{len(run_ids)} run ids begin with {name!r}", f"Say more of it: {shown}")
+def by_id(name: str, by_run_id: dict[str, _Item]) -> _Item | None:
+    """What has the run id, or the only one whose id begins so; None where none does. Raises UsageError for several."""
+    run_ids = [run_id for run_id in by_run_id if run_id.startswith(name)]
+    if name in run_ids:
+        return by_run_id[name]
+    if len(run_ids) > 1:
+        shown = ", ".join([*run_ids[:SHOWN], *["..."] * (len(run_ids) > SHOWN)])
+        raise UsageError(f"{len(run_ids)} run ids begin with {name!r}", f"Say more of it: {shown}")
+    return by_run_id[run_ids[0]] if run_ids else None
 
 
 def of_mode(reference: Reference, kept: Iterable[Kept[Record]]) -> list[Kept[Record]]:
     """Every measured record of the mode, whatever its status and however it was executed."""
-    return [
-        one
-        for one in kept
-        if one.record.config is not None
-        and reference.names(one.record.instance, (one.record.config.mode, one.record.config.mode_label))
-    ]
+    wanted = Filter(instance=reference.instance or None, mode=reference.mode, source="measured")
+    return [one for one in kept if wanted.takes(one.record)]
 
 
 def candidates(
-    name: str, records: Iterable[Record], reference: Reference, batch_size: int | None, like: Work | None
+    name: str, records: Iterable[Record], reference: Reference, batch_size: int | None, like: Filter
 ) -> list[Record]:
     """Of a mode's records those that are ok, executed as named, of the batch size, and of the work `like` if there are
-    any; none where no record is ok and executed so. name: what the user called it. Raises UsageError where there are
-    such, but of other batch sizes.
+    any; none where no record is ok and executed so. name: as the user wrote it. Raises UsageError where there are such,
+    but of other batch sizes.
     """
-    fitting = [record for record in records if record.status == "ok" and reference.takes(record.execution)]
-    if fitting and batch_size is not None:
+    fitting = Filter(status="ok", execution=reference.execution).of(records)
+    of_size = Filter(batch_size=batch_size).of(fitting)
+    if fitting and not of_size:
         sizes = sorted({record.what.batch_size for record in fitting})
-        fitting = [record for record in fitting if record.what.batch_size == batch_size]
-        if not fitting:
-            raise UsageError(
-                f"{name} has no record at batch size {batch_size}", f"It has: {', '.join(map(str, sizes))}"
-            )
-    return [record for record in fitting if work_of(record) == like] or fitting
-
-
-def work_of(record: Record) -> Work:
-    """What it trained, and over how many workers."""
-    return record.what.workload, record.what.batch_size, record.what.world_size
+        raise UsageError(f"{name} has no record at batch size {batch_size}", f"It has: {', '.join(map(str, sizes))}")
+    return like.of(of_size) or of_size
 
 
 def nothing_called(name: str, kept: Iterable[Kept[Record]]) -> UsageError:
-    """The error for a name that no file, run or mode bears, with the modes that there are."""
-    there = sorted(
+    """The error for a name of no file, run or mode, with the modes that there are."""
+    modes = sorted(
         {f"{r.instance}:{r.config.mode_label}{suffix(r.execution)}" for r, _ in kept if r.config and r.status == "ok"}
     )
-    return UsageError(f"no file, run or mode is called {name!r}", f"There are: {', '.join(there) or 'no records'}")
+    return UsageError(f"no file, run or mode is called {name!r}", f"There are: {', '.join(modes) or 'no records'}")

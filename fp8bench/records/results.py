@@ -8,7 +8,8 @@
 A record is written under a temporary name in its folder, flushed, synced and renamed, so that a reader never sees
 half of one. Below the folder of results a record is found wherever it lies, and is of the instance that it names. It is
 read back strictly: a field too many is an error, and so is a schema newer than this program; a search names each file
-that it could not read, and goes on.
+that it could not read, and goes on. A search for runs leaves their sections unread, which are nine tenths of a record:
+`read_on_demand` reads and checks those of the few records that are shown.
 """
 
 import errno
@@ -16,19 +17,18 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar, overload
 
 from fp8bench.records import layout
-from fp8bench.records.broken import Broken
-from fp8bench.records.files import record_files
+from fp8bench.records.files import Broken, record_files
 from fp8bench.records.layout import RUN, Head, SomeRecord
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.packaged import PUBLISHED_RESULTS
+from fp8bench.schema.files import PUBLISHED_RESULTS
 from fp8bench.schema.record import Record, RecordHead
 
 _Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
 
 PUBLISHED = "published"
 
@@ -55,7 +55,6 @@ def write(record: RecordHead, results_dir: Path) -> Path:
     path = folder / f"{record.run_id}.json"
     text = layout.text_of(record)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text, replace=False)
     except OSError as error:
         raise RunFailed(f"cannot write {path}: {error.strerror}", _kept_elsewhere(path.name, text)) from error
@@ -63,12 +62,11 @@ def write(record: RecordHead, results_dir: Path) -> Path:
 
 
 def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
-    """Keep what the processes of a failed run left behind beside its record; returns its path, None where it cannot be
-    written: the record is what counts, and says so itself.
+    """Keep what the processes of a failed run left behind, beside its record; returns its path, None where it cannot be
+    written.
     """
     path = results_dir / record.instance / f"{record.run_id}.log"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text.rstrip() + "\n", replace=False)
     except OSError:
         return None
@@ -76,18 +74,19 @@ def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
 
 
 def _kept_elsewhere(name: str, text: str) -> str:
-    """The last resort for a record that cost an hour: the folder for temporary files. Returns the remedy."""
+    """Write a record to the folder for temporary files, rather than lose it. Returns the remedy."""
     try:
         descriptor, kept = tempfile.mkstemp(prefix="fp8bench-", suffix=f"-{name}")
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError:
-        return "Nor could it be kept in the folder for temporary files: make room, and run again"
+        return "It could not be kept in the folder for temporary files either: free some space, and run again"
     return f"The record is kept as {kept}: move it there by hand"
 
 
 def write_atomically(path: Path, text: str, replace: bool) -> None:
-    """All of it or nothing, also after a power cut. Raises OSError, FileExistsError unless `replace` is set."""
+    """All or nothing, also after a power cut; makes the folder. Raises OSError, FileExistsError unless `replace`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -129,26 +128,15 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-@dataclass(frozen=True)
-class Found(Sequence[_Item]):
-    """What a search found, and the files among them that could not be read."""
+class Found(tuple[_Item, ...]):
+    """What a search found. broken: the files that could not be read."""
 
-    items: tuple[_Item, ...]
-    broken: tuple[Broken, ...] = ()
+    broken: tuple[Broken, ...]
 
-    @overload
-    def __getitem__(self, place: int) -> _Item: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[_Item]: ...
-
-    def __getitem__(self, place: int | slice) -> _Item | Sequence[_Item]:
-        """An item, or several."""
-        return self.items[place]
-
-    def __len__(self) -> int:
-        """How many could be read."""
-        return len(self.items)
+    def __new__(cls, items: Iterable[_Item], broken: Iterable[Broken] = ()) -> "Found[_Item]":
+        found = super().__new__(cls, items)
+        found.broken = tuple(broken)
+        return found
 
 
 class Kept(NamedTuple, Generic[SomeRecord]):
@@ -160,35 +148,32 @@ class Kept(NamedTuple, Generic[SomeRecord]):
 
 def known_instances(results_dir: Path) -> set[str]:
     """Instances that have records here, by what these say; not those of the figures that travel with fp8bench."""
-    return set(there(results_dir))
+    return set(counts(results_dir))
 
 
-def there(results_dir: Path) -> dict[str, int]:
-    """How many records of each instance lie here, but for published figures, by the instances' names."""
+def counts(results_dir: Path) -> dict[str, int]:
+    """How many records of each instance lie here, without published figures, sorted by instance."""
     heads = (layout.head(path, layout.WHOSE) for path in record_files(results_dir) if isinstance(path, Path))
     count = Counter(one.instance for one in heads if isinstance(one, Head) and one.path.parent.name != PUBLISHED)
     return dict(sorted(count.items()))
 
 
 def nothing_found(what: str, results_dir: Path, remedy: str) -> UsageError:
-    """The error for a search that came back empty. what: was looked for, `of ...` or `for ...`."""
+    """The error for a search without a result. what: was searched for, `of ...` or `for ...`."""
     return UsageError(f"no record {what}: {what_lies_in(results_dir)}", remedy)
 
 
 def what_lies_in(results_dir: Path) -> str:
-    """`results has records of h200-1x (23), p5 (4)`, for a sentence about a search that found nothing there."""
+    """`results has records of h200-1x (23), p5 (4)`, for the error of a search that found nothing there."""
     if not results_dir.is_dir():
         return f"there is no folder {results_dir}"
-    lies = ", ".join(f"{name} ({number})" for name, number in there(results_dir).items())
+    lies = ", ".join(f"{name} ({number})" for name, number in counts(results_dir).items())
     return f"{results_dir} has records of {lies}" if lies else f"{results_dir} has no records"
 
 
 def read(results_dir: Path, instances: Iterable[str]) -> Found[Kept[Record]]:
     """Every run of these instances, wherever below the folder it lies, the published ones that travel with fp8bench
-    among them, oldest first; and every file that could be one of them and is broken.
-
-    Sections are left out, unread: they are nine tenths of a record, and only those of the few records that are shown
-    are wanted (`read_whole` reads them, and checks them then).
+    among them, without their sections, oldest first; and every file that could be one of them and is broken.
     """
     return _search(results_dir, set(instances), RUN, layout.light)
 
@@ -197,11 +182,11 @@ def read_kind(
     results_dir: Path, instances: Iterable[str], model: type[SomeRecord], beginning: str = ""
 ) -> Found[SomeRecord]:
     """Every record of one kind that is not a run, whole, oldest first; and every file that could be one and is broken.
-    model: its class. beginning: of the run's id, which is the file's name, so that no other file need be read.
+    model: its class. beginning: of the run's id, which is the file's name, so that no other file is read.
     """
     kind = model.model_fields["kind"].default
     found = _search(results_dir, set(instances), kind, lambda one: layout.whole(one.path, model), beginning)
-    return Found(tuple(kept.record for kept in found), found.broken)
+    return Found((kept.record for kept in found), found.broken)
 
 
 def _search(
@@ -212,17 +197,17 @@ def _search(
     beginning: str = "",
 ) -> Found[Kept[SomeRecord]]:
     """The records of one kind and of these instances, each run once; and the broken files that may be of them: one that
-    does not say its instance is counted to those of the other records in its folder.
+    names no instance may be of those of the other records in its folder.
     """
     found: dict[str, Kept[SomeRecord]] = {}
     broken: list[Broken] = []
-    said: dict[Path, set[str]] = {}
+    in_folder: dict[Path, set[str]] = {}
     for path in record_files(results_dir, PUBLISHED_RESULTS):
         if isinstance(path, Path) and not path.name.startswith(beginning):
             continue
         one = layout.head(path) if isinstance(path, Path) else path
         if isinstance(one, Head):
-            said.setdefault(one.path.parent, set()).add(one.instance)
+            in_folder.setdefault(one.path.parent, set()).add(one.instance)
             if one.kind != kind or one.instance not in wanted:
                 continue
             record = read_one(one)
@@ -232,7 +217,7 @@ def _search(
             one = record
         broken.append(one)
     oldest_first = sorted(found.values(), key=lambda kept: kept.record.created_utc)
-    return Found(tuple(oldest_first), tuple(one for one in broken if wanted & said.get(one.path.parent, wanted)))
+    return Found(oldest_first, (one for one in broken if wanted & in_folder.get(one.path.parent, wanted)))
 
 
 def read_whole(path: Path) -> Record | Broken:
@@ -259,3 +244,42 @@ def read_record(path: Path, model: type[RecordHead] = Record) -> RecordHead:
     if isinstance(record, Broken):
         raise record.error
     return record
+
+
+class _Unreadable(Exception):
+    """A record that is broken in its sections, where the search did not look."""
+
+    def __init__(self, run_id: str, broken: Broken) -> None:
+        super().__init__(run_id, broken)
+        self.run_id, self.broken = run_id, broken
+
+
+def read_on_demand(
+    found: Found[Kept[Record]],
+    warn: Callable[[Sequence[Broken]], None],
+    answer: Callable[[list[Record], Callable[[Record], Record]], _Answer],
+) -> _Answer:
+    """What `answer` returns. It takes records, oldest first and without their sections, and a function that returns one
+    of them whole. warn: called with what cannot be read, the search's own first.
+
+    Where a record turns out to be broken, another may be the latest, and so `answer` is called again without it.
+    """
+    warn(found.broken)
+    paths = {record.run_id: path for record, path in found}
+    left = {record.run_id: record for record, _ in found}
+    read: dict[str, Record] = {}
+
+    def whole(record: Record) -> Record:
+        if record.run_id not in read:
+            one = read_whole(paths[record.run_id])
+            if isinstance(one, Broken):
+                raise _Unreadable(record.run_id, one)
+            read[record.run_id] = one
+        return read[record.run_id]
+
+    while True:
+        try:
+            return answer(list(left.values()), whole)
+        except _Unreadable as unreadable:
+            warn([unreadable.broken])
+            del left[unreadable.run_id]

@@ -1,22 +1,86 @@
-"""Which records are shown, and which of them make one row: the rounds of one variant in one session."""
+"""Which records are chosen, for tables, explanations, bounds and sessions alike: those that a `Filter` takes, the
+latest of each variant, and the rounds that make one row of a table.
+
+A run that stopped may have stopped before it was decided how its steps are executed. So two runs are of one variant
+where their settings are alike, or where both are known to be executed alike; `auto` alone decides nothing. A failure
+stays in the table until the same variant is run again: success at another batch size, or without a graph, does not undo
+a failure at this one, or with one.
+"""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from fp8bench.records.layout import SomeRecord
-from fp8bench.records.stopped import still_shown
-from fp8bench.schema.identity import Software, same_machine, software_of
-from fp8bench.schema.machine import MachineIdentity
-from fp8bench.schema.record import Record, RecordHead
+from fp8bench.schema.config import Device, RunConfig
+from fp8bench.schema.errors import Status
+from fp8bench.schema.execution import VARIANTS, OptimizerName, Variant, variant_of, variants_of
+from fp8bench.schema.machine import MachineIdentity, Software, same_machine, software_of
+from fp8bench.schema.record import Record, RecordHead, Source
 
-Key = tuple[str | int | bool | None, ...]
+Key = tuple[object, ...]
+_Group = TypeVar("_Group")
+
+OF_THE_RECORD = frozenset({"instance", "status", "source", "execution"})
+"""Fields of a filter that a record has itself; it has the others in its configuration."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What records must have in common; None does not filter. A record that lacks a field which is given is not taken.
+
+    mode: with or without its recipe. batch_size: a worker.
+    """
+
+    instance: str | None = None
+    status: Status | None = None
+    source: Source | None = None
+    execution: Variant | None = None
+    session: str | None = None
+    mode: str | None = None
+    workload: str | None = None
+    batch_size: int | None = None
+    world_size: int | None = None
+    device: Device | None = None
+    optimizer: OptimizerName | None = None
+
+    def takes(self, record: RecordHead) -> bool:
+        """Whether the record, of any kind, has all of it."""
+        return all(value in _values(record, name) for name, value in vars(self).items() if value is not None)
+
+    def of(self, records: Iterable[SomeRecord]) -> list[SomeRecord]:
+        """Those that it takes, in their order."""
+        return [record for record in records if self.takes(record)]
+
+    @property
+    def words(self) -> str:
+        """` of vit-huge at batch size 64 with adam`, for a sentence about records; empty where these do not filter."""
+        of = f" of {self.workload}" if self.workload else ""
+        at = f" at batch size {self.batch_size}" if self.batch_size else ""
+        return f"{of}{at} with {self.optimizer}" if self.optimizer else f"{of}{at}"
+
+
+def _values(record: RecordHead, name: str) -> tuple[object, ...]:
+    """What a record has in the field of a filter; a mode has two names."""
+    if name in OF_THE_RECORD:
+        return (getattr(record, name, None),)
+    if not isinstance(record, Record):
+        return (getattr(getattr(record, "config", None), name, None),)
+    if name == "session":
+        return (session(record),)
+    if name == "mode":
+        return record.what.mode, ":".join(filter(None, (record.what.mode, record.what.recipe)))
+    return (getattr(record.what, name, None),)
+
+
+ALL = Filter()
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """rounds: its `ok` records of one machine and software, oldest first; where there is none, the one that tells why.
-    stopped: rounds of the same mode and session that came to nothing.
+    """rounds: its `ok` records of one machine and software, oldest first; where there is none, the one that says why.
+    stopped: rounds of the same mode and session that are not `ok`.
     """
 
     rounds: tuple[Record, ...]
@@ -24,7 +88,7 @@ class Measurement:
 
     @property
     def latest(self) -> Record:
-        """The record that speaks for all of them in what does not differ between rounds."""
+        """Stands for all of them in what does not differ between rounds."""
         return self.rounds[-1]
 
     @property
@@ -53,7 +117,7 @@ def mode(record: Record) -> Key:
 
 
 def system(record: RecordHead) -> Key:
-    """The machine and the software: what rounds of one row have in common. Unknown ones are alike."""
+    """The machine and the software, which rounds of one row have in common. Unknown ones are alike."""
     software = software_of(record.environment)
     return (record.machine.id if record.machine else None, *(software.values() if software is not None else ()))
 
@@ -63,37 +127,41 @@ def session(record: Record) -> str:
     return record.session.session_id if record.session else record.run_id
 
 
-def select(
-    records: Sequence[Record],
-    every: bool,
-    workload: str | None = None,
-    batch_size: int | None = None,
-    optimizer: str | None = None,
-) -> list[Measurement]:
+def grouped(records: Iterable[SomeRecord], key: Callable[[SomeRecord], _Group]) -> dict[_Group, list[SomeRecord]]:
+    """Records of one key together, in the order of each one's first."""
+    found: dict[_Group, list[SomeRecord]] = {}
+    for record in records:
+        found.setdefault(key(record), []).append(record)
+    return found
+
+
+def latest_first(records: Iterable[Record], key: Callable[[Record], object] = session) -> list[list[Record]]:
+    """Records of one session, or another key, together, the group with the latest record first.
+
+    records: oldest first.
+    """
+    return sorted(grouped(records, key).values(), key=lambda together: together[-1].created_utc, reverse=True)
+
+
+def select(records: Sequence[Record], every: bool, wanted: Filter = ALL) -> list[Measurement]:
     """records: oldest first. Keeps the latest session's rounds of each variant, machine and software, or with `every`
-    each record for itself. workload, batch_size, optimizer: only records of these.
+    each record for itself. wanted: only records that it takes.
 
     Figures that were not measured stand in for an instance only while nothing of it was measured. What stopped is kept
-    until the same variant is run again (see `stopped`), so that a failure is seen and not left out. A mode that was
-    invalid in any round of the session is invalid: what is proved in one process and not in the next is not proved.
+    until the same variant is run again, so that a failure is seen and not omitted. A mode that was invalid in any round
+    of the session is invalid: what is proved in one process and not in the next is not proved.
     """
-    chosen = [
-        record
-        for record in records
-        if workload in (None, record.what.workload)
-        and batch_size in (None, record.what.batch_size)
-        and optimizer in (None, record.config.optimizer if record.config else None)
-    ]
+    chosen = wanted.of(records)
     if every:
         return [Measurement((record,)) for record in chosen]
-    ok = [record for record in chosen if record.status == "ok"]
+    ok = Filter(status="ok").of(chosen)
     measured = {record.instance for record in ok if record.source == "measured"}
     latest = {(*variant(r), *system(r)): r for r in ok if r.source == "measured" or r.instance not in measured}
     found = [_with_its_rounds(record, chosen) for record in latest.values()]
-    # Two variants of one session may both have given way to the round that was invalid.
+    # Two variants of one session may both have been replaced by the round that was invalid.
     found = list({one.latest.run_id: one for one in found}.values())
-    told = [record.run_id for one in found for record in (*one.rounds, *one.stopped)]
-    return [*found, *(Measurement((record,)) for record in still_shown(chosen, told))]
+    shown = {record.run_id for one in found for record in (*one.rounds, *one.stopped)}
+    return [*found, *(Measurement((one,)) for one in _not_run_again(chosen) if one.run_id not in shown)]
 
 
 def _with_its_rounds(latest: Record, records: Iterable[Record]) -> Measurement:
@@ -108,10 +176,10 @@ def _with_its_rounds(latest: Record, records: Iterable[Record]) -> Measurement:
         if record.status != "ok"
         and mode(record) == mode(latest)
         and record.what.batch_size == latest.what.batch_size
-        # One that stopped early may not have told its software.
+        # One that stopped early may not have recorded its software.
         and (record.environment is None or system(record) == system(latest))
     )
-    invalid = [record for record in stopped if record.status == "invalid"]
+    invalid = Filter(status="invalid").of(stopped)
     if invalid:
         return Measurement((invalid[-1],))
     row = variant(latest), system(latest)
@@ -121,8 +189,7 @@ def _with_its_rounds(latest: Record, records: Iterable[Record]) -> Measurement:
 
 def latest_alike(records: Sequence[SomeRecord]) -> list[SomeRecord]:
     """records: of one kind, oldest first. The latest of each instance, machine, software and fingerprint."""
-    latest = {(record.instance, *system(record), _work(record)): record for record in records}
-    return list(latest.values())
+    return list({(record.instance, *system(record), _work(record)): record for record in records}.values())
 
 
 def in_order(records: Iterable[SomeRecord], instances: Sequence[str]) -> list[SomeRecord]:
@@ -132,11 +199,61 @@ def in_order(records: Iterable[SomeRecord], instances: Sequence[str]) -> list[So
 
 def same_work(records: Iterable[SomeRecord]) -> list[list[SomeRecord]]:
     """Those of one fingerprint together, in the order of each one's first."""
-    found: dict[str, list[SomeRecord]] = {}
-    for record in records:
-        found.setdefault(_work(record), []).append(record)
-    return list(found.values())
+    return list(grouped(records, _work).values())
 
 
 def _work(record: RecordHead) -> str:
     return json.dumps(record.fingerprint, sort_keys=True)
+
+
+def execution(record: Record) -> Variant | None:
+    """The variant as a table shows it; None where it is not known."""
+    found = variants(record)
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def variants(record: Record) -> frozenset[Variant]:
+    """How its steps were executed, or would have been: one variant where that is known, else all that it may be."""
+    config, evidence = record.config, record.evidence
+    if record.status == "ok" or config is None:
+        return frozenset(VARIANTS if record.execution is None else (record.execution,))
+    may_be = variants_of(config.compile, config.cuda_graphs, config.device == "cuda")
+    if evidence is None:
+        return frozenset(may_be)
+    # Whether to compile is decided before anything can stop a run that has evidence; whether to replay later.
+    scope = evidence.compile.scope if evidence.compile.enabled else None
+    launches = (False, True) if evidence.graph is None else (evidence.graph.enabled,)
+    known = {variant_of(scope, graphed) for graphed in launches} & set(may_be)
+    return frozenset(known or may_be)
+
+
+def _not_run_again(records: Sequence[Record]) -> list[Record]:
+    """records: oldest first. Those that stopped, without any that was followed by another run of its variant."""
+    later: dict[Key, list[Record]] = {}
+    found: list[Record] = []
+    for record in reversed(records):
+        if record.config is None:
+            continue
+        after = later.setdefault(_planned(record, record.config), [])
+        if record.status != "ok" and not any(_same_variant(record, other) for other in after):
+            found.append(record)
+        after.append(record)
+    return found[::-1]
+
+
+def _planned(record: Record, config: RunConfig) -> Key:
+    """What is known of any run before it starts: the mode on its instance, what it trains, and with what."""
+    sizes = (config.workload, config.batch_size, config.world_size, config.nodes)
+    return (*mode(record), *sizes, config.optimizer, config.data)
+
+
+def _same_variant(record: Record, other: Record) -> bool:
+    """Of one plan. record: stopped."""
+    mine, theirs = record.config, other.config
+    if mine is None or theirs is None or not same_machine(record.machine, other.machine):
+        return False
+    attention = mine.te_attention == theirs.te_attention
+    if not attention and (record.attention is None or record.attention != other.attention):
+        return False
+    alike = (mine.compile, mine.cuda_graphs) == (theirs.compile, theirs.cuda_graphs)
+    return alike or (execution(record) is not None and execution(record) == execution(other))

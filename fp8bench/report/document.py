@@ -16,7 +16,7 @@ NOTHING = "-"
 CellKind = Literal["word", "quantity", "interval", "verdict", "note"]
 """What the cells of a column are: a name; a number; a number with its 95 % interval; what was decided; remarks."""
 
-Tone = Literal["", "good", "bad"]
+Tone = Literal["", "good", "doubtful", "bad"]
 Emphasis = Literal["", "strong", "faint"]
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fp8bench.report.document import NOTHING, CellKind, Column, Tone
-from fp8bench.schema.record import Environment, RecordHead
+from fp8bench.schema.machine import Environment
+from fp8bench.schema.record import RecordHead
 
 ReadingT = TypeVar("ReadingT")
 

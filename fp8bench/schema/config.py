@@ -1,6 +1,6 @@
 """What one group of workers runs: one mode, one workload, every number resolved.
 
-`RunRequest` (config/request.py) is what a user asks for, with gaps; `RunConfig` is what a worker obeys and a record
+`RunRequest` (config/request.py) is what a user requests, with gaps; `RunConfig` is what a worker obeys and a record
 keeps. A field with an `Option` is an option of `fp8bench run` too, which is declared nowhere else. What stands after a
 field's `=` holds for records that were made before the field was.
 """
@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from fp8bench.schema import bounds
+from fp8bench.schema import option
 from fp8bench.schema.execution import CompileChoice, GraphChoice, OptimizerName
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 from fp8bench.schema.option import ByDevice, Option
 
 DataSource = Literal["loader", "device"]
@@ -22,7 +22,7 @@ Device = Literal["cuda", "cpu"]
 class RunConfig(Frozen):
     """One measurement: `world_size` workers, each training `workload` under `mode` with its own batch.
 
-    Choices are as asked; what was done is in the evidence. The optimizer's settings are in the fingerprint.
+    Choices are as requested; what was done is in the evidence. The optimizer's settings are in the fingerprint.
     """
 
     mode: str = Field(description="name in the registry, without its recipe")
@@ -33,16 +33,16 @@ class RunConfig(Frozen):
     nodes: PositiveInt = Field(default=1, description="machines that the workers are spread over")
     batch_size: Annotated[
         PositiveInt,
-        Option("Samples a GPU and step", default=ByDevice(cuda=64, cpu=16), bound=bounds.BATCH_SIZE),
+        Option("Samples a GPU and step", default=ByDevice(cuda=64, cpu=16), bound=option.BATCH_SIZE),
     ]
-    warmup: Annotated[NonNegativeInt, Option("Steps before timing starts", default=11, bound=bounds.STEPS)]
-    steps: Annotated[PositiveInt, Option("Timed steps, at least", default=100, bound=bounds.STEPS)]
+    warmup: Annotated[NonNegativeInt, Option("Steps before timing starts", default=11, bound=option.STEPS)]
+    steps: Annotated[PositiveInt, Option("Timed steps, at least", default=100, bound=option.STEPS)]
     min_time_s: Annotated[
         NonNegativeFloat,
         Option(
             "How long the timed steps last, at least",
             default=ByDevice(cuda=10.0, cpu=3.0),
-            bound=bounds.TIMED_S,
+            bound=option.TIMED_S,
             metavar="SECONDS",
         ),
     ] = 0.0
@@ -60,9 +60,9 @@ class RunConfig(Frozen):
     data: Annotated[DataSource, Option("Read batches with a DataLoader, or keep one on the GPU", default="loader")]
     workers: Annotated[
         NonNegativeInt,
-        Option("DataLoader processes a GPU", if_unset="by CPU cores", bound=bounds.LOADER_WORKERS),
+        Option("DataLoader processes a GPU", if_unset="by CPU cores", bound=option.LOADER_WORKERS),
     ]
-    seed: Annotated[NonNegativeInt, Option("Seed of weights and data", default=0, bound=bounds.SEED)]
+    seed: Annotated[NonNegativeInt, Option("Seed of weights and data", default=0, bound=option.SEED)]
     te_attention: Annotated[
         TEAttention, Option("Attention of the te modes: Transformer Engine's or torch's", default="te")
     ]

@@ -1,24 +1,53 @@
-"""One family of errors. Each says what is wrong and what to do about it, and carries the exit code of the program.
+"""One family of errors, and how they name things. Each says what failed and what to do about it, and carries the
+program's exit code.
 
 They are raised anywhere and caught once, in `fp8bench.cli.app`, which prints one line and exits. They pickle by what
 they were made of, so that a worker process can hand one to its parent.
 """
 
+import re
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from fp8bench.schema.cause import Cause
-from fp8bench.schema.nearest import nearest
+Status = Literal["ok", "unsupported", "failed", "invalid"]
+"""How a run ended, for the record."""
+
+Cause = Literal[
+    "unavailable",
+    "capture",
+    "parity",
+    "execution",
+    "nan",
+    "no-fp8",
+    "oom",
+    "host-death",
+    "crash",
+    "timeout",
+]
+"""Why a run stopped, in one word that a program can act on; a record's `reason` says it in a sentence.
+
+unavailable: this machine or the mode cannot do what was requested
+capture: the step could not be captured in a CUDA graph
+parity: the model, as converted, does not compute what the plain one does
+execution: the steps, as executed (compiled, replayed), do not compute what the same steps do plainly
+nan: a loss was not finite
+no-fp8: no GEMM ran in fp8 although the mode is an fp8 one
+oom: the memory of the GPU, or of the host, was not enough
+host-death: the process of a rank was ended from outside, or ended without a report
+crash: a rank raised an error that no other rank caused
+timeout: a phase took longer than its deadline
+"""
 
 
 class Fp8benchError(Exception):
-    """Something went wrong that the user can fix.
+    """Something failed that the user can fix.
 
     what: one sentence, without its full stop. remedy: one sentence in the imperative. cause: of the run that it stops;
     None: the class's own.
     """
 
     exit_code = 5
+    status: ClassVar[Status] = "failed"
     usual_cause: ClassVar[Cause | None] = None
 
     def __init__(self, what: str, remedy: str, cause: Cause | None = None) -> None:
@@ -32,7 +61,7 @@ class Fp8benchError(Exception):
 
 
 class UsageError(Fp8benchError):
-    """A flag, a file or a name is wrong: exit code 2."""
+    """An invalid flag, file or name: exit code 2."""
 
     exit_code = 2
 
@@ -41,13 +70,15 @@ class ModeUnavailable(Fp8benchError):
     """This machine cannot run the mode: exit code 3 if nothing else ran. A mode never falls back in silence."""
 
     exit_code = 3
+    status: ClassVar[Status] = "unsupported"
     usual_cause: ClassVar[Cause | None] = "unavailable"
 
 
 class MeasurementInvalid(Fp8benchError):
-    """What ran is not what was asked for, or its numbers mean nothing: exit code 4."""
+    """What ran is not what was requested, or its numbers mean nothing: exit code 4."""
 
     exit_code = 4
+    status: ClassVar[Status] = "invalid"
 
 
 class RunFailed(Fp8benchError):
@@ -57,7 +88,7 @@ class RunFailed(Fp8benchError):
 
 
 class Interrupted(Fp8benchError):
-    """A signal asked the program to end. code: of its exit, 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
+    """A signal ended the program. code: of its exit, 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
 
     exit_code = 130
 
@@ -68,7 +99,7 @@ class Interrupted(Fp8benchError):
 
 
 def unknown_name(kind: str, name: str, known: list[str], listing: str, family: Iterable[str] = ()) -> UsageError:
-    """The error for a name that nothing answers to, with the nearest names that something does.
+    """The error for an unknown name, with the nearest known ones.
 
     listing: the command that shows every known name. family: see `nearest`.
     """
@@ -80,6 +111,79 @@ def unknown_name(kind: str, name: str, known: list[str], listing: str, family: I
 
 
 def require_known(kind: str, name: str, known: Sequence[str], listing: str) -> None:
-    """Raises unknown_name unless something answers to the name."""
+    """Raises unknown_name for a name that is not known."""
     if name not in known:
         raise unknown_name(kind, name, list(known), listing)
+
+
+AT_MOST = 4
+"""Names in a suggestion: more are a listing, which has a command of its own."""
+
+_SHORTEST_FAMILY = 2
+_SLIP = 2
+_REPLACED = 3
+"""A letter too many, too few or out of its turn is a likelier slip than another letter: `p4` is rather p4d than p5."""
+
+
+def nearest(name: str, known: Iterable[str], family: Iterable[str] = ()) -> list[str]:
+    """The best first; empty where nothing comes near.
+
+    family: known names that are of what `name` may name (instances that have the GPU). Where no name is within
+    `edit_distance` of about one slip for every three letters, the family is meant, or a name that holds this one whole,
+    or has its first part (`torchao-fp8`).
+    """
+    said = name.lower()
+    candidates = list(dict.fromkeys(known))
+    distances = {one: edit_distance(said, one.lower()) for one in candidates}
+    slips = sorted((one for one in candidates if distances[one] <= _bearable(said)), key=distances.__getitem__)
+    if slips:
+        least = distances[slips[0]]
+        return [one for one in slips if distances[one] == least][:AT_MOST]
+    if len(said) < _SHORTEST_FAMILY:
+        return []
+    kin = [one for one in candidates if said in one.lower()]
+    first, dash, _ = said.partition("-")
+    cousins = [one for one in candidates if dash and one.lower().startswith(first + dash)]
+    found = dict.fromkeys([*family, *kin, *sorted(cousins, key=distances.__getitem__)])
+    return list(found)[:AT_MOST]
+
+
+def edit_distance(first: str, second: str) -> int:
+    """What it takes to make the one the other: 2 for a letter put in, taken out, or exchanged with its neighbour, 3 for
+    one replaced (optimal string alignment: Damerau, 1964, no part edited twice).
+    """
+    before: list[int] = []
+    row = [_SLIP * length for length in range(len(second) + 1)]
+    for i, letter in enumerate(first, start=1):
+        last, before, row = before, row, [_SLIP * i]
+        for j, other in enumerate(second, start=1):
+            cost = before[j - 1] + (_REPLACED if letter != other else 0)
+            cost = min(cost, before[j] + _SLIP, row[j - 1] + _SLIP)
+            if i > 1 and j > 1 and letter == second[j - 2] and first[i - 2] == other:
+                cost = min(cost, last[j - 2] + _SLIP)
+            row.append(cost)
+    return row[-1]
+
+
+def _bearable(name: str) -> int:
+    return max(_REPLACED, _SLIP * (len(name) // 3))
+
+
+_SPACES = re.compile("[\t\n\v\f\r\x85\u2028\u2029]+")
+_ACTIVE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+
+
+def inert(text: str) -> str:
+    """Text from elsewhere, safe to print: on one line, without control characters (C0, C1), invisible or bidirectional
+    ones, or lone surrogates.
+
+    A record, a file's name or a plug-in's name may hold anything. What a terminal would obey, or what would change the
+    order in which a line is read, is written out instead: ESC as `\\x1b`, a right-to-left override as `\\u202e`. What
+    only breaks a line or moves the cursor along it becomes a space. Other text is returned unchanged.
+    """
+    return _ACTIVE.sub(_written_out, _SPACES.sub(" ", text))
+
+
+def _written_out(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -6,8 +6,7 @@ A variant names the first and the third in one word; it is compared, and no part
 
 from typing import Literal, get_args
 
-from fp8bench.schema.errors import UsageError
-from fp8bench.schema.nearest import nearest
+from fp8bench.schema.errors import UsageError, nearest
 
 CompileChoice = Literal["auto", "on", "off", "blocks"]
 GraphChoice = Literal["auto", "on", "off"]

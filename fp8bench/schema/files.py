@@ -1,20 +1,60 @@
-"""Reading YAML and JSON so that a fault is told by its file, line and field."""
+"""The base of every model, and reading YAML and JSON files so that an error names its file, line and field."""
 
 import re
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fp8bench.schema.errors import UsageError
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_PACKAGE = Path(__file__).resolve().parents[1]
+_INSTALLED = _PACKAGE / "packaged"
+ROOT = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent
+"""Of the files that travel with the program: inside the package in a wheel, in a checkout the repository's root."""
+
+INSTANCES_YAML = ROOT / "configs" / "instances.yaml"
+PUBLISHED_RESULTS = ROOT / "results" / "published"
 
 DEEPEST = 100
 """Levels of nesting that are read. libyaml's binding recurses without a limit, and ends the process where the stack is
 exhausted; nothing that is read here has ten.
 """
+
+
+class Frozen(BaseModel):
+    """A value that never changes after it is made. Unknown fields, and numbers that are not finite, are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """Refuses a name that a mapping has twice, of which YAML keeps the last in silence, and says on which line a value
+    (2026-02-30) cannot be built.
+    """
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        lines: dict[tuple[str, str], int] = {}
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            name, line = (key.tag, key.value), key.start_mark.line + 1
+            if name in lines:
+                raise _Twice(f"line {line}: {key.value!r} is given twice, the first time on line {lines[name]}")
+            lines[name] = line
+        return super().construct_mapping(node, deep)
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except ValueError as error:
+            raise yaml.constructor.ConstructorError(problem=str(error), problem_mark=node.start_mark) from error
+
+
+class _Twice(yaml.YAMLError):
+    """A name that a mapping has twice."""
 
 
 def read_text(path: Path) -> str:
@@ -39,15 +79,14 @@ def parse_yaml(text: str, path: Path) -> Any:
     try:
         if is_too_deep(text):
             raise UsageError(f"{path} is nested more than {DEEPEST} levels deep", "Move the file away")
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        _refuse_duplicates(node, path)
-        return None if node is None else loader.construct_document(node)
+        return yaml.load(text, Loader=_Loader)
+    except _Twice as error:
+        raise UsageError(f"{path} {error}", "Keep one of them") from error
     except (yaml.YAMLError, ValueError) as error:
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-        raise UsageError(
-            f"{path} line {_line_of_fault(text, error)} is not YAML: {problem}", "Fix that line"
-        ) from error
+        mark, position = getattr(error, "problem_mark", None), getattr(error, "position", None)
+        line = mark.line if mark is not None else text.encode().count(b"\n", 0, position or 0)
+        raise UsageError(f"{path} line {line + 1} is not YAML: {problem}", "Fix that line") from error
 
 
 def is_too_deep(text: str) -> bool:
@@ -67,61 +106,6 @@ def is_too_deep(text: str) -> bool:
     return False
 
 
-def _refuse_duplicates(root: Any, path: Path) -> None:
-    """Raises UsageError for a name that a mapping has twice: YAML keeps the last in silence."""
-    nodes, seen = [root], {id(root)}
-    while nodes:
-        node = nodes.pop()
-        children = []
-        if isinstance(node, yaml.SequenceNode):
-            children = node.value
-        elif isinstance(node, yaml.MappingNode):
-            _refuse_twice([key for key, _ in node.value if isinstance(key, yaml.ScalarNode)], path)
-            children = [value for _, value in node.value]
-        # An alias is the very node that it stands for.
-        nodes += [child for child in children if id(child) not in seen]
-        seen.update(map(id, children))
-
-
-def _refuse_twice(keys: list[Any], path: Path) -> None:
-    if len({(key.tag, key.value) for key in keys}) == len(keys):
-        return
-    lines: dict[tuple[str, str], int] = {}
-    for key in keys:
-        name, line = (key.tag, key.value), int(key.start_mark.line) + 1
-        if name in lines:
-            raise UsageError(
-                f"{path} line {line}: {key.value!r} is given twice, the first time on line {lines[name]}",
-                "Keep one of them",
-            )
-        lines[name] = line
-
-
-def _line_of_fault(text: str, error: Exception) -> int:
-    """YAML errors carry a mark or a position; a value that cannot be built (2026-02-30) is looked for by building
-    each.
-    """
-    mark, position = getattr(error, "problem_mark", None), getattr(error, "position", None)
-    if mark is not None:
-        return int(mark.line) + 1
-    if position is not None:
-        return text.encode().count(b"\n", 0, position) + 1
-    loader = _Loader(text)
-    nodes = [loader.get_single_node()]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, yaml.ScalarNode):
-            try:
-                loader.construct_object(node)
-            except ValueError:
-                return int(node.start_mark.line) + 1
-        elif isinstance(node, yaml.MappingNode):
-            nodes += [part for pair in node.value for part in pair]
-        else:
-            nodes += node.value
-    return 1
-
-
 def parse_mapping(text: str, path: Path) -> dict[str, Any]:
     """The document in `text`, whose top level is a mapping; empty text is an empty one. Raises UsageError."""
     document = parse_yaml(text, path)
@@ -133,7 +117,7 @@ def parse_mapping(text: str, path: Path) -> dict[str, Any]:
 
 
 def wrong_field(error: ValidationError, path: Path, text: str, prefix: tuple[str | int, ...] = ()) -> UsageError:
-    """The first fault of a model, by file, line and field. prefix: where the model stands in the file."""
+    """The first error of a model, by file, line and field. prefix: where the model stands in the file."""
     line, reason = fault(error, text, prefix)
     if reason.startswith("field "):
         return UsageError(f"{path} line {line}, {reason}", "Fix that field, or move the file away")
@@ -141,7 +125,7 @@ def wrong_field(error: ValidationError, path: Path, text: str, prefix: tuple[str
 
 
 def fault(error: ValidationError, text: str, prefix: tuple[str | int, ...] = ()) -> tuple[int, str]:
-    """The line of the first fault of a model, and what is wrong there: `is not JSON: ...`, or `field samples: ...`."""
+    """The line of the first error of a model, and the error: `is not JSON: ...`, or `field samples: ...`."""
     first = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "json_invalid":
         line = re.search(r"line (\d+)", first["msg"])

@@ -1,4 +1,4 @@
-"""What is told of a number format: its reach, what a cast to it does, and what became of a value.
+"""A number format: its range, what a cast to it does, and what became of a value.
 
 Plain data between the room that has torch and the room that draws. These are dataclasses and not `Frozen` models,
 which refuse inf and nan: here both are answers.
@@ -6,6 +6,17 @@ which refuse inf and nan: here both are answers.
 
 from dataclasses import dataclass
 from typing import Literal
+
+ALIGNMENT = 16
+"""Every dimension of an fp8 GEMM is a multiple of it: cuBLASLt and CUTLASS read operands in pieces of 16 bytes, and an
+fp8 value is one byte.
+"""
+
+
+def padded(size: int, multiple: int = ALIGNMENT) -> int:
+    """The next size that is a multiple; `size` itself where it is one."""
+    return -(-size // multiple) * multiple
+
 
 Overflow = Literal["saturate", "inf", "nan", "other"]
 """What a cast makes of a value that is too large: the format's max, infinity, nan, or none of these."""

@@ -19,9 +19,9 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from fp8bench.schema.alignment import padded
 from fp8bench.schema.execution import Variant
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.formats import padded
 
 Role = Literal["forward", "input gradient", "weight gradient"]
 Precision = Literal["bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwise", "fp8-rowwise-fast"]

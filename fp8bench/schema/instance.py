@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 
 Purchase = Literal["on_demand", "spot", "capacity_block"]
 

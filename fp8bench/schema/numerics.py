@@ -1,8 +1,8 @@
 """A record of what error precision modes add to a layer, and of how delayed scaling answers to a jump.
 
 Errors are relative to a reference: float64, computed from the very float32 weights, inputs and output gradients that
-every mode is given. How they are taken is in `numerics.errors`, of what layers in `numerics.layer_errors`, and the
-jump in `numerics.amax_history`.
+every mode is given. How they are taken, and of what layers, is in `numerics.examination`; the jump in
+`numerics.scaling`.
 """
 
 from typing import Literal, get_args
@@ -10,8 +10,8 @@ from typing import Literal, get_args
 from pydantic import Field, PositiveInt
 
 from fp8bench.schema.config import Device
-from fp8bench.schema.frozen import Frozen
-from fp8bench.schema.record import Status
+from fp8bench.schema.errors import Status
+from fp8bench.schema.files import Frozen
 
 LayerName = Literal["linear", "block"]
 TensorName = Literal["output", "input_gradient", "weight_gradient"]

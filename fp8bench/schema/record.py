@@ -3,16 +3,16 @@
 A record is of one process group: one round of one mode. What belongs together says so in `session`, and reports put it
 together.
 
-History of the format (`SCHEMA_VERSION`; `records.migrate` reads the older ones):
+History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
   1  the first.
   2  kind, session, profile, telemetry as a series, the split of the step, energy, and how steady the steps were.
-  3  machine; what a session was asked for. Raw samples, telemetry and the profile, which are most of a record, stand at
+  3  machine; what a session requested. Raw samples, telemetry and the profile, which are most of a record, stand at
      its end. Nothing of 2 changed its meaning.
   4  how a step was executed and the proof of it (evidence.graph, evidence.executed), which takes the place of the two
      errors in evidence.compile; cause; the optimizer is a setting. A field is a line of the file, arrays of numbers
      within it, and so is an element of an array of objects (see `records.layout`).
 
-History of the method (`METHOD_VERSION`; unlike methods are never compared without being told to):
+History of the method (`METHOD_VERSION`; different methods are never compared unless a user asks for it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
      start of the next; a run's is the median; its interval covers this run's steps only.
   2  as 1; the interval is a block bootstrap's; several rounds in fresh processes make one measurement, whose interval
@@ -23,163 +23,21 @@ History of the method (`METHOD_VERSION`; unlike methods are never compared witho
 """
 
 from datetime import date
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import AwareDatetime, Field, PositiveFloat, PositiveInt
+from pydantic import AwareDatetime, Field, PositiveInt
 
-from fp8bench.schema.cause import Cause
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.execution import CompileScope, Join, Variant, variant_of
-from fp8bench.schema.frozen import Frozen
-from fp8bench.schema.machine import MachineIdentity
-from fp8bench.schema.profile import Profile
-from fp8bench.schema.telemetry import RankTelemetry
+from fp8bench.schema.errors import Cause, Status
+from fp8bench.schema.execution import Variant, variant_of
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.machine import HARDWARE, Environment, MachineIdentity, differences, same_machine, software_of
+from fp8bench.schema.rank import Evidence, Parity, Profile, RankMemory, RankSamples, RankTelemetry
 
 SCHEMA_VERSION = 4
 METHOD_VERSION = 3
 
-Status = Literal["ok", "unsupported", "failed", "invalid"]
 Source = Literal["measured", "published", "external"]
-Duration = Annotated[float, Field(ge=0)]
-"""Seconds; finite, as every number of a record."""
-
-
-class Tolerance(Frozen):
-    """How far a mode may be from the plain model and still count as computing the same (see `worker.parity`).
-
-    All are relative, without unit. settle_passes: forward and backward passes before the comparison, for recipes
-    whose scales come from earlier passes (delayed scaling starts with a scale of 1, under which gradients vanish).
-    """
-
-    logits: float = Field(gt=0)
-    loss: float = Field(gt=0)
-    input_gradient: float = Field(gt=0)
-    min_separation: float = Field(default=0.5, gt=0)
-    max_leakage: float = Field(default=1e-6, gt=0)
-    settle_passes: int = Field(default=0, ge=0)
-
-
-class Parity(Frozen):
-    """What the parity gate measured. Errors are relative; an error of 1 means nothing in common."""
-
-    passed: bool
-    reason: str | None
-    batch_size: int
-    logits_error: float | None
-    loss_error: float | None
-    input_gradient_error: float | None
-    separation: float | None
-    leakage: float | None
-    tolerance: Tolerance
-
-
-class CompileEvidence(Frozen):
-    """Whether torch.compile was on, why, and what it made of the model (null when off)."""
-
-    enabled: bool
-    reason: str
-    graphs: int | None = None
-    graph_breaks: int | None = None
-    graph_break_reasons: tuple[str, ...] = ()
-    split_graphs: int | None = Field(default=None, description="what DDP's buckets made of the graphs")
-    recompilations: int | None = Field(default=None, description="over the whole run")
-    scope: CompileScope = Field(default="model", description="what was compiled, where anything was")
-    seconds: float | None = Field(default=None, description="that torch.compile took in all, by its own count")
-    logits_error: float | None = Field(
-        default=None, description="up to format 3: against the same model uncompiled; null: not compared"
-    )
-    weight_gradient_error: float | None = Field(default=None, description="up to format 3")
-
-
-class GraphEvidence(Frozen):
-    """Whether each timed step was one CUDA graph replayed, and why. Null where it was not, or is unknown."""
-
-    enabled: bool
-    reason: str
-    capture_s: float | None = Field(default=None, description="how long the capture took")
-    pool_bytes: int | None = Field(default=None, description="of the GPU's memory that the graph keeps for itself")
-
-
-class ExecutedEvidence(Frozen):
-    """Steps executed as timed against the same steps plainly eager, from the same weights, optimizer state and batches;
-    relative errors, the worst of any rank (see `execution.proof`).
-    """
-
-    steps: int = Field(gt=0, description="so many were compared, one after the other")
-    batch_size: int = Field(gt=0, description="samples that a plain step took at once, maybe a piece of its batch")
-    loss_error: float | None = Field(description="the worst of any step; null: not finite, as what follows")
-    gradient_error: float | None = Field(description="of the last step, all weights together")
-    update_error: float | None = Field(description="of what the steps made of the weights, all together")
-    state_error: float | None = Field(
-        default=None, description="of the scales that the mode keeps; null: it keeps none"
-    )
-    spread: float | None = Field(description="how far a rank's weights went from the mean of all ranks'")
-
-
-class Evidence(Frozen):
-    """What really ran, as found in the model and the libraries after the fact."""
-
-    converted_layers: int | None = Field(
-        description="linear layers in the mode's precision; null: the mode does not say"
-    )
-    total_layers: int | None
-    recipe: str | None = Field(description="the resolved recipe in its library's words")
-    attention: str | None = Field(description="implementation and kernel, e.g. `te:fused` or `sdpa:flash`")
-    emulated: bool = False
-    fp8: bool = Field(default=False, description="the mode means its matrix products to run in fp8")
-    fp8_kernels: bool | None = Field(default=None, description="fp8 matrix products were seen; null: not profiled")
-    compile: CompileEvidence
-    join: Join | None = Field(default=None, description="how ranks shared their gradients; null: not recorded")
-    graph: GraphEvidence | None = Field(default=None, description="null up to format 3, when there were none")
-    executed: ExecutedEvidence | None = Field(default=None, description="null: launched plainly, or not compared")
-    details: dict[str, Any] = Field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-
-
-class Environment(Frozen):
-    """The machine and the software under the run. Null is unknown or absent."""
-
-    fp8bench: str
-    python: str
-    versions: dict[str, str | None]
-    device_name: str | None
-    compute_capability: str | None
-    driver: str | None
-    cpu: str | None
-    cpu_count: int | None
-    variables: dict[str, str]
-    git_commit: str | None = None
-    git_dirty: bool | None = None
-
-
-class RankSamples(Frozen):
-    """One rank's raw samples, seconds, one a step. Nothing is dropped."""
-
-    rank: int
-    warmup_step_s: tuple[Duration, ...] = Field(description="every step before the timed ones, the lead-in among them")
-    step_s: tuple[PositiveFloat, ...] = Field(min_length=1, description="no step takes no time")
-    host_s: tuple[Duration, ...]
-    data_wait_s: tuple[Duration, ...]
-    host_lead_s: tuple[float, ...] | None = Field(
-        default=None, description="how much later than the host the GPU reached a step's start; null on a CPU"
-    )
-    forward_s: tuple[Duration, ...] | None = Field(default=None, description="by the device's clock, as what follows")
-    backward_s: tuple[Duration, ...] | None = None
-    optimizer_s: tuple[Duration, ...] | None = None
-    recompilations: int | None = Field(default=None, description="of torch.compile, while steps were timed")
-    allocator_retries: int | None = Field(default=None, description="of torch's CUDA allocator, while steps were timed")
-    loss: tuple[float | None, ...] = Field(description="every step, warm-up first; null where it was not finite")
-
-
-class RankMemory(Frozen):
-    """Peaks over the steps after warm-up (up to format 3, warm-up too), a CUDA graph's pool among them. GPU figures are
-    torch's allocator's; null on a CPU.
-    """
-
-    rank: int
-    peak_allocated_bytes: int | None
-    peak_reserved_bytes: int | None
-    peak_host_bytes: int
 
 
 class Session(Frozen):
@@ -189,7 +47,7 @@ class Session(Frozen):
     round: int = Field(ge=1, description="rounds begin at 1")
     position: int = Field(ge=1, description="of the mode in its round, which is run forwards and backwards by turns")
     arm: Literal["A", "B"] | None = Field(default=None, description="in a comparison of a mode with itself")
-    rounds: PositiveInt | None = Field(default=None, description="asked for, as what follows; null: not recorded")
+    rounds: PositiveInt | None = Field(default=None, description="requested, as what follows; null: not recorded")
     precision: float | None = Field(default=None, gt=0, lt=1)
     max_rounds: PositiveInt | None = None
 
@@ -349,4 +207,34 @@ class Record(RecordHead):
         if (self.source == "measured") != (self.figure is None) or (self.config is None) == (self.figure is None):
             raise ValueError("a measured record has a config and no figure, an imported one a figure and no config")
         if len({len(rank.step_s) for rank in self.samples}) > 1:
-            raise ValueError("the ranks' samples are of unlike numbers of steps")
+            raise ValueError("the ranks' samples have different numbers of steps")
+
+
+def not_comparable(record: RecordHead, reference: RecordHead) -> list[str]:
+    """What keeps two measurements of ONE instance from a verdict: each difference in words, both values in it; none
+    where they may be compared, are of different instances, or one of them was not measured here.
+    """
+    if record.instance != reference.instance or not _measured(record, reference):
+        return []
+    found = []
+    if not same_machine(record.machine, reference.machine):
+        found.append(f"machine ({record.machine or 'unknown'}, reference {reference.machine or 'unknown'})")
+    return [*found, *differences(software_of(record.environment), software_of(reference.environment))]
+
+
+def unlike_software(record: RecordHead, reference: RecordHead) -> list[str]:
+    """As not_comparable, for measurements of two instances: how their software differs, which is shown and no more.
+    Hardware is omitted: that it differs is why they are compared. A CPU and a GPU are not comparable at all.
+    """
+    if record.instance == reference.instance or not _measured(record, reference):
+        return []
+    mine, theirs = software_of(record.environment), software_of(reference.environment)
+    if mine is None or theirs is None or (mine["GPU"] is None) != (theirs["GPU"] is None):
+        return []
+    return differences(
+        *({name: software[name] for name in software if name not in HARDWARE} for software in (mine, theirs))
+    )
+
+
+def _measured(*records: RecordHead) -> bool:
+    return all(record.source == "measured" for record in records)

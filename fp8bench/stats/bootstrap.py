@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fp8bench.stats.dependence import block_length, block_shortfall
-from fp8bench.stats.student import NORMAL_QUANTILE
+from fp8bench.stats.intervals import NORMAL_QUANTILE
 
 Statistic = Literal["mean", "median"]
 

@@ -26,13 +26,12 @@ two-state and drifting hosts are simulated by benchmarks/simulate.py; docs/simul
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, geometric_mean, median
 
 import numpy as np
 
 from fp8bench.stats.bootstrap import FEWEST_STEPS, REPLICATES, Centre, Statistic, centre
-from fp8bench.stats.likelihood import mean_bounds
-from fp8bench.stats.student import t_quantile
+from fp8bench.stats.intervals import mean_bounds, t_quantile
 
 _FEWEST_SKEWED = 3
 """Two numbers are never skewed."""
@@ -83,18 +82,18 @@ def estimate(
     if not all(math.isfinite(step) and step > 0 for steps in processes for step in steps):
         raise ValueError("step times are finite and above 0")
     if min(map(len, processes)) < FEWEST_STEPS:
-        average = _mean if statistic == "mean" else median
+        average = fmean if statistic == "mean" else median
         centres = tuple(sorted(average(steps) for steps in processes))
         count = sum(map(len, processes))
-        return Estimate(_mean(centres), None, None, len(centres), count, None, None, None, None, centres)
+        return Estimate(fmean(centres), None, None, len(centres), count, None, None, None, None, centres)
     return combined([centre(steps, statistic, replicates) for steps in processes])
 
 
 def combined(found: Sequence[Centre]) -> Estimate:
     """The estimate from what `bootstrap.centre` found of each process, at least one."""
     centres = tuple(sorted(each.value for each in found))
-    value = _mean(centres)
-    within = _geometric_mean([each.variance for each in found])
+    value = fmean(centres)
+    within = _typical_variance([each.variance for each in found])
     shown = float(np.var(centres, ddof=1)) if len(found) > 1 else within
     error = math.sqrt(max(shown, within) / len(found)) / value
     degrees = _degrees_of_freedom(found, within, shown)
@@ -122,22 +121,18 @@ def deviations(centres: Sequence[float], error: float, critical: float) -> tuple
     if len(centres) < _FEWEST_SKEWED:
         return below, above
     low, high = mean_bounds(centres, critical)
-    value = _mean(centres)
+    value = fmean(centres)
     return min(below, math.log(low / value)), max(above, math.log(high / value))
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def _geometric_mean(variances: Sequence[float]) -> float:
+def _typical_variance(variances: Sequence[float]) -> float:
     """W; 0 where any of them is.
 
     A block bootstrap's variance of forty steps is so skewed that the mean of several is above the truth, which would
     hide what processes really differ by; and where steps are late now and then, the process that had none knows nothing
     of them. This mean is below the truth (about 0.9 times, by simulation), and what it lacks counts towards T.
     """
-    return math.exp(_mean(list(map(math.log, variances)))) if min(variances) > 0 else 0.0
+    return geometric_mean(variances) if min(variances) > 0 else 0.0
 
 
 def _degrees_of_freedom(found: Sequence[Centre], within: float, shown: float) -> float:

@@ -25,13 +25,14 @@ slower is found in 96 to 100 %.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from fp8bench.schema.record import Steadiness
 from fp8bench.stats.dependence import effective_samples, lag1_autocorrelation, positive_correlation
-from fp8bench.stats.student import t_quantile
+from fp8bench.stats.intervals import t_quantile
 
 _OUTLYING = 3.5
 _TOLERATED_DRIFT = 0.02
@@ -191,12 +192,19 @@ def _thinned(samples: Sequence[float]) -> npt.NDArray[np.float64]:
 
 def _slope(values: npt.NDArray[np.float64]) -> float:
     """Sen's, in seconds from one value to the next."""
-    earlier, later = np.triu_indices(len(values), 1)
-    return float(np.median(_rises(values) / (later - earlier)))
+    _, _, apart = _pairs(len(values))
+    return float(np.median(_rises(values) / apart))
 
 
 def _rises(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Of all pairs: the later less the earlier, in the order of numpy.triu_indices."""
-    earlier, later = np.triu_indices(len(values), 1)
+    """Of all pairs: the later less the earlier, in the order of `_pairs`."""
+    earlier, later, _ = _pairs(len(values))
     rises: npt.NDArray[np.float64] = values[later] - values[earlier]
     return rises
+
+
+@lru_cache(maxsize=4)
+def _pairs(count: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Of all pairs of so many: the earlier place, the later one, and how far they are apart. A run asks thrice."""
+    earlier, later = np.triu_indices(count, 1)
+    return earlier, later, later - earlier

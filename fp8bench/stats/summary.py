@@ -7,10 +7,8 @@ a step that took twice as long is paid for twice. The median, and how many steps
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from fp8bench.schema.profile import Profile
-from fp8bench.schema.rank_report import WorkloadFacts
-from fp8bench.schema.record import RankSamples, Summary
-from fp8bench.schema.telemetry import RankTelemetry
+from fp8bench.schema.rank import Profile, RankSamples, RankTelemetry, WorkloadFacts
+from fp8bench.schema.record import Summary
 from fp8bench.stats import telemetry as gpu
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.steadiness import steadiness

@@ -1,15 +1,15 @@
 """From what the GPUs did while steps were timed to energy, a clock, and what a reader should know of the run.
 
 Every figure is over all ranks' GPUs, and over the timed steps only; samples from before them are context. A flag says
-that a run went otherwise than the card can; it drops nothing, and does not say that the time is wrong: a card at its
-power limit is the rule in long matrix products, and part of what a precision costs.
+that a run was slower than the card can be; it drops nothing, and does not say that the time is invalid: a card at its
+power limit is the rule in long GEMMs, and part of what a precision costs.
 """
 
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import linear_regression, median
 
-from fp8bench.schema.telemetry import POWER_CAP, SLOWDOWNS, RankTelemetry
+from fp8bench.schema.rank import POWER_CAP, SLOWDOWNS, RankTelemetry
 
 J_PER_KWH = 3.6e6
 

@@ -1,15 +1,15 @@
-"""What time is it: on a GPU by CUDA events, on a CPU by perf_counter.
+"""When steps begin and end: on a GPU by CUDA events, on a CPU by perf_counter.
 
 A step's time runs from its start to the start of the next one, so nothing between steps escapes it. On a GPU the starts
 are events on the compute stream: the host records them and goes on, and no step waits for the device. An event is
 reached when the work queued before it is done, so the difference of two is the device's time for a step, idle time
-included. Two more events part a step into forward (with the copy of the batch), backward (with what of the all-reduce
-it cannot hide) and optimizer; under a replay nobody sees them, and they are read elsewhere (`execution.replay`).
+included. Two more events split a step into forward (with the copy of the batch), backward (with what of the all-reduce
+it cannot hide) and optimizer; a replay reads its own (`execution.replay`).
 
 The host's lead is how much later than the host recorded it the GPU reached the start of a step. A host that is faster
 than the GPU runs ahead until the launch queue is full, about 1,024 launches, and then waits in a launch; so the lead is
 the depth of that queue in time, and small too for a deep model whose GPU never waits. It is kept as a diagnostic;
-whether the GPU waits for the host is told by what the GPU is idle (`schema.profile`).
+whether the GPU waits for the host is shown by how long the GPU is idle (`schema.rank`).
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class StepTimes:
 
 class Clock(Protocol):
     """Call these in order, `finish` once after the last step. forward_done and backward_done are called in every step,
-    or in none, where nobody sees the passes end.
+    or in none, where Python does not see the passes end.
     """
 
     def start_step(self) -> None: ...
@@ -123,16 +123,13 @@ class CudaClock:
         self._starts.append(_record())
 
     def data_ready(self) -> None:
-        """The batch is here, as far as the host knows."""
         self._host.data_ready()
 
     def forward_done(self) -> None:
-        """The forward pass is queued."""
         self._host.forward_done()
         self._forward.append(_record())
 
     def backward_done(self) -> None:
-        """The backward pass is queued."""
         self._host.backward_done()
         self._backward.append(_record())
 
@@ -158,7 +155,6 @@ class CudaClock:
 
 
 def clock_for(device: torch.device) -> Clock:
-    """The right clock for the device."""
     return CudaClock(device) if device.type == "cuda" else HostClock()
 
 

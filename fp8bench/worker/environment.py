@@ -11,7 +11,7 @@ from fp8bench import __version__
 from fp8bench.machine.host import cpu_model
 from fp8bench.machine.identity import installed
 from fp8bench.machine.nvml import driver_version
-from fp8bench.schema.record import Environment
+from fp8bench.schema.machine import Environment
 
 PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton", "numpy", "nvidia-ml-py")
 PREFIXES = ("NCCL_", "NVTE_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "CUBLAS_", "OMP_", "GLOO_")

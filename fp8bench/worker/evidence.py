@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from fp8bench.modes.protocol import Mode
-from fp8bench.schema.profile import Profile
-from fp8bench.schema.record import CompileEvidence, Evidence
-from fp8bench.worker.execution.settle import Settled
-from fp8bench.worker.parity import Proof, stated
+from fp8bench.modes.protocol import Mode, stated
+from fp8bench.schema.rank import CompileEvidence, Evidence, Profile
+from fp8bench.worker.execution.decide import Execution
+from fp8bench.worker.parity import Proof
 from fp8bench.worker.profiler import Profiled
 
 _OWN_FIELDS = ("converted_layers", "total_layers", "recipe", "attention", "emulated", "warnings")
@@ -53,21 +52,21 @@ def gather(
     )
 
 
-def executed_to(evidence: Evidence, settled: Settled) -> Evidence:
+def with_execution(evidence: Evidence, execution: Execution) -> Evidence:
     """The same evidence with how its steps were launched, and the proof of it."""
-    warnings = [] if settled.warning is None else [settled.warning]
+    warnings = () if execution.warning is None else (execution.warning,)
     return evidence.model_copy(
         update={
-            "join": settled.join,
-            "graph": settled.graph,
-            "executed": settled.executed,
-            "warnings": (*evidence.warnings, *warnings),
+            "join": execution.join,
+            "graph": execution.graph,
+            "executed": execution.executed,
+            "warnings": evidence.warnings + warnings,
         }
     )
 
 
 def _attention_unseen(said: str | None, profile: Profile | None) -> bool:
-    """Whether a fused attention was taken by name and none by kernel: a fallback that nobody told of."""
+    """Whether a fused attention was chosen by name and no kernel of one ran: a fallback without a warning."""
     if said is None or said.endswith(":unfused") or profile is None or profile.device != "cuda":
         return False
     return profile.by_category.get("attention", 0.0) == 0

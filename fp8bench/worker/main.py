@@ -16,34 +16,25 @@ from typing import Any
 import torch
 
 from fp8bench import registry
-from fp8bench.modes.protocol import Mode
+from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed
-from fp8bench.schema.rank_report import RankReport, WorkloadFacts
-from fp8bench.schema.record import Evidence, RankSamples, Status
+from fp8bench.schema.rank import Evidence, RankReport, RankSamples, WorkloadFacts
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
+from fp8bench.worker.counters import peak_memory, reset_peaks
 from fp8bench.worker.environment import environment
-from fp8bench.worker.evidence import executed_to, to_evidence
-from fp8bench.worker.execution.choice import choose
-from fp8bench.worker.execution.optimizers import described
-from fp8bench.worker.execution.settle import Settled, settle
+from fp8bench.worker.evidence import to_evidence, with_execution
+from fp8bench.worker.execution.build import choose, described, ready_to_train
+from fp8bench.worker.execution.decide import Execution, decide
 from fp8bench.worker.execution.step import PythonLaunch
-from fp8bench.worker.group import agreement, process_group
 from fp8bench.worker.loop import Training, train
-from fp8bench.worker.memory import peak_memory, reset_peaks
+from fp8bench.worker.parallel import agreement, process_group
 from fp8bench.worker.profiler import STEPS as PROFILED_STEPS
 from fp8bench.worker.profiler import Profiled, profile_steps
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.timing import Length, compiled_to, time_steps
-from fp8bench.worker.training import ready_to_train
 from fp8bench.workloads.protocol import Workload
-
-_STATUS: tuple[tuple[type[Fp8benchError], Status], ...] = (
-    (ModeUnavailable, "unsupported"),
-    (MeasurementInvalid, "invalid"),
-    (Fp8benchError, "failed"),
-)
 
 
 @contextmanager
@@ -56,7 +47,7 @@ def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) 
 
 @dataclass(frozen=True)
 class Aside:
-    """What a rank does beside its measurement. progress: a file to tell in how far it has come; trace: where rank 0
+    """What a rank does beside its measurement. progress: the file that shows how far it has come; trace: where rank 0
     keeps its Chrome trace. None: nowhere.
     """
 
@@ -84,12 +75,11 @@ def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) ->
 
 def stopped(error: Fp8benchError, found: dict[str, Any]) -> RankReport:
     """The report of a rank that an error of ours stopped. found: its fields so far, `rank` among them."""
-    status = next(status for kind, status in _STATUS if isinstance(error, kind))
-    return RankReport(**found, status=status, reason=error.what, cause=error.cause, remedy=error.remedy)
+    return RankReport(**found, status=error.status, reason=error.what, cause=error.cause, remedy=error.remedy)
 
 
 def out_of_memory(rank: int, batch_size: int, error: BaseException) -> RunFailed:
-    """Which rank, how much it asked for (in torch's words), and what to do."""
+    """Which rank, how much it requested (in torch's words), and what to do."""
     asked = next((part for part in str(error).split(". ") if "ried to allocate" in part), str(error).split("\n")[0])
     return RunFailed(
         f"rank {rank} ran out of GPU memory at batch size {batch_size}: {asked.strip().rstrip('.')}",
@@ -150,23 +140,23 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     reset_peaks(device)
     progress.stage("warming up")
     with ready_to_train(config, rank, device, mode, workload, proof.model, choice) as (parts, batches):
-        settled: list[Settled] = []
+        decided: list[Execution] = []
 
-        def settle_now(warm: Training) -> Training:
-            settled.append(settle(config, parts, choice, warm.batches, proof.parity.tolerance, progress.stage))
+        def as_decided(warm: Training) -> Training:
+            decided.append(decide(config, parts, choice, warm.batches, proof.parity.tolerance, progress.stage))
             plain = not (choice.compile.enabled or choice.graph.enabled)
-            return warm if plain else replace(warm, launch=settled[0].launch)
+            return warm if plain else replace(warm, launch=decided[0].launch)
 
         length = Length(choice.warmup(config.warmup), config.steps, config.min_time_s)
         training = Training(PythonLaunch(parts), batches, device)
-        timed = time_steps(training, rank, length, progress, settle_now)
+        timed = time_steps(training, rank, length, progress, as_decided)
         found |= {"samples": timed.samples, "telemetry": timed.telemetry, "memory": peak_memory(device, rank)}
         progress.stage("profiling")
-        training = replace(training, launch=settled[0].launch)
+        training = replace(training, launch=decided[0].launch)
         profiled = _profile(training, rank, config.mode_label, timed.samples, aside)
     found["profile"] = profiled.profile
     evidence = to_evidence(mode, proof, compiled_to(choice.compile, timed), profiled)
-    found["evidence"] = executed_to(evidence, settled[0])
+    found["evidence"] = with_execution(evidence, decided[0])
     with agreement():
         _require_finite(rank, timed.losses)
         _require_fp8_kernels(config.mode_label, found["evidence"])
@@ -187,13 +177,12 @@ def make_mode(config: RunConfig) -> Mode:
     """The mode's object, with its recipe and the fields of the configuration that its class names."""
     entry, recipe = registry.find_mode(config.mode_label)
     mode_class = registry.load(entry)
-    options = {name: getattr(config, name) for name in parity.stated(mode_class, "config_fields")}
+    options = {name: getattr(config, name) for name in stated(mode_class, "config_fields")}
     mode: Mode = mode_class(recipe, **options)
     return mode
 
 
 def make_workload(config: RunConfig) -> Workload:
-    """The workload's object."""
     workload_class = registry.load(registry.find_workload(config.workload))
     workload: Workload = workload_class(data=config.data, workers=config.workers, seed=config.seed)
     return workload
@@ -222,7 +211,7 @@ def _require_finite(rank: int, losses: list[float]) -> None:
 def _require_fp8_kernels(label: str, evidence: Evidence) -> None:
     if evidence.fp8 and not evidence.emulated and evidence.fp8_kernels is False:
         raise MeasurementInvalid(
-            f"{label} ran no matrix product in fp8: the profile shows none",
+            f"{label} ran no GEMM in fp8: the profile shows none",
             "See the kernels in the record's profile; a fallback of its library is timed as fp8 otherwise",
             "no-fp8",
         )

@@ -24,7 +24,6 @@ What it is not: a proof of torch.compile's output, since the model is examined b
 `execution.proof`'s); nor of convergence.
 """
 
-import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -33,17 +32,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fp8bench.modes.protocol import Mode
+from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.errors import MeasurementInvalid
-from fp8bench.schema.record import Parity, Tolerance
-from fp8bench.worker.attention import sdpa_kernels
+from fp8bench.schema.rank import Parity, Tolerance
 from fp8bench.worker.execution.step import bf16_autocast
-from fp8bench.worker.group import agreement
-from fp8bench.worker.relative import finite, norm, ratio, relative_error
+from fp8bench.worker.parallel import agreement
+from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
 from fp8bench.workloads.protocol import Batch, Workload
 
 BATCH_SIZE = 16
-"""Images in the gate's batch: enough to tell inputs apart, and a number that fp8 kernels can take."""
+"""Images in the gate's batch: enough to distinguish inputs, and a number that fp8 kernels can take."""
+
+_SDPA_KERNELS = {
+    "ScaledDotProductFlashAttentionForCpu": "flash-cpu",
+    "ScaledDotProductFlashAttention": "flash",
+    "ScaledDotProductEfficientAttention": "efficient",
+    "ScaledDotProductCudnnAttention": "cudnn",
+    "ScaledDotProductFusedAttention": "fused",
+}
+"""By the name of the autograd node that torch's scaled_dot_product_attention leaves."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +145,24 @@ def _take_gradient(model: nn.Module, inputs: Tensor) -> Tensor:
     return torch.zeros_like(inputs) if inputs.grad is None else inputs.grad.float()
 
 
+def sdpa_kernels(loss: Tensor) -> frozenset[str]:
+    """Which kernels torch's scaled_dot_product_attention took, from the autograd graph of `loss`; empty where it took
+    none of them (plain GEMMs). torch chooses by shape, dtype and GPU; which kernels are enabled does not show it.
+    """
+    found: set[str] = set()
+    seen: set[Any] = set()
+    pending = [loss.grad_fn]
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        name = node.name().rpartition("::")[2]
+        found.update(short for prefix, short in _SDPA_KERNELS.items() if name.removesuffix("Backward0") == prefix)
+        pending.extend(parent for parent, _ in node.next_functions)
+    return frozenset(found)
+
+
 @dataclass(frozen=True)
 class Proof:
     """The converted model, the verdict on it, and torch's attention kernels seen in its pass."""
@@ -150,7 +175,7 @@ class Proof:
 def prove(mode: Mode, workload: Workload, rank: int, device: torch.device) -> Proof:
     """Build the plain model, look at it, convert it, look again. Every rank does so, on its own GPU.
 
-    Raises what `mode.convert` raises, on every rank (see worker.group.agreement).
+    Raises what `mode.convert` raises, on every rank (see worker.parallel.agreement).
     """
     batch = next(workload.batches(BATCH_SIZE, rank, device))
     model = workload.build(device)
@@ -165,14 +190,9 @@ def prove(mode: Mode, workload: Workload, rank: int, device: torch.device) -> Pr
     return Proof(model, compare(plain, converted, leaked, tolerance), converted.sdpa_kernels)
 
 
-def stated(mode: Mode | type[Mode], name: str) -> Any:
-    """What a mode states about itself, or the protocol's default where it is silent."""
-    return getattr(mode, name, getattr(Mode, name))
-
-
 def compare(plain: View, converted: View, leaked: float, tolerance: Tolerance) -> Parity:
     """Measure and judge. leaked: see `leakage`. A number that is not finite never passes."""
-    own, others = _centred(plain.logits), _centred(converted.logits)
+    own, others = centred(plain.logits), centred(converted.logits)
     measured = {
         "logits_error": logits_error(plain.logits, converted.logits),
         "loss_error": ratio(abs(converted.loss - plain.loss), abs(plain.loss)),
@@ -212,13 +232,3 @@ def judge(measured: dict[str, float], tolerance: Tolerance, gradient_is_zero: bo
     if not faults:
         return None
     return "it does not compute what the plain model does: " + "; ".join(faults)
-
-
-def logits_error(plain: Tensor, other: Tensor) -> float:
-    """logits: [batch, ...]. The larger of the error of all, and of what the input makes of them (see above)."""
-    errors = relative_error([plain], [other]), relative_error([_centred(plain)], [_centred(other)])
-    return math.nan if any(map(math.isnan, errors)) else max(errors)
-
-
-def _centred(logits: Tensor) -> Tensor:
-    return logits - logits.mean(0, keepdim=True)

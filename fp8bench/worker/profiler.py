@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from fp8bench.profiling.breakdown import breakdown
 from fp8bench.profiling.trace import keep_trace, read_trace
 from fp8bench.schema.errors import Fp8benchError
-from fp8bench.schema.profile import Profile
+from fp8bench.schema.rank import Profile
 
 STEPS = 3
 """Enough for what happens in every other step, and few enough for a trace of some tens of megabytes."""

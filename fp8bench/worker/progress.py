@@ -1,4 +1,4 @@
-"""How far a rank has come, told without disturbing it: a few bytes in a file that both sides map into memory.
+"""How far a rank has come, shown without disturbing it: a few bytes in a file that both sides map into memory.
 
 The rank writes a number where the launcher looks from time to time. No pipe can fill, no reader can be late, and
 stamping a step costs about a microsecond. How many steps there will be is known only after warm-up, so the file holds
@@ -59,7 +59,6 @@ class ProgressFile:
             struct.pack_into("<d", self._map, _AT, monotonic())
 
     def stage(self, stage: Stage) -> None:
-        """The rank has come to `stage`."""
         if self._map is not None:
             struct.pack_into("<d", self._map, _AT, monotonic())
             struct.pack_into("<q", self._map, _STAGE, STAGES.index(stage))

@@ -25,3 +25,14 @@ def ratio(part: float, whole: float) -> float:
 def finite(value: float) -> float | None:
     """For a record: null where it is not finite."""
     return value if math.isfinite(value) else None
+
+
+def logits_error(plain: Tensor, other: Tensor) -> float:
+    """logits: [batch, ...]. The larger of the error of all, and of what the input makes of them (see above)."""
+    errors = relative_error([plain], [other]), relative_error([centred(plain)], [centred(other)])
+    return math.nan if any(map(math.isnan, errors)) else max(errors)
+
+
+def centred(logits: Tensor) -> Tensor:
+    """Without what all samples have in common."""
+    return logits - logits.mean(0, keepdim=True)

@@ -37,7 +37,7 @@ _LASTING = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION, py
 
 
 class Header(NamedTuple):
-    """What is said once. error: why there is no sample at all. denied: NVML's words by the column that it refused."""
+    """What is said once. error: why there is no sample at all. denied: NVML's message by the column that it refused."""
 
     power_limit_w: float | None
     max_sm_clock_mhz: int | None
@@ -46,7 +46,7 @@ class Header(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One look at the GPU. at_s: monotonic seconds when energy_j was read; null is what NVML would not say."""
+    """One look at the GPU. at_s: monotonic seconds when energy_j was read; null is what NVML did not report."""
 
     at_s: float
     sm_clock_mhz: int | None
@@ -81,60 +81,31 @@ def next_due(due: float, now: float, period_s: float) -> float:
     return due + period_s * max(1, math.ceil((now - due) / period_s))
 
 
-def _sm_clock(handle: Any) -> int:
-    return int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
-
-
-def _memory_clock(handle: Any) -> int:
-    return int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM))
-
-
-def _power(handle: Any) -> float:
-    return float(pynvml.nvmlDeviceGetPowerUsage(handle)) / 1e3
-
-
-def _temperature(handle: Any) -> int:
-    return int(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))
-
-
-def _utilization(handle: Any) -> int:
-    return int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-
-
-def _energy(handle: Any) -> float:
-    return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3
-
-
-def _power_limit(handle: Any) -> float:
-    return float(pynvml.nvmlDeviceGetEnforcedPowerLimit(handle)) / 1e3
-
-
-def _max_sm_clock(handle: Any) -> int:
-    return int(pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM))
-
-
 _COLUMNS: dict[str, Callable[[Any], float]] = {
-    "sm_clock_mhz": _sm_clock,
-    "memory_clock_mhz": _memory_clock,
-    "power_w": _power,
-    "temperature_c": _temperature,
-    "utilization_percent": _utilization,
+    "sm_clock_mhz": lambda gpu: int(pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM)),
+    "memory_clock_mhz": lambda gpu: int(pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM)),
+    "power_w": lambda gpu: float(pynvml.nvmlDeviceGetPowerUsage(gpu)) / 1e3,
+    "temperature_c": lambda gpu: int(pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)),
+    "utilization_percent": lambda gpu: int(pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu),
     "throttle_reasons": nvml.throttle_reasons,
-    "energy_j": _energy,
+    "energy_j": lambda gpu: float(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu)) / 1e3,
 }
-_ONCE: dict[str, Callable[[Any], float]] = {"power_limit_w": _power_limit, "max_sm_clock_mhz": _max_sm_clock}
+_ONCE: dict[str, Callable[[Any], float]] = {
+    "power_limit_w": lambda gpu: float(pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu)) / 1e3,
+    "max_sm_clock_mhz": lambda gpu: int(pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM)),
+}
 
 
 class _Card:
-    """The GPU by its handle. What it refused for good when first asked is not asked again: each call costs time."""
+    """The GPU by its handle. What it refused for good at first is not queried again: each call costs time."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
-        self._denied = {name: words for name, ask in _COLUMNS.items() if (words := self._refusal(ask))}
+        self._denied = {name: words for name, query in _COLUMNS.items() if (words := self._refusal(query))}
 
     def header(self) -> Header:
-        denied = self._denied | {name: words for name, ask in _ONCE.items() if (words := self._refusal(ask))}
-        values: dict[str, Any] = {name: self._ask(ask) for name, ask in _ONCE.items()}
+        denied = self._denied | {name: words for name, query in _ONCE.items() if (words := self._refusal(query))}
+        values: dict[str, Any] = {name: self._query(query) for name, query in _ONCE.items()}
         return Header(**values, denied=denied, error=None)
 
     def sample(self) -> Sample:
@@ -146,17 +117,17 @@ class _Card:
         return Sample(at_s=at_s, energy_j=energy, **rest)
 
     def _column(self, name: str) -> float | None:
-        return None if name in self._denied else self._ask(_COLUMNS[name])
+        return None if name in self._denied else self._query(_COLUMNS[name])
 
-    def _ask(self, ask: Callable[[Any], float]) -> float | None:
+    def _query(self, query: Callable[[Any], float]) -> float | None:
         try:
-            return ask(self._handle)
+            return query(self._handle)
         except pynvml.NVMLError:
             return None
 
-    def _refusal(self, ask: Callable[[Any], float]) -> str | None:
+    def _refusal(self, query: Callable[[Any], float]) -> str | None:
         try:
-            ask(self._handle)
+            query(self._handle)
         except pynvml.NVMLError as error:
             return str(error) if error.value in _LASTING else None
         return None

@@ -1,6 +1,6 @@
 """What a rank's GPU did while steps were timed: start the sampler beside the rank, end it, and read what it saw.
 
-Start it before warm-up and wait until it samples; ask for the telemetry after the last step has ended. Nothing here
+Start it before warm-up and wait until it samples; read the telemetry after the last step has ended. Nothing here
 disturbs a measurement: what goes wrong becomes a null and one line of warning, every wait has an end, and nothing is
 left behind. The sampler's file has no name on any disk, so it is gone with the processes that hold it open; the sampler
 itself ends when this process does, however that ends (see `worker.sampler`).
@@ -19,7 +19,7 @@ from typing import IO
 
 import torch
 
-from fp8bench.schema.telemetry import RankTelemetry, TelemetrySeries
+from fp8bench.schema.rank import RankTelemetry, TelemetrySeries
 from fp8bench.stats.telemetry import drawn_between
 from fp8bench.worker.sampler import PERIOD_S, Sample, read_header, read_sample
 
@@ -80,7 +80,7 @@ class Sampler:
             self._process.send_signal(signal.SIGSTOP if paused else signal.SIGCONT)
 
     def telemetry(self, timed_from_s: float, timed_to_s: float) -> RankTelemetry | None:
-        """End the sampler, and say what it saw; None on a CPU. Ask inside the context, after the last step has ended.
+        """End the sampler, and return what it saw; None on a CPU. Call it inside the context, after the last step.
 
         timed_from_s and timed_to_s: when the timed steps began and ended, in seconds of time.perf_counter().
         """
@@ -178,7 +178,7 @@ def read(
 
 
 def _series(samples: list[Sample], timed_from_s: float, timed_to_s: float) -> TelemetrySeries | None:
-    """The samples from shortly before the first timed step to the first one after the last, which tells where the
+    """The samples from shortly before the first timed step to the first one after the last, which shows where the
     energy counter ended; None where there is none before that.
     """
     kept = [sample for sample in samples if timed_from_s - BEFORE_S <= sample.at_s <= timed_to_s]

@@ -1,10 +1,10 @@
 """Warm-up and timed steps of one rank: the samples, the GPU's telemetry over the timed ones, and whether anything was
 compiled or allocated anew while they ran.
 
-warm-up -> what will be timed is settled (`execution.settle`) -> the ranks agree on how many steps are timed
+warm-up -> what will be timed is decided (`execution.decide`) -> the ranks agree on how many steps are timed
 -> what was prefetched is dropped -> lead-in -> timed steps -> the split of a step, where the clock could not see it
 
-Timed steps are to be as many as asked for and to last as long as asked for, so their number follows from warm-up's
+Timed steps are to be as many, and to last as long, as requested, so their number follows from warm-up's
 pace. What the loader made ahead is dropped, else the timed steps would live on it, and a loader that is too slow would
 not show. The lead-in, a few steps that are not timed, waits for the first batches of the emptied loader and fills the
 launch queue again; it and the timed steps are one loop, which never waits for the device.
@@ -17,13 +17,12 @@ from statistics import median
 
 import torch
 
-from fp8bench.schema.record import CompileEvidence, RankSamples
-from fp8bench.schema.telemetry import RankTelemetry
+from fp8bench.schema.rank import CompileEvidence, RankSamples, RankTelemetry
 from fp8bench.worker.clock import StepTimes, clock_for
-from fp8bench.worker.execution.compilation import Compilations, compilations
+from fp8bench.worker.counters import Compilations, allocator_retries, compilations
 from fp8bench.worker.execution.step import Split
-from fp8bench.worker.group import largest
 from fp8bench.worker.loop import LoopResult, Training, train
+from fp8bench.worker.parallel import largest
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.relative import finite
 from fp8bench.worker.telemetry import Sampler
@@ -40,18 +39,18 @@ PACE_STEPS = 5
 """Of warm-up, the last ones, whose median is the pace: the first few compile, allocate and tune."""
 
 SPARE = 1.1
-"""More steps than the pace asks for: timed steps may be a little faster than warm-up's, and shall last all the same."""
+"""More steps than the pace suggests: timed steps may be a little faster than warm-up's, and shall last all the same."""
 
 SPLIT_STEPS = 10
 """From which the split of a replayed step is read."""
 
 MOST_STEPS = 100_000
-"""That a least time may ask for: a warm-up whose steps took next to nothing shall not make a run endless."""
+"""That a least time may need: a warm-up whose steps took next to nothing shall not make a run endless."""
 
 
 @dataclass(frozen=True)
 class Length:
-    """How much is asked for: steps of warm-up, and the least number and the least time of timed steps."""
+    """How much is requested: steps of warm-up, and the least number and the least time of timed steps."""
 
     warmup: int
     steps: int
@@ -74,28 +73,28 @@ def time_steps(
     rank: int,
     length: Length,
     progress: ProgressFile,
-    settle: Callable[[Training], Training] = lambda warm: warm,
+    decide: Callable[[Training], Training] = lambda warm: warm,
 ) -> Timed:
     """Warm up, then time steps. Every rank of the group calls it, with the same length.
 
-    settle: called after warm-up; gives what is timed: the same object where that is as it was.
+    decide: called after warm-up; returns what is timed: the same object where nothing changes.
     """
     device = training.device
     watch = _Watch(progress, device)
     with Sampler(device, rank) as sampler:
         sampler.wait_ready(SAMPLER_TIMEOUT_S)
         warm = train(training, length.warmup, clock_for(device), watch)
-        settled = settle(training)
-        if settled is not training:
+        decided = decide(training)
+        if decided is not training:
             # Warm-up had another pace.
-            training, warm = settled, _joined(warm, train(settled, PACE_STEPS, clock_for(device), watch))
+            training, warm = decided, _joined(warm, train(decided, PACE_STEPS, clock_for(device), watch))
         queue = prefetched(training.batches)
         steps = largest(timed_steps(length, warm.times.step_s, queue), device)
         for _ in range(queue):
             next(training.batches)
         watch.agreed(steps, pace_s(warm.times.step_s))
         result = train(training, LEAD_IN + steps, clock_for(device), watch)
-        at_end, retries = compilations(), _allocator_retries(device)
+        at_end, retries = compilations(), allocator_retries(device)
         telemetry = sampler.telemetry(*_timed_window(result.times, LEAD_IN))
     recompilations = at_end.frames - watch.at_timing.frames
     split = training.launch.split(training.batches, SPLIT_STEPS)
@@ -109,7 +108,7 @@ def time_steps(
 
 
 def timed_steps(length: Length, warmup_step_s: Sequence[float], queue: int = 0) -> int:
-    """How many steps to time: as many as asked for, and as many as last as long as asked for by warm-up's pace, in
+    """How many steps to time: as many as requested, and as many as last as long as requested by warm-up's pace, in
     whole queues full. Without warm-up nothing is known of the pace, and the number alone is heeded.
 
     queue: how many batches the loader makes ahead. Its processes began together and deliver in bursts, and part of a
@@ -128,7 +127,7 @@ def pace_s(warmup_step_s: Sequence[float]) -> float:
 
 
 class _Watch:
-    """Called before each step: tells the launcher, and takes down the counts at which timing begins."""
+    """Called before each step: informs the launcher, and keeps the counts at which timing begins."""
 
     def __init__(self, progress: ProgressFile, device: torch.device) -> None:
         self._progress = progress
@@ -150,7 +149,7 @@ class _Watch:
             self.after_first_step = compilations()
         if self._step == self._timed_from:
             self.at_timing = compilations()
-            self.retries = _allocator_retries(self._device)
+            self.retries = allocator_retries(self._device)
             self._progress.stage("timing")
         self._step += 1
 
@@ -215,11 +214,6 @@ def _timed_window(times: StepTimes, before: int) -> tuple[float, float]:
     many steps of the loop are not timed.
     """
     return times.began_s + sum(times.step_s[:before]), times.began_s + sum(times.step_s)
-
-
-def _allocator_retries(device: torch.device) -> int | None:
-    """How often torch's allocator had to give memory back and ask again; None on a CPU."""
-    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0)) if device.type == "cuda" else None
 
 
 def _difference(before: int | None, after: int | None) -> int | None:

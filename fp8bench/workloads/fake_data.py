@@ -63,7 +63,7 @@ class LoaderBatches:
     """Batches without end from a DataLoader, copied to the device: on a GPU from pinned memory, without a wait.
 
     prefetched: how many may be waiting, made by the loader's processes ahead of the step that takes them. The processes
-    start with the first batch that is asked for, and end with `close`.
+    start with the first batch that is taken, and end with `close`.
     """
 
     def __init__(
@@ -103,15 +103,8 @@ class LoaderBatches:
 
 
 def _leave_with_rank(rank: int, _worker: int) -> None:
-    """torch's loader processes ask every 5 s whether the rank is gone, and only between batches."""
+    """torch's loader processes check every 5 s whether the rank is gone, and only between batches."""
     leave_with(rank)
-
-
-def loader_batches(
-    dataset: FakeDataset, batch_size: int, rank: int, device: torch.device, workers: int
-) -> LoaderBatches:
-    """A rank's batches, whose indices no other rank draws in the same pass."""
-    return LoaderBatches(dataset, EndlessSampler(len(dataset), batch_size, rank), batch_size, device, workers)
 
 
 def device_batches(dataset: FakeDataset, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fp8bench.schema.config import DataSource
-from fp8bench.workloads.fake_data import FakeDataset, device_batches, loader_batches
+from fp8bench.workloads.fake_data import EndlessSampler, FakeDataset, LoaderBatches, device_batches
 from fp8bench.workloads.protocol import Batch
 
 
@@ -22,14 +22,9 @@ class ViTHuge:
 
     name = "vit-huge"
     unit = "images"
-    architecture: ClassVar[dict[str, Any]] = {
-        "img_size": 224,
-        "patch_size": 16,
-        "embed_dim": 1280,
-        "depth": 32,
-        "num_heads": 16,
-        "num_classes": 1000,
-    }
+    architecture: ClassVar[dict[str, Any]] = dict(
+        img_size=224, patch_size=16, embed_dim=1280, depth=32, num_heads=16, num_classes=1000
+    )
 
     def __init__(self, data: DataSource = "loader", workers: int = 0, seed: int = 0) -> None:
         self.data = data
@@ -50,10 +45,10 @@ class ViTHuge:
         dataset = FakeDataset(self.architecture["img_size"], self.architecture["num_classes"], self.seed)
         if self.data == "device":
             return device_batches(dataset, batch_size, rank, device)
-        return loader_batches(dataset, batch_size, rank, device, self.workers)
+        sampler = EndlessSampler(len(dataset), batch_size, rank)
+        return LoaderBatches(dataset, sampler, batch_size, device, self.workers)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Mean cross-entropy over the batch."""
         return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
 
     def units_per_step(self, batch_size: int) -> int:
@@ -65,7 +60,6 @@ class ViTHuge:
         return batch_size * _flops_per_image(tuple(self.architecture.items()))
 
     def sizes(self) -> dict[str, int | str]:
-        """The architecture, in timm's words."""
         return dict(self.architecture)
 
 
@@ -86,14 +80,9 @@ class ViTMicro(ViTHuge):
     """Small enough for two CPU cores; its widths are multiples of 16, so that float8 layers can be emulated."""
 
     name = "vit-micro"
-    architecture: ClassVar[dict[str, Any]] = {
-        "img_size": 32,
-        "patch_size": 8,
-        "embed_dim": 64,
-        "depth": 2,
-        "num_heads": 4,
-        "num_classes": 16,
-    }
+    architecture: ClassVar[dict[str, Any]] = dict(
+        img_size=32, patch_size=8, embed_dim=64, depth=2, num_heads=4, num_classes=16
+    )
 
 
 def _vision_transformer(architecture: dict[str, Any]) -> nn.Module:
@@ -113,7 +102,7 @@ def _flops_per_image(architecture: tuple[tuple[str, Any], ...]) -> int:
 
 
 def _count_flops(sizes: dict[str, Any]) -> int:
-    # On the meta device nothing is computed; attention takes the plain path there, whose products are all counted once.
+    # On the meta device nothing is computed; attention takes the plain path there, whose GEMMs are all counted once.
     with torch.device("meta"):
         model = _vision_transformer(sizes)
         images = torch.empty(1, 3, sizes["img_size"], sizes["img_size"])

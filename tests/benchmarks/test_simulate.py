@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from simulate import ROUNDS, SITUATIONS, STEPS, one_line, situation_called
 
-from fp8bench.stats.stopping import FEWEST_ROUNDS
+from fp8bench.stats.certainty import FEWEST_ROUNDS
 
 pytestmark = pytest.mark.slow
 

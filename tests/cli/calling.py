@@ -10,8 +10,6 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO
 
 import fork_server
 
@@ -22,9 +20,7 @@ OURS = re.compile(
     "PYDANTIC_DISABLE_PLUGINS|OMP_NUM_THREADS"
 )
 
-AT_START = re.compile(
-    "PYTHON(?!PATH)|LC_|LANG|TERM|NO_COLOR|FORCE_COLOR|COLUMNS|TTY_|PYDANTIC_|_FP8BENCH_COMPLETE|OMP_"
-)
+AT_START = re.compile("PYTHON(?!PATH)|LC_|LANG|TERM|NO_COLOR|FORCE_COLOR|COLUMNS|TTY_|PYDANTIC_|OMP_")
 LIMIT_S = 240
 
 
@@ -45,19 +41,9 @@ def environment(**variables: str) -> dict[str, str]:
 
 def call(folder: Path, *arguments: str, stdin: str | None = None, **variables: str) -> Outcome:
     """Run the program in `folder`, to its end. stdin: what is piped to it."""
-    if not arguments or any(map(AT_START.match, variables)):
+    if any(map(AT_START.match, variables)):
         return call_python(folder, "-m", "fp8bench", *arguments, stdin=stdin, **variables)
-    with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
-        given.write((stdin or "").encode())
-        given.seek(0)
-        streams = [file.fileno() for file in (given, out, err)]
-        code = fork_server.run(arguments, folder, environment(**variables), streams, LIMIT_S)
-        return Outcome(code, *map(_text, (out, err)))
-
-
-def _text(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode().replace("\r\n", "\n")
+    return Outcome(*fork_server.called(arguments, folder, environment(**variables), LIMIT_S, stdin=stdin or ""))
 
 
 def call_python(folder: Path, *arguments: str, stdin: str | None = None, **variables: str) -> Outcome:

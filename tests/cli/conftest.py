@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from cli.calling import call
 
-from fp8bench.launch.interrupts import SIGNALS
+from fp8bench.launch.signals import SIGNALS
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import re
 import sys
 
 import pytest
-from cli.calling import call_python
+from cli.calling import call_python, one_line
 
 PROGRAM = """
 import sys
@@ -28,6 +28,7 @@ def doctor_in(tmp_path):
     return calling
 
 
+@pytest.mark.slow
 def test_json_holds_the_machine_and_every_finding(doctor_in):
     outcome = doctor_in(
         "--json", MY_TOKEN="sesame-open", CUDA_LAUNCH_BLOCKING="1", CUBLAS_WORKSPACE_CONFIG="sesame-open"
@@ -42,6 +43,15 @@ def test_json_holds_the_machine_and_every_finding(doctor_in):
     assert findings["environment"]["status"] == "warning"
     assert {findings[name]["status"] for name in ("busy", "power-limit", "fp8", "te-attention")} == {"unknown"}
     assert "sesame" not in outcome.stdout
+
+
+def test_json_is_a_format_and_an_unknown_one_is_refused(doctor_in, fp8bench_in):
+    formatted, flagged = doctor_in("--quick", "--format", "json"), doctor_in("--quick", "--json")
+
+    assert json.loads(formatted.stdout).keys() == json.loads(flagged.stdout).keys() == {"machine", "findings"}
+    refused = fp8bench_in("doctor", "--quick", "--format", "xml")
+    assert refused.code == 2
+    assert "unknown --format 'xml'" in one_line(refused)
 
 
 def test_text_ends_in_a_sum_and_quick_asks_no_probe(doctor_in):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from builders import measured_on_cpu
-from cli.calling import keep, one_line
+from cli.calling import call_python, keep, one_line
 
 
 @pytest.fixture
@@ -112,3 +112,28 @@ def test_a_dry_run_estimates_time_and_cost_from_what_is_kept(fp8bench_in, tmp_pa
     assert said[0] == "time: about 38 min for 2 rounds"
     assert said[1] == "cost: about 22.50 USD at 36.00 USD an hour"
     assert said[2].startswith("assumed: 15 s to start, prove and profile a mode; ")
+
+
+LOST = """
+import sys
+import pynvml
+from fp8bench.__main__ import main
+
+def refuse():
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+pynvml.nvmlInit = pynvml.nvmlShutdown = lambda: None
+pynvml.nvmlDeviceGetCount = refuse
+sys.argv = ["fp8bench", "run", "--dry-run"]
+main()
+"""
+
+
+def test_a_driver_that_lists_no_gpu_is_one_line_unless_all_are_hidden(tmp_path):
+    refused = call_python(tmp_path, "-c", LOST, CUDA_VISIBLE_DEVICES="0")
+    hidden = call_python(tmp_path, "-c", LOST, CUDA_VISIBLE_DEVICES="")
+
+    assert (refused.code, refused.stdout) == (3, "")
+    assert one_line(refused).startswith("fp8bench: NVIDIA's driver does not list the GPUs of this machine: ")
+    assert "CUDA_VISIBLE_DEVICES=" in one_line(refused)
+    assert (hidden.code, hidden.stderr) == (0, "")

@@ -48,7 +48,7 @@ def measures(monkeypatch):
 
 
 def test_products_are_measured_printed_and_kept(call, tmp_path, monkeypatch):
-    monkeypatch.setattr("fp8bench.numerics.products.CEILING_SIZES", {"cpu": (16, 32)})
+    monkeypatch.setattr("fp8bench.numerics.gemm.bench.CEILING_SIZES", {"cpu": (16, 32)})
     done = call("--shape", "32,16,48", "--precision", "fp8-rowwise", "--seconds", "0.0001")
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[0].startswith("GEMMs, on cpu (CPU);")

@@ -12,7 +12,7 @@ from fp8bench.cli.app import program
 from fp8bench.kinds import gemm, numerics
 from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.kinds.numerics.measure import NumericsRecord
-from fp8bench.records.named import find_kept, names_a_file, only_id
+from fp8bench.records.named import by_id, find_kept, names_a_file
 from fp8bench.records.results import write
 from fp8bench.schema.errors import UsageError
 
@@ -49,9 +49,10 @@ def test_what_names_none_or_several_is_told(products, tmp_path):
 
 
 def test_an_id_that_others_begin_with_is_itself():
-    assert only_id(["a", "ab", "abc"], "a") == "a"
+    assert by_id("a", {"a": 1, "ab": 2, "abc": 3}) == 1
+    assert by_id("d", {"a": 1, "ab": 2, "abc": 3}) is None
     with pytest.raises(UsageError, match=r"5 run ids begin with 'b'. Say more of it: b1, b2, b3, \.\.\."):
-        only_id(["b1", "b2", "b3", "b4", "b5"], "b")
+        by_id("b", dict.fromkeys(["a", "b1", "b2", "b3", "b4", "b5"], 1))
 
 
 def test_a_path_is_a_path_even_where_nothing_is(tmp_path):

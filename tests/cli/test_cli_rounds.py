@@ -9,10 +9,10 @@ from builders import rank_report, steps_about
 from cli.calling import call
 
 from fp8bench.cli.app import main
-from fp8bench.launch import measure as launching
+from fp8bench.launch import session as launching
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.rank import RankReport
 
 TINY = ("--workload", "outside-linear", "--gpus", "1", "--batch-size", "8", "--warmup", "1", "--min-time", "0")
 
@@ -106,7 +106,20 @@ class TestAgainstItself:
     def test_a_real_cpu_says_what_it_finds_of_itself(self, tmp_path, outside_site):
         done = call(
             tmp_path,
-            *["run", *TINY, "--steps", "20", "--min-time", "0", "--aa", "--mode", "outside-polite", "--json"],
+            *[
+                "run",
+                *TINY,
+                "--steps",
+                "20",
+                "--gpus",
+                "1",
+                "--min-time",
+                "0",
+                "--aa",
+                "--mode",
+                "outside-polite",
+                "--json",
+            ],
             PYTHONPATH=str(outside_site),
         )
         ratio, verdict = done.stderr.splitlines()[-2:]

@@ -3,22 +3,22 @@
 from dataclasses import replace
 from typing import Any
 
-from fp8bench.doctor.facts import Facts, Probed
+from fp8bench.doctor.facts import (
+    AttentionResult,
+    CompileResult,
+    Facts,
+    ImportResult,
+    LibrariesResult,
+    PrecisionResult,
+    Probed,
+    Recipe,
+    TorchResult,
+    TransformerEngineResult,
+)
 from fp8bench.doctor.finding import Finding
 from fp8bench.doctor.mapped import Copy
-from fp8bench.doctor.probe_facts import (
-    AttentionFacts,
-    CompileFacts,
-    ImportFacts,
-    LibraryFacts,
-    PrecisionFacts,
-    Recipe,
-    TorchFacts,
-    TransformerEngineFacts,
-)
-from fp8bench.doctor.speed import SpeedFacts
 from fp8bench.machine.driver import DriverFacts, GpuFacts
-from fp8bench.machine.host import HostFacts
+from fp8bench.machine.host import HostFacts, SpeedFacts
 
 GIB = 1 << 30
 
@@ -26,7 +26,6 @@ H200 = GpuFacts(
     index=0,
     name="NVIDIA H200",
     capability=(9, 0),
-    memory_bytes=140 * GIB,
     memory_used_bytes=4 << 20,
     processes=0,
     utilization_percent=0,
@@ -77,16 +76,14 @@ RECIPES = (
 )
 COPIES = (CUBLAS, TORCHS_CUDNN, NCCL)
 PROBED = Probed(
-    torch=TorchFacts(
-        version="2.11.0+cu130", cuda="13.0", cuda_error=None, gpus=1, cudnn="9.19.0", nccl="2.28.9", copies=COPIES
-    ),
-    timm=ImportFacts(version="1.0.24"),
-    torchao=ImportFacts(version="0.18.0"),
-    precision=PrecisionFacts(capability=(9, 0), bf16_error=None, fp8=True, fp8_error=None),
-    transformer_engine=TransformerEngineFacts(version="2.20.2", cudnn="9.19.0", recipes=RECIPES, linear_error=None),
-    libraries=LibraryFacts(copies=COPIES, use_error=None),
-    attention=AttentionFacts(backend="fused", reasons=(), copies=COPIES),
-    compile=CompileFacts(graphs=1, right=True),
+    torch=TorchResult(version="2.11.0+cu130", cuda="13.0", cuda_error=None, gpus=1, nccl="2.28.9", copies=COPIES),
+    timm=ImportResult(version="1.0.24"),
+    torchao=ImportResult(version="0.18.0"),
+    precision=PrecisionResult(capability=(9, 0), bf16_error=None, fp8_error=None),
+    transformer_engine=TransformerEngineResult(version="2.20.2", recipes=RECIPES, linear_error=None),
+    libraries=LibrariesResult(copies=COPIES, use_error=None),
+    attention=AttentionResult(backend="fused", reasons=(), copies=COPIES),
+    compile=CompileResult(graphs=1, right=True),
 )
 INSTALLED = {"torch": "2.11.0", "timm": "1.0.24", "torchao": "0.18.0", "transformer-engine": "2.20.2"}
 
@@ -122,8 +119,8 @@ def cudnn_mix() -> Facts:
     reasons = ("Disabling FusedAttention: cuDNN frontend: CUDNN_STATUS_NOT_INITIALIZED.",)
     return probing(
         h200_host(),
-        libraries=LibraryFacts(copies=both, use_error=None),
-        attention=AttentionFacts(backend="unfused", reasons=reasons, copies=both),
+        libraries=LibrariesResult(copies=both, use_error=None),
+        attention=AttentionResult(backend="unfused", reasons=reasons, copies=both),
     )
 
 
@@ -141,9 +138,7 @@ def l4_host() -> Facts:
         nvlinks=None,
         mig=None,
     )
-    return probing(
-        h200_host(l4), precision=PrecisionFacts(capability=(8, 9), bf16_error=None, fp8=True, fp8_error=None)
-    )
+    return probing(h200_host(l4), precision=PrecisionResult(capability=(8, 9), bf16_error=None, fp8_error=None))
 
 
 def a100_host() -> Facts:
@@ -153,19 +148,18 @@ def a100_host() -> Facts:
     none = tuple(Recipe(name=recipe.name, available=False, reason=reason) for recipe in RECIPES)
     return probing(
         h200_host(a100),
-        precision=PrecisionFacts(capability=(8, 0), bf16_error=None, fp8=False, fp8_error=None),
-        transformer_engine=TransformerEngineFacts(version="2.20.2", cudnn="9.19.0", recipes=none, linear_error=None),
+        precision=PrecisionResult(capability=(8, 0), bf16_error=None, fp8_error=None),
+        transformer_engine=TransformerEngineResult(version="2.20.2", recipes=none, linear_error=None),
     )
 
 
 def without_gpu(driver: DriverFacts | None = None) -> Facts:
     """A machine where nothing of a GPU can be asked."""
-    torch = TorchFacts(
+    torch = TorchResult(
         version="2.15.0+cu132",
         cuda="13.2",
         cuda_error="Found no NVIDIA driver on your system.",
         gpus=0,
-        cudnn=None,
         nccl="2.30.7",
         copies=COPIES,
     )

@@ -18,14 +18,14 @@ from doctor.machines import (
     without_gpu,
 )
 
-from fp8bench.doctor.ask import Failure
 from fp8bench.doctor.examine import judge, machine, variables, wanted
-from fp8bench.doctor.facts import Probed
+from fp8bench.doctor.facts import RESULTS, AttentionResult, LibrariesResult, Probed
 from fp8bench.doctor.finding import Examination
 from fp8bench.doctor.mapped import Copy
 from fp8bench.doctor.privacy import names_of_this_machine, scrubbed
-from fp8bench.doctor.probe_facts import ANSWERS, AttentionFacts, LibraryFacts
-from fp8bench.doctor.show import to_json, to_plain
+from fp8bench.doctor.run_probes import Failure
+from fp8bench.report.doctor import document
+from fp8bench.report.render import PIPE, render
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_a_gpu_host_under_quick_leaves_the_probed_unknown():
 
 @pytest.mark.parametrize("kind", ["timeout", "killed", "error", "garbage"])
 def test_probes_that_fail_are_findings(kind):
-    failed = Failure(kind=kind, said="it failed")
-    facts = replace(h200_host(), probed=Probed(**{name.replace("-", "_"): failed for name in ANSWERS}))
+    failed = Failure(kind=kind, message="it failed")
+    facts = replace(h200_host(), probed=Probed(**{name.replace("-", "_"): failed for name in RESULTS}))
 
     failing = statuses(judge(facts), "unknown" if kind == "timeout" else "problem")
 
@@ -93,7 +93,7 @@ def test_names_and_order_are_the_same_on_every_machine():
 
 def test_probes_are_asked_where_they_can_answer():
     assert wanted(False, INSTALLED) == ("torch", "timm", "torchao")
-    assert set(wanted(True, INSTALLED)) == set(ANSWERS)
+    assert set(wanted(True, INSTALLED)) == set(RESULTS)
     assert set(wanted(True, {**INSTALLED, "transformer-engine": None})) == {
         *("torch", "timm", "torchao", "precision", "compile")
     }
@@ -128,15 +128,15 @@ def test_nothing_that_is_shown_names_the_machine():
     copies = (Copy(family="cudnn", folder="lib", version="9.1.0"), Copy(family="cudnn", folder="lib", version="9.2.0"))
     facts = probing(
         h200_host(gpu(), gpu(index=1), environ=secrets),
-        torch=Failure(kind="error", said=f"ImportError: {leak}"),
-        libraries=LibraryFacts(copies=copies, use_error=leak),
-        attention=AttentionFacts(backend="unfused", reasons=(f"Disabling: {leak}",), copies=()),
-        compile=Failure(kind="error", said=leak),
+        torch=Failure(kind="error", message=f"ImportError: {leak}"),
+        libraries=LibrariesResult(copies=copies, use_error=leak),
+        attention=AttentionResult(backend="unfused", reasons=(f"Disabling: {leak}",), copies=()),
+        compile=Failure(kind="error", message=leak),
     )
 
     shown = scrubbed(Examination(machine=machine(facts), findings=judge(facts)), names_of_this_machine(secrets))
 
-    for text in (to_json(shown), to_plain(shown)):
+    for text in (render(document(shown), form) for form in ("json", PIPE)):
         for leaked in ("verysecret", "bigbox", "alice", "1a2b3c4d", "10.0.0.7"):
             assert leaked not in text, text
         assert "OMP_NUM_THREADS=1" in text

@@ -2,10 +2,10 @@
 
 import pytest
 
-from fp8bench.doctor.finding import Check, Examination, Finding, Machine
+from fp8bench.doctor.finding import Check, Examination, Finding, MachineSummary
 
 CHECK = Check("load", "host", "load")
-MACHINE = Machine(gpus=(), cpu=None, cores=2)
+MACHINE = MachineSummary(gpus=(), cpu=None, cores=2)
 
 
 def examined(*findings: Finding) -> Examination:

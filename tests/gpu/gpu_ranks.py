@@ -1,4 +1,4 @@
-"""Ranks, each in a process of its own on a GPU of its own, that settle how their steps are executed and write down what
+"""Ranks, each in a process of its own on a GPU of its own, that decide how their steps are executed and write down what
 came of it: with a real capture, or with one that is wrong in one way.
 """
 
@@ -12,12 +12,11 @@ from torch import nn
 
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.worker import parity
-from fp8bench.worker.execution.choice import choose
+from fp8bench.worker.execution.build import choose, ready_to_train
+from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.replay import Replay
-from fp8bench.worker.execution.settle import Maker, settle
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
 from fp8bench.worker.main import make_mode, make_workload, rank_group
-from fp8bench.worker.training import ready_to_train
 
 AFTERWARDS = 3
 
@@ -97,12 +96,12 @@ def settle_here(rank, folder, values, launch="Replay", waits=None):
     """
     run = config(**{"warmup": 2, "steps": 3, "data": "device", "workers": 0, "compile": "off", **values})
     with rank_group(run, rank, rank, f"file://{folder}/rendezvous") as device:
-        outcome = _settled(run, rank, device, Maker(replay=LAUNCHES[launch]), CHANGED[waits])
+        outcome = _settled(run, rank, device, LAUNCHES[launch], CHANGED[waits])
     (Path(folder) / f"{rank}.json").write_text(json.dumps(outcome))
     os._exit(0)
 
 
-def _settled(run, rank, device, make, changed):
+def _settled(run, rank, device, capture, changed):
     mode, workload = make_mode(run), make_workload(run)
     choice = choose(run, mode, device)
     proof = parity.prove(mode, workload, rank, device)
@@ -112,7 +111,7 @@ def _settled(run, rank, device, make, changed):
         for _ in range(choice.warmup(run.warmup)):
             first(next(batches), NO_MARKS)
         try:
-            found = settle(run, parts, choice, batches, proof.parity.tolerance, lambda _stage: None, make)
+            found = decide(run, parts, choice, batches, proof.parity.tolerance, lambda _stage: None, capture)
         except Fp8benchError as refusal:
             return {"refused": refusal.what, "cause": refusal.cause}
         losses = [found.launch(next(batches), NO_MARKS).item() for _ in range(AFTERWARDS)]

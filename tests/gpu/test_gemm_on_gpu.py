@@ -4,7 +4,7 @@ import pytest
 from gpu.this_gpu import needs_fp8, needs_gpu, needs_h200
 
 from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest, exit_code, measure, prepare
-from fp8bench.numerics.products import Bench
+from fp8bench.numerics.gemm.bench import Bench
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import PRECISIONS, Product, Shape

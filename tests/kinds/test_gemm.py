@@ -53,7 +53,7 @@ def request_of(tmp_path):
 
 @pytest.fixture
 def small_ceilings(monkeypatch):
-    monkeypatch.setattr("fp8bench.numerics.products.CEILING_SIZES", {"cpu": (16, 32)})
+    monkeypatch.setattr("fp8bench.numerics.gemm.bench.CEILING_SIZES", {"cpu": (16, 32)})
 
 
 @pytest.mark.parametrize("text", ["12608,5120,1280", "12608x5120x1280", " 12608 X 5120, 1280 "])
@@ -222,10 +222,10 @@ def test_kept_runs_bound_the_step(machine, request_of, monkeypatch, tmp_path):
     from fp8bench.worker.environment import environment
 
     here = {"machine": this_machines_identity(), "environment": environment(torch.device("cpu"))}
-    from fp8bench.numerics import product_bound, products
+    from fp8bench.numerics.gemm import bench, bound
 
-    found = products.find_kernel
-    monkeypatch.setattr(products, "find_kernel", lambda device: dataclasses.replace(found(device), emulated=False))
+    found = bench.find_kernel
+    monkeypatch.setattr(bench, "find_kernel", lambda device: dataclasses.replace(found(device), emulated=False))
     settings = {"workload": "vit-micro", "world_size": 1, "batch_size": 16}
     baseline = measured("cpu", settings=settings, summary=summary(5.0), session=place(), **here)
     fp8 = measured(
@@ -248,7 +248,7 @@ def test_kept_runs_bound_the_step(machine, request_of, monkeypatch, tmp_path):
     )
     for record in (baseline, fp8, elsewhere, older):
         results.write(record, tmp_path / "results")
-    assert product_bound.BASELINE == "baseline-bf16"
+    assert bound.BASELINE == "baseline-bf16"
     prepared = prepare(request_of(seconds="0.0001", precisions=("fp8-tensorwise",)), {})
     record, _, _ = measured_now(prepared)
     assert record.machine == here["machine"]

@@ -9,31 +9,31 @@ import subprocess
 import sys
 import time
 
-from fp8bench.launch import spawn
-from fp8bench.launch.last_words import write_whole
-from fp8bench.launch.rank import progress_path, report_path
+from fp8bench.launch.processes import spawn
+from fp8bench.launch.processes.rank import rank_path, write_whole
 from fp8bench.schema.errors import RunFailed
-from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import ProgressFile
 
+IMPORT = "from fp8bench.launch.processes.rank import main"
 INSTEAD = """
-import fp8bench.launch.rank
+from fp8bench.launch.processes import rank as process
 from launch import faults
-fp8bench.launch.rank._measure = faults.measure
+process._measure = faults.measure
 """
-BOOT = spawn._BOOT.replace("from fp8bench.launch.rank import main", f"{INSTEAD}from fp8bench.launch.rank import main")
+BOOT = spawn._BOOT.replace(IMPORT, INSTEAD + IMPORT)
 PIDS = "FAULTY_PIDS"
 """Names the folder in which ranks and their children say that they are there."""
 
 
 def measure(task, folder, rank):
     """What a rank does instead of training."""
-    progress = ProgressFile(progress_path(folder, rank))
+    progress = ProgressFile(rank_path(folder, rank, "progress"))
     progress.stage("proving")
     say_here()
     globals()[task.config.workload.replace("-", "_")](rank, progress)
     report = RankReport(rank=rank, environment=None)
-    write_whole(report_path(folder, rank), report.model_dump_json())
+    write_whole(rank_path(folder, rank, "report"), report.model_dump_json())
 
 
 def say_here():

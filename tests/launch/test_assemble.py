@@ -25,7 +25,7 @@ from builders import (
 from fp8bench.launch.assemble import assemble, log_of, new_run_id, new_session_id
 from fp8bench.machine.identity import together
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Record
 
 NOW = datetime(2026, 11, 21, 10, 15, 0, tzinfo=UTC)
@@ -243,7 +243,7 @@ def test_ranks_on_unlike_gpus_are_warned_about_after_the_warnings_of_rank_0():
     assert record.evidence is not None
     assert record.evidence.warnings == (
         "fp8 is emulated",
-        "the ranks ran on unlike GPUs: NVIDIA H100 80GB HBM3, NVIDIA L4",
+        "the ranks ran on different GPUs: NVIDIA H100 80GB HBM3, NVIDIA L4",
     )
 
 

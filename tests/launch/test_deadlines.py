@@ -3,7 +3,15 @@
 import pytest
 from builders import config
 
-from fp8bench.launch.deadlines import COMPILING_S, LIMIT_S, LONGEST_LOOK_S, Deadlines, Overdue, PhaseClock, held_up_by
+from fp8bench.launch.processes.blame import (
+    COMPILING_S,
+    LIMIT_S,
+    LONGEST_LOOK_S,
+    Deadlines,
+    Overdue,
+    PhaseClock,
+    held_up_by,
+)
 from fp8bench.worker.progress import STAGES, Progress
 
 EAGER = config(world_size=2, compile="off", warmup=10, steps=100, min_time_s=10.0)
@@ -64,7 +72,7 @@ class TestClock:
     def test_a_phase_that_lasts_too_long_is_told_with_those_in_it(self):
         overdue, after = self.late_after([(1.0, at("proving"), at("proving"))] * 20)
 
-        assert overdue == Overdue((0, 1), "proving", 10.0, 11.0)
+        assert overdue == Overdue((0, 1), "proving", 10.0)
         assert after == 12
 
     def test_each_phase_has_its_time_anew(self):
@@ -92,7 +100,7 @@ class TestClock:
 
 
 class TestWho:
-    OVERDUE = Overdue((0, 1, 2), "timing", 10.0, 11.0)
+    OVERDUE = Overdue((0, 1, 2), "timing", 10.0)
 
     def who(self, *seen, stopped=(), waiting=()):
         return held_up_by(self.OVERDUE, seen, frozenset(stopped), frozenset(waiting))

@@ -10,7 +10,7 @@ from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.stats.stopping import FEWEST_ROUNDS
+from fp8bench.stats.certainty import FEWEST_ROUNDS
 
 CPU = Machine(gpus=(), product_name=None, cpu_count=4)
 BASELINE, TE_FP8 = config("baseline-bf16", None), config("te-fp8", "delayed")

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 from builders import config, instance, machine_called, rank_report, steps_about
 
-from fp8bench.launch import measure as launching
-from fp8bench.launch.elastic import ElasticExecutor
-from fp8bench.launch.executor import Watch
-from fp8bench.launch.measure import measure, schedule
+from fp8bench.launch import session as launching
 from fp8bench.launch.plan import Elastic
 from fp8bench.launch.prepare import Prepared
+from fp8bench.launch.processes import Watch
+from fp8bench.launch.processes.elastic import ElasticExecutor
+from fp8bench.launch.processes.spawn import SpawnExecutor
 from fp8bench.launch.rounds import Entry, Stop
-from fp8bench.launch.spawn import SpawnExecutor
+from fp8bench.launch.session import measure, schedule
 from fp8bench.machine.identity import Here
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Record, Session
 
 BUSY = "busy GPU: 1 other process, 2.0 GiB"

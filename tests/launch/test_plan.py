@@ -111,7 +111,7 @@ def test_a_mode_asked_for_twice_runs_once_also_where_its_default_recipe_is_spell
 
 
 def test_more_gpus_than_there_are_is_refused():
-    with pytest.raises(ModeUnavailable, match=r"9 GPUs are asked for \(--gpus\), and this machine shows 8"):
+    with pytest.raises(ModeUnavailable, match=r"9 GPUs are requested \(--gpus\), and this machine shows 8"):
         planned(gpus=9)
 
 
@@ -163,7 +163,7 @@ def test_under_torchrun_the_loader_workers_are_shared_among_the_ranks_of_one_nod
 def test_more_ranks_on_a_node_than_it_has_gpus_are_refused_under_torchrun_too():
     group = elastic_from(variables(world_size=32, local_world_size=16))
 
-    with pytest.raises(ModeUnavailable, match=r"16 GPUs are asked for .* this machine shows 8"):
+    with pytest.raises(ModeUnavailable, match=r"16 GPUs are requested .* this machine shows 8"):
         planned(elastic=group, mode=["baseline-bf16"])
 
 
@@ -193,14 +193,14 @@ def test_the_place_in_the_group_is_read_from_the_variables_of_torchrun():
 
 @pytest.mark.parametrize("name", ["WORLD_SIZE", "LOCAL_WORLD_SIZE"])
 def test_a_group_of_nobody_is_wrong_usage(name):
-    with pytest.raises(UsageError, match=f"^{name}='0' in the environment is nothing that torchrun"):
+    with pytest.raises(UsageError, match=f"^{name}='0' in the environment is not a value that torchrun"):
         elastic_from({**dict.fromkeys(TORCHRUN, "1"), name: "0"})
 
 
 @pytest.mark.parametrize("name", TORCHRUN[:4])
 @pytest.mark.parametrize("text", ["x", "", "-1", "1.5"])
 def test_a_variable_that_is_no_number_is_wrong_usage(name, text):
-    with pytest.raises(UsageError, match=f"^{name}={text!r} in the environment is nothing that torchrun"):
+    with pytest.raises(UsageError, match=f"^{name}={text!r} in the environment is not a value that torchrun"):
         elastic_from({**variables(), name: text})
 
 

@@ -6,9 +6,9 @@ import pytest
 from builders import config, environment, machine_called, measured, place, unsupported
 
 from fp8bench.config.request import RunRequest
-from fp8bench.launch import measure as launching
 from fp8bench.launch import place as placing
 from fp8bench.launch import prepare as preparing
+from fp8bench.launch import session as launching
 from fp8bench.launch.prepare import prepare
 from fp8bench.launch.resume import find, refuse_unlike, settings_of
 from fp8bench.machine.gpus import Machine

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from builders import config, instance, measured, rank_samples, steps_about, unsupported
 
-from fp8bench.launch.measure import schedule
 from fp8bench.launch.plan import Elastic
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.rounds import Entry, Schedule, Stop
+from fp8bench.launch.session import schedule
 from fp8bench.records import results
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import Record, Session

@@ -5,9 +5,9 @@ from builders import config, evidence, invalid, measured, rank_samples, replayed
 
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.schema.record import Record
+from fp8bench.stats.certainty import FEWEST_ROUNDS
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.steps import longest_rank
-from fp8bench.stats.stopping import FEWEST_ROUNDS
 
 A, B, C, D = (Entry(config(mode)) for mode in ("baseline-bf16", "te-bf16", "te-fp8", "torchao-float8"))
 LETTERS = {A: "A", B: "B", C: "C", D: "D"}

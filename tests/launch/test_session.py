@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from builders import config, invalid, measured, rank_report, rank_samples, steps_about, unsupported
 
-from fp8bench.launch.executor import Watch
-from fp8bench.launch.interrupts import Interrupt
+from fp8bench.launch.processes import Watch
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import Where, exit_code, measure_all
+from fp8bench.launch.signals import Interrupt
 from fp8bench.records import results
 from fp8bench.records.results import read_record
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, ModeUnavailable
-from fp8bench.schema.rank_report import RankReport
+from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Record, Session
 from fp8bench.worker.progress import Progress
 

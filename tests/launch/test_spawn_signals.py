@@ -7,9 +7,11 @@ import sys
 import time
 from pathlib import Path
 
+import fork_server
 import pytest
+from cli.calling import environment
 
-from fp8bench.launch.process_tree import descendants, process, processes
+from fp8bench.launch.signals import descendants, process, processes
 
 pytestmark = pytest.mark.slow
 
@@ -72,14 +74,14 @@ def left_in(tmp_path):
 
 
 @pytest.mark.parametrize(("number", "code"), CODES, ids=lambda value: getattr(value, "name", ""))
-def test_while_it_spawns_a_signal_to_the_parent_alone_ends_everything(launched, tmp_path, number, code):
+def test_while_it_spawns_a_signal_to_the_parent_alone_ends_everything(launched, tmp_path, slowness, number, code):
     launcher = launched(*TINY, "--mode", "outside-polite")
     ranks = until(lambda: below(launcher))
     sent = time.monotonic()
     launcher.send_signal(number)
-    _, errors = launcher.communicate(timeout=20)
+    _, errors = launcher.communicate(timeout=20 * slowness)
 
-    assert time.monotonic() - sent < 10
+    assert time.monotonic() - sent < 10 * slowness
     assert launcher.returncode == code
     assert "interrupted while outside-polite ran; its workers have ended" in errors
     assert "resume with `fp8bench run --session" in errors
@@ -88,35 +90,41 @@ def test_while_it_spawns_a_signal_to_the_parent_alone_ends_everything(launched, 
     assert left_in(tmp_path) == []
 
 
-def test_while_ranks_train_sigterm_ends_loader_processes_too(launched, tmp_path):
-    launcher = launched(
-        *("--mode", "baseline-bf16", "--gpus", "1", "--workers", "2", "--warmup", "1", "--steps", "100000"),
-        *("--min-time", "0", "--rounds", "1"),
-    )
-    tree = until(lambda: found if len(found := below(launcher)) >= 3 else None)
-    time.sleep(1)
-    sent = time.monotonic()
-    launcher.send_signal(signal.SIGTERM)
-    # A second one changes nothing.
-    time.sleep(0.1)
-    launcher.send_signal(signal.SIGTERM)
-    launcher.communicate(timeout=20)
+def test_while_ranks_train_sigterm_ends_loader_processes_too(tmp_path, slowness):
+    (tmp_path / "temporary").mkdir()
+    flags = ("--mode", "baseline-bf16", "--gpus", "1", "--workers", "2", "--warmup", "1", "--steps", "100000")
+    with (
+        open(os.devnull, "r+") as nothing,
+        fork_server.begin(
+            ["run", *flags, "--min-time", "0", "--rounds", "1"],
+            tmp_path,
+            environment(TMPDIR=str(tmp_path / "temporary")),
+            [nothing.fileno()] * 3,
+        ) as launcher,
+    ):
+        tree = until(lambda: found if len(found := below(launcher)) >= 3 else None)
+        time.sleep(1)
+        sent = time.monotonic()
+        launcher.send_signal(signal.SIGTERM)
+        # A second one changes nothing.
+        time.sleep(0.1)
+        launcher.send_signal(signal.SIGTERM)
 
-    assert time.monotonic() - sent < 10
-    assert launcher.returncode == 143
+        assert launcher.wait(20 * slowness) == 143
+    assert time.monotonic() - sent < 10 * slowness
     assert gone(tree)
     assert left_in(tmp_path) == []
 
 
-def test_ranks_whose_parent_is_killed_while_they_import_torch_leave(launched):
+def test_ranks_whose_parent_is_killed_while_they_import_torch_leave(launched, slowness):
     launcher = launched(*TINY, "--mode", "outside-polite", "--steps", "100000")
     ranks = until(lambda: importing_torch(launcher))
     launcher.kill()
 
-    assert until(lambda: gone(ranks), patience_s=5)
+    assert until(lambda: gone(ranks), patience_s=5 * slowness)
 
 
-def test_a_signal_that_was_ignored_from_the_start_stays_ignored(launched, tmp_path):
+def test_a_signal_that_was_ignored_from_the_start_stays_ignored(launched, slowness):
     """As nohup has it."""
     launcher = launched(
         *TINY, "--mode", "outside-polite", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -128,11 +136,11 @@ def test_a_signal_that_was_ignored_from_the_start_stays_ignored(launched, tmp_pa
     assert launcher.poll() is None
     assert not gone(ranks)
     launcher.send_signal(signal.SIGTERM)
-    launcher.communicate(timeout=20)
+    launcher.communicate(timeout=20 * slowness)
     assert launcher.returncode == 143
 
 
-def test_a_terminal_that_is_closed_is_a_sighup_though_nothing_can_be_said_there_any_more(launched, tmp_path):
+def test_a_terminal_that_is_closed_is_a_sighup_though_nothing_can_be_said_there_any_more(launched, tmp_path, slowness):
     ours, its = os.openpty()
     launcher = launched(*TINY, "--mode", "outside-polite", stderr=its, start_new_session=True)
     os.close(its)
@@ -140,13 +148,13 @@ def test_a_terminal_that_is_closed_is_a_sighup_though_nothing_can_be_said_there_
     os.close(ours)
     launcher.send_signal(signal.SIGHUP)
 
-    assert launcher.wait(timeout=20) == 129
+    assert launcher.wait(timeout=20 * slowness) == 129
     assert gone(ranks)
     assert left_in(tmp_path) == []
 
 
 @pytest.mark.parametrize("command", ["gemm", "numerics"])
-def test_commands_that_compute_in_their_own_process_exit_by_the_signal_too(tmp_path, command):
+def test_commands_that_compute_in_their_own_process_exit_by_the_signal_too(tmp_path, slowness, command):
     asked = {"gemm": ("--sweep", "--seconds", "60"), "numerics": ("--width", "4096")}[command]
     environ = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     running = subprocess.Popen(
@@ -158,7 +166,7 @@ def test_commands_that_compute_in_their_own_process_exit_by_the_signal_too(tmp_p
     )
     until(lambda: "libtorch" in maps(running.pid))
     running.send_signal(signal.SIGTERM)
-    _, errors = running.communicate(timeout=30)
+    _, errors = running.communicate(timeout=30 * slowness)
 
     assert running.returncode == 143
     assert errors.endswith("fp8bench: interrupted. Run the command again.\n")

@@ -88,7 +88,7 @@ def test_a_busy_gpu_is_refused_with_who_holds_it(fake):
 
     assert refusal.value.what == "GPU 1 is busy: 2 other processes hold 12.3 GiB"
     assert refusal.value.remedy == (
-        "End them, choose others with CUDA_VISIBLE_DEVICES, or say --allow-busy to measure all the same, marked"
+        "End them, choose other GPUs with CUDA_VISIBLE_DEVICES, or measure anyway, marked, with --allow-busy"
     )
     assert fake.now >= busy.RELEASE_S
 
@@ -132,9 +132,9 @@ def test_processes_whose_share_is_unknown_hold_all_that_is_in_use(fake):
     fake.held["GPU-aa"] = 7 * GIB
     fake.processes["GPU-aa"] = [None, GIB]
 
-    assert busy_gpus(fake.gpus()[:1]) == [
-        BusyGpu(index=0, processes=2, memory_bytes=7 * GIB, reason="2 other processes hold 7.0 GiB")
-    ]
+    (found,) = busy_gpus(fake.gpus()[:1])
+    assert found == BusyGpu(index=0, processes=2, memory_bytes=7 * GIB)
+    assert found.reason == "2 other processes hold 7.0 GiB"
 
 
 def test_an_older_driver_tells_the_memory_too(fake):

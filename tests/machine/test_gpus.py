@@ -6,6 +6,7 @@ import pytest
 from fp8bench.machine import gpus
 from fp8bench.machine.gpus import Gpu, gpus_here, this_machine
 from fp8bench.machine.nvml import driver_version
+from fp8bench.schema.errors import ModeUnavailable
 
 GPUS = (Gpu(0, "GPU-1a2b", "NVIDIA H200"), Gpu(1, "GPU-1a3c", "NVIDIA L4"), Gpu(2, "GPU-77ff", "NVIDIA B200"))
 
@@ -118,8 +119,12 @@ def test_a_driver_that_does_not_list_its_gpus_is_no_machine_without_one(breaking
     found = breaking("nvmlDeviceGetCount")
 
     with pytest.raises(pynvml.NVMLError_GpuIsLost):
+        gpus_here()
+    with pytest.raises(ModeUnavailable, match="NVIDIA's driver does not list the GPUs of this machine: ") as refusal:
         this_machine({})
+    assert "\n" not in str(refusal.value)
     assert found == {"open": 0}
+    assert not this_machine({"CUDA_VISIBLE_DEVICES": ""}).has_gpu
 
 
 def test_a_driver_that_does_not_start_is_none(breaking):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fp8bench.machine.visibility import hides_all, visible_gpus
+from fp8bench.machine.gpus import hides_all, visible_gpus
 
 UUIDS = ["GPU-1a2b", "GPU-1a3c", "GPU-77ff"]
 

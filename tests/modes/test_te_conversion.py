@@ -6,7 +6,6 @@ import types
 import pytest
 import torch
 from modes import te_stand_in
-from timm.models.vision_transformer import VisionTransformer
 
 from fp8bench.modes.te_article import TEBF16Article
 from fp8bench.modes.te_block import TEBlock
@@ -18,6 +17,13 @@ from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 64, "depth": 1, "num_heads": 4, "num_classes": 16}
+
+
+def vision_transformer(**sizes):
+    """timm's, which takes seconds to import."""
+    from timm.models.vision_transformer import VisionTransformer
+
+    return VisionTransformer(**sizes)
 
 
 @pytest.fixture
@@ -43,7 +49,7 @@ class TestGate:
 
 @pytest.mark.usefixtures("stand_in")
 def test_the_layer_is_told_everything_that_its_defaults_get_wrong():
-    model = VisionTransformer(**SMALL, attn_drop_rate=0.125)
+    model = vision_transformer(**SMALL, attn_drop_rate=0.125)
     model.blocks[0].attn.proj_drop.p = model.blocks[0].mlp.drop2.p = 0.25
     block = TEBF16().convert(model).blocks[0]
     assert isinstance(block, TEBlock)
@@ -54,7 +60,7 @@ def test_the_layer_is_told_everything_that_its_defaults_get_wrong():
 
 @pytest.mark.usefixtures("stand_in")
 def test_a_converted_block_refuses_a_mask_instead_of_ignoring_it():
-    block = TEBF16().convert(VisionTransformer(**SMALL)).blocks[0]
+    block = TEBF16().convert(vision_transformer(**SMALL)).blocks[0]
     with pytest.raises(ModeUnavailable, match="attention mask"):
         block(torch.zeros(2, 17, 64), is_causal=True)
 
@@ -71,7 +77,7 @@ def test_a_converted_block_refuses_a_mask_instead_of_ignoring_it():
     ],
 )
 def test_what_the_converted_block_would_not_compute_is_refused_by_name(changes, named):
-    model = VisionTransformer(**{**SMALL, **changes})
+    model = vision_transformer(**{**SMALL, **changes})
     with pytest.raises(ModeUnavailable, match=named):
         read_shape(timm_blocks(model)[-1][1])
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from modes import te_stand_in
 
-from fp8bench.numerics.quantiser import E4M3, E5M2, cast
+from fp8bench.numerics.scaling import E4M3, E5M2, scaled_cast
 
 LAYERS = []
 """Every layer that ever ran, as Transformer Engine's global buffers have them."""
@@ -32,7 +32,7 @@ class State:
 
     def cast(self, values, place, grid):
         self.amax_history[0, place] = values.abs().amax()
-        return cast(values, self.scale[place], grid).values
+        return scaled_cast(values, self.scale[place], grid).values
 
     def update(self, algo, largest):
         amax = self.amax_history.amax(0) if algo == "max" else self.amax_history[0].clone()

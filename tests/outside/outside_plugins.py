@@ -77,6 +77,28 @@ class Killed(Polite):
         return super().evidence(model)
 
 
+class FirstKilled(Polite):
+    """As Killed, of rank 0."""
+
+    name = "outside-first-killed"
+
+    def evidence(self, model):
+        if dist.get_rank() == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().evidence(model)
+
+
+class FirstDeaf(Killed):
+    """As Killed, while rank 0 is inside a native call that does not return, as one that waits for a GPU."""
+
+    name = "outside-first-deaf"
+
+    def evidence(self, model):
+        if dist.get_rank() == 0:
+            wait_in_a_native_call()
+        return super().evidence(model)
+
+
 class OutOfMemory(Polite):
     """Rank 1 runs out of memory, in torch's words."""
 
@@ -150,11 +172,15 @@ class Deaf(Polite):
     def evidence(self, model):
         with open(os.path.join(os.environ["OUTSIDE_PIDS"], str(os.getpid())), "w"):
             pass
-        mutex = ctypes.create_string_buffer(64)
-        libc = ctypes.CDLL(None)
-        libc.pthread_mutex_lock(mutex)
-        libc.pthread_mutex_lock(mutex)
+        wait_in_a_native_call()
         return super().evidence(model)
+
+
+def wait_in_a_native_call():
+    mutex = ctypes.create_string_buffer(64)
+    libc = ctypes.CDLL(None)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)
 
 
 class TinyLinear:

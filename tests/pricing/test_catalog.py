@@ -10,8 +10,8 @@ import yaml
 from fp8bench.pricing.catalog import find, load
 from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import INSTANCES_YAML
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.packaged import INSTANCES_YAML
 
 TWO_INSTANCES = """\
 instances:

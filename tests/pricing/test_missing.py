@@ -6,8 +6,7 @@ from datetime import date
 import pytest
 from builders import instance, price
 
-from fp8bench.pricing.choose import PriceQuery, choose
-from fp8bench.pricing.missing import require_region, why_no_price
+from fp8bench.pricing.choose import PriceQuery, choose, require_region, why_no_price
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fp8bench.profiling.facts import Facts
 from fp8bench.profiling.kernels import categorize
-from fp8bench.schema.profile import Category, Profile
+from fp8bench.schema.rank import Category, Profile
 
 DATA = Path(__file__).parent / "data"
 STEPS = 3

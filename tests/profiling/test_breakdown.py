@@ -5,7 +5,7 @@ from steps_of_vit_huge import DATA
 
 from fp8bench.profiling.breakdown import LONGEST, breakdown
 from fp8bench.profiling.spans import Span
-from fp8bench.profiling.trace import Trace, TraceFacts, read_trace
+from fp8bench.profiling.trace import Trace, TraceMetadata, read_trace
 
 PRODUCT = "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NTN"
 FP8_PRODUCT = "nvjet_sm90_qqtst_128x256_64x4_2x1_v_bz_coopA_NTN"
@@ -15,7 +15,7 @@ NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 def trace(*spans, steps=1, device="cuda"):
     """spans: name, start, end."""
-    facts = TraceFacts(mode="baseline-bf16", steps=steps, device=device, step_time_s=None)
+    facts = TraceMetadata(mode="baseline-bf16", steps=steps, device=device, step_time_s=None)
     made = [span if isinstance(span, Span) else Span(span[0], span[1], span[2] - span[1], 7) for span in spans]
     return Trace(facts, tuple(sorted(made, key=lambda span: span.start_s)))
 

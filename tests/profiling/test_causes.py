@@ -7,8 +7,8 @@ from steps_of_vit_huge import facts
 
 from fp8bench.profiling.causes import explain, host_waits, replay_saves_at_most_s
 from fp8bench.profiling.facts import Facts
-from fp8bench.schema.profile import Profile
-from fp8bench.stats.bound import bound_by
+from fp8bench.schema.rank import Profile
+from fp8bench.stats.steps import bottleneck
 
 BASELINE = facts("baseline-bf16-eager", 0.1386)
 COMPILED = facts("baseline-bf16-compiled", 0.1261)
@@ -100,7 +100,7 @@ def test_a_host_whose_gpu_is_hardly_idle_is_not_to_blame_however_small_its_lead(
 @pytest.mark.parametrize("step_time_s", [0.09, 0.1, 0.105, 0.115, 0.3])
 def test_the_host_is_to_blame_where_the_tables_mark_says_so(step_time_s):
     facts = made("fp8", step_time_s=step_time_s, gemm_fp8=60, elementwise=35)
-    assert bool(host_waits(facts)) == (bound_by(facts.idle_share, None) is not None)
+    assert bool(host_waits(facts)) == (bottleneck(facts.idle_share, None) is not None)
     assert ("host-bound" in explain(facts, None).explained_s) == bool(host_waits(facts))
 
 
@@ -108,9 +108,9 @@ def test_casts_eat_the_gain():
     explanation = explain(TORCHAO, COMPILED)
     assert explanation.cause == "casts eat the gain"
     assert explanation.sentence == (
-        "torchao-float8:tensorwise is not faster than baseline-bf16 because casts eat the gain: its matrix products "
-        "take 29.1 ms a step less (36.0, the reference's 65.1), but casts and the work around them 35.7 ms more (casts "
-        "41.0, the reference's 7.0)."
+        "torchao-float8:tensorwise is not faster than baseline-bf16 because casts eat the gain: its GEMMs take 29.1 ms "
+        "a step less (36.0, the reference's 65.1), but casts and the work around them 35.7 ms more (casts 41.0, the "
+        "reference's 7.0)."
     )
 
 
@@ -124,7 +124,7 @@ def test_casts_where_products_save_nothing():
     reference = made("bf16", fp8=False, gemm_bf16=60, elementwise=30)
     explanation = explain(made("fp8", step_time_s=0.13, gemm_fp8=62, cast=30, elementwise=30), reference)
     assert explanation.cause == "casts eat the gain"
-    assert "its matrix products save nothing (62.0 ms a step, the reference's 60.0)" in explanation.sentence
+    assert "its GEMMs save nothing (62.0 ms a step, the reference's 60.0)" in explanation.sentence
 
 
 def test_shapes_too_small():
@@ -192,7 +192,7 @@ def test_throttled():
 def test_no_fp8_kernels():
     explanation = explain(replace(BASELINE, label="te-fp8:delayed", fp8=True), BASELINE)
     assert explanation.cause == "no fp8 kernels"
-    assert explanation.sentence.endswith("because none of its matrix products ran in fp8.")
+    assert explanation.sentence.endswith("because none of its GEMMs ran in fp8.")
 
 
 def test_an_emulation_says_nothing():
@@ -206,7 +206,7 @@ def test_faster_says_by_how_much_and_what_limits_it():
     assert explanation.cause == "faster"
     assert explanation.sentence == (
         "te-fp8:delayed is 1.22 times as fast as baseline-bf16 (113.7 ms a step, the reference's 138.6; its kernels "
-        "need 103.4 ms, the reference's 133.2). Beside its matrix products (36.1 ms), what limits it most is norms, "
+        "need 103.4 ms, the reference's 133.2). Beside its GEMMs (36.1 ms), what limits it most is norms, "
         "activations, sums and copies: 34.6 of 113.7 ms."
     )
 
@@ -230,7 +230,7 @@ def test_where_nothing_stands_out_the_largest_difference_is_told():
     assert explanation.cause == "none"
     assert explanation.sentence == (
         "baseline-bf16 is not faster than te-fp8:delayed (138.6 ms a step, the reference's 113.7), and nothing that "
-        "was measured holds it up. The largest difference is in matrix products: 65.1 ms, the reference's 36.1."
+        "was measured slows it down. The largest difference is in GEMMs: 65.1 ms, the reference's 36.1."
     )
 
 
@@ -253,9 +253,9 @@ def test_without_step_times_nobody_is_idle():
     [
         (HOST_BOUND, "host-bound", "te-fp8:delayed takes 141.1 ms a step, and it is host-bound: the GPU is idle for"),
         (TORCHAO, "casts eat the gain", "they take 41.0 ms a step, and fp8 can have saved at most 35.2 ms in its"),
-        (BASELINE, "none", "baseline-bf16 takes 138.6 ms a step, and nothing that was measured holds it up. Beside"),
+        (BASELINE, "none", "baseline-bf16 takes 138.6 ms a step, and nothing that was measured slows it down. Beside"),
         (replace(BASELINE, step_time_s=None), "none", "baseline-bf16 takes 133.2 ms of kernels a step"),
-        (replace(BASELINE, fp8=True), "no fp8 kernels", "and none of its matrix products ran in fp8"),
+        (replace(BASELINE, fp8=True), "no fp8 kernels", "and none of its GEMMs ran in fp8"),
     ],
 )
 def test_one_mode_alone(one, cause, said):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fp8bench.profiling.operators import categorize
+from fp8bench.profiling.kernels import categorize
 
 
 @pytest.mark.parametrize(
@@ -31,4 +31,4 @@ from fp8bench.profiling.operators import categorize
     ],
 )
 def test_operators_are_told_by_name(operator, category):
-    assert categorize(operator) == category
+    assert categorize(operator, "cpu") == category

@@ -7,7 +7,7 @@ import pytest
 from steps_of_vit_huge import DATA
 
 from fp8bench.profiling.breakdown import breakdown
-from fp8bench.profiling.trace import TraceFacts, keep_trace, looks_like_a_trace, read_trace, strip
+from fp8bench.profiling.trace import TraceMetadata, keep_trace, looks_like_a_trace, read_trace, strip
 from fp8bench.schema.errors import RunFailed, UsageError
 
 REAL = DATA / "trace-te-fp8.json.gz"
@@ -29,8 +29,8 @@ def write(tmp_path):
 
 def test_a_real_trace_of_a_gpu():
     trace = read_trace(REAL)
-    assert (trace.mode, trace.steps, trace.device) == ("te-fp8:delayed", 1, "cuda")
-    assert trace.step_time_s == pytest.approx(0.1411, abs=1e-4)
+    assert (trace.metadata.mode, trace.metadata.steps, trace.metadata.device) == ("te-fp8:delayed", 1, "cuda")
+    assert trace.metadata.step_time_s == pytest.approx(0.1411, abs=1e-4)
     assert len(trace.spans) == 3297
     assert sum(span.duration_s for span in trace.spans if span.in_optimizer) == pytest.approx(5.25e-3, abs=2e-5)
     assert all("multi_tensor_apply" in span.name or "Mem" in span.name for span in trace.spans if span.in_optimizer)
@@ -71,7 +71,7 @@ def test_the_optimizer_of_a_replay_is_told_by_its_kernels_names(as_a_replay):
 
 def test_a_real_trace_of_a_cpu():
     trace = read_trace(DATA / "trace-cpu.json.gz")
-    assert (trace.device, trace.steps) == ("cpu", 2)
+    assert (trace.metadata.device, trace.metadata.steps) == ("cpu", 2)
     assert {"aten::mm", "gloo:all_reduce"} <= {span.name for span in trace.spans}
     assert {span.name for span in trace.spans if span.in_optimizer} >= {"aten::add_", "aten::mul_"}
 
@@ -93,8 +93,8 @@ def test_zipped_or_not_is_told_by_the_content(write):
         ({"fp8bench": FACTS | {"device": "tpu"}, "traceEvents": [KERNEL]}, "field fp8bench.device"),
         ({"fp8bench": FACTS | {"host": "h"}, "traceEvents": [KERNEL]}, "field fp8bench.host"),
         ({"fp8bench": "te-fp8", "traceEvents": [KERNEL]}, "field fp8bench"),
-        ({"fp8bench": FACTS, "traceEvents": []}, "tells of no kernel of a GPU"),
-        ({"fp8bench": FACTS | {"device": "cpu"}, "traceEvents": [KERNEL]}, "tells of no operator"),
+        ({"fp8bench": FACTS, "traceEvents": []}, "has no kernel of a GPU"),
+        ({"fp8bench": FACTS | {"device": "cpu"}, "traceEvents": [KERNEL]}, "has no operator"),
         ({"fp8bench": FACTS, "traceEvents": [{"ph": "X", "cat": "kernel"}]}, "not as torch.profiler writes it"),
         ({"fp8bench": FACTS, "traceEvents": ["event"]}, "not as torch.profiler writes it"),
         ({"fp8bench": FACTS, "traceEvents": [KERNEL | {"ts": "soon"}]}, "not as torch.profiler writes it"),
@@ -115,7 +115,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 def test_the_step_may_be_untimed(write):
     trace = read_trace(write({"fp8bench": FACTS | {"step_time_s": None}, "traceEvents": [KERNEL]}))
-    assert trace.step_time_s is None
+    assert trace.metadata.step_time_s is None
 
 
 def test_stripping_leaves_no_name_of_the_machine():
@@ -145,11 +145,10 @@ def test_the_same_trace_is_kept_as_the_same_bytes(tmp_path):
     assert (tmp_path / "one.json.gz").read_bytes() == (tmp_path / "other.json.gz").read_bytes()
 
 
-def test_a_trace_is_kept_unzipped_under_a_plain_name_and_given_its_facts(tmp_path, write):
-    facts = TraceFacts.model_validate(FACTS)
-    keep_trace(write({"traceEvents": [KERNEL]}), tmp_path / "kept.json", facts)
+def test_a_trace_is_kept_unzipped_under_a_plain_name_with_its_metadata(tmp_path, write):
+    keep_trace(write({"fp8bench": FACTS, "traceEvents": [KERNEL]}), tmp_path / "kept.json")
     assert json.loads((tmp_path / "kept.json").read_bytes())["fp8bench"] == FACTS
-    assert read_trace(tmp_path / "kept.json").facts == facts
+    assert read_trace(tmp_path / "kept.json").metadata == TraceMetadata.model_validate(FACTS)
 
 
 def test_a_trace_that_cannot_be_kept(tmp_path):

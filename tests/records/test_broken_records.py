@@ -10,7 +10,7 @@ from builders import measured, profile, published
 
 from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.records import results
-from fp8bench.records.broken import Broken
+from fp8bench.records.files import Broken
 from fp8bench.schema.record import SCHEMA_VERSION, Record
 
 GOOD = measured("mine", run_id="good")
@@ -120,7 +120,7 @@ def test_ranks_that_counted_unlike_steps_are_refused(tmp_path):
     broken = results.read_whole(path)
 
     assert isinstance(broken, Broken)
-    assert "unlike numbers of steps" in broken.reason
+    assert "different numbers of steps" in broken.reason
 
 
 def test_a_measurement_that_is_ok_without_any_sample_is_refused(tmp_path):
@@ -179,7 +179,7 @@ class TestWhereRecordsLie:
         (tmp_path / "disk" / "back").symlink_to(tmp_path / "results")
 
         assert [kept.record.run_id for kept in results.read(tmp_path / "results", ["mine"])] == ["r"]
-        assert results.there(tmp_path / "results") == {"mine": 1}
+        assert results.counts(tmp_path / "results") == {"mine": 1}
 
     def test_a_search_that_finds_nothing_names_the_folder_and_what_lies_there(self, tmp_path):
         for number in (1, 2):

@@ -11,7 +11,7 @@ import pytest
 from builders import measured, place, profile
 
 from fp8bench.records import results
-from fp8bench.records.migrate import migrate
+from fp8bench.records.layout import migrate
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import SCHEMA_VERSION
 

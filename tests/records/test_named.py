@@ -3,8 +3,9 @@
 import pytest
 from builders import measured
 
-from fp8bench.records.named import Reference, candidates, nothing_called, of_mode, parse_mode, work_of
+from fp8bench.records.named import Reference, candidates, nothing_called, of_mode, parse_mode
 from fp8bench.records.results import Kept
+from fp8bench.records.select import Filter
 from fp8bench.schema.errors import UsageError
 
 SMALL, LARGE, OTHER = (
@@ -47,12 +48,17 @@ def test_a_mode_without_its_recipe_takes_any(text, found, tmp_path):
 def test_of_a_mode_those_of_a_variant_a_batch_size_or_the_same_work_are_taken():
     records, reference = [SMALL, LARGE], Reference("", "te-fp8")
 
-    assert candidates("te-fp8", records, reference, 128, None) == [LARGE]
-    assert candidates("te-fp8", records, reference, None, work_of(SMALL)) == [SMALL]
-    assert candidates("te-fp8", records, reference, None, ("another", 1, 1)) == records
-    assert candidates("te-fp8", records, Reference("", "te-fp8", "graphed"), None, None) == []
+    assert candidates("te-fp8", records, reference, 128, Filter()) == [LARGE]
+    assert candidates("te-fp8", records, reference, None, Filter(workload="vit-huge", batch_size=64, world_size=8)) == [
+        SMALL
+    ]
+    assert (
+        candidates("te-fp8", records, reference, None, Filter(workload="another", batch_size=1, world_size=1))
+        == records
+    )
+    assert candidates("te-fp8", records, Reference("", "te-fp8", "graphed"), None, Filter()) == []
     with pytest.raises(UsageError, match=r"te-fp8 has no record at batch size 7. It has: 64, 128"):
-        candidates("te-fp8", records, reference, 7, None)
+        candidates("te-fp8", records, reference, 7, Filter())
 
 
 def test_a_name_of_nothing_is_told_with_what_there_is(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 from builders import measured, rounds
 
 from fp8bench.records import results
-from fp8bench.records.sections import ask
+from fp8bench.records.results import read_on_demand
 
 
 @pytest.fixture
@@ -17,7 +17,9 @@ def kept(tmp_path):
 def test_records_come_without_their_sections_and_whole_ones_on_demand(kept):
     folder, records, _ = kept
     told = []
-    light, whole = ask(results.read(folder, ["mine"]), told.extend, lambda found, whole: (found, whole(found[-1])))
+    light, whole = read_on_demand(
+        results.read(folder, ["mine"]), told.extend, lambda found, whole: (found, whole(found[-1]))
+    )
 
     assert told == []
     assert [record.run_id for record in light] == [record.run_id for record in records]
@@ -30,7 +32,7 @@ def test_where_the_latest_is_broken_it_is_told_and_the_one_before_it_is_the_late
     paths[-1].write_text(paths[-1].read_text().replace('"step_s": [', '"step_s": [-', 1))
     (folder / "mine" / "other.json").write_text("{")
     told = []
-    found = ask(results.read(folder, ["mine"]), told.extend, lambda found, whole: whole(found[-1]))
+    found = read_on_demand(results.read(folder, ["mine"]), told.extend, lambda found, whole: whole(found[-1]))
 
     assert found == records[-2]
     assert [broken.path for broken in told] == [folder / "mine" / "other.json", paths[-1]]
@@ -40,8 +42,8 @@ def test_a_file_is_read_once(kept, monkeypatch):
     folder, _, paths = kept
     read = []
     monkeypatch.setattr(
-        "fp8bench.records.sections.read_whole", lambda path: read.append(path) or measured("mine", run_id=path.stem)
+        "fp8bench.records.results.read_whole", lambda path: read.append(path) or measured("mine", run_id=path.stem)
     )
-    ask(results.read(folder, ["mine"]), list, lambda found, whole: [whole(found[0]), whole(found[0])])
+    read_on_demand(results.read(folder, ["mine"]), list, lambda found, whole: [whole(found[0]), whole(found[0])])
 
     assert read == paths[:1]

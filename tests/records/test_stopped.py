@@ -3,8 +3,7 @@
 import pytest
 from builders import evidence, invalid, machine_called, measured, place, published, replayed, unsupported
 
-from fp8bench.records.select import select
-from fp8bench.records.stopped import execution, variants
+from fp8bench.records.select import execution, select, variants
 from fp8bench.schema.record import Record
 
 AUTO = {"compile": "auto", "cuda_graphs": "auto"}

@@ -9,6 +9,7 @@ from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.records.named import parse_reference
+from fp8bench.records.select import Filter
 from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.schema.record import Record
 
@@ -43,9 +44,12 @@ CATALOG = catalog(
 def compared(
     *records: Record, reference: str | None = None, prices: Catalog = CATALOG, today: date = TODAY, **options: Any
 ) -> Comparison:
-    """Records in the order of their time, instances in the order of their first record."""
+    """Records in the order of their time, instances in the order of their first record. options: of the comparison, and
+    what its filter has.
+    """
     keys = tuple(dict.fromkeys(record.instance for record in records))
-    asked = CompareOptions(keys, today, parse_reference(reference, keys), **options)
+    wanted = Filter(**{name: options.pop(name) for name in ("workload", "batch_size", "optimizer") if name in options})
+    asked = CompareOptions(keys, today, parse_reference(reference, keys), wanted=wanted, **options)
     return compare(sorted(records, key=lambda record: record.created_utc), prices, asked)
 
 

@@ -21,7 +21,8 @@ from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.row import Row
 from fp8bench.records.named import parse_reference
-from fp8bench.schema.record import RankMemory, Record
+from fp8bench.schema.rank import RankMemory
+from fp8bench.schema.record import Record
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.ratio import ratio
 

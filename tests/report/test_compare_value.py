@@ -4,7 +4,7 @@ import pytest
 from builders import measured, published, rounds
 from report.comparing import NEW, catalog, compared, instance, price, row_of
 
-from fp8bench.stats.unseen import unseen_share
+from fp8bench.stats.certainty import unseen_share
 
 ONE = rounds(0.2, 0.2002, 0.1998, instance="one")
 TWICE = rounds(0.105, 0.1051, 0.1049, instance="two", minutes=0.5)

@@ -36,7 +36,7 @@ from fp8bench.pricing.catalog import load
 from fp8bench.records.named import parse_reference
 from fp8bench.report.render import render
 from fp8bench.schema.instance import Catalog, Instance, Price
-from fp8bench.stats.unseen import unseen_share
+from fp8bench.stats.certainty import unseen_share
 
 GOLDEN = Path(__file__).parent / "golden"
 REGENERATE = os.environ.get("REGENERATE_GOLDEN") == "1"

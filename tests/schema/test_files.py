@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import line_of, parse_mapping, parse_yaml, read_text, wrong_field
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen, line_of, parse_mapping, parse_yaml, read_text, wrong_field
 
 PATH = Path("some/file.yaml")
 

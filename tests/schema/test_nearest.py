@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fp8bench.schema.nearest import AT_MOST, edit_distance, nearest
+from fp8bench.schema.errors import AT_MOST, edit_distance, nearest
 
 INSTANCES = ["p4d", "p4de", "p5", "p5e", "p6-b200", "lambda-1x-h100", "lambda-8x-h100"]
 MODES = ["baseline-bf16", "baseline-fp32", "te-bf16", "te-fp8", "torchao-float8"]

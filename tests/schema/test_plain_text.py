@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fp8bench.schema.plain_text import inert
+from fp8bench.schema.errors import inert
 
 
 @pytest.mark.parametrize(

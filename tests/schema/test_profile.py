@@ -4,7 +4,7 @@ import pytest
 from builders import profile
 from pydantic import ValidationError
 
-from fp8bench.schema.profile import Profile
+from fp8bench.schema.rank import Profile
 
 
 @pytest.mark.parametrize(

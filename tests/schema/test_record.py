@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.rank_report import RankReport
-from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Provenance, RankSamples, Record, Session, Summary
+from fp8bench.schema.rank import RankReport, RankSamples
+from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Provenance, Record, Session, Summary
 
 FIELDS_OF_THE_CONTRACT = (
     "schema_version kind method_version run_id status reason source created_utc instance session config fingerprint "

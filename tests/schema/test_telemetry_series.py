@@ -5,7 +5,7 @@ import pytest
 from builders import telemetry
 from pydantic import ValidationError
 
-from fp8bench.schema.telemetry import POWER_CAP, SLOWDOWNS, RankTelemetry
+from fp8bench.schema.rank import POWER_CAP, SLOWDOWNS, RankTelemetry
 
 
 def test_a_column_that_is_shorter_than_the_others_is_refused():

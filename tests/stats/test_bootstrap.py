@@ -4,7 +4,6 @@ from time import perf_counter
 
 import numpy as np
 import pytest
-from arch.bootstrap import CircularBlockBootstrap
 from made_steps import made_steps
 
 from fp8bench.stats.bootstrap import FEWEST_STEPS, centre, circular_block_medians, circular_block_variance
@@ -12,17 +11,26 @@ from fp8bench.stats.dependence import block_shortfall
 from fp8bench.stats.estimate import estimate
 
 
+@pytest.fixture(scope="module")
+def archs():
+    """arch's circular blocks. To import the library takes seconds, for which other tests need not wait."""
+    from arch.bootstrap import CircularBlockBootstrap
+
+    return CircularBlockBootstrap
+
+
 def generator() -> np.random.Generator:
     return np.random.default_rng(1)
 
 
 class TestCircularBlockMedians:
+    @pytest.mark.slow
     @pytest.mark.parametrize("steps", [20, 40, 41])
     @pytest.mark.parametrize("correlation", [0.0, 0.6])
-    def test_their_95_percent_are_archs(self, steps: int, correlation: float) -> None:
+    def test_their_95_percent_are_archs(self, archs, steps: int, correlation: float) -> None:
         """As near as two draws of 4000 come: medians of few steps take few values, and a percentile is one of them."""
         samples = made_steps(1, 1, correlation, 0, steps=steps)[0, 0]
-        theirs = CircularBlockBootstrap(5, samples, seed=2).conf_int(np.median, reps=4000, method="percentile")
+        theirs = archs(5, samples, seed=2).conf_int(np.median, reps=4000, method="percentile")
 
         ours = np.percentile(circular_block_medians(samples.tolist(), 5, generator(), 4000), (2.5, 97.5))
 
@@ -43,11 +51,12 @@ class TestCircularBlockMedians:
 
 
 class TestCircularBlockVariance:
+    @pytest.mark.slow
     @pytest.mark.parametrize("length", [1, 5, 8])
     @pytest.mark.parametrize("correlation", [0.0, 0.6])
-    def test_it_is_archs(self, correlation: float, length: int) -> None:
+    def test_it_is_archs(self, archs, correlation: float, length: int) -> None:
         samples = made_steps(1, 1, correlation, 0)[0, 0]
-        theirs = np.var(CircularBlockBootstrap(length, samples, seed=2).apply(np.mean, 4000))
+        theirs = np.var(archs(length, samples, seed=2).apply(np.mean, 4000))
 
         assert circular_block_variance(samples.tolist(), length) == pytest.approx(float(theirs), rel=0.1)
 
@@ -95,14 +104,15 @@ class TestCentre:
             centre([1.0] * (FEWEST_STEPS - 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6])
-def test_the_interval_of_one_process_is_archs_made_wider(correlation: float) -> None:
+def test_the_interval_of_one_process_is_archs_made_wider(archs, correlation: float) -> None:
     """arch's plain interval of blocks this long misses the truth up to four times as often as it says. Ours is wider
     by the shortfall and by Student's t, which is what its coverage is made of (test_estimate_coverage).
     """
     samples = made_steps(1, 1, correlation, 0)[0, 0]
     length = centre(samples.tolist()).length
-    low, high = CircularBlockBootstrap(length, samples, seed=2).conf_int(np.mean, 2000, method="percentile").ravel()
+    low, high = archs(length, samples, seed=2).conf_int(np.mean, 2000, method="percentile").ravel()
 
     ours = estimate([samples.tolist()])
 

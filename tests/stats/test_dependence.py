@@ -4,7 +4,6 @@ from time import perf_counter
 
 import numpy as np
 import pytest
-from arch.bootstrap import optimal_block_length
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_steps import made_steps
@@ -85,12 +84,15 @@ class TestPositiveCorrelation:
 
 
 class TestBlockLength:
+    @pytest.mark.slow
     @pytest.mark.parametrize("steps", [40, 100, 200])
     @pytest.mark.parametrize("correlation", [0.0, 0.3, 0.6, 0.9])
     def test_it_is_archs(self, steps: int, correlation: float) -> None:
         """Of every series but a few: arch shares out the steps between lags a little otherwise, which can move the
         first lag that counts as noise by one.
         """
+        from arch.bootstrap import optimal_block_length  # It takes seconds to import.
+
         rows = made_steps(60, 1, correlation, 0, steps=steps)[:, 0]
 
         theirs = optimal_block_length(rows.T)["circular"].to_numpy()

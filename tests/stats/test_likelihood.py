@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import brentq
 
-from fp8bench.stats.likelihood import mean_bounds
+from fp8bench.stats.intervals import mean_bounds
 
 CRITICAL = 1.96
 
 
 @pytest.mark.parametrize(("slow", "all_of_them"), [(1, 16), (3, 14), (7, 14), (5, 30)])
 def test_of_two_kinds_of_numbers_it_is_the_binomials_likelihood_interval(slow: int, all_of_them: int) -> None:
+    from scipy.optimize import brentq
+
     def deviance(share: float) -> float:
         seen = slow / all_of_them
         return (

@@ -5,7 +5,7 @@ import pytest
 from simulate import ROUNDS, ignoring_processes, modes, situation_called
 
 from fp8bench.stats.bootstrap import Centre, centre
-from fp8bench.stats.self_check import LIMIT, MOST_SPLITS, SelfCheck, halves, self_check
+from fp8bench.stats.ratio import LIMIT, MOST_SPLITS, SelfCheck, halves, self_check
 
 TRIALS = 60
 

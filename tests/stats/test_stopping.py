@@ -2,8 +2,8 @@
 
 import pytest
 
+from fp8bench.stats.certainty import FEWEST_ROUNDS, reached
 from fp8bench.stats.estimate import Estimate, estimate
-from fp8bench.stats.stopping import FEWEST_ROUNDS, reached
 
 
 def agreeing(processes: int, by: float = 0.001) -> Estimate:

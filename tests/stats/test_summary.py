@@ -9,8 +9,7 @@ from builders import profile, rank_samples, steps_about, telemetry, workload_fac
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fp8bench.schema.record import RankSamples
-from fp8bench.schema.telemetry import RankTelemetry
+from fp8bench.schema.rank import RankSamples, RankTelemetry
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.summary import summarize
 

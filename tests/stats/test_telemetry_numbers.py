@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fp8bench.schema.telemetry import RankTelemetry, TelemetrySeries
+from fp8bench.schema.rank import RankTelemetry, TelemetrySeries
 from fp8bench.stats.telemetry import drawn_between, energy, energy_spread, flags, median_sm_clock, round_flags
 
 LINE = ([0.0, 1.0, 2.0, 3.0], [100.0, 200.0, 400.0, 500.0])

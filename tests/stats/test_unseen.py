@@ -2,7 +2,7 @@
 
 import pytest
 
-from fp8bench.stats.unseen import processes_to_see, unseen_share
+from fp8bench.stats.certainty import processes_to_see, unseen_share
 
 
 @pytest.mark.parametrize(("processes", "share"), [(1, 0.95), (4, 0.5271), (14, 0.1926), (59, 0.0495)])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fp8bench.stats.verdict import verdict_on_value
+from fp8bench.stats.certainty import verdict_on_value
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 from builders import profile
 
-from fp8bench.schema.record import CompileEvidence
+from fp8bench.schema.rank import CompileEvidence
 from fp8bench.worker.evidence import gather
 from fp8bench.worker.profiler import Profiled
 

@@ -13,7 +13,7 @@ from fp8bench.modes.baseline import BaselineBF16
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import MeasurementInvalid, RunFailed
 from fp8bench.worker import main, profiler
-from fp8bench.worker.execution.settle import settle
+from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.main import Aside, measure
 from fp8bench.worker.profiler import STEPS
 from fp8bench.worker.progress import Progress, read_progress
@@ -23,7 +23,7 @@ from fp8bench.workloads.vit import ViTMicro
 CPU = torch.device("cpu")
 SETTINGS = {"device": "cpu", "world_size": 1, "batch_size": 8, "warmup": 1, "steps": 3, "data": "device", "workers": 0}
 
-pytestmark = pytest.mark.usefixtures("process_group", "thawed")
+pytestmark = pytest.mark.usefixtures("process_group")
 
 
 class Counting(Polite):
@@ -131,7 +131,7 @@ def test_a_mode_that_promises_fp8_and_runs_no_product_in_it_is_invalid_with_what
     report = measured(PretendsFp8())
 
     assert report.status == "invalid"
-    assert report.reason == "a-mode ran no matrix product in fp8: the profile shows none"
+    assert report.reason == "a-mode ran no GEMM in fp8: the profile shows none"
     assert len(report.samples.step_s) == 3
     assert report.profile is not None
     assert report.evidence.fp8_kernels is False
@@ -165,7 +165,7 @@ def test_a_profiler_that_fails_does_not_convict_a_mode_of_having_no_fp8(measured
 def test_only_a_promise_that_the_profile_refutes_is_refused(fp8, emulated, seen, refused):
     found = evidence(fp8=fp8, emulated=emulated, fp8_kernels=seen)
     if refused:
-        with pytest.raises(MeasurementInvalid, match="te-fp8:delayed ran no matrix product in fp8"):
+        with pytest.raises(MeasurementInvalid, match="te-fp8:delayed ran no GEMM in fp8"):
             main._require_fp8_kernels("te-fp8:delayed", found)
     else:
         main._require_fp8_kernels("te-fp8:delayed", found)
@@ -177,6 +177,7 @@ def test_a_loss_that_is_not_finite_is_told_by_rank_and_step():
         main._require_finite(2, [7.0, float("nan"), 5.0])
 
 
+@pytest.mark.slow
 def test_a_capture_that_was_asked_for_and_fails_is_unsupported_and_one_that_is_wrong_is_invalid(monkeypatch):
     """A replay is stood for by steps launched from Python, since this is a CPU."""
     monkeypatch.setattr(main, "make_mode", lambda _config: Polite())
@@ -184,7 +185,7 @@ def test_a_capture_that_was_asked_for_and_fails_is_unsupported_and_one_that_is_w
     monkeypatch.setattr(main, "choose", lambda *_: executing.CAPTURED)
     found = []
     for launch in (executing.Replayed, executing.StaleInput, executing.Uncapturable):
-        monkeypatch.setattr(main, "settle", partial(settle, make=executing.replayed_by(launch)))
+        monkeypatch.setattr(main, "decide", partial(decide, capture=launch))
         report = measure(config("a-mode", **{**SETTINGS, "cuda_graphs": "on"}), 0, CPU, Aside())
         found.append((report.status, report.cause))
         if report.status == "ok":

@@ -9,7 +9,7 @@ from outside.outside_plugins import TinyLinear
 from torch.utils.data import Dataset
 from worker.execution.executing import plain_parts
 
-from fp8bench.stats.bound import bound_by
+from fp8bench.stats.steps import bottleneck
 from fp8bench.stats.summary import summarize
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.loop import Training
@@ -23,7 +23,6 @@ ENDLESS = 1_000_000
 STEP_S = 0.05
 
 pytestmark = [
-    pytest.mark.serial,
     pytest.mark.usefixtures("process_group"),
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
 ]
@@ -77,6 +76,7 @@ def sustained_s(batches):
     return (time.perf_counter() - began) / batches.prefetched
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize(("workers", "steps", "step_s"), [(2, 16, 0.12), (16, 10, 0.08)])
 def test_the_step_is_as_long_as_the_loader_takes_and_is_called_loader_bound(workers, steps, step_s):
     """30 % too slow, and more: a step takes a little longer than it sleeps."""
@@ -85,7 +85,7 @@ def test_the_step_is_as_long_as_the_loader_takes_and_is_called_loader_bound(work
     alone_s = sustained_s(batches)
     batches.close()
     summary = summarize([samples], workload_facts())
-    bound = bound_by(None, summary.data_wait_share)
+    bound = bottleneck(None, summary.data_wait_share)
 
     assert summary.step_time_s == pytest.approx(alone_s, rel=0.1)
     assert summary.step_time_s > 0.99 * 1.4 * step_s
@@ -96,6 +96,7 @@ def test_the_step_is_as_long_as_the_loader_takes_and_is_called_loader_bound(work
         assert summary.median_step_s < summary.step_time_s
 
 
+@pytest.mark.serial
 def test_a_loader_in_the_rank_itself_is_waited_for_all_the_time_that_it_takes():
     step_s = 4 * STEP_S
     batches = loader(0.5 * step_s, workers=0)
@@ -103,9 +104,10 @@ def test_a_loader_in_the_rank_itself_is_waited_for_all_the_time_that_it_takes():
 
     assert summary.data_wait_s == pytest.approx(0.5 * step_s, rel=0.2)
     assert summary.data_wait_share == pytest.approx(1 / 3, abs=0.05)
-    assert str(bound_by(None, summary.data_wait_share)).startswith("loader-bound (wait 3")
+    assert str(bottleneck(None, summary.data_wait_share)).startswith("loader-bound (wait 3")
 
 
+@pytest.mark.serial
 def test_one_that_keeps_up_shows_no_wait():
     """A long step, since to fetch a batch that is ready takes milliseconds on a machine that others use too."""
     step_s = 4 * STEP_S
@@ -115,7 +117,7 @@ def test_one_that_keeps_up_shows_no_wait():
     summary = summarize([samples], workload_facts())
 
     assert summary.data_wait_share < 0.05
-    assert bound_by(None, summary.data_wait_share) is None
+    assert bottleneck(None, summary.data_wait_share) is None
 
 
 class Counted:
@@ -152,6 +154,7 @@ def test_a_loader_says_how_many_of_its_batches_may_be_waiting(workers):
     assert prefetched(TinyLinear().batches(4, 0, CPU)) == 0
 
 
+@pytest.mark.serial
 def test_a_full_queue_holds_no_more_than_it_says():
     """Given time to fill, it gives that many at once, and then makes us wait."""
     batches = loader(0.05, workers=2)

@@ -9,13 +9,12 @@ from outside.outside_plugins import TinyLinear
 from torch import nn
 from worker.execution.executing import plain_parts
 
-from fp8bench.schema.record import CompileEvidence
-from fp8bench.schema.telemetry import RankTelemetry
+from fp8bench.schema.rank import CompileEvidence, RankTelemetry
 from fp8bench.stats.summary import summarize
 from fp8bench.worker import timing
 from fp8bench.worker.clock import StepTimes
+from fp8bench.worker.counters import Compilations
 from fp8bench.worker.evidence import gather
-from fp8bench.worker.execution.compilation import Compilations
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.loop import LoopResult, Training
 from fp8bench.worker.progress import Progress, ProgressFile, read_progress

@@ -10,13 +10,13 @@ from torch import nn
 from worker.execution.executing import PLAIN
 
 from fp8bench.worker.clock import HostClock
+from fp8bench.worker.execution.build import ready_to_train
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.loop import Training, train
-from fp8bench.worker.training import ready_to_train
 
 CPU = torch.device("cpu")
 
-pytestmark = pytest.mark.usefixtures("process_group", "thawed")
+pytestmark = pytest.mark.usefixtures("process_group")
 
 
 class Watched(TinyLinear):

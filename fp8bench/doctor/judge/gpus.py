@@ -1,29 +1,22 @@
-"""Each GPU, as its driver tells: who else uses it and whether it is whole, then what makes it slower than its product's
-name says: power, clocks, heat, memory errors.
+"""NVIDIA's driver, whether torch sees its GPUs, and each GPU: who else uses it and whether it is whole, then what makes
+it slower than its product's name promises: power, clocks, heat, memory errors.
 
-A GPU is idle while it is looked at, so its clocks now say nothing; its limits and its complaints do.
+A GPU is idle while it is examined, so its present clocks mean nothing; its limits and its slowdowns do.
 """
 
+from collections import Counter
 from collections.abc import Callable
 
 from fp8bench.doctor.facts import Facts
 from fp8bench.doctor.finding import Check, Finding
 from fp8bench.machine.busy import is_held
-from fp8bench.machine.driver import GpuFacts
-from fp8bench.schema.telemetry import SLOWDOWNS
+from fp8bench.machine.driver import DriverFacts, GpuFacts
+from fp8bench.schema.rank import SLOWDOWNS
 
 Gpus = tuple[GpuFacts, ...]
 
-BUSY = Check("busy", "gpu", "other users")
-MIG = Check("mig", "gpu", "MIG")
-MODE = Check("compute-mode", "gpu", "compute mode")
-NVLINK = Check("nvlink", "gpu", "NVLink")
-POWER = Check("power-limit", "gpu", "power limit")
-CLOCKS = Check("clocks", "gpu", "application clocks")
-THROTTLING = Check("throttling", "gpu", "throttling now")
-TEMPERATURE = Check("temperature", "gpu", "temperature")
-PERSISTENCE = Check("persistence", "gpu", "persistence mode")
-ECC = Check("ecc", "gpu", "memory errors")
+DRIVER = Check("driver", "gpu", "NVIDIA driver")
+VISIBLE = Check("torch-sees-gpus", "gpu", "GPUs torch sees")
 
 GIB = 1 << 30
 BUSY_PERCENT = 10
@@ -35,31 +28,78 @@ NEAR_SLOWDOWN_C = 10
 """An idle GPU this near to the temperature at which it slows down will be there within a run."""
 
 IN_FULL = {"hot": "software thermal slowdown", "hot (hardware)": "hardware thermal slowdown"}
-"""What some of SLOWDOWNS are called here, where there is room: NVML's own words. The others are said as they are."""
+"""Longer names of some of SLOWDOWNS, since there is room here: NVML's own words."""
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """One a check, over the visible GPUs of which the driver tells; where no GPU can be examined, why not."""
-    if why := facts.driver.why_no_gpu:
-        return [check.unknown(why) for check, _, _ in CHECKS]
-    found = []
-    for check, told, judge in CHECKS:
-        known = which(facts.driver.gpus, told)
-        found.append(judge(known) if known else check.unknown("the driver does not tell"))
+    """The driver, torch's view of it, and one a check of GPUs, over the visible ones of which the driver reports it."""
+    found = [driver(facts.driver), torch_sees(facts)]
+    for check, reported, judge in CHECKS:
+        known = which(facts.driver.gpus, reported)
+        why = facts.driver.why_no_gpu or "the driver does not report it"
+        found.append(judge(check, known) if known else check.unknown(why))
     return found
 
 
-def busy(gpus: Gpus) -> Finding:
-    """A GPU at work for someone else gives wrong times; one that is only held may."""
+def driver(found: DriverFacts) -> Finding:
+    """A driver that should answer and does not is a problem; a machine without a GPU is none."""
+    if found.error is not None:
+        bus = f" ({found.on_the_bus} NVIDIA GPU(s) on the PCI bus)" if found.on_the_bus else ""
+        return DRIVER.problem(
+            f"it does not answer: {found.error}{bus}",
+            "Install or reload NVIDIA's driver until `nvidia-smi` works, and give this user (or container) the GPUs",
+        )
+    if found.why_no_gpu:
+        return DRIVER.unknown(found.why_no_gpu)
+    cuda = "an unknown CUDA" if found.cuda is None else f"CUDA {'.'.join(map(str, found.cuda))}"
+    products = Counter(gpu.name for gpu in found.gpus)
+    counts = ", ".join(f"{count} x {name}" for name, count in products.items())
+    text = f"{found.version or 'of unknown version'}, supports {cuda}; {counts}"
+    if len(products) > 1:
+        return DRIVER.warning(
+            f"{text}: the step waits for the slowest GPU", "Show GPUs of one product with CUDA_VISIBLE_DEVICES"
+        )
+    return DRIVER.ok(text)
+
+
+def torch_sees(facts: Facts) -> Finding:
+    """torch's CUDA against the driver's, then the GPUs that each of them counts."""
+    torch, driver = facts.torch_on_gpu, facts.driver
+    if isinstance(torch, str):
+        return VISIBLE.unknown(torch)
+    if torch.cuda is None:
+        return VISIBLE.problem(
+            f"torch {torch.version} was built without CUDA", "Install a torch that was built for CUDA"
+        )
+    built = f"torch was built for CUDA {torch.cuda}"
+    if torch.cuda_error is not None:
+        too_old = driver.cuda is not None and driver.cuda[0] < int(torch.cuda.partition(".")[0])
+        return VISIBLE.problem(
+            f"{built}, and CUDA does not start: {torch.cuda_error}",
+            "Update the driver, or install a torch that was built for an older CUDA"
+            if too_old
+            else "Check `nvidia-smi`, and restart the machine if the driver was updated",
+        )
+    sliced = any(gpu.mig for gpu in driver.gpus)
+    if torch.gpus != len(driver.gpus) and not sliced:
+        return VISIBLE.problem(
+            f"torch sees {torch.gpus} GPU(s), the driver {len(driver.gpus)}",
+            "Check CUDA_VISIBLE_DEVICES, and the GPUs given to this container",
+        )
+    return VISIBLE.ok(f"{torch.gpus}; {built}")
+
+
+def busy(check: Check, gpus: Gpus) -> Finding:
+    """A GPU that someone else computes on gives wrong times; one that is only held may."""
     remedy = "Wait for it to end, end it, or hide that GPU with CUDA_VISIBLE_DEVICES"
     working = which(gpus, lambda gpu: (gpu.utilization_percent or 0) >= BUSY_PERCENT)
     if working:
-        return BUSY.problem("; ".join(map(_use, working)), remedy)
+        return check.problem("; ".join(map(_use, working)), remedy)
     held = which(gpus, lambda gpu: is_held(gpu.processes, gpu.memory_used_bytes))
     if held:
-        return BUSY.warning("; ".join(map(_use, held)), remedy)
+        return check.warning("; ".join(map(_use, held)), remedy)
     most = max(gpu.memory_used_bytes or 0 for gpu in gpus)
-    return BUSY.ok(f"no other process, at most {most / GIB:.1f} GiB in use")
+    return check.ok(f"no other process, at most {most / GIB:.1f} GiB in use")
 
 
 def _use(gpu: GpuFacts) -> str:
@@ -68,30 +108,26 @@ def _use(gpu: GpuFacts) -> str:
     words = [f"GPU {gpu.index}: {processes} other process(es)"]
     if gpu.memory_used_bytes is not None:
         unseen = not gpu.processes and is_held(gpu.processes, gpu.memory_used_bytes)
-        held = ", held by none that is visible" if unseen else ""
+        held = ", held by no visible process" if unseen else ""
         words.append(f"{gpu.memory_used_bytes / GIB:.1f} GiB in use{held}")
     if gpu.utilization_percent is not None:
         words.append(f"{gpu.utilization_percent} % busy")
     return ", ".join(words)
 
 
-def mig(gpus: Gpus) -> Finding:
+def mig(check: Check, gpus: Gpus) -> Finding:
     """A slice has part of the units, the memory and the bandwidth that the catalogue's GPU has."""
     sliced = which(gpus, lambda gpu: bool(gpu.mig))
-    if sliced:
-        return MIG.warning(
-            f"on: {named(sliced)}; a run sees a slice and would be priced as the whole",
-            "Turn it off: `sudo nvidia-smi -mig 0`",
-        )
-    return MIG.ok("off")
+    text = f"on: {named(sliced)}; a run sees a slice and would be priced as the whole"
+    return check.warning(text, "Turn it off: `sudo nvidia-smi -mig 0`") if sliced else check.ok("off")
 
 
-def compute_mode(gpus: Gpus) -> Finding:
+def compute_mode(check: Check, gpus: Gpus) -> Finding:
     """fp8bench starts one process a GPU, which an exclusive mode allows."""
     closed = which(gpus, lambda gpu: gpu.compute_mode == PROHIBITED_MODE)
     if closed:
-        return MODE.problem(f"prohibited on {named(closed)}", "Allow it: `sudo nvidia-smi -c DEFAULT`")
-    return MODE.ok("default" if all(gpu.compute_mode == DEFAULT_MODE for gpu in gpus) else "one process a GPU")
+        return check.problem(f"prohibited on {named(closed)}", "Allow it: `sudo nvidia-smi -c DEFAULT`")
+    return check.ok("default" if all(gpu.compute_mode == DEFAULT_MODE for gpu in gpus) else "one process a GPU")
 
 
 def one_process_a_gpu(gpus: Gpus) -> bool:
@@ -99,30 +135,30 @@ def one_process_a_gpu(gpus: Gpus) -> bool:
     return any(gpu.compute_mode not in (None, DEFAULT_MODE) for gpu in gpus)
 
 
-def nvlink(gpus: Gpus) -> Finding:
+def nvlink(check: Check, gpus: Gpus) -> Finding:
     """Gradients go over it. No links is how many GPUs are built; unequal links are a fault."""
     if len(gpus) == 1:
-        return NVLINK.ok("one GPU, so it is not used")
+        return check.ok("one GPU, so it is not used")
     counts = {gpu.nvlinks or 0 for gpu in gpus}
     if counts == {0}:
-        return NVLINK.ok("none: gradients go over PCIe")
+        return check.ok("none: gradients go over PCIe")
     if len(counts) > 1:
-        return NVLINK.warning(
+        return check.warning(
             "active links: " + ", ".join(f"GPU {gpu.index} {gpu.nvlinks or 0}" for gpu in gpus),
-            "See `nvidia-smi nvlink --status` and NVIDIA's fabric manager, and restart the machine",
+            "Check `nvidia-smi nvlink --status` and NVIDIA's fabric manager, and restart the machine",
         )
-    return NVLINK.ok(f"{counts.pop()} active links a GPU")
+    return check.ok(f"{counts.pop()} active links a GPU")
 
 
-def power(gpus: Gpus) -> Finding:
-    """Against the default; where that is not told, against the highest that may be set."""
+def power(check: Check, gpus: Gpus) -> Finding:
+    """Against the default; where that is unknown, against the highest that may be set."""
     low = which(gpus, lambda gpu: (gpu.power_limit_w or 0) < (_normal_w(gpu) or 0) - TOLERANCE_W)
     if low:
-        return POWER.warning(
+        return check.warning(
             f"{named(low)}: {_each(low, lambda g: f'{g.power_limit_w:.0f} of {_normal_w(g):.0f} W')}",
             f"Set it back: `sudo nvidia-smi -pl {_normal_w(low[0]):.0f}`",
         )
-    return POWER.ok(_each(gpus, lambda g: f"{g.power_limit_w:.0f} W, as by default") + _most(gpus))
+    return check.ok(_each(gpus, lambda g: f"{g.power_limit_w:.0f} W, as by default") + _most(gpus))
 
 
 def _normal_w(gpu: GpuFacts) -> float | None:
@@ -134,38 +170,35 @@ def _most(gpus: Gpus) -> str:
     return f" (up to {max(most):.0f} W may be set)" if most else ""
 
 
-def clocks(gpus: Gpus) -> Finding:
-    """Below the GPU's own default someone has lowered them. A default below the maximum is common, and no fault."""
+def clocks(check: Check, gpus: Gpus) -> Finding:
+    """Below the GPU's own default, someone has lowered them. A default below the maximum is common, and no fault."""
     low = which(gpus, lambda gpu: (gpu.application_clock_mhz or 0) < (_normal_mhz(gpu) or 0))
     if low:
-        return CLOCKS.warning(
+        return check.warning(
             f"{named(low)}: {_each(low, lambda g: f'{g.application_clock_mhz} of {_normal_mhz(g)} MHz')}",
             "Reset them: `sudo nvidia-smi -rac`",
         )
-    return CLOCKS.ok(_each(gpus, lambda g: f"{g.application_clock_mhz} MHz, of at most {g.max_clock_mhz or '?'}"))
+    return check.ok(_each(gpus, lambda g: f"{g.application_clock_mhz} MHz, of at most {g.max_clock_mhz or '?'}"))
 
 
 def _normal_mhz(gpu: GpuFacts) -> int | None:
     return gpu.max_clock_mhz if gpu.default_application_clock_mhz is None else gpu.default_application_clock_mhz
 
 
-def throttling(gpus: Gpus) -> Finding:
-    """What the GPU complains of at this moment."""
-    slow = which(gpus, lambda gpu: bool(_complaints(gpu)))
-    if slow:
-        return THROTTLING.warning(
-            f"{named(slow)}: {_each(slow, lambda g: ', '.join(_complaints(g)))}",
-            "Fix the cooling or the power supply, or measure on another machine",
-        )
-    return THROTTLING.ok("none")
+def throttling(check: Check, gpus: Gpus) -> Finding:
+    """Slowdowns that the GPU reports at this moment."""
+    slow = which(gpus, lambda gpu: bool(_slowdowns(gpu)))
+    text = f"{named(slow)}: {_each(slow, lambda g: ', '.join(_slowdowns(g)))}"
+    remedy = "Fix the cooling or the power supply, or measure on another machine"
+    return check.warning(text, remedy) if slow else check.ok("none")
 
 
-def _complaints(gpu: GpuFacts) -> list[str]:
-    """What an idle, sound GPU never shows. Idleness, the power cap and the clocks' setting are not complaints."""
+def _slowdowns(gpu: GpuFacts) -> list[str]:
+    """What an idle, sound GPU never has. Idleness, the power cap and the clocks' setting are none."""
     return [IN_FULL.get(name, name) for bit, name in SLOWDOWNS.items() if (gpu.throttle_reasons or 0) & bit]
 
 
-def temperature(gpus: Gpus) -> Finding:
+def temperature(check: Check, gpus: Gpus) -> Finding:
     """At rest, against the GPU's own threshold."""
     hot = which(
         gpus,
@@ -175,50 +208,46 @@ def temperature(gpus: Gpus) -> Finding:
         ),
     )
     if hot:
-        return TEMPERATURE.warning(
+        return check.warning(
             f"{named(hot)}: {_each(hot, lambda g: f'{g.temperature_c} C, slows down at {g.slowdown_temperature_c} C')}",
-            "Let it cool down, and look at the cooling",
+            "Let it cool down, and check the cooling",
         )
     limits = {gpu.slowdown_temperature_c for gpu in gpus} - {None}
     slows = f", slows down at {min(limit for limit in limits if limit)} C" if limits else ""
-    return TEMPERATURE.ok(f"{max(gpu.temperature_c or 0 for gpu in gpus)} C{slows}")
+    return check.ok(f"{max(gpu.temperature_c or 0 for gpu in gpus)} C{slows}")
 
 
-def persistence(gpus: Gpus) -> Finding:
-    """Without it the driver lets go of the GPU between processes, and the next one starts it anew."""
+def persistence(check: Check, gpus: Gpus) -> Finding:
+    """Without it the driver releases the GPU between processes, and the next one starts it again."""
     off = which(gpus, lambda gpu: not gpu.persistence)
-    if off:
-        return PERSISTENCE.warning(
-            f"off on {named(off)}: the driver starts the GPU anew for every process",
-            "Turn it on: `sudo nvidia-smi -pm 1`",
-        )
-    return PERSISTENCE.ok("on")
+    text = f"off on {named(off)}: the driver starts the GPU again for every process"
+    return check.warning(text, "Turn it on: `sudo nvidia-smi -pm 1`") if off else check.ok("on")
 
 
-def ecc(gpus: Gpus) -> Finding:
+def ecc(check: Check, gpus: Gpus) -> Finding:
     """Errors that ECC could not correct, rows of memory to be replaced, and a change that waits for a reset."""
     broken = which(gpus, lambda gpu: bool(gpu.uncorrected_errors or gpu.remap_failed))
     if broken:
-        return ECC.problem(
+        return check.problem(
             f"{named(broken)}: {_each(broken, lambda g: f'{g.uncorrected_errors or 0} uncorrected errors')}"
             + (", and a row that could not be replaced" if any(gpu.remap_failed for gpu in broken) else ""),
             "Restart the machine, and replace the GPU if they come back",
         )
     pending = which(gpus, lambda gpu: bool(gpu.remap_pending) or gpu.ecc != gpu.ecc_pending)
     if pending:
-        return ECC.warning(
+        return check.warning(
             f"{named(pending)}: a change of ECC or a replacement of rows waits for a reset", "Restart the machine"
         )
-    return ECC.ok(_each(gpus, lambda gpu: "ECC on" if gpu.ecc else "ECC off") + ", no uncorrected errors")
+    return check.ok(_each(gpus, lambda gpu: "ECC on" if gpu.ecc else "ECC off") + ", no uncorrected errors")
 
 
-def _each(gpus: Gpus, say: Callable[[GpuFacts], str]) -> str:
-    """What is to be said of each GPU, once where it is the same of all."""
-    return "; ".join(dict.fromkeys(map(say, gpus)))
+def _each(gpus: Gpus, describe: Callable[[GpuFacts], str]) -> str:
+    """The description of each GPU, equal ones once."""
+    return "; ".join(dict.fromkeys(map(describe, gpus)))
 
 
 def which(gpus: Gpus, holds: Callable[[GpuFacts], bool]) -> Gpus:
-    """The GPUs of which it holds."""
+    """The GPUs for which it is true."""
     return tuple(gpu for gpu in gpus if holds(gpu))
 
 
@@ -227,16 +256,24 @@ def named(gpus: Gpus) -> str:
     return f"GPU{'' if len(gpus) == 1 else 's'} {', '.join(str(gpu.index) for gpu in gpus)}"
 
 
-CHECKS: tuple[tuple[Check, Callable[[GpuFacts], bool], Callable[[Gpus], Finding]], ...] = (
-    (BUSY, lambda gpu: gpu.processes is not None or gpu.memory_used_bytes is not None, busy),
-    (MIG, lambda gpu: gpu.mig is not None, mig),
-    (MODE, lambda gpu: gpu.compute_mode is not None, compute_mode),
-    (NVLINK, lambda _gpu: True, nvlink),
-    (POWER, lambda gpu: gpu.power_limit_w is not None and _normal_w(gpu) is not None, power),
-    (CLOCKS, lambda gpu: gpu.application_clock_mhz is not None, clocks),
-    (THROTTLING, lambda gpu: gpu.throttle_reasons is not None, throttling),
-    (TEMPERATURE, lambda gpu: gpu.temperature_c is not None, temperature),
-    (PERSISTENCE, lambda gpu: gpu.persistence is not None, persistence),
-    (ECC, lambda gpu: gpu.ecc is not None, ecc),
+CHECKS: tuple[tuple[Check, Callable[[GpuFacts], bool], Callable[[Check, Gpus], Finding]], ...] = (
+    (
+        Check("busy", "gpu", "other users"),
+        lambda gpu: gpu.processes is not None or gpu.memory_used_bytes is not None,
+        busy,
+    ),
+    (Check("mig", "gpu", "MIG"), lambda gpu: gpu.mig is not None, mig),
+    (Check("compute-mode", "gpu", "compute mode"), lambda gpu: gpu.compute_mode is not None, compute_mode),
+    (Check("nvlink", "gpu", "NVLink"), lambda _gpu: True, nvlink),
+    (
+        Check("power-limit", "gpu", "power limit"),
+        lambda gpu: gpu.power_limit_w is not None and _normal_w(gpu) is not None,
+        power,
+    ),
+    (Check("clocks", "gpu", "application clocks"), lambda gpu: gpu.application_clock_mhz is not None, clocks),
+    (Check("throttling", "gpu", "throttling now"), lambda gpu: gpu.throttle_reasons is not None, throttling),
+    (Check("temperature", "gpu", "temperature"), lambda gpu: gpu.temperature_c is not None, temperature),
+    (Check("persistence", "gpu", "persistence mode"), lambda gpu: gpu.persistence is not None, persistence),
+    (Check("ecc", "gpu", "memory errors"), lambda gpu: gpu.ecc is not None, ecc),
 )
-"""Each check, what of a GPU must be told for it, and the judge of those GPUs of which that is told."""
+"""Each check, what a GPU must report for it, and the judge of those GPUs that do."""

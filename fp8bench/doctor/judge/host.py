@@ -1,9 +1,19 @@
-"""The host: speed, load, cores, governor, memory, shared memory, open files."""
+"""The host: environment variables that change what is measured, NCCL and its own, which change how gradients travel;
+then speed, load, cores, governor, memory, shared memory, open files.
+
+The value of a variable is shown only if it is a plain number or switch: another may be a path, a host or worse.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
 
 from fp8bench.doctor.facts import Facts
 from fp8bench.doctor.finding import Check, Finding
-from fp8bench.doctor.speed import TURNS, SpeedFacts
-from fp8bench.machine.host import HostFacts
+from fp8bench.machine.host import LOOP_TURNS, HostFacts, SpeedFacts
+
+TRAPS = Check("environment", "host", "environment variables")
+NCCL = Check("nccl", "gpu", "NCCL")
+NCCL_SETTINGS = Check("nccl-settings", "gpu", "NCCL's settings")
 
 SPEED = Check("host-speed", "host", "host speed")
 LOAD = Check("load", "host", "load")
@@ -30,11 +40,55 @@ keeps two.
 OPEN_FILES = 1024
 """What Linux gives a login. A DataLoader holds a descriptor for every tensor on its way, some dozens a rank."""
 
+_SHOWN = re.compile(r"\d{1,6}|true|false|on|off|yes|no", re.IGNORECASE)
+OFF = frozenset({"", "0", "false", "no", "off"})
+
+SPOILS_WHEN_ON = {
+    "CUDA_LAUNCH_BLOCKING": "every launch waits",
+    "NVTE_DEBUG": "Transformer Engine logs at every step",
+    "TORCH_COMPILE_DISABLE": "nothing is compiled",
+    "TORCHDYNAMO_DISABLE": "nothing is compiled",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": "every allocation waits for the GPU",
+    "NVIDIA_TF32_OVERRIDE": "precisions are not what they seem",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "precisions are not what they seem",
+    "PYTHONDEVMODE": "Python is slowed",
+    "PYTHONTRACEMALLOC": "Python is slowed",
+}
+SPOILS_WHEN_OFF = {
+    "NVTE_FUSED_ATTN": "Transformer Engine may not use fused attention",
+    "NVTE_FLASH_ATTN": "Transformer Engine may not use flash attention",
+    "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "Transformer Engine may not use its fastest attention",
+}
+SPOILS_WHEN_SET = {
+    "PYTORCH_CUDA_ALLOC_CONF": "another allocator",
+    "PYTORCH_ALLOC_CONF": "another allocator",
+    "CUDA_DEVICE_MAX_CONNECTIONS": "launches may be serialised",
+    "CUBLAS_WORKSPACE_CONFIG": "cuBLAS may choose slower kernels",
+    "TORCH_CUDA_ARCH_LIST": "kernels may be built for another GPU",
+    "TORCH_LOGS": "torch logs",
+    "NVTE_UNFUSED_ATTN": "Transformer Engine's choice of attention",
+}
+SPOILS_AT = {
+    "OMP_NUM_THREADS": ("1", "CPU work of a rank on one thread"),
+    "TORCH_DISTRIBUTED_DEBUG": ("DETAIL", "every collective is checked"),
+}
+
+NCCL_SPEED = (
+    *("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NET_GDR_LEVEL"),
+    *("NCCL_NVLS_ENABLE", "NCCL_CUMEM_ENABLE", "NCCL_ALGO", "NCCL_PROTO", "NCCL_BUFFSIZE", "NCCL_NTHREADS"),
+    *("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS", "NCCL_LAUNCH_MODE"),
+    *("NCCL_NET", "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_TUNER_PLUGIN", "NCCL_DEBUG"),
+)
+"""Settings that change speed. Names of network interfaces and the like do not."""
+
 
 def findings(facts: Facts) -> list[Finding]:
     """One a check."""
     host, gpus = facts.host, len(facts.driver.gpus)
     return [
+        traps(facts.environ),
+        nccl(facts),
+        nccl_settings(facts),
         speed(facts.speed, gpus),
         load(host, gpus),
         cores(host, gpus),
@@ -45,14 +99,61 @@ def findings(facts: Facts) -> list[Finding]:
     ]
 
 
+def traps(environ: Mapping[str, str]) -> Finding:
+    """Every variable that spoils a number, with what it does."""
+    found = {
+        **{name: effect for name, effect in SPOILS_WHEN_ON.items() if environ.get(name, "").lower() not in OFF},
+        **{name: effect for name, effect in SPOILS_WHEN_OFF.items() if environ.get(name) == "0"},
+        **{name: effect for name, (value, effect) in SPOILS_AT.items() if environ.get(name, "").upper() == value},
+        **{name: effect for name, effect in SPOILS_WHEN_SET.items() if environ.get(name)},
+    }
+    if not found:
+        return TRAPS.ok("none that spoils a number")
+    text = "; ".join(f"{shown(name, environ[name])} ({effect})" for name, effect in found.items())
+    return TRAPS.warning(text, _unset(found))
+
+
+def nccl(facts: Facts) -> Finding:
+    """Without it there is no training on several GPUs."""
+    torch, remedy = facts.torch_on_gpu, "Install a torch that was built with NCCL"
+    if isinstance(torch, str):
+        return NCCL.unknown(torch)
+    if torch.nccl is not None:
+        return NCCL.ok(torch.nccl)
+    several = len(facts.driver.gpus) > 1
+    return NCCL.problem("torch has none", remedy) if several else NCCL.warning("torch has none", remedy)
+
+
+def nccl_settings(facts: Facts) -> Finding:
+    """They matter between GPUs only."""
+    if facts.driver.why_no_gpu:
+        return NCCL_SETTINGS.unknown(facts.driver.why_no_gpu)
+    found = [name for name in NCCL_SPEED if facts.environ.get(name)]
+    if not found:
+        return NCCL_SETTINGS.ok("none in the environment")
+    text = ", ".join(shown(name, facts.environ[name]) for name in found)
+    if len(facts.driver.gpus) == 1:
+        return NCCL_SETTINGS.ok(f"{text}: without effect on one GPU")
+    return NCCL_SETTINGS.warning(text, _unset(found))
+
+
+def shown(name: str, value: str) -> str:
+    """`NAME=1`, or `NAME is set`."""
+    return f"{name}={value}" if _SHOWN.fullmatch(value) else f"{name} is set"
+
+
+def _unset(names: Iterable[str]) -> str:
+    return f"Unset them: `unset {' '.join(names)}`"
+
+
 def or_replay(remedy: str, gpus: int) -> str:
-    """The remedy for a slow or uneven host, and what does without a fast one, where there is a GPU."""
+    """The remedy for a slow or uneven host; with a GPU, also one that needs no fast host."""
     return f"{remedy}; with `--cuda-graphs on` no step waits for Python to launch" if gpus else remedy
 
 
 def speed(found: SpeedFacts, gpus: int) -> Finding:
-    """The swing is judged; the speed itself is not: there is no measure for how fast is enough."""
-    text = f"a loop of {TURNS:,} turns takes {found.median_s * 1e3:.1f} ms, slowest/fastest {found.swing:.2f}"
+    """The swing is judged; the speed itself is not, since no limit is known."""
+    text = f"a loop of {LOOP_TURNS:,} turns takes {found.median_s * 1e3:.1f} ms, slowest/fastest {found.swing:.2f}"
     if found.swing > STEADY_SWING:
         return SPEED.warning(
             f"{text}: launched from Python, te-fp8 at a small batch waits for the host, and one process is not a "
@@ -65,7 +166,7 @@ def speed(found: SpeedFacts, gpus: int) -> Finding:
 def load(host: HostFacts, gpus: int) -> Finding:
     """Before the doctor's own work."""
     if host.load is None:
-        return LOAD.unknown("the system does not tell its load")
+        return LOAD.unknown("the system does not report its load")
     text = f"load {host.load:.1f} on {host.cores:g} cores"
     if host.load > BUSY_LOAD * host.cores:
         return LOAD.warning(text, or_replay("Wait for the other work to end", gpus))
@@ -86,7 +187,7 @@ def cores(host: HostFacts, gpus: int) -> Finding:
 def governor(host: HostFacts, gpus: int) -> Finding:
     """`performance` holds the clock up; the others let it follow the load, late."""
     if host.governors is None:
-        return GOVERNOR.unknown("not told, as in most virtual machines")
+        return GOVERNOR.unknown("not reported, as in most virtual machines")
     text = ", ".join(host.governors)
     if host.governors != ("performance",):
         return GOVERNOR.warning(text, or_replay("Set it: `sudo cpupower frequency-set -g performance`", gpus))
@@ -94,20 +195,20 @@ def governor(host: HostFacts, gpus: int) -> Finding:
 
 
 def memory(host: HostFacts, gpus: int) -> Finding:
-    """For a rank a GPU, or one on the CPU."""
+    """For one rank a GPU, or one rank on the CPU."""
     if host.memory_free_bytes is None:
-        return MEMORY.unknown("the system does not tell its free memory")
-    wanted = max(gpus, 1) * HOST_BYTES_A_GPU
+        return MEMORY.unknown("the system does not report its free memory")
+    needed = max(gpus, 1) * HOST_BYTES_A_GPU
     text = f"{host.memory_free_bytes / GIB:.0f} GiB"
-    if host.memory_free_bytes < wanted:
-        return MEMORY.warning(f"{text}; a run wants {wanted // GIB} GiB", "Free memory, or raise the container's limit")
+    if host.memory_free_bytes < needed:
+        return MEMORY.warning(f"{text}; a run needs {needed // GIB} GiB", "Free memory, or raise the container's limit")
     return MEMORY.ok(text)
 
 
 def shared_memory(host: HostFacts, gpus: int) -> Finding:
     """Where DataLoader workers put their batches."""
     if host.shm_free_bytes is None or host.shm_bytes is None:
-        return SHM.unknown("there is none to look at")
+        return SHM.unknown("there is none here")
     text = f"{_size(host.shm_free_bytes)} free of {_size(host.shm_bytes)}"
     remedy = "Enlarge it: `docker run --shm-size=16g`, or `sudo mount -o remount,size=16g /dev/shm`"
     if host.shm_free_bytes < SHM_LEAST_BYTES:

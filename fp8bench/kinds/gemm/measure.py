@@ -22,15 +22,15 @@ from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
-from fp8bench.schema import bounds
-from fp8bench.schema.alignment import ALIGNMENT, padded
+from fp8bench.schema import option as bounds
 from fp8bench.schema.config import Device
-from fp8bench.schema.errors import ModeUnavailable, UsageError, require_known
+from fp8bench.schema.errors import ModeUnavailable, Status, UsageError, require_known
 from fp8bench.schema.execution import Variant
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.formats import ALIGNMENT, padded
 from fp8bench.schema.gemm import PRECISIONS, Ceiling, Precision, Product, ProductTimings, Shape, StepBound
 from fp8bench.schema.option import Option
-from fp8bench.schema.record import METHOD_VERSION, Record, RecordHead, Status
+from fp8bench.schema.record import METHOD_VERSION, Record, RecordHead
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ SWEEP: dict[Device, tuple[int, ...]] = {
     "cpu": (64, 128, 256, 512),
 }
 Measured = dict[Variant, dict[str, list[Record]]]
-"""See product_bound.latest_measurements."""
+"""See numerics.gemm.bound.latest_measurements."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
     device breaks.
     """
     # Imported here: these bring torch.
-    from fp8bench.numerics.product_bound import bounds as most_of_fp8
-    from fp8bench.numerics.products import Bench
+    from fp8bench.numerics.gemm.bench import Bench
+    from fp8bench.numerics.gemm.bound import bounds as most_of_fp8
     from fp8bench.worker.environment import environment
 
     config = prepared.config
@@ -281,7 +281,7 @@ def _place(request: GemmRequest, environ: Mapping[str, str]) -> tuple[Place, Dev
 
 
 def _torch_sees_cuda() -> bool:
-    from fp8bench.numerics.products import sees_cuda
+    from fp8bench.numerics.gemm.bench import sees_cuda
 
     return sees_cuda()
 
@@ -295,10 +295,10 @@ def _work(config: GemmConfig) -> _Work:
         squares = SWEEP[config.device] if config.sweep else ()
         shapes = [*config.shapes, *(Shape(m=size, n=size, k=size) for size in squares)]
         return _Work(tuple(Product(shape=shape) for shape in dict.fromkeys(shapes)))
-    from fp8bench.numerics.linear_shapes import linear_products, require_aligned
+    from fp8bench.numerics.gemm.linear_layers import linear_gemms, require_aligned
 
     workload = registry.load(registry.find_workload(config.workload))(data="device", seed=config.seed)
-    found = linear_products(workload, config.batch_size)
+    found = linear_gemms(workload, config.batch_size)
     if any(precision != "bf16" for precision in config.precisions):
         require_aligned(found, config.batch_size)
     warnings = (f"not measured, since not called as a layer: {', '.join(found.unseen)}",) if found.unseen else ()
@@ -313,7 +313,7 @@ def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> tuple[Measured, Call
     config = prepared.config
     if config.workload is None or config.batch_size is None:
         return {}, lambda record: record
-    from fp8bench.numerics.product_bound import latest_measurements
+    from fp8bench.numerics.gemm.bound import latest_measurements
 
     kept = results.read(prepared.results_dir, [prepared.instance.key])
     paths = {record.run_id: path for record, path in kept}

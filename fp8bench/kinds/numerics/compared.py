@@ -13,6 +13,7 @@ from typing import Literal
 
 from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.report.side_by_side import Difference, differences, labels
+from fp8bench.schema.errors import Status
 from fp8bench.schema.numerics import (
     INPUTS,
     LAYERS,
@@ -24,7 +25,6 @@ from fp8bench.schema.numerics import (
     ScalingTrace,
     TensorName,
 )
-from fp8bench.schema.record import Status
 
 CLOSE = 0.05
 """Errors whose ratio is off from 1 by no more than this are called alike: so little changes no choice of a mode."""

@@ -14,13 +14,13 @@ from fp8bench.config.words import whole
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
 from fp8bench.machine.gpus import this_machine
-from fp8bench.schema import bounds
-from fp8bench.schema.alignment import ALIGNMENT, padded
+from fp8bench.schema import option as bounds
 from fp8bench.schema.config import Device
-from fp8bench.schema.errors import UsageError, require_known
+from fp8bench.schema.errors import Status, UsageError, require_known
+from fp8bench.schema.formats import ALIGNMENT, padded
 from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, AmaxJump, LayerError, NumericsConfig
 from fp8bench.schema.option import Option
-from fp8bench.schema.record import METHOD_VERSION, RecordHead, Status
+from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
 
 @dataclass(frozen=True)

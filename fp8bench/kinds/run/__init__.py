@@ -10,7 +10,6 @@ from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.kinds.run import compare, document
 from fp8bench.kinds.run.row import Comparison
 from fp8bench.records import results
-from fp8bench.records.sections import ask
 from fp8bench.report.document import Document
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
@@ -36,7 +35,7 @@ def gather(options: CompareOptions, catalog: Catalog, results_dir: Path, unread:
         wanted = {run_id for row in found.rows for run_id in row.run_ids}
         return Gathered(found, {record.run_id: whole(record) for record in records if record.run_id in wanted})
 
-    return ask(results.read(results_dir, options.instances), unread, gathered)
+    return results.read_on_demand(results.read(results_dir, options.instances), unread, gathered)
 
 
 class Run(Kind):
@@ -54,18 +53,8 @@ KIND = Run(
     name="run",
     record=Record,
     example=(
-        "--mode",
-        "baseline-bf16",
-        "--gpus",
-        "1",
-        "--batch-size",
-        "2",
-        "--rounds",
-        "1",
-        "--steps",
-        "3",
-        "--min-time",
-        "0.01",
+        *("--mode", "baseline-bf16", "--gpus", "1", "--batch-size", "2"),
+        *("--rounds", "1", "--steps", "3", "--min-time", "0.01"),
     ),
     compare_options=frozenset(
         (

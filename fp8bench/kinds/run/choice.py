@@ -10,7 +10,7 @@ from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.compare import compare
 from fp8bench.kinds.run.row import Row
 from fp8bench.records.named import parse_reference
-from fp8bench.records.select import select, session, variant
+from fp8bench.records.select import Filter, latest_first, select, session, variant
 from fp8bench.schema.execution import suffix
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
@@ -50,7 +50,7 @@ def choose(
     """records: of one mode on one instance, of any status, oldest first, without their samples; `whole` gives one with
     them. fitting: those of which a row may be. None where none that fits was profiled.
     """
-    fits = {record.run_id for record in fitting if record.status == "ok"}
+    fits = {record.run_id for record in Filter(status="ok").of(fitting)}
     rows = [row for row in _rows(records, catalog, today, whole) if row.status == "ok" and row.run_id in fits]
     for row in rows:
         record = _profiled([record for record in records if record.run_id in row.run_ids], row, whole)
@@ -87,12 +87,9 @@ def _profiled(rounds: Sequence[Record], row: Row, whole: Callable[[Record], Reco
 
 def _older(fitting: Sequence[Record], records: Sequence[Record]) -> list[list[Record]]:
     """The rounds of each variant and session, latest first, each with what stopped in the session."""
-    found: dict[object, list[Record]] = {}
-    for record in reversed(fitting):
-        if record.status == "ok":
-            found.setdefault((session(record), variant(record)), []).insert(0, record)
+    found = latest_first(Filter(status="ok").of(fitting), lambda record: (session(record), variant(record)))
     stopped = [record for record in records if record.status != "ok"]
-    return [[*rounds, *(s for s in stopped if session(s) == session(rounds[0]))] for rounds in found.values()]
+    return [[*rounds, *(s for s in stopped if session(s) == session(rounds[0]))] for rounds in found]
 
 
 def _step_time_s(record: Record) -> float:

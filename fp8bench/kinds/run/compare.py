@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from fp8bench.kinds.kind import CompareOptions, narrowed
+from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.row import Comparison, Row, to_row
 from fp8bench.kinds.run.unit_cost import Priced, UnitTime, priced, pricing_day, unit_time
 from fp8bench.pricing import cost
-from fp8bench.pricing.missing import require_region
+from fp8bench.pricing.choose import require_region
 from fp8bench.records.named import Reference
 from fp8bench.records.select import Measurement, select
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.identity import Software, differing, not_comparable, unlike_software
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.record import Record
-from fp8bench.stats.verdict import HOLDS_NOISE, RowVerdict, verdict_on_value
+from fp8bench.schema.machine import Software, differing
+from fp8bench.schema.record import Record, not_comparable, unlike_software
+from fp8bench.stats.certainty import HOLDS_NOISE, RowVerdict, verdict_on_value
 
 if TYPE_CHECKING:
     from fp8bench.stats.ratio import Ratio
@@ -47,7 +47,7 @@ def compare(
     require_region(options.region, catalog, options.instances)
     chosen = [
         Measurement(tuple(map(whole, measurement.rounds)), measurement.stopped)
-        for measurement in select(records, options.every, options.workload, options.batch_size, options.optimizer)
+        for measurement in select(records, options.every, options.wanted)
     ]
     latest = [measurement.latest for measurement in chosen]
     _require_some(latest, options)
@@ -92,7 +92,7 @@ def _require_some(chosen: Sequence[Record], options: CompareOptions) -> None:
     for name in options.instances:
         if name not in present:
             raise UsageError(
-                f"no record{narrowed(options.workload, options.batch_size, options.optimizer)} for instance {name!r}",
+                f"no record{options.wanted.words} for instance {name!r}",
                 f"Run `fp8bench run --instance {name}` there, or add a figure with `fp8bench import`",
             )
 

@@ -7,11 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from fp8bench.kinds.run.unit_cost import APART, PRICED_ELSEWHERE, Priced, UnitTime
-from fp8bench.records.select import Measurement
-from fp8bench.records.stopped import execution
+from fp8bench.records.select import Measurement, execution
 from fp8bench.schema.record import Record
-from fp8bench.stats.bound import bound_of
-from fp8bench.stats.steps import SLOW_STEP
+from fp8bench.stats.steps import SLOW_STEP, bottleneck_of
 from fp8bench.stats.telemetry import round_flags
 
 SPREAD = 0.02
@@ -99,7 +97,7 @@ def _uneven(found: UnitTime) -> Iterable[str]:
 
 
 def _bounds(record: Record) -> Iterable[str]:
-    bound = bound_of(record)
+    bound = bottleneck_of(record)
     return [str(bound)] if bound else []
 
 

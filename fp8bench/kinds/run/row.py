@@ -11,17 +11,15 @@ from fp8bench.kinds.kind import made_of
 from fp8bench.kinds.run.marks import marks
 from fp8bench.kinds.run.unit_cost import Priced, UnitTime
 from fp8bench.pricing import cost
-from fp8bench.records.select import Measurement
-from fp8bench.records.stopped import execution
-from fp8bench.schema.cause import Cause
+from fp8bench.records.select import Measurement, execution
 from fp8bench.schema.config import Device
+from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, is_compiled, suffix
-from fp8bench.schema.frozen import Frozen
+from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.record import Record, Source, Status, Summary
+from fp8bench.schema.record import Record, Source, Summary
+from fp8bench.stats.certainty import RowVerdict, VerdictOn, unseen_share
 from fp8bench.stats.telemetry import energy_spread
-from fp8bench.stats.unseen import unseen_share
-from fp8bench.stats.verdict import RowVerdict, VerdictOn
 
 
 class Row(Frozen):
@@ -34,7 +32,7 @@ class Row(Frozen):
     processes than this have may be unseen. verdict_on: what the verdict is about. warnings: of the whole table.
     compile: whether torch.compile took anything; execution: how the steps were executed, in a word. cause: of a row
     that is not ok. run_id: the latest round's. machine: the id of its MachineIdentity, machine_label the name given to
-    it, and software what `schema.identity` draws from its environment.
+    it, and software what `schema.machine` draws from its environment.
     """
 
     instance: str

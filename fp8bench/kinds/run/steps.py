@@ -12,9 +12,8 @@ from fp8bench.profiling.causes import Cause, explain, replay_saves_at_most_s
 from fp8bench.profiling.facts import Facts, milliseconds
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, is_compiled, suffix
-from fp8bench.schema.frozen import Frozen
-from fp8bench.schema.profile import Category
-from fp8bench.schema.record import ExecutedEvidence
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.rank import Category, ExecutedEvidence
 
 PARTS: dict[Category, str] = {
     "gemm_fp8": "matrix products, fp8",

@@ -17,8 +17,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.pricing.choose import PriceQuery, choose, only_another_machines
-from fp8bench.pricing.missing import why_no_price
+from fp8bench.pricing.choose import PriceQuery, choose, only_another_machines, why_no_price
 from fp8bench.records.select import Measurement
 from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.schema.record import Record

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from markupsafe import Markup, escape
 
-from fp8bench.schema.plain_text import inert
+from fp8bench.schema.errors import inert
 
 Look: TypeAlias = str
 Anchor = Literal["start", "middle", "end"]

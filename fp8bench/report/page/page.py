@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fp8bench.report.document import Column, Emphasis, Note, Sentence, Table, Tone, Warned
 from fp8bench.report.page.charts import NARROW, WIDE, Chart
 from fp8bench.report.page.drawing import DARK, LIGHT, svg
-from fp8bench.schema.plain_text import inert
+from fp8bench.schema.errors import inert
 
 if TYPE_CHECKING:
     from markupsafe import Markup

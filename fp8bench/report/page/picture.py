@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fp8bench.report import paper
 from fp8bench.report.page.charts import FILE, Chart
 from fp8bench.report.page.drawing import LIGHT, Drawing, Label, Line, Mark, Rect, moved, style, svg
-from fp8bench.schema.plain_text import inert
+from fp8bench.schema.errors import inert
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ import io
 from typing import Any
 
 from fp8bench.report.document import Document
-from fp8bench.schema.plain_text import inert
+from fp8bench.schema.errors import inert
 
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a spreadsheet takes for the beginning of a formula, its full-width forms too."""

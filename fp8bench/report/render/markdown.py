@@ -2,7 +2,7 @@
 
 from fp8bench.report.document import Column, Document
 from fp8bench.report.render.plain import written
-from fp8bench.schema.plain_text import inert
+from fp8bench.schema.errors import inert
 
 _ESCAPED = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;"})
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from fp8bench.report.document import Column, Document, Part, Table, Warned
-from fp8bench.schema.plain_text import inert
+from fp8bench.schema.errors import inert
 
 SOFT_HYPHEN = "\u00ad"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fp8bench.report.document import NOTHING, Column, Document, Heading, Note, Sentence, Table, Warned
 from fp8bench.report.render.plain import SOFT_HYPHEN, stacked
-from fp8bench.schema.plain_text import inert
+from fp8bench.schema.errors import inert
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,7 +61,7 @@ def _need(column: Column, padding: int) -> int:
 NAMELESS = "not run"
 """Over a section whose rows have none of the names: what stopped before it came to them."""
 
-COLOURS = {"good": "green", "bad": "red"}
+COLOURS = {"good": "green", "doubtful": "yellow", "bad": "red"}
 STYLES = {"strong": "bold", "faint": "dim"}
 LOOKS: dict[type, str] = {Heading: "bold", Note: "dim", Sentence: ""}
 

@@ -30,12 +30,20 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.record import ExecutedEvidence, Tolerance
-from fp8bench.worker.execution.join import average_gradients
-from fp8bench.worker.execution.state import Snapshot, gradients, on_host, scales, weights
-from fp8bench.worker.execution.step import NO_MARKS, Launch, Parts, forward
-from fp8bench.worker.execution.wrap import uncompiled
-from fp8bench.worker.group import agreement
+from fp8bench.schema.rank import ExecutedEvidence, Tolerance
+from fp8bench.worker.execution.build import uncompiled
+from fp8bench.worker.execution.step import (
+    NO_MARKS,
+    Launch,
+    Parts,
+    Snapshot,
+    forward,
+    gradients,
+    on_host,
+    scales,
+    weights,
+)
+from fp8bench.worker.parallel import agreement, average_gradients
 from fp8bench.worker.relative import finite, norm, ratio
 from fp8bench.workloads.protocol import Batch
 
@@ -66,15 +74,9 @@ class Expected:
     scales: list[Tensor]
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Of the steps as executed against the plain ones; see above. state: None without scales."""
-
-    loss: float
-    gradient: float
-    update: float
-    state: float | None
-    spread: float
+Errors = dict[str, float | None]
+"""Of the steps as executed against the plain ones, by the name in the evidence; see above. state_error: None without
+scales."""
 
 
 def piece_size(parts: Parts, batch: Batch, compiled: bool) -> int:
@@ -104,8 +106,9 @@ def executed_steps(launch: Launch, batches: Sequence[Batch]) -> list[float]:
 
 
 def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[float]) -> Errors:
-    """Hold what lies in `parts` now, after the steps as executed, against what was expected. Every rank of the group
-    calls it. A number that is not finite stays so, and passes no bound.
+    """Compare what is in `parts` now, after the steps as executed, with what was expected. Every rank calls it.
+
+    A number that is not finite stays so, and passes no limit.
     """
     update, spread, gradient = _Share(), _Share(), _Share()
     for start, one, other in zip(before.weights, plain.weights, weights(parts), strict=True):
@@ -119,13 +122,13 @@ def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[fl
     for one, other in zip(plain.gradients, gradients(parts), strict=True):
         expected = _double(one, parts)
         gradient.add(_double(other, parts) - expected, expected)
-    return Errors(
-        loss=loss_error(plain.losses, losses),
-        gradient=gradient.value,
-        update=update.value,
-        state=_state_error(parts, before.scales, plain.scales),
-        spread=spread.value,
-    )
+    return {
+        "loss_error": loss_error(plain.losses, losses),
+        "gradient_error": gradient.value,
+        "update_error": update.value,
+        "state_error": _state_error(parts, before.scales, plain.scales),
+        "spread": spread.value,
+    }
 
 
 def loss_error(plain: Sequence[float], executed: Sequence[float]) -> float:
@@ -135,29 +138,23 @@ def loss_error(plain: Sequence[float], executed: Sequence[float]) -> float:
 
 
 def complaint(errors: Errors, tolerance: Tolerance) -> str | None:
-    """What of it is beyond the mode's bounds, or None. A number that is not finite is beyond any."""
-    bounds = (
-        ("its losses differ", errors.loss, tolerance.loss),
-        ("its gradients differ", errors.gradient, tolerance.input_gradient),
-        ("what it makes of the weights differs", errors.update, tolerance.input_gradient),
-        ("what it makes of fp8's scales differs", errors.state or 0.0, tolerance.input_gradient),
-        ("its ranks' weights move apart", errors.spread, MAX_SPREAD),
-    )
-    faults = [f"{what} by {error:.3g} (at most {bound:g})" for what, error, bound in bounds if not error <= bound]
+    """What of it is beyond the mode's limits, or None. A number that is not finite is beyond any."""
+    limits = {
+        "loss_error": ("its losses differ", tolerance.loss),
+        "gradient_error": ("its gradients differ", tolerance.input_gradient),
+        "update_error": ("what it makes of the weights differs", tolerance.input_gradient),
+        "state_error": ("what it makes of fp8's scales differs", tolerance.input_gradient),
+        "spread": ("its ranks' weights move apart", MAX_SPREAD),
+    }
+    found = [(*limits[name], error) for name, error in errors.items() if error is not None]
+    faults = [f"{what} by {error:.3g} (at most {limit:g})" for what, limit, error in found if not error <= limit]
     return "; ".join(faults) or None
 
 
 def to_evidence(errors: Errors, piece: int) -> ExecutedEvidence:
     """For the record. piece: samples that the plain steps took at once."""
-    return ExecutedEvidence(
-        steps=STEPS,
-        batch_size=piece,
-        loss_error=finite(errors.loss),
-        gradient_error=finite(errors.gradient),
-        update_error=finite(errors.update),
-        state_error=None if errors.state is None else finite(errors.state),
-        spread=finite(errors.spread),
-    )
+    found = {name: None if error is None else finite(error) for name, error in errors.items()}
+    return ExecutedEvidence(steps=STEPS, batch_size=piece, **found)
 
 
 def _plain_step(parts: Parts, batch: Batch, piece: int) -> Tensor:
@@ -166,7 +163,7 @@ def _plain_step(parts: Parts, batch: Batch, piece: int) -> Tensor:
             loss = _forward_and_backward(parts, batch, piece)
         except torch.OutOfMemoryError as error:
             raise NotProved(
-                "memory does not suffice to hold the steps as executed against the same steps plainly eager",
+                "memory does not suffice to compare the steps as executed with the same steps plainly eager",
                 "Lower --batch-size, or use --cuda-graphs off",
                 "oom",
             ) from error
@@ -188,7 +185,6 @@ def _forward_and_backward(parts: Parts, batch: Batch, piece: int) -> Tensor:
 
 
 def _state_error(parts: Parts, before: Sequence[Tensor], plain: Sequence[Tensor]) -> float | None:
-    """None without scales."""
     if not before:
         return None
     state = _Share()
@@ -207,13 +203,11 @@ class _Share:
         self.whole = 0.0
 
     def add(self, difference: Tensor, whole: Tensor) -> None:
-        """One tensor more."""
         self.apart = math.hypot(self.apart, norm(difference))
         self.whole = math.hypot(self.whole, norm(whole))
 
     @property
     def value(self) -> float:
-        """Over all tensors so far."""
         return 0.0 if self.apart == 0 else ratio(self.apart, self.whole)
 
 

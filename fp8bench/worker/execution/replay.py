@@ -4,7 +4,7 @@ A replay is one launch where Python would make thousands, so that the host decid
 where it was captured; each fresh batch is copied there on the same stream, asynchronously, from where the loader's own
 asynchronous copy put it (38.5 MB at batch 64 of ViT-Huge).
 
-What capture asks for, as torch's and NVIDIA's documentation has it: one stream for warm-up, DDP's construction, capture
+What capture needs by torch's and NVIDIA's documentation: one stream for warm-up, DDP's construction, capture
 and replay; eleven warm-up steps, since DDP times its first ten by events; nothing that waits for the device inside the
 step; thread-local capture mode, since a loader's thread pins memory meanwhile. torch.autocast's cache of bf16 weights
 is emptied at the end of each forward pass, inside the graph, and Transformer Engine updates its scales inside the step.
@@ -13,7 +13,7 @@ The host may be AHEAD steps ahead of the device and then waits. Launched from Py
 about a step; without a limit it would replay itself minutes ahead, take batches as fast as the loader makes them, and
 call every loader too slow.
 
-The passes of a replay are told by events inside the graph, which the next replay overwrites. So they are read from a
+The passes of a replay are timed by events inside the graph, which the next replay overwrites. So they are read from a
 few replays of their own, each waited for, and never from timed ones.
 """
 
@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
-from fp8bench.schema.record import GraphEvidence
+from fp8bench.schema.rank import GraphEvidence
 from fp8bench.worker.execution.step import NO_MARKS, Marks, Parts, Split, step
 from fp8bench.workloads.protocol import Batch
 
@@ -76,7 +76,7 @@ class Replay:
         self.pool_bytes = max(0, free - torch.cuda.mem_get_info(parts.device)[0])
 
     def __call__(self, batch: Batch, marks: Marks) -> Tensor:
-        """Copy the batch in and replay; see `Launch`. marks: not told, since Python sees no pass.
+        """Copy the batch in and replay; see `Launch`. marks: not called, since Python sees no pass.
 
         Raises MeasurementInvalid for a batch of another shape or dtype.
         """

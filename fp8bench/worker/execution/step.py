@@ -1,10 +1,14 @@
-"""One training step, and its launch from Python.
+"""One training step, its launch from Python, and everything that it changes.
 
 The step is written once: what is timed, what a CUDA graph captures and what the plainly eager reference does are this
 function. Nothing in it waits for the device.
+
+What a step changes is weights, buffers, the optimizer's state, what the mode keeps (fp8's scales), and the GPU's
+generator. It is copied to the host, since a copy on the GPU would count in its peak, and restored in place, since a
+CUDA graph and DDP's buckets hold addresses.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,7 +36,7 @@ class Parts:
 
 
 class Marks(Protocol):
-    """Told as a step comes to the end of a pass."""
+    """Called as a step comes to the end of a pass."""
 
     def forward_done(self) -> None: ...
 
@@ -52,8 +56,8 @@ class Launch(Protocol):
     """How a step comes to run: everything that the loop knows of execution."""
 
     def __call__(self, batch: Batch, marks: Marks) -> Tensor:
-        """Queue one step; the loss, a scalar on the device, holds until the next one. marks: told of the passes where
-        Python sees them.
+        """Queue one step; the loss, a scalar on the device, holds until the next one. marks: called
+        at the ends of passes where Python sees them.
         """
 
     def split(self, batches: Iterator[Batch], steps: int) -> Split | None:
@@ -61,13 +65,13 @@ class Launch(Protocol):
 
 
 class NoMarks:
-    """Nobody is told."""
+    """For steps whose passes nobody times."""
 
     def forward_done(self) -> None:
-        """Nothing."""
+        pass
 
     def backward_done(self) -> None:
-        """Nothing."""
+        pass
 
 
 NO_MARKS = NoMarks()
@@ -79,7 +83,6 @@ def bf16_autocast(device: torch.device) -> torch.autocast:
 
 
 def forward(parts: Parts, model: nn.Module, batch: Batch) -> Tensor:
-    """The loss under the mode's precision."""
     with bf16_autocast(parts.device), parts.mode.forward_context():
         return parts.workload.loss(model, batch)
 
@@ -102,8 +105,66 @@ class PythonLaunch:
         self._parts = parts
 
     def __call__(self, batch: Batch, marks: Marks) -> Tensor:
-        """See `Launch`."""
         return step(self._parts, batch, marks)
 
     def split(self, batches: Iterator[Batch], steps: int) -> None:
         """The clock saw them."""
+
+
+def weights(parts: Parts) -> list[Tensor]:
+    """The trained weights, in a fixed order."""
+    return [weight for weight in parts.plain.parameters() if weight.requires_grad]
+
+
+def gradients(parts: Parts) -> list[Tensor]:
+    """Of those weights; zero where none came."""
+    return [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights(parts)]
+
+
+def scales(parts: Parts) -> list[Tensor]:
+    """What the mode keeps from step to step, in a fixed order; see `Mode.step_state`."""
+    state = getattr(parts.mode, "step_state", None)
+    return list(state(parts.plain)) if state is not None else []
+
+
+def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [tensor.detach().to("cpu", copy=True) for tensor in tensors]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of training at one moment. others: buffers and the optimizer's state."""
+
+    weights: list[Tensor]
+    others: list[Tensor]
+    scales: list[Tensor]
+    optimizer_had: frozenset[Tensor]
+    generator: Tensor | None
+
+    @classmethod
+    def of(cls, parts: Parts) -> "Snapshot":
+        return cls(
+            weights=on_host(weights(parts)),
+            others=on_host(_others(parts)),
+            scales=on_host(scales(parts)),
+            optimizer_had=frozenset(parts.optimizer.state),
+            generator=torch.cuda.get_rng_state(parts.device) if parts.device.type == "cuda" else None,
+        )
+
+    def restore(self, parts: Parts) -> None:
+        """Put it back. What the optimizer has made since of weights that it had no state of is dropped."""
+        for weight in [weight for weight in parts.optimizer.state if weight not in self.optimizer_had]:
+            del parts.optimizer.state[weight]
+        now = [*weights(parts), *_others(parts), *scales(parts)]
+        with torch.no_grad():
+            for tensor, then in zip(now, [*self.weights, *self.others, *self.scales], strict=True):
+                tensor.copy_(then)
+        if self.generator is not None:
+            torch.cuda.set_rng_state(self.generator, parts.device)
+        parts.optimizer.zero_grad(set_to_none=True)
+
+
+def _others(parts: Parts) -> list[Tensor]:
+    states = parts.optimizer.state.values()
+    held = [value for state in states for value in state.values() if isinstance(value, Tensor)]
+    return [*parts.plain.buffers(), *held]

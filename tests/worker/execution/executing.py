@@ -5,12 +5,9 @@ from builders import config
 from outside.outside_plugins import Polite
 from torch import nn
 
-from fp8bench.schema.record import CompileEvidence, GraphEvidence
-from fp8bench.worker.execution.build import build
-from fp8bench.worker.execution.choice import Choice
-from fp8bench.worker.execution.optimizers import make_optimizer
+from fp8bench.schema.rank import CompileEvidence, GraphEvidence
+from fp8bench.worker.execution.build import Choice, build, make_optimizer
 from fp8bench.worker.execution.replay import CaptureFailed
-from fp8bench.worker.execution.settle import Maker
 from fp8bench.worker.execution.step import NO_MARKS, Parts, PythonLaunch, forward, step
 from fp8bench.workloads.vit import ViTMicro
 
@@ -130,8 +127,3 @@ class Uncapturable(Replayed):
     def __init__(self, parts, batch):
         step(parts, batch, NO_MARKS)
         raise CaptureFailed("the step cannot be captured in a CUDA graph: it waits", "Use --cuda-graphs off")
-
-
-def replayed_by(launch):
-    """Where a graph would be captured, this is made."""
-    return Maker(replay=launch)

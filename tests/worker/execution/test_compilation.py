@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fp8bench.worker.execution.compilation import MAX_REASONS, REASON_LENGTH, Compilations, compilations
+from fp8bench.worker.counters import MAX_REASONS, REASON_LENGTH, Compilations, compilations
 
 pytestmark = pytest.mark.slow
 

@@ -6,12 +6,10 @@ from torch import nn
 from worker.execution.executing import CPU, some_parts
 
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.worker.execution import optimizers
-from fp8bench.worker.execution.join import average_gradients, join, steps_before_capture
-from fp8bench.worker.execution.optimizers import described, make_optimizer
-from fp8bench.worker.execution.state import Snapshot
-from fp8bench.worker.execution.step import NO_MARKS, step
-from fp8bench.worker.execution.wrap import repeated_blocks, uncompiled, wrap
+from fp8bench.worker.execution import build
+from fp8bench.worker.execution.build import described, make_optimizer, repeated_blocks, uncompiled, wrap
+from fp8bench.worker.execution.step import NO_MARKS, Snapshot, step
+from fp8bench.worker.parallel import average_gradients, join, steps_before_capture
 from fp8bench.workloads.vit import ViTMicro
 
 pytestmark = pytest.mark.usefixtures("process_group")
@@ -112,7 +110,7 @@ class TestOptimizers:
             assert settings[key] == float(value)
 
     def test_on_a_gpu_a_whole_step_can_stay_on_the_device(self, monkeypatch):
-        monkeypatch.setitem(optimizers._CLASSES, "adam", lambda _parameters, **settings: settings)
+        monkeypatch.setitem(build._CLASSES, "adam", lambda _parameters, **settings: settings)
         made = make_optimizer("adam", [], torch.device("cuda"))
         assert made == {"lr": 0.0001, "fused": True, "capturable": True}
 

@@ -6,7 +6,7 @@ from outside.outside_plugins import Polite
 
 from fp8bench.modes.protocol import CompilePolicy
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.worker.execution.choice import choose_compile, choose_graph
+from fp8bench.worker.execution.build import choose_compile, choose_graph
 
 GAINS = CompilePolicy(auto=True, reason="it fuses")
 BREAKS = CompilePolicy(auto=False, reason="it breaks graphs", refusal="it recompiles without end")
@@ -19,8 +19,8 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
         ("auto", GAINS, CUDA, True, "auto: it fuses"),
         ("auto", GAINS, CPU, False, "auto: on a CPU compiling takes longer than the run"),
         ("auto", BREAKS, CUDA, False, "auto: it breaks graphs"),
-        ("on", GAINS, CPU, True, "asked for with --compile on"),
-        ("off", GAINS, CUDA, False, "asked for with --compile off"),
+        ("on", GAINS, CPU, True, "requested with --compile on"),
+        ("off", GAINS, CUDA, False, "requested with --compile off"),
     ],
 )
 def test_whether_to_compile_and_why(choice, policy, device, enabled, reason):
@@ -53,8 +53,8 @@ class Waits(Polite):
     ("choice", "mode", "device", "enabled", "reason"),
     [
         ("auto", Polite(), CUDA, True, "auto: the step was captured, and proved equal"),
-        ("on", Polite(), CUDA, True, "asked for with --cuda-graphs on"),
-        ("off", Polite(), CUDA, False, "asked for with --cuda-graphs off"),
+        ("on", Polite(), CUDA, True, "requested with --cuda-graphs on"),
+        ("off", Polite(), CUDA, False, "requested with --cuda-graphs off"),
         ("auto", Polite(), CPU, False, "auto: CUDA graphs need an NVIDIA GPU, and this is a cpu"),
         ("auto", Waits(), CUDA, False, "auto: this mode waits for the device in every step"),
     ],

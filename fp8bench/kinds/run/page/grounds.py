@@ -9,7 +9,9 @@ from fp8bench.kinds.run.steps import explain_steps
 from fp8bench.report.document import NOTHING, CellKind, Column, Note, Table, telling
 from fp8bench.report.page.page import Part
 from fp8bench.report.written import number
-from fp8bench.schema.record import Environment, Evidence, ExecutedEvidence, Parity, Record
+from fp8bench.schema.machine import Environment
+from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity
+from fp8bench.schema.record import Record
 
 
 def limits(shown: Sequence[Shown]) -> list[Part]:

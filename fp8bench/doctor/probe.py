@@ -1,0 +1,278 @@
+"""Probes: what can only be learned by importing torch, torchao or Transformer Engine. Each runs in a process of its
+own, which may hang or crash:
+
+    python -m fp8bench.doctor.probe NAME
+
+prints one JSON object. After an exception its traceback is on stderr, of which the doctor reads the last line.
+
+Each probe imports its packages itself, and nothing before them: what is mapped, and in which order, is part of what it
+finds.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from fp8bench.doctor.facts import (
+    FP8_UNITS,
+    AttentionResult,
+    CompileResult,
+    ImportResult,
+    LibrariesResult,
+    PrecisionResult,
+    Recipe,
+    TorchResult,
+    TransformerEngineResult,
+)
+from fp8bench.doctor.mapped import own_copies
+from fp8bench.schema.files import Frozen
+
+if TYPE_CHECKING:
+    import torch
+
+SIDE = 256
+"""Of every matrix that is multiplied here."""
+
+TOLERANCE = 0.02
+"""The reference of a GEMM is computed in float32 from the values that were rounded to the narrow type, so what is left
+is the rounding of the output to bf16, 2 ** -9, and the order of the sums.
+"""
+
+REFUSAL = "Disabling "
+"""Begins a line of Transformer Engine's log that gives the reason why a kernel was refused."""
+
+
+def main() -> None:
+    """Libraries may print what they like: their stdout goes to stderr, so that the result is alone on ours."""
+    result_to = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    os.write(result_to, PROBES[sys.argv[1]]().model_dump_json().encode())
+    # The result is out. Tearing down CUDA, compilers and their threads takes seconds and can only go wrong.
+    os._exit(0)
+
+
+def torch_and_cuda() -> TorchResult:
+    """torch, what it was built for, and the GPUs that it sees. CUDA is started, since only that shows a driver that is
+    too old.
+    """
+    import torch
+
+    error = None
+    try:
+        torch.cuda.init()
+        torch.zeros(1, device="cuda")
+    except (RuntimeError, AssertionError) as failure:
+        # torch without CUDA asserts; a driver that is too old, or no GPU, is a RuntimeError.
+        error = _first_line(failure)
+    return TorchResult(
+        version=str(torch.__version__),
+        cuda=torch.version.cuda,
+        cuda_error=error,
+        gpus=torch.cuda.device_count(),
+        nccl=_nccl(),
+        copies=own_copies(),
+    )
+
+
+def _nccl() -> str | None:
+    import torch
+
+    if not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
+        return None
+    found = torch.cuda.nccl.version()
+    return ".".join(map(str, found)) if isinstance(found, tuple) else str(found)
+
+
+def imported(package: str, part: str) -> ImportResult:
+    """The package, with the part of it that is used here."""
+    import_module(f"{package}.{part}")
+    return ImportResult(version=import_module(package).__version__)
+
+
+def precision() -> PrecisionResult:
+    """Do bf16 and fp8 GEMMs run on the GPU that rank 0 would take, and are they right?"""
+    import torch
+
+    device = torch.device("cuda", 0)
+    torch.manual_seed(0)
+    capability = torch.cuda.get_device_capability(device)
+    return PrecisionResult(
+        capability=capability,
+        bf16_error=gemm_error(torch.bfloat16, lambda left, right: left @ right.t(), device),
+        fp8_error=gemm_error(torch.float8_e4m3fn, fp8_gemm, device) if capability >= FP8_UNITS else None,
+    )
+
+
+def fp8_gemm(left: "torch.Tensor", right: "torch.Tensor") -> "torch.Tensor":
+    """What torchao's Float8Linear comes down to: the second operand is column-major, scales are 1."""
+    import torch
+
+    one = torch.ones((), device=left.device)
+    return torch._scaled_mm(left, right.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+
+
+def gemm_error(
+    dtype: "torch.dtype",
+    gemm: Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"],
+    device: "torch.device",
+) -> str | None:
+    """How the product of `left` and the transpose of `right`, both of the dtype, fails or is off; None: it is right."""
+    import torch
+
+    try:
+        left, right = (torch.randn(SIDE, SIDE, device=device).to(dtype) for _ in range(2))
+        exact = left.float() @ right.float().t()
+        distance = float((gemm(left, right).float() - exact).norm() / exact.norm())
+    except RuntimeError as error:
+        return _first_line(error)
+    return None if distance < TOLERANCE else f"the product is off by {distance:.3g} of its norm"
+
+
+def torch_compile() -> CompileResult:
+    """Does torch.compile work on the GPU: Inductor, Triton, and the C compiler that Triton's launcher needs?
+
+    The doctor starts this probe with empty caches: what an earlier run compiled proves nothing about today. Dynamo's
+    fall-backs are not enabled, so a compiler that fails raises.
+    """
+    import torch
+    from torch._dynamo.utils import counters
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2 + 1).relu().exp() * x
+
+    x = torch.linspace(-1, 1, 4096, device="cuda")
+    right = bool(torch.allclose(torch.compile(function)(x), function(x), atol=1e-4))
+    return CompileResult(graphs=int(counters["stats"]["unique_graphs"]), right=right)
+
+
+def transformer_engine() -> TransformerEngineResult:
+    """Does it import, which recipes (by their names in mode te-fp8) has it here, and does a linear layer run in fp8?"""
+    import torch
+    import transformer_engine.pytorch as te
+
+    supports = {
+        "delayed": te.is_fp8_available,
+        "current": te.is_fp8_available,
+        "block": te.is_fp8_block_scaling_available,
+        "mxfp8": te.is_mxfp8_available,
+    }
+    recipes = []
+    for name, available in supports.items() if torch.cuda.is_available() else ():
+        yes, reason = available(return_reason=True)
+        recipes.append(Recipe(name=name, available=bool(yes), reason=reason))
+    delayed = any(recipe.available for recipe in recipes if recipe.name == "delayed")
+    return TransformerEngineResult(
+        version=version("transformer-engine"),
+        recipes=tuple(recipes),
+        linear_error=_error_of(_linear_in_fp8) if delayed else None,
+    )
+
+
+def _linear_in_fp8() -> None:
+    import torch
+    import transformer_engine.pytorch as te
+    from transformer_engine.common.recipe import DelayedScaling
+
+    x = torch.randn(SIDE, SIDE, device="cuda", requires_grad=True)
+    _train(te.Linear(SIDE, SIDE, device="cuda"), x, te.autocast(enabled=True, recipe=DelayedScaling()))
+
+
+def libraries() -> LibrariesResult:
+    """Which copies of cuDNN, cuBLAS and NCCL a process of the te modes ends up with.
+
+    The order is a run's: torch, then Transformer Engine, then the patch embedding's convolution, which is the first use
+    of cuDNN. Many parts of cuDNN are loaded only by that use.
+    """
+    import torch
+    import transformer_engine.pytorch  # noqa: F401
+
+    error = _error_of(_embed_patches) if torch.cuda.is_available() else None
+    return LibrariesResult(copies=own_copies(), use_error=error)
+
+
+def _embed_patches() -> None:
+    """ViT-Huge's patch embedding on two images."""
+    import torch
+
+    embed = torch.nn.Conv2d(3, 1280, kernel_size=16, stride=16, device="cuda")
+    _train(embed, torch.randn(2, 3, 224, 224, device="cuda"))
+
+
+def attention() -> AttentionResult:
+    """Which attention Transformer Engine runs for ViT-Huge: fused or flash, or the slow one?
+
+    One block of ViT-Huge, converted by mode te-bf16 itself, goes forward and backward at batch 64 on the GPU; one that
+    cannot run at all raises. Why other kernels were refused is in Transformer Engine's log at debug level, for which
+    the doctor sets NVTE_DEBUG=1 and NVTE_DEBUG_LEVEL=2.
+    """
+    import torch
+    from timm.models.vision_transformer import Block
+
+    from fp8bench.modes.transformer_engine import TEBF16, attention_backend
+
+    refusals = Refusals()
+    # With a handler in place, Transformer Engine adds none of its own.
+    logging.getLogger("DotProductAttention").addHandler(refusals)
+    with torch.device("cuda"):
+        model: torch.nn.Module = torch.nn.Sequential(Block(dim=1280, num_heads=16, mlp_ratio=4.0, qkv_bias=True))
+        x = torch.randn(64, 197, 1280, requires_grad=True)
+    _train(TEBF16().convert(model.train()), x)
+    return AttentionResult(backend=attention_backend(), reasons=tuple(refusals.lines), copies=own_copies())
+
+
+class Refusals(logging.Handler):
+    """Keeps the lines of the log that give the reason why a kernel was refused, each once."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: dict[str, None] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line of the log."""
+        text = record.getMessage()
+        if text.startswith(REFUSAL):
+            self.lines[" ".join(text.split())] = None
+
+
+def _train(module: "torch.nn.Module", x: "torch.Tensor", context: AbstractContextManager[object] | None = None) -> None:
+    """Forward, under bf16 autocast and the context, and backward."""
+    import torch
+
+    with torch.autocast("cuda", torch.bfloat16), context or nullcontext():
+        y = module(x)
+    y.float().sum().backward()
+    torch.cuda.synchronize()
+
+
+def _error_of(work: Callable[[], None]) -> str | None:
+    """How it failed; None: it did not."""
+    try:
+        work()
+    except RuntimeError as error:
+        return _first_line(error)
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+PROBES: dict[str, Callable[[], Frozen]] = {
+    "torch": torch_and_cuda,
+    "timm": partial(imported, "timm", "models.vision_transformer"),
+    "torchao": partial(imported, "torchao", "float8"),
+    "precision": precision,
+    "transformer-engine": transformer_engine,
+    "libraries": libraries,
+    "attention": attention,
+    "compile": torch_compile,
+}
+
+if __name__ == "__main__":
+    main()

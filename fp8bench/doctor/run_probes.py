@@ -1,0 +1,134 @@
+"""Runs probes, each in a process of its own with a time limit. How one failed is a result too."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Literal
+
+from pydantic import ValidationError
+
+from fp8bench.doctor.finding import Check, Finding
+from fp8bench.schema.files import Frozen
+
+PROBE = (sys.executable, "-m", "fp8bench.doctor.probe")
+POLL_S = 0.02
+LONGEST_QUOTE = 160
+_ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Failed|Exit|Interrupt|Unavailable|Invalid)\b.*")
+
+
+class Failure(Frozen):
+    """Why a probe has no result. message: in a few words; of an error, its last line."""
+
+    kind: Literal["timeout", "killed", "error", "garbage"]
+    message: str
+
+    def finding(self, check: Check, remedy: str, form: str = "{}") -> Finding:
+        """A probe that ran out of time proves nothing; one that broke proves that what it tried does not work here.
+
+        form: where the message goes in what was found.
+        """
+        found = form.format(self.message)
+        return check.unknown(found) if self.kind == "timeout" else check.problem(found, remedy)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """name: `python -m fp8bench.doctor.probe NAME` runs it. result: the type of what it prints. environ: the variables
+    that it runs under, and no others.
+    """
+
+    name: str
+    result: type[Frozen]
+    environ: Mapping[str, str]
+
+
+def run_probes(
+    probes: Sequence[Probe], at_once: int, limit_s: float, command: tuple[str, ...] = PROBE
+) -> dict[str, Frozen | Failure]:
+    """Results by name. limit_s: for all together. command: what is run, before the probe's name.
+
+    Every process that is left at the end, for whatever reason, is killed.
+    """
+    deadline = time.monotonic() + limit_s
+    waiting, results = list(probes), dict[str, Frozen | Failure]()
+    running: list[_Running] = []
+    try:
+        while (waiting or running) and time.monotonic() <= deadline:
+            while waiting and len(running) < at_once:
+                running.append(_Running(waiting.pop(0), command))
+            for one in [one for one in running if one.process.poll() is not None]:
+                running.remove(one)
+                one.end()
+                results[one.probe.name] = one.result()
+            time.sleep(POLL_S)
+    finally:
+        for one in running:
+            one.end()
+    late = Failure(kind="timeout", message=f"no answer within {limit_s:.0f} s")
+    return {probe.name: results.get(probe.name, late) for probe in probes}
+
+
+class _Running:
+    """A probe's process. It writes to files: a pipe would stay open for as long as anything that it started lives."""
+
+    def __init__(self, probe: Probe, command: tuple[str, ...]) -> None:
+        self.probe = probe
+        self._stdout, self._stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [*command, probe.name],
+            stdin=subprocess.DEVNULL,
+            stdout=self._stdout,
+            stderr=self._stderr,
+            env=dict(probe.environ),
+            # A group of its own, so that a compiler that it started ends with it.
+            start_new_session=True,
+        )
+
+    def end(self) -> None:
+        """Kill it and whatever it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def result(self) -> Frozen | Failure:
+        """What it printed, once it has ended."""
+        stdout, stderr = _all_of(self._stdout), _all_of(self._stderr)
+        code = self.process.returncode
+        if code < 0:
+            return Failure(kind="killed", message=f"the probe died of {_signal_name(-code)}")
+        if code > 0:
+            return Failure(kind="error", message=error_line(stderr) or f"exit code {code} without a message")
+        try:
+            return self.probe.result.model_validate_json(stdout)
+        except ValidationError:
+            return Failure(kind="garbage", message="the probe exited with code 0, but its output is invalid")
+
+
+def _all_of(file: IO[bytes]) -> str:
+    with file:
+        file.seek(0)
+        return file.read().decode(errors="replace")
+
+
+def _signal_name(number: int) -> str:
+    if number == signal.SIGKILL:
+        return "SIGKILL, perhaps for lack of memory"
+    # Real-time signals have no names.
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+
+
+def error_line(stderr: str) -> str:
+    """The line of a traceback that has the error: the last that begins with an error's name, since advice may follow
+    it; else the last of all.
+    """
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    named = [line for line in stderr.splitlines() if _ERROR_LINE.match(line)]
+    line = (named or lines or [""])[-1].strip()
+    return line if len(line) <= LONGEST_QUOTE else line[: LONGEST_QUOTE - 3] + "..."

@@ -1,0 +1,207 @@
+"""When a run has failed, and which rank made it fail. Pure.
+
+A phase has a limit: its own, which `--timeout` replaces, plus several times what its steps are expected to last. Only
+the ranks that are furthest behind are late: the others may be waiting for them. Time in which nobody looked (the
+launcher was stopped, too, by Ctrl-Z) does not count.
+
+Of ranks that died, what happened before the launcher sent any signal counts. A rank that was ended by a signal or left
+without an error is dated by when it was last seen alive, one that raised an error by when it did. The earliest is to
+blame, with two exceptions, which follow from another's end and count only where nothing else is known: an error that
+says that the connection to another rank broke, and SIGABRT (or an end of which nothing is known, which may be one), by
+which a watchdog inside NCCL ends a process for the same reason.
+"""
+
+import signal
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from fp8bench.launch.processes.rank import RankError, Stacks
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import Cause
+from fp8bench.schema.rank import RankReport
+from fp8bench.worker.progress import STAGES, Progress, Stage
+
+LIMIT_S: Mapping[Stage, float] = {**dict.fromkeys(STAGES, 600.0), "timing": 120.0, "done": 60.0}
+"""Without `--timeout`: far more than was ever seen, and less than what a wait for nothing may cost."""
+
+COMPILING_S = 1800.0
+"""Of phases in which torch.compile may be at work: fifteen times the longest that was seen for ViT-Huge (two minutes),
+and enough for a model whose graphs take a quarter of an hour.
+"""
+
+COMPILE_IN: frozenset[Stage] = frozenset(("warming up", "capturing", "comparing", "profiling"))
+
+FACTOR = 3.0
+"""How much longer than expected steps may take, on a host that others use too."""
+
+LONGEST_LOOK_S = 5.0
+"""Between two looks. What is more, nobody saw."""
+
+ONE_OR_ALL = "`--gpus 1` tells whether it is one GPU or the group"
+_OF_SIGNALS: Mapping[int, str] = {
+    signal.SIGKILL: "Somebody ended it, or the kernel did since the host ran out of memory: see `dmesg`",
+    signal.SIGTERM: "Find out who ended it: a job scheduler, or another user",
+}
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Of one configuration. timeout_s: of each phase, as the user gave it; None: by the phase."""
+
+    config: RunConfig
+    timeout_s: float | None = None
+
+    def limit_s(self, progress: Progress | None) -> float:
+        """How long the phase that `progress` shows may last. None: the rank has not reported yet, and is starting."""
+        stage: Stage = progress.stage if progress else "starting"
+        own = self.timeout_s
+        if own is None:
+            own = COMPILING_S if stage in COMPILE_IN and self.config.compile != "off" else LIMIT_S[stage]
+        return own + FACTOR * self._expected_s(progress)
+
+    def _expected_s(self, progress: Progress | None) -> float:
+        """What its steps last. Stamps of the host alone are an underestimate where it runs ahead of the device."""
+        if progress is None or progress.stage not in ("warming up", "timing"):
+            return 0.0
+        if progress.stage == "warming up":
+            return self.config.warmup * (progress.median_s or 0.0)
+        pace_s = max(progress.pace_s or 0.0, progress.median_s or 0.0)
+        return max(self.config.min_time_s, (progress.steps or self.config.steps) * pace_s)
+
+
+@dataclass(frozen=True)
+class Overdue:
+    """Ranks that did not get past a phase in time."""
+
+    ranks: tuple[int, ...]
+    stage: Stage
+    limit_s: float
+
+
+class PhaseClock:
+    """How long each rank has been in its phase, as its launcher saw it."""
+
+    def __init__(self, deadlines: Deadlines, ranks: int, now: float) -> None:
+        self._deadlines = deadlines
+        self._last = now
+        self._stages: list[Stage] = ["starting"] * ranks
+        self._waited = [0.0] * ranks
+
+    def look(self, now: float, seen: Sequence[Progress | None]) -> Overdue | None:
+        """seen: every rank's progress, by rank. Returns the ranks furthest behind where one of them is late."""
+        passed = min(now - self._last, LONGEST_LOOK_S)
+        self._last = now
+        for rank, progress in enumerate(seen):
+            stage = progress.stage if progress else "starting"
+            self._waited[rank] = self._waited[rank] + passed if stage == self._stages[rank] else 0.0
+            self._stages[rank] = stage
+        last = min(self._stages, key=STAGES.index)
+        behind = [rank for rank, stage in enumerate(self._stages) if stage == last]
+        limits = ((rank, self._deadlines.limit_s(seen[rank])) for rank in behind)
+        passed_limits = (limit_s for rank, limit_s in limits if self._waited[rank] > limit_s)
+        return next((Overdue(tuple(behind), last, limit_s) for limit_s in passed_limits), None)
+
+
+@dataclass(frozen=True)
+class End:
+    """A rank that ended by itself. exit_code: negative for a signal; None: unknown. alive_s: when it was last seen
+    alive, by the monotonic clock.
+    """
+
+    rank: int
+    exit_code: int | None
+    alive_s: float
+
+
+@dataclass(frozen=True)
+class Blame:
+    """The ranks that made a run fail, and why."""
+
+    ranks: tuple[int, ...]
+    reason: str
+    cause: Cause
+    remedy: str
+
+
+def of_deaths(ends: Collection[End], errors: Mapping[int, RankError]) -> Blame | None:
+    """ends: of ranks that left no report. errors: by rank, of those that raised one. None where there is neither."""
+    # The first item is 0 for what may have made the run fail, and more for what follows from another's end.
+    dated = [(2 if error.connection_lost else 0, error.at_s, rank) for rank, error in errors.items()]
+    silent = {end.rank: end for end in ends if end.rank not in errors}
+    dated += [(int(end.exit_code in (None, -signal.SIGABRT)), end.alive_s, rank) for rank, end in silent.items()]
+    if not dated:
+        return None
+    _, _, rank = min(dated)
+    return _of_end(silent[rank]) if rank in silent else _of_error(rank, errors[rank])
+
+
+def _of_error(rank: int, error: RankError) -> Blame:
+    if error.remedy is not None:
+        return Blame((rank,), error.what, error.cause, error.remedy)
+    return Blame((rank,), f"rank {rank} died: {error.what}", error.cause, ONE_OR_ALL)
+
+
+def _of_end(end: End) -> Blame:
+    if end.exit_code is None:
+        how = "its process ended without an error"
+        remedy = "See how, in what torchrun prints; after SIGKILL also `dmesg`: the host may have run out of memory"
+    elif end.exit_code < 0:
+        how = f"ended by {_name(-end.exit_code)}"
+        remedy = _OF_SIGNALS.get(-end.exit_code, ONE_OR_ALL)
+    else:
+        how = f"ended with exit code {end.exit_code}, without a word"
+        remedy = "Look for what calls exit in the mode, the workload or their libraries"
+    return Blame((end.rank,), f"rank {end.rank} died: {how}", "host-death", remedy)
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def of_delay(overdue: Overdue, seen: Sequence[Progress | None], stacks: Stacks) -> Blame:
+    """seen: every rank's progress, by rank. stacks: of those that live."""
+    ranks = held_up_by(overdue, seen, stacks.stopped, stacks.waiting)
+    first = ranks[0]
+    who = f"rank {first}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+    where = stacks.where(first) if len(ranks) == 1 else f"rank {first}: {stacks.where(first)}"
+    return Blame(
+        ranks,
+        f"{who} held up the phase {overdue.stage!r} for more than {overdue.limit_s:.0f} s: {where}",
+        "timeout",
+        "Raise --timeout if the phase needs longer, else find out what it waits for there",
+    )
+
+
+def held_up_by(
+    overdue: Overdue, seen: Sequence[Progress | None], stopped: frozenset[int], waiting: frozenset[int]
+) -> tuple[int, ...]:
+    """The ranks that the others wait for: stopped ones before all; then, of those in the phase, the ones that have
+    begun the fewest steps, without those that only wait in a collective where there are others.
+
+    stopped: ranks whose processes are stopped. waiting: ranks whose stacks end in a collective.
+    """
+    if stopped:
+        return tuple(sorted(stopped))
+    steps = {rank: progress.step if (progress := seen[rank]) else 0 for rank in overdue.ranks}
+    fewest = [rank for rank in overdue.ranks if steps[rank] == min(steps.values())]
+    return tuple(rank for rank in fewest if rank not in waiting) or tuple(fewest)
+
+
+def report_of_failed(rank: int, why: Blame | None, found: Mapping[int, RankReport], log: str) -> RankReport:
+    """The report of a rank that wrote none. found: the reports of those that did. log: what is known of its end."""
+    if why is not None and rank in why.ranks:
+        return RankReport(rank=rank, status="failed", reason=why.reason, cause=why.cause, remedy=why.remedy, log=log)
+    stopped = [other for other, report in found.items() if report.status != "ok"]
+    by = why.ranks[0] if why else next(iter(stopped), None)
+    return RankReport(
+        rank=rank,
+        status="failed",
+        collateral=True,
+        reason=f"rank {rank} was ended because rank {by} failed",
+        cause=why.cause if why else None,
+        remedy=f"Fix what ended rank {by}" if by is not None else ONE_OR_ALL,
+        log=log,
+    )

@@ -1,0 +1,229 @@
+"""The process of one rank, from its start to its end, and the files by which its launcher knows of it.
+
+In the run's folder a rank leaves how far it has come, and its report, or the error that ended it. It leaves its stack
+whenever the launcher asks for it with SIGUSR1 (or when it crashes), also while a native call never returns, since
+faulthandler writes from a signal handler in C. It always exits by os._exit: after a failure siblings may be waiting in
+a collective, and the launcher is to end them; after a success all that remains is to tear native libraries down, of
+which several complain or abort.
+"""
+
+import faulthandler
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NoReturn
+
+from fp8bench.launch.signals import STOPPED, process, send
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import Cause, Fp8benchError
+from fp8bench.schema.files import Frozen
+
+ASK = signal.SIGUSR1
+"""Asks a rank for its stack."""
+
+FAILED = 1
+
+CONNECTION_LOST = (
+    "gloo/transport",
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "NCCL error",
+    "DistBackendError",
+)
+"""Of errors that a rank gets because another ended: the connection to it broke."""
+
+ANSWER_S = 2.0
+"""How long an answer is waited for. A process that hangs inside a driver gives none."""
+
+POLL_S = 0.05
+SHOWN = 2
+"""Of a file's path, the last parts."""
+
+IN_COLLECTIVES = ("torch/distributed/", "torch/nn/parallel/distributed.py", "torch/autograd/graph.py", "torch/cuda/")
+"""Files of torch's in which a rank waits for others, or for a GPU that does."""
+
+
+class Task(Frozen):
+    """What all ranks of a run are to do. trace: where rank 0 keeps its Chrome trace."""
+
+    config: RunConfig
+    trace: Path | None = None
+
+
+def task_path(folder: Path) -> Path:
+    """Where the task is, in the run's folder."""
+    return folder / "task.json"
+
+
+def rank_path(folder: Path, rank: int, what: Literal["progress", "report", "error", "stack"]) -> Path:
+    """Where a rank writes how far it has come, its report, the error that ends it, or its stack."""
+    return folder / f"rank-{rank}-{what}"
+
+
+def main(folder: Path, rank: int) -> NoReturn:
+    """Measure, and leave a report or an error."""
+    stack = rank_path(folder, rank, "stack").open("w")
+    faulthandler.enable(stack)
+    faulthandler.register(ASK, stack)
+    with _ended_by_errors(folder, rank):
+        # The run's own folder takes what multiprocessing leaves lying about when it is killed (a loader's sockets).
+        _keep_sockets_in(folder)
+        task = Task.model_validate_json(task_path(folder).read_bytes())
+        _measure(task, folder, rank)
+    os._exit(0)
+
+
+def _measure(task: Task, folder: Path, rank: int) -> None:
+    # Brings torch.
+    from fp8bench.schema.errors import ModeUnavailable
+    from fp8bench.worker.main import Aside, measure, rank_group, stopped
+
+    aside = Aside(rank_path(folder, rank, "progress"), task.trace if rank == 0 else None)
+    try:
+        with rank_group(task.config, rank, local_rank=rank, init_method=f"file://{folder}/rendezvous") as device:
+            # Inside the group: to leave it is what makes the others fail.
+            with _ended_by_errors(folder, rank):
+                report = measure(task.config, rank, device, aside)
+            write_whole(rank_path(folder, rank, "report"), report.model_dump_json())
+    except ModeUnavailable as refusal:
+        # Before it joined: nobody else knows.
+        write_whole(rank_path(folder, rank, "report"), stopped(refusal, {"rank": rank}).model_dump_json())
+
+
+@contextmanager
+def _ended_by_errors(folder: Path, rank: int) -> Iterator[None]:
+    """The first error that leaves the body is written to the rank's file, and ends the process."""
+    try:
+        yield
+    except BaseException as error:
+        if not rank_path(folder, rank, "error").exists():
+            write_whole(rank_path(folder, rank, "error"), rank_error(error).model_dump_json())
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                stream.flush()
+        os._exit(FAILED)
+        raise
+
+
+def _keep_sockets_in(folder: Path) -> None:
+    from multiprocessing import process
+
+    # What multiprocessing itself looks up (`util.get_temp_dir`); it removes it only at an orderly exit.
+    vars(process.current_process())["_config"]["tempdir"] = str(folder)
+
+
+def write_whole(file: Path, text: str) -> None:
+    """So that whoever reads it finds all of it or nothing."""
+    unfinished = file.with_suffix(".unfinished")
+    unfinished.write_text(text)
+    os.replace(unfinished, file)
+
+
+class RankError(Frozen):
+    """The error that ended a rank, written before it leaves its group, which makes the others fail too.
+
+    at_s: by the monotonic clock, which is one for all processes of a machine. connection_lost: another rank ended.
+    """
+
+    at_s: float
+    what: str
+    cause: Cause
+    remedy: str | None = None
+    connection_lost: bool = False
+    traceback: str
+
+
+def read_error(folder: Path, rank: int) -> RankError | None:
+    """None of a rank that left none."""
+    try:
+        return RankError.model_validate_json(rank_path(folder, rank, "error").read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def rank_error(error: BaseException) -> RankError:
+    """Of an error that ends a rank, now."""
+    now, trace = time.monotonic(), "".join(traceback.format_exception(error))
+    if isinstance(error, Fp8benchError):
+        return RankError(at_s=now, what=error.what, cause=error.cause or "crash", remedy=error.remedy, traceback=trace)
+    what = in_a_line(error)
+    lost = any(words in f"{what} {error}" for words in CONNECTION_LOST)
+    return RankError(at_s=now, what=what, cause="crash", connection_lost=lost, traceback=trace)
+
+
+def in_a_line(error: BaseException) -> str:
+    """An error's type and the first line of its message that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return ": ".join([type(error).__name__, *lines[:1]])
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """By rank. text: as faulthandler wrote it, empty where there was no answer. stopped: ranks whose processes were."""
+
+    text: Mapping[int, str]
+    stopped: frozenset[int]
+
+    @property
+    def waiting(self) -> frozenset[int]:
+        """Ranks whose innermost frame is in a collective, or waits for the GPU."""
+        frames = {rank: innermost(text) for rank, text in self.text.items()}
+        return frozenset(rank for rank, frame in frames.items() if any(part in frame for part in IN_COLLECTIVES))
+
+    def where(self, rank: int) -> str:
+        """For a sentence: what the rank is doing."""
+        if rank in self.stopped:
+            return "its process is stopped"
+        frame = innermost(self.text.get(rank, ""))
+        # The whole path is in the log: a record travels, and need not say whose home folder this was.
+        return f"it is at {'/'.join(frame.split('/')[-SHOWN:])}" if frame else "it gives no answer"
+
+
+def ask_for_stacks(folder: Path, pids: Mapping[int, int]) -> Stacks:
+    """The stacks of ranks that live. pids: their processes, by rank. A stopped one is continued so that it can answer:
+    ask only when all of them are about to be ended.
+    """
+    found = {rank: process(pid) for rank, pid in pids.items()}
+    stopped = frozenset(rank for rank, one in found.items() if one is not None and one.state in (STOPPED, "t"))
+    before = {rank: stack_written(folder, rank) for rank in pids}
+    for pid in pids.values():
+        send(pid, ASK)
+        send(pid, signal.SIGCONT)
+    deadline = time.monotonic() + ANSWER_S
+    answers: dict[int, str] = {}
+    while time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        latest = {rank: stack_written(folder, rank).removeprefix(before[rank]) for rank in pids}
+        if all(latest.values()) and latest == answers:
+            break
+        answers = latest
+    return Stacks(answers, stopped)
+
+
+def innermost(text: str) -> str:
+    """`FILE:LINE in FUNCTION` of the main thread, which faulthandler writes last; empty without an answer."""
+    frames: list[str] = []
+    for line in text.splitlines():
+        if line.rstrip().endswith("(most recent call first):"):
+            frames = []
+        elif line.startswith('  File "'):
+            frames.append(line.strip())
+    if not frames:
+        return ""
+    file, _, rest = frames[0].removeprefix('File "').partition('", line ')
+    number, _, function = rest.partition(" in ")
+    return f"{file}:{number} in {function}"
+
+
+def stack_written(folder: Path, rank: int) -> str:
+    """All that faulthandler has written for a rank: answers, and the stack at a crash."""
+    try:
+        return rank_path(folder, rank, "stack").read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,274 @@
+"""GEMMs, proved and timed: one GEMM in each precision, with and without its casts.
+
+    bench = Bench.on("cuda", seconds=0.1, seed=0, compiled_casts=False, rounds=3)
+    timings = bench.measure(product, precisions)
+
+A GEMM is compared with exact sums first (`multiply`), then timed from a cold cache and under a load that has lasted
+(`timing`); one that fails the check is not timed. bf16 operands are ready, in the layout of training; what autocast
+pays to make them from float32 is not counted. fp8 is timed twice: from operands that are cast already, which is what a
+kernel could give if casts cost nothing, and with both casts in front, in eager torch operations, each of which runs
+over the whole matrix. What a mode pays lies between, the nearer to the first the better it fuses its casts.
+
+GEMMs alone run at the GPU's power limit, where its clock wanders, and its repetitions within a tenth of a second share
+what the clock was: on two H200s ViT-Huge's fc1 read 1139 to 1198 TFLOP/s from one time to the next, each time within
+0.1 %. So each precision is timed in several rounds, all precisions in turn, there and back. A round counts as
+`stats.estimate` counts a process; the interval is still of one process, and does not cover another. With casts, whose
+times are mostly memory's, there is one round.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fp8bench.numerics.gemm.multiply import (
+    CAST_LIMIT,
+    Kernel,
+    Quantized,
+    cast_error,
+    complaint,
+    find_kernel,
+    formats,
+    gemm_error,
+    is_fast,
+    is_rowwise,
+    limit,
+    operands,
+    quantize,
+)
+from fp8bench.numerics.gemm.timing import Call, Timer, timer_for
+from fp8bench.numerics.memory import free_bytes, operand_sets, require_memory
+from fp8bench.schema.config import Device
+from fp8bench.schema.errors import RunFailed
+from fp8bench.schema.gemm import Casts, Ceiling, Precision, Product, ProductTimings, Shape, Timing, arithmetic_of
+from fp8bench.stats.estimate import estimate
+
+Quantize = Callable[[Tensor, torch.dtype, bool], tuple[Tensor, Tensor]]
+Pair = tuple[Tensor, Tensor]
+
+CEILING_SIZES = {"cuda": (4096, 8192), "cpu": (256, 512)}
+CEILING_PRECISIONS: tuple[Precision, ...] = ("bf16", "fp8-tensorwise", "fp8-tensorwise-fast")
+NANOSECONDS = 9
+"""Digits of a sample."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where and how GEMMs are measured. seconds: the budget of each timing, over all its rounds. seed: of the operands.
+    rounds: of GEMMs alone. settled: under a load that has lasted, as a training step's has (`timing`).
+    """
+
+    device: torch.device
+    timer: Timer
+    kernel: Kernel
+    seconds: float
+    seed: int
+    compiled_casts: bool
+    rounds: int = 1
+    settled: bool = True
+
+    @classmethod
+    def on(
+        cls, device: Device, seconds: float, seed: int = 0, compiled_casts: bool = False, rounds: int = 1
+    ) -> "Bench":
+        """A bench on a CPU or the first visible GPU, with the timer and the fp8 function that fit it."""
+        place = torch.device("cuda", 0) if device == "cuda" else torch.device("cpu")
+        return cls(place, timer_for(place), find_kernel(place), seconds, seed, compiled_casts, rounds)
+
+    def require_memory(self, shapes: Iterable[Shape]) -> None:
+        """Raises UsageError unless each shape, and those of the ceilings, fit into what is free on the device."""
+        name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "this host"
+        every = [*shapes, *ceiling_shapes(self.device)]
+        require_memory(every, self.timer.flush_bytes, free_bytes(self.device), name)
+
+    def measure(self, product: Product, precisions: Sequence[Precision]) -> ProductTimings:
+        """Each precision alone, in rounds, then each with its casts; a GEMM that stays bf16 in bf16 only.
+
+        Raises RunFailed where the device runs out of memory or breaks.
+        """
+        wanted = [one for one in precisions if one == "bf16" or product.stays_bf16 is None]
+        ways: tuple[Casts, ...] = ("eager", "compiled") if self.compiled_casts else ("eager",)
+        sources = self._sources(product)
+        alone = self._in_rounds(product, wanted, sources)
+        found: list[Timing] = []
+        for precision in wanted:
+            found.append(alone[precision])
+            if precision != "bf16" and alone[precision].status == "ok":
+                found += [self._with_casts(product, precision, sources, way) for way in ways]
+        return ProductTimings(product=product, timings=tuple(found))
+
+    def ceilings(self, precisions: Sequence[Precision]) -> tuple[Ceiling, ...]:
+        """The best of a few large square GEMMs in bf16 and, where the device has units for it, in fp8: what it reaches
+        at all, before its power limit is felt.
+
+        precisions: those of the run; without fp8 among them there is no ceiling of fp8.
+        """
+        of_fp8 = any(precision != "bf16" for precision in precisions)
+        burst = replace(self, settled=False, rounds=1)
+        best: dict[str, Ceiling] = {}
+        for shape in ceiling_shapes(self.device):
+            product = Product(shape=shape)
+            sources = burst._sources(product)
+            for precision in CEILING_PRECISIONS if of_fp8 else CEILING_PRECISIONS[:1]:
+                timing = burst._alone(product, precision, sources)
+                if timing.time_s is None or timing.emulated:
+                    continue
+                arithmetic, tflops = arithmetic_of(precision), shape.tflops(timing.time_s)
+                if arithmetic not in best or tflops > best[arithmetic].tflops:
+                    best[arithmetic] = Ceiling(arithmetic=arithmetic, tflops=tflops, precision=precision, size=shape.m)
+        return tuple(best.values())
+
+    def _sources(self, product: Product) -> list[Pair]:
+        generator = torch.Generator(self.device).manual_seed(self.seed)
+        sets = operand_sets(product.shape, self.timer.flush_bytes)
+        return [operands(product, self.device, generator) for _ in range(sets)]
+
+    def _in_rounds(self, product: Product, wanted: Sequence[Precision], sources: list[Pair]) -> dict[Precision, Timing]:
+        """Each precision alone, A B C, C B A, and so on. One that was not `ok` in a round is not tried again."""
+        rounds: dict[Precision, list[Timing]] = {precision: [] for precision in wanted}
+        for number in range(self.rounds):
+            for precision in wanted if number % 2 == 0 else reversed(wanted):
+                if all(timing.status == "ok" for timing in rounds[precision]):
+                    rounds[precision].append(self._alone(product, precision, sources))
+        return {precision: pooled(timings) for precision, timings in rounds.items()}
+
+    def _alone(self, product: Product, precision: Precision, sources: list[Pair]) -> Timing:
+        """The GEMM from operands that are in its format already."""
+        fast = is_fast(precision)
+
+        def measured() -> Timing:
+            pairs: Sequence[tuple[Any, Any]] = sources
+            multiply: Callable[[Any, Any, bool], Tensor] = _bf16_mm
+            if precision != "bf16":
+                pairs = [_quantized(pair, product, precision, quantize) for pair in sources]
+                multiply = self.kernel.multiply
+
+            def work(number: int) -> Tensor:
+                return multiply(*pairs[number % len(pairs)], fast)
+
+            error = gemm_error(work(0), *pairs[0], product.shape)
+            wrong = complaint(error, limit(precision, product.shape.k), "the GEMM")
+            return self._timed(work, precision, "none", error, wrong)
+
+        return _attempt(product, precision, "none", measured)
+
+    def _with_casts(self, product: Product, precision: Precision, sources: list[Pair], way: Casts) -> Timing:
+        """Both casts, then the GEMM."""
+        fast = is_fast(precision)
+
+        def measured() -> Timing:
+            function = _compiled_quantize() if way == "compiled" else quantize
+
+            def work(number: int) -> tuple[Quantized, Quantized, Tensor]:
+                left, right = _quantized(sources[number % len(sources)], product, precision, function)
+                return left, right, self.kernel.multiply(left, right, fast)
+
+            error, wrong = _checked(work(0), sources[0], product.shape, precision)
+            return self._timed(work, precision, way, error, wrong)
+
+        return _attempt(product, precision, way, measured)
+
+    def _timed(self, work: Call, precision: Precision, casts: Casts, error: float | None, wrong: str | None) -> Timing:
+        """wrong: why it is not correct, and so not timed."""
+        if wrong is not None:
+            return Timing(precision=precision, casts=casts, status="invalid", reason=wrong, error=error)
+        seconds = self.seconds / self.rounds if casts == "none" else self.seconds
+        samples = self.timer.samples(work, seconds, self.settled)
+        found = estimate([samples], "median")
+        return Timing(
+            precision=precision,
+            casts=casts,
+            emulated=precision != "bf16" and self.kernel.emulated,
+            error=error,
+            time_s=found.value,
+            time_ci_s=None if found.low is None or found.high is None else (found.low, found.high),
+            repetitions=len(samples),
+            samples_s=tuple(round(sample, NANOSECONDS) for sample in samples),
+        )
+
+
+def pooled(rounds: Sequence[Timing]) -> Timing:
+    """One timing of several rounds': the mean of their medians, with an interval that knows how far they lie apart, and
+    the largest of their errors. A round that is not `ok` is the answer.
+
+    rounds: at least one, in order; each with the samples of its own.
+    """
+    for timing in rounds:
+        if timing.status != "ok":
+            return timing
+    first, *others = rounds
+    if not others:
+        return first
+    found = estimate([timing.samples_s for timing in rounds], "median")
+    errors = [timing.error for timing in rounds if timing.error is not None]
+    return first.model_copy(
+        update={
+            "error": max(errors, default=None),
+            "time_s": found.value,
+            "time_ci_s": None if found.low is None or found.high is None else (found.low, found.high),
+            "repetitions": sum(timing.repetitions for timing in rounds),
+            "round_sizes": tuple(len(timing.samples_s) for timing in rounds),
+            "samples_s": tuple(sample for timing in rounds for sample in timing.samples_s),
+        }
+    )
+
+
+def sees_cuda() -> bool:
+    """Whether this torch can use a GPU. A driver may show one that torch was not built for."""
+    return torch.cuda.is_available()
+
+
+def ceiling_shapes(device: torch.device) -> list[Shape]:
+    """The large square GEMMs of that device."""
+    return [Shape(m=size, n=size, k=size) for size in CEILING_SIZES[device.type]]
+
+
+def _attempt(product: Product, precision: Precision, casts: Casts, measured: Callable[[], Timing]) -> Timing:
+    """What the device cannot do is a finding. Raises RunFailed where it breaks, or its memory is full."""
+    try:
+        return measured()
+    except (torch.OutOfMemoryError, torch.AcceleratorError) as error:
+        raise RunFailed(
+            f"{product.label} in {precision} broke the run: {_first_line(error)}",
+            "Give a smaller --shape or --batch-size, or end what else uses the GPU",
+        ) from error
+    except (RuntimeError, ValueError) as error:
+        return Timing(precision=precision, casts=casts, status="unsupported", reason=_first_line(error))
+
+
+def _bf16_mm(left: Tensor, right: Tensor, _fast: bool) -> Tensor:
+    return torch.mm(left, right.t())
+
+
+def _quantized(pair: Pair, product: Product, precision: Precision, function: Quantize) -> tuple[Quantized, Quantized]:
+    left_format, right_format = formats(product.role, precision)
+    rowwise = is_rowwise(precision)
+    left, right = pair
+    return Quantized(*function(left, left_format, rowwise)), Quantized(*function(right, right_format, rowwise))
+
+
+def _checked(
+    made: tuple[Quantized, Quantized, Tensor], source: Pair, shape: Shape, precision: Precision
+) -> tuple[float | None, str | None]:
+    """The GEMM's error, and why it or a cast is not correct; None: both are."""
+    left, right, output = made
+    error = gemm_error(output, left, right, shape)
+    wrong = complaint(error, limit(precision, shape.k), "the GEMM")
+    for matrix, cast in zip(source, (left, right), strict=True):
+        wrong = wrong or complaint(cast_error(matrix, cast, shape), CAST_LIMIT, "a cast")
+    return error, wrong
+
+
+def _compiled_quantize() -> Quantize:
+    """The cast by torch.compile, compiled anew: kernels kept from earlier shapes would count against torch's limit of
+    recompilations, beyond which it runs eagerly without an error.
+    """
+    torch.compiler.reset()
+    compiled: Quantize = torch.compile(quantize, fullgraph=True, dynamic=False)
+    return compiled
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__

@@ -1,0 +1,80 @@
+"""An examination of the machine as a document: a table a subject, the worst findings first, remedies in rows of their
+own.
+
+What is unknown for the same reason is one row, since twenty rows of `no GPU here` hide the one that counts.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from fp8bench.doctor.finding import Examination, Finding, MachineSummary, Status, Subject
+from fp8bench.report.document import Column, Document, Emphasis, Heading, Lines, Part, Sentence, Table, Tone, blocks
+
+SUBJECTS: dict[Subject, str] = {"gpu": "GPU", "software": "Software", "host": "Host"}
+WORST_FIRST: tuple[Status, ...] = ("problem", "warning", "ok", "unknown")
+TONES: dict[str, Tone] = {"problem": "bad", "warning": "doubtful", "ok": "good"}
+EMPHASIS: dict[str, Emphasis] = {"problem": "strong", "unknown": "faint"}
+REMEDY = "-> "
+
+
+class Row(NamedTuple):
+    """status and check: empty in a row that has a remedy; check: empty for what several checks share."""
+
+    status: str
+    check: str
+    found: str
+
+
+def document(examination: Examination) -> Document:
+    """Machines get every field of every finding, in the order of the checks."""
+    findings = examination.findings
+    return Document(
+        blocks(
+            [Sentence(machine_line(examination.machine))],
+            *(_group(subject, findings) for subject in SUBJECTS),
+            [Sentence(examination.summary)],
+        ),
+        data=examination,
+        lines=Lines(tuple(Finding.model_fields), tuple(tuple(one.model_dump().values()) for one in findings)),
+    )
+
+
+def machine_line(machine: MachineSummary) -> str:
+    """`2 x NVIDIA H200, AMD EPYC, 32 cores`."""
+    gpus = [f"{gpu.count} x {gpu.name}" for gpu in machine.gpus] or ["no GPU"]
+    return ", ".join([*gpus, machine.cpu or "unknown CPU", f"{machine.cores} cores"])
+
+
+def _group(subject: Subject, findings: Sequence[Finding]) -> list[Part]:
+    """The findings on one subject; nothing where there are none."""
+    here = sorted((one for one in findings if one.subject == subject), key=lambda one: WORST_FIRST.index(one.status))
+    rows = [*_known(here), *_unknown(here)]
+    if not rows:
+        return []
+    statuses, checks, found = zip(*rows, strict=True)
+    columns = (
+        Column("status", statuses, "verdict", tones=tuple(TONES.get(status, "") for status in statuses)),
+        Column("check", checks, "word"),
+        Column("found", found, "note"),
+    )
+    emphasis = tuple(EMPHASIS.get(status, "") for status in statuses)
+    return [Heading(SUBJECTS[subject]), Table(columns, naming=2, tight=True, emphasis=emphasis)]
+
+
+def _known(findings: Sequence[Finding]) -> Iterable[Row]:
+    for finding in findings:
+        if finding.status != "unknown":
+            yield Row(finding.status, finding.title, finding.found)
+            if finding.remedy:
+                yield Row("", "", REMEDY + finding.remedy)
+
+
+def _unknown(findings: Sequence[Finding]) -> Iterable[Row]:
+    """One row a reason."""
+    checks: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.status == "unknown":
+            checks.setdefault(finding.found, []).append(finding.title)
+    for reason, titles in checks.items():
+        alone = len(titles) == 1
+        yield Row("unknown", titles[0] if alone else "", reason if alone else f"{reason}: {', '.join(titles)}")

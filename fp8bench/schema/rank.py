@@ -1,0 +1,276 @@
+"""What one rank finds out and reports: raw samples, memory, what its GPU did, whether its mode computes the same, what
+really ran.
+
+`RankReport` is the one message that crosses the process border on the way back. A rank that could not finish says so
+there too, with the status that the record shall have. For a rank that has died the launcher says it.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveFloat
+
+from fp8bench.schema.errors import Cause, Status
+from fp8bench.schema.execution import CompileScope, Join
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.machine import Environment, MachineIdentity
+
+Duration = Annotated[float, Field(ge=0)]
+"""Seconds; finite, as every number of a record."""
+
+
+class Tolerance(Frozen):
+    """How far a mode may be from the plain model and still count as computing the same (see `worker.parity`).
+
+    All are relative, without unit. settle_passes: forward and backward passes before the comparison, for recipes
+    whose scales come from earlier passes (delayed scaling starts with a scale of 1, under which gradients vanish).
+    """
+
+    logits: float = Field(gt=0)
+    loss: float = Field(gt=0)
+    input_gradient: float = Field(gt=0)
+    min_separation: float = Field(default=0.5, gt=0)
+    max_leakage: float = Field(default=1e-6, gt=0)
+    settle_passes: int = Field(default=0, ge=0)
+
+
+class Parity(Frozen):
+    """What the parity gate measured. Errors are relative; an error of 1 means nothing in common."""
+
+    passed: bool
+    reason: str | None
+    batch_size: int
+    logits_error: float | None
+    loss_error: float | None
+    input_gradient_error: float | None
+    separation: float | None
+    leakage: float | None
+    tolerance: Tolerance
+
+
+class CompileEvidence(Frozen):
+    """Whether torch.compile was on, why, and what it made of the model (null when off)."""
+
+    enabled: bool
+    reason: str
+    graphs: int | None = None
+    graph_breaks: int | None = None
+    graph_break_reasons: tuple[str, ...] = ()
+    split_graphs: int | None = Field(default=None, description="what DDP's buckets made of the graphs")
+    recompilations: int | None = Field(default=None, description="over the whole run")
+    scope: CompileScope = Field(default="model", description="what was compiled, where anything was")
+    seconds: float | None = Field(default=None, description="that torch.compile took in all, by its own count")
+    logits_error: float | None = Field(
+        default=None, description="up to format 3: against the same model uncompiled; null: not compared"
+    )
+    weight_gradient_error: float | None = Field(default=None, description="up to format 3")
+
+
+class GraphEvidence(Frozen):
+    """Whether each timed step was one CUDA graph replayed, and why. Null where it was not, or is unknown."""
+
+    enabled: bool
+    reason: str
+    capture_s: float | None = Field(default=None, description="how long the capture took")
+    pool_bytes: int | None = Field(default=None, description="of the GPU's memory that the graph keeps for itself")
+
+
+class ExecutedEvidence(Frozen):
+    """Steps executed as timed against the same steps plainly eager, from the same weights, optimizer state and batches;
+    relative errors, the worst of any rank (see `execution.proof`).
+    """
+
+    steps: int = Field(gt=0, description="so many were compared, one after the other")
+    batch_size: int = Field(gt=0, description="samples that a plain step took at once, maybe a piece of its batch")
+    loss_error: float | None = Field(description="the worst of any step; null: not finite, as what follows")
+    gradient_error: float | None = Field(description="of the last step, all weights together")
+    update_error: float | None = Field(description="of what the steps made of the weights, all together")
+    state_error: float | None = Field(
+        default=None, description="of the scales that the mode keeps; null: it keeps none"
+    )
+    spread: float | None = Field(description="how far a rank's weights went from the mean of all ranks'")
+
+
+class Evidence(Frozen):
+    """What really ran, as found in the model and the libraries after the fact."""
+
+    converted_layers: int | None = Field(
+        description="linear layers in the mode's precision; null: the mode does not say"
+    )
+    total_layers: int | None
+    recipe: str | None = Field(description="the resolved recipe in its library's words")
+    attention: str | None = Field(description="implementation and kernel, e.g. `te:fused` or `sdpa:flash`")
+    emulated: bool = False
+    fp8: bool = Field(default=False, description="the mode runs its GEMMs in fp8")
+    fp8_kernels: bool | None = Field(default=None, description="fp8 GEMMs were seen; null: not profiled")
+    compile: CompileEvidence
+    join: Join | None = Field(default=None, description="how ranks shared their gradients; null: not recorded")
+    graph: GraphEvidence | None = Field(default=None, description="null up to format 3, when there were none")
+    executed: ExecutedEvidence | None = Field(default=None, description="null: launched plainly, or not compared")
+    details: dict[str, Any] = Field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+class RankSamples(Frozen):
+    """One rank's raw samples, seconds, one a step. Nothing is dropped."""
+
+    rank: int
+    warmup_step_s: tuple[Duration, ...] = Field(description="every step before the timed ones, the lead-in among them")
+    step_s: tuple[PositiveFloat, ...] = Field(min_length=1, description="no step takes no time")
+    host_s: tuple[Duration, ...]
+    data_wait_s: tuple[Duration, ...]
+    host_lead_s: tuple[float, ...] | None = Field(
+        default=None, description="how much later than the host the GPU reached a step's start; null on a CPU"
+    )
+    forward_s: tuple[Duration, ...] | None = Field(default=None, description="by the device's clock, as what follows")
+    backward_s: tuple[Duration, ...] | None = None
+    optimizer_s: tuple[Duration, ...] | None = None
+    recompilations: int | None = Field(default=None, description="of torch.compile, while steps were timed")
+    allocator_retries: int | None = Field(default=None, description="of torch's CUDA allocator, while steps were timed")
+    loss: tuple[float | None, ...] = Field(description="every step, warm-up first; null where it was not finite")
+
+
+class RankMemory(Frozen):
+    """Peaks over the steps after warm-up (up to format 3, warm-up too), a CUDA graph's pool among them. GPU figures are
+    torch's allocator's; null on a CPU.
+    """
+
+    rank: int
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    peak_host_bytes: int
+
+
+POWER_CAP = 0x4
+SLOWDOWNS = {0x8: "hardware slowdown", 0x20: "hot", 0x40: "hot (hardware)", 0x80: "power brake"}
+"""NVML's throttle reasons (nvml.h, nvmlClocksEventReason*): SwPowerCap is the card at its power limit, as it is in any
+long GEMM; the others are faults of the machine or its cooling."""
+
+
+class TelemetrySeries(Frozen):
+    """Samples in order of time, one a place in every column; all columns are equally long."""
+
+    at_s: tuple[float, ...] = Field(description="seconds after the first timed step began; before it negative")
+    sm_clock_mhz: tuple[int | None, ...]
+    memory_clock_mhz: tuple[int | None, ...]
+    power_w: tuple[float | None, ...]
+    temperature_c: tuple[int | None, ...]
+    utilization_percent: tuple[int | None, ...]
+    throttle_reasons: tuple[int | None, ...] = Field(description="NVML's bit mask; 0 or 1 (idle) is no throttling")
+    energy_j: tuple[float | None, ...] = Field(description="the card's counter; only differences mean anything")
+
+    def model_post_init(self, _context: object) -> None:
+        # Thousands of series are read for a table: this is four times as quick as to go by the fields' names.
+        if len(set(map(len, vars(self).values()))) != 1:
+            raise ValueError("the columns of a series are equally long")
+
+
+class RankTelemetry(Frozen):
+    """One rank's GPU. warning: why something is missing, in one line."""
+
+    rank: int
+    power_limit_w: float | None = None
+    max_sm_clock_mhz: int | None = None
+    timed_s: float | None = Field(default=None, description="how long the timed steps lasted, by the GPU's clock")
+    energy_j: float | None = Field(default=None, description="what the GPU drew while steps were timed")
+    series: TelemetrySeries | None = None
+    warning: str | None = None
+
+
+Category = Literal[
+    "gemm_fp8", "gemm_bf16", "gemm_fp32", "attention", "cast", "elementwise", "optimizer", "nccl", "copy", "other"
+]
+"""gemm_bf16 is any 16-bit GEMM, gemm_fp32 float32 and tf32; cast: casts, scales, amax and the transposes of fp8
+operands; elementwise: norms, activations, sums; nccl: what of communication no other kernel hides."""
+
+HOST_BOUND_IDLE = 0.10
+"""Share of a step from which a GPU that runs nothing is waiting for its host. A GPU that its kernels limit is idle for
+little: gaps between kernels, and what the profiled steps differ from the timed ones. Of the records of ViT-Huge on one
+and two H200s (results/), 27 are of runs that the GPU limits: at batch 256 idle for 0.3 to 4.0 %, at batch 64 (bf16,
+compiled) for 4.4 to 5.0 %. In three te-fp8 at batch 64 waits for Python, and is idle for 43, 50 and 50 %. 10 % is twice
+the most of the former and less than a fourth of the least of the latter; a step can be shortened by no more than it.
+
+The host's lead does not show it: it is the depth of the launch queue, about 1,024 launches, which a deep model makes in
+a small part of its step although its GPU never waits.
+"""
+
+
+def starved(idle_share: float | None) -> bool | None:
+    """Whether a GPU that is idle for this share of a step waits for its host; None where that is unknown."""
+    return None if idle_share is None else idle_share >= HOST_BOUND_IDLE
+
+
+class KernelTime(Frozen):
+    """One kernel (on a CPU: one operator) over all its launches."""
+
+    name: str
+    category: Category
+    seconds_per_step: float = Field(ge=0)
+    calls_per_step: float = Field(gt=0)
+
+
+class Profile(Frozen):
+    """Seconds a step on rank 0's device. Profiling slows the host, not the kernels: what is busy is measured here, and
+    how long a step takes is not.
+    """
+
+    device: Literal["cuda", "cpu"]
+    steps: int = Field(gt=0)
+    busy_s: float = Field(ge=0, description="time in which at least one kernel ran")
+    by_category: dict[Category, float] = Field(description="adds up to busy_s; kernels at one time are counted once")
+    nccl_s: float = Field(default=0.0, ge=0, description="all communication, hidden behind other kernels or not")
+    kernels: tuple[KernelTime, ...] = Field(description="the longest, and every GEMM; longest first")
+
+    @property
+    def nccl_overlapped_s(self) -> float:
+        """Communication hidden behind other kernels, seconds a step."""
+        return max(0.0, self.nccl_s - self.by_category.get("nccl", 0.0))
+
+    def idle_share(self, step_time_s: float) -> float | None:
+        """The share of a timed step in which the GPU ran nothing, 0 where it was busy for longer; None on a CPU, where
+        the host is what works.
+
+        step_time_s: as timed, without a profiler.
+        """
+        return max(0.0, 1 - self.busy_s / step_time_s) if self.device == "cuda" else None
+
+    @property
+    def has_fp8_gemm(self) -> bool:
+        """Whether any GEMM ran in fp8."""
+        return self.by_category.get("gemm_fp8", 0.0) > 0
+
+
+class WorkloadFacts(Frozen):
+    """What the workload says of itself: its unit, its sizes, and the work in one rank's step."""
+
+    unit: str
+    units_per_step: int
+    flops_per_step: int
+    sizes: dict[str, int | str]
+    optimizer: str
+
+
+class RankReport(Frozen):
+    """One rank's outcome. Fields are null from the first one that was not reached.
+
+    collateral: the rank did nothing wrong, and was ended because another one failed. machine: where it ran, if that may
+    be another than the launcher's. marks: what it found of its circumstances (a busy GPU), if it looked for itself.
+    log: its traceback or stack, for the file beside the record.
+    """
+
+    rank: int
+    status: Status = "ok"
+    reason: str | None = None
+    cause: Cause | None = None
+    remedy: str | None = None
+    collateral: bool = False
+    machine: MachineIdentity | None = None
+    marks: tuple[str, ...] = ()
+    log: str | None = None
+    environment: Environment | None = None
+    facts: WorkloadFacts | None = None
+    evidence: Evidence | None = None
+    parity: Parity | None = None
+    samples: RankSamples | None = None
+    memory: RankMemory | None = None
+    telemetry: RankTelemetry | None = None
+    profile: Profile | None = None

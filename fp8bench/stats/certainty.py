@@ -1,0 +1,89 @@
+"""When a difference counts, what so few processes cannot have shown, and when enough rounds have been run.
+
+Without numpy, since every row of a table uses it.
+
+A process draws its luck once, and some luck is rare: one start in five lands on a slow state, say, and the other four
+show nothing of it. No interval drawn from what was seen knows of what was not; only more processes do. If a share p of
+all processes are in a state, R independent ones miss it with probability (1 - p)**R; so a state that was not seen may,
+at 95 % confidence, still be that of 1 - 0.05**(1/R) of them (the exact one-sided bound of Clopper & Pearson 1934 for
+none seen; about 3 / R, the "rule of three").
+
+Two ways to stop too soon (`--precision`) are known, and both make intervals too narrow (simulated in
+benchmarks/simulate.py):
+  to look after each of the first rounds, where three or five processes that happen to agree end the search: an interval
+  knows nothing of a slow state that none of them had. So nothing stops before as many rounds as show a state that one
+  process in five has;
+  to stop each mode when its own interval happens to be narrow, and go on with the others: then modes that are compared
+  were not measured alike. So all go on until the last one is certain.
+Rounds come in pairs, there and back, and only a whole pair is looked at.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from fp8bench.stats.estimate import Estimate
+
+Verdict = Literal["faster", "slower", "inconclusive"]
+"""Of two step times, by `ratio`."""
+
+RowVerdict = Literal["better value", "worse value", "faster", "slower", "inconclusive"]
+"""Of a row against the reference: of value where both have a price, of speed where one has none."""
+
+VerdictOn = Literal["units_per_usd", "throughput"]
+
+NOISE = 0.01
+"""How far from equal a whole interval must lie before one of two is called better, without unit."""
+
+HOLDS_NOISE = f"the interval holds a difference of less than {100 * NOISE:.2g} %"
+"""Why a verdict is inconclusive, a clause without a full stop."""
+
+
+def verdict_on_value(low: float, high: float) -> RowVerdict:
+    """low, high: the 95 % interval of what a unit costs over what it costs in the reference, without unit."""
+    if high < 1 - NOISE:
+        return "better value"
+    return "worse value" if low > 1 + NOISE else "inconclusive"
+
+
+CONFIDENCE = 0.95
+
+
+def unseen_share(processes: int) -> float:
+    """The largest share of processes that may be in a state which none of `processes` showed, at 95 % confidence.
+
+    0.53 for four, 0.19 for fourteen; no unit. Raises ValueError for less than one.
+    """
+    if processes < 1:
+        raise ValueError(f"at least one process is needed, not {processes}")
+    return float(1 - (1 - CONFIDENCE) ** (1 / processes))
+
+
+def processes_to_see(share: float) -> int:
+    """The fewest processes of which at least one shows a state that `share` of all have, at 95 % confidence.
+
+    14 for one in five. Raises ValueError for a share that is not in (0, 1).
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"a share lies between 0 and 1, not {share}")
+    return math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - share))
+
+
+SEEN_SHARE = 0.2
+FEWEST_ROUNDS = processes_to_see(SEEN_SHARE)
+"""14: of so many processes at least one shows a state that one in five has, at 95 % confidence."""
+
+
+def reached(estimates: "Sequence[Estimate | None]", precision: float) -> bool:
+    """Whether the half-width of every interval, over its middle, is at most `precision` (0.01 is 1 %), and every mode
+    has had FEWEST_ROUNDS processes, and an even number. None, for a mode of which nothing is known: no.
+    """
+    return all(
+        found is not None
+        and found.processes >= FEWEST_ROUNDS
+        and found.processes % 2 == 0
+        and found.half_width_share is not None
+        and found.half_width_share <= precision
+        for found in estimates
+    )

@@ -1,0 +1,77 @@
+"""What torch and the kernel count in this process: compilations, retries of the allocator, peaks of memory.
+
+A step that compiles takes seconds, so compilations after the first step are counted separately, and those among timed
+steps make a run unsteady. Transformer Engine compiles small functions of its own, which count too.
+"""
+
+import resource
+import sys
+from dataclasses import dataclass
+
+import torch
+
+from fp8bench.schema.rank import RankMemory
+
+PHASES = ("entire_frame_compile", "entire_backward_compile")
+"""torch's own clocks that together count all of the time, and none of it twice."""
+
+MAX_REASONS = 5
+REASON_LENGTH = 160
+
+
+@dataclass(frozen=True)
+class Compilations:
+    """frames: functions compiled, each time anew. graphs: what dynamo captured. split_graphs: what was compiled of
+    them, after DDP's buckets. seconds: that all of it took.
+    """
+
+    frames: int = 0
+    graphs: int = 0
+    split_graphs: int = 0
+    graph_breaks: int = 0
+    graph_break_reasons: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+def compilations() -> Compilations:
+    """So far; all zero where torch.compile was never loaded."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is None:
+        return Compilations()
+    counters = dynamo.counters
+    spent = dynamo.calculate_time_spent()
+    breaks = counters["graph_break"]
+    return Compilations(
+        frames=counters["frames"]["total"],
+        graphs=counters["stats"]["unique_graphs"],
+        split_graphs=counters["aot_autograd"]["total"],
+        graph_breaks=sum(breaks.values()),
+        graph_break_reasons=tuple(str(reason).split("\n")[0][:REASON_LENGTH] for reason in list(breaks)[:MAX_REASONS]),
+        seconds=sum(spent.get(phase, 0.0) for phase in PHASES),
+    )
+
+
+def allocator_retries(device: torch.device) -> int | None:
+    """How often torch's allocator had to give memory back and try again; None on a CPU."""
+    return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0)) if device.type == "cuda" else None
+
+
+def reset_peaks(device: torch.device) -> None:
+    """Forget what was allocated so far, and give the allocator's spare memory back."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_memory(device: torch.device, rank: int) -> RankMemory:
+    """Peaks since the last reset, a graph's own pool among them; the host's is of the process's whole life (ru_maxrss,
+    KiB on Linux).
+    """
+    on_gpu = device.type == "cuda"
+    return RankMemory(
+        rank=rank,
+        peak_allocated_bytes=torch.cuda.max_memory_allocated(device) if on_gpu else None,
+        peak_reserved_bytes=torch.cuda.max_memory_reserved(device) if on_gpu else None,
+        peak_host_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )

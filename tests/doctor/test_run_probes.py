@@ -1,0 +1,129 @@
+"""However a probe ends, it has a result; and it is gone afterwards."""
+
+import os
+import sys
+import time
+
+import pytest
+
+from fp8bench.doctor.facts import ImportResult
+from fp8bench.doctor.run_probes import LONGEST_QUOTE, Failure, Probe, error_line, run_probes
+
+WELL = """print('{"version": "1.2"}')"""
+
+
+def ran(*codes: str, limit_s: float = 20, at_once: int = 2, **environ: str):
+    """Results of probes that are the given Python, in order."""
+    probes = [Probe(code, ImportResult, {**os.environ, **environ}) for code in codes]
+    results = run_probes(probes, at_once, limit_s, command=(sys.executable, "-c"))
+    assert list(results) == list(codes)
+    return list(results.values())
+
+
+def test_a_good_answer_is_read():
+    assert ran(WELL) == [ImportResult(version="1.2")]
+
+
+def test_each_gets_its_own_answer_and_its_own_variables():
+    code = """import os; print('{"version": "%s"}' % os.environ["WHO"])"""
+
+    assert ran(code, "raise SystemExit(7)", WELL, at_once=1, WHO="me") == [
+        ImportResult(version="me"),
+        Failure(kind="error", message="exit code 7 without a message"),
+        ImportResult(version="1.2"),
+    ]
+
+
+def test_an_error_is_error_line():
+    (failure,) = ran("import no_such_module")
+
+    assert failure == Failure(kind="error", message="ModuleNotFoundError: No module named 'no_such_module'")
+
+
+@pytest.mark.parametrize("signal", ["SIGSEGV", "SIGABRT"])
+def test_a_crash_names_its_signal(signal):
+    assert ran(f"import os, signal; os.kill(os.getpid(), signal.{signal})") == [
+        Failure(kind="killed", message=f"the probe died of {signal}")
+    ]
+
+
+def test_a_kill_may_be_for_lack_of_memory():
+    (failure,) = ran("import os; os.kill(os.getpid(), 9)")
+
+    assert failure.message == "the probe died of SIGKILL, perhaps for lack of memory"
+
+
+@pytest.mark.parametrize("code", ["print('hello')", "pass", "print('{}')", """print('{"version": "1", "more": 2}')"""])
+def test_nonsense_is_told_as_such(code):
+    (failure,) = ran(code)
+
+    assert failure.kind == "garbage"
+
+
+def test_one_that_hangs_is_ended_with_what_it_started_and_the_others_count(tmp_path):
+    pid_file = tmp_path / "pid"
+    hangs = (
+        "import subprocess, time; "
+        f"p = subprocess.Popen(['sleep', '60']); open({str(pid_file)!r}, 'w').write(str(p.pid)); time.sleep(60)"
+    )
+
+    start = time.monotonic()
+    answers = ran(WELL, hangs, limit_s=3)
+
+    assert answers == [ImportResult(version="1.2"), Failure(kind="timeout", message="no answer within 3 s")]
+    assert time.monotonic() - start < 10
+    assert gone(int(pid_file.read_text()))
+
+
+def test_one_never_begun_has_run_out_of_time_too():
+    answers = ran("import time; time.sleep(60)", WELL, limit_s=1, at_once=1)
+
+    assert [answer.kind for answer in answers] == ["timeout", "timeout"]
+
+
+def test_what_it_left_behind_neither_holds_the_answer_up_nor_stays(tmp_path):
+    pid_file = tmp_path / "pid"
+    leaves = (
+        "import subprocess; p = subprocess.Popen(['sleep', '60']); "
+        f"open({str(pid_file)!r}, 'w').write(str(p.pid)); {WELL}"
+    )
+
+    start = time.monotonic()
+
+    assert ran(leaves) == [ImportResult(version="1.2")]
+    assert time.monotonic() - start < 10
+    assert gone(int(pid_file.read_text()))
+
+
+def gone(pid: int) -> bool:
+    """Within a moment; a zombie that nobody has collected is gone too."""
+    for _ in range(100):
+        try:
+            with open(f"/proc/{pid}/stat") as stat:
+                if stat.read().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("stderr", "line"),
+    [
+        ("", ""),
+        ("warning\n  File x\nValueError: bad\n", "ValueError: bad"),
+        (
+            "torch._inductor.exc.InductorError: RuntimeError: No C compiler.\n\nSet TORCHDYNAMO_VERBOSE=1\n",
+            "torch._inductor.exc.InductorError: RuntimeError: No C compiler.",
+        ),
+        ("fp8bench.schema.errors.ModeUnavailable: no. Do\n", "fp8bench.schema.errors.ModeUnavailable: no. Do"),
+        ("Fatal thing\n\n", "Fatal thing"),
+    ],
+)
+def test_the_line_that_says_what_went_wrong(stderr, line):
+    assert error_line(stderr) == line
+
+
+def test_a_long_line_is_cut():
+    assert len(error_line("ValueError: " + "x" * 500)) == LONGEST_QUOTE

@@ -1,0 +1,257 @@
+"""GEMMs proved and timed: what is right is timed, what is wrong is not, and what cannot run says why."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from fp8bench.numerics.gemm import bench as module
+from fp8bench.numerics.gemm.bench import Bench, pooled
+from fp8bench.numerics.gemm.multiply import Kernel, Quantized, widened_mm
+from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.gemm import Product, Shape, Timing
+
+PRODUCT = Product(shape=Shape(m=48, n=32, k=64), role="weight gradient")
+EVERY = ("bf16", "fp8-tensorwise", "fp8-tensorwise-fast", "fp8-rowwise", "fp8-rowwise-fast")
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """On this CPU, quickly."""
+    monkeypatch.setattr(module, "CEILING_SIZES", {"cpu": (16, 32)})
+    return Bench.on("cpu", seconds=1e-4)
+
+
+def with_kernel(bench, multiply, emulated=False):
+    return dataclasses.replace(bench, kernel=Kernel("made", multiply, emulated))
+
+
+def test_every_precision_is_proved_and_timed_with_and_without_casts(bench):
+    found = bench.measure(PRODUCT, EVERY)
+    assert [(t.precision, t.casts) for t in found.timings] == [
+        ("bf16", "none"),
+        *((precision, casts) for precision in EVERY[1:] for casts in ("none", "eager")),
+    ]
+    for timing in found.timings:
+        assert (timing.status, timing.reason) == ("ok", None)
+        assert timing.error < 0.003
+        assert timing.repetitions == len(timing.samples_s) >= 20
+        assert timing.time_ci_s[0] <= timing.time_s <= timing.time_ci_s[1]
+        assert timing.emulated == (timing.precision != "bf16")
+
+
+def test_what_stays_bf16_is_timed_in_bf16_alone(bench):
+    head = Product(shape=Shape(m=16, n=10, k=64), stays_bf16="the head stays bf16 in every mode")
+    assert [t.precision for t in bench.measure(head, EVERY).timings] == ["bf16"]
+
+
+def test_a_wrong_product_is_invalid_and_has_no_time(bench):
+    def doubled(left, right, fast):
+        return widened_mm(left, right, fast) * 2
+
+    (bf16, wrong) = with_kernel(bench, doubled).measure(PRODUCT, ("bf16", "fp8-rowwise")).timings
+    assert bf16.status == "ok"
+    assert (wrong.status, wrong.time_s, wrong.samples_s) == ("invalid", None, ())
+    assert wrong.reason == "the GEMM is off by 1, more than 0.01"
+    assert wrong.error == pytest.approx(1, abs=0.01)
+
+
+def test_a_wrong_cast_is_invalid(bench, monkeypatch):
+    def one_scale_off(matrix, dtype, rowwise):
+        data, inverse = real(matrix, dtype, rowwise)
+        return data, inverse * 1.5
+
+    real = module.quantize
+    monkeypatch.setattr(module, "quantize", one_scale_off)
+    found = bench.measure(PRODUCT, ("bf16", "fp8-tensorwise"))
+    assert [t.status for t in found.timings] == ["ok", "ok", "invalid"]
+    assert found.timings[2].reason == "a cast is off by 0.5, more than 0.1"
+
+
+def test_what_the_device_cannot_do_is_unsupported_and_the_rest_goes_on(bench):
+    def refuses(left, right, fast):
+        if left.inverse_scale.dim():
+            raise RuntimeError("rowwise scaling needs another GPU.\nand a long trace")
+        return widened_mm(left, right, fast)
+
+    found = with_kernel(bench, refuses).measure(PRODUCT, ("bf16", "fp8-tensorwise", "fp8-rowwise"))
+    assert [(t.precision, t.status) for t in found.timings] == [
+        ("bf16", "ok"),
+        ("fp8-tensorwise", "ok"),
+        ("fp8-tensorwise", "ok"),
+        ("fp8-rowwise", "unsupported"),
+    ]
+    assert found.timings[-1].reason == "rowwise scaling needs another GPU"
+
+
+def test_casts_that_do_not_compile_cost_no_other_timing(bench, monkeypatch):
+    def refuses():
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(module, "_compiled_quantize", refuses)
+    both = dataclasses.replace(bench, compiled_casts=True).measure(PRODUCT, ("bf16", "fp8-tensorwise"))
+    assert [(t.casts, t.status, t.reason) for t in both.timings[1:]] == [
+        ("none", "ok", None),
+        ("eager", "ok", None),
+        ("compiled", "unsupported", "no compiler"),
+    ]
+
+
+def test_compiled_casts_are_proved_too(bench, monkeypatch):
+    compiled = torch.compile(module.quantize, fullgraph=True, backend="eager")
+    monkeypatch.setattr(module, "_compiled_quantize", lambda: compiled)
+    both = dataclasses.replace(bench, compiled_casts=True).measure(PRODUCT, ("fp8-rowwise",))
+    assert [(t.casts, t.status) for t in both.timings] == [("none", "ok"), ("eager", "ok"), ("compiled", "ok")]
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("no memory"), torch.AcceleratorError("illegal access")])
+def test_a_device_that_breaks_ends_the_run_with_a_remedy(bench, error):
+    def breaks(left, right, fast):
+        raise error
+
+    with pytest.raises(RunFailed, match="in fp8-tensorwise broke the run"):
+        with_kernel(bench, breaks).measure(PRODUCT, ("fp8-tensorwise",))
+
+
+def test_fast_accumulation_is_asked_for_where_the_name_says_so(bench):
+    asked = set()
+
+    def notes(left: Quantized, right: Quantized, fast: bool):
+        asked.add((left.inverse_scale.dim(), fast))
+        return widened_mm(left, right, fast)
+
+    with_kernel(bench, notes).measure(PRODUCT, ("fp8-tensorwise", "fp8-rowwise-fast"))
+    assert asked == {(0, False), (2, True)}
+
+
+def test_ceilings_are_the_best_of_the_large_squares(bench):
+    found = with_kernel(bench, widened_mm).ceilings(EVERY)
+    assert [one.arithmetic for one in found] == ["bf16", "fp8"]
+    assert all(one.size in (16, 32) and one.tflops > 0 for one in found)
+    assert found[1].precision.startswith("fp8-tensorwise")
+
+
+def test_products_are_timed_under_a_lasting_load_and_ceilings_are_not(bench):
+    told = []
+
+    class Timer:
+        flush_bytes = None
+
+        def samples(self, call, seconds, settled=True):
+            told.append(settled)
+            return [1e-3] * 20
+
+    timed = dataclasses.replace(bench, timer=Timer())
+    timed.measure(PRODUCT, ("bf16", "fp8-tensorwise"))
+    assert told == [True, True, True]
+    del told[:]
+    timed.ceilings(("bf16",))
+    assert set(told) == {False}
+
+
+class Clock:
+    """A timer whose answers are made up. slower: what each call's time is multiplied by, in order."""
+
+    flush_bytes = None
+
+    def __init__(self, slower=()):
+        self.asked = []
+        self._slower = list(slower)
+
+    def samples(self, call, seconds, settled=True):
+        self.asked.append(seconds)
+        slower = self._slower.pop(0) if self._slower else 1.0
+        return [1e-3 * slower * (1 + 1e-4 * (number % 3)) for number in range(30)]
+
+
+def test_rounds_of_products_alone_go_there_and_back_and_share_the_budget(bench, monkeypatch):
+    order = []
+
+    def noted(self, product, precision, sources):
+        order.append(precision)
+        return real(self, product, precision, sources)
+
+    real = Bench._alone
+    monkeypatch.setattr(Bench, "_alone", noted)
+    clock = Clock()
+    in_rounds = dataclasses.replace(bench, timer=clock, rounds=3, seconds=0.3)
+    found = in_rounds.measure(PRODUCT, ("bf16", "fp8-tensorwise"))
+    assert order == ["bf16", "fp8-tensorwise", "fp8-tensorwise", "bf16", "bf16", "fp8-tensorwise"]
+    assert clock.asked == [pytest.approx(0.1)] * 6 + [0.3]
+    assert [(t.casts, t.repetitions, t.round_sizes) for t in found.timings] == [
+        ("none", 90, (30, 30, 30)),
+        ("none", 90, (30, 30, 30)),
+        ("eager", 30, ()),
+    ]
+
+
+def test_rounds_that_differ_widen_the_interval(bench):
+    def width(slower):
+        timed = dataclasses.replace(bench, timer=Clock(slower), rounds=3).measure(PRODUCT, ("bf16",)).timings[0]
+        return timed.time_s, (timed.time_ci_s[1] - timed.time_ci_s[0]) / timed.time_s
+
+    alike, unlike = width((1, 1, 1)), width((1, 1.03, 1.06))
+    assert alike[0] == pytest.approx(1.0001e-3, rel=1e-4)
+    assert unlike[0] == pytest.approx(1.03e-3, rel=1e-3)
+    assert alike[1] < 0.001
+    assert unlike[1] > 0.06
+
+
+def test_what_fails_in_a_later_round_is_not_timed(bench):
+    calls = []
+
+    def fails_in_the_end(left, right, fast):
+        calls.append(fast)
+        scale = 1 if len(calls) < 40 else 2
+        return widened_mm(left, right, fast) * scale
+
+    timed = dataclasses.replace(with_kernel(bench, fails_in_the_end), rounds=3)
+    found = timed.measure(PRODUCT, ("bf16", "fp8-tensorwise")).timings
+    assert [(t.precision, t.status, t.time_s is None) for t in found] == [
+        ("bf16", "ok", False),
+        ("fp8-tensorwise", "invalid", True),
+    ]
+
+
+def test_ceilings_have_one_round(bench):
+    clock = Clock()
+    dataclasses.replace(bench, timer=clock, rounds=3, seconds=0.3).ceilings(("bf16",))
+    assert clock.asked == [0.3, 0.3]
+
+
+def test_emulation_has_no_ceiling_and_bf16_alone_asks_for_none_of_fp8(bench):
+    assert [one.arithmetic for one in bench.ceilings(EVERY)] == ["bf16"]
+    assert [one.arithmetic for one in with_kernel(bench, widened_mm).ceilings(("bf16",))] == ["bf16"]
+
+
+def test_shapes_are_held_against_free_memory(bench):
+    bench.require_memory([PRODUCT.shape])
+    with pytest.raises(UsageError, match="are free on this host"):
+        bench.require_memory([Shape(m=10**9, n=10**9, k=16)])
+
+
+def ok(time_s, error=0.001, count=24):
+    samples = tuple(time_s * (1 + 1e-4 * (number % 5 - 2)) for number in range(count))
+    return Timing(precision="bf16", time_s=time_s, error=error, repetitions=count, samples_s=samples)
+
+
+def test_the_rounds_medians_are_averaged_and_their_samples_kept_in_order():
+    rounds = [ok(1.00e-3), ok(1.02e-3, error=0.002, count=30), ok(1.04e-3)]
+    found = pooled(rounds)
+    assert found.time_s == pytest.approx(1.02e-3)
+    assert found.time_ci_s[0] < 1.00e-3
+    assert found.time_ci_s[1] > 1.04e-3
+    assert (found.repetitions, found.round_sizes, found.error) == (78, (24, 30, 24), 0.002)
+    assert found.samples_s == (*rounds[0].samples_s, *rounds[1].samples_s, *rounds[2].samples_s)
+
+
+def test_one_round_is_the_answer_itself():
+    assert pooled([ok(1e-3)]) == ok(1e-3)
+
+
+def test_a_round_that_is_not_ok_is_the_answer():
+    wrong = Timing(precision="bf16", status="invalid", reason="the product is off by 1")
+    assert pooled([ok(1e-3), wrong]) == wrong

@@ -1,0 +1,197 @@
+"""How much fp8 can give a step: hand-made times, whose bounds are known."""
+
+import pytest
+from builders import evidence, measured, place, profile, replayed, summary
+
+from fp8bench.numerics.gemm.bound import bound, bounds, latest_measurements
+from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
+
+ONE_GPU = {"world_size": 1, "batch_size": 64}
+SHAPE = Shape(m=64, n=64, k=64)
+
+
+def timing(precision, time_s, casts="none", **changes):
+    return Timing(precision=precision, casts=casts, time_s=time_s, repetitions=20, **changes)
+
+
+def product(*timings, calls=10, **changes):
+    made = Product(shape=SHAPE, layers=("fc",), calls_per_step=calls, **changes)
+    return ProductTimings(product=made, timings=timings)
+
+
+def fc(**changes):
+    """10 calls of 4 ms in bf16: 40 ms a step. In fp8 2 ms, with eager casts 3 ms."""
+    return product(
+        timing("bf16", 0.004),
+        timing("fp8-rowwise", 0.0025),
+        timing("fp8-tensorwise", 0.002),
+        timing("fp8-tensorwise", 0.003, "eager"),
+        timing("fp8-rowwise", 0.0035, "eager"),
+        **changes,
+    )
+
+
+HEAD = product(timing("bf16", 0.001), calls=1, stays_bf16="the head stays bf16 in every mode")
+
+
+def run(mode="baseline-bf16", recipe=None, step_time_s=0.1, number=1, session="20260501T100000Z-aaaaaa", **changes):
+    values = {"settings": ONE_GPU, "summary": summary(step_time_s), "session": place(number, session)}
+    if mode != "baseline-bf16":
+        values["evidence"] = evidence(changes.get("compiled", False), fp8=True, recipe=recipe)
+    return measured(mode=mode, recipe=recipe, **{**values, **changes})
+
+
+def test_the_bound_takes_the_fastest_fp8_of_each_product():
+    found = bound([fc(), HEAD], [run()])
+    assert found.bf16_products_s == pytest.approx(0.04)
+    assert found.other_products_s == pytest.approx(0.001)
+    free, eager = found.at_most
+    assert (free.casts, free.products_s, free.speedup) == ("none", pytest.approx(0.02), pytest.approx(0.1 / 0.08))
+    assert (eager.casts, eager.products_s, eager.speedup) == ("eager", pytest.approx(0.03), pytest.approx(0.1 / 0.09))
+
+
+def test_the_baselines_step_is_the_median_of_its_rounds():
+    rounds = [run(step_time_s=step, number=number) for number, step in enumerate((0.1, 0.3, 0.2), start=1)]
+    found = bound([fc()], rounds)
+    assert (found.step_time_s, found.rounds, found.compiled) == (0.2, 3, False)
+    assert found.at_most[0].speedup == pytest.approx(0.2 / 0.18)
+
+
+def test_without_a_baseline_it_is_of_the_products_alone():
+    found = bound([fc(), HEAD])
+    assert (found.step_time_s, found.baseline_run_id, found.modes) == (None, None, ())
+    assert [gain.speedup for gain in found.at_most] == pytest.approx([2.0, 4 / 3])
+
+
+def test_compiled_casts_have_a_bound_of_their_own():
+    one = fc()
+    compiled = ProductTimings(product=one.product, timings=(*one.timings, timing("fp8-tensorwise", 0.0022, "compiled")))
+    assert [gain.casts for gain in bound([compiled]).at_most] == ["none", "compiled", "eager"]
+
+
+def test_casts_that_cost_more_than_fp8_saves_bound_below_one():
+    slow = product(timing("bf16", 0.001), timing("fp8-tensorwise", 0.0008), timing("fp8-tensorwise", 0.002, "eager"))
+    free, eager = bound([slow], [run()]).at_most
+    assert free.speedup > 1 > eager.speedup
+
+
+def test_a_product_without_a_right_fp8_time_counts_as_bf16_and_is_told():
+    wrong = Timing(precision="fp8-tensorwise", status="invalid", reason="the product is off by 1, more than 0.01")
+    found = bound([fc(), product(timing("bf16", 0.004), wrong)], [run()])
+    assert found.left_in_bf16 == 1
+    assert found.at_most[0].products_s == pytest.approx(0.02 + 0.04)
+
+
+def test_emulated_products_have_no_bound():
+    assert bound([product(timing("bf16", 0.004), timing("fp8-tensorwise", 0.002, emulated=True))]) is None
+
+
+def test_nor_has_what_has_no_bf16_time():
+    assert bound([product(timing("fp8-tensorwise", 0.002))]) is None
+
+
+def test_products_longer_than_the_step_are_told_and_bound_nothing():
+    found = bound([fc()], [run(step_time_s=0.03)])
+    assert found.at_most == ()
+    assert found.reason == "the GEMMs alone take longer here than the whole step did"
+
+
+def test_the_profile_is_taken_from_the_whole_record():
+    light = run(profile=None)
+    found = bound([fc()], [light], whole=lambda record: record.model_copy(update={"profile": profile()}))
+    assert found.profiled_products_s == pytest.approx(0.06)
+    assert bound([fc()], [light]).profiled_products_s is None
+
+
+def test_measured_modes_stand_beside_it():
+    fp8 = [run("te-fp8", "delayed", step, number) for number, step in enumerate((0.08, 0.07, 0.09), start=1)]
+    (mode,) = bound([fc()], [run()], [fp8]).modes
+    assert (mode.label, mode.rounds, mode.step_time_s, mode.speedup) == ("te-fp8:delayed", 3, 0.08, 1.25)
+
+
+def test_a_mode_that_its_host_holds_back_says_so():
+    held = run("te-fp8", "delayed", summary=summary(0.2, idle_share=0.4))
+    free = run("te-fp8", "current", summary=summary(0.08, idle_share=0.03))
+    modes = bound([fc()], [run()], [[held], [free]]).modes
+    assert [mode.held_back_by for mode in modes] == ["host-bound (idle 40 %)", None]
+
+
+def test_what_held_an_older_mode_back_is_told_by_the_profile_of_the_whole_record():
+    light = run("te-fp8", "delayed", profile=None, summary=summary(0.2))
+    (mode,) = bound([fc()], [run()], [[light]], lambda r: r.model_copy(update={"profile": profile(busy_s=0.05)})).modes
+    assert mode.held_back_by == "host-bound (idle 50 %)"
+
+
+def test_the_latest_session_of_each_mode_is_taken():
+    old = [run(step_time_s=0.5, number=n, session="20260401T100000Z-bbbbbb", minutes=n) for n in (1, 2)]
+    new = [run(step_time_s=0.1, number=n, minutes=10 + n) for n in (1, 2)]
+    fp8 = run("te-fp8", "delayed", 0.08, minutes=5)
+    found = latest_measurements([*old, fp8, *new], "vit-huge", 64)
+    assert found == {"eager": {"baseline-bf16": new, "te-fp8:delayed": [fp8]}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"settings": {"world_size": 8}},
+        {"settings": {**ONE_GPU, "batch_size": 32}},
+        {"settings": {**ONE_GPU, "workload": "vit-huge-256"}},
+        {"settings": {**ONE_GPU, "device": "cpu"}},
+        {"mode": "te-bf16", "evidence": evidence()},
+        {"status": "invalid", "reason": "the gradient at the input is 0", "summary": None},
+    ],
+)
+def test_unlike_runs_are_left_out(changes):
+    assert latest_measurements([run(**changes)], "vit-huge", 64) == {}
+
+
+def test_compiled_modes_stand_beside_the_compiled_baseline_only():
+    records = [
+        run(step_time_s=0.1),
+        run(step_time_s=0.09, compiled=True),
+        run("te-fp8", "delayed", 0.08),
+        run("torchao-float8", "tensorwise", 0.3),
+        run("torchao-float8", "tensorwise", 0.085, compiled=True),
+    ]
+    eager, compiled = bounds([fc()], latest_measurements(records, "vit-huge", 64))
+    assert (eager.compiled, eager.step_time_s) == (False, 0.1)
+    assert [(m.label, m.compiled, m.speedup) for m in eager.modes] == [
+        ("te-fp8:delayed", False, pytest.approx(0.1 / 0.08)),
+        ("torchao-float8:tensorwise", False, pytest.approx(0.1 / 0.3)),
+    ]
+    assert (compiled.compiled, compiled.step_time_s) == (True, 0.09)
+    assert [(m.label, m.compiled, m.speedup) for m in compiled.modes] == [
+        ("te-fp8:delayed", False, pytest.approx(0.09 / 0.08)),
+        ("torchao-float8:tensorwise", True, pytest.approx(0.09 / 0.085)),
+    ]
+
+
+def test_replayed_modes_stand_beside_the_replayed_baselines_only():
+    """A replayed mode beside a baseline that Python launched would have the replay's gain counted as fp8's."""
+
+    def graphed(*arguments, compiled=False, fp8=False):
+        return run(*arguments, evidence=evidence(compiled, fp8=fp8, graph=replayed()))
+
+    records = [
+        run(step_time_s=0.1, compiled=True),
+        graphed("baseline-bf16", None, 0.09, compiled=True),
+        run("te-fp8", "delayed", 0.095),
+        graphed("te-fp8", "delayed", 0.06, fp8=True),
+        run("torchao-float8", "tensorwise", 0.085, compiled=True),
+    ]
+    launched, both = bounds([fc()], latest_measurements(records, "vit-huge", 64))
+    assert (launched.execution, both.execution) == ("compiled", "compiled+graphed")
+    assert [(m.label, m.execution) for m in launched.modes] == [
+        ("te-fp8:delayed", "eager"),
+        ("torchao-float8:tensorwise", "compiled"),
+    ]
+    assert [(m.label, m.execution) for m in both.modes] == [
+        ("te-fp8:delayed", "graphed"),
+        ("torchao-float8:tensorwise", "compiled"),
+    ]
+
+
+def test_modes_without_a_baseline_leave_the_products_alone():
+    (found,) = bounds([fc()], latest_measurements([run("te-fp8", "delayed", 0.08)], "vit-huge", 64))
+    assert (found.step_time_s, found.modes) == (None, ())
+    assert bounds([HEAD], {}) == ()

@@ -1,0 +1,193 @@
+"""Operands, casts, the fp8 functions, and the proof that a product is right."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from fp8bench.numerics.gemm import multiply as kernels
+from fp8bench.numerics.gemm.multiply import (
+    CAST_LIMIT,
+    E4M3,
+    E5M2,
+    Quantized,
+    cast_error,
+    complaint,
+    formats,
+    gemm_error,
+    limit,
+    operands,
+    quantize,
+)
+from fp8bench.schema.gemm import PRECISIONS, Product, Shape
+
+CPU = torch.device("cpu")
+SHAPE = Shape(m=48, n=64, k=96)
+FORWARD = Product(shape=SHAPE)
+
+
+def drawn(role="forward", seed=0):
+    return operands(Product(shape=SHAPE, role=role), CPU, torch.Generator().manual_seed(seed))
+
+
+def quantized(rowwise=False, left_format=E4M3, role="forward"):
+    left, right = drawn(role)
+    return Quantized(*quantize(left, left_format, rowwise)), Quantized(*quantize(right, E4M3, rowwise))
+
+
+@pytest.mark.parametrize(
+    ("role", "transposed"),
+    [("forward", (False, False)), ("input gradient", (False, True)), ("weight gradient", (True, True))],
+)
+def test_operands_lie_in_memory_as_training_has_them(role, transposed):
+    left, right = drawn(role)
+    assert (left.shape, right.shape) == ((48, 96), (64, 96))
+    assert (not left.is_contiguous(), not right.is_contiguous()) == transposed
+    assert left.dtype == right.dtype == torch.bfloat16
+
+
+def test_operands_are_normal_and_follow_the_seed():
+    left, _ = drawn()
+    assert 0.9 < left.float().std() < 1.1
+    assert torch.equal(left, drawn()[0])
+    assert not torch.equal(left, drawn(seed=1)[0])
+
+
+@pytest.mark.parametrize("rowwise", [False, True])
+@pytest.mark.parametrize("dtype", [E4M3, E5M2])
+def test_a_cast_keeps_the_matrix_and_lays_its_inner_dimension_contiguous(rowwise, dtype):
+    matrix = drawn("weight gradient")[0]
+    data, inverse = quantize(matrix, dtype, rowwise)
+    assert (data.dtype, data.shape, data.is_contiguous()) == (dtype, matrix.shape, True)
+    assert inverse.dtype == torch.float32
+    assert inverse.shape == ((48, 1) if rowwise else ())
+    assert data.float().abs().max() == torch.finfo(dtype).max
+    lost = cast_error(matrix, Quantized(data, inverse), SHAPE)
+    assert lost < (0.03 if dtype == E4M3 else 0.06) < CAST_LIMIT
+
+
+def test_a_cast_of_zeros_is_zeros():
+    data, inverse = quantize(torch.zeros(16, 16, dtype=torch.bfloat16), E4M3, False)
+    assert not data.float().any()
+    assert torch.isfinite(inverse)
+
+
+def test_a_cast_compiles_whole():
+    matrix = drawn()[0]
+    compiled = torch.compile(quantize, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(matrix, E4M3, True)[0].float(), quantize(matrix, E4M3, True)[0].float())
+
+
+@pytest.mark.parametrize(
+    ("role", "precision", "wanted"),
+    [
+        ("forward", "fp8-tensorwise", (E4M3, E4M3)),
+        ("input gradient", "fp8-tensorwise-fast", (E5M2, E4M3)),
+        ("weight gradient", "fp8-tensorwise", (E5M2, E4M3)),
+        ("weight gradient", "fp8-rowwise", (E4M3, E4M3)),
+    ],
+)
+def test_the_outputs_gradient_is_e5m2_with_a_scale_a_tensor(role, precision, wanted):
+    assert formats(role, precision) == wanted
+
+
+MULTIPLY = [
+    kernels.widened_mm,
+    pytest.param(
+        kernels.public_scaled_mm,
+        marks=pytest.mark.skipif(not hasattr(functional, "scaled_mm"), reason="this torch has no public scaled_mm"),
+    ),
+    kernels.private_scaled_mm,
+]
+
+
+@pytest.mark.parametrize("multiply", MULTIPLY)
+@pytest.mark.parametrize("rowwise", [False, True])
+@pytest.mark.parametrize("role", ["forward", "weight gradient"])
+def test_every_function_multiplies_what_it_is_given(multiply, rowwise, role):
+    left, right = quantized(rowwise, *formats(role, "fp8-rowwise" if rowwise else "fp8-tensorwise")[:1], role)
+    output = multiply(left, right, False)
+    assert (output.shape, output.dtype) == ((48, 64), torch.bfloat16)
+    assert gemm_error(output, left, right, SHAPE) < 0.003
+    plain = drawn(role)
+    assert gemm_error(output, *plain, SHAPE) < 0.12
+
+
+def test_a_cpu_is_marked_as_emulated():
+    kernel = kernels.find_kernel(CPU)
+    assert kernel.emulated
+    left, right = quantized()
+    assert gemm_error(kernel.multiply(left, right, False), left, right, SHAPE) < 0.003
+
+
+def without_cpu_kernels(*_arguments, **_options):
+    raise NotImplementedError("not on a CPU")
+
+
+def test_without_a_public_function_the_private_one_is_taken(monkeypatch):
+    monkeypatch.delattr(functional, "scaled_mm", raising=False)
+    assert kernels.find_kernel(CPU).name == "torch._scaled_mm"
+    assert kernels.find_kernel(torch.device("cuda")).name == "torch._scaled_mm"
+
+
+def test_without_any_function_for_cpus_operands_are_widened(monkeypatch):
+    monkeypatch.setattr(functional, "scaled_mm", without_cpu_kernels, raising=False)
+    monkeypatch.setattr(torch, "_scaled_mm", without_cpu_kernels)
+    kernel = kernels.find_kernel(CPU)
+    assert (kernel.name, kernel.emulated) == ("torch.mm of float32", True)
+
+
+def test_a_gpu_is_not_asked_beforehand(monkeypatch):
+    monkeypatch.setattr(kernels, "_runs", lambda _: pytest.fail("tried"))
+    kernel = kernels.find_kernel(torch.device("cuda"))
+    assert (kernel.name, kernel.emulated) == ("torch.nn.functional.scaled_mm", False)
+
+
+def test_a_check_in_pieces_finds_the_same(monkeypatch):
+    left, right = quantized(rowwise=True)
+    output = kernels.widened_mm(left, right, False)
+    whole = gemm_error(output, left, right, SHAPE), cast_error(drawn()[0], left, SHAPE)
+    monkeypatch.setattr("fp8bench.numerics.memory.CHECKED_ELEMENTS", 96 * 5)
+    in_pieces = gemm_error(output, left, right, SHAPE), cast_error(drawn()[0], left, SHAPE)
+    assert in_pieces == pytest.approx(whole)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "least"),
+    [
+        (lambda left: Quantized(left.data, left.inverse_scale * 1.02), 0.015),
+        (lambda left: Quantized(left.data[:, torch.arange(95, -1, -1)], left.inverse_scale), 1.0),
+        (lambda left: Quantized(torch.cat((left.data[1:], left.data[:1])), left.inverse_scale), 1.0),
+    ],
+    ids=["scale", "order of the inner dimension", "order of rows"],
+)
+def test_a_wrong_product_is_told(spoil, least):
+    left, right = quantized()
+    error = gemm_error(kernels.widened_mm(spoil(left), right, False), left, right, SHAPE)
+    assert error > least
+    assert "the GEMM is off by" in complaint(error, limit("fp8-tensorwise", 96), "the GEMM")
+
+
+def test_one_missing_tile_is_told():
+    left, right = quantized()
+    output = kernels.widened_mm(left, right, False)
+    output[:16, :16] = 0
+    assert gemm_error(output, left, right, SHAPE) > limit("fp8-tensorwise-fast", 12608)
+
+
+def test_what_is_not_finite_is_told():
+    left, right = quantized()
+    output = kernels.widened_mm(left, right, False)
+    output[0, 0] = torch.nan
+    error = gemm_error(output, left, right, SHAPE)
+    assert error is None
+    assert complaint(error, 0.01, "the GEMM") == "the GEMM is not finite"
+
+
+def test_what_is_right_gives_no_complaint():
+    assert complaint(0.002, limit("bf16", 8192), "the GEMM") is None
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_only_fast_accumulation_may_err_more_over_a_longer_sum(precision):
+    assert limit(precision, 1280) == 0.01
+    assert limit(precision, 12608) == (pytest.approx(0.0308, abs=1e-4) if precision.endswith("-fast") else 0.01)

@@ -1,0 +1,184 @@
+"""How often a product is timed, and how much memory it is allowed."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from fp8bench.numerics.gemm import timing
+from fp8bench.numerics.gemm.timing import FEWEST, MOST, SETTLE_S, WARM_SHARE, HostTimer, repetitions
+from fp8bench.numerics.memory import (
+    FEWEST_SETS,
+    MOST_SETS,
+    checked_rows,
+    gemm_bytes,
+    operand_sets,
+    require_memory,
+)
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.gemm import Shape
+
+MIB = 2**20
+FLUSH = 256 * MIB
+HUGE = Shape(m=12608, n=5120, k=1280)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "each_s", "wanted"),
+    [(0.1, 0.001, 100), (0.1, 0.1, FEWEST), (0.1, 1e-6, MOST), (0.1, 0.0, MOST), (1e9, 0.001, MOST)],
+)
+def test_repetitions_fill_the_budget_within_bounds(seconds, each_s, wanted):
+    assert repetitions(seconds, each_s) == wanted
+
+
+def test_a_cpu_is_timed_by_the_host(monkeypatch):
+    now = iter(number * 0.002 for number in range(10_000))
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(now))
+    calls = []
+    samples = HostTimer().samples(calls.append, 0.1)
+    assert len(samples) == 50
+    assert samples == pytest.approx([0.002] * 50)
+    assert calls[-50:] == list(range(50))
+
+
+class Event:
+    """Notes when it is recorded; the device takes a millisecond for what was queued since the last one."""
+
+    queue: list[str]
+    passed = staticmethod(lambda: False)
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        Event.queue.append("event")
+
+    def query(self):
+        return Event.passed()
+
+    def elapsed_time(self, other):
+        return 0.5
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """Enough of torch.cuda to see in which order work is queued."""
+    Event.queue = []
+
+    class Properties:
+        L2_cache_size = 60 * MIB
+
+    class Buffer:
+        def zero_(self):
+            Event.queue.append("flush")
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: Event.queue.append("wait"))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
+    monkeypatch.setattr(torch, "empty", lambda *size, **options: Buffer())
+    return Event.queue
+
+
+def test_a_gpu_is_flushed_before_each_repetition_and_waited_for_only_at_the_ends(cuda):
+    timer = timing.CudaTimer(torch.device("cuda"))
+    assert timer.flush_bytes == FLUSH
+    del cuda[:]
+    samples = timer.samples(lambda number: cuda.append("work"), 0.05)
+    assert samples == [0.0005] * 50
+    last = cuda[len(cuda) - 1 - cuda[-2::-1].index("wait") :]
+    assert last == [*["flush", "event", "work", "event"] * 50, "wait"]
+
+
+def test_a_product_is_loaded_until_the_power_limit_is_felt_unless_told_not_to(cuda):
+    timer = timing.CudaTimer(torch.device("cuda"))
+    counts = []
+    for settled in (True, False):
+        del cuda[:]
+        timer.samples(lambda number: cuda.append("work"), 0.05, settled)
+        counts.append(cuda.count("work"))
+    # A repetition takes 1 ms here, with its flush. Beside the warm-up, both make the same.
+    assert counts[0] - counts[1] == round(SETTLE_S / 0.001) - math.ceil(WARM_SHARE * 50)
+
+
+def test_what_waited_for_the_host_does_not_count(cuda, monkeypatch):
+    asked = itertools.count()
+    monkeypatch.setattr(Event, "passed", staticmethod(lambda: next(asked) % 20 == 0))
+    samples = timing.CudaTimer(torch.device("cuda")).samples(lambda number: cuda.append("work"), 0.05)
+    assert len(samples) in (47, 48)
+
+
+def test_a_host_that_is_overtaken_gets_a_longer_lead(cuda, monkeypatch):
+    timer = timing.CudaTimer(torch.device("cuda"))
+    monkeypatch.setattr(Event, "passed", staticmethod(lambda: cuda[-7:].count("flush") < 4))
+    assert len(timer.samples(lambda number: cuda.append("work"), 0.05)) >= FEWEST
+    assert cuda[-8:] == [*["flush"] * 4, "event", "work", "event", "wait"]
+
+
+def test_a_host_that_is_always_overtaken_gives_no_time(cuda, monkeypatch):
+    monkeypatch.setattr(Event, "passed", staticmethod(lambda: True))
+    timer = timing.CudaTimer(torch.device("cuda"))
+    with pytest.raises(RuntimeError, match="more slowly than the GPU runs it: 20 of 20 repetitions waited for it"):
+        timer.samples(lambda number: cuda.append("work"), 0.05)
+
+
+def test_the_flush_lasts_longer_than_the_host_needs_to_launch(cuda, monkeypatch):
+    timer = timing.CudaTimer(torch.device("cuda"))
+    now = iter(number * 0.001 for number in range(10_000))
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(now))
+    timer.samples(lambda number: cuda.append("work"), 0.05)
+    # A launch takes 1 ms, a flush 0.5 ms.
+    assert cuda[-5:] == ["flush", "event", "work", "event", "wait"]
+    assert cuda[-8:-5] == ["event", "flush", "flush"]
+
+
+def test_an_l2_cache_larger_than_usual_is_flushed_twice_over(monkeypatch):
+    class Properties:
+        L2_cache_size = 200 * MIB
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
+    assert timing.flush_bytes(torch.device("cuda")) == 400 * MIB
+
+
+def test_a_torch_that_does_not_know_the_cache_flushes_the_usual(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: object())
+    assert timing.flush_bytes(torch.device("cuda")) == FLUSH
+
+
+@pytest.mark.parametrize(
+    ("shape", "flush", "wanted"),
+    [
+        (Shape(m=512, n=512, k=512), FLUSH, MOST_SETS),
+        (Shape(m=8192, n=8192, k=8192), FLUSH, FEWEST_SETS),
+        (HUGE, FLUSH, 12),
+        (HUGE, None, FEWEST_SETS),
+    ],
+)
+def test_operand_sets_exceed_the_cache(shape, flush, wanted):
+    assert operand_sets(shape, flush) == wanted
+
+
+def test_needed_memory_counts_every_set_and_the_output():
+    elements = 12608 * 1280 + 5120 * 1280
+    least = 12 * elements * 3 + 12608 * 5120 * 2
+    assert least < gemm_bytes(HUGE, FLUSH) < 4 * least
+
+
+def test_a_check_never_needs_the_whole_output_at_once():
+    assert checked_rows(HUGE) == 12608
+    assert checked_rows(Shape(m=2**17, n=2**17, k=16)) == 512
+
+
+def test_a_shape_beyond_memory_is_refused_before_it_is_asked_for():
+    with pytest.raises(UsageError) as refused:
+        require_memory([HUGE, Shape(m=2**20, n=2**20, k=16)], FLUSH, 80 * 2**30, "NVIDIA H200")
+    assert str(refused.value).startswith("the GEMM 1048576 x 1048576 x 16 needs 4,")
+    assert "80.0 GiB are free on NVIDIA H200" in str(refused.value)
+
+
+def test_what_fits_is_not_refused():
+    needed = gemm_bytes(HUGE, FLUSH)
+    with pytest.raises(UsageError, match="are free on NVIDIA H200"):
+        require_memory([HUGE], FLUSH, needed - 1, "NVIDIA H200")
+    assert require_memory([HUGE], FLUSH, needed, "NVIDIA H200") is None
+    assert require_memory([HUGE], FLUSH, None, "this host") is None

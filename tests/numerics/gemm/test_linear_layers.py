@@ -1,0 +1,320 @@
+"""Which products a workload's linear layers make, and how they are named."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fp8bench.numerics.gemm.linear_layers import LinearGemms, fold, linear_gemms, require_aligned
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.gemm import Product, Shape
+from fp8bench.workloads.protocol import Batch
+from fp8bench.workloads.vit import ViTHuge, ViTMicro
+
+
+def shape(m, n, k):
+    return Shape(m=m, n=n, k=k)
+
+
+WIDTHS = [
+    ("forward", (80, 100, 32), ("N", 100, 112)),
+    ("forward", (80, 96, 40), ("K", 40, 48)),
+    ("input gradient", (80, 40, 96), ("N", 40, 48)),
+    ("weight gradient", (100, 32, 80), ("M", 100, 112)),
+    ("weight gradient", (96, 40, 80), ("N", 40, 48)),
+    # The batch makes M too, but would not do alone.
+    ("forward", (85, 100, 32), ("N", 100, 112)),
+]
+
+
+class Made:
+    """A workload of any model. Its inputs are [batch, *tail]."""
+
+    name = "made"
+    unit = "samples"
+
+    def __init__(self, make, tail=(32,)):
+        self._make = make
+        self._tail = tail
+
+    def build(self, device):
+        with device:
+            return self._make()
+
+    def batches(self, batch_size, rank, device):
+        while True:
+            yield Batch(torch.zeros(batch_size, *self._tail), torch.zeros(batch_size, dtype=torch.int64))
+
+    def loss(self, model, batch):
+        return model(batch.inputs).sum()
+
+
+@pytest.fixture(scope="module")
+def huge():
+    return linear_gemms(ViTHuge(data="device"), 64)
+
+
+def find(found, layer, role):
+    return next(one for one in found.products if layer in one.layers and one.role == role)
+
+
+def test_vit_huge_at_batch_64_makes_the_known_products(huge):
+    assert find(huge, "blocks.*.mlp.fc1", "forward").shape == shape(12608, 5120, 1280)
+    assert find(huge, "blocks.*.mlp.fc1", "input gradient").shape == shape(12608, 1280, 5120)
+    assert find(huge, "blocks.*.mlp.fc1", "weight gradient").shape == shape(5120, 1280, 12608)
+    assert find(huge, "blocks.*.attn.qkv", "forward").shape == shape(12608, 3840, 1280)
+    assert len(huge.products) == 5 * 3
+    assert {one.calls_per_step for one in huge.products if "head" not in one.layers} == {32}
+    assert (huge.fixed_rows, huge.unseen) == ((), ())
+
+
+def test_the_head_stays_bf16_as_in_the_modes(huge):
+    assert find(huge, "head", "forward").shape == shape(64, 1000, 1280)
+    assert {one.layers for one in huge.products if one.stays_bf16 is not None} == {("head",)}
+
+
+def test_their_work_is_that_of_the_step_but_for_attention_and_the_patches(huge):
+    linear = sum(one.shape.flops * one.calls_per_step for one in huge.products)
+    assert 0.95 < linear / ViTHuge().flops_per_step(64) < 1
+
+
+def test_layers_of_equal_shape_and_role_are_one_product():
+    found = linear_gemms(Made(lambda: nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))), 16)
+    assert [(one.layers, one.role, one.calls_per_step) for one in found.products] == [
+        (("0", "1"), "forward", 2),
+        (("0", "1"), "weight gradient", 2),
+        (("1",), "input gradient", 1),
+    ]
+
+
+def test_layers_of_other_names_share_a_product():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.query, self.key = nn.Linear(32, 48), nn.Linear(32, 48)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.query(inputs) + self.key(inputs)
+
+    found = linear_gemms(Made(Two), 16)
+    assert found.products[0].layers == ("query", "key")
+    assert found.products[0].label == "query, key forward"
+    assert found.products[0].calls_per_step == 2
+
+
+@pytest.mark.parametrize(
+    ("layers", "label"),
+    [
+        (("*",), "layer * forward"),
+        (("*.*", "head"), "layer *.*, head forward"),
+        (("blocks.*.fc",), "blocks.*.fc forward"),
+    ],
+)
+def test_layers_that_have_numbers_only_are_said_to_be_layers(layers, label):
+    assert Product(shape=shape(16, 16, 16), layers=layers).label == label
+
+
+def test_a_frozen_weight_has_no_gradient_product():
+    class Frozen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(32, 32), nn.Linear(32, 32)
+            self.second.requires_grad_(False)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.second(self.first(inputs))
+
+    found = linear_gemms(Made(Frozen), 16)
+    assert [(one.layers, one.role) for one in found.products] == [
+        (("first", "second"), "forward"),
+        (("first",), "weight gradient"),
+        (("second",), "input gradient"),
+    ]
+
+
+def test_leading_dimensions_are_rows_together():
+    found = linear_gemms(Made(lambda: nn.Linear(32, 48), tail=(3, 5, 32)), 16)
+    assert found.products[0].shape == shape(16 * 3 * 5, 48, 32)
+    assert found.fixed_rows == ()
+
+
+def test_layers_that_are_not_called_are_named():
+    attention = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    found = linear_gemms(Made(lambda: attention.to("meta"), tail=(4, 32)), 16)
+    assert found.unseen == ("self_attn.out_proj",)
+
+
+def test_odd_features_stay_bf16():
+    found = linear_gemms(Made(lambda: nn.Linear(32, 10)), 16)
+    (product, _) = found.products
+    assert product.label == "(the model) forward"
+    assert product.stays_bf16 == "32 or 10 features are not divisible by 16"
+    assert require_aligned(found, 16) is None
+
+
+def test_a_workload_without_linear_layers_is_refused():
+    with pytest.raises(UsageError, match=r"calls no nn\.Linear"):
+        linear_gemms(Made(lambda: nn.Identity()), 16)
+
+
+def test_a_model_that_looks_at_its_numbers_is_refused_with_a_remedy():
+    class Peeks(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return inputs * inputs.sum().item()
+
+    with pytest.raises(UsageError, match="does not run on the meta device"):
+        linear_gemms(Made(Peeks), 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "folded"),
+    [
+        ("blocks.17.mlp.fc1", "blocks.*.mlp.fc1"),
+        ("0.weight", "*.weight"),
+        ("fc1", "fc1"),
+        ("layers.3.experts.12", "layers.*.experts.*"),
+        ("0", "0"),
+        ("0.2", "0.2"),
+        ("", "(the model)"),
+        ("conv2d", "conv2d"),
+    ],
+)
+def test_numbers_between_dots_are_folded(name, folded):
+    assert fold(name) == folded
+
+
+@pytest.mark.parametrize(("batch_size", "fitting"), [(8, 16), (17, 32), (63, 64)])
+def test_a_batch_that_fp8_cannot_take_is_refused_with_one_that_it_can(batch_size, fitting):
+    found = linear_gemms(ViTMicro(data="device"), batch_size)
+    with pytest.raises(UsageError) as refused:
+        require_aligned(found, batch_size)
+    rows = 17 * batch_size
+    assert refused.value.what.startswith(f"blocks.*.attn.qkv forward is {rows} x 192 x 64 at batch {batch_size}: ")
+    assert f"its M = {rows} is not divisible by 16" in str(refused.value)
+    assert refused.value.what.endswith(f"; {math.ceil(rows / 16) * 16} would be")
+    assert f"Say --batch-size {fitting}," in str(refused.value)
+    require_aligned(linear_gemms(ViTMicro(data="device"), fitting), fitting)
+
+
+def test_the_inner_dimension_of_a_weight_gradient_is_made_by_the_batch_too():
+    gradient = Product(shape=shape(48, 32, 24), role="weight gradient", layers=("fc",), calls_per_step=1)
+    with pytest.raises(UsageError) as refused:
+        require_aligned(LinearGemms((gradient,)), 3)
+    assert refused.value.what == (
+        "fc weight gradient is 48 x 32 x 24 at batch 3: its K = 24 is not divisible by 16, as fp8 GEMMs need; "
+        "32 would be"
+    )
+    assert refused.value.remedy == "Say --batch-size 4, or --precision bf16 alone"
+
+
+def test_the_batch_fits_every_layer_at_once():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.pooled = nn.Linear(32, 32), nn.Linear(32, 32)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.pooled(self.tokens(inputs).mean(1))
+
+    workload = Made(Two, tail=(8, 32))
+    with pytest.raises(UsageError, match=r"tokens forward .* M = 24 .*Say --batch-size 16,"):
+        require_aligned(linear_gemms(workload, 3), 3)
+    require_aligned(linear_gemms(workload, 16), 16)
+
+
+@pytest.mark.parametrize(("role", "sizes", "named"), WIDTHS)
+def test_a_width_that_fp8_cannot_take_is_refused_without_naming_a_batch(role, sizes, named):
+    name, size, padded = named
+    product = Product(shape=shape(*sizes), role=role, layers=("fc",), calls_per_step=1)
+    with pytest.raises(UsageError) as refused:
+        require_aligned(LinearGemms((product,)), 5)
+    assert refused.value.what == (
+        f"fc {role} is {product.shape} at batch 5: its {name} = {size} is not divisible by 16, as fp8 GEMMs need; "
+        f"{padded} would be"
+    )
+    assert refused.value.remedy == (
+        f"No batch changes it: pad the layer's width to {padded}, or measure with --precision bf16 alone"
+    )
+
+
+def test_what_no_batch_mends_is_told_before_what_one_would():
+    batch_made = Product(shape=shape(24, 32, 32), layers=("first",), calls_per_step=1)
+    too_wide = Product(shape=shape(24, 100, 32), layers=("second",), calls_per_step=1)
+    with pytest.raises(UsageError, match=r"second forward .* its N = 100 .*pad the layer's width to 112,"):
+        require_aligned(LinearGemms((batch_made, too_wide)), 3)
+
+
+class Queries(nn.Module):
+    """A layer on the inputs, and one on learned queries, whose number the batch does not make."""
+
+    def __init__(self, queries):
+        super().__init__()
+        self.queries = nn.Parameter(torch.zeros(queries, 32))
+        self.of_inputs, self.of_queries = nn.Linear(32, 32), nn.Linear(32, 48)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.of_inputs(inputs).sum() + self.of_queries(self.queries).sum()
+
+
+@pytest.mark.parametrize("batch_size", [3, 8, 16, 24])
+def test_rows_that_the_batch_does_not_make_are_refused_without_naming_a_batch(batch_size):
+    """At batch 3 and 8 their number is a multiple of the batch all the same."""
+    found = linear_gemms(Made(lambda: Queries(24)), batch_size)
+    assert found.fixed_rows == ("of_queries",)
+    with pytest.raises(UsageError) as refused:
+        require_aligned(found, batch_size)
+    assert refused.value.what == (
+        f"of_queries forward is 24 x 48 x 32 at batch {batch_size}: its M = 24 is not divisible by 16, as fp8 GEMMs "
+        "need; 32 would be"
+    )
+    assert refused.value.remedy == (
+        "It is not batch x tokens: pad the layer's rows to 32, or measure with --precision bf16 alone"
+    )
+
+
+def test_rows_that_fit_anyway_do_not_change_the_batch_that_is_named():
+    with pytest.raises(UsageError, match=r"of_inputs forward .* M = 3 .*Say --batch-size 16,"):
+        require_aligned(linear_gemms(Made(lambda: Queries(48)), 3), 3)
+    require_aligned(linear_gemms(Made(lambda: Queries(48)), 16), 16)
+
+
+def test_a_model_that_takes_one_batch_only_has_rows_that_no_batch_changes():
+    class OnlyThree(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(32, 32)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.fc(inputs).view(3, 32)
+
+    found = linear_gemms(Made(OnlyThree), 3)
+    assert found.fixed_rows == ("fc",)
+    with pytest.raises(UsageError, match="It is not batch x tokens: pad the layer's rows to 16,"):
+        require_aligned(found, 3)
+
+
+def test_what_stays_bf16_may_have_any_size():
+    goes_to_fp8 = Product(shape=shape(7, 10, 3), layers=("head",), calls_per_step=1)
+    stays = goes_to_fp8.model_copy(update={"stays_bf16": "the head stays bf16"})
+    with pytest.raises(UsageError, match="its N = 10 is not divisible by 16"):
+        require_aligned(LinearGemms((goes_to_fp8,)), 7)
+    assert require_aligned(LinearGemms((stays,)), 7) is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wrong"),
+    [
+        ((16, 32, 48), ()),
+        ((17, 32, 48), (("M", 17, 32),)),
+        ((16, 33, 48), (("N", 33, 48),)),
+        ((16, 32, 40), (("K", 40, 48),)),
+        ((1, 32, 40), (("M", 1, 16), ("K", 40, 48))),
+    ],
+)
+def test_the_dimensions_that_do_not_fit_and_the_next_that_would(sizes, wrong):
+    assert shape(*sizes).misaligned == wrong
+
+
+def test_flops():
+    assert shape(12608, 5120, 1280).flops == 2 * math.prod((12608, 5120, 1280))

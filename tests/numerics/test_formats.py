@@ -1,0 +1,138 @@
+"""Formats by definition: what torch decodes and knows of them is what their definitions say."""
+
+import math
+import struct
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fp8bench.numerics.formats import DEFINITIONS, decode, nearest, positive_values, reach
+
+HERE = {name: definition for name, definition in DEFINITIONS.items() if hasattr(torch, name)}
+BYTES = [name for name, definition in HERE.items() if definition.bits == 8]
+WORDS = [name for name, definition in HERE.items() if definition.bits == 16]
+E2M1 = DEFINITIONS["float4_e2m1fn_x2"]
+
+
+def same(one, other):
+    """Equal to the sign of a zero, nan equal to nan."""
+    return (math.isnan(one) and math.isnan(other)) or (
+        one == other and math.copysign(1, one) == math.copysign(1, other)
+    )
+
+
+@pytest.mark.parametrize("name", [*BYTES, *WORDS])
+def test_every_pattern_is_decoded_as_torch_decodes_it(name):
+    integers = {8: torch.uint8, 16: torch.int16}[HERE[name].bits]
+    patterns = range(1 << HERE[name].bits)
+    by_torch = torch.tensor(patterns).to(integers).view(getattr(torch, name)).to(torch.float64).tolist()
+    assert all(map(same, [decode(HERE[name], pattern) for pattern in patterns], by_torch))
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_patterns_of_float32_are_decoded_as_c_decodes_them(pattern):
+    (by_c,) = struct.unpack("f", struct.pack("I", pattern))
+    assert same(decode(DEFINITIONS["float32"], pattern), by_c) or math.isnan(by_c)
+
+
+@pytest.mark.parametrize("name", [name for name in HERE if name != E2M1.name])
+def test_limits_are_those_of_finfo_exactly(name):
+    ours, torchs = reach(HERE[name]), torch.finfo(getattr(torch, name))
+    assert (ours.bits, ours.max, ours.min) == (torchs.bits, torchs.max, torchs.min)
+    assert (ours.smallest_normal, ours.eps) == (torchs.smallest_normal, torchs.eps)
+
+
+@pytest.mark.parametrize(
+    ("name", "largest", "smallest_normal", "smallest_subnormal", "eps"),
+    [
+        ("float8_e4m3fn", 448, 0.015625, 2**-9, 0.125),
+        ("float8_e5m2", 57344, 6.10352e-05, 2**-16, 0.25),
+        ("float8_e4m3fnuz", 240, 2**-7, 2**-10, 0.125),
+        ("float16", 65504, 6.10352e-05, 2**-24, 2**-10),
+        ("bfloat16", 3.38953e38, 1.17549e-38, 2**-133, 0.0078125),
+        ("float32", 3.40282e38, 1.17549e-38, 2**-149, 2**-23),
+        ("float4_e2m1fn_x2", 6, 1, 0.5, 0.5),
+    ],
+)
+def test_limits_as_they_are_published(name, largest, smallest_normal, smallest_subnormal, eps):
+    ours = reach(DEFINITIONS[name])
+    assert (ours.max, ours.min) == (pytest.approx(largest, rel=1e-5), pytest.approx(-largest, rel=1e-5))
+    assert ours.smallest_normal == pytest.approx(smallest_normal, rel=1e-5)
+    assert (ours.smallest_subnormal, ours.eps) == (smallest_subnormal, eps)
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_the_smallest_subnormal_is_the_smallest_that_torch_decodes(name):
+    values = torch.arange(256, dtype=torch.uint8).view(getattr(torch, name)).to(torch.float64).tolist()
+    limits = reach(HERE[name])
+    positive = sorted(value for value in values if 0 < value < math.inf)
+    assert limits.positive == tuple(positive)
+    assert (limits.smallest_subnormal or limits.smallest_normal) == positive[0]
+
+
+def test_e2m1_has_eight_magnitudes_and_no_special():
+    assert [decode(E2M1, pattern) for pattern in range(8)] == [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+    assert [decode(E2M1, pattern) for pattern in range(8, 16)] == [-0.0, -0.5, -1, -1.5, -2, -3, -4, -6]
+    assert (reach(E2M1).bits, reach(E2M1).positive) == (4, (0.5, 1, 1.5, 2, 3, 4, 6))
+
+
+def test_e8m0_is_the_powers_of_two_without_a_zero():
+    e8m0 = DEFINITIONS["float8_e8m0fnu"]
+    assert [decode(e8m0, pattern) for pattern in range(255)] == [2.0**power for power in range(-127, 128)]
+    assert math.isnan(decode(e8m0, 255))
+    limits = reach(e8m0)
+    assert (limits.sign_bits, limits.mantissa_bits, limits.smallest_subnormal) == (0, 0, None)
+    assert (limits.min, limits.max, limits.eps) == (2.0**-127, 2.0**127, 1)
+
+
+def test_values_are_told_one_by_one_only_of_small_formats():
+    assert {name for name in DEFINITIONS if reach(DEFINITIONS[name]).positive is None} == {
+        *("float32", "bfloat16", "float16")
+    }
+
+
+@pytest.mark.parametrize("pattern", [-1, 16])
+def test_a_pattern_of_too_many_bits_is_none(pattern):
+    with pytest.raises(ValueError, match="has 4 bits"):
+        decode(E2M1, pattern)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.25, 0.0),
+        (0.75, 1),
+        (1.25, 1),
+        (1.75, 2),
+        (2.5, 2),
+        (3.5, 4),
+        (5, 4),
+        (5.001, 6),
+        (7, 6),
+        (1e300, 6),
+        (0.0, 0.0),
+    ],
+)
+def test_ties_of_e2m1_go_to_the_even_and_what_is_too_large_saturates(value, expected):
+    assert same(nearest(E2M1, value), float(expected))
+    assert same(nearest(E2M1, -value), -float(expected))
+
+
+@settings(deadline=None)
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.floats(-8, 8))
+def test_nothing_in_e2m1_is_nearer_than_the_nearest(value):
+    values = [0.0, *positive_values(E2M1)]
+    distances = [abs(Fraction(abs(value)) - Fraction(one)) for one in values]
+    least = [place for place, distance in enumerate(distances) if distance == min(distances)]
+    (place,) = least if len(least) == 1 else [place for place in least if place % 2 == 0]
+    assert same(nearest(E2M1, value), math.copysign(values[place], value))
+
+
+def test_the_definition_says_nothing_of_inf_and_nan():
+    assert [nearest(E2M1, value) for value in (math.inf, -math.inf, math.nan)] == [None] * 3
+    with pytest.raises(ValueError, match="no mantissa"):
+        nearest(DEFINITIONS["float8_e8m0fnu"], 2.0)

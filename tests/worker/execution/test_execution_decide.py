@@ -1,0 +1,246 @@
+"""From warm-up to what is timed: steps that are executed wrongly are found, whatever is wrong with them, and a capture
+that fails leaves training as it was.
+"""
+
+import json
+import math
+from pathlib import Path
+
+import fork_server
+import pytest
+import torch
+from cli.calling import environment
+from outside.outside_plugins import TinyLinear
+from torch import nn
+from worker.execution.executing import (
+    CAPTURED,
+    COMPILED,
+    PLAIN,
+    Delayed,
+    FrozenScales,
+    NoOptimizer,
+    Replayed,
+    StaleInput,
+    Uncapturable,
+    settings,
+    some_parts,
+)
+
+from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
+from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
+from fp8bench.worker.execution import proof
+from fp8bench.worker.execution.decide import decide
+from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, step
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("process_group")]
+
+
+def settled(launch=Replayed, asked="on", choice=CAPTURED, tolerance=BF16_TOLERANCE, parts=None):
+    """What comes of steps that are launched so."""
+    stages = []
+    parts, batches = parts or some_parts()
+    found = decide(settings(cuda_graphs=asked), parts, choice, batches, tolerance, stages.append, launch)
+    return found, stages
+
+
+def weights(parts):
+    return [weight.detach().clone() for weight in parts.plain.parameters()]
+
+
+def test_a_step_that_is_neither_compiled_nor_captured_has_nothing_to_prove():
+    parts, batches = some_parts()
+    before = weights(parts)
+    found, stages = settled(choice=PLAIN, parts=(parts, batches))
+
+    assert isinstance(found.launch, PythonLaunch)
+    assert (found.executed, found.warning, stages) == (None, None, [])
+    assert all(map(torch.equal, weights(parts), before))
+
+
+def test_a_right_replay_is_proved_and_told():
+    found, stages = settled()
+
+    assert stages == ["capturing", "comparing"]
+    assert isinstance(found.launch, Replayed)
+    assert (found.graph.enabled, found.graph.capture_s, found.join) == (True, 0.5, "none")
+    assert (found.executed.steps, found.executed.batch_size) == (proof.STEPS, 8)
+    errors = [found.executed.loss_error, found.executed.gradient_error, found.executed.update_error]
+    assert max(errors) < 1e-3
+    assert (found.executed.state_error, found.executed.spread) == (None, 0)
+
+
+def test_training_goes_on_from_the_steps_that_were_proved():
+    parts, batches = some_parts()
+    settled(parts=(parts, batches))
+    alike, same_batches = some_parts()
+    for _ in range(proof.STEPS):
+        step(alike, next(same_batches), NO_MARKS)
+
+    for one, other in zip(weights(parts), weights(alike), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("tolerance", [BF16_TOLERANCE, FP8_TOLERANCE], ids=["bf16", "fp8"])
+@pytest.mark.parametrize(
+    ("launch", "told"),
+    [(StaleInput, "its gradients differ by"), (NoOptimizer, "what it makes of the weights differs by 1 ")],
+    ids=["a stale input", "no optimizer"],
+)
+def test_a_replay_that_is_wrong_is_found(launch, told, tolerance):
+    with pytest.raises(MeasurementInvalid, match=told) as refusal:
+        settled(launch, tolerance=tolerance)
+
+    assert refusal.value.cause == "execution"
+    assert refusal.value.what.startswith("baseline-bf16 as executed does not compute what it does plainly eager")
+
+
+def test_scales_that_are_kept_from_step_to_step_are_compared():
+    found, _ = settled(parts=some_parts(Delayed()))
+    assert 0 <= found.executed.state_error < 1e-3
+
+
+def test_frozen_scales_are_found():
+    with pytest.raises(MeasurementInvalid, match="what it makes of fp8's scales differs by 1 "):
+        settled(FrozenScales, parts=some_parts(Delayed()), tolerance=FP8_TOLERANCE)
+
+
+@pytest.mark.parametrize("launch", ["Replayed", "NoAllReduce"])
+def test_ranks_that_forget_to_share_their_gradients_are_found(launch, tmp_path):
+    program = ("-m", "worker.execution.two_ranks")
+    here = environment(PYTHONPATH=str(Path(__file__).parents[2]))
+    code, _, errors = fork_server.called([str(tmp_path), launch], tmp_path, here, 120, program)
+    assert code == 0, errors
+    outcomes = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+
+    if launch == "Replayed":
+        assert [(one["join"], one["spread"]) for one in outcomes] == [("ddp", 0), ("ddp", 0)]
+        assert max(one["update_error"] for one in outcomes) < 1e-3
+    else:
+        assert all("its ranks' weights move apart by" in one["refused"] for one in outcomes)
+
+
+@pytest.mark.parametrize("launch", [StaleInput, NoOptimizer])
+def test_auto_falls_back_on_python_with_the_reason_and_from_the_same_start(launch):
+    parts, batches = some_parts()
+    before = weights(parts)
+    found, stages = settled(launch, asked="auto", parts=(parts, batches))
+
+    assert stages == ["capturing", "comparing"]
+    assert not found.graph.enabled
+    assert found.graph.reason.startswith("auto: baseline-bf16 as executed does not compute")
+    assert found.warning == f"steps were not replayed: {found.graph.reason}"
+    assert all(map(torch.equal, weights(parts), before))
+
+
+def test_a_capture_that_fails_under_auto_leaves_training_as_it_was():
+    parts, batches = some_parts()
+    before = weights(parts)
+    found, _ = settled(Uncapturable, asked="auto", parts=(parts, batches))
+
+    assert found.graph.reason == "auto: the step cannot be captured in a CUDA graph: it waits"
+    assert all(map(torch.equal, weights(parts), before))
+    assert math.isfinite(found.launch(next(batches), NO_MARKS).item())
+
+
+def test_a_capture_that_was_asked_for_and_fails_is_unsupported():
+    with pytest.raises(ModeUnavailable, match="it waits") as refusal:
+        settled(Uncapturable)
+    assert refusal.value.cause == "capture"
+
+
+class Growing(TinyLinear):
+    """Each batch is larger than the one before."""
+
+    def batches(self, batch_size, rank, device):
+        size = batch_size
+        while True:
+            yield next(super().batches(size, rank, device))
+            size += 1
+
+
+@pytest.mark.parametrize("asked", ["on", "auto"])
+def test_batches_that_change_their_shape_are_not_captured(asked):
+    parts = some_parts(workload=Growing())
+    if asked == "on":
+        with pytest.raises(
+            ModeUnavailable, match=r"batches change their shape \(\[10, 16\] float32, \[11, 16\] float32\)"
+        ):
+            settled(asked=asked, parts=parts)
+    else:
+        found, _ = settled(asked=asked, parts=parts)
+        assert "batches change their shape" in found.warning
+
+
+class Wrong(nn.Module):
+    """Stands for what torch.compile gives: the same weights, and whatever `then` makes of the output."""
+
+    def __init__(self, model, then):
+        super().__init__()
+        self.inner = model
+        self.then = then
+
+    def forward(self, inputs):
+        return self.then(self.inner(inputs))
+
+
+class OnlyLooksRight(torch.autograd.Function):
+    """The same output, and half the gradient."""
+
+    @staticmethod
+    def forward(_context, output):
+        return output.clone()
+
+    @staticmethod
+    def backward(_context, gradient):
+        return gradient / 2
+
+
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        (lambda output: output, None),
+        (lambda output: 1.5 * output, "its gradients differ by"),
+        (OnlyLooksRight.apply, r"its gradients differ by 0\.4[0-9]+ .*weights differs by 0\.49"),
+        (lambda output: output.detach() + 0 * output.detach().requires_grad_(), "its gradients differ by 1 "),
+        (lambda output: output * math.nan, "its losses differ by nan"),
+    ],
+    ids=["right", "other logits", "half the gradient", "no gradient", "not finite"],
+)
+def test_a_model_that_was_compiled_to_something_else_is_found(then, told, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda model: Wrong(model, then))
+    parts = some_parts(choice=COMPILED, warm=0, batch_size=40)
+    if told is None:
+        found, stages = settled(asked="off", choice=COMPILED, parts=parts)
+        assert max(found.executed.gradient_error, found.executed.update_error) < 1e-2
+        assert (found.executed.batch_size, stages) == (proof.PIECE, ["comparing"])
+    else:
+        with pytest.raises(MeasurementInvalid, match=told):
+            settled(asked="off", choice=COMPILED, parts=parts)
+
+
+def test_blocks_that_are_compiled_in_place_are_not_compared_with_themselves(monkeypatch):
+    """A block's own compiled call gives half of what it should; the reference must not run it."""
+    parts, batches = some_parts(warm=0)
+    for block in parts.plain.blocks:
+        block.compile(backend=lambda graph, _inputs: lambda *inputs: [0.5 * out for out in graph(*inputs)])
+    with pytest.raises(MeasurementInvalid, match="its gradients differ"):
+        settled(asked="off", choice=COMPILED, parts=(parts, batches))
+
+
+@pytest.mark.parametrize("asked", ["on", "auto", "off"])
+def test_too_little_memory_proves_nothing_and_says_so(asked, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(proof, "_forward_and_backward", full)
+    parts, batches = some_parts()
+    before = weights(parts)
+    choice = COMPILED if asked == "off" else CAPTURED
+    if asked == "on":
+        with pytest.raises(ModeUnavailable, match="memory does not suffice"):
+            settled(asked=asked, choice=choice, parts=(parts, batches))
+        return
+    found, _ = settled(asked=asked, choice=choice, parts=(parts, batches))
+    assert (found.executed, found.graph.enabled) == (None, False)
+    assert "memory does not suffice" in found.warning
+    assert all(map(torch.equal, weights(parts), before))
