@@ -115,7 +115,7 @@ def test_without_records_nothing_is_written(fp8bench_in, tmp_path):
 
 
 def test_only_invalid_records_make_a_page_that_says_why(fp8bench_in, tmp_path):
-    keep(invalid(), tmp_path / "results")
+    keep(invalid("my-box"), tmp_path / "results")
     outcome = fp8bench_in("report")
     text = (tmp_path / "report.html").read_text()
 
@@ -126,6 +126,15 @@ def test_only_invalid_records_make_a_page_that_says_why(fp8bench_in, tmp_path):
     refused = fp8bench_in("report", "--plot", "speed")
     assert refused.code == 2
     assert "no row has anything to draw of units a second" in refused.stderr
+
+
+def test_a_published_figure_beside_an_invalid_mode_is_no_answer(fp8bench_in, tmp_path):
+    keep(invalid("p5"), tmp_path / "results")
+
+    assert fp8bench_in("report").code == 0
+    text = (tmp_path / "report.html").read_text()
+    assert "Nothing here was measured. Of published figures, p5 baseline-bf16 stands first" in text
+    assert "p5 torchao-float8:tensorwise (invalid)" in text
 
 
 def test_an_instance_without_a_price_is_reported_by_speed(fp8bench_in, tmp_path):
