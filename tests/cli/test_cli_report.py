@@ -159,3 +159,10 @@ def test_a_broken_record_is_named_and_left_out(fp8bench_in, tmp_path):
 
     assert outcome.code == 0
     assert "not read: results/p5/broken.json" in outcome.stderr
+
+
+def test_the_plots_that_help_names_are_those_there_are():
+    from fp8bench.cli import report
+    from fp8bench.kinds.run.page import plots
+
+    assert report.PLOTS == tuple(plots.PLOTS)

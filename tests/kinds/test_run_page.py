@@ -21,8 +21,9 @@ from fp8bench.kinds.run.page.answer import answer
 from fp8bench.kinds.run.page.build import page, shown_rows
 from fp8bench.kinds.run.page.plots import charts, count_said, time_said
 from fp8bench.report.document import Table
-from fp8bench.report.page.charts import Bars, Scatter
+from fp8bench.report.page.bars import Bars
 from fp8bench.report.page.page import render
+from fp8bench.report.page.scatter import Scatter
 
 TODAY = date(2026, 7, 1)
 BASELINE = rounds(0.100, 0.101, 0.100, 0.099)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.report.document import Column, Emphasis, Note, Sentence, Table, Tone, Warned
-from fp8bench.report.page.charts import NARROW, WIDE, Chart
+from fp8bench.report.page.charts import Chart
 from fp8bench.report.page.drawing import DARK, LIGHT, svg
+from fp8bench.report.page.layout import NARROW, WIDE
 from fp8bench.schema.errors import inert
 
 if TYPE_CHECKING:

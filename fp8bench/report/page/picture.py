@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.report import paper
-from fp8bench.report.page.charts import FILE, Chart
+from fp8bench.report.page.charts import Chart
 from fp8bench.report.page.drawing import LIGHT, Drawing, Label, Line, Mark, Rect, moved, style, svg
+from fp8bench.report.page.layout import FILE
 from fp8bench.schema.errors import inert
 
 if TYPE_CHECKING:

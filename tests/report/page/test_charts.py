@@ -6,9 +6,12 @@ from xml.etree import ElementTree
 import pytest
 
 from fp8bench.report import paper
-from fp8bench.report.page import charts, picture
-from fp8bench.report.page.charts import FILE, NARROW, WIDE, Bar, Bars, Point, Scatter, Stack, Stacks, Strip, Strips
+from fp8bench.report.page import picture, scatter
+from fp8bench.report.page.bars import Bar, Bars, Stack, Stacks
 from fp8bench.report.page.drawing import DARK, LIGHT, Dots, Label, Line, Rect, shortened, svg, text_width
+from fp8bench.report.page.layout import FILE, NARROW, SMALL, WIDE
+from fp8bench.report.page.scatter import Point, Scatter
+from fp8bench.report.page.strips import Strip, Strips
 
 HOSTILE = "<script>alert('x')</script>\u202e\x1b[31m & \"quoted\""
 LONG = "a-provider-with-a-long-name-8x torchao-float8:rowwise_with_gw_hp"
@@ -93,8 +96,8 @@ def test_an_interval_beyond_all_bars_leaves_them_their_length():
 def test_the_front_is_joined_and_full_and_numbers_cover_no_other_point():
     drawing = SCATTER.draw(WIDE)
     full = [mark for mark in of_kind(drawing, Dots) if mark.look == "first"]
-    middles = [dots.points[0] for dots in of_kind(drawing, Dots) if dots.radius == charts.DOT_PX]
-    numbers = [mark for mark in of_kind(drawing, Label) if mark.text in ("1", "2", "3") and mark.size == charts.SMALL]
+    middles = [dots.points[0] for dots in of_kind(drawing, Dots) if dots.radius == scatter.DOT_PX]
+    numbers = [mark for mark in of_kind(drawing, Label) if mark.text in ("1", "2", "3") and mark.size == SMALL]
 
     assert len(full) == 4  # two points, and each one's mark in the list below
     assert sum(line.look == "first" for line in of_kind(drawing, Line)) == 2
@@ -104,7 +107,7 @@ def test_the_front_is_joined_and_full_and_numbers_cover_no_other_point():
 
 
 def test_ticks_are_round_numbers_within_the_axis():
-    axis = charts._axis([0.98, 4.3], 0, 100)
+    axis = scatter._axis([0.98, 4.3], 0, 100)
 
     assert [text for _, text in axis.ticks] == ["1", "2", "3", "4"]
     assert all(axis.low <= value <= axis.high for value, _ in axis.ticks)
@@ -114,7 +117,7 @@ def test_ticks_are_round_numbers_within_the_axis():
 
 @pytest.mark.parametrize("values", [[5.0], [0.0, 0.0], [1e-9, 1e9]])
 def test_an_axis_of_any_values_has_a_length(values):
-    axis = charts._axis(values, 0, 100)
+    axis = scatter._axis(values, 0, 100)
 
     assert axis.low < axis.high
     assert 0 < len(axis.ticks) <= 12

@@ -11,8 +11,9 @@ from fp8bench.kinds.run.page.plots import MILLION, Shown, by_run, charts, count_
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.pricing import cost
 from fp8bench.report.document import Note, Table
-from fp8bench.report.page.charts import Chart, Scatter
+from fp8bench.report.page.charts import Chart
 from fp8bench.report.page.page import Page, Part, Section, Tile
+from fp8bench.report.page.scatter import Scatter
 from fp8bench.report.written import number, rate, with_interval
 from fp8bench.schema.record import Record
 

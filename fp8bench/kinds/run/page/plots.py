@@ -9,8 +9,11 @@ from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.steps import IDLE, PARTS, StepBreakdown, explain_steps
 from fp8bench.pricing import cost
 from fp8bench.profiling.facts import Facts, facts_of
-from fp8bench.report.page.charts import Bar, Bars, Chart, Point, Scatter, Stack, Stacks, Strip, Strips
+from fp8bench.report.page.bars import Bar, Bars, Stack, Stacks
+from fp8bench.report.page.charts import Chart
 from fp8bench.report.page.drawing import Look
+from fp8bench.report.page.scatter import Point, Scatter
+from fp8bench.report.page.strips import Strip, Strips
 from fp8bench.report.written import gain_bounds, number, rate
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import longest_rank
@@ -59,7 +62,8 @@ def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart]:
         "memory": _memory(ran),
         "energy": _energy(ran),
     }
-    return {name: chart for name, chart in made.items() if chart is not None}
+    rest = f" The first {MOST_DRAWN} rows; the table has all." if len(ran) > MOST_DRAWN else ""
+    return {name: replace(chart, caption=chart.caption + rest) for name, chart in made.items() if chart is not None}
 
 
 def _of_one_unit(ran: Sequence[Shown]) -> list[Shown]:
