@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fp8bench.report.page.drawing import Dots, Drawing, Label, Line, Mark, shortened
-from fp8bench.report.page.layout import MINUTE, SMALL, WIDE, told
+from fp8bench.report.page.drawing import Dots, Drawing, Label, Line, Mark, shortened, text_width
+from fp8bench.report.page.layout import MINUTE, SMALL, told
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ class Scatter:
         marks.append(Label(right, bottom + 32, self.x_title, "faint", "end", MINUTE))
         marks += _front([one for one in self.points if one.front], x_axis, y_axis)
         marks += _numbered(self.points, x_axis, y_axis)
-        below, columns = bottom + 54, 2 if width >= WIDE else 1
+        fits = max(text_width(text, SMALL) for one in self.points for text in (one.name, one.said)) + 32 <= width / 2
+        below, columns = bottom + 54, 2 if fits else 1
         deep = math.ceil(len(self.points) / columns)
         for place, one in enumerate(self.points):
             x = place // deep * (width / columns + 4)
@@ -111,6 +112,9 @@ PLACES: tuple[tuple[float, float], ...] = tuple(
 )
 """Where a point's number may stand, from its middle, the best first."""
 
+PLACES_ON_FRONT = ((0.0, 16.0), (-14.0, 0.0), (-11.0, 10.0), *PLACES)
+"""The line of the front comes from above and leaves to the right."""
+
 
 def _numbered(points: Sequence[Point], x_axis: _Axis, y_axis: _Axis) -> Iterator[Mark]:
     """Dots where they belong, and each one's number where it covers no other, if there is such a place."""
@@ -124,7 +128,7 @@ def _numbered(points: Sequence[Point], x_axis: _Axis, y_axis: _Axis) -> Iterator
         x, y = at[one.number]
         look = "first" if one.front else "paper"
         yield Dots(((x, y),), DOT_PX, look, "first" if one.front else "ink", f"{one.number} {one.name}: {one.said}")
-        free = ((x + dx, y + dy) for dx, dy in PLACES)
+        free = ((x + dx, y + dy) for dx, dy in (PLACES_ON_FRONT if one.front else PLACES))
         place = next((p for p in free if all(math.dist(p, other) > 13 for other in taken)), (x + 14, y))
         taken.append(place)
         if math.dist(place, (x, y)) > 20:

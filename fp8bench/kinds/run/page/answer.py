@@ -27,7 +27,7 @@ def name_of(row: Row) -> str:
 def detail_of(row: Row) -> str:
     """`eager, batch 256 x 2`: what keeps it apart from others of that name."""
     worker = f" x {row.world_size}" if row.world_size > 1 else ""
-    reported = "" if row.source == "measured" else f", {row.source}"
+    reported = ("" if row.source == "measured" else f", {row.source}") + (", emulated" if row.emulated else "")
     return f"{f'{row.execution}, ' if row.execution else ''}batch {row.batch_size}{worker}{reported}"
 
 

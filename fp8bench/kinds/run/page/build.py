@@ -34,10 +34,11 @@ def page(
     found = answer(comparison, bought, quicker(drawn.get("time-cost"), job or MILLION, comparison.rows))
     rows = comparison.rows
     sections = [
+        Section("value", "What a dollar buys", _some(drawn, "price-performance", "time-cost")),
+        Section("speed", "Speed", () if "price-performance" in drawn else _some(drawn, "speed")),
         Section(
-            "value", "What a dollar buys", _some(drawn, "price-performance" if _priced(rows) else "speed", "time-cost")
+            "table", "All rows", _table(comparison), "The rows and numbers of fp8bench compare. A heading sorts them."
         ),
-        Section("table", "All rows", _table(comparison), "As `fp8bench compare` shows them. A heading sorts."),
         Section("stopped", "Not ranked, and why", tuple(grounds.stopped(shown))),
         Section(
             "steps",
@@ -76,10 +77,6 @@ def quicker(chart: Chart | None, job: float, rows: Sequence[Row]) -> list[str]:
 
 def _some(drawn: Mapping[str, Chart], *names: str) -> tuple[Part, ...]:
     return tuple(drawn[name] for name in names if name in drawn)
-
-
-def _priced(rows: Sequence[Row]) -> bool:
-    return any(row.units_per_usd for row in rows)
 
 
 def _table(comparison: Comparison) -> tuple[Part, ...]:

@@ -123,7 +123,7 @@ def _value(ran: Sequence[Shown]) -> Chart | None:
     return _bars(
         "price-performance",
         f"{_of(there).capitalize()} for a dollar" if there else "",
-        f"More is better. A line over a bar is its 95 % interval. {_how_drawn(there)}",
+        f"More is better. {_how_drawn(there, mark=True)}",
         there,
         lambda row: row.units_per_usd or 0.0,
         lambda row: rate(row.units_per_usd),
@@ -133,11 +133,19 @@ def _value(ran: Sequence[Shown]) -> Chart | None:
     )
 
 
-def _how_drawn(there: Sequence[Shown]) -> str:
-    said = ["The reference is brown, and the broken line." if any(one.row.is_reference for one in there) else ""]
-    if any(one.row.source != "measured" for one in there):
+def _how_drawn(there: Sequence[Shown], mark: bool = False) -> str:
+    """What the looks of bars mean, of those that there are. mark: a broken line is the reference."""
+    measured = [one for one in there if one.row.source == "measured"]
+    said = []
+    if any(one.row.step_time_ci_s is not None for one in there):
+        said.append("A line over a bar is its 95 % interval.")
+    if any(one.row.is_reference for one in measured):
+        said.append("The reference is brown.")
+    if mark and any(one.row.is_reference for one in there):
+        said.append("A broken line is the reference.")
+    if len(measured) < len(there):
         said.append("Outlined bars are figures that were not measured here.")
-    return " ".join(text for text in said if text)
+    return " ".join(said)
 
 
 def _detail_with_gain(row: Row) -> str:
@@ -308,7 +316,7 @@ def _breakdown(ran: Sequence[Shown]) -> Chart | None:
         Stack(
             one.number,
             name_of(one.row),
-            f"{detail_of(one.row)}: {step.length_s * 1e3:.1f} ms a step",
+            f"{detail_of(one.row)}: {number(one.row.step_time_s, '.1f', 1e3)} ms a step",
             f"{step.length_s / one.row.batch_size * 1e3:.{digits}f}",
             tuple((name, seconds / one.row.batch_size * 1e3) for name, seconds in step.parts()),
         )
