@@ -19,7 +19,10 @@ from fp8bench.schema.record import Record
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `pip install playwright`")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: `apt-get install chromium`")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: `apt-get install chromium`"),
+]
 
 HOSTILE = "<script>document.title='taken'</script><img src=http://example.com/x onerror=alert(1)>"
 QUOTED = "\"'><svg onload=alert(2)>{{ 7*7 }}"

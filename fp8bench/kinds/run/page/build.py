@@ -63,13 +63,15 @@ def page(
 
 
 def quicker(chart: Chart | None, job: float, rows: Sequence[Row]) -> list[str]:
-    """Of measured rows on the front of time against cost, beside the cheapest: what less time costs."""
+    """Of measured rows on their front of time against cost, beside the cheapest: what less time costs."""
     if not isinstance(chart, Scatter):
         return []
-    measured = [point for point in chart.points if point.front and rows[point.number - 1].source == "measured"]
-    if len(measured) < 2:
+    measured = [point for point in chart.points if rows[point.number - 1].source == "measured"]
+    front = cost.pareto_front([(point.x, point.y) for point in measured])
+    best = [point for point, on_it in zip(measured, front, strict=True) if on_it]
+    if len(best) < 2:
         return []
-    cheapest, *others = sorted(measured, key=lambda point: point.y)
+    cheapest, *others = sorted(best, key=lambda point: point.y)
     told = "; ".join(f"{point.name} ({point.said})" for point in others)
     of = f"{count_said(job)} {unit_of(rows[cheapest.number - 1])}"
     return [f"Quicker, for more money: {told}; instead of {cheapest.said.rpartition(': ')[2]}, for {of}."]

@@ -52,9 +52,9 @@ def evidence(shown: Sequence[Shown]) -> list[Part]:
         parts.append(_proofs(proved))
         parts.append(
             Note(
-                "Errors are relative, and 1 means nothing in common; in brackets the most that the mode allows. "
-                "Parity: one batch through the plain model and through the converted one. Proof: steps as they were "
-                "timed against the same steps plainly eager."
+                "Of each row's latest round. Errors are relative, and 1 means nothing in common; in brackets the most "
+                "that the mode allows. Parity: one batch through the plain model and through the converted one. "
+                "Proof: steps as they were timed against the same steps plainly eager."
             )
         )
     parts += [Note(f"{one.number}  {warning}") for one, record in ran for warning in dict.fromkeys(record.warnings)]
