@@ -4,6 +4,7 @@
 # make check   lint, types, layers
 # make overhead  what measuring costs: the tool's loop against a bare one (a benchmark: idle machine, no tests beside it)
 # make simulate  coverage, false verdicts and power of the intervals where the truth is known (about ten minutes)
+# make prediction-errors  how far predictions are off, computed from the committed records (docs/prediction.md)
 # make all     check and test, as CI does
 PYTHON ?= python3
 VENV ?= .venv
@@ -15,7 +16,7 @@ SERIAL = $(shell grep -rl --include=test_*.py "mark.serial" tests)
 # Hundreds of processes are started, each of which would compile the package and pytest's asserts anew.
 test test-quick: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: bench test test-quick check overhead simulate all clean
+.PHONY: bench test test-quick check overhead simulate prediction-errors all clean
 
 bench: $(INSTALLED)
 	$(BIN)/fp8bench run
@@ -38,6 +39,9 @@ overhead: $(INSTALLED)
 
 simulate: $(INSTALLED)
 	$(BIN)/python benchmarks/simulate.py
+
+prediction-errors: $(INSTALLED)
+	$(BIN)/python benchmarks/prediction_errors.py
 
 all: check test
 

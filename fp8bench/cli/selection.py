@@ -108,7 +108,7 @@ def selected(
         instances=tuple(keys),
         today=today,
         reference=replace(named, instance=key_of(named.instance)),
-        as_of=_date(price_as_of, today),
+        as_of=day_of(price_as_of, today),
         region=region,
         purchase=cast("Purchase", purchase or PURCHASES[0]),
         wanted=wanted,
@@ -118,7 +118,8 @@ def selected(
     return options, catalog
 
 
-def _date(text: str | None, today: date) -> date | None:
+def day_of(text: str | None, today: date) -> date | None:
+    """What --price-as-of gives; None where it was not given. Raises UsageError for what is no date."""
     from fp8bench.schema.errors import UsageError
 
     if text is None or text == "today":

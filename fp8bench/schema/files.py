@@ -16,6 +16,7 @@ ROOT = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent
 
 INSTANCES_YAML = ROOT / "configs" / "instances.yaml"
 PUBLISHED_RESULTS = ROOT / "results" / "published"
+PREDICTION_ERRORS_JSON = ROOT / "configs" / "prediction-errors.json"
 
 DEEPEST = 100
 """Levels of nesting that are read. libyaml's binding recurses without a limit, and ends the process where the stack is

@@ -1,0 +1,289 @@
+"""Predictions, and how far the model is off, as documents."""
+
+from collections.abc import Callable, Sequence
+
+from fp8bench.kinds.run.steps import PARTS
+from fp8bench.predict.held_out import HeldOut
+from fp8bench.predict.model_error import Case, Change, ModelError, model_error
+from fp8bench.predict.prediction import Measured, Prediction, Predictions
+from fp8bench.predict.step import PartName
+from fp8bench.report.document import (
+    NOTHING,
+    CellKind,
+    Column,
+    Document,
+    Emphasis,
+    Heading,
+    Letters,
+    Lines,
+    Note,
+    Part,
+    Sentence,
+    Table,
+    Warned,
+    blocks,
+)
+from fp8bench.report.written import number, rate, with_interval
+from fp8bench.schema.execution import suffix
+
+SOFTWARE = "software, the kernels that it chooses, and clocks under the power limit are as measured"
+
+LONG_S = 0.1
+MANY = 100
+"""From which a number is shown without decimals."""
+
+SMALLEST_S = 0.5e-4
+"""Half of the last digit that is shown: a part below it is left out."""
+
+CHANGES = (
+    Change(gpu="same GPU", scale="another number of GPUs"),
+    Change(gpu="same architecture", scale="as many GPUs"),
+    Change(gpu="same architecture", scale="another number of GPUs"),
+    Change(gpu="another architecture", scale="as many GPUs"),
+    Change(gpu="another architecture", scale="another number of GPUs"),
+)
+
+
+def document(found: Predictions) -> Document:
+    """Machines get every field of every prediction, with the warnings of all among its own."""
+    rows = found.rows
+    common = _common(rows)
+    letters = Letters()
+    notes = Column("notes", tuple(_notes(row, common, letters) for row in rows), "note")
+    emphasis: tuple[Emphasis, ...] = tuple("" if _ran(row) else "faint" for row in rows)
+    table = Table((*_columns(rows), notes), naming=1, tight=True, emphasis=emphasis)
+    best = next((row for row in rows if _ran(row)), None)
+    shown = blocks(
+        [Sentence(_of_what(rows[0]))],
+        [table, *map(Note, letters.lines())],
+        [] if best is None else [Sentence(text) for text in _answers(best, sum(map(_ran, rows)) > 1)],
+        [] if best is None else [Heading(f"A step of {_label(best)}, batch {best.batch_size} a GPU"), _parts(best)],
+        [Heading("Assumed"), *map(Note, common)] if common else [],
+        [*map(Note, _about_ranges(rows)), *map(Note, found.omitted), *map(Warned, found.warnings)],
+    )
+    warned = [row.model_copy(update={"warnings": (*row.warnings, *found.warnings)}) for row in rows]
+    dumped = tuple(tuple(row.model_dump(mode="json").values()) for row in warned)
+    return Document(shown, data=warned, lines=Lines(tuple(Prediction.model_fields), dumped))
+
+
+def document_of_errors(found: HeldOut) -> Document:
+    """Every machine that was left out, and what follows for predictions. Machines get what the program keeps."""
+    cases = sorted(found.cases, key=lambda case: (not case.counted, CHANGES.index(case.change), case.key[:2]))
+    letters = Letters()
+    shown = blocks(
+        [Sentence("Steps that were measured, predicted from another machine's record. An error above 0 is too slow.")],
+        [_cases(cases, letters)] if cases else [Sentence("No two instances have records of the same work.")],
+        [*map(Note, letters.lines()), *(Note(f"not predicted: {one}") for one in found.omitted)],
+        [Heading("What a prediction takes as the model's error"), _errors(cases)] if cases else [],
+        _where_from(cases),
+    )
+    dumped = tuple((*case.model_dump(mode="json").values(), case.error) for case in cases)
+    return Document(shown, data=found, lines=Lines((*Case.model_fields, "error"), dumped))
+
+
+def _cases(cases: Sequence[Case], letters: Letters) -> Table:
+    def column(heading: str, write: Callable[[Case], str], kind: CellKind = "quantity") -> Column:
+        return Column(heading, tuple(map(write, cases)), kind)
+
+    return Table(
+        (
+            column("predicted from", lambda case: case.source, "word"),
+            column("for", lambda case: case.target, "word"),
+            column("mode", lambda case: f"{case.mode}{suffix(case.execution)}", "word"),
+            column("batch", lambda case: str(case.batch_size)),
+            column("GPUs", lambda case: " to ".join(map(str, case.gpus))),
+            column("predicted", lambda case: _amount(case, case.predicted)),
+            column("measured", lambda case: _amount(case, case.measured)),
+            column("error", lambda case: f"{case.error * 100:+.1f} %"),
+            column("notes", lambda case: f"[{letters.of(case.note)}]" if case.note else "", "note"),
+        ),
+        naming=3,
+        emphasis=tuple("" if case.counted else "faint" for case in cases),
+    )
+
+
+def _amount(case: Case, value: float) -> str:
+    return f"{value:.2f}x" if case.what == "ratio" else f"{value * 1e3:.1f} ms"
+
+
+def _errors(cases: Sequence[Case]) -> Table:
+    found = [(change, model_error(cases, change)) for change in CHANGES]
+    return Table(
+        (
+            Column("change of", tuple(change.words for change, _ in found), "word"),
+            Column(
+                "at most", tuple("unknown" if error is None else f"{error.share * 100:.1f} %" for _, error in found)
+            ),
+            Column("cases", tuple(NOTHING if error is None else str(error.cases) for _, error in found)),
+            Column("worst case", tuple(NOTHING if error is None else _worst(error) for _, error in found), "note"),
+        )
+    )
+
+
+def _where_from(cases: Sequence[Case]) -> list[Part]:
+    """Of each kind of change, all counted cases together: how much of the measured steps each part is, and by how much
+    of them its own prediction is off, without sign, since a pair of machines errs in opposite ways.
+    """
+    names: list[PartName] = [*PARTS, "idle"]
+    rows = []
+    for change in CHANGES:
+        parts = [part for case in cases if case.counted and case.change == change for part in case.parts]
+        steps_s = sum(part.measured_s for part in parts)
+        for name in names:
+            of_name = [part for part in parts if part.name == name]
+            if of_name:
+                share = sum(part.measured_s for part in of_name) / steps_s
+                off = sum(abs(part.predicted_s - part.measured_s) for part in of_name) / steps_s
+                rows.append((change.words, _named(name), share, off))
+    if not rows:
+        return []
+    table = Table(
+        (
+            Column("change of", tuple(row[0] for row in rows), "word", once=True),
+            Column("part of a step", tuple(row[1] for row in rows), "word"),
+            Column("share of the steps", tuple(f"{row[2] * 100:.1f} %" for row in rows)),
+            Column("off by, of the steps", tuple(f"{row[3] * 100:.1f} %" for row in rows)),
+        ),
+        naming=2,
+    )
+    return [Heading("Where the errors come from"), table]
+
+
+def _named(part: PartName) -> str:
+    return part if part == "idle" else PARTS[part]
+
+
+def _worst(error: ModelError) -> str:
+    return " and ".join(
+        f"{case.target} from {case.source} ({case.mode}, {case.error * 100:+.1f} %)" for case in error.worst
+    )
+
+
+def _columns(rows: Sequence[Prediction]) -> list[Column]:
+    units = {row.unit for row in rows}
+    unit = units.pop() if len(units) == 1 else "units"
+    workloads = {row.workload for row in rows}
+
+    def column(heading: str, write: Callable[[Prediction], str], kind: CellKind = "quantity") -> Column:
+        return Column(heading, tuple(map(write, rows)), kind)
+
+    return [
+        column("predicted mode", _label, "word"),
+        *([column("workload", lambda r: r.workload, "word")] if len(workloads) > 1 else []),
+        column("batch x GPUs", lambda r: f"{r.batch_size} x {r.world_size}"),
+        column("step, ms (range)", lambda r: _in_ms(r) if _ran(r) else r.status, "interval"),
+        column(f"{unit}/s", lambda r: rate(_rounded(r.throughput_per_s))),
+        column(f"{unit}/USD (range)", _per_usd, "interval"),
+    ]
+
+
+def _in_ms(row: Prediction) -> str:
+    """No digit that a range of so many per cent makes meaningless, as everywhere here."""
+    form = ".0f" if (row.step_time_s or 0.0) >= LONG_S else ".1f"
+    return with_interval(row.step_time_s, row.step_time_range_s, form, scale=1e3)
+
+
+def _per_usd(row: Prediction) -> str:
+    low_high = row.units_per_usd_range
+    ends = None if low_high is None else (float(f"{low_high[0]:.3g}"), float(f"{low_high[1]:.3g}"))
+    form = ",.0f" if (row.units_per_usd or 0.0) >= MANY else ".3g"
+    return with_interval(_rounded(row.units_per_usd), ends, form)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.3g}")
+
+
+def _label(row: Prediction) -> str:
+    return f"{row.mode_label}{suffix(row.execution)}"
+
+
+def _ran(row: Prediction) -> bool:
+    return row.status == "predicted"
+
+
+def _common(rows: Sequence[Prediction]) -> list[str]:
+    """What every prediction assumes, in the order of the first."""
+    assumed = [row.assumed for row in rows if _ran(row)]
+    of_all = [text for text in assumed[0] if all(text in others for others in assumed)] if assumed else []
+    return [*of_all, SOFTWARE] if assumed else []
+
+
+def _notes(row: Prediction, common: Sequence[str], letters: Letters) -> str:
+    own = [text for text in row.assumed if text not in common]
+    return " ".join(f"[{letters.of(text)}]" for text in ([row.reason] if row.reason else [*row.warnings, *own]))
+
+
+def _of_what(row: Prediction) -> str:
+    measured = row.measured
+    return (
+        f"Predicted for {_gpus(row)} of {row.instance} from what was measured on {_gpus(measured)} of "
+        f"{measured.instance}. None of this ran on {row.instance}."
+    )
+
+
+def _gpus(row: Prediction | Measured) -> str:
+    return f"{row.world_size} {row.gpu}"
+
+
+def _answers(best: Prediction, of_several: bool) -> list[str]:
+    """What a reader with a budget wants to know, of the prediction that buys most. of_several: whether there are others
+    beside it.
+    """
+    unit, measured = best.unit, best.measured
+    said = []
+    if best.usd_per_hour is not None:
+        dated = f"price of {best.price_as_of}" if best.price_as_of else "a price without a date"
+        share = "" if best.price_share == 1 else f", {best.price_share:.3g} of the whole instance's"
+        said.append(
+            f"{_label(best)} at batch {best.batch_size} is predicted to buy {'most' if of_several else 'this'} on "
+            f"{best.instance}: {_per_usd(best)} {unit} for a dollar, at "
+            f"{best.usd_per_hour:,.2f} USD/h ({dated}{share})."
+        )
+    if measured.units_per_usd and best.break_even_usd_per_hour and measured.usd_per_hour:
+        even = with_interval(best.break_even_usd_per_hour, best.break_even_range_usd_per_hour, ",.2f")
+        said.append(
+            f"It was measured at {rate(measured.units_per_usd)} {unit} for a dollar on {measured.instance} "
+            f"({measured.usd_per_hour:,.2f} USD/h). A dollar buys as many on {best.instance} at {even} USD/h for "
+            f"{_gpus(best)}."
+        )
+    if best.gemm_share_of_peak:
+        share_of_peak = f"{best.gemm_share_of_peak * 100:.0f} %"
+        said.append(f"Its GEMMs reach {share_of_peak} of the dense peak, by the model's FLOPs, as measured.")
+    return said
+
+
+def _parts(row: Prediction) -> Table:
+    parts = [part for part in row.parts if max(part.measured_s, part.predicted_s) >= SMALLEST_S]
+    return Table(
+        (
+            Column(
+                "part of a step",
+                tuple(_named(part.name) for part in parts),
+                "word",
+            ),
+            Column("measured", tuple(number(part.measured_s, ".1f", 1e3) for part in parts), unit="ms"),
+            Column("predicted", tuple(number(part.predicted_s, ".1f", 1e3) for part in parts), unit="ms"),
+            Column("factor", tuple(number(part.ratio, ".2f") for part in parts)),
+            Column("by", tuple(part.rule for part in parts), "word"),
+        )
+    )
+
+
+def _about_ranges(rows: Sequence[Prediction]) -> list[str]:
+    """How far to believe the ranges, of each change that the rows make."""
+    said = []
+    for error in dict.fromkeys(row.model_error for row in rows if row.model_error):
+        if error.cases == 0:
+            said.append(
+                "Ranges are the measured 95 % intervals, of the machine that was measured: the GPU is the same, and so "
+                "is the number of GPUs. By how much machines of one kind differ is unknown."
+            )
+            continue
+        tried = "1 prediction" if error.cases == 1 else f"{error.cases} predictions"
+        said.append(
+            f"Ranges: the measured 95 % intervals, widened by {error.share * 100:.0f} % to either side. So far off was "
+            f"the model at worst in {tried} of what was measured, for {error.basis}: {_worst(error)}. Few machines are "
+            "known, so a range is no 95 % interval."
+        )
+    return said

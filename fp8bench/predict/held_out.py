@@ -1,0 +1,221 @@
+"""Machines that were measured, predicted from one another: the cases of the model's error.
+
+From the records of a folder every measurement is predicted from those of other instances that did the same work in the
+same mode and execution. What an article published is predicted from records too, but its software is of another year:
+such a step is shown and not counted. The ratio of two of its machines is counted, for there the software is the same on
+both sides.
+
+Cases that were found in the records of this project travel with it (configs/prediction-errors.json), so that a
+prediction from one's first record has an interval.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date
+from itertools import combinations, permutations
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fp8bench.predict.model_error import Case, PartCase, change
+from fp8bench.predict.source import Source, machine, source
+from fp8bench.predict.step import Machine, PartName, Step, Work, predict
+from fp8bench.records.select import Measurement, select
+from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.files import PREDICTION_ERRORS_JSON, Frozen, read_text
+from fp8bench.schema.instance import Catalog
+from fp8bench.schema.record import Record
+
+HOST_BOUND = "the GPU waited for its host, which the model knows nothing of"
+ONE_ARTICLE = "two steps of one article, whose software is the same on both sides"
+LIKE_THE_ARTICLES = ("eager", "graphed", "compiled", "compiled+graphed", "blocks", "blocks+graphed")
+"""Executions, from the likeliest to be a published figure's: plain code, whose launches a busy GPU hides."""
+
+Key = tuple[object, ...]
+
+
+class HeldOut(Frozen):
+    """omitted: why some pairs could not be predicted."""
+
+    cases: tuple[Case, ...]
+    omitted: tuple[str, ...] = ()
+
+
+def kept_cases(path: Path = PREDICTION_ERRORS_JSON) -> tuple[Case, ...]:
+    """Those that travel with the program. Raises RunFailed where the file was changed by hand."""
+    try:
+        return HeldOut.model_validate_json(read_text(path)).cases
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise RunFailed(
+            f"{path}, field {field}: {first['msg'].lower()}",
+            "Reinstall fp8bench; in a checkout, run `make prediction-errors`",
+        ) from error
+
+
+def held_out(records: Sequence[Record], catalog: Catalog, whole: Callable[[Record], Record]) -> HeldOut:
+    """records: of all instances, oldest first. Only those are read whole that have another to be compared with."""
+    found, omitted = _paired(select(records, every=False), catalog, whole)
+    figures = [record for record in records if record.figure is not None and record.source == "published"]
+    cases = [*_of_pairs(found, omitted), *_of_figures(figures, found, catalog, omitted)]
+    return HeldOut(cases=tuple(cases), omitted=tuple(dict.fromkeys(omitted)))
+
+
+def _paired(
+    measurements: Iterable[Measurement], catalog: Catalog, whole: Callable[[Record], Record]
+) -> tuple[list[Source], list[str]]:
+    """Measurements of work that several instances or a published figure have done; of each instance the latest."""
+    latest: dict[Key, dict[str, Measurement]] = {}
+    published = set()
+    for one in measurements:
+        record = one.latest
+        if record.status == "ok" and record.config is not None and record.config.device == "cuda":
+            of_work = latest.setdefault(_key(record), {})
+            before = of_work.get(record.instance)
+            if before is None or before.latest.created_utc < record.created_utc:
+                of_work[record.instance] = one
+        elif record.source == "published":
+            published.add(_rough_key(record))
+    found, omitted = [], []
+    for of_work in latest.values():
+        alone = len(of_work) == 1
+        for one in of_work.values():
+            if alone and _rough_key(one.latest) not in published:
+                continue
+            try:
+                found.append(source(one, catalog, whole))
+            except UsageError as error:
+                omitted.append(error.what)
+    return found, omitted
+
+
+def _key(record: Record) -> Key:
+    """What two measurements must have in common to be of the same work, but for their machines. Which kernels a library
+    chooses on another GPU is part of the model's error.
+    """
+    config = record.config
+    chosen = (config.te_attention, config.optimizer, config.data) if config else ()
+    return (*_rough_key(record), record.execution, str(sorted(record.fingerprint.items())), *chosen)
+
+
+def _rough_key(record: Record) -> Key:
+    what = record.what
+    return (what.mode, what.recipe, what.workload, what.batch_size)
+
+
+def _of_pairs(sources: Sequence[Source], omitted: list[str]) -> Iterator[Case]:
+    for one, other in permutations(sources, 2):
+        if one.record.instance == other.record.instance or _key(one.record) != _key(other.record):
+            continue
+        try:
+            step = predict(one.work, one.machine, other.machine)
+        except UsageError as error:
+            omitted.append(error.what)
+            continue
+        case = _case(one, other.record.instance, one.machine, other.machine, step.step_s, other.step_s, [other.record])
+        case = case.model_copy(update={"parts": _parts(step, other.work)})
+        waited = one.host_bound or other.host_bound
+        yield case.model_copy(update={"counted": False, "note": HOST_BOUND}) if waited else case
+
+
+def _parts(step: Step, measured: Work) -> tuple[PartCase, ...]:
+    """Each part of either step."""
+    predicted = {part.name: part.predicted_s for part in step.parts}
+    there: dict[PartName, float] = {"idle": measured.idle_s}
+    there.update(measured.by_category.items())
+    return tuple(
+        PartCase(name=name, predicted_s=predicted.get(name, 0.0), measured_s=there.get(name, 0.0))
+        for name in dict.fromkeys([*predicted, *there])
+    )
+
+
+def _of_figures(
+    figures: Sequence[Record], sources: Sequence[Source], catalog: Catalog, omitted: list[str]
+) -> Iterator[Case]:
+    """Steps of published figures, and the ratios of two that one source published."""
+    for mode in dict.fromkeys(map(_rough_key, figures)):
+        alike = [figure for figure in figures if _rough_key(figure) == mode]
+        for one in _likest(sources, mode):
+            steps: dict[str, tuple[Machine, float]] = {}
+            for figure in alike:
+                there = _machine_of(figure, catalog)
+                if there is None or figure.summary is None:
+                    continue
+                try:
+                    steps[figure.run_id] = there, predict(one.work, one.machine, there).step_s
+                except UsageError as error:
+                    omitted.append(error.what)
+                    continue
+                case = _case(
+                    one, figure.instance, one.machine, *steps[figure.run_id], figure.summary.step_time_s, [figure]
+                )
+                yield case.model_copy(update={"counted": False, "note": _other_software(figure)})
+            predicted = [figure for figure in alike if figure.run_id in steps]
+            yield from _ratios(one, predicted, steps)
+
+
+def _ratios(one: Source, figures: Sequence[Record], steps: dict[str, tuple[Machine, float]]) -> Iterator[Case]:
+    for first, second in combinations(figures, 2):
+        (machine_1, step_1), (machine_2, step_2) = steps[first.run_id], steps[second.run_id]
+        if first.provenance != second.provenance or first.instance == second.instance:
+            continue
+        if first.summary is None or second.summary is None:
+            continue
+        measured = first.summary.step_time_s / second.summary.step_time_s
+        target = f"{first.instance} / {second.instance}"
+        case = _case(one, target, machine_1, machine_2, step_1 / step_2, measured, [first, second])
+        yield case.model_copy(update={"what": "ratio", "counted": not one.host_bound, "note": ONE_ARTICLE})
+
+
+def _other_software(figure: Record) -> str:
+    day = figure.provenance.published_on if figure.provenance else None
+    return f"not comparable: published {day}, and its torch, compilation, attention and loader are not known"
+
+
+def _likest(sources: Sequence[Source], mode: Key) -> list[Source]:
+    """Of each instance the measurement that is executed most as an article's code is."""
+    found: dict[str, Source] = {}
+    fitting = [one for one in sources if _rough_key(one.record) == mode and one.record.execution]
+    for one in sorted(fitting, key=lambda one: LIKE_THE_ARTICLES.index(one.record.execution or "eager")):
+        found.setdefault(one.record.instance, one)
+    return list(found.values())
+
+
+def _machine_of(figure: Record, catalog: Catalog) -> Machine | None:
+    """None where the catalogue does not know its GPU, or it is of several hosts."""
+    instance = catalog.instances.get(figure.instance)
+    gpu = catalog.gpus.get(instance.gpu or "") if instance else None
+    if instance is None or gpu is None or figure.what.world_size > instance.gpu_count:
+        return None
+    return machine(gpu, figure.what.world_size)
+
+
+def _case(
+    one: Source,
+    target: str,
+    before: Machine,
+    after: Machine,
+    predicted: float,
+    measured: float,
+    others: Sequence[Record],
+) -> Case:
+    what = one.record.what
+    return Case(
+        source=one.record.instance,
+        target=target,
+        mode=one.label,
+        execution=one.record.execution,
+        workload=what.workload,
+        batch_size=what.batch_size,
+        machines=(before.gpu, after.gpu),
+        gpus=(before.gpus, after.gpus),
+        change=change(before, after),
+        predicted=predicted,
+        measured=measured,
+        run_ids=(one.record.run_id, *(other.run_id for other in others)),
+        as_of=_latest_day([one.record, *others]),
+    )
+
+
+def _latest_day(records: Sequence[Record]) -> date:
+    return max(record.created_utc.date() for record in records)

@@ -1,0 +1,180 @@
+"""`fp8bench predict`: what is printed, what is refused, and that it is kept apart from what was measured."""
+
+import gc
+import json
+import shutil
+
+import pytest
+from builders import environment, evidence, profile, published, rank_samples, rounds, steps_about, summary
+from calling import call, keep, one_line
+from typer.testing import CliRunner
+
+from fp8bench.cli.app import program
+from fp8bench.schema.errors import Fp8benchError, UsageError
+
+PARTS = {"gemm_bf16": 0.06, "elementwise": 0.025, "attention": 0.01}
+FP8_PARTS = {"gemm_fp8": 0.04, "elementwise": 0.045, "attention": 0.01}
+
+
+def measured(mode="baseline-bf16", recipe=None, parts=PARTS, **changes):
+    """Two rounds on one H200."""
+    values = {
+        "instance": "h200-1x",
+        "environment": environment("NVIDIA H200"),
+        "profile": profile(by_category=parts, busy_s=sum(parts.values())),
+        "summary": summary(0.1, 64, flops_per_step=64 * 763_500_000_000),
+        "samples": (rank_samples(0, steps_about(0.1)),),
+        "settings": {"world_size": 1},
+        "evidence": evidence(fp8="gemm_fp8" in parts, recipe=recipe),
+        "session_id": mode,
+    }
+    return rounds(0.1, 0.1, mode=mode, recipe=recipe, **{**values, **changes})
+
+
+@pytest.fixture(autouse=True)
+def _collect_garbage_again():
+    """The command is the whole life of its process, and turns collection off."""
+    yield
+    gc.enable()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with results of two modes."""
+    for record in (*measured(), *measured("te-fp8", "delayed", FP8_PARTS)):
+        keep(record, tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def predict(folder):
+    """Call the command beside the results; what it raises is raised here."""
+
+    def called(*arguments, code=0):
+        words = ["predict", *arguments]
+        done = CliRunner().invoke(program(words), words)
+        if isinstance(done.exception, Fp8benchError):
+            raise done.exception
+        assert done.exit_code == code, done.output
+        return done.stdout
+
+    return called
+
+
+def test_every_mode_of_an_instance_is_predicted(folder):
+    done = call(folder, "predict", "p5", "--from", "h200-1x")
+    assert done.code == 0
+    assert done.stdout.startswith("Predicted for 8 H100-SXM5-80GB of p5 from what was measured on 1 H200-SXM-141GB")
+    assert "te-fp8:delayed/eager" in done.stdout
+    assert "baseline-bf16/eager" in done.stdout
+    assert "8 GPUs are predicted from 1" in done.stderr
+
+
+def test_one_mode_on_some_gpus_for_their_share_of_the_price(predict):
+    whole = json.loads(predict("p5", "--from", "h200-1x:te-fp8", "--format", "json"))
+    (row,) = json.loads(predict("p5.48xlarge", "--from", "h200-1x:te-fp8/eager", "--gpus", "1", "--format", "json"))
+    assert [one["mode"] for one in whole] == ["te-fp8"]
+    assert (row["source"], row["instance"], row["world_size"], row["price_share"]) == ("predicted", "p5", 1, 0.125)
+    assert row["usd_per_hour"] == pytest.approx(whole[0]["usd_per_hour"] / 8)
+    assert row["step_time_range_s"][0] < row["step_time_s"] < row["step_time_range_s"][1]
+
+
+def test_a_records_file_is_a_source_wherever_it_lies(predict, folder):
+    path = next((folder / "results" / "h200-1x").glob("*te-fp8*.json"))
+    shutil.move(path, folder / "kept.json")
+    (row,) = json.loads(predict("p5", "--from", "kept.json", "--format", "json"))
+    assert row["mode"] == "te-fp8"
+
+
+def test_fp8_on_a_gpu_without_it_is_unsupported_with_exit_code_3_only_where_nothing_else_ran(predict):
+    assert "has no fp8 units" in predict("p4d", "--from", "h200-1x:te-fp8", code=3)
+    rows = json.loads(predict("p4d", "--from", "h200-1x", "--format", "json"))
+    assert [row["status"] for row in rows] == ["predicted", "unsupported"]
+
+
+def test_a_prediction_is_neither_kept_nor_compared(predict, folder):
+    before = sorted((folder / "results").rglob("*"))
+    predict("p5", "--from", "h200-1x")
+    assert sorted((folder / "results").rglob("*")) == before
+    words = ["compare", "p5", "h200-1x", "--allow-mismatch", "--format", "json"]
+    rows = json.loads(CliRunner().invoke(program(words), words).stdout)
+    assert {row["source"] for row in rows} == {"measured", "published"}
+
+
+def test_a_second_machine_here_makes_the_error_known_and_goes_before_what_is_kept(predict, folder):
+    changes = {"instance": "h100-1x", "environment": environment("NVIDIA H100 80GB HBM3"), "minutes": 30}
+    for record in measured(parts={**PARTS, "elementwise": 0.026}, **changes):
+        keep(record, folder / "results")
+    cases = json.loads(predict("--check", "--format", "json"))["cases"]
+    assert {(one["source"], one["target"]) for one in cases if one["what"] == "step" and one["counted"]} == {
+        ("h100-1x", "h200-1x"),
+        ("h200-1x", "h100-1x"),
+    }
+    (row,) = json.loads(predict("p5", "--from", "h200-1x:baseline-bf16", "--gpus", "1", "--format", "json"))
+    assert row["model_error"]["basis"] == "same architecture"
+
+
+def test_check_prints_the_errors(predict, folder):
+    assert "predicted from another machine's record" in predict("--check")
+    lines = predict("--check", "--format", "csv").splitlines()
+    assert lines[0].endswith(",error")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "no instance was named"),
+        (["p5"], "--from is missing"),
+        (["p5", "--check"], "INSTANCE does not apply to --check"),
+        (["--check", "--region", "us-east-1"], "--region does not apply to --check"),
+        (["p5", "--from", "a.json", "--workload", "vit-huge"], "--workload does not apply to a record's file"),
+        (["p55", "--from", "h200-1x"], "unknown instance 'p55'"),
+        (["p5", "--from", "h100-1x"], "no record for instance 'h100-1x': results has records of h200-1x"),
+        (["p5", "--from", "p4d"], "published figure, which has no profile"),
+        (["p5", "--from", "h200-1x:te-bf16"], "no record of h200-1x:te-bf16"),
+        (["p5", "--from", "h200-1x/graphed"], "no record of h200-1x/graphed"),
+        (["p5", "--from", "h200-1x/graphing"], "unknown variant 'graphing'"),
+        (["p5", "--from", "h200-1x", "--batch-size", "7"], "no record of h200-1x at batch size 7"),
+        (["p5", "--from", "h200-1x", "--gpus", "9"], "p5 has 8 GPUs, not 9"),
+        (["p5", "--from", "h200-1x", "--gpus", "0"], "--gpus '0' is not a whole number of at least 1"),
+        (["h200-1x", "--from", "h200-1x"], "h200-1x itself was measured on 1 GPU"),
+        (["g6e-48xlarge", "--from", "h200-1x"], "nvlink_gb_s of L40S is not known"),
+        (["p5", "--from", "h200-1x", "--price-as-of", "soon"], "--price-as-of 'soon' is not a date"),
+        (["p5", "--from", "h200-1x", "--purchase", "barter"], "unknown --purchase 'barter'"),
+        (["p5", "--from", "h200-1x", "--region", "mars"], "no price is of region 'mars'"),
+        (["p5", "--from", "nowhere.json"], "cannot read nowhere.json"),
+        (["p5", "--from", "h200-1x", "--workload", "vit-huger"], "unknown workload 'vit-huger'"),
+    ],
+)
+def test_what_is_refused_is_one_line_with_its_remedy(predict, words, said):
+    with pytest.raises(UsageError) as refused:
+        predict(*words)
+    assert said in str(refused.value)
+    assert refused.value.remedy
+
+
+def test_a_record_without_a_profile_is_refused_by_the_program_in_one_line(tmp_path):
+    for record in measured(profile=None):
+        keep(record, tmp_path / "results")
+    done = call(tmp_path, "predict", "p5", "--from", "h200-1x")
+    assert done.code == 2
+    assert one_line(done) == (
+        "fp8bench: h200-1x:baseline-bf16 was recorded without a profile. "
+        "Measure it again: `fp8bench run --mode baseline-bf16`."
+    )
+
+
+def test_published_figures_beside_records_are_no_source_of_their_own(predict, folder):
+    keep(published("p4d"), folder / "results")
+    with pytest.raises(UsageError, match="which has no profile"):
+        predict("p5", "--from", "p4d")
+
+
+def test_a_broken_record_is_named_once_and_the_rest_is_predicted(folder):
+    first = next((folder / "results" / "h200-1x").glob("*baseline*.json"))
+    first.write_text(first.read_text()[:-50])
+    done = call(folder, "predict", "p5", "--from", "h200-1x", "--gpus", "1")
+    assert done.code == 0
+    assert done.stderr.count("warning: not read: ") == 1
+    assert "baseline-bf16/eager" in done.stdout

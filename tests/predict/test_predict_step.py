@@ -1,0 +1,164 @@
+"""A step on another machine: each kind of kernel by what limits it, and what is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from machines import machine, work
+
+from fp8bench.predict.step import attention_by_peak, predict, ring_share, share_of_peak
+from fp8bench.schema.errors import UsageError
+
+FAST = machine()
+NARROW = machine("narrow", memory_bandwidth_gb_s=2000.0)
+WEAK = machine("weak", dense_bf16_tflops=250.0, dense_fp8_tflops=None)
+
+
+def parts(step):
+    return {part.name: part for part in step.parts}
+
+
+def test_on_the_same_gpu_a_step_takes_what_was_measured():
+    step = predict(work(), FAST, FAST)
+    assert step.step_s == pytest.approx(0.1)
+    assert step.least_s == step.step_s
+
+
+def test_half_the_bandwidth_doubles_what_memory_limits_and_leaves_gemms():
+    step = predict(work(), FAST, NARROW)
+    found = parts(step)
+    assert found["gemm_bf16"].predicted_s == pytest.approx(0.05)
+    assert found["elementwise"].predicted_s == pytest.approx(0.06)
+    # 350 of 600 operations a byte: 7 / 12 of attention goes by the peak, which is the same.
+    assert found["attention"].predicted_s == pytest.approx(0.01 * (7 / 12 + 5 / 12 * 2))
+    assert step.step_s == pytest.approx(sum(part.predicted_s for part in step.parts))
+
+
+def test_a_quarter_of_the_peak_takes_gemms_four_times_as_long():
+    found = parts(predict(work(), FAST, WEAK))
+    assert found["gemm_bf16"].predicted_s == pytest.approx(0.2)
+    assert found["elementwise"].predicted_s == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize("category", ["cast", "copy", "optimizer", "elementwise"])
+def test_whatever_moves_more_than_it_computes_goes_by_bandwidth(category):
+    found = parts(predict(work(by_category={category: 0.05}), FAST, NARROW))
+    assert found[category].rule == "memory bandwidth"
+    assert found[category].ratio == pytest.approx(2.0)
+
+
+def test_idle_time_and_other_kernels_are_carried_over():
+    found = parts(predict(work(), FAST, NARROW))
+    for name, seconds in (("idle", 0.005), ("other", 0.005)):
+        assert (found[name].rule, found[name].ratio) == ("carried over", None)
+        assert found[name].predicted_s == pytest.approx(seconds)
+
+
+def test_a_profile_that_was_busier_than_the_timed_step_is_brought_to_it():
+    busier = work(by_category={"gemm_bf16": 0.11})
+    assert predict(busier, FAST, FAST).step_s == pytest.approx(0.1)
+    assert predict(busier, FAST, WEAK).step_s == pytest.approx(0.4)
+
+
+def test_a_gpu_that_waits_for_its_host_is_no_faster_elsewhere_and_slower_only_where_it_has_more_to_do():
+    waiting = work(by_category={"elementwise": 0.03}, host_bound=True)
+    faster = machine("faster", memory_bandwidth_gb_s=40_000.0)
+    slower = machine("slower", memory_bandwidth_gb_s=800.0)
+    assert predict(waiting, FAST, faster).step_s == pytest.approx(0.1)
+    assert predict(waiting, FAST, NARROW).step_s == pytest.approx(0.1)
+    assert predict(waiting, FAST, slower).step_s == pytest.approx(0.15)
+
+
+def test_attention_of_unknown_length_goes_half_by_each_and_says_so():
+    step = predict(work(tokens=None), FAST, NARROW)
+    assert parts(step)["attention"].ratio == pytest.approx(1.5)
+    assert any("does not say how long a sequence is" in text for text in step.assumed)
+
+
+@given(tokens=st.integers(1, 10_000_000))
+def test_longer_sequences_bring_attention_nearer_to_the_peak(tokens):
+    share = attention_by_peak(work(tokens=tokens), FAST)
+    assert 0 < share < attention_by_peak(work(tokens=tokens + 1), FAST) < 1
+
+
+@given(peak=st.floats(1.0, 1e5), bandwidth=st.floats(1.0, 1e5), more=st.floats(1.0, 100.0), idle=st.floats(0.0, 0.05))
+def test_a_better_gpu_is_never_predicted_to_be_slower(peak, bandwidth, more, idle):
+    measured = work(step_s=0.095 + idle)
+    one = machine("one", dense_bf16_tflops=peak, memory_bandwidth_gb_s=bandwidth)
+    better = machine("better", dense_bf16_tflops=peak * more, memory_bandwidth_gb_s=bandwidth * more)
+    assert predict(measured, FAST, better).step_s <= predict(measured, FAST, one).step_s * (1 + 1e-9)
+
+
+def test_a_ring_of_more_gpus_sends_more_over_each_link():
+    assert [ring_share(gpus) for gpus in (1, 2, 8)] == [0.0, 1.0, 1.75]
+
+
+def test_communication_scales_with_the_ring_and_stays_as_hidden_as_it_was():
+    shared = work(by_category={"gemm_bf16": 0.08, "nccl": 0.005}, nccl_s=0.02)
+    step = predict(shared, machine(gpus=2), machine(gpus=8))
+    assert parts(step)["nccl"].predicted_s == pytest.approx(0.005 * 1.75)
+    half = machine("half", gpus=2, nvlink_gb_s=450.0)
+    assert parts(predict(shared, machine(gpus=2), half))["nccl"].predicted_s == pytest.approx(0.01)
+
+
+def test_no_more_communication_is_hidden_than_there_is_to_hide_it():
+    slow = machine("slow", gpus=2, nvlink_gb_s=90.0)
+    shared = work(by_category={"gemm_bf16": 0.08, "nccl": 0.0}, nccl_s=0.02)
+    assert parts(predict(shared, machine(gpus=2), slow))["nccl"].predicted_s == pytest.approx(0.2 - 0.08)
+
+
+def test_a_single_gpu_has_nobody_to_share_with():
+    shared = work(by_category={"gemm_bf16": 0.08, "nccl": 0.005}, nccl_s=0.02)
+    assert parts(predict(shared, machine(gpus=8), FAST))["nccl"].predicted_s == 0.0
+
+
+def test_from_one_gpu_to_several_the_gradients_travel_unhidden_or_all_hidden():
+    step = predict(work(), FAST, machine(gpus=8))
+    # 10^9 weights of 4 bytes, 1.75 times over 450 GB/s in one direction.
+    assert parts(step)["nccl"].predicted_s == pytest.approx(1.75 * 4e9 / 450e9)
+    assert step.least_s == pytest.approx(0.1)
+    assert step.step_s > 0.115
+    assert "4.0 GB of gradients" in step.assumed[0]
+
+
+def test_the_share_of_the_peak_is_of_gemms_of_both_types():
+    # 0.1 s of 1000 TFLOP/s and 0.05 s of 2000 could do 2e14 operations.
+    both = work(by_category={"gemm_bf16": 0.1, "gemm_fp8": 0.05}, flops=1.0e14)
+    assert share_of_peak(both, FAST) == pytest.approx(0.5)
+    assert share_of_peak(work(flops=None), FAST) is None
+    assert share_of_peak(both, WEAK) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "category"),
+    [
+        ("dense_bf16_tflops", "gemm_bf16"),
+        ("dense_fp8_tflops", "gemm_fp8"),
+        ("memory_bandwidth_gb_s", "cast"),
+        ("memory_bandwidth_gb_s", "attention"),
+    ],
+)
+def test_a_figure_that_the_catalogue_lacks_is_named(field, category):
+    unknown = machine("unknown", **{field: None})
+    with pytest.raises(UsageError, match=f"{field} of unknown is not known"):
+        predict(work(by_category={category: 0.09}), FAST, unknown)
+
+
+def test_a_gpu_without_known_links_trains_alone_or_not_at_all():
+    pcie = machine("pcie", nvlink_gb_s=None)
+    assert predict(work(), FAST, pcie).step_s == pytest.approx(0.1)
+    with pytest.raises(UsageError, match=r"nvlink_gb_s of pcie is not known.*--gpus 1"):
+        predict(work(), FAST, machine("pcie", gpus=2, nvlink_gb_s=None))
+
+
+def test_gradients_of_unknown_size_are_refused():
+    with pytest.raises(UsageError, match="whose size this record does not say"):
+        predict(work(flops=None), FAST, machine(gpus=2))
+
+
+def test_float32_gemms_have_no_peak_to_go_by():
+    in_float32 = work(by_category={"gemm_fp32": 0.05, "elementwise": 0.03})
+    assert predict(in_float32, FAST, FAST).step_s == pytest.approx(0.1)
+    with pytest.raises(UsageError, match=r"50 % of this step is float32 GEMMs"):
+        predict(in_float32, FAST, NARROW)
+    few = work(by_category={"gemm_fp32": 0.0005, "elementwise": 0.03})
+    assert parts(predict(few, FAST, NARROW))["gemm_fp32"].predicted_s == 0.0005
