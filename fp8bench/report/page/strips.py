@@ -74,7 +74,7 @@ def _stretched(off: float) -> float:
     return math.asinh(off / EVEN)
 
 
-TICK_PX = 48
+TICK_PX = 44
 """What a number under or over an axis needs."""
 
 

@@ -217,7 +217,7 @@ def environments(shown: Sequence[Shown]) -> list[Part]:
     found = [(dict(facts), rows) for facts, rows in together.items()]
     names = tuple(dict.fromkeys(name for facts, _ in found for name in facts))
     columns = [
-        Column(_which_rows(rows), tuple(facts.get(name, NOTHING) for name in names), "note") for facts, rows in found
+        Column(_which_rows(rows), tuple(facts.get(name, NOTHING) for name in names), "word") for facts, rows in found
     ]
     return [Table((Column("what", names, "word"), *columns))]
 
