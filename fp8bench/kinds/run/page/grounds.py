@@ -85,7 +85,7 @@ def _what_ran(ran: Sequence[tuple[Shown, Evidence]]) -> Table:
         [
             Column("execution", tuple(one.row.execution or NOTHING for one, _ in ran), "word"),
             column("layers converted", _layers),
-            column("fp8 products", lambda e: _seen(e) if e.fp8 else NOTHING),
+            column("fp8 GEMMs", lambda e: _seen(e) if e.fp8 else NOTHING),
             column("attention", lambda e: e.attention or ""),
             column("gradients shared", lambda e: e.join or ""),
             column(
