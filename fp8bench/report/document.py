@@ -181,7 +181,7 @@ def blocks(*parts: Sequence[Part]) -> tuple[tuple[Part, ...], ...]:
 
 
 class Letters:
-    """Gives each text a letter when it is first asked for; equal texts share one. After `z` comes `aa`, then `bb`.
+    """Gives each text a letter when it is first used; equal texts share one. After `z` comes `aa`, then `bb`.
 
     texts: get theirs at once, in this order.
     """
