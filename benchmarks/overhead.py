@@ -1,8 +1,8 @@
 """What does measuring cost? The tool's loop against a bare one, over the same model, alternating in one process.
 
-The tool's block is worker.loop.train with its clock, its progress file and its sampler process; the bare block launches
-the same steps, from Python or as a CUDA graph, and does nothing else, and the sampler is stopped meanwhile. Both are
-timed from outside, in the same way: synchronise, perf_counter, block, synchronise, perf_counter. Blocks are a step or
+The tool's block is worker.timing.train with its clock, its progress file and its sampler process; the bare block
+launches the same steps, from Python or as a CUDA graph, and does nothing else, with the sampler stopped. Both are timed
+from outside, in the same way: synchronise, perf_counter, block, synchronise, perf_counter. Blocks are a step or
 two long and run tool, bare, bare, tool, ..., without a pause: a host that swings by tens of per cent within seconds
 then swings for both, and a card at its power limit, which would clock higher after a pause, gets none. Each pair gives
 a ratio; their median and its 95 % interval are printed, one line a mode. Each mode has a process of its own.
@@ -35,10 +35,10 @@ from fp8bench.worker.clock import StepTimes, clock_for
 from fp8bench.worker.execution.build import choose, ready_to_train
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
-from fp8bench.worker.loop import Training, train
 from fp8bench.worker.main import make_mode, make_workload, rank_group
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.telemetry import Sampler
+from fp8bench.worker.timing import Training, train
 
 BOUND = 0.005
 SAMPLER_TIMEOUT_S = 10.0

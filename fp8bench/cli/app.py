@@ -25,6 +25,7 @@ OWN = {
     "compare": "fp8bench.cli.compare:compare",
     "check": "fp8bench.cli.check:check",
     "explain": "fp8bench.cli.explain:explain",
+    "report": "fp8bench.cli.report:report",
     "predict": "fp8bench.cli.predict:predict",
     "doctor": "fp8bench.cli.doctor:doctor",
     "dtypes": "fp8bench.cli.listings:dtypes",

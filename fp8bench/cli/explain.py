@@ -48,7 +48,7 @@ def explain(
     batch_size: int = typer.Option(
         None, "--batch-size", metavar="N", help="Of the modes that are named [as in `compare`'s first row]."
     ),
-    plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw the steps as bars, .png or .svg."),
+    plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw the steps as bars, .png, .svg or .pdf."),
     trace: Path = typer.Option(None, "--trace", metavar="FILE", help="With --mode, keep the Chrome trace."),
     form: str = typer.Option(
         "table", "--format", metavar="|".join(FORMATS), autocompletion=known.one_of(*FORMATS), help="How to print."

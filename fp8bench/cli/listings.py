@@ -85,7 +85,7 @@ def dtypes(
     ),
     names: list[str] = typer.Option(None, "--dtype", metavar="NAME", help="Only this format. Repeatable."),
     every: bool = typer.Option(False, "--all", help="The fnuz formats too, which no NVIDIA GPU has."),
-    plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw what they can hold, .png or .svg."),
+    plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw what they can hold, .png, .svg or .pdf."),
     form: str = typer.Option(
         "table", "--format", metavar="|".join(FORMATS), autocompletion=completed.one_of(*FORMATS), help="How to print."
     ),

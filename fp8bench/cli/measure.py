@@ -23,7 +23,8 @@ def command_of(kind: "OneRecord[Any, Any, Any]") -> Answer:
         _answer(kind, record, form, given)
 
     figures = [
-        _option(name, Path, None, "FILE", f"Draw {what}, .png or .svg.") for name, (_, what) in kind.figures.items()
+        _option(name, Path, None, "FILE", f"Draw {what}, .png, .svg or .pdf.")
+        for name, (_, what) in kind.figures.items()
     ]
     shown = [
         _option("record", str, None, "RECORD", "Measure nothing: show one that was kept, a file or a run's id."),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from fp8bench.cli import names
-from fp8bench.cli.compare import PURCHASES, day_of
 from fp8bench.cli.output import FORMATS, load_catalog, require_read, show, tell_broken
+from fp8bench.cli.selection import PURCHASES, day_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

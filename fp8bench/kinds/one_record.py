@@ -28,7 +28,7 @@ def of_run(name: str, help: str | None = None) -> Option:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a kind whose call makes one record: words of the command line, each field an option.
+    """What a user requests of a kind whose call makes one record: words of the command line, each field an option.
 
     A field of several is plural; its flag is not, and is repeated. None and empty are left to the machine.
     """

@@ -4,6 +4,8 @@ counts.
 Checked against the article of 2023-11-15: 8 GPUs at batch 64 in 0.41 s for 32.77 USD/h give 137,187 images per USD.
 """
 
+from collections.abc import Sequence
+
 SECONDS_PER_HOUR = 3600
 
 
@@ -25,6 +27,21 @@ def gain(units_for_a_usd: float, reference: float) -> float:
 def break_even_usd_per_hour(throughput_per_s: float, reference_units_per_usd: float) -> float:
     """The hourly price at which this throughput buys as much for a USD as the reference does."""
     return throughput_per_s * SECONDS_PER_HOUR / reference_units_per_usd
+
+
+def job_hours(units: float, throughput_per_s: float) -> float:
+    """How long a job of so many units takes."""
+    return units / throughput_per_s / SECONDS_PER_HOUR
+
+
+def job_usd(units: float, units_for_a_usd: float) -> float:
+    """What a job of so many units costs."""
+    return units / units_for_a_usd
+
+
+def pareto_front(options: Sequence[tuple[float, float]]) -> list[bool]:
+    """Of each (hours, USD) whether no other is as quick and as cheap, and better in one of the two."""
+    return [not any(other != one and other[0] <= one[0] and other[1] <= one[1] for other in options) for one in options]
 
 
 def mfu(flops_per_step: float, step_time_s: float, gpus: int, peak_tflops: float) -> float:

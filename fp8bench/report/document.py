@@ -137,7 +137,7 @@ def _same(above: Sequence[str] | None, names: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture that the document names. draw: to a .png or .svg file; raises as `paper.figure`."""
+    """A picture that the document names. draw: to a .png, .svg or .pdf file; raises as `paper.figure`."""
 
     name: str
     draw: Callable[[Path], None]
@@ -181,7 +181,7 @@ def blocks(*parts: Sequence[Part]) -> tuple[tuple[Part, ...], ...]:
 
 
 class Letters:
-    """Gives each text a letter when it is first asked for; equal texts share one. After `z` comes `aa`, then `bb`.
+    """Gives each text a letter when it is first used; equal texts share one. After `z` comes `aa`, then `bb`.
 
     texts: get theirs at once, in this order.
     """

@@ -11,10 +11,17 @@ from typing import Any
 
 from fp8bench.schema.errors import RunFailed, UsageError
 
-SUFFIXES = (".png", ".svg")
+SUFFIXES = (".png", ".svg", ".pdf")
 WIDTH_IN = 9.0
 DPI = 200
 """Twice the pixels that a README shows, for screens that have them."""
+
+OF_NOTHING: dict[str, dict[str, None]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None, "Creator": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""Metadata by suffix, without the day or the version of what drew it."""
 
 INK = "#1f2328"
 FAINT = "#6e7781"
@@ -24,7 +31,10 @@ GRID = "#d8dee4"
 def require_drawable(path: Path) -> None:
     """Fail before anything is measured. Raises UsageError for another suffix than SUFFIXES, or without matplotlib."""
     if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"cannot draw {path}: its name ends in no known format", f"End it in {' or '.join(SUFFIXES)}")
+        raise UsageError(
+            f"cannot draw {path}: its name ends in no known format",
+            f"End it in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}",
+        )
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -72,7 +82,7 @@ def frame(axes: Any, *sides: str) -> None:
 
 def _save(made: Any, path: Path) -> None:
     """Without the day or the version of what drew it."""
-    metadata = {"Date": None, "Creator": None} if path.suffix.lower() == ".svg" else {"Software": None}
+    metadata = OF_NOTHING[path.suffix.lower()]
     try:
         made.savefig(path, dpi=DPI, metadata=metadata, facecolor="white")
     except OSError as error:

@@ -28,12 +28,11 @@ from fp8bench.worker.evidence import to_evidence, with_execution
 from fp8bench.worker.execution.build import choose, described, ready_to_train
 from fp8bench.worker.execution.decide import Execution, decide
 from fp8bench.worker.execution.step import PythonLaunch
-from fp8bench.worker.loop import Training, train
 from fp8bench.worker.parallel import agreement, process_group
 from fp8bench.worker.profiler import STEPS as PROFILED_STEPS
 from fp8bench.worker.profiler import Profiled, profile_steps
 from fp8bench.worker.progress import ProgressFile
-from fp8bench.worker.timing import Length, compiled_to, time_steps
+from fp8bench.worker.timing import Length, Training, compiled_to, time_steps, train
 from fp8bench.workloads.protocol import Workload
 
 

@@ -7,26 +7,27 @@ warm-up -> what will be timed is decided (`execution.decide`) -> the ranks agree
 Timed steps are to be as many, and to last as long, as requested, so their number follows from warm-up's
 pace. What the loader made ahead is dropped, else the timed steps would live on it, and a loader that is too slow would
 not show. The lead-in, a few steps that are not timed, waits for the first batches of the emptied loader and fills the
-launch queue again; it and the timed steps are one loop, which never waits for the device.
+launch queue again; it and the timed steps are one loop, which never waits for the device. Nothing is in that loop but
+the next batch, the launch of a step (see `execution`), and the calls of the clock. Losses are kept on the device and
+read after the last step, since reading one would wait for the device.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 import torch
 
 from fp8bench.schema.rank import CompileEvidence, RankSamples, RankTelemetry
-from fp8bench.worker.clock import StepTimes, clock_for
+from fp8bench.worker.clock import Clock, StepTimes, clock_for
 from fp8bench.worker.counters import Compilations, allocator_retries, compilations
-from fp8bench.worker.execution.step import Split
-from fp8bench.worker.loop import LoopResult, Training, train
+from fp8bench.worker.execution.step import Launch, Split
 from fp8bench.worker.parallel import largest
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.relative import finite
 from fp8bench.worker.telemetry import Sampler
-from fp8bench.workloads.protocol import prefetched
+from fp8bench.workloads.protocol import Batch, prefetched
 
 SAMPLER_TIMEOUT_S = 10.0
 
@@ -46,6 +47,39 @@ SPLIT_STEPS = 10
 
 MOST_STEPS = 100_000
 """That a least time may need: a warm-up whose steps took next to nothing shall not make a run endless."""
+
+
+@dataclass(frozen=True)
+class LoopResult:
+    """times and losses: one a step."""
+
+    times: StepTimes
+    losses: list[float]
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the loop needs. batches goes on where the last loop left it."""
+
+    launch: Launch
+    batches: Iterator[Batch]
+    device: torch.device
+
+
+def train(training: Training, steps: int, clock: Clock, before_step: Callable[[int], None]) -> LoopResult:
+    """Train for `steps` steps.
+
+    before_step: called with the step's number; what it costs falls into the step before.
+    """
+    losses = torch.full((steps,), torch.nan, device=training.device)
+    for step in range(steps):
+        before_step(step)
+        clock.start_step()
+        batch = next(training.batches)
+        clock.data_ready()
+        losses[step].copy_(training.launch(batch, clock))
+    times = clock.finish()
+    return LoopResult(times, losses.tolist())
 
 
 @dataclass(frozen=True)

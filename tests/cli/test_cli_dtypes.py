@@ -107,7 +107,7 @@ def test_nan_and_the_negative_zero_are_numbers():
         (["--dtype", "float8_e4m3"], "unknown --dtype 'float8_e4m3'. Did you mean 'float8_e4m3fn'?"),
         (["--dtype", "int8"], "unknown --dtype 'int8'"),
         (["--format", "csv"], "unknown --format 'csv'"),
-        (["--plot", "held.pdf"], "cannot draw held.pdf"),
+        (["--plot", "held.gif"], "cannot draw held.gif"),
     ],
 )
 def test_what_is_refused_in_one_line(called, arguments, said):

@@ -225,7 +225,7 @@ def test_a_mode_profiled_on_one_of_two_instances_is_plain(explain, results):
         (["te-fp8", "--mode", "te-fp8"], "both records and --mode were given"),
         (["te-fp8", "--trace", "t.json"], "--trace keeps the trace of a measurement, and nothing is measured"),
         (["te-fp8", "--format", "csv"], "unknown --format 'csv'"),
-        (["te-fp8", "--plot", "steps.pdf"], "cannot draw steps.pdf"),
+        (["te-fp8", "--plot", "steps.gif"], "cannot draw steps.gif"),
         (["te-fp8", "--batch-size", "7"], "te-fp8 has no record at batch size 7. It has: 64."),
         (["--mode", "te-fp8", "--batch-size", "7"], "--batch-size chooses among records, and --mode measures"),
         (
@@ -342,7 +342,7 @@ def test_variables_set_what_is_measured_and_not_how_often(tmp_path, monkeypatch)
 
 def test_nothing_is_measured_for_a_plot_that_cannot_be_drawn(explain, launcher):
     with pytest.raises(UsageError, match="cannot draw"):
-        explain("--mode", "te-fp8", "--plot", "steps.pdf")
+        explain("--mode", "te-fp8", "--plot", "steps.gif")
     assert launcher == []
 
 

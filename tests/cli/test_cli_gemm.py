@@ -120,7 +120,7 @@ def test_the_exit_code_says_how_it_went(call, measures, status, code):
     ("arguments", "said"),
     [
         (["--format", "html"], "unknown --format 'html'"),
-        (["--plot", "products.pdf"], "cannot draw products.pdf"),
+        (["--plot", "products.gif"], "cannot draw products.gif"),
         (["--shape", "64,64"], "--shape '64,64' is not three whole numbers"),
         (["--shape", "60,64,64"], "has M = 60, which is not divisible by 16"),
         (["--precision", "fp4"], "unknown precision 'fp4'"),

@@ -91,8 +91,8 @@ def test_where_nothing_could_run_the_exit_code_is_3_and_the_reason_is_told(numer
         (("--width", "x"), "is not a whole number"),
         (("--seed", "x"), "is not a whole number"),
         (("--format", "jsn"), "Did you mean 'json'"),
-        (("--plot", "errors.pdf"), "End it in .png or .svg"),
-        (("--history-plot", "jump"), "End it in .png or .svg"),
+        (("--plot", "errors.gif"), "End it in .png, .svg or .pdf"),
+        (("--history-plot", "jump"), "End it in .png, .svg or .pdf"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

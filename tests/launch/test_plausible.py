@@ -2,8 +2,7 @@
 
 import pytest
 
-from fp8bench.launch.imported import ImportedFigure
-from fp8bench.launch.plausible import doubts
+from fp8bench.launch.imported import ImportedFigure, doubts
 from fp8bench.pricing.catalog import load
 
 CATALOG = load()

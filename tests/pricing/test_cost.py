@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fp8bench.pricing import cost
 from fp8bench.pricing.cost import break_even_usd_per_hour, gain, mfu, units_per_usd, usd_per_million_units
 
 throughputs = st.floats(min_value=1e-3, max_value=1e7)
@@ -131,3 +132,15 @@ class TestMfu:
         alone = mfu(flops_of_a_rank, step_time_s, 1, 989)
 
         assert mfu(flops_of_a_rank * gpus, step_time_s, gpus, 989) == pytest.approx(alone)
+
+
+def test_a_job_takes_as_long_and_costs_as_much_as_its_units():
+    assert cost.job_hours(90e6, 734.0) == pytest.approx(34.06, abs=0.01)
+    assert cost.job_usd(90e6, 662_458.0) == pytest.approx(135.86, abs=0.01)
+
+
+def test_the_front_has_what_no_other_beats_in_time_and_money():
+    options = [(4.0, 10.0), (2.0, 12.0), (4.0, 11.0), (5.0, 10.0), (1.0, 40.0), (4.0, 10.0)]
+
+    assert cost.pareto_front(options) == [True, True, False, False, True, True]
+    assert cost.pareto_front([]) == []

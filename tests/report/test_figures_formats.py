@@ -126,7 +126,7 @@ def test_a_plot_tells_neither_its_day_nor_what_drew_it(tmp_path):
 
 
 def test_where_it_cannot_be_drawn(tmp_path):
-    with pytest.raises(UsageError, match=r"End it in .png or .svg"):
-        number_lines(report(), tmp_path / "all.pdf")
+    with pytest.raises(UsageError, match=r"End it in .png, .svg or .pdf"):
+        number_lines(report(), tmp_path / "all.gif")
     with pytest.raises(RunFailed, match="cannot write"):
         number_lines(report(names=(E2M1,)), tmp_path / "none" / "all.png")

@@ -82,8 +82,8 @@ def test_a_png_is_wide_enough_for_a_readme(tmp_path):
 
 
 def test_another_suffix_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"End it in .png or .svg"):
-        drawn(gemm_record(), tmp_path / "map.pdf")
+    with pytest.raises(UsageError, match=r"End it in .png, .svg or .pdf"):
+        drawn(gemm_record(), tmp_path / "map.gif")
 
 
 def test_a_folder_that_is_not_there(tmp_path):

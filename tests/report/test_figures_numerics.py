@@ -82,7 +82,7 @@ def test_a_png_is_wide_enough_for_a_readme(draw, tmp_path):
 
 @pytest.mark.parametrize("draw", DRAWERS)
 def test_what_cannot_be_drawn_or_written(draw, tmp_path):
-    with pytest.raises(UsageError, match=r"End it in .png or .svg"):
-        draw(record(), tmp_path / "one.pdf")
+    with pytest.raises(UsageError, match=r"End it in .png, .svg or .pdf"):
+        draw(record(), tmp_path / "one.gif")
     with pytest.raises(RunFailed, match="cannot write"):
         draw(record(), tmp_path / "none" / "one.png")

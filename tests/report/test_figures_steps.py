@@ -81,9 +81,9 @@ def test_a_step_that_was_not_timed_ends_with_its_kernels(tmp_path):
     assert IDLE not in texts(tmp_path / "steps.svg")
 
 
-@pytest.mark.parametrize("name", ["steps.pdf", "steps", "steps.gz"])
+@pytest.mark.parametrize("name", ["steps.gif", "steps", "steps.gz"])
 def test_another_suffix_is_refused(name, tmp_path):
-    with pytest.raises(UsageError, match=r"End it in .png or .svg"):
+    with pytest.raises(UsageError, match=r"End it in .png, .svg or .pdf"):
         step_bars(steps(), tmp_path / name)
     assert not (tmp_path / name).exists()
 

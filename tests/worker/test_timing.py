@@ -16,13 +16,14 @@ from fp8bench.worker.clock import StepTimes
 from fp8bench.worker.counters import Compilations
 from fp8bench.worker.evidence import gather
 from fp8bench.worker.execution.step import PythonLaunch
-from fp8bench.worker.loop import LoopResult, Training
 from fp8bench.worker.progress import Progress, ProgressFile, read_progress
 from fp8bench.worker.timing import (
     LEAD_IN,
     MOST_STEPS,
     Length,
+    LoopResult,
     Timed,
+    Training,
     compiled_to,
     time_steps,
     timed_steps,

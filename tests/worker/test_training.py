@@ -12,7 +12,7 @@ from worker.execution.executing import PLAIN
 from fp8bench.worker.clock import HostClock
 from fp8bench.worker.execution.build import ready_to_train
 from fp8bench.worker.execution.step import PythonLaunch
-from fp8bench.worker.loop import Training, train
+from fp8bench.worker.timing import Training, train
 
 CPU = torch.device("cpu")
 

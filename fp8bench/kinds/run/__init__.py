@@ -3,6 +3,7 @@
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
@@ -14,6 +15,29 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 
 
+@dataclass(frozen=True)
+class Gathered:
+    """A comparison, and the rounds that its rows are made of: whole, by their ids."""
+
+    comparison: Comparison
+    rounds: dict[str, Record]
+
+
+def gather(options: CompareOptions, catalog: Catalog, results_dir: Path, unread: Unread) -> Gathered:
+    """What tables and the page show. Raises UsageError where an instance has no record, and as `compare` does."""
+
+    def gathered(records: list[Record], whole: Callable[[Record], Record]) -> Gathered:
+        for key in options.instances:
+            if not any(record.instance == key for record in records):
+                remedy = f"Run `fp8bench run --instance {key}` there, or add a figure with `fp8bench import`"
+                raise results.nothing_found(f"for instance {key!r}", results_dir, remedy)
+        found = compare.compare(records, catalog, options, whole)
+        wanted = {run_id for row in found.rows for run_id in row.run_ids}
+        return Gathered(found, {record.run_id: whole(record) for record in records if record.run_id in wanted})
+
+    return results.read_on_demand(results.read(results_dir, options.instances), unread, gathered)
+
+
 class Run(Kind):
     """Runs, with prices."""
 
@@ -22,14 +46,7 @@ class Run(Kind):
     ) -> Document:
         """Rows ranked by what a dollar buys. Raises UsageError where an instance has no record."""
 
-        def compared(records: list[Record], whole: Callable[[Record], Record]) -> Comparison:
-            for key in options.instances:
-                if not any(record.instance == key for record in records):
-                    remedy = f"Run `fp8bench run --instance {key}` there, or add a figure with `fp8bench import`"
-                    raise results.nothing_found(f"for instance {key!r}", results_dir, remedy)
-            return compare.compare(records, catalog, options, whole)
-
-        return document.document(results.read_on_demand(results.read(results_dir, options.instances), unread, compared))
+        return document.document(gather(options, catalog, results_dir, unread).comparison)
 
 
 KIND = Run(

@@ -103,6 +103,23 @@ class Row(Frozen):
         return f"{self.instance}:{self.mode_label}{suffix(self.execution)}"
 
     @property
+    def throughput_ci_per_s(self) -> tuple[float, float] | None:
+        """Of throughput_per_s."""
+        return self._turned_round(self.throughput_per_s)
+
+    @property
+    def units_per_usd_ci(self) -> tuple[float, float] | None:
+        """Of units_per_usd: prices are exact."""
+        return self._turned_round(self.units_per_usd)
+
+    def _turned_round(self, value: float | None) -> tuple[float, float] | None:
+        """The step time's interval as that of a value that is in inverse proportion to it."""
+        if value is None or self.step_time_s is None or self.step_time_ci_s is None or self.step_time_ci_s[0] <= 0:
+            return None
+        low, high = self.step_time_ci_s
+        return value * self.step_time_s / high, value * self.step_time_s / low
+
+    @property
     def outcome(self) -> str:
         """`failed: oom`: the status, with its cause where that is known."""
         return f"{self.status}: {self.cause}" if self.cause else self.status

@@ -7,5 +7,5 @@
     decide.py     the order of it: prove, capture, or fall back with the reason
 
 Another way to wrap or join is a line in `build`, another way to launch a new file here and a line in `decide`; the loop
-that is timed (`worker.loop`) knows of none of them.
+that is timed (`worker.timing`) knows of none of them.
 """

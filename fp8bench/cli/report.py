@@ -1,0 +1,148 @@
+"""`fp8bench report`: what `compare` shows, and everything that it rests on, as one page of HTML; or one plot of it."""
+
+import gc
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from fp8bench.cli import names, selection
+from fp8bench.cli.output import log, tell_broken, warn
+
+if TYPE_CHECKING:
+    from fp8bench.kinds.run import Gathered
+
+PLOTS = ("price-performance", "time-cost", "speed", "steps", "breakdown", "memory", "energy")
+FORMATS = ("html", "png", "svg", "pdf")
+PAGE = "html"
+
+
+def report(
+    instances: list[str] = typer.Argument(
+        None,
+        metavar="[INSTANCE...]",
+        autocompletion=names.instances,
+        help="Names in the catalogue or in the results [all that were measured].",
+    ),
+    output: Path = typer.Option(
+        None, "-o", "--output", metavar="FILE", help="Where it is written [report.html, or the plot's name]."
+    ),
+    force: bool = typer.Option(False, "--force", help="Replace the file if it exists."),
+    plot: str = typer.Option(
+        None,
+        "--plot",
+        metavar="|".join(PLOTS),
+        autocompletion=names.one_of(*PLOTS),
+        help="Draw only this, as .png, .svg or .pdf.",
+    ),
+    form: str = typer.Option(
+        None,
+        "--format",
+        metavar="|".join(FORMATS),
+        autocompletion=names.one_of(*FORMATS),
+        help="Of the file [as its name ends].",
+    ),
+    job: str = typer.Option(
+        None, "--job", metavar="UNITS", help="Time and cost of so many images or tokens, as 90M or 1.2e9 [a million]."
+    ),
+    reference: str = selection.REFERENCE,
+    price_as_of: str = selection.PRICE_AS_OF,
+    region: str = selection.REGION,
+    purchase: str = selection.PURCHASE,
+    workload: str = selection.WORKLOAD,
+    batch_size: str = selection.BATCH_SIZE,
+    optimizer: str = selection.OPTIMIZER,
+    every: bool = selection.EVERY,
+    allow_mismatch: bool = selection.ALLOW_MISMATCH,
+    results_dir: Path = selection.RESULTS_DIR,
+) -> None:
+    """The comparison as one page of HTML that needs nothing beside itself, or one plot of it."""
+    gc.disable()
+    from fp8bench.config.words import amount
+    from fp8bench.kinds.run import gather
+    from fp8bench.records import results
+    from fp8bench.report.page.place import require_place
+    from fp8bench.schema.option import UNITS
+
+    units = None if job is None else amount("--job", job, "90M", UNITS)
+    path, kind = _place(output, plot, form)
+    require_place(path, force)
+    keys = instances or sorted(results.known_instances(results_dir))
+    if not keys:
+        raise results.nothing_found("to report", results_dir, "Measure with `fp8bench run`, or name an instance")
+    options, catalog = selection.selected(
+        "report",
+        keys,
+        results_dir,
+        reference=reference,
+        price_as_of=price_as_of,
+        region=region,
+        purchase=purchase,
+        workload=workload,
+        batch_size=batch_size,
+        optimizer=optimizer,
+        every=every,
+        allow_mismatch=allow_mismatch,
+    )
+    found = gather(options, catalog, results_dir, tell_broken)
+    for text in found.comparison.warnings:
+        warn(text)
+    if all(row.status != "ok" for row in found.comparison.rows):
+        warn("no row is a valid measurement; the page says why")
+    if kind == PAGE:
+        _write_page(found, path, force, options.purchase.replace("_", " "), units)
+    else:
+        _draw(found, plot, path, force, units)
+    log(f"written as {path}")
+
+
+def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Path, str]:
+    """Where it goes, and in which format. Raises UsageError where name, plot and format do not fit together."""
+    from fp8bench.schema.errors import UsageError, require_known
+
+    if plot is not None:
+        require_known("--plot", plot, PLOTS, "fp8bench report --help")
+    if form is not None:
+        require_known("--format", form, FORMATS, "fp8bench report --help")
+    if output is not None and output.is_dir():
+        raise UsageError(f"{output} is a folder", "Name a file in it")
+    ending = output.suffix.lower().removeprefix(".") if output is not None else ""
+    kind = form or ending or (PAGE if plot is None else "png")
+    path = output or Path(f"{plot or 'report'}.{kind}")
+    if output is not None and not ending:
+        path = output.with_name(f"{output.name}.{kind}")
+    if kind not in FORMATS:
+        raise UsageError(f"{path} ends in no known format", f"End it in .{', .'.join(FORMATS)}")
+    if path.suffix.lower() != f".{kind}":
+        raise UsageError(f"--format {kind} does not fit the name {path}", f"End it in .{kind}, or omit --format")
+    if (kind == PAGE) != (plot is None):
+        what = "a plot is no page" if kind == PAGE else f"a page cannot be {kind}"
+        raise UsageError(what, "Omit --plot for the page" if kind == PAGE else f"Say which --plot: {', '.join(PLOTS)}")
+    return path, kind
+
+
+def _write_page(found: "Gathered", path: Path, force: bool, bought: str, units: float | None) -> None:
+    from datetime import date
+
+    from fp8bench.kinds.run.page.build import page
+    from fp8bench.report.page.page import render
+    from fp8bench.report.page.place import write_text
+
+    write_text(path, render(page(found.comparison, found.rounds, date.today(), bought, units)), force)
+
+
+def _draw(found: "Gathered", plot: str | None, path: Path, force: bool, units: float | None) -> None:
+    """Raises UsageError where no row has what the plot shows."""
+    from fp8bench.kinds.run.page.build import shown_rows
+    from fp8bench.kinds.run.page.plots import MILLION, PLOTS, charts
+    from fp8bench.report.page import picture
+    from fp8bench.report.page.place import write_text
+    from fp8bench.schema.errors import UsageError
+
+    chart = charts(shown_rows(found.comparison, found.rounds), units or MILLION).get(str(plot))
+    if chart is None:
+        raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", "See the rows with `fp8bench compare`")
+    if path.suffix.lower() == ".svg":
+        write_text(path, picture.svg_text(chart), force)
+    else:
+        picture.draw(chart, path)

@@ -1,0 +1,124 @@
+"""The page as a whole: the answer first, then what a dollar buys, then everything that it rests on."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+
+from fp8bench import __version__
+from fp8bench.kinds.run.document import document
+from fp8bench.kinds.run.page import grounds
+from fp8bench.kinds.run.page.answer import Answer, answer, name_of, percent_bounds, unit_of
+from fp8bench.kinds.run.page.plots import MILLION, Shown, by_run, charts, count_said, time_said
+from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.pricing import cost
+from fp8bench.report.document import Note, Table
+from fp8bench.report.page.charts import Chart
+from fp8bench.report.page.page import Page, Part, Section, Tile
+from fp8bench.report.page.scatter import Scatter
+from fp8bench.report.written import number, rate, with_interval
+from fp8bench.schema.record import Record
+
+
+def shown_rows(comparison: Comparison, records: Mapping[str, Record]) -> list[Shown]:
+    """records: by their ids, whole."""
+    return [Shown(place, row, by_run(records, row)) for place, row in enumerate(comparison.rows, start=1)]
+
+
+def page(
+    comparison: Comparison, records: Mapping[str, Record], today: date, bought: str = "", job: float | None = None
+) -> Page:
+    """records: those of the rows, whole, by their ids. bought: how, `on demand`. job: units that are to be trained on;
+    None: time against cost is of a million.
+    """
+    shown = shown_rows(comparison, records)
+    drawn = charts(shown, job or MILLION)
+    found = answer(comparison, bought, quicker(drawn.get("time-cost"), job or MILLION, comparison.rows))
+    rows = comparison.rows
+    sections = [
+        Section("value", "What a dollar buys", _some(drawn, "price-performance", "time-cost")),
+        Section("speed", "Speed", () if "price-performance" in drawn else _some(drawn, "speed")),
+        Section(
+            "table", "All rows", _table(comparison), "The rows and numbers of fp8bench compare. A heading sorts them."
+        ),
+        Section("stopped", "Not ranked, and why", tuple(grounds.stopped(shown))),
+        Section(
+            "steps",
+            "How steady, and where the step goes",
+            (*_some(drawn, "steps", "breakdown"), *grounds.limits(shown)),
+        ),
+        Section("resources", "Memory and energy", _some(drawn, "memory", "energy")),
+        Section("evidence", "What really ran", tuple(grounds.evidence(shown))),
+        Section("prices", "Prices", tuple(grounds.prices(shown))),
+        Section("environment", "Environment", tuple(grounds.environments(shown))),
+        Section("records", "Records", tuple(grounds.records(shown))),
+    ]
+    return Page(
+        title=_title(rows),
+        answer=found.sentence,
+        grounds=found.grounds,
+        tiles=_tiles(found, rows, job),
+        warnings=comparison.warnings,
+        sections=tuple(section for section in sections if section.parts),
+        foot=f"Made by fp8bench {__version__} on {today}. Every number comes from the records that are named above.",
+    )
+
+
+def quicker(chart: Chart | None, job: float, rows: Sequence[Row]) -> list[str]:
+    """Of measured rows on their front of time against cost, beside the cheapest: what less time costs."""
+    if not isinstance(chart, Scatter):
+        return []
+    measured = [point for point in chart.points if rows[point.number - 1].source == "measured"]
+    front = cost.pareto_front([(point.x, point.y) for point in measured])
+    best = [point for point, on_it in zip(measured, front, strict=True) if on_it]
+    if len(best) < 2:
+        return []
+    cheapest, *others = sorted(best, key=lambda point: point.y)
+    told = "; ".join(f"{point.name} ({point.said})" for point in others)
+    of = f"{count_said(job)} {unit_of(rows[cheapest.number - 1])}"
+    return [f"Quicker, for more money: {told}; instead of {cheapest.said.rpartition(': ')[2]}, for {of}."]
+
+
+def _some(drawn: Mapping[str, Chart], *names: str) -> tuple[Part, ...]:
+    return tuple(drawn[name] for name in names if name in drawn)
+
+
+def _table(comparison: Comparison) -> tuple[Part, ...]:
+    """The table and its footnotes; warnings stand at the top of the page."""
+    block = document(comparison).blocks
+    return tuple(part for parts in block for part in parts if isinstance(part, (Table, Note)))
+
+
+def _title(rows: Sequence[Row]) -> str:
+    workloads = ", ".join(dict.fromkeys(row.workload for row in rows))
+    instances = ", ".join(dict.fromkeys(row.instance for row in rows))
+    return f"fp8bench: {workloads} on {instances}"
+
+
+def _tiles(found: Answer, rows: Sequence[Row], job: float | None) -> tuple[Tile, ...]:
+    best = found.best
+    if best is None:
+        return ()
+    unit = unit_of(best)
+    tiles = []
+    if best.units_per_usd is not None:
+        per_million = number(best.usd_per_million_units, ",.2f")
+        tiles += [
+            Tile(rate(best.units_per_usd), f"{unit} for a dollar", name_of(best)),
+            Tile(f"${per_million}", f"a million {unit}", f"at {number(best.usd_per_hour, ',.2f')} USD an hour"),
+        ]
+    if best.gain_vs_reference is not None and not best.is_reference:
+        ends = best.gain_ci_vs_reference
+        interval = f"95 %: {percent_bounds(ends)}" if ends else "without an interval"
+        tiles.append(
+            Tile(number(best.gain_vs_reference, "+.1f", 100, " %"), "for a dollar, against the reference", interval)
+        )
+    tiles.append(
+        Tile(
+            with_interval(best.step_time_s, None, ".1f", 1e3, " ms"),
+            "a step",
+            f"{rate(best.throughput_per_s)} {unit} a second",
+        )
+    )
+    if job is not None and best.units_per_usd and best.throughput_per_s:
+        hours, usd = cost.job_hours(job, best.throughput_per_s), cost.job_usd(job, best.units_per_usd)
+        tiles.append(Tile(f"${usd:,.2f}", f"the job of {count_said(job)} {unit}", f"in {time_said(hours)}"))
+    return tuple(tiles)

@@ -1,0 +1,256 @@
+"""What rows rest on, as tables: what ran and the proof of it, environments, prices, records, and what stopped."""
+
+from collections.abc import Callable, Sequence
+
+from fp8bench.kinds.run.page.answer import detail_of
+from fp8bench.kinds.run.page.plots import Shown, facts_shown
+from fp8bench.kinds.run.row import Row
+from fp8bench.kinds.run.steps import explain_steps
+from fp8bench.report.document import NOTHING, CellKind, Column, Note, Table, telling
+from fp8bench.report.page.page import Part
+from fp8bench.report.written import number
+from fp8bench.schema.machine import Environment
+from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity
+from fp8bench.schema.record import Record
+
+
+def limits(shown: Sequence[Shown]) -> list[Part]:
+    """In a sentence each, what limits a row's step, or keeps it from the reference's where both did the same work."""
+    found = [(one, facts) for one in shown if one.row.status == "ok" and (facts := facts_shown(one)) is not None]
+    if not found:
+        return []
+    reference = next(((one.row, facts) for one, facts in found if one.row.is_reference), None)
+    sentences = []
+    for one, facts in found:
+        like = reference is not None and not one.row.is_reference and _same_work(one.row, reference[0])
+        sentences.append(explain_steps(facts, reference[1] if reference and like else None).sentence)
+    columns = [
+        Column("executed", tuple(detail_of(one.row) for one, _ in found), "word"),
+        Column("what limits the step", tuple(sentences), "note"),
+    ]
+    return [_table([one for one, _ in found], columns)]
+
+
+def _same_work(row: Row, other: Row) -> bool:
+    return (row.workload, row.batch_size, row.world_size, row.device) == (
+        other.workload,
+        other.batch_size,
+        other.world_size,
+        other.device,
+    )
+
+
+def evidence(shown: Sequence[Shown]) -> list[Part]:
+    """What ran, the errors of the parity gate and of the proof, each with its bound, and where figures come from."""
+    latest = [(one, one.rounds[-1]) for one in shown if one.rounds and one.rounds[-1].source == "measured"]
+    parts: list[Part] = []
+    ran = [(one, record.evidence) for one, record in latest if record.evidence is not None]
+    if ran:
+        parts.append(_what_ran(ran))
+    proved = [(one, record.parity, _executed(record)) for one, record in latest if record.parity or _executed(record)]
+    if proved:
+        parts.append(_proofs(proved))
+        parts.append(
+            Note(
+                "Of each row's latest round. Errors are relative, and 1 means nothing in common; in brackets the most "
+                "that the mode allows. Parity: one batch through the plain model and through the converted one. "
+                "Proof: steps as they were timed against the same steps plainly eager."
+            )
+        )
+    parts += [Note(f"{one.number}  {warning}") for one, record in ran for warning in dict.fromkeys(record.warnings)]
+    reported = [one for one in shown if one.rounds and one.rounds[-1].provenance is not None]
+    if reported:
+        parts.append(_reported(reported))
+    return parts
+
+
+def _naming(shown: Sequence[Shown]) -> list[Column]:
+    return [
+        Column("row", tuple(str(one.number) for one in shown)),
+        Column("instance", tuple(one.row.instance for one in shown), "word"),
+        Column("mode", tuple(one.row.mode_label for one in shown), "word"),
+    ]
+
+
+def _table(shown: Sequence[Shown], columns: Sequence[Column]) -> Table:
+    return Table((*_naming(shown), *telling(*columns)), naming=3)
+
+
+def _what_ran(ran: Sequence[tuple[Shown, Evidence]]) -> Table:
+    def column(heading: str, write: Callable[[Evidence], str], kind: CellKind = "word") -> Column:
+        return Column(heading, tuple(write(one) or NOTHING for _, one in ran), kind)
+
+    return _table(
+        [one for one, _ in ran],
+        [
+            Column("execution", tuple(one.row.execution or NOTHING for one, _ in ran), "word"),
+            column("layers converted", _layers),
+            column("fp8 GEMMs", lambda e: _seen(e) if e.fp8 else NOTHING),
+            column("attention", lambda e: e.attention or ""),
+            column("gradients shared", lambda e: e.join or ""),
+            column(
+                "recompilations", lambda e: "" if e.compile.recompilations is None else str(e.compile.recompilations)
+            ),
+            column("graph breaks", lambda e: "" if e.compile.graph_breaks is None else str(e.compile.graph_breaks)),
+            column("emulated", lambda e: "yes" if e.emulated else ""),
+            column("recipe", lambda e: e.recipe or "", "note"),
+            column("compiled, because", lambda e: e.compile.reason, "note"),
+            column("CUDA graph, because", lambda e: e.graph.reason if e.graph else "", "note"),
+        ],
+    )
+
+
+def _layers(evidence: Evidence) -> str:
+    if evidence.converted_layers is None or evidence.total_layers is None:
+        return ""
+    return f"{evidence.converted_layers} of {evidence.total_layers}"
+
+
+def _seen(evidence: Evidence) -> str:
+    return {True: "seen", False: "none seen", None: "not profiled"}[evidence.fp8_kernels]
+
+
+def _executed(record: Record) -> ExecutedEvidence | None:
+    return record.evidence.executed if record.evidence else None
+
+
+def _proofs(proved: Sequence[tuple[Shown, Parity | None, ExecutedEvidence | None]]) -> Table:
+    def gate(heading: str, write: Callable[[Parity], str]) -> Column:
+        return Column(heading, tuple(NOTHING if parity is None else write(parity) for _, parity, _ in proved))
+
+    def proof(heading: str, write: Callable[[ExecutedEvidence], str]) -> Column:
+        return Column(heading, tuple(NOTHING if done is None else write(done) for _, _, done in proved))
+
+    return _table(
+        [one for one, _, _ in proved],
+        [
+            gate("parity", lambda p: "passed" if p.passed else "failed"),
+            gate("logits", lambda p: _bounded(p.logits_error, p.tolerance.logits)),
+            gate("loss", lambda p: _bounded(p.loss_error, p.tolerance.loss)),
+            gate("input gradient", lambda p: _bounded(p.input_gradient_error, p.tolerance.input_gradient)),
+            gate("separation", lambda p: number(p.separation, ".2f")),
+            gate("leakage", lambda p: _error(p.leakage)),
+            proof("steps proved", lambda e: str(e.steps)),
+            proof("loss of steps", lambda e: _error(e.loss_error)),
+            proof("gradients", lambda e: _error(e.gradient_error)),
+            proof("weights' update", lambda e: _error(e.update_error)),
+            proof("scales", lambda e: _error(e.state_error)),
+            proof("spread of ranks", lambda e: _error(e.spread)),
+        ],
+    )
+
+
+def _bounded(value: float | None, most: float) -> str:
+    return f"{_error(value)} ({most:g})"
+
+
+def _error(value: float | None) -> str:
+    """Two digits, as a share: to be held against its bound."""
+    return number(value, ".2g")
+
+
+def _reported(reported: Sequence[Shown]) -> Table:
+    def column(heading: str, write: Callable[[Record], str], kind: CellKind = "word") -> Column:
+        return Column(heading, tuple(write(one.rounds[-1]) for one in reported), kind)
+
+    return _table(
+        reported,
+        [
+            column("source", lambda r: r.source),
+            column("published on", lambda r: str((r.provenance and r.provenance.published_on) or NOTHING)),
+            column("where it comes from", lambda r: r.provenance.citation if r.provenance else NOTHING, "note"),
+        ],
+    )
+
+
+def stopped(shown: Sequence[Shown]) -> list[Part]:
+    """Rows that did not run as they should: why, and what to do about it."""
+    rows = [one for one in shown if one.row.status != "ok"]
+    if not rows:
+        return []
+    remedies = tuple((one.rounds[-1].remedy if one.rounds else None) or NOTHING for one in rows)
+    columns = [
+        Column("execution", tuple(detail_of(one.row) for one in rows), "word"),
+        Column("status", tuple(one.row.status for one in rows), "word"),
+        Column("cause", tuple(one.row.cause or NOTHING for one in rows), "word"),
+        Column("why", tuple(one.row.reason or NOTHING for one in rows), "note"),
+        Column("what to do", remedies, "note"),
+    ]
+    return [_table(rows, columns)]
+
+
+def prices(shown: Sequence[Shown]) -> list[Part]:
+    """What an hour costs, from when, and who says so; once for rows that take the same."""
+    found = {}
+    for one in shown:
+        row = one.row
+        found[row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source] = one
+    taken = list(found.values())
+    return [
+        Table(
+            (
+                Column("instance", tuple(one.row.instance for one in taken), "word"),
+                Column("machines", tuple(str(one.row.nodes) for one in taken)),
+                Column("USD/h", tuple(number(one.row.usd_per_hour, ",.2f") for one in taken)),
+                Column("as of", tuple(_as_of(one) for one in taken), "word"),
+                Column("source", tuple(one.row.price_source or NOTHING for one in taken), "note"),
+            )
+        )
+    ]
+
+
+def _as_of(one: Shown) -> str:
+    if one.row.usd_per_hour is None:
+        return "no price"
+    return str(one.row.price_as_of) if one.row.price_as_of else "undated"
+
+
+def environments(shown: Sequence[Shown]) -> list[Part]:
+    """The machine and the software under the rows, a column for each that differs."""
+    together: dict[tuple[tuple[str, str], ...], list[Shown]] = {}
+    for one in shown:
+        if one.rounds and one.rounds[-1].environment is not None:
+            facts = _facts(one.rounds[-1], one.rounds[-1].environment)
+            together.setdefault(tuple(facts.items()), []).append(one)
+    if not together:
+        return []
+    found = [(dict(facts), rows) for facts, rows in together.items()]
+    names = tuple(dict.fromkeys(name for facts, _ in found for name in facts))
+    columns = [
+        Column(_which_rows(rows), tuple(facts.get(name, NOTHING) for name in names), "word") for facts, rows in found
+    ]
+    return [Table((Column("what", names, "word"), *columns))]
+
+
+def _which_rows(together: Sequence[Shown]) -> str:
+    rows = ", ".join(str(one.number) for one in together)
+    return f"{together[0].row.instance}: {'row' if len(together) == 1 else 'rows'} {rows}"
+
+
+def _facts(record: Record, environment: Environment) -> dict[str, str]:
+    """What is known, by name; the names of versions and variables are the libraries' own."""
+    commit = environment.git_commit
+    facts: dict[str, object] = {
+        "GPU": environment.device_name,
+        "compute capability": environment.compute_capability,
+        "driver": environment.driver,
+        "CPU": environment.cpu,
+        "CPUs": environment.cpu_count,
+        "machine": record.machine,
+        "fp8bench": environment.fp8bench,
+        "git commit": f"{commit[:12]}{' with changes' if environment.git_dirty else ''}" if commit else None,
+        "python": environment.python,
+        **environment.versions,
+        **environment.variables,
+    }
+    return {name: str(value) for name, value in facts.items() if value is not None}
+
+
+def records(shown: Sequence[Shown]) -> list[Part]:
+    """Which files every row was made of, so that each number can be computed anew."""
+    sessions = tuple(one.row.session_id or NOTHING for one in shown)
+    columns = [
+        Column("session", sessions, "word"),
+        Column("records", tuple(", ".join(one.row.run_ids) or NOTHING for one in shown), "note"),
+    ]
+    return [_table(shown, columns)]

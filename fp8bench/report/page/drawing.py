@@ -1,0 +1,194 @@
+"""A drawing: rectangles, lines, dots and labels in pixels, laid out for one width.
+
+What a chart draws is the same in a page and in a file of its own. Colours are names (`Look`), which a style sheet gives
+their value for a light screen and for a dark one; those of data are Okabe and Ito's, which colour-blind readers can
+tell apart, and no meaning rests on colour alone. Text stays text.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from markupsafe import Markup, escape
+
+from fp8bench.schema.errors import inert
+
+Look: TypeAlias = str
+Anchor = Literal["start", "middle", "end"]
+
+LIGHT: dict[Look, str] = {
+    "paper": "#ffffff",
+    "ink": "#1f2328",
+    "faint": "#59636e",
+    "grid": "#d8dee4",
+    "first": "#0072b2",
+    "other": "#8fb8d6",
+    "reference": "#7a6a58",
+    "reported": "#ffffff",
+    "bad": "#b3400f",
+    "on-dark": "#ffffff",
+    "on-light": "#1f2328",
+    "idle": "#f2f2f2",
+    "part-1": "#0072b2",
+    "part-2": "#56b4e9",
+    "part-3": "#a6d8f5",
+    "part-4": "#009e73",
+    "part-5": "#d55e00",
+    "part-6": "#efe3a0",
+    "part-7": "#e69f00",
+    "part-8": "#cc79a7",
+    "part-9": "#4d2a6b",
+    "part-10": "#b0b0b0",
+}
+DARK: dict[Look, str] = {
+    **LIGHT,
+    "paper": "#14181d",
+    "ink": "#e6edf3",
+    "faint": "#a3adb8",
+    "grid": "#333b44",
+    "first": "#56b4e9",
+    "other": "#3d6480",
+    "reference": "#b6a38d",
+    "reported": "#14181d",
+    "bad": "#ff9d6b",
+    "idle": "#39414a",
+    "part-9": "#8d68ad",
+}
+WHITE_TEXT = frozenset(("part-1", "part-4", "part-5", "part-9"))
+"""Fills on which white text can be read; on the other parts dark text can."""
+
+
+@dataclass(frozen=True)
+class Rect:
+    """edge: the look of its outline. title: what a pointer over it shows."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    look: Look
+    edge: Look = ""
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """width: of the stroke."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    look: Look
+    width: float = 1
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Dots:
+    """Many of one size. edge: the look of their outlines; without one they are translucent, as they lie over each
+    other.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    radius: float
+    look: Look
+    edge: Look = ""
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Label:
+    """y: of its baseline."""
+
+    x: float
+    y: float
+    text: str
+    look: Look = "ink"
+    anchor: Anchor = "start"
+    size: float = 13
+    bold: bool = False
+
+
+Mark = Rect | Line | Dots | Label
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """width, height: pixels. title: in a few words; told: its numbers, for those who do not see it."""
+
+    title: str
+    told: str
+    width: float
+    height: float
+    marks: tuple[Mark, ...] = field(default=())
+
+
+def moved(mark: Mark, right: float, down: float) -> Mark:
+    """The same elsewhere."""
+    if isinstance(mark, Dots):
+        return replace(mark, points=tuple((x + right, y + down) for x, y in mark.points))
+    if isinstance(mark, Line):
+        x1, x2, y1, y2 = mark.x1 + right, mark.x2 + right, mark.y1 + down, mark.y2 + down
+        return replace(mark, x1=x1, x2=x2, y1=y1, y2=y2)
+    return replace(mark, x=mark.x + right, y=mark.y + down)
+
+
+def text_width(text: str, size: float = 13) -> float:
+    """At most, for a sans-serif font, pixels."""
+    return 0.62 * size * len(text)
+
+
+def shortened(text: str, room: float, size: float = 13) -> str:
+    """What has room; the whole text is in the table."""
+    fits = max(3, int(room / (0.58 * size)))
+    return text if len(text) <= fits else f"{text[: fits - 1]}\u2026"
+
+
+def svg(drawing: Drawing, key: str, style: str = "") -> Markup:
+    """As an element of a page. key: unlike any other's in the page. style: a style sheet of its own."""
+    head = Markup(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
+        'aria-labelledby="{key}-t {key}-d"><title id="{key}-t">{title}</title><desc id="{key}-d">{told}</desc>'
+    ).format(
+        w=_n(drawing.width), h=_n(drawing.height), key=inert(key), title=inert(drawing.title), told=inert(drawing.told)
+    )
+    sheet = Markup("<style>{}</style>").format(Markup(style)) if style else Markup("")
+    return head + sheet + Markup("\n").join(_element(mark) for mark in drawing.marks) + Markup("</svg>")
+
+
+def style(palette: dict[Look, str]) -> str:
+    """Of a drawing by itself: its colours and its font."""
+    rules = [f".f-{look}{{fill:{colour}}}.s-{look}{{stroke:{colour}}}" for look, colour in palette.items()]
+    return f"text{{font-family:system-ui,sans-serif}}.thin{{fill-opacity:.4}}{''.join(rules)}"
+
+
+def _element(mark: Mark) -> Markup:
+    if isinstance(mark, Label):
+        bold = Markup(' font-weight="600"') if mark.bold else ""
+        return Markup('<text x="{}" y="{}" font-size="{}" text-anchor="{}" class="f-{}"{}>{}</text>').format(
+            _n(mark.x), _n(mark.y), _n(mark.size), mark.anchor, mark.look, bold, inert(mark.text)
+        )
+    if isinstance(mark, Line):
+        dashes = Markup(' stroke-dasharray="4 3"') if mark.dashed else ""
+        return Markup('<line x1="{}" y1="{}" x2="{}" y2="{}" stroke-width="{}" class="s-{}"{}/>').format(
+            *map(_n, (mark.x1, mark.y1, mark.x2, mark.y2, mark.width)), mark.look, dashes
+        )
+    title = Markup("<title>{}</title>").format(inert(mark.title)) if mark.title else ""
+    edge = Markup(" s-{}").format(mark.edge) if mark.edge else ""
+    if isinstance(mark, Rect):
+        return Markup('<rect x="{}" y="{}" width="{}" height="{}" class="f-{}{}">{}</rect>').format(
+            *map(_n, (mark.x, mark.y, mark.width, mark.height)), mark.look, edge, title
+        )
+    return Markup("").join(_dot(point, mark, edge, title) for point in mark.points)
+
+
+def _dot(point: tuple[float, float], mark: Dots, edge: str, title: str) -> Markup:
+    thin = "" if mark.edge else " thin"
+    return Markup('<circle cx="{}" cy="{}" r="{}" class="f-{}{}{}">{}</circle>').format(
+        _n(point[0]), _n(point[1]), _n(mark.radius), mark.look, edge, thin, title
+    )
+
+
+def _n(value: float) -> str:
+    """To a tenth of a pixel."""
+    return escape(f"{value:.1f}".removesuffix(".0"))

@@ -1,0 +1,97 @@
+"""Every sample of a series as a dot, so that tails, states and drift show, which no mean tells."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from fp8bench.report.page.drawing import Dots, Drawing, Label, Line, Mark
+from fp8bench.report.page.layout import MINUTE, heading, told
+
+
+@dataclass(frozen=True)
+class Strip:
+    """rounds: the samples of each, in order. said: what a sample is like, in words."""
+
+    number: int
+    name: str
+    said: str
+    rounds: tuple[tuple[float, ...], ...]
+
+
+ROUND_PX = 13
+
+
+@dataclass(frozen=True)
+class Strips:
+    """Every sample as a dot, a line a round; along the axis how far it is from the median of its row, so that a
+    hundredth can be seen beside a half (`_stretched`). A round's mean is an upright line.
+    """
+
+    name: str
+    title: str
+    caption: str
+    strips: tuple[Strip, ...]
+
+    def draw(self, width: float) -> Drawing:
+        """Rows one below the other, over one axis."""
+        centres = [median(sample for steps in strip.rounds for sample in steps) for strip in self.strips]
+        all_off = [
+            sample / centre - 1
+            for strip, centre in zip(self.strips, centres, strict=True)
+            for steps in strip.rounds
+            for sample in steps
+        ]
+        low, high = _stretched(min(*all_off, -0.02)), _stretched(max(*all_off, 0.02))
+
+        def at(off: float) -> float:
+            return 30 + (_stretched(off) - low) / (high - low) * (width - 40)
+
+        marks: list[Mark] = []
+        y = 24.0
+        for strip, centre in zip(self.strips, centres, strict=True):
+            named, y = heading(strip.number, strip.name, strip.said, y, width)
+            marks += named
+            y += 4
+            for number, steps in enumerate(strip.rounds, start=1):
+                marks += _round(number, [sample / centre - 1 for sample in steps], y, at)
+                y += ROUND_PX
+            y += 6
+        ticks = _shares(min(all_off), max(all_off), at, width - TICK_PX / 2)
+        grid = [Line(at(off), 16, at(off), y - 8, "grid") for off in ticks]
+        heads = [
+            Label(at(off), 10, f"{off * 100:+.0f} %" if off else "median", "faint", "middle", MINUTE) for off in ticks
+        ]
+        numbers = told((strip.number, strip.name, strip.said) for strip in self.strips)
+        return Drawing(self.title, numbers, width, y, (*grid, *heads, *marks))
+
+
+EVEN = 0.01
+
+
+def _stretched(off: float) -> float:
+    """Even within EVEN, where the noise of steps is, and logarithmic beyond, where a late one is."""
+    return math.asinh(off / EVEN)
+
+
+TICK_PX = 44
+"""What a number under or over an axis needs."""
+
+
+def _shares(low: float, high: float, at: Callable[[float], float], end: float) -> list[float]:
+    """Round shares within the axis, as many as have room."""
+    shares = (0.0, 0.01, 0.05, 0.2, 1.0, 5.0, 20.0, 0.5, 2.0)
+    wanted = [0.0, *(sign * share for share in shares[1:] for sign in (-1, 1))]
+    taken: list[float] = []
+    for off in wanted:
+        there = min(low, -0.02) <= off <= max(high, 0.02) and (not off or TICK_PX / 2 <= at(off) <= end)
+        if there and all(abs(at(off) - at(other)) >= TICK_PX for other in taken):
+            taken.append(off)
+    return taken
+
+
+def _round(number: int, offs: Sequence[float], y: float, at: Callable[[float], float]) -> Iterator[Mark]:
+    yield Label(0, y + 4, f"r{number}", "faint", size=10)
+    yield Dots(tuple((at(off), y + (place % 5 - 2) * 1.2) for place, off in enumerate(offs)), 2.2, "first")
+    mean = at(fmean(offs))
+    yield Line(mean, y - 6, mean, y + 6, "bad", 2)

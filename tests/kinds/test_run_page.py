@@ -1,0 +1,238 @@
+"""The page about runs: the answer in a sentence, and the numbers of the table in every part."""
+
+from datetime import date
+
+import pytest
+from builders import (
+    emulated,
+    environment,
+    invalid,
+    machine_called,
+    measured,
+    measured_on_cpu,
+    profile,
+    published,
+    rounds,
+    unsupported,
+)
+from report.comparing import NEW, catalog, compared, instance, price
+
+from fp8bench.kinds.run.page.answer import answer
+from fp8bench.kinds.run.page.build import page, shown_rows
+from fp8bench.kinds.run.page.plots import charts, count_said, time_said
+from fp8bench.report.document import Table
+from fp8bench.report.page.bars import Bars
+from fp8bench.report.page.page import render
+from fp8bench.report.page.scatter import Scatter
+
+TODAY = date(2026, 7, 1)
+BASELINE = rounds(0.100, 0.101, 0.100, 0.099)
+FP8 = rounds(0.080, 0.081, 0.080, 0.079, mode="te-fp8", recipe="delayed", minutes=10)
+P4D = rounds(0.200, 0.201, 0.199, 0.200, instance="p4d", minutes=20)
+
+
+def made(*records, job=None, bought="on demand", **options):
+    """The page of these records, and the comparison that it shows."""
+    comparison = compared(*records, **options)
+    return page(comparison, {record.run_id: record for record in records}, TODAY, bought, job), comparison
+
+
+def section(page_, key):
+    return next((one for one in page_.sections if one.key == key), None)
+
+
+def tables(page_, key):
+    return [part for part in section(page_, key).parts if isinstance(part, Table)]
+
+
+def cells(table, heading):
+    return next(column.cells for column in table.columns if column.heading == heading)
+
+
+def test_the_answer_names_mode_instance_and_gain_with_its_interval_price_and_day():
+    shown, comparison = made(*BASELINE, *FP8)
+    best = comparison.rows[0]
+    said = " ".join(shown.grounds)
+
+    assert (
+        shown.answer == "te-fp8:delayed on p5 buys most: 460,800 images for a dollar, 25.0 % more than baseline-bf16."
+    )
+    low, high = (f"{end * 100:+.1f}" for end in best.gain_ci_vs_reference)
+    assert f"{low} to {high} % with 95 % confidence, better value" in said
+    assert f"50.00 USD an hour on demand, as of {NEW}; measured on 2026-05-01" in said
+    assert f"Up to {best.break_even_usd_per_hour:.2f} USD an hour it would still buy more" in said
+
+
+def test_a_best_row_that_is_the_reference_says_so():
+    shown, _ = made(*BASELINE, *rounds(0.12, 0.121, 0.119, 0.12, mode="te-bf16", minutes=10))
+
+    assert shown.answer == "baseline-bf16 on p5 buys most: 368,640 images for a dollar."
+    assert "none of them buys more" in shown.grounds[0]
+
+
+def test_an_inconclusive_gain_is_not_sold_as_one_and_rivals_are_named():
+    close = rounds(0.0995, 0.1005, 0.0985, 0.1010, mode="te-fp8", recipe="delayed", minutes=10)
+    shown, comparison = made(*BASELINE, *close)
+    said = " ".join(shown.grounds)
+
+    assert any(row.verdict == "inconclusive" for row in comparison.rows)
+    assert "inconclusive" in said or "Not told apart from it" in said
+    assert "Not told apart from it" in said
+
+
+def test_a_quicker_row_that_costs_more_is_offered_with_both_prices():
+    shown, comparison = made(*BASELINE, *P4D, reference="p4d:baseline-bf16", job=90e6)
+    quicker = next(text for text in shown.grounds if text.startswith("Quicker"))
+    by_instance = {row.instance: row for row in comparison.rows}
+
+    for row in by_instance.values():
+        assert f"{90e6 / row.units_per_usd:,.2f} USD" in quicker
+        assert time_said(90e6 / row.throughput_per_s / 3600) in quicker
+    assert quicker.startswith("Quicker, for more money: p5 baseline-bf16")
+    assert quicker.endswith("for 90 million images.")
+
+
+def test_without_a_price_the_answer_is_of_speed_and_says_how_to_give_one():
+    shown, _ = made(*rounds(0.1, 0.1, 0.1, instance="my-box"), prices=catalog())
+
+    assert shown.answer.startswith("baseline-bf16 on my-box is fastest, at 5,120 images a second; no price is known")
+    assert "--price" in shown.grounds[-1]
+    assert [part.name for part in section(shown, "speed").parts] == ["speed"]
+    assert section(shown, "value") is None
+
+
+def test_a_cpu_says_nothing_about_a_gpu():
+    shown, _ = made(*rounds(0.1, 0.1, 0.1, instance="box", make=measured_on_cpu), prices=catalog())
+
+    assert any("a CPU, whose speed says nothing" in text for text in shown.grounds)
+
+
+def test_published_figures_are_no_ground_for_a_purchase():
+    shown, _ = made(published("p5"), published("p4d", step_time_s=0.41, minutes=-59))
+
+    assert shown.answer.startswith("Nothing here was measured. Of published figures,")
+    assert cells(tables(shown, "evidence")[0], "where it comes from") == ("an article", "an article")
+    bars = section(shown, "value").parts[0]
+    assert {bar.look for bar in bars.bars} == {"reported"}
+    assert all("published" in bar.detail for bar in bars.bars)
+
+
+def test_a_published_figure_above_the_best_measured_row_is_marked():
+    shown, comparison = made(published("p4d", step_time_s=0.05, minutes=-59), *BASELINE, allow_mismatch=True)
+
+    assert comparison.rows[0].source == "published"
+    assert shown.answer.startswith("baseline-bf16 on p5 buys most")
+    assert any("were not measured here stand above it" in text for text in shown.grounds)
+
+
+def test_only_invalid_rows_give_no_answer_and_tell_their_causes():
+    shown, _ = made(invalid(), unsupported(minutes=5))
+
+    assert shown.answer == "No row is a valid measurement, so there is no answer."
+    assert shown.tiles == ()
+    assert section(shown, "value") is None
+    (stopped,) = tables(shown, "stopped")
+    assert set(cells(stopped, "why")) == {"the gradient at the input is 0", "mxfp8 needs compute capability 10.0"}
+    assert set(cells(stopped, "what to do")) == {"Do not use its speed", "Use te-fp8:delayed"}
+
+
+def test_an_emulation_is_never_the_answer():
+    assert answer(compared(emulated())).best is None
+
+
+def test_the_table_is_the_table_of_compare():
+    from fp8bench.kinds.run.document import document
+
+    shown, comparison = made(*BASELINE, *FP8, invalid(minutes=30))
+    (table,) = tables(shown, "table")
+
+    assert table == next(part for block in document(comparison).blocks for part in block if isinstance(part, Table))
+
+
+def test_charts_have_the_numbers_of_the_rows():
+    comparison = compared(*BASELINE, *FP8)
+    drawn = charts(shown_rows(comparison, {record.run_id: record for record in (*BASELINE, *FP8)}), job=1e6)
+    rows = comparison.rows
+
+    value, cost = drawn["price-performance"], drawn["time-cost"]
+    assert isinstance(value, Bars)
+    assert isinstance(cost, Scatter)
+    assert [bar.value for bar in value.bars] == [row.units_per_usd for row in rows]
+    assert [bar.interval for bar in value.bars] == [row.units_per_usd_ci for row in rows]
+    assert value.mark == rows[1].units_per_usd
+    assert [point.y for point in cost.points] == pytest.approx([row.usd_per_million_units for row in rows])
+    assert [point.front for point in cost.points] == [True, False]
+    assert [len(strip.rounds) for strip in drawn["steps"].strips] == [4, 4]
+    assert sum(len(steps) for steps in drawn["steps"].strips[0].rounds) == 4 * 21
+
+
+def test_intervals_of_what_a_dollar_buys_are_the_step_times_turned_round():
+    row = compared(*BASELINE).rows[0]
+    low, high = row.units_per_usd_ci
+
+    assert low < row.units_per_usd < high
+    assert high == pytest.approx(row.units_per_usd * row.step_time_s / row.step_time_ci_s[0])
+    assert row.throughput_ci_per_s[0] == pytest.approx(row.throughput_per_s * row.step_time_s / row.step_time_ci_s[1])
+
+
+def test_where_the_step_goes_is_shown_for_rows_that_were_profiled():
+    profiled = rounds(0.1, 0.1, 0.1, profile=profile())
+    shown, _ = made(*profiled, *FP8)
+    chart = next(part for part in section(shown, "steps").parts if getattr(part, "name", "") == "breakdown")
+
+    (stack,) = chart.stacks
+    assert sum(length for _, length in stack.parts) == pytest.approx(100 / 64)
+    assert dict(stack.parts)["matrix products, 16 bit"] == pytest.approx(60 / 64)
+
+
+def test_rows_of_unlike_environments_have_a_column_each():
+    other = rounds(0.1, 0.1, instance="p4d", environment=environment("NVIDIA A100"), minutes=60)
+    shown, _ = made(*BASELINE, *other)
+    (table,) = tables(shown, "environment")
+
+    assert {column.heading.partition(":")[0] for column in table.columns} == {"what", "p5", "p4d"}
+    gpus = next(place for place, name in enumerate(cells(table, "what")) if name == "GPU")
+    assert {column.cells[gpus] for column in table.columns[1:]} == {"NVIDIA H100 80GB HBM3", "NVIDIA A100"}
+
+
+def test_a_row_names_the_records_that_it_was_made_of():
+    shown, comparison = made(*BASELINE, *FP8)
+    (table,) = tables(shown, "records")
+
+    assert cells(table, "records") == tuple(", ".join(row.run_ids) for row in comparison.rows)
+
+
+def test_warnings_of_the_comparison_stand_on_the_page():
+    shown, comparison = made(measured("p5", "te-bf16"))
+
+    assert shown.warnings == comparison.warnings
+    assert shown.warnings
+    assert all(text.split(";")[0] in render(shown) for text in shown.warnings)
+
+
+@pytest.mark.parametrize(
+    ("units", "said"),
+    [(800, "800"), (1e6, "1 million"), (90e6, "90 million"), (2.5e9, "2.5 billion"), (1e13, "10 trillion")],
+)
+def test_a_job_is_said_in_words(units, said):
+    assert count_said(units) == said
+
+
+@pytest.mark.parametrize(("hours", "said"), [(0.379, "22.7 min"), (34.06, "34.1 h"), (124.8, "5.2 days")])
+def test_a_time_has_the_unit_that_reads_best(hours, said):
+    assert time_said(hours) == said
+
+
+def test_a_price_of_an_instance_is_told_once_with_its_source():
+    shown, _ = made(*BASELINE, *FP8, prices=catalog(instance("p5", price(50.0, NEW, source="a price list"))))
+    (table,) = tables(shown, "prices")
+
+    assert cells(table, "source") == ("a price list",)
+    assert cells(table, "USD/h") == ("50.00",)
+
+
+def test_a_machine_and_its_label_are_shown():
+    shown, _ = made(*rounds(0.1, 0.1, machine=machine_called("vendor-a")))
+    (table,) = tables(shown, "environment")
+
+    assert any("vendor-a" in cell for column in table.columns for cell in column.cells)

@@ -1,0 +1,232 @@
+"""The page as a browser shows it: no errors, no requests, tables that sort, and text from records that stays text.
+
+Skipped where there is no Chromium: `apt-get install chromium` brings one.
+"""
+
+import shutil
+from collections.abc import Iterator
+from datetime import date
+from typing import Any
+
+import pytest
+from builders import invalid, measured, place, profile, proof, published, replayed, rounds
+from cli.calling import call, keep
+from report.comparing import compared
+
+from fp8bench.kinds.run.page.build import page
+from fp8bench.report.page.page import render
+from fp8bench.schema.record import Record
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `pip install playwright`")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: `apt-get install chromium`"),
+]
+
+HOSTILE = "<script>document.title='taken'</script><img src=http://example.com/x onerror=alert(1)>"
+QUOTED = "\"'><svg onload=alert(2)>{{ 7*7 }}"
+
+BASELINE = rounds(0.1, 0.101, 0.1, 0.099, profile=profile())
+FP8 = rounds(0.08, 0.081, 0.08, 0.079, mode="te-fp8", recipe="delayed", minutes=10, profile=profile())
+FAILED = invalid(minutes=30, session=place(1, "20260501T103000Z-bbbbbb"))
+
+
+class Watched:
+    """A tab, and what it did that it should not: errors, and requests beside its own file."""
+
+    def __init__(self, tab: Any) -> None:
+        self.tab = tab
+        self.wrong: list[str] = []
+        self.requests: list[str] = []
+        self.refused: list[tuple[str, str]] = []
+        tab.on("console", lambda message: self.wrong.append(message.text))
+        tab.on("pageerror", lambda error: self.wrong.append(str(error)))
+        tab.on("dialog", lambda dialog: (self.wrong.append(dialog.message), dialog.dismiss()))
+        tab.on("request", lambda request: self.requests.append(request.url))
+        tab.on("requestfailed", lambda request: self.refused.append((request.url, request.failure)))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as driver:
+        # Tests run as root in a container, where Chromium's own sandbox cannot start.
+        running = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def show(browser, tmp_path):
+    """Open a page's text in a new window. looks: playwright's options of a window."""
+    windows = []
+
+    def showing(text: str, **looks: Any) -> Watched:
+        path = tmp_path / "page.html"
+        path.write_text(text)
+        window = browser.new_context(**looks)
+        windows.append(window)
+        watched = Watched(window.new_page())
+        watched.tab.goto(path.as_uri())
+        assert watched.requests.pop(0) == path.as_uri()
+        return watched
+
+    yield showing
+    for window in windows:
+        window.close()
+
+
+@pytest.fixture(scope="module")
+def text():
+    """The page of two modes that ran and one that did not."""
+    records = (*BASELINE, *FP8, FAILED)
+    return render(page(compared(*records), {one.run_id: one for one in records}, date(2026, 7, 1), "on demand"))
+
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True}
+
+
+@pytest.mark.parametrize("looks", [{}, PHONE, {"color_scheme": "dark"}], ids=["desktop", "phone", "dark"])
+def test_it_shows_without_errors_requests_or_scrolling_sideways(looks, show, text):
+    watched = show(text, **looks)
+
+    assert watched.tab.inner_text("h1").startswith("te-fp8:delayed on p5 buys most")
+    assert watched.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    shown = watched.tab.evaluate("[...document.querySelectorAll('figure svg')].filter(e => e.checkVisibility()).length")
+    assert shown == watched.tab.evaluate("document.querySelectorAll('figure').length") > 3
+    assert (watched.wrong, watched.requests) == ([], [])
+
+
+def test_it_is_dark_where_the_reader_wants_it_and_white_on_paper(show, text):
+    watched = show(text, color_scheme="dark")
+    background = "getComputedStyle(document.body).backgroundColor"
+
+    assert watched.tab.evaluate(background) == "rgb(20, 24, 29)"
+    watched.tab.emulate_media(media="print")
+    assert watched.tab.evaluate(background) == "rgb(255, 255, 255)"
+    assert not watched.tab.is_visible("nav")
+    assert watched.tab.pdf().startswith(b"%PDF")
+
+
+def test_text_in_charts_is_as_large_as_on_the_page_around_it(show, text):
+    small = show(text, **PHONE).tab.evaluate(
+        "Math.min(...[...document.querySelectorAll('figure text')].filter(e => e.checkVisibility())"
+        ".map(e => e.getAttribute('font-size') * e.ownerSVGElement.getBoundingClientRect().width"
+        " / e.ownerSVGElement.viewBox.baseVal.width))"
+    )
+    assert small >= 10
+
+
+def column(tab: Any, heading: str) -> list[str]:
+    """The cells below a heading of the large table, from top to bottom."""
+    headings = tab.eval_on_selector_all("#section-table th", "all => all.map(one => one.innerText.split(' ')[0])")
+    place = next(place for place, one in enumerate(headings) if one.startswith(heading))
+    cells: list[str] = tab.eval_on_selector_all(
+        "#section-table tbody tr", f"all => all.map(row => row.cells[{place}].innerText)"
+    )
+    return cells
+
+
+def test_a_click_on_a_heading_sorts_numbers_by_size_and_back_with_the_unknown_last(show, text):
+    tab = show(text).tab
+    button = tab.locator("#section-table th button", has_text="images/USD")
+
+    button.click()
+    assert column(tab, "images/USD") == ["460,800", "368,640", "-"]
+    button.click()
+    assert column(tab, "images/USD") == ["368,640", "460,800", "-"]
+    assert tab.locator("#section-table th[aria-sort=ascending]").count() == 1
+
+
+def test_a_click_sorts_words_by_letters_and_the_keyboard_does_too(show, text):
+    tab = show(text).tab
+    before = column(tab, "mode")
+
+    tab.locator("#section-table th button", has_text="mode").press("Enter")
+    assert column(tab, "mode") == sorted(before) != before
+
+
+def hostile(record: Record) -> Record:
+    """The record with hostile text in every field that takes any text."""
+    return Record.model_validate(_poisoned(record.model_dump(mode="json"), Record.model_validate))
+
+
+def _poisoned(root: dict[str, Any], validate: Any) -> dict[str, Any]:
+    """Field by field, keeping what the model still takes: names of a closed list stay as they are."""
+
+    def places(value: Any) -> Iterator[tuple[Any, Any]]:
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for key, child in list(items):
+            if isinstance(child, str):
+                yield value, key
+            else:
+                yield from places(child)
+
+    for holder, key in places(root):
+        before = holder[key]
+        holder[key] = f"{before}{HOSTILE}{QUOTED}"
+        try:
+            validate(root)
+        except ValueError:
+            holder[key] = before
+    return root
+
+
+@pytest.fixture(scope="module")
+def hostile_records():
+    """All kinds of rows, hostile in all texts. The mode, workload and instance too."""
+    full = measured(
+        profile=profile(),
+        evidence=measured().evidence.model_copy(
+            update={
+                "recipe": "r",
+                "warnings": ("w",),
+                "details": {"name": "value"},
+                "executed": proof(),
+                "graph": replayed(),
+                "fp8": True,
+            }
+        ),
+        environment=measured().environment.model_copy(update={"variables": {"NAME": "value"}, "git_commit": "c"}),
+        summary=measured().summary.model_copy(update={"flags": ("a flag",)}),
+        session=place(),
+    )
+    failed = invalid(minutes=5, remedy="Do not")
+    figure = published("elsewhere", minutes=-60)
+    return [hostile(one) for one in (full, failed, figure)]
+
+
+def test_every_text_of_a_record_is_shown_as_text(show, hostile_records, tmp_path):
+    records = hostile_records
+    environment = records[0].environment.model_dump()
+    texts = {name: value.values() if isinstance(value, dict) else [value] for name, value in environment.items()}
+    poisoned = {name for name, values in texts.items() if any(HOSTILE in str(value) for value in values)}
+    assert {"device_name", "driver", "cpu", "python", "git_commit", "versions", "variables"} <= poisoned
+    assert all(HOSTILE in one.instance and HOSTILE in one.what.mode for one in records)
+    for number, record in enumerate(records):
+        keep(record.model_copy(update={"run_id": record.run_id.replace("/", "_")}), tmp_path / "results" / str(number))
+    made = call(
+        tmp_path, "report", *(one.instance for one in records), "--allow-mismatch", "-o", "page.html", "--force"
+    )
+    assert made.code == 0, made.stderr
+    watched = show((tmp_path / "page.html").read_text())
+
+    assert (watched.wrong, watched.requests) == ([], [])
+    assert watched.tab.evaluate("document.scripts.length") == 1
+    assert watched.tab.evaluate("document.images.length") == 0
+    assert watched.tab.evaluate("document.querySelectorAll('[onload], [onerror]').length") == 0
+    said = watched.tab.inner_text("body")
+    for part in (records[0].instance, records[1].reason, records[1].remedy, records[2].provenance.citation):
+        assert part in said.replace("\u00a0", " ")
+    assert records[0].environment.device_name in said
+    assert "{{ 7*7 }}" in said
+    assert watched.tab.title() != "taken"
+
+
+def test_a_script_that_slipped_in_could_not_run_or_ask_for_anything(show, text):
+    slipped = text.replace("</main>", "<script>document.title='taken'</script><img src='http://example.com/x'></main>")
+    watched = show(slipped)
+
+    assert watched.tab.title() != "taken"
+    assert watched.refused == [(url, "csp") for url in watched.requests]
+    assert any("Content Security Policy" in line for line in watched.wrong)
