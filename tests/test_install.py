@@ -26,7 +26,7 @@ NVIDIA = {
     "numpy": "2.1.0",
     "pyyaml": "6.0.3",
 }
-"""What the container has, and an index has newer: none may be replaced."""
+"""What the container has, and an index has newer: none is replaced."""
 
 INDEX = {
     **{"torch": "2.15.0", "transformer_engine": "2.20.2", "torchao": "0.18.0", "torchvision": "0.29.2"},
@@ -124,6 +124,15 @@ def test_nothing_of_the_container_is_replaced_and_what_it_lacks_is_added(tmp_pat
     assert set(added) == {
         *("fp8bench", "timm", "typer", "rich", "tabulate", "pydantic", "nvidia_ml_py", "matplotlib"),
     }
+
+
+@pytest.mark.slow
+def test_what_torch_does_not_stand_on_is_upgraded_where_it_is_too_old(tmp_path, index):
+    container = Container(tmp_path, {**NVIDIA, "typer": "0.12.0", "torchao": "0.14.0+git8e2ca35e", "rich": "13.9.4"})
+    added = container.install(index)
+    assert added is not None, container.done.stderr
+    assert (added["typer"], added["torchao"]) == (INDEX["typer"], INDEX["torchao"])
+    assert not {"rich", "torch", "torchvision", "transformer_engine", "numpy"} & set(added)
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ sys.exit(code)
 
 RUN = (
     "--mode outside-waits --workload outside-linear --gpus 1 --batch-size 2 "
-    "--data device --rounds 3 --steps 12 --min-time 0.01 --warmup 2"
+    "--data device --rounds 3 --steps 10 --min-time 0.01 --warmup 2"
 )
 
 
@@ -96,18 +96,19 @@ def host(tmp_path, outside_site):
 
 
 @pytest.mark.slow
+@pytest.mark.serial
 def test_noise_passes_a_planted_slow_down_fails_and_a_mode_that_is_gone_is_named(host):
-    said = host.night(OUTSIDE_WAIT_S="0.01")
+    said = host.night(OUTSIDE_WAIT_S="0.05")
     assert host.passed, "\n".join(said.values())
     assert "no reference yet" in said["Check"]
     assert (host.folder / "state" / "reference" / "cpu").is_dir()
 
-    said = host.night(OUTSIDE_WAIT_S="0.01", NIGHTLY_CHECK="--max-regression 10%")
+    said = host.night(OUTSIDE_WAIT_S="0.05", NIGHTLY_CHECK="--max-regression 50%")
     assert host.passed, "\n".join(said.values())
     assert said["Check"].startswith("Passed: ")
     assert "cpu:outside-waits/eager" in (host.folder / "nightly" / "junit.xml").read_text()
 
-    said = host.night(OUTSIDE_WAIT_S="0.2", NIGHTLY_CHECK="--max-regression 10%")
+    said = host.night(OUTSIDE_WAIT_S="0.2", NIGHTLY_CHECK="--max-regression 50%")
     assert host.outcomes == {
         "Set up": "success",
         "Doctor": "success",
