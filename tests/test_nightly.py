@@ -108,7 +108,7 @@ def test_noise_passes_a_planted_slow_down_fails_and_a_mode_that_is_gone_is_named
     assert said["Check"].startswith("Passed: ")
     assert "cpu:outside-waits/eager" in (host.folder / "nightly" / "junit.xml").read_text()
 
-    said = host.night(OUTSIDE_WAIT_S="0.2", NIGHTLY_CHECK="--max-regression 50%")
+    said = host.night(OUTSIDE_WAIT_S="0.25", NIGHTLY_CHECK="--max-regression 50%")
     assert host.outcomes == {
         "Set up": "success",
         "Doctor": "success",

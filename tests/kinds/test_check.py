@@ -13,8 +13,10 @@ from builders import (
     machine_called,
     measured,
     place,
+    rank_samples,
     replayed,
     rounds,
+    steps_about,
     unsupported,
 )
 
@@ -74,15 +76,23 @@ def test_what_the_interval_leaves_open_passes_but_for_strict():
     assert checked(now, old(), strict=True).exit_code == 1
 
 
-def test_slow_steps_alone_decide_nothing():
-    from builders import rank_samples, steps_about
+def test_slow_steps_that_medians_deny_decide_nothing():
+    late = tuple(seconds * (2 if place % 4 == 3 else 1) for place, seconds in enumerate(steps_about(0.1, count=41)))
+    row = only(new(samples=tuple(rank_samples(rank, late) for rank in range(8))), old())
+    assert row.change_ci[0] > 0.03
+    assert (row.outcome, row.reason) == (
+        "inconclusive",
+        "regression by elapsed time, ok by medians: slow steps decide",
+    )
 
-    late = (*steps_about(0.1), 0.6)
-    now = new(samples=tuple(rank_samples(rank, late) for rank in range(8)))
-    row = only(now, old())
-    assert row.change > 0.03
-    assert row.outcome == "inconclusive"
-    assert "by medians" in row.reason or "holds a slow-down" in row.reason
+
+def test_medians_that_cannot_tell_deny_no_regression():
+    times = [(*steps_about(seconds), 0.9) for seconds in (0.11, 0.125, 0.11, 0.125)]
+    now = [
+        record.model_copy(update={"samples": tuple(rank_samples(rank, steps) for rank in range(8))})
+        for record, steps in zip(new(), times, strict=True)
+    ]
+    assert only(now, old(), max_regression=0.1).outcome == "regression"
 
 
 def test_a_variant_that_is_gone_is_missing_and_one_that_came_is_new():

@@ -244,7 +244,8 @@ def _judged(row: CheckedRow, found: UnitTime, reference: UnitTime, allowed: floa
     outcome, why = held.judgement, held.why
     if outcome != "inconclusive" and (found.uneven or reference.uneven):
         by_medians = regression(found.by_medians, reference.by_medians, allowed).judgement
-        if by_medians != outcome:
+        # Medians that cannot tell contradict nothing.
+        if by_medians not in (outcome, "inconclusive"):
             outcome, why = "inconclusive", f"{outcome} by elapsed time, {by_medians} by medians: slow steps decide"
     bounds = None if held.low is None or held.high is None else (held.low - 1, held.high - 1)
     return row.model_copy(update={"outcome": outcome, "reason": why, "change": held.value - 1, "change_ci": bounds})
