@@ -171,14 +171,18 @@ class GpuHost:
         self.folder = folder
         self.python = folder / "python"
         self.python.write_text(FAKE_PYTHON.format(folder=folder, pip=pip))
-        self.python.chmod(0o755)
+        # The machine that tests may have a GPU.
+        smi = folder / "nvidia-smi"
+        smi.write_text("#!/bin/sh\nexit 9\n")
+        for program in (self.python, smi):
+            program.chmod(0o755)
         if gpu:
             (folder / "version").write_text("NVRM version: 580\n")
 
     def set_up(self):
         done = subprocess.run(
             ["bash", ROOT / "install" / "transformer-engine.sh", self.python],
-            env={**os.environ, "NVIDIA_PROC": str(self.folder), "MAX_JOBS": "4"},
+            env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}", "NVIDIA_PROC": str(self.folder)},
             capture_output=True,
             text=True,
             check=False,
