@@ -147,13 +147,16 @@ def test_the_price_is_paid_once_a_node():
     assert row.units_per_usd == pytest.approx(16 * 64 / 0.1 * 3600 / 100.0)
 
 
-@pytest.mark.parametrize(("world_size", "usd_per_hour"), [(4, 50.0), (8, 50.0), (9, 100.0), (16, 100.0)])
-def test_a_figure_of_more_gpus_than_the_instance_has_pays_for_each_node_that_they_fill(world_size, usd_per_hour):
+@pytest.mark.parametrize(
+    ("world_size", "nodes", "usd_per_hour", "share"),
+    [(4, 1, 25.0, 0.5), (8, 1, 50.0, None), (9, 2, 56.25, 0.5625), (16, 2, 100.0, None)],
+)
+def test_gpus_are_paid_for_by_their_share_of_the_nodes_that_they_fill(world_size, nodes, usd_per_hour, share):
     record = published("p5", published_on=None, world_size=world_size)
     row = row_of(compared(record), record)
 
-    assert row.usd_per_hour == usd_per_hour
-    assert row.nodes == usd_per_hour / 50.0
+    assert (row.nodes, row.usd_per_hour, row.price_share) == (nodes, usd_per_hour, share)
+    assert row.price_share_of == (None if share is None else "p5")
 
 
 def test_a_figure_of_an_instance_that_no_catalogue_knows_is_of_one_node_without_a_price():
