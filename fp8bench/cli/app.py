@@ -87,6 +87,8 @@ def _answer(arguments: Sequence[str]) -> int:
     if sys.stdout is None:
         raise RunFailed("standard output is closed, so no result can be printed", "Send it to a file or /dev/null")
     completing = COMPLETE in os.environ
+    if len(arguments) == 1 and arguments[0] in GROUPS:
+        arguments = [*arguments, "--help"]
     command = typer.main.get_command(program([] if completing else arguments))
     if completing:
         return int(command.main(list(arguments), prog_name="fp8bench", standalone_mode=False) or 0)
@@ -128,7 +130,7 @@ def _group(name: str) -> typer.Typer:
     """A command that has commands of its own."""
     place, help = GROUPS[name]
     module, _, commands = place.partition(":")
-    group = typer.Typer(help=help, no_args_is_help=True)
+    group = typer.Typer(help=help)
     for inner, answer in getattr(import_module(module), commands).items():
         group.command(inner, cls=Command, help=answer.__doc__)(answer)
     return group

@@ -11,26 +11,35 @@ from fp8bench.report.document import NOTHING, Column, Document, Letters, Lines, 
 OLD_DAYS = 90
 """From which age a price is to be looked at again: GPU prices fell by a third and more within a year."""
 
+MOST_NAMED = 6
+"""Instances that a sentence names; json has all."""
+
 
 def document_of_known(prices: Sequence[KnownPrice], hidden: int) -> Document:
     """prices: in the order to show. hidden: how many more are known of the same instances."""
-    sources = Letters()
+    said = Letters()
+    alone = all(one.in_force or one.usd_per_hour is None for one in prices)
     columns = (
         Column("instance", tuple(one.instance for one in prices), "word", once=True),
-        Column("GPUs", tuple(f"{one.gpu_count} x {one.gpu}" if one.gpu_count else "none" for one in prices), "word"),
+        Column(
+            "GPUs",
+            tuple(f"{one.gpu_count} x {one.gpu}" if one.gpu_count else "none" for one in prices),
+            "word",
+            once=True,
+        ),
         Column("bought", tuple(one.purchase for one in prices), "word"),
         Column("region", tuple(one.region or NOTHING for one in prices), "word"),
         Column("USD/h", tuple(_usd(one.usd_per_hour) for one in prices)),
         Column("USD/GPU-h", tuple(_usd(one.usd_per_gpu_hour) for one in prices)),
         Column("as of", tuple(_day(one) for one in prices), "word"),
         Column("age, days", tuple(NOTHING if one.age_days is None else str(one.age_days) for one in prices)),
-        Column("source", tuple(f"[{sources.of(one.source)}]" if one.source else NOTHING for one in prices), "word"),
-        Column("notes", tuple(_notes(one) for one in prices), "note"),
+        Column("source", tuple(f"[{said.of(one.source)}]" if one.source else NOTHING for one in prices), "word"),
+        Column("notes", tuple(_notes(one, said, alone) for one in prices), "note"),
     )
     return Document(
         blocks(
             [Table(columns)],
-            [Note(line) for line in sources.lines()],
+            [Note(line) for line in said.lines()],
             [Sentence(line) for line in _counts(prices, hidden)],
         ),
         data=list(prices),
@@ -53,11 +62,17 @@ def _day(one: KnownPrice) -> str:
     return str(one.as_of) if one.as_of else "undated"
 
 
-def _notes(one: KnownPrice) -> str:
+def _notes(one: KnownPrice, said: Letters, alone: bool) -> str:
+    """alone: every price that is shown is in force."""
     if one.usd_per_hour is None:
-        return f"no price: {one.reason}" if one.reason else "no price"
-    said = ("your own" if one.own else "", "per-GPU price x GPUs" if one.derived else "")
-    return ", ".join(filter(None, (*said, "doubtful" if one.doubtful else "")))
+        return said.mark("no price", one.reason) if one.reason else "no price"
+    notes = (
+        "in force" if one.in_force and not alone else "",
+        "your own" if one.own else "",
+        "per-GPU price x GPUs" if one.derived else "",
+        "doubtful" if one.doubtful else "",
+    )
+    return ", ".join(filter(None, notes))
 
 
 def _counts(prices: Sequence[KnownPrice], hidden: int) -> list[str]:
@@ -65,13 +80,14 @@ def _counts(prices: Sequence[KnownPrice], hidden: int) -> list[str]:
     undated = [one for one in used if one.as_of is None]
     old = [one for one in used if one.age_days is not None and one.age_days > OLD_DAYS]
     none = [one for one in prices if one.usd_per_hour is None]
-    lines = [f"{len({one.instance for one in prices})} instances, {len(used)} prices in force."]
+    lines = [f"Instances: {len({one.instance for one in prices})}. Prices in force: {len(used)}."]
     if undated:
         lines.append(f"Undated, and so never called current: {len(undated)} of these.")
     if old:
         lines.append(f"Older than {OLD_DAYS} days: {len(old)} of these.")
     if none:
-        lines.append(f"Without a price: {', '.join(dict.fromkeys(one.instance for one in none))}.")
+        names = ", ".join(dict.fromkeys(f"{one.instance} ({one.purchase})" for one in none))
+        lines.append(f"Without a price: {names}.")
     if undated or old or none:
         lines.append("`fp8bench prices update` takes current offers, `fp8bench prices set` your own price.")
     if hidden:
@@ -96,7 +112,9 @@ def document_of_changes(
     )
     said = [f"{offers} offers of instances of the catalogue, from {', '.join(versions)}.", _kept(changes, path)]
     if not_offered:
-        said.append(f"Not offered there, so their prices stay as they were: {', '.join(not_offered)}.")
+        shown = ", ".join(not_offered[:MOST_NAMED])
+        more = f" and {len(not_offered) - MOST_NAMED} more" if len(not_offered) > MOST_NAMED else ""
+        said.append(f"Not offered there, so that their prices stay as they were: {shown}{more}.")
     return Document(
         blocks([Table(columns, naming=3)] if changes else [], [Sentence(line) for line in said]),
         data={
