@@ -37,16 +37,19 @@ def keep_snapshot(text: str, day: date, results_dir: Path) -> Path:
     where it cannot be written.
     """
     folder = results_dir / FOLDER
+    taken: set[str] = set()
     while True:
-        path = folder / name_of(day, (one.name for one in snapshots(results_dir)))
+        path = folder / name_of(day, taken | {one.name for one in snapshots(results_dir)})
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             write_atomically(path, text, replace=False)
-        except FileExistsError:
-            # Another call took the name meanwhile.
-            continue
+            return path
         except OSError as error:
+            # Another call may have taken the name meanwhile.
+            if isinstance(error, FileExistsError) and path.exists() and path.name not in taken:
+                taken.add(path.name)
+                continue
             raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another --results-dir") from error
-        return path
 
 
 def keep(

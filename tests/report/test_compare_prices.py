@@ -220,3 +220,20 @@ def test_ones_own_price_of_a_day_to_come_is_not_taken_in_silence():
 
     assert row_of(comparison, record).usd_per_hour == 50.0
     assert [warning for warning in comparison.warnings if "your price of p5 is of" in warning]
+
+
+def test_a_machine_without_any_price_takes_its_share_of_a_listed_instance_marked():
+    record = measured("custom-2x-nvidia-h100-80gb-hbm3", settings={"world_size": 2})
+    row = row_of(compared(record, prices=load(), today=date(2026, 11, 22)), record)
+
+    assert row.usd_per_hour == pytest.approx(55.04 / 4)
+    assert (row.price_share_of, row.price_share, row.price_as_of) == ("p5", 0.25, date(2026, 11, 9))
+    assert f"share of p5: 2 of 8 GPUs, since no price of {record.instance} is known" in row.marks
+
+
+def test_a_slice_of_a_gpu_and_a_listed_instance_without_a_price_have_no_share_of_another():
+    slice_ = measured("custom-1x-slice", environment=environment("NVIDIA H100 80GB HBM3 MIG 1g.10gb"))
+    listed = measured("p5e", environment=environment("NVIDIA H200"))
+    comparison = compared(slice_, listed, prices=load(), allow_mismatch=True)
+
+    assert [row_of(comparison, one).usd_per_hour for one in (slice_, listed)] == [None, None]
