@@ -157,7 +157,8 @@ def priced(record: Record, catalog: Catalog, options: CompareOptions, day: date)
 
 def _share_of_listed(record: Record, nodes: int, catalog: Catalog, query: PriceQuery) -> Priced | None:
     """By the GPU's own name, so that neither a slice nor an unknown GPU has another's price."""
-    gpu = catalog.gpu_by_product(record.environment.device_name) if record.environment else None
+    on_gpu = record.environment is not None and record.config is not None and record.config.device == "cuda"
+    gpu = catalog.gpu_by_product(record.environment.device_name) if on_gpu and record.environment else None
     used = record.what.world_size
     if gpu is None or used % nodes:
         return None
