@@ -1,6 +1,7 @@
 """Every price that is known of an instance, and which of them is in force: what `fp8bench prices show` lists."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import date
 
 from fp8bench.pricing.choose import EVERYWHERE, PriceQuery, choose
@@ -41,7 +42,7 @@ def known(instance: Instance, query: PriceQuery, purchases: Iterable[Purchase]) 
     """
     found: list[KnownPrice] = []
     for purchase in purchases:
-        chosen = choose(instance.prices, query.__class__(**{**vars(query), "purchase": purchase}))
+        chosen = choose(instance.prices, replace(query, purchase=purchase))
         of_purchase = [one for one in instance.prices if one.purchase == purchase and _of_region(one, query.region)]
         priced = [one for one in of_purchase if one.usd_per_hour is not None]
         others = [one for one in priced if one is not chosen]
