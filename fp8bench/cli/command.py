@@ -100,7 +100,9 @@ class Command(TyperCommand):
         if not ctx.resilient_parsing:
             refuse_empty(args)
             self._heed_variables(args)
-            for line in variable_warnings(str(self.name), args, os.environ):
+            # With its group's name, where it is of a group.
+            called = ctx.command_path.partition(" ")[2] or str(self.name)
+            for line in variable_warnings(called, args, os.environ):
                 warn(line)
         rest = super().parse_args(ctx, args)
         _require_folder(ctx.params.get("results_dir"))

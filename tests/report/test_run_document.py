@@ -238,10 +238,12 @@ def test_equal_footnotes_share_a_letter_and_others_get_the_next():
 
 
 def test_short_marks_stand_in_the_row_and_long_ones_under_the_table():
-    lines = plain_lines(row(marks=("external", "undated price", "4 of 8 GPUs used, all paid for")))
+    lines = plain_lines(
+        row(marks=("external", "undated price", "share of p5: 1 of 8 GPUs, since no price of my-box is known"))
+    )
 
     assert lines[2].endswith("external, undated price [a]")
-    assert lines[3:] == ["[a] 4 of 8 GPUs used, all paid for"]
+    assert lines[3:] == ["[a] share of p5: 1 of 8 GPUs, since no price of my-box is known"]
 
 
 def test_more_footnotes_than_letters_still_have_a_mark_each():

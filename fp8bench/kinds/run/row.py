@@ -32,7 +32,8 @@ class Row(Frozen):
     processes than this have may be unseen. verdict_on: what the verdict is about. warnings: of the whole table.
     compile: whether torch.compile took anything; execution: how the steps were executed, in a word. cause: of a row
     that is not ok. run_id: the latest round's. machine: the id of its MachineIdentity, machine_label the name given to
-    it, and software what `schema.machine` draws from its environment.
+    it, and software what `schema.machine` draws from its environment. price_share_of: the instance of whose price
+    usd_per_hour is a share, and price_share that share; null: all of the row's own instance is paid for.
     """
 
     instance: str
@@ -64,6 +65,8 @@ class Row(Frozen):
     usd_per_hour: float | None = None
     price_as_of: date | None = None
     price_source: str | None = None
+    price_share_of: str | None = None
+    price_share: float | None = None
     units_per_usd: float | None = None
     usd_per_million_units: float | None = None
     gain_vs_reference: float | None = None
@@ -160,6 +163,8 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
         usd_per_hour=priced.usd_per_hour,
         price_as_of=price.as_of if price else None,
         price_source=price.source if price else None,
+        price_share_of=priced.share_of,
+        price_share=priced.share,
         marks=marks(measurement, found, priced, instance.gpu_count * priced.nodes if instance else None),
     )
     if record.status != "ok" or record.summary is None:
