@@ -127,9 +127,13 @@ def refuse_empty(words: Sequence[str]) -> None:
 
 
 def _require_folder(results_dir: object) -> None:
-    """One that is not there has no results, and may be made; a file in its place is a slip."""
-    if results_dir is not None and Path(str(results_dir)).is_file():
-        raise UsageError(f"--results-dir {results_dir} is a file", "Name a folder")
+    """One that is not there has no results, and may be made; a file in its place is a slip. results_dir: one, several
+    or none.
+    """
+    folders = results_dir if isinstance(results_dir, (list, tuple)) else [] if results_dir is None else [results_dir]
+    for folder in folders:
+        if Path(str(folder)).is_file():
+            raise UsageError(f"--results-dir {folder} is a file", "Name a folder")
 
 
 def heeded(command: str, words: Sequence[str]) -> frozenset[str]:

@@ -14,7 +14,7 @@ from fp8bench.cli.output import FORMATS, load_catalog, log, require_read, show, 
 from fp8bench.schema.execution import OPTIMIZERS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from fp8bench.kinds.kind import Kind
     from fp8bench.records.files import Broken
@@ -60,6 +60,26 @@ def compare(
         autocompletion=names.one_of(*OPTIMIZERS),
         help="Only records of this optimizer.",
     ),
+    job_words: str = typer.Option(
+        None, "--job", metavar="UNITS", help="Show hours and USD to train on so many images or tokens, as 90M."
+    ),
+    prices: list[str] = typer.Option(
+        None, "--price", metavar="INSTANCE=USD", help="What if an hour cost this; may be given several times."
+    ),
+    wide: bool = typer.Option(False, "--wide", help="Every column; a narrow terminal divides them over tables."),
+    column_words: str = typer.Option(
+        None, "--columns", metavar="A,B,...", help="These columns, by name (mode, step, value, gain, memory, ...)."
+    ),
+    sort: str = typer.Option(
+        None, "--sort", metavar="[-]COLUMN", help="Best of a column first; with a dash last [what a USD buys]."
+    ),
+    filters: list[str] = typer.Option(
+        None, "--filter", metavar="COLUMN=VALUE", help="Only rows like this (=, !=, <, <=, >, >=), as mode=te-fp8."
+    ),
+    group_by: str = typer.Option(
+        None, "--group-by", metavar="COLUMN", help="A table for each value; with batch: compared at the same batch."
+    ),
+    best_batch: bool = typer.Option(False, "--best-batch", help="Each mode at its best batch size alone."),
     kind: str = typer.Option(
         "run", "--kind", metavar="|".join(KINDS), help="Of what: runs, or what these commands kept."
     ),
@@ -71,13 +91,16 @@ def compare(
     form: str = typer.Option(
         "table", "--format", metavar="|".join(FORMATS), autocompletion=names.one_of(*FORMATS), help="How to print."
     ),
-    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
+    results_dir: list[Path] = typer.Option(
+        [Path("results")], "--results-dir", metavar="DIR", help="Where records are; may be given several times."
+    ),
 ) -> None:
     """Which mode on which instance buys most for a dollar."""
     # A command of a moment, over records that hold each other in no circle: collecting garbage only costs.
     gc.disable()
     from fp8bench.config.words import whole
     from fp8bench.kinds.kind import CompareOptions
+    from fp8bench.kinds.view import View, parse_columns, parse_conditions, parse_job
     from fp8bench.pricing import catalog as catalogs
     from fp8bench.records import results
     from fp8bench.records.named import parse_reference
@@ -121,11 +144,27 @@ def compare(
         "optimizer": optimizer,
         "workload": workload,
         "batch_size": batch_size,
+        "price": prices,
+        "job": job_words,
+        "columns": column_words,
+        "wide": wide,
+        "sort": sort,
+        "filter": filters,
+        "group_by": group_by,
+        "best_batch": best_batch,
     }
     for option, setting in given.items():
-        if option not in compared.compare_options and setting not in (None, False):
+        if option not in compared.compare_options and setting not in (None, False, []):
             flag = flag_of(option)
             raise UsageError(f"{flag} does not apply to records of kind {kind}", f"Omit {flag}")
+    view = View(
+        columns=parse_columns(column_words),
+        wide=wide,
+        sort=sort,
+        filter=parse_conditions(filters or ()),
+        group_by=group_by,
+        best_batch=best_batch,
+    )
     named = parse_reference(reference, keys)
     today = date.today()
     options = CompareOptions(
@@ -138,6 +177,9 @@ def compare(
         wanted=wanted,
         every=every,
         allow_mismatch=allow_mismatch,
+        price=assumed_prices(prices or (), key_of, keys),
+        job=None if job_words is None else parse_job(job_words),
+        view=view,
     )
     broken: list[Broken] = []
 
@@ -148,6 +190,24 @@ def compare(
     show(compared.compare(options, catalog, results_dir, log, unread), form)
     if broken and strict:
         raise typer.Exit(MeasurementInvalid.exit_code)
+
+
+def assumed_prices(words: "Iterable[str]", key_of: "Callable[[str], str]", shown: "Sequence[str]") -> dict[str, float]:
+    """USD an hour by instance. Raises UsageError for one that is not shown or is given twice, and for no price."""
+    from fp8bench.kinds.view import parse_price
+    from fp8bench.schema.errors import UsageError
+
+    found: dict[str, float] = {}
+    for word in words:
+        name, usd = parse_price(word)
+        key = key_of(name)
+        if key not in shown:
+            raise UsageError(
+                f"--price {name}: that instance is not compared", f"Add it, or give one of: {', '.join(shown)}"
+            )
+        if found.setdefault(key, usd) != usd:
+            raise UsageError(f"--price gives {name} two prices, {found[key]:g} and {usd:g}", "Give one")
+    return found
 
 
 def day_of(text: str | None, today: date) -> date | None:

@@ -87,6 +87,9 @@ def unit_time(measurement: Measurement) -> UnitTime | None:
     return UnitTime(processes) if processes else None
 
 
+WHAT_IF = "what-if"
+"""The source, and the mark, of a price that is assumed for one comparison."""
+
 PRICED_ELSEWHERE = "instance.yaml has the price of another machine, which is not this row's: give its own with --price"
 
 
@@ -119,8 +122,14 @@ def pricing_day(records: Iterable[Record], options: CompareOptions) -> date:
 
 
 def priced(record: Record, catalog: Catalog, options: CompareOptions, day: date) -> Priced:
-    """The record's price on that day; a price without a date stands in where the day is not past."""
+    """The record's price on that day; a price without a date stands in where the day is not past. What `options.price`
+    gives goes before every other, also where the catalogue knows none.
+    """
     instance = catalog.instances.get(record.instance)
+    if record.instance in options.price:
+        usd = options.price[record.instance]
+        assumed = Price(usd_per_hour=usd, purchase=options.purchase, as_of=None, source=WHAT_IF, own=True)
+        return Priced(assumed, _nodes(record, instance))
     machine = record.machine.id if record.machine else None
     query = PriceQuery(day, day >= options.today, options.region, options.purchase, machine)
     price = choose(instance.prices, query) if instance else None
