@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from fp8bench.config.words import above_zero, quoted
+from fp8bench.config.words import quoted
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import USD_PER_HOUR, Bound
 
 JOB_UNITS = Bound(10**18, "no model is trained on more")
+
+LEAST_USD_PER_HOUR = 1e-6
+"""What the catalogue takes for a price at least."""
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 _JOB = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e\+?[0-9]{1,2})?|\.[0-9]+) *([kmgbt]?)", re.IGNORECASE)
@@ -89,7 +92,17 @@ def parse_price(text: str) -> tuple[str, float]:
     name, equals, usd = text.partition("=")
     if not (name.strip() and equals and usd.strip()):
         raise UsageError(f"--price {quoted(text)} is not INSTANCE=USD", "Give, for example, --price p5=60")
-    return name.strip(), above_zero(f"--price {name.strip()}=", usd.strip(), 60, USD_PER_HOUR)
+    try:
+        price = float(usd)
+    except ValueError:
+        price = math.nan
+    if not (math.isfinite(price) and price >= LEAST_USD_PER_HOUR):
+        what = f"--price {quoted(text)}: {quoted(usd.strip())} is not a price above 0, in USD an hour"
+        raise UsageError(what, f"Give, for example, --price {name.strip()}=60")
+    if price > USD_PER_HOUR.most:
+        what = f"--price {quoted(text)} is too large: {USD_PER_HOUR.refusal}"
+        raise UsageError(what, f"Give USD for the whole machine and one hour, as --price {name.strip()}=60")
+    return name.strip(), price
 
 
 def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:

@@ -10,6 +10,7 @@ from cli.calling import call, one_line
 from fp8bench import registry
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.one_record import OneRecord
+from fp8bench.kinds.view import View
 from fp8bench.records import results
 from fp8bench.records.layout import text_of
 from fp8bench.records.named import find_kept
@@ -54,7 +55,7 @@ def test_it_is_called_as_it_is_registered(kind):
 
 
 def test_the_options_of_compare_that_it_names_exist(kind):
-    fields = {*CompareOptions.__dataclass_fields__, *Filter.__dataclass_fields__}
+    fields = {*CompareOptions.__dataclass_fields__, *Filter.__dataclass_fields__, *View.__dataclass_fields__}
     assert kind.compare_options <= fields | {"price_as_of"}
 
 

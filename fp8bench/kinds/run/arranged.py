@@ -32,7 +32,13 @@ _SAME = 1e-9
 
 
 def require_columns(view: View, job: float | None) -> None:
-    """Raises UsageError for a column that there is not, that cannot be sorted or filtered by, or that needs a job."""
+    """Raises UsageError for a column that there is not, that cannot be sorted or filtered by, or that needs a job; and
+    for two views at once.
+    """
+    if view.wide and view.columns:
+        raise UsageError("--wide and --columns choose columns both", "Give one of them")
+    if view.best_batch and view.group_by == "batch":
+        raise UsageError("--best-batch and --group-by batch are two views of batch sizes", "Give one of them")
     for name in view.columns:
         require_known("column", name, (*EVERY, NOTES), "fp8bench compare --help")
     for name in view.named:

@@ -38,17 +38,25 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS) -> Document:
     """One table a comparison, at least one. Machines get every field of every `Row`."""
     rows = tuple(row for one in comparisons for row in one.rows)
     letters = Letters()
-    tables: list[Part] = []
-    for one in comparisons:
-        common = () if view.wide or view.columns else brief.of_every_row(one.rows)
-        tables += [*([Heading(one.name)] if one.name else []), _table(one.rows, letters, view)]
-        tables += [Note(f"Every measured row: {', '.join(common)}.")] if common else []
-        tables += map(Sentence, answer.sentences(one.rows))
+    tables = [_block(one, letters, view) for one in comparisons]
     warnings = dict.fromkeys(warning for one in comparisons for warning in one.warnings)
     below: list[Part] = [*map(Note, letters.lines()), *map(Note, answer.notes(rows, view))]
     below += [*map(Warned, warnings), *map(Note, unseen(rows))]
     dumped = tuple(tuple(row.model_dump(mode="json").values()) for row in rows)
-    return Document(blocks([*tables, *below]), data=rows, lines=Lines(tuple(Row.model_fields), dumped))
+    return Document(
+        blocks(*tables[:-1], [*tables[-1], *below]), data=rows, lines=Lines(tuple(Row.model_fields), dumped)
+    )
+
+
+def _block(comparison: Comparison, letters: Letters, view: View) -> list[Part]:
+    rows = comparison.rows
+    common = () if view.wide or view.columns else brief.of_every_row(rows)
+    return [
+        *([Heading(comparison.name)] if comparison.name else []),
+        _table(rows, letters, view),
+        *([Note(f"Every measured row: {', '.join(common)}.")] if common else []),
+        *map(Sentence, answer.sentences(rows)),
+    ]
 
 
 def _table(rows: Sequence[Row], letters: Letters, view: View) -> Table:

@@ -17,6 +17,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from fp8bench.kinds.kind import CompareOptions
+from fp8bench.pricing.catalog import doubted
 from fp8bench.pricing.choose import PriceQuery, choose, only_another_machines, why_no_price
 from fp8bench.records.select import Measurement
 from fp8bench.schema.instance import Catalog, Instance, Price
@@ -129,7 +130,7 @@ def priced(record: Record, catalog: Catalog, options: CompareOptions, day: date)
     if record.instance in options.price:
         usd = options.price[record.instance]
         assumed = Price(usd_per_hour=usd, purchase=options.purchase, as_of=None, source=WHAT_IF, own=True)
-        return Priced(assumed, _nodes(record, instance))
+        return Priced(doubted(assumed, instance) if instance else assumed, _nodes(record, instance))
     machine = record.machine.id if record.machine else None
     query = PriceQuery(day, day >= options.today, options.region, options.purchase, machine)
     price = choose(instance.prices, query) if instance else None
