@@ -103,6 +103,10 @@ class Command(TyperCommand):
             for line in variable_warnings(str(self.name), args, os.environ):
                 warn(line)
         rest = super().parse_args(ctx, args)
+        source = ctx.get_parameter_source("results_dir")
+        if isinstance(ctx.params.get("results_dir"), list) and source is not None and source.name == "ENVIRONMENT":
+            # The variable names one folder, whose name may have a colon, at which click would divide it.
+            ctx.params["results_dir"] = [Path(os.environ[variable_of("results_dir")])]
         _require_folder(ctx.params.get("results_dir"))
         return rest
 

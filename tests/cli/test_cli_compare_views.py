@@ -177,6 +177,12 @@ def test_several_folders_are_one_comparison(fp8bench_in, tmp_path):
     assert "here has records of p5 (1), and there has records of my-box (1)" in one_line(missing)
 
 
+def test_a_variable_names_one_folder_whatever_its_name(fp8bench_in, tmp_path):
+    keep(measured("my-box"), tmp_path / "a: b")
+    (row,) = rows(fp8bench_in("compare", "my-box", "--format", "json", FP8BENCH_RESULTS_DIR="a: b"))
+    assert row["instance"] == "my-box"
+
+
 def test_one_record_in_two_folders_is_one(fp8bench_in, tmp_path):
     for folder in ("here", "there"):
         keep(measured("p5"), tmp_path / folder)
