@@ -71,13 +71,21 @@ def compare(
         None, "--columns", metavar="A,B,...", help="These columns, by name (mode, step, value, gain, memory, ...)."
     ),
     sort: str = typer.Option(
-        None, "--sort", metavar="[-]COLUMN", help="Best of a column first; with a dash last [what a USD buys]."
+        None,
+        "--sort",
+        metavar="[-]COLUMN",
+        autocompletion=names.columns,
+        help="Best of a column first; with a dash last [what a USD buys].",
     ),
     filters: list[str] = typer.Option(
         None, "--filter", metavar="COLUMN=VALUE", help="Only rows like this (=, !=, <, <=, >, >=), as mode=te-fp8."
     ),
     group_by: str = typer.Option(
-        None, "--group-by", metavar="COLUMN", help="A table for each value; with batch: compared at the same batch."
+        None,
+        "--group-by",
+        metavar="COLUMN",
+        autocompletion=names.columns,
+        help="A table for each value; with batch: compared at the same batch.",
     ),
     best_batch: bool = typer.Option(False, "--best-batch", help="Each mode at its best batch size alone."),
     kind: str = typer.Option(

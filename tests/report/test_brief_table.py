@@ -140,6 +140,14 @@ def test_the_answer_is_a_sentence_with_what_may_be_as_cheap_and_at_which_price()
     assert "as cheap as the cheapest at 39.89 USD/h, where it costs 88.08." in text
 
 
+def test_the_answer_says_what_its_price_is():
+    assumed = judged(
+        instance="p4d", price_source="what-if", source="published", units_per_usd=7e5, throughput_per_s=1e4, pareto=True
+    )
+    text = shown(judged(pareto=False), assumed)
+    assert "Cheapest and fastest: te-fp8:delayed/compiled on p4d (batch 64, published, what-if price)" in text
+
+
 def test_nothing_to_choose_between_has_no_such_sentence():
     assert "Cheapest" not in shown(judged(pareto=True))
     assert "Cheapest" not in shown(row(), row())

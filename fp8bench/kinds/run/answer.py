@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from fp8bench.kinds.run.brief import PARETO
 from fp8bench.kinds.run.columns import COLUMNS
 from fp8bench.kinds.run.row import Row
+from fp8bench.kinds.run.unit_cost import WHAT_IF
 from fp8bench.kinds.view import View
 from fp8bench.pricing.cost import break_even_usd_per_hour
 
@@ -38,7 +39,8 @@ def _as_cheap_at(row: Row, cheapest: Row) -> str:
 
 def _told(row: Row) -> str:
     source = "" if row.source == "measured" else f", {row.source}"
-    where = f"{row.variant_label} on {row.instance} (batch {row.batch_size}{source})"
+    assumed = ", what-if price" if row.price_source == WHAT_IF else ""
+    where = f"{row.variant_label} on {row.instance} (batch {row.batch_size}{source}{assumed})"
     if row.job_usd is None or row.job_hours is None:
         return f"{where}, {COLUMNS['value'].cell(row)} {row.unit}/USD, {COLUMNS['throughput'].cell(row)} {row.unit}/s"
     return f"{where}, {COLUMNS['usd'].cell(row)} USD in {COLUMNS['hours'].cell(row)} h"

@@ -16,7 +16,7 @@ from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.view import Condition, View
 from fp8bench.pricing.job import job_time
 from fp8bench.pricing.pareto import front
-from fp8bench.schema.errors import UsageError, require_known
+from fp8bench.schema.errors import UsageError, nearest
 
 COMPARE: dict[str, Callable[[float, float], bool]] = {
     "=": operator.eq,
@@ -40,12 +40,19 @@ def require_columns(view: View, job: float | None) -> None:
     if view.best_batch and view.group_by == "batch":
         raise UsageError("--best-batch and --group-by batch are two views of batch sizes", "Give one of them")
     for name in view.columns:
-        require_known("column", name, (*EVERY, NOTES), "fp8bench compare --help")
+        _require_column(name, (*EVERY, NOTES))
     for name in view.named:
         if name != NOTES or name not in view.columns:
-            require_known("column", name, tuple(EVERY), "fp8bench compare --help")
+            _require_column(name, tuple(EVERY))
         if name in OF_A_JOB and job is None:
             raise UsageError(f"column {name!r} is of a job, and none is given", "Give one, as --job 90M, or omit it")
+
+
+def _require_column(name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        near = nearest(name, known)
+        hint = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
+        raise UsageError(f"unknown column {name!r}", f"{hint}There are: {', '.join(known)}")
 
 
 def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
@@ -55,7 +62,7 @@ def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
         rows = [row for row in rows if holds(condition, row)]
     if not rows:
         words = " ".join(f"--filter {quoted(one.words)}" for one in view.filter)
-        raise UsageError(f"no row is left by {words}", "Omit a filter, or see every row with --wide")
+        raise UsageError(f"no row is left by {words}", "Correct a filter, or omit it")
     if view.best_batch:
         rows = best_batches(rows)
     if options.job is not None:

@@ -40,7 +40,10 @@ DENSITIES = (Density(True, True), Density(False, True), Density(False, False))
 
 def columns(rows: Sequence[Row], letters: Letters) -> list[Column]:
     """Of one table."""
-    notes = Column(NOTES, tuple(marks(row, letters, rows) for row in rows), "note")
+    common = of_every_row(rows)
+    reference = next((row for row in rows if row.is_reference), None)
+    said = ((*common, *(unlike_sizes(row, reference) if reference else [])) for row in rows)
+    notes = Column(NOTES, tuple(marks(row, letters, known) for row, known in zip(rows, said, strict=True)), "note")
     for density in DENSITIES:
         found = [*_columns(rows, density), notes]
         if sum(_width(column) for column in found) + GAP * (len(found) - 1) <= WIDTH:
@@ -118,13 +121,10 @@ def _three(value: float | None, ci: Interval | None, scale: float) -> str:
     return with_interval(value, ci, ".3g" if largest < 100 else ",.0f", scale=scale)
 
 
-def marks(row: Row, letters: Letters, rows: Sequence[Row] = ()) -> str:
+def marks(row: Row, letters: Letters, said: Sequence[str] = ()) -> str:
     """The notes of a row: its status and cause if it is not ok, marks of a word, whether it is on the Pareto front, and
-    letters for the rest. rows: all of the table, whose columns say how sizes differ, and whose common marks are said
-    once; empty: each mark stands in its row.
+    letters for the rest. said: marks that stand elsewhere, in a column or under the table.
     """
-    reference = next((one for one in rows if one.is_reference), None)
-    said = [*(unlike_sizes(row, reference) if reference is not None else []), *of_every_row(rows)]
     words = [] if row.status == "ok" else [row.outcome]
     long = [] if row.reason is None else [row.reason]
     for mark in row.marks:
