@@ -64,7 +64,7 @@ def _overlap(row: Row, cheapest: Row) -> bool:
 def notes(rows: Sequence[Row], view: View) -> Iterator[str]:
     """What a reader must know of all tables: of a job, and of several batch sizes."""
     if any(row.pareto for row in rows) and not view.columns:
-        yield f"{PARETO}: no row here is both faster and cheaper, or better in one and equal in the other."
+        yield f"{PARETO}: no other row is faster without being dearer, or cheaper without being slower."
     if any(row.job_hours is not None for row in rows):
         yield (
             "A job's hours and USD are those of training steps alone: no start, evaluation, checkpoint or "
