@@ -105,6 +105,10 @@ class Command(TyperCommand):
             for line in variable_warnings(called, args, os.environ):
                 warn(line)
         rest = super().parse_args(ctx, args)
+        source = ctx.get_parameter_source("results_dir")
+        if isinstance(ctx.params.get("results_dir"), list) and source is not None and source.name == "ENVIRONMENT":
+            # The variable names one folder, whose name may have a colon, at which click would divide it.
+            ctx.params["results_dir"] = [Path(os.environ[variable_of("results_dir")])]
         _require_folder(ctx.params.get("results_dir"))
         return rest
 
@@ -129,9 +133,13 @@ def refuse_empty(words: Sequence[str]) -> None:
 
 
 def _require_folder(results_dir: object) -> None:
-    """One that is not there has no results, and may be made; a file in its place is a slip."""
-    if results_dir is not None and Path(str(results_dir)).is_file():
-        raise UsageError(f"--results-dir {results_dir} is a file", "Name a folder")
+    """One that is not there has no results, and may be made; a file in its place is a slip. results_dir: one, several
+    or none.
+    """
+    folders = results_dir if isinstance(results_dir, (list, tuple)) else [] if results_dir is None else [results_dir]
+    for folder in folders:
+        if Path(str(folder)).is_file():
+            raise UsageError(f"--results-dir {folder} is a file", "Name a folder")
 
 
 def heeded(command: str, words: Sequence[str]) -> frozenset[str]:

@@ -53,6 +53,13 @@ def _with_variants(labels: list[str], incomplete: str) -> list[str]:
     return [f"{label}/{variant}" for variant in VARIANTS if label in labels]
 
 
+def columns() -> list[str]:
+    """Of a table of runs."""
+    from fp8bench import registry
+
+    return list(registry.load(registry.find_kind("run")).columns)
+
+
 def one_of(*words: str) -> Callable[[], list[str]]:
     """These words."""
     return lambda: list(words)

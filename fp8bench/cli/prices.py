@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from fp8bench.cli import names
-from fp8bench.cli.compare import PURCHASES
 from fp8bench.cli.output import FORMATS, load_catalog, log, require_read, show, warn
+from fp8bench.cli.selection import PURCHASES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

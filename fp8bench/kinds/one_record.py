@@ -101,17 +101,17 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
         return (frozenset(options_of(self.request)) & OPTIONS.keys()) - self.idle(flags)
 
     def compare(
-        self, options: CompareOptions, catalog: Catalog, results_dir: Path, log: Log, unread: Unread
+        self, options: CompareOptions, catalog: Catalog, results_dirs: Sequence[Path], log: Log, unread: Unread
     ) -> Document:
         """The latest of each work, or every one, in the order of the instances. One without any is warned of."""
         keys = options.instances
-        found = results.read_kind(results_dir, keys, self.record)
+        found = results.read_kind(results_dirs, keys, self.record)
         unread(found.broken)
         kept, of = options.wanted.of(found), options.wanted.words
         if not kept:
             raise results.nothing_found(
                 f"of `fp8bench {self.name}`{of} for {', '.join(keys)}",
-                results_dir,
+                results_dirs,
                 f"Run `fp8bench {self.name} --instance {keys[0]}` there",
             )
         for missing in [key for key in keys if key not in {record.instance for record in kept}]:

@@ -113,7 +113,7 @@ def _joined(own: Instance, known: Instance | None, path: Path, text: str) -> Ins
         if ours != theirs and None not in (ours, theirs):
             what = f"{field} is {ours!r}, and the catalogue's {own.key} has {theirs!r}"
             raise _error(path, text, (field,), what, "Correct it, or give a machine of your own another key")
-    prices = tuple(_doubted(price, known).model_copy(update={"own": True}) for price in own.prices)
+    prices = tuple(doubted(price, known).model_copy(update={"own": True}) for price in own.prices)
     return own.model_copy(update={"prices": (*prices, *known.prices)})
 
 
@@ -121,12 +121,13 @@ def _undoubted(catalog: Catalog, offers: Iterable[Offer]) -> list[Offer]:
     """Offers far from the catalogue's price are never chosen unless nothing else is there."""
     found = []
     for offer in offers:
-        price = _doubted(offer.price, catalog.instances[offer.instance])
+        price = doubted(offer.price, catalog.instances[offer.instance])
         found.append(offer.model_copy(update={"price": price.model_copy(update={"doubtful": price.doubt is not None})}))
     return found
 
 
-def _doubted(price: Price, known: Instance) -> Price:
+def doubted(price: Price, known: Instance) -> Price:
+    """The price, with how far it is from the catalogue's where that is more than ABSURD times."""
     usual = _usual(price, known.prices)
     if price.usd_per_hour is None or usual is None or usual.usd_per_hour is None:
         return price

@@ -6,7 +6,7 @@ What was found in every round is said once, with the latest round's figures; wha
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from fp8bench.kinds.run.unit_cost import APART, PRICED_ELSEWHERE, Priced, UnitTime
+from fp8bench.kinds.run.unit_cost import APART, PRICED_ELSEWHERE, WHAT_IF, Priced, UnitTime
 from fp8bench.records.select import Measurement, execution
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import SLOW_STEP, bottleneck_of
@@ -60,7 +60,9 @@ def _price(priced: Priced) -> Iterable[str]:
     if price is None:
         yield priced.why_none
         return
-    if price.as_of is None:
+    if price.source == WHAT_IF:
+        yield WHAT_IF
+    elif price.as_of is None:
         yield "undated price"
     if price.derived:
         yield "per-GPU price x GPUs"

@@ -17,6 +17,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from fp8bench.kinds.kind import CompareOptions
+from fp8bench.pricing.catalog import doubted
 from fp8bench.pricing.choose import PriceQuery, choose, only_another_machines, why_no_price
 from fp8bench.pricing.share import has_no_price, of_listed
 from fp8bench.records.select import Measurement
@@ -88,6 +89,9 @@ def unit_time(measurement: Measurement) -> UnitTime | None:
     return UnitTime(processes) if processes else None
 
 
+WHAT_IF = "what-if"
+"""The source, and the mark, of a price that is assumed for one comparison."""
+
 PRICED_ELSEWHERE = "instance.yaml has the price of another machine, which is not this row's: give its own with --price"
 
 
@@ -130,12 +134,17 @@ def pricing_day(records: Iterable[Record], options: CompareOptions) -> date:
 
 
 def priced(record: Record, catalog: Catalog, options: CompareOptions, day: date) -> Priced:
-    """The record's price on that day; a price without a date stands in where the day is not past.
+    """The record's price on that day; a price without a date stands in where the day is not past. What `options.price`
+    gives goes before every other, also where the catalogue knows none.
 
     Where some of an instance's GPUs are used, their share of it; of a machine of which no price is known, as many GPUs'
     share of a listed instance.
     """
     instance = catalog.instances.get(record.instance)
+    if record.instance in options.price:
+        usd = options.price[record.instance]
+        assumed = Price(usd_per_hour=usd, purchase=options.purchase, as_of=None, source=WHAT_IF, own=True)
+        return Priced(doubted(assumed, instance) if instance else assumed, _nodes(record, instance))
     machine = record.machine.id if record.machine else None
     query = PriceQuery(day, day >= options.today, options.region, options.purchase, machine)
     price = choose(instance.prices, query) if instance else None
