@@ -18,6 +18,7 @@ from typer.core import TyperCommand
 from fp8bench import registry
 from fp8bench.cli import names
 from fp8bench.cli.output import warn
+from fp8bench.schema.address import address_of, local
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import PREFIX, Option, flag_of, variable_of
 
@@ -103,8 +104,24 @@ class Command(TyperCommand):
             for line in variable_warnings(str(self.name), args, os.environ):
                 warn(line)
         rest = super().parse_args(ctx, args)
-        _require_folder(ctx.params.get("results_dir"))
+        given = ctx.params.get("results_dir")
+        if isinstance(given, str | list | tuple) and not ctx.resilient_parsing:
+            ctx.params["results_dir"] = local(given) if isinstance(given, str) else [local(one) for one in given]
+        for folder in _folders(ctx):
+            _require_folder(folder)
         return rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """With the results of other hosts fetched before, and what is new sent after. `run` does so itself, since
+        addresses may come from its file."""
+        folders = [folder for folder in _folders(ctx) if address_of(folder) is not None]
+        if not folders or self.name == "run":
+            return super().invoke(ctx)
+        from fp8bench.cli.remote import MEASURING, all_synced
+
+        measuring = self.name in MEASURING or bool(ctx.params.get("modes"))
+        with all_synced(folders, measuring and not ctx.params.get("record")):
+            return super().invoke(ctx)
 
     def _heed_variables(self, args: Sequence[str]) -> None:
         settings = heeded(str(self.name), args)
@@ -113,6 +130,12 @@ class Command(TyperCommand):
         for option in self.params:
             if option.name in settings:
                 option.envvar = variable_of(option.name)
+
+
+def _folders(ctx: Any) -> list[Path]:
+    given = ctx.params.get("results_dir")
+    several = given if isinstance(given, list | tuple) else [given]
+    return [Path(str(one)) for one in several if one is not None]
 
 
 def refuse_empty(words: Sequence[str]) -> None:
@@ -126,9 +149,9 @@ def refuse_empty(words: Sequence[str]) -> None:
             raise UsageError(what, f"Give {flag} a value, or omit it" if flag else "Omit it, or give a value")
 
 
-def _require_folder(results_dir: object) -> None:
+def _require_folder(results_dir: Path) -> None:
     """One that is not there has no results, and may be made; a file in its place is a slip."""
-    if results_dir is not None and Path(str(results_dir)).is_file():
+    if results_dir.is_file():
         raise UsageError(f"--results-dir {results_dir} is a file", "Name a folder")
 
 
