@@ -26,6 +26,7 @@ OWN = {
     "explain": "fp8bench.cli.explain:explain",
     "predict": "fp8bench.cli.predict:predict",
     "doctor": "fp8bench.cli.doctor:doctor",
+    "results": "fp8bench.cli.results:results",
     "dtypes": "fp8bench.cli.listings:dtypes",
     "import": "fp8bench.cli.run:import_figure",
     "modes": "fp8bench.cli.listings:modes",

@@ -1,4 +1,4 @@
-"""Results at an address, around any command that takes --results-dir: pulled before it, and what is new pushed after it.
+"""Results at an address, around any command that takes --results-dir: pulled before it, what is new pushed after.
 
 A command that measures goes on where the remote cannot be reached: its records are kept in the mirror. A command that
 reads alone fails, since an answer from a part of the records is no answer.
@@ -23,8 +23,8 @@ MEASURING = frozenset(("run", "gemm", "numerics", "sweep", "import"))
 
 @contextmanager
 def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:
-    """With the mirror in `folder` up to date; None for a plain folder, of which nothing is done. What the block wrote is
-    sent after it, however it ends. Raises Refused, and Unreachable unless `measuring`.
+    """The mirror in `folder`, up to date; None for a plain folder, of which nothing is done. What the block wrote
+    is sent after it, however it ends. Raises Refused, and Unreachable unless `measuring`.
     """
     address = address_of(folder)
     if address is None:
@@ -43,7 +43,17 @@ def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:
         warn(f"{error.what}: records are kept in {folder}, and sent after the measurement")
     before = mirror.pending()
     with ExitStack() as after:
-        after.callback(_send_new, mirror, before)
+
+        def send_new(_kind: object, error: BaseException | None, _trace: object) -> None:
+            try:
+                _send_new(mirror, before)
+            except RunFailed as unsent:
+                # What ended the block goes first, with its exit code.
+                if error is None or getattr(error, "exit_code", 1) == 0:
+                    raise
+                warn(str(unsent))
+
+        after.push(send_new)
         yield mirror
 
 

@@ -1,7 +1,7 @@
 """Addresses of results on other hosts: what is told apart from a folder, how it is shown, and its folder here.
 
-Every reader and writer works on local files: an address stands for a mirror, a folder of the user's data (XDG_DATA_HOME),
-since records that could not be sent exist nowhere else.
+Every reader and writer works on local files: an address stands for a mirror, a folder of the user's data
+(XDG_DATA_HOME), since records that could not be sent exist nowhere else.
 """
 
 import hashlib
