@@ -8,7 +8,7 @@ each value keeps its origin.
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
 
@@ -103,10 +103,10 @@ class Command(TyperCommand):
             self._heed_variables(args)
             for line in variable_warnings(str(self.name), args, os.environ):
                 warn(line)
+            for option in self.params:
+                if option.name in RESULTS_DIR:
+                    option.process_value = partial(_as_folder, option.process_value)  # type: ignore[method-assign]
         rest = super().parse_args(ctx, args)
-        given = ctx.params.get("results_dir")
-        if isinstance(given, str | list | tuple) and not ctx.resilient_parsing:
-            ctx.params["results_dir"] = local(given) if isinstance(given, str) else [local(one) for one in given]
         for folder in _folders(ctx):
             _require_folder(folder)
         return rest
@@ -130,6 +130,11 @@ class Command(TyperCommand):
         for option in self.params:
             if option.name in settings:
                 option.envvar = variable_of(option.name)
+
+
+def _as_folder(process: Callable[[Any, Any], Any], ctx: Any, words: Any) -> Any:
+    """An address becomes its mirror before its words are read as a path. words: one, several, or a default."""
+    return process(ctx, type(words)(map(local, words)) if isinstance(words, list | tuple) else local(words))
 
 
 def _folders(ctx: Any) -> list[Path]:
