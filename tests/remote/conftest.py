@@ -1,13 +1,20 @@
 """Real servers on loopback: one of the S3 protocol (moto's), and one of the secure shell (sshd)."""
 
+import gc
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import time
 import uuid
 
 import pytest
+from cli.calling import Outcome
+
+from fp8bench.cli.app import main
+from fp8bench.launch.signals import SIGNALS
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIATESTING", "AWS_SECRET_ACCESS_KEY": "much-too-secret"}
 
@@ -31,6 +38,29 @@ def variables(s3_server, tmp_path, monkeypatch):
     for name, value in mine.items():
         monkeypatch.setenv(name, value)
     return mine
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch, capsys):
+    """The program in this process, since a new one would read the libraries of the clouds anew, for seconds."""
+
+    def called(*words, **changed):
+        handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        with monkeypatch.context() as context, pytest.raises(SystemExit) as ended:
+            context.chdir(tmp_path)
+            context.setattr(sys, "argv", ["fp8bench", *words])
+            for name, value in changed.items():
+                context.setenv(name, value)
+            try:
+                main()
+            finally:
+                gc.enable()
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
+        said = capsys.readouterr()
+        return Outcome(ended.value.code, said.out, said.err)
+
+    return called
 
 
 @pytest.fixture

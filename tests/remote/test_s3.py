@@ -4,8 +4,8 @@ import json
 import socket
 
 import pytest
-from builders import at, measured
-from cli.calling import call, one_line
+from builders import measured
+from cli.calling import one_line
 
 from fp8bench.records import results
 from fp8bench.remote.mirror import Mirror
@@ -28,14 +28,15 @@ def mirror_of(bucket, limit_s=20):
     return Mirror(parse(f"s3://{bucket}/results"), lambda _line: None, limit_s)
 
 
-def test_what_one_host_pushes_another_compares_and_verifies(variables, bucket, s3, tmp_path):
+def test_what_one_host_pushes_another_compares_and_verifies(variables, bucket, s3, tmp_path, call):
     path, record = keep(tmp_path / "results", instance="my-box")
     url = f"s3://{bucket}/results"
-    pushed = call(tmp_path, "results", "push", url, **variables)
-    again = call(tmp_path, "results", "push", url, "--format", "json", **variables)
-    elsewhere = {**variables, "XDG_DATA_HOME": str(tmp_path / "other")}
-    compared = call(tmp_path, "compare", "my-box", "--results-dir", url, "--format", "json", **elsewhere)
-    verified = call(tmp_path, "results", "verify", FP8BENCH_RESULTS_DIR=url, **elsewhere)
+    pushed = call("results", "push", url)
+    again = call("results", "push", url, "--format", "json")
+    compared = call(
+        "compare", "my-box", "--results-dir", url, "--format", "json", XDG_DATA_HOME=str(tmp_path / "other")
+    )
+    verified = call("results", "verify", FP8BENCH_RESULTS_DIR=url, XDG_DATA_HOME=str(tmp_path / "other"))
 
     assert (pushed.code, pushed.stderr) == (0, "")
     assert names(s3, bucket) == {f"results/my-box/{path.name}"}
@@ -87,13 +88,13 @@ def test_a_changed_instance_replaces_only_the_file_that_it_came_from(bucket, tmp
     assert (first.push().refused, mine.read_text()) == (["box/instance.yaml"], "key: box\ngpu: T4\n")
 
 
-def test_a_run_is_sent_and_one_whose_bucket_is_read_only_is_kept(variables, bucket, s3, tmp_path):
+def test_a_run_is_sent_and_one_whose_bucket_is_read_only_is_kept(variables, bucket, s3, tmp_path, call):
     words = ("import", "--instance", "p5", "--mode", "baseline-bf16", "--step-time", "0.1", "--batch-size", "64")
     words = (*words, "--gpus", "8", "--source", "a colleague", "--results-dir", f"s3://{bucket}/results")
-    sent = call(tmp_path, *words, **variables)
+    sent = call(*words)
     deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": f"arn:aws:s3:::{bucket}/*"}
     s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [deny]}))
-    kept = call(tmp_path, *words, **variables)
+    kept = call(*words)
     mirror = mirror_of(bucket)
 
     assert (sent.code, len(names(s3, bucket))) == (0, 1)
@@ -102,19 +103,19 @@ def test_a_run_is_sent_and_one_whose_bucket_is_read_only_is_kept(variables, buck
     assert f"fp8bench results push s3://{bucket}/results --results-dir {mirror.folder}" in kept.stderr
     assert len(mirror.pending()) == 1
     s3.delete_bucket_policy(Bucket=bucket)
-    assert call(tmp_path, *kept.stderr.split("`")[1].split()[1:], **variables).code == 0
+    assert call(*kept.stderr.split("`")[1].split()[1:]).code == 0
     assert (len(names(s3, bucket)), mirror.pending()) == (2, [])
 
 
-def test_prune_lists_and_with_yes_removes_there_and_here(variables, bucket, s3, tmp_path):
+def test_prune_lists_and_with_yes_removes_there_and_here(variables, bucket, s3, tmp_path, call):
     folder = tmp_path / "results"
-    old, _ = keep(folder, instance="p5", created_utc=at(0))
-    new, _ = keep(folder, instance="p5", created_utc=at(60))
+    old, _ = keep(folder, instance="p5", minutes=0)
+    new, _ = keep(folder, instance="p5", minutes=60)
     url = f"s3://{bucket}/results"
-    assert call(tmp_path, "results", "push", url, **variables).code == 0
-    listed = call(tmp_path, "results", "prune", "--results-dir", url, **variables)
+    assert call("results", "push", url).code == 0
+    listed = call("results", "prune", "--results-dir", url)
     before = names(s3, bucket)
-    removed = call(tmp_path, "results", "prune", "--yes", "--results-dir", url, **variables)
+    removed = call("results", "prune", "--yes", "--results-dir", url)
 
     assert (old.name in listed.stdout, new.name in listed.stdout, "--yes" in listed.stdout) == (True, False, True)
     assert len(before) == 2
@@ -130,8 +131,8 @@ def test_prune_lists_and_with_yes_removes_there_and_here(variables, bucket, s3, 
         ("s3://", "names no bucket"),
     ],
 )
-def test_an_address_that_cannot_be_used_is_one_line_without_secrets(variables, tmp_path, url, said):
-    outcome = call(tmp_path, "compare", "p5", "--results-dir", url, **variables)
+def test_an_address_that_cannot_be_used_is_one_line_without_secrets(variables, tmp_path, url, said, call):
+    outcome = call("compare", "p5", "--results-dir", url)
 
     assert (outcome.code, said in one_line(outcome)) == (2, True)
     assert SECRET not in outcome.stderr
@@ -151,6 +152,6 @@ def test_a_remote_that_hangs_ends_in_time(variables, monkeypatch):
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()
-        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:{}".format(deaf.getsockname()[1]))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{deaf.getsockname()[1]}")
         with pytest.raises(Unreachable, match=r"s3://bucket/results did not answer within 0\.5 s"):
             Store(parse("s3://bucket/results"), 0.5).files()
