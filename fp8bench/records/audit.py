@@ -1,9 +1,9 @@
 """Is every record whole, and which of them does no table show any more?
 
 To verify reads each file strictly and to its end, which a search does not. To prune, a record is superseded where a
-later session has the same variant on the same machine and software, or a later record of another kind the same work. A run
-that failed says nothing that its successor needs; one that is invalid stays as long as it decides a row, since what is
-proved in one process and not in the next is not proved.
+later session has the same variant on the same machine and software, or a later record of another kind the same work. A
+run that failed says nothing that its successor needs. One that is invalid stays as long as it decides a row, since what
+is proved in one process and not in the next is not proved.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

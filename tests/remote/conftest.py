@@ -46,17 +46,16 @@ def call(tmp_path, monkeypatch, capsys):
 
     def called(*words, **changed):
         handlers = {number: signal.getsignal(number) for number in SIGNALS}
-        with monkeypatch.context() as context, pytest.raises(SystemExit) as ended:
+        with monkeypatch.context() as context:
             context.chdir(tmp_path)
             context.setattr(sys, "argv", ["fp8bench", *words])
             for name, value in changed.items():
                 context.setenv(name, value)
-            try:
+            with pytest.raises(SystemExit) as ended:
                 main()
-            finally:
-                gc.enable()
-                for number, handler in handlers.items():
-                    signal.signal(number, handler)
+        gc.enable()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         said = capsys.readouterr()
         return Outcome(ended.value.code, said.out, said.err)
 
@@ -81,7 +80,7 @@ def bucket(s3):
 
 @pytest.fixture(scope="session")
 def sshd(tmp_path_factory):
-    """The port of a server that takes this user's key, and a home with the key, and with the server's in known_hosts."""
+    """The port of a server that takes this user's key, and a home with this key and the server's."""
     pytest.importorskip("sshfs", reason="the extra `remote` is not installed")
     program = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if program is None:
