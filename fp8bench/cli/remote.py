@@ -71,12 +71,12 @@ def _send_new(mirror: "Mirror", before: list[str]) -> None:
     if not pending:
         return
     if pending == before:
-        warn(f"{len(pending)} files of {mirror.folder} are not at {mirror.address} yet. {how_to_send(mirror)}")
+        warn(f"not at {mirror.address} yet: {_files(len(pending))} of {mirror.folder}. {how_to_send(mirror)}")
         return
     try:
         done = mirror.push()
     except Fp8benchError as error:
-        what = f"{error.what}: {len(mirror.pending())} files are kept in {mirror.folder}"
+        what = f"{error.what}: {_files(len(mirror.pending()))} kept in {mirror.folder}"
         raise RunFailed(what, how_to_send(mirror)) from error
     tell(done, mirror)
 
@@ -94,7 +94,7 @@ def send_one(mirror: "Mirror", path: Path) -> bool:
 def tell(done: "Sent", mirror: "Mirror") -> None:
     """What was sent; raises RunFailed for what was not."""
     if done.sent:
-        log(f"sent {len(done.sent)} files to {mirror.address}")
+        log(f"sent {_files(len(done.sent))} to {mirror.address}")
     if done.refused:
         what = f"{mirror.address} has other files of the same name, which stay: {', '.join(done.refused)}"
         raise RunFailed(what, f"Compare them with those in {mirror.folder}, and rename or remove these")
@@ -103,3 +103,7 @@ def tell(done: "Sent", mirror: "Mirror") -> None:
 def how_to_send(mirror: "Mirror") -> str:
     """The remedy, without its full stop. A hidden password is left to the reader."""
     return f"Send them with `fp8bench results push {mirror.address} --results-dir {shlex.quote(str(mirror.folder))}`"
+
+
+def _files(number: int) -> str:
+    return f"{number} file" if number == 1 else f"{number} files"
