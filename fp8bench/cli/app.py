@@ -28,6 +28,7 @@ OWN = {
     "report": "fp8bench.cli.report:report",
     "predict": "fp8bench.cli.predict:predict",
     "doctor": "fp8bench.cli.doctor:doctor",
+    "results": "fp8bench.cli.results:results",
     "dtypes": "fp8bench.cli.listings:dtypes",
     "import": "fp8bench.cli.run:import_figure",
     "modes": "fp8bench.cli.listings:modes",

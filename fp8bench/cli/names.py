@@ -30,8 +30,10 @@ def instances() -> list[str]:
 def _measured() -> list[str]:
     """Instances that have results here."""
     from fp8bench.records.results import known_instances
+    from fp8bench.schema.address import local
 
-    return sorted(known_instances(Path(os.environ.get("FP8BENCH_RESULTS_DIR") or "results")))
+    # Of an address, what was fetched earlier: a shell cannot wait for a network.
+    return sorted(known_instances(Path(str(local(os.environ.get("FP8BENCH_RESULTS_DIR") or "results")))))
 
 
 def references(incomplete: str) -> list[str]:
