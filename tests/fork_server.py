@@ -34,6 +34,7 @@ import sys
 import time
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -276,6 +277,9 @@ def _import_what_is_heavy() -> None:
     if HEAVY[-1] not in sys.modules:
         for name in HEAVY:
             importlib.import_module(name)
+        # What the server has made is not for its forked processes to put away.
+        for each in list(weakref.finalize._registry):
+            each.atexit = False
         _freeze()
 
 
