@@ -192,8 +192,8 @@ def _thinned(samples: Sequence[float]) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class _Line:
-    """values: the thinned steps, seconds. rises: of all pairs, the later less the earlier. slope: Sen's, in seconds from
-    one value to the next.
+    """values: the thinned steps, seconds. rises: of all pairs, the later less the earlier, in the order of `_pairs`.
+    slope: Sen's, in seconds from one value to the next.
     """
 
     values: npt.NDArray[np.float64]

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import pytest
 from builders import environment, machine_called, rounds
 from cli.calling import keep, one_line
 
