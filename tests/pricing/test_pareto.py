@@ -26,3 +26,10 @@ def test_it_is_what_its_definition_says(points):
         return any(other != one and other[0] <= one[0] and other[1] <= one[1] for other in points)
 
     assert front(points) == [not beaten(one) for one in points]
+
+
+def test_the_front_has_what_no_other_beats_in_time_and_money():
+    options = [(4.0, 10.0), (2.0, 12.0), (4.0, 11.0), (5.0, 10.0), (1.0, 40.0), (4.0, 10.0)]
+
+    assert front(options) == [True, True, False, False, True, True]
+    assert front([]) == []
