@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from builders import invalid, measured, rounds
+from builders import environment, invalid, measured, rounds
 from cli.calling import keep, one_line
 
 
@@ -29,7 +29,7 @@ def test_the_page_of_all_that_was_measured_is_one_file(fp8bench_in, tmp_path):
 @pytest.mark.usefixtures("kept")
 def test_the_page_has_the_cells_of_compare(fp8bench_in, tmp_path):
     words = ("p5", "--price-as-of", "2026-11-01", "--batch-size", "64")
-    table = fp8bench_in("compare", *words, "--format", "markdown").stdout
+    table = fp8bench_in("compare", *words, "--wide", "--format", "markdown").stdout
     fp8bench_in("report", *words, "-o", "page.html")
     text = (tmp_path / "page.html").read_text()
     shown = re.search(r'id="section-table".*?</table>', text, re.S)[0]
@@ -138,7 +138,7 @@ def test_a_published_figure_beside_an_invalid_mode_is_no_answer(fp8bench_in, tmp
 
 
 def test_an_instance_without_a_price_is_reported_by_speed(fp8bench_in, tmp_path):
-    keep(measured("my-box"), tmp_path / "results")
+    keep(measured("my-box", environment=environment(device_name="NVIDIA X1")), tmp_path / "results")
 
     assert fp8bench_in("report").code == 0
     assert "no price is known" in (tmp_path / "report.html").read_text()

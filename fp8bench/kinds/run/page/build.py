@@ -9,6 +9,7 @@ from fp8bench.kinds.run.page import grounds
 from fp8bench.kinds.run.page.answer import Answer, answer, name_of, percent_bounds, unit_of
 from fp8bench.kinds.run.page.plots import MILLION, Shown, by_run, charts, count_said, time_said
 from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
 from fp8bench.pricing.pareto import front as front_of
 from fp8bench.report.document import Note, Table
@@ -38,7 +39,10 @@ def page(
         Section("value", "What a dollar buys", _some(drawn, "price-performance", "time-cost")),
         Section("speed", "Speed", () if "price-performance" in drawn else _some(drawn, "speed")),
         Section(
-            "table", "All rows", _table(comparison), "The rows and numbers of fp8bench compare. A heading sorts them."
+            "table",
+            "All rows",
+            _table(comparison),
+            "The rows of fp8bench compare --wide. A heading sorts them.",
         ),
         Section("stopped", "Not ranked, and why", tuple(grounds.stopped(shown))),
         Section(
@@ -83,8 +87,8 @@ def _some(drawn: Mapping[str, Chart], *names: str) -> tuple[Part, ...]:
 
 
 def _table(comparison: Comparison) -> tuple[Part, ...]:
-    """The table and its footnotes; warnings stand at the top of the page."""
-    block = document(comparison).blocks
+    """The table of every column and its footnotes; warnings stand at the top of the page."""
+    block = document(comparison, view=View(wide=True)).blocks
     return tuple(part for parts in block for part in parts if isinstance(part, (Table, Note)))
 
 
