@@ -65,7 +65,8 @@ def _measure_and_print(prepared: "Prepared", named: bool, quiet: bool, as_json: 
         session(prepared, log) as rounds,
         listener(rounds, quiet or not prepared.keeps_records) as listening,
     ):
-        records = [record for record, _ in measure(prepared, rounds, listening)]
+        tell = log if prepared.keeps_records and not quiet else lambda _line: None
+        records = [record for record, _ in measure(prepared, rounds, listening, say=tell)]
     if not records and prepared.keeps_records:
         log(f"nothing was left to run: session {rounds.session_id} has its rounds")
     if prepared.keeps_records and as_json:
