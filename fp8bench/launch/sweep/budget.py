@@ -1,12 +1,14 @@
 """What a sweep may spend, in time or in USD, and what the next turn is expected to take.
 
 A turn's time is that of records of the same work (`launch.forecast`), those of the sweep's own looks above all; of a
-configuration without any, the mean of those that were forecast before, and at first only what every start takes.
+configuration without any, those of the same mode executed otherwise, and at first only what every start takes. To start
+processes takes longer on a busy host, which the turns of this call show.
 """
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from fp8bench.launch.forecast import SECONDS_PER_HOUR, START_UP_S, turn_s
 from fp8bench.schema.config import RunConfig
@@ -75,14 +77,22 @@ class Forecaster:
     kept: list[Record]
     whole: Callable[[Record], Record]
     known: dict[RunConfig, float] = field(default_factory=dict)
+    beyond_s: list[float] = field(default_factory=list)
 
-    def take(self, record: Record) -> None:
-        """One more record, whole."""
+    def take(self, record: Record, took_s: float) -> None:
+        """One more record, whole, and what its turn took: by so much more or less all others are expected to take."""
         self.kept.append(record)
         self.known.clear()
+        if record.status == "ok" and record.config is not None:
+            self.beyond_s.append(took_s - self._alone_s(record.config))
 
     def turn_s(self, config: RunConfig) -> float:
         """What one turn of it is expected to take, seconds."""
+        beyond_s = fmean(self.beyond_s) if self.beyond_s else 0.0
+        return max(self._alone_s(config) + beyond_s, config.min_time_s)
+
+    def _alone_s(self, config: RunConfig) -> float:
+        """By records alone."""
         if config not in self.known:
             found = turn_s(config, self.kept, self.whole)
             self.known[config] = self._unknown_s(config) if found is None else found

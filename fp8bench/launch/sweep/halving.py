@@ -84,7 +84,7 @@ class Standings:
 
 def next_turn(candidates: Sequence[Candidate], seen: Seen, rule: Rule, no_more_looks: bool = False) -> Turn | None:
     """None: the sweep is over. no_more_looks: go on to the rounds with what was looked at so far."""
-    if not no_more_looks and not seen.rounds:
+    if not no_more_looks:
         wanted = _next_look(candidates, seen) or _next_size(seen, rule)
         if wanted is not None:
             return Turn("look", wanted, len(seen.looks) + 1)

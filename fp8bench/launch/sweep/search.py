@@ -99,7 +99,7 @@ def looks_dir(results_dir: Path, name: str) -> Path:
 
 def latest(results_dir: Path) -> str:
     """The name of the sweep that was last worked on. Raises UsageError where there is none."""
-    found = [path for path in (results_dir / SWEEPS).glob("*") if path.is_dir()]
+    found = [path for path in (results_dir / SWEEPS).glob("*") if any(path.glob("*/*.json"))]
     if not found:
         raise UsageError(f"{results_dir} has no sweep that could be resumed", "Omit --session, or give --results-dir")
     return max(found, key=lambda path: path.stat().st_mtime).name
@@ -146,6 +146,15 @@ def _require_alike(record: Record, config: RunConfig, base: RunConfig, here: Her
         raise UsageError(f"sweep {name!r} is of {said}", f"Give the same again, or {remedy[0].lower()}{remedy[1:]}")
 
 
+def require_budget(sweep: Sweep) -> None:
+    """Raises UsageError for a budget too small for one run, and as `resumed`. Writes nothing."""
+    seen, configs = resumed(sweep), [one.config for one in sweep.space.candidates]
+    if configs and not seen.looks:
+        forecaster = _forecaster(sweep, seen)
+        look_s, round_s = (min(map(forecaster.turn_s, found)) for found in (list(map(sweep.as_look, configs)), configs))
+        require_enough(sweep.budget, look_s, round_s)
+
+
 def run(
     sweep: Sweep,
     executor: Executor,
@@ -154,17 +163,12 @@ def run(
 ) -> Swept:
     """Until it is over, or the budget is. The next turn begins only if its forecast is within the budget.
 
-    Raises UsageError for a budget too small for one run, and Interrupted after Ctrl-C, SIGTERM or SIGHUP.
+    Raises UsageError as `resumed`, and Interrupted after Ctrl-C, SIGTERM or SIGHUP.
     """
     began, seen = clock(), resumed(sweep)
     forecaster = _forecaster(sweep, seen)
     as_look = sweep.as_look
     swept = Swept(sweep, seen, standings(seen, sweep.rule))
-    left = [one.config for one in sweep.space.candidates]
-    if left and not seen.looks:
-        require_enough(
-            sweep.budget, *(min(map(forecaster.turn_s, found)) for found in (list(map(as_look, left)), left))
-        )
     no_more_looks = False
     while (turn := next_turn(sweep.space.candidates, seen, sweep.rule, no_more_looks)) is not None:
         config = as_look(turn.config) if turn.stage == "look" else turn.config
@@ -182,7 +186,7 @@ def run(
             continue
         record = _turn(sweep, turn, config, executor, listener, expected_s, seen)
         seen.take(turn, record)
-        forecaster.take(record)
+        forecaster.take(record, clock() - began - spent_s)
         swept.turns += 1
         swept.standings = standings(seen, sweep.rule)
         listener.ended(turn, record, seen, swept.standings)
@@ -196,7 +200,7 @@ def _not_looked_at(sweep: Sweep, seen: Seen, ended: str | None) -> list[Untried]
     found = []
     for one in sweep.space.candidates:
         if one.config not in seen.looks:
-            why = skipped(one, seen.looks) or ended or "the full rounds had begun"
+            why = skipped(one, seen.looks) or ended or "the sweep ended before it"
             found.append(Untried(one.config, why))
     return found
 
