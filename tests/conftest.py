@@ -29,6 +29,7 @@ outside-across-the-batch = outside_plugins:AcrossTheBatch
 outside-sleeps = outside_plugins:Sleeps
 [fp8bench.workloads]
 outside-linear = outside_plugins:TinyLinear
+outside-narrow = outside_plugins:Narrow
 """
 
 

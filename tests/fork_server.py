@@ -44,7 +44,7 @@ PLACE = "TESTS_FORK_SERVER"
 FP8BENCH = ("-m", "fp8bench")
 TORCHRUN = ("-m", "torch.distributed.run")
 HEAVY = ("torch", "timm", "torchao", "torchao.float8", "torch.distributed.launcher.api", "fp8bench.worker.main")
-TRAINS = frozenset({"run", "gemm", "numerics"})
+TRAINS = frozenset({"run", "sweep", "gemm", "numerics"})
 """Commands that need what is heavy, which is imported when the first of them is called."""
 READ_AT_IMPORT = re.compile("FP8BENCH_|NO_COLOR|FORCE_COLOR|COLUMNS|TTY_|PYDANTIC_")
 """Variables that what is imported must not have seen; whoever gives one starts a fresh process."""

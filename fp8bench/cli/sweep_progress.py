@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fp8bench.cli.output import log
 from fp8bench.launch.sweep.budget import in_words as time_in_words
-from fp8bench.launch.sweep.halving import seconds_a_unit
+from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
 from fp8bench.launch.sweep.space import in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.report.written import bounds, rate
@@ -129,8 +129,8 @@ def _of(turn: "Turn") -> str:
 def _worth(config: "RunConfig", seen: "Seen", sweep: "Sweep") -> str:
     """Units per USD, or a second, of its rounds, else of its look."""
     rounds = seconds_a_unit(seen.rounds.get(config, ()))
-    found = rounds or seconds_a_unit([seen.looks[config]])
-    if found is None:
+    found_s = rounds.value if rounds else look_s(seen.looks[config])
+    if found_s is None:
         return "-"
     price = sweep.budget.usd_per_hour
 
@@ -138,6 +138,6 @@ def _worth(config: "RunConfig", seen: "Seen", sweep: "Sweep") -> str:
         return rate(throughput if price is None else units_per_usd(throughput, price))
 
     per = "units/s" if price is None else "units/USD"
-    if found.processes < 2 or found.low is None or found.high is None:
-        return f"{said(1 / found.value)} {per}"
-    return f"{said(1 / found.value)} {per} ({bounds(1 / found.high, 1 / found.low, said)})"
+    if rounds is None or rounds.processes < 2 or rounds.low is None or rounds.high is None:
+        return f"{said(1 / found_s)} {per}"
+    return f"{said(1 / found_s)} {per} ({bounds(1 / rounds.high, 1 / rounds.low, said)})"

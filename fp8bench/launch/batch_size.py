@@ -71,21 +71,19 @@ def _between(tries: Iterable[BatchTry], most: int) -> tuple[int, int]:
 
 
 def _expected(search: BatchSearch, low: int, high: int) -> int:
-    line = line_through(search.tries)
-    limit = search.limit_bytes
-    refuted = any(one.batch_size == high for one in search.tries)
+    """By the line; a little below what it promised, where that did not fit, and once that does not fit either, halfway
+    between what fits and what does not.
+    """
+    line, limit = line_through(search.tries), search.limit_bytes
+    refuted = sum(one.batch_size >= high for one in search.tries)
+    halfway = _down((low + high) / 2)
     if line is None or limit is None:
-        return _down((low + high) / 2) if refuted else min(2 * low, _down(high - 1))
+        return halfway if refuted else min(2 * low, _down(high - 1))
     at_zero, a_sample = line
-    size = min(_down((limit - at_zero) / a_sample), FARTHEST * low)
+    size = min(_down((limit - at_zero) / a_sample), FARTHEST * low, _down(high - 1))
     if not refuted:
-        return min(size, _down(high - 1))
-    return min(size, max(_down(high * STEP_BACK), _down((low + high) / 2))) if size < high else _step_back(low, high)
-
-
-def _step_back(low: int, high: int) -> int:
-    """Below a size that the line promised, and that did not fit."""
-    return max(min(_down(high * STEP_BACK), _down(high - 1)), _down((low + high) / 2))
+        return size
+    return min(size, max(_down(high * STEP_BACK), halfway) if refuted == 1 else halfway)
 
 
 def line_through(tries: Iterable[BatchTry]) -> tuple[float, float] | None:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
 from fp8bench.launch.sweep.budget import in_words as time_in_words
-from fp8bench.launch.sweep.halving import seconds_a_unit
+from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
 from fp8bench.launch.sweep.search import Swept
 from fp8bench.launch.sweep.space import Untried, in_words
 from fp8bench.pricing.cost import units_per_usd
@@ -254,9 +254,8 @@ def _untried(untried: Sequence[Untried]) -> list[Heading | Note]:
 
 def _row(config: RunConfig, swept: Swept, place: int | None, usd_per_hour: float | None) -> SweepRow:
     look, rounds = swept.seen.looks[config], swept.seen.rounds.get(config, [])
-    found = seconds_a_unit(rounds) or seconds_a_unit([look])
     last: Record = rounds[-1] if rounds else look
-    throughput, ends = _throughput(found)
+    throughput, ends = _throughput(seconds_a_unit(rounds), look_s(look))
     measured = next((record for record in reversed([look, *rounds]) if record.summary is not None), None)
     return SweepRow(
         place=place,
@@ -281,10 +280,10 @@ def _row(config: RunConfig, swept: Swept, place: int | None, usd_per_hour: float
     )
 
 
-def _throughput(found: Estimate | None) -> tuple[float | None, Interval | None]:
-    """An interval of a single process says nothing about the next one, and is not shown."""
+def _throughput(found: Estimate | None, by_look_s: float | None) -> tuple[float | None, Interval | None]:
+    """Of the rounds, else of the look. An interval of a single process says nothing about the next one: it has none."""
     if found is None:
-        return None, None
+        return (None if by_look_s is None else 1 / by_look_s), None
     if found.low is None or found.high is None or found.processes < 2:
         return 1 / found.value, None
     return 1 / found.value, (1 / found.high, 1 / found.low)

@@ -18,6 +18,7 @@ must be told with its reason.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from fp8bench.launch.batch_size import judged, next_size, with_try
@@ -26,7 +27,8 @@ from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import variants_of
 from fp8bench.schema.record import Record
-from fp8bench.stats.estimate import Estimate, estimate
+from fp8bench.stats.bootstrap import FEWEST_STEPS, Centre, centre
+from fp8bench.stats.estimate import Estimate, combined, estimate
 from fp8bench.stats.ratio import ratio
 from fp8bench.stats.steps import longest_rank
 
@@ -128,11 +130,25 @@ def _came_to(config: RunConfig, record: Record) -> bool:
 def seconds_a_unit(records: Iterable[Record]) -> Estimate | None:
     """Of all processes together, by elapsed time, with the interval over processes; None without one that is ok."""
     processes = [
-        [step / record.summary.units_per_step for step in longest_rank([rank.step_s for rank in record.samples])]
+        tuple(step / record.summary.units_per_step for step in longest_rank([rank.step_s for rank in record.samples]))
         for record in records
         if record.status == "ok" and record.summary is not None and record.samples
     ]
-    return estimate(processes) if processes else None
+    if not processes:
+        return None
+    enough = min(map(len, processes)) >= FEWEST_STEPS
+    return combined(list(map(_centre, processes))) if enough else estimate(processes)
+
+
+@lru_cache(maxsize=4096)
+def _centre(steps: tuple[float, ...]) -> Centre:
+    """Of one process. What is run next is asked anew after each turn, and to draw samples takes milliseconds."""
+    return centre(steps)
+
+
+def look_s(record: Record) -> float | None:
+    """Seconds a unit of one process, by elapsed time, without an interval; None unless it is ok."""
+    return record.summary.step_time_s / record.summary.units_per_step if record.summary is not None else None
 
 
 def _next_look(candidates: Sequence[Candidate], seen: Seen) -> RunConfig | None:
@@ -140,9 +156,9 @@ def _next_look(candidates: Sequence[Candidate], seen: Seen) -> RunConfig | None:
     left = [one for one in candidates if one.config not in seen.looks and skipped(one, seen.looks) is None]
     best: dict[str, float] = {}
     for config, record in seen.looks.items():
-        found = seconds_a_unit([record])
+        found = look_s(record)
         if found is not None:
-            best[config.mode] = min(found.value, best.get(config.mode, math.inf))
+            best[config.mode] = min(found, best.get(config.mode, math.inf))
     nearest = sorted(left, key=lambda one: (one.distance, best.get(one.config.mode, math.inf if best else 0.0)))
     usual = [one for one in left if one.distance == 0]
     return (usual or nearest)[0].config if left else None
@@ -184,13 +200,13 @@ def _contenders(seen: Seen, rule: Rule) -> tuple[list[RunConfig], dict[RunConfig
     scores: dict[RunConfig, float] = {}
     dropped: dict[RunConfig, str] = {}
     for config, record in seen.looks.items():
-        found = seconds_a_unit([record])
+        found = look_s(record)
         if found is None:
             dropped[config] = f"{record.status}: {record.reason}"
         elif rule.blank is not None and _without_headroom(record, rule.blank):
             dropped[config] = f"leaves less than {rule.blank.headroom * 100:.0f} % of the memory free"
         else:
-            scores[config] = found.value
+            scores[config] = found
     ranked = sorted(scores, key=scores.__getitem__)
     if rule.blank is not None:
         ranked = _best_sizes(ranked, seen, dropped)
@@ -264,7 +280,7 @@ def _ranked(left: Sequence[RunConfig], dropped: Mapping[RunConfig, str], seen: S
 
     def key(config: RunConfig) -> tuple[bool, float]:
         rounds = seconds_a_unit(seen.rounds.get(config, ()))
-        found = rounds or seconds_a_unit([seen.looks[config]])
-        return rounds is None, found.value if found is not None else math.inf
+        found = rounds.value if rounds else look_s(seen.looks[config])
+        return rounds is None, math.inf if found is None else found
 
     return tuple(sorted(alive, key=key))
