@@ -1,7 +1,8 @@
-# make bench   set up, measure what this machine has, print the comparison
+# make bench   set up, with Transformer Engine where there is an NVIDIA GPU, measure what this machine has, print the comparison
+# make install  set up as `make bench` does, and measure nothing
 # make test    set up, run every test: side by side, then alone those that take the time of something
 # make test-quick  the tests of the inner loop: none that trains in processes of its own or takes the time of something
-# make check   lint, types, layers
+# make check   lint, types, layers, workflows
 # make overhead  what measuring costs: the tool's loop against a bare one (a benchmark: idle machine, no tests beside it)
 # make simulate  coverage, false verdicts and power of the intervals where the truth is known (about ten minutes)
 # make prediction-errors  how far predictions are off, computed from the committed records (docs/prediction.md)
@@ -16,10 +17,13 @@ SERIAL = $(shell grep -rl --include=test_*.py "mark.serial" tests)
 # Hundreds of processes are started, each of which would compile the package and pytest's asserts anew.
 test test-quick: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: bench test test-quick check overhead simulate prediction-errors all clean
+.PHONY: bench install test test-quick check overhead simulate prediction-errors all clean
 
-bench: $(INSTALLED)
+bench: install
 	$(BIN)/fp8bench run
+
+install: $(INSTALLED)
+	bash install/transformer-engine.sh $(BIN)/python
 
 test: $(INSTALLED)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not serial"
@@ -33,6 +37,8 @@ check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(wildcard .github/workflows/*.yml)
+	$(BIN)/zizmor --offline --quiet .github/workflows
 
 overhead: $(INSTALLED)
 	$(BIN)/python benchmarks/overhead.py

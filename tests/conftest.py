@@ -27,6 +27,7 @@ outside-out-of-memory = outside_plugins:OutOfMemory
 outside-explodes = outside_plugins:Explodes
 outside-across-the-batch = outside_plugins:AcrossTheBatch
 outside-sleeps = outside_plugins:Sleeps
+outside-waits = outside_plugins:Waits
 [fp8bench.workloads]
 outside-linear = outside_plugins:TinyLinear
 outside-narrow = outside_plugins:Narrow
@@ -84,8 +85,17 @@ def outside_plugins(outside_site):
     sys.path.remove(str(outside_site))
 
 
+@pytest.fixture(scope="session")
+def timm_imported():
+    """What it brings along stays: each build of a model, and each decision on it, has the collector run."""
+    import timm  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="module")
-def process_group(tmp_path_factory):
+def process_group(tmp_path_factory, timm_imported):
     """A real gloo group of one, in this process: the gate's agreements are collectives."""
     import torch.distributed as dist
 

@@ -5,6 +5,9 @@ A forked process has what a fresh one has: arguments, folder, variables, standar
 its own; and the ranks that it starts are forked from it, each a process with its own session. Tests whose subject is
 the start of a process (what is imported, signals, faults of ranks) start fresh ones.
 
+The server is two processes, one with torch and one without: to fork the one with torch takes three times as long, and
+few calls train.
+
 Run as a script this is the server; `begin` and `called` are for its clients. One connection is one process: what it
 runs and file descriptors go in, the exit code comes out. The server ends when its standard input does, hence with
 whoever started it.
@@ -31,6 +34,7 @@ import sys
 import time
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,13 +43,16 @@ from tempfile import TemporaryFile
 from typing import IO, Any, NoReturn
 
 PLACE = "TESTS_FORK_SERVER"
-"""The variable that names the server's socket."""
+"""The variable that names the server's socket; `TRAINING` after it is that of the process with torch."""
+TRAINING = "-training"
 
 FP8BENCH = ("-m", "fp8bench")
 TORCHRUN = ("-m", "torch.distributed.run")
 HEAVY = ("torch", "timm", "torchao", "torchao.float8", "torch.distributed.launcher.api", "fp8bench.worker.main")
 TRAINS = frozenset({"run", "sweep", "gemm", "numerics"})
 """Commands that need what is heavy, which is imported when the first of them is called."""
+WITHOUT_TORCH = frozenset({"--dry-run", "--record"})
+"""Options with which they do not."""
 READ_AT_IMPORT = re.compile("FP8BENCH_|NO_COLOR|FORCE_COLOR|COLUMNS|TTY_|PYDANTIC_")
 """Variables that what is imported must not have seen; whoever gives one starts a fresh process."""
 
@@ -119,7 +126,7 @@ def begin(
         "folder": str(folder),
         "environ": dict(environ),
     }
-    connection = _connected()
+    connection = _connected(os.environ[PLACE] + TRAINING * trains(program, arguments))
     socket.send_fds(connection, [b"\n"], list(streams))
     connection.sendall(json.dumps(asked).encode())
     connection.shutdown(socket.SHUT_WR)
@@ -151,12 +158,12 @@ def _text(file: IO[bytes]) -> str:
     return file.read().decode().replace("\r\n", "\n")
 
 
-def _connected() -> socket.socket:
+def _connected(place: str) -> socket.socket:
     deadline = time.monotonic() + 60
     while True:
         connection = socket.socket(socket.AF_UNIX)
         try:
-            connection.connect(os.environ[PLACE])
+            connection.connect(place)
             return connection
         except (FileNotFoundError, ConnectionRefusedError):
             connection.close()
@@ -175,26 +182,30 @@ class Call:
     environ: dict[str, str]
     streams: list[int]
 
-    @property
-    def trains(self) -> bool:
-        """Whether it may come to import torch."""
-        if tuple(self.program) == FP8BENCH:
-            return bool(TRAINS & set(self.arguments[:1])) and "--dry-run" not in self.arguments
-        return True
+
+def trains(program: Sequence[str], arguments: Sequence[str]) -> bool:
+    """Whether it may come to import torch."""
+    if tuple(program) == FP8BENCH:
+        return bool(TRAINS & set(arguments[:1])) and not WITHOUT_TORCH & set(arguments)
+    return True
 
 
 def serve(place: str) -> Call:
     """Fork until standard input ends. Returns in each forked process, with what that is to be."""
-    with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as selector:
-        listener.bind(place)
-        listener.listen(64)
+    light, training = _listening(place), _listening(place + TRAINING)
+    _import_what_is_light()
+    _freeze()
+    with_torch = os.fork()
+    listener, other = (light, training) if with_torch else (training, light)
+    other.close()
+    with listener, selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
         selector.register(sys.stdin, selectors.EVENT_READ)
-        _import_what_is_light()
-        _freeze()
         while True:
             for key, _ in selector.select():
                 if key.fileobj is sys.stdin:
+                    if with_torch:
+                        os.waitpid(with_torch, 0)
                     os._exit(0)
                 if key.fileobj is not listener:
                     selector.unregister(key.fileobj)
@@ -202,7 +213,7 @@ def serve(place: str) -> Call:
                     continue
                 connection, _ = listener.accept()
                 call = _received(connection)
-                if call.trains:
+                if not with_torch:
                     _import_what_is_heavy()
                 pid = os.fork()
                 if pid == 0:
@@ -211,6 +222,13 @@ def serve(place: str) -> Call:
                     os.close(descriptor)
                 connection.sendall(f"{pid}\n".encode())
                 selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, connection))
+
+
+def _listening(place: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(place)
+    listener.listen(64)
+    return listener
 
 
 def _received(connection: socket.socket) -> Call:
@@ -259,6 +277,9 @@ def _import_what_is_heavy() -> None:
     if HEAVY[-1] not in sys.modules:
         for name in HEAVY:
             importlib.import_module(name)
+        # What the server has made is not for its forked processes to put away.
+        for each in list(weakref.finalize._registry):
+            each.atexit = False
         _freeze()
 
 
@@ -282,7 +303,7 @@ def become(call: Call) -> None:
     sys.path[:0] = [call.folder, *(extra.split(os.pathsep) if extra else [])]
     sys.argv = [call.program[-1], *call.arguments]
     importlib.invalidate_caches()
-    if call.trains:
+    if trains(call.program, call.arguments):
         _fork_instead_of_spawning()
 
 

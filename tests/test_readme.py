@@ -1,5 +1,5 @@
-"""The README shows what the program prints: its tables are made again from the committed records and held against
-it.
+"""The README, and the page about comparing, show what the program prints: their tables are made again from the
+committed records and held against them.
 """
 
 import json
@@ -12,10 +12,11 @@ from cli.calling import call
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
-TABLES = re.findall(r"<!-- made by: fp8bench (.+?) -->\n(.+?)\n<!-- end -->", README, re.DOTALL)
+MADE = re.compile(r"<!-- made by: fp8bench (.+?) -->\n(.+?)\n<!-- end -->", re.DOTALL)
+TABLES = MADE.findall(README)
 
 
-@pytest.mark.parametrize(("command", "shown"), TABLES)
+@pytest.mark.parametrize(("command", "shown"), [*TABLES, *MADE.findall((ROOT / "docs" / "compare.md").read_text())])
 def test_a_table_in_the_readme_is_what_its_command_prints(command, shown):
     done = call(ROOT, *shlex.split(command), "--format", "markdown")
     assert done.code == 0, done.stderr

@@ -1,6 +1,6 @@
 """The program: its commands, and the one place where errors become a line and an exit code.
 
-0 done    2 wrong usage    3 unsupported here    4 measurement invalid    5 the run broke
+0 done    1 regression    2 wrong usage    3 unsupported here    4 measurement invalid    5 the run broke
 130 interrupted (Ctrl-C)    143 ended by SIGTERM    129 by SIGHUP
 141 whoever read the output stopped (`| head`), as a shell says of a program that SIGPIPE ended
 """
@@ -24,10 +24,12 @@ OWN = {
     "run": "fp8bench.cli.run:run",
     "sweep": "fp8bench.cli.sweep:sweep",
     "compare": "fp8bench.cli.compare:compare",
+    "check": "fp8bench.cli.check:check",
     "explain": "fp8bench.cli.explain:explain",
     "report": "fp8bench.cli.report:report",
     "predict": "fp8bench.cli.predict:predict",
     "doctor": "fp8bench.cli.doctor:doctor",
+    "results": "fp8bench.cli.results:results",
     "dtypes": "fp8bench.cli.listings:dtypes",
     "import": "fp8bench.cli.run:import_figure",
     "modes": "fp8bench.cli.listings:modes",
@@ -36,7 +38,10 @@ OWN = {
 }
 """Commands with a function of their own; each other kind of thing that is measured has the one of `cli.measure`."""
 
-COMMANDS = tuple(dict.fromkeys((*OWN, *(entry.name for entry in registry.KINDS))))
+GROUPS = {"prices": ("fp8bench.cli.prices:COMMANDS", "What instances cost: list it, update it, set your own.")}
+"""Commands with commands of their own: where these are, and what help says."""
+
+COMMANDS = tuple(dict.fromkeys((*OWN, *GROUPS, *(entry.name for entry in registry.KINDS))))
 HELP = frozenset(("-h", "--help"))
 READER_GONE = 141
 COMPLETE = "_FP8BENCH_COMPLETE"
@@ -86,6 +91,8 @@ def _answer(arguments: Sequence[str]) -> int:
     if sys.stdout is None:
         raise RunFailed("standard output is closed, so no result can be printed", "Send it to a file or /dev/null")
     completing = COMPLETE in os.environ
+    if len(arguments) == 1 and arguments[0] in GROUPS:
+        arguments = [*arguments, "--help"]
     command = typer.main.get_command(program([] if completing else arguments))
     if completing:
         return int(command.main(list(arguments), prog_name="fp8bench", standalone_mode=False) or 0)
@@ -114,10 +121,23 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     named = [name for name in COMMANDS if name in arguments]
     listed = not named and not HELP.isdisjoint(arguments)
     for name in named or COMMANDS:
+        if name in GROUPS:
+            app.add_typer(_group(name), name=name)
+            continue
         # A list of commands needs no options, and is made without what these bring.
         help, answer = _answer_of(name, listed)
         app.command(name, cls=Command, help=help)(answer)
     return app
+
+
+def _group(name: str) -> typer.Typer:
+    """A command that has commands of its own."""
+    place, help = GROUPS[name]
+    module, _, commands = place.partition(":")
+    group = typer.Typer(help=help)
+    for inner, answer in getattr(import_module(module), commands).items():
+        group.command(inner, cls=Command, help=answer.__doc__)(answer)
+    return group
 
 
 def _answer_of(name: str, listed: bool) -> tuple[str | None, Answer]:

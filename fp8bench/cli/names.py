@@ -30,8 +30,10 @@ def instances() -> list[str]:
 def _measured() -> list[str]:
     """Instances that have results here."""
     from fp8bench.records.results import known_instances
+    from fp8bench.schema.address import local
 
-    return sorted(known_instances(Path(os.environ.get("FP8BENCH_RESULTS_DIR") or "results")))
+    # Of an address, what was fetched earlier: a shell cannot wait for a network.
+    return sorted(known_instances(Path(str(local(os.environ.get("FP8BENCH_RESULTS_DIR") or "results")))))
 
 
 def references(incomplete: str) -> list[str]:
@@ -51,6 +53,13 @@ def _with_variants(labels: list[str], incomplete: str) -> list[str]:
     from fp8bench.schema.execution import VARIANTS
 
     return [f"{label}/{variant}" for variant in VARIANTS if label in labels]
+
+
+def columns() -> list[str]:
+    """Of a table of runs."""
+    from fp8bench import registry
+
+    return list(registry.load(registry.find_kind("run")).columns)
 
 
 def one_of(*words: str) -> Callable[[], list[str]]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fp8bench.records.files import Broken
+    from fp8bench.records.results import Folders
     from fp8bench.report.document import Document
     from fp8bench.schema.instance import Catalog
 
@@ -37,12 +38,13 @@ def tell_broken(broken: "Iterable[Broken]") -> None:
         warn(f"not read: {one}")
 
 
-def load_catalog(results_dir: "Path") -> "Catalog":
+def load_catalog(results_dir: "Folders") -> "Catalog":
     """With the files beside the results that could be read; see `require_read` for the others."""
     from fp8bench.pricing.catalog import load_beside
     from fp8bench.records import instances
+    from fp8bench.records.results import folders_of
 
-    return load_beside(instances.files(results_dir))
+    return load_beside(path for folder in folders_of(results_dir) for path in instances.files(folder))
 
 
 def require_read(catalog: "Catalog", keys: Iterable[str]) -> None:

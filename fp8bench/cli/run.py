@@ -14,8 +14,10 @@ from fp8bench.cli.output import load_catalog, log, show, tell_broken
 from fp8bench.cli.progress import listener
 
 if TYPE_CHECKING:
+    from fp8bench.config.sources import Resolved
     from fp8bench.launch.prepare import Prepared
     from fp8bench.launch.rounds import Schedule
+    from fp8bench.remote.mirror import Mirror
 
 
 def run(
@@ -32,10 +34,8 @@ def run(
     """Train a model for a hundred steps or more in each precision mode, in several fresh processes, and keep a record
     of each. A mode is first proved to compute what the plain model does, then timed.
     """
+    from fp8bench.cli.remote import synced
     from fp8bench.config.sources import resolve
-    from fp8bench.launch.place import settle
-    from fp8bench.launch.plan import hourly_price
-    from fp8bench.launch.prepare import prepare
     from fp8bench.schema.files import parse_mapping, read_text
 
     flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
@@ -43,6 +43,16 @@ def run(
     file_text = read_text(config) if config else ""
     file_values = parse_mapping(file_text, config) if config else {}
     resolved = resolve(flags, os.environ, file_values, str(config) if config else None, file_text)
+    with synced(resolved.request.results_dir, measuring=True) as mirror:
+        _run(resolved, mirror, dry_run, quiet, as_json)
+
+
+def _run(resolved: "Resolved", mirror: "Mirror | None", dry_run: bool, quiet: bool, as_json: bool) -> None:
+    """mirror: of the results' address, if that is where they are kept."""
+    from fp8bench.launch.place import settle
+    from fp8bench.launch.plan import hourly_price
+    from fp8bench.launch.prepare import prepare
+
     prepared = prepare(resolved.request, os.environ)
     named = bool(resolved.request.mode)
     resolved = resolved.resumed(prepared.resumed, prepared.session or "")
@@ -54,11 +64,12 @@ def run(
         return
     if prepared.keeps_records:
         settle(prepared, price_of_machine, date.today(), log)
-    raise typer.Exit(_measure_and_print(prepared, named, quiet, as_json))
+    raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json))
 
 
-def _measure_and_print(prepared: "Prepared", named: bool, quiet: bool, as_json: bool) -> int:
+def _measure_and_print(prepared: "Prepared", mirror: "Mirror | None", named: bool, quiet: bool, as_json: bool) -> int:
     """named: the modes were, so that each is meant to run."""
+    from fp8bench.cli.remote import send_one
     from fp8bench.launch.session import exit_code, measure, session
 
     with (
@@ -66,7 +77,12 @@ def _measure_and_print(prepared: "Prepared", named: bool, quiet: bool, as_json: 
         listener(rounds, quiet or not prepared.keeps_records) as listening,
     ):
         tell = log if prepared.keeps_records and not quiet else lambda _line: None
-        records = [record for record, _ in measure(prepared, rounds, listening, say=tell)]
+        records, reached = [], mirror is not None
+        for record, path in measure(prepared, rounds, listening, say=tell):
+            records.append(record)
+            # At once, since a machine may be taken away; a remote that fails is not waited for again.
+            if mirror is not None and reached and path is not None:
+                reached = send_one(mirror, path)
     if not records and prepared.keeps_records:
         log(f"nothing was left to run: session {rounds.session_id} has its rounds")
     if prepared.keeps_records and as_json:

@@ -16,7 +16,11 @@ from fp8bench.cli.output import load_catalog, require_read
 from fp8bench.schema.execution import OPTIMIZERS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from fp8bench.kinds.kind import CompareOptions
+    from fp8bench.kinds.view import View
+    from fp8bench.records.results import Folders
     from fp8bench.schema.execution import OptimizerName
     from fp8bench.schema.instance import Catalog, Purchase
 
@@ -59,7 +63,7 @@ RESULTS_DIR: Any = typer.Option(Path("results"), "--results-dir", metavar="DIR",
 def selected(
     command: str,
     instances: list[str],
-    results_dir: Path,
+    results_dir: "Folders",
     *,
     reference: str | None,
     price_as_of: str | None,
@@ -70,10 +74,14 @@ def selected(
     optimizer: str | None,
     every: bool,
     allow_mismatch: bool,
+    prices: "Iterable[str]" = (),
+    job: float | None = None,
+    view: "View | None" = None,
 ) -> "tuple[CompareOptions, Catalog]":
     """command: whose words these are; none of them need be given. Raises UsageError for one that means nothing."""
     from fp8bench.config.words import whole
     from fp8bench.kinds.kind import CompareOptions
+    from fp8bench.kinds.view import AS_IT_IS
     from fp8bench.pricing import catalog as catalogs
     from fp8bench.records import results
     from fp8bench.records.named import parse_reference
@@ -114,6 +122,9 @@ def selected(
         wanted=wanted,
         every=every,
         allow_mismatch=allow_mismatch,
+        price=_assumed_prices(prices, key_of, keys),
+        job=job,
+        view=view or AS_IT_IS,
     )
     return options, catalog
 
@@ -128,3 +139,21 @@ def day_of(text: str | None, today: date) -> date | None:
         return date.fromisoformat(text)
     except ValueError as error:
         raise UsageError(f"--price-as-of {text!r} is not a date", "Give `today`, or a day as 2026-11-09") from error
+
+
+def _assumed_prices(words: "Iterable[str]", key_of: "Callable[[str], str]", shown: "Sequence[str]") -> dict[str, float]:
+    """USD an hour by instance. Raises UsageError for one that is not shown or is given twice, and for no price."""
+    from fp8bench.kinds.view import parse_price
+    from fp8bench.schema.errors import UsageError
+
+    found: dict[str, float] = {}
+    for word in words:
+        name, usd = parse_price(word)
+        key = key_of(name)
+        if key not in shown:
+            raise UsageError(
+                f"--price {name}: that instance is not compared", f"Add it, or give one of: {', '.join(shown)}"
+            )
+        if found.setdefault(key, usd) != usd:
+            raise UsageError(f"--price gives {name} two prices, {found[key]:g} and {usd:g}", "Give one")
+    return found

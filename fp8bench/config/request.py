@@ -18,6 +18,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from fp8bench.schema import option as bounds
+from fp8bench.schema.address import local
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.files import Frozen
@@ -218,7 +219,9 @@ class RunRequest(_OptionsOfWorkers):
             one_round=False,
         ),
     ] = None
-    results_dir: Annotated[Path, Option("Folder in which records are kept", metavar="DIR")] = Path("results")
+    results_dir: Annotated[
+        Path, BeforeValidator(local), Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")
+    ] = Path("results")
 
     def of_workers(self, device: Device) -> dict[str, Any]:
         """Values of the options that a configuration has too; None is left to the machine."""

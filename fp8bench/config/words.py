@@ -61,6 +61,18 @@ def _above_zero(flag: str, text: str, value: float, example: object, bound: Boun
     raise UsageError(f"{flag} {quoted(text)} {fault}", f"Give, for example, {flag} {example}")
 
 
+def share(flag: str, text: str) -> float:
+    """`3%` is 0.03. Raises UsageError for what is not at least 0 and below 1."""
+    word = text.strip()
+    try:
+        value = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+    except ValueError:
+        value = math.nan
+    if 0 <= value < 1:
+        return value
+    raise UsageError(f"{flag} {quoted(text)} is not a share of at least 0 and below 1", f"Give, for example, {flag} 3%")
+
+
 SCALES = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 """By the letter after a number: thousands, millions, billions, trillions."""
 

@@ -5,12 +5,13 @@ record, how records are compared, and what is shown of them. Commands know it th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.records.files import Broken
 from fp8bench.records.named import Reference
 from fp8bench.records.select import ALL, Filter
@@ -30,6 +31,8 @@ Unread = Callable[[Sequence[Broken]], None]
 class CompareOptions:
     """What a user asks of a comparison. wanted: of the instances' records only those that it takes. every: each record
     is a row. as_of: None prices all rows for today, or, where all are published figures, for the day of the newest.
+    price: of an instance, USD an hour, instead of what any file says. job: units of work that a row has to finish.
+    view: which rows and columns are shown.
     """
 
     instances: tuple[str, ...]
@@ -41,6 +44,9 @@ class CompareOptions:
     wanted: Filter = ALL
     every: bool = False
     allow_mismatch: bool = False
+    price: Mapping[str, float] = field(default_factory=dict)
+    job: float | None = None
+    view: View = AS_IT_IS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +55,18 @@ class Kind(ABC):
 
     record: the model of its record, whose `kind` has the name as its default. example: words of a call that takes
     seconds on any machine. compare_options: parameters of `compare` that apply to it, beside `instances` and `every`;
-    where a call makes one record, they choose records by fields of their configuration.
+    where a call makes one record, they choose records by fields of their configuration. columns: that a view may name.
     """
 
     name: str
     record: type[RecordHead]
     example: tuple[str, ...]
     compare_options: frozenset[str] = frozenset()
+    columns: tuple[str, ...] = ()
 
     @abstractmethod
     def compare(
-        self, options: CompareOptions, catalog: Catalog, results_dir: Path, log: Log, unread: Unread
+        self, options: CompareOptions, catalog: Catalog, results_dirs: Sequence[Path], log: Log, unread: Unread
     ) -> Document:
         """The chosen records of some instances, side by side. Raises UsageError where an instance has none."""
 

@@ -28,7 +28,7 @@ def of_run(name: str, help: str | None = None) -> Option:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a kind whose call makes one record: words of the command line, each field an option.
+    """What a user requests of a kind whose call makes one record: words of the command line, each field an option.
 
     A field of several is plural; its flag is not, and is repeated. None and empty are left to the machine.
     """
@@ -101,17 +101,17 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
         return (frozenset(options_of(self.request)) & OPTIONS.keys()) - self.idle(flags)
 
     def compare(
-        self, options: CompareOptions, catalog: Catalog, results_dir: Path, log: Log, unread: Unread
+        self, options: CompareOptions, catalog: Catalog, results_dirs: Sequence[Path], log: Log, unread: Unread
     ) -> Document:
         """The latest of each work, or every one, in the order of the instances. One without any is warned of."""
         keys = options.instances
-        found = results.read_kind(results_dir, keys, self.record)
+        found = results.read_kind(results_dirs, keys, self.record)
         unread(found.broken)
         kept, of = options.wanted.of(found), options.wanted.words
         if not kept:
             raise results.nothing_found(
                 f"of `fp8bench {self.name}`{of} for {', '.join(keys)}",
-                results_dir,
+                results_dirs,
                 f"Run `fp8bench {self.name} --instance {keys[0]}` there",
             )
         for missing in [key for key in keys if key not in {record.instance for record in kept}]:

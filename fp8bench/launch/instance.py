@@ -2,6 +2,8 @@
 
 import re
 
+from pydantic import ValidationError
+
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing import catalog as catalogs
 from fp8bench.schema.errors import ModeUnavailable, UsageError
@@ -72,11 +74,35 @@ def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
         )
 
 
-def instance_called(name: str, machine: Machine, catalog: Catalog) -> Instance:
-    """What `--instance` names; for `auto`, as `identify` finds. Raises as catalogs.find, require_read and claim do."""
+def instance_called(name: str, machine: Machine, catalog: Catalog, has_price: bool = False) -> Instance:
+    """What `--instance` names; for `auto`, as `identify` finds. has_price: the user gives its price, so that an unknown
+    name is that of this machine. Raises as catalogs.find, require_read and claim do.
+    """
     catalogs.require_read(catalog, [name])
-    instance = identify(machine, catalog) if name == AUTO else catalogs.find(catalog, name, more=[AUTO])
+    if name == AUTO:
+        instance = identify(machine, catalog)
+        catalogs.require_read(catalog, [instance.key])
+        return instance
+    try:
+        instance = catalogs.find(catalog, name, more=[AUTO])
+    except UsageError as error:
+        if has_price:
+            return named(name, machine, catalog)
+        remedy = "give its --price to `fp8bench run`, which makes an instance of this machine"
+        raise UsageError(error.what, f"{error.remedy}, or {remedy}") from error
     catalogs.require_read(catalog, [instance.key])
-    if name != AUTO:
-        claim(instance, machine, catalog)
+    claim(instance, machine, catalog)
     return instance
+
+
+def named(name: str, machine: Machine, catalog: Catalog) -> Instance:
+    """This machine as an instance of the user's own. Raises UsageError for what cannot be a folder's name."""
+    found = identify(machine, catalog.model_copy(update={"instances": {}}))
+    try:
+        # Not by the product's name, which other machines have too.
+        return Instance.model_validate({**found.model_dump(), "key": name, "instance_type": None})
+    except ValidationError as error:
+        raise UsageError(
+            f"--instance {name!r} cannot be the name of an instance",
+            "Use lower-case letters, digits, '.', '_' and '-', and begin with a letter or a digit",
+        ) from error

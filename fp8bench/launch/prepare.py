@@ -8,10 +8,10 @@ from typing import Any
 
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import resume
-from fp8bench.launch.place import Place, place_on
+from fp8bench.launch.place import Place, moved, place_on
 from fp8bench.launch.plan import Elastic, elastic_from, entries, plan, stop
 from fp8bench.launch.rounds import Entry, Stop
-from fp8bench.machine.gpus import this_machine
+from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
 from fp8bench.schema.batch import AUTO, BatchSearch
@@ -23,6 +23,7 @@ class Prepared(Place):
     """A run: what is executed, and as part of which session; here: the machine that a resumed session must be of.
     resumed: settings that the session brought, by the request's names. timeout_s: of a phase; None: by the phase.
     to_size: configurations whose batch size is yet to be found; searches: how it was, of those of the session.
+    named: the instance as the user named it; None: it is this machine's, or the session's.
     """
 
     entries: list[Entry]
@@ -34,6 +35,7 @@ class Prepared(Place):
     timeout_s: float | None = None
     to_size: tuple[RunConfig, ...] = ()
     searches: Mapping[RunConfig, BatchSearch] = field(default_factory=dict)
+    named: str | None = None
 
     @property
     def keeps_records(self) -> bool:
@@ -48,12 +50,18 @@ def prepare(request: RunRequest, environ: Mapping[str, str]) -> Prepared:
     machine = this_machine(environ)
     elastic = elastic_from(environ)
     one = elastic is None or elastic.nodes == 1
-    place = place_on(machine, request.instance, request.results_dir, request.name, one)
+    has_price = request.price is not None or request.price_per_gpu is not None
+    place = place_on(machine, request.instance, request.results_dir, request.name, one, has_price)
+    named = "instance" in request.model_fields_set
     kept, resumed = None, {}
     # Several nodes need not see the same results, and all ranks need the same settings.
     if request.session is not None and one:
-        kept = _kept(request.session, place)
+        own = place if named else _where_kept(request.session, place, machine)
+        kept = _kept(request.session, own)
         resumed = resume.settings_of(kept, request, elastic is not None)
+        if own.instance.key != place.instance.key:
+            resumed["instance"] = own.instance.key
+        place = own
         request = request.model_copy(update=resumed)
     configs = plan(request, machine, elastic)
     searches: dict[RunConfig, BatchSearch] = {}
@@ -73,7 +81,27 @@ def prepare(request: RunRequest, environ: Mapping[str, str]) -> Prepared:
         timeout_s=request.timeout_s,
         to_size=tuple(to_size),
         searches=searches,
+        named=request.instance if named else None,
     )
+
+
+def _where_kept(name: str, place: Place, machine: Machine) -> Place:
+    """This machine as the instance under which the session was measured on it; as `auto` finds it where there is none.
+
+    Raises UsageError where there are several.
+    """
+    here = place.here or Here()
+    known = results.known_instances(place.results_dir)
+    records = [record for record, _ in results.read(place.results_dir, known)]
+    auto = place.instance.key
+    places = {
+        key: place if key == auto else moved(place, machine, key)
+        for key in dict.fromkeys(record.instance for record in resume.of_machine(name, records, here))
+    }
+    fitting = [record for record in records if places.get(record.instance) is not None]
+    found = resume.instances_of(name, fitting, here)
+    resume.refuse_several(name, found, place.results_dir)
+    return (places[found[0]] if found else None) or place
 
 
 def _kept(name: str, place: Place) -> resume.Kept:

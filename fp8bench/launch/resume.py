@@ -1,11 +1,14 @@
 """A session that is resumed: its own settings where the user gave none, and a refusal of what does not belong to it.
 
 Rounds of one session make one row, so all of them must be of one machine, one software and the same settings. The
-number of rounds may change, and modes may be added.
+number of rounds may change, and modes may be added. The instance is one of its settings: where none is named, a session
+is looked for under every instance that this machine can be.
 """
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fp8bench.config.request import LATEST, OBEYED_BY_WORKERS, RunRequest
@@ -14,6 +17,7 @@ from fp8bench.records.select import Filter, latest_first, session
 from fp8bench.schema.batch import AUTO, BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.machine import same_machine
 from fp8bench.schema.option import flag_of
 from fp8bench.schema.record import Record
 
@@ -35,6 +39,44 @@ class Kept:
 
     session_id: str
     records: Sequence[Record] = ()
+
+
+def instances_of(name: str, records: Iterable[Record], here: Here) -> list[str]:
+    """Under which instances the session of that name, or the latest, was measured on this machine, each once. records:
+    of any instance. Sessions of other software count only where there is none of this.
+    """
+    ours = of_machine(name, records, here)
+    fitting = [one for one in ours if not here.unlike(one)] or ours
+    if name == LATEST and fitting:
+        latest = session(max(fitting, key=lambda one: one.created_utc))
+        fitting = [one for one in fitting if session(one) == latest]
+    return list(dict.fromkeys(one.instance for one in fitting))
+
+
+def of_machine(name: str, records: Iterable[Record], here: Here) -> list[Record]:
+    """Those of a session of that name, or for the latest of any, that were measured on this machine."""
+    wanted = Filter(session=None if name == LATEST else name).of(records)
+    return [one for one in wanted if one.session is not None and same_machine(one.machine, here.machine)]
+
+
+def refuse_several(name: str, instances: Sequence[str], results_dir: Path) -> None:
+    """Raises UsageError where a session of that name is kept under several instances."""
+    if len(instances) > 1:
+        raise UsageError(
+            f"session {name!r} of this machine is kept in {results_dir} under {_listed(instances)}",
+            f"Say which with --instance, as in --instance {sorted(instances)[0]}",
+        )
+
+
+def command(session_id: str, instance: str | None, results_dir: Path, modes: Iterable[str] = ()) -> str:
+    """What resumes the session, whole. instance: as the user named it; None: the session brings its own. modes: empty:
+    it brings them too.
+    """
+    words = ["fp8bench", "run", *(["--instance", instance] if instance else []), "--session", session_id]
+    words += [word for mode in modes for word in ("--mode", mode)]
+    if results_dir != RunRequest.model_fields["results_dir"].default:
+        words += ["--results-dir", str(results_dir)]
+    return shlex.join(words)
 
 
 def find(name: str, records: Iterable[Record], here: Here, where: str) -> Kept:

@@ -105,6 +105,11 @@ class Schedule:
             if record.execution is not None:
                 self._variants.setdefault(entry.config, set()).add(record.execution)
 
+    @property
+    def untried(self) -> list[Entry]:
+        """Entries of which nothing came yet, in this call or before."""
+        return [entry for entry in self.entries if entry not in self._stopped and not self._done(entry)]
+
     def estimate(self, entry: Entry) -> Estimate | None:
         """The entry's step time over the rounds so far, in seconds."""
         return estimate(self._steps[entry]) if entry in self._steps else None

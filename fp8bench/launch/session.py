@@ -42,8 +42,8 @@ class Listener(Protocol):
 class Where:
     """What every record of a session has in common. marks: given a configuration, what a reader must know of all its
     runs (a busy GPU); raises ModeUnavailable where it should not run at all. traces: labels of entries whose first
-    round keeps its Chrome trace, and where. machine: this one. asked: of the session, as `Session` has it. searches:
-    of configurations whose batch size was found.
+    round keeps its Chrome trace, and where. machine: this one. asked: of the session, as `Session` has it. named: the
+    instance as the user named it; None: they named none. searches: of configurations whose batch size was found.
     """
 
     instance: str
@@ -52,6 +52,7 @@ class Where:
     traces: Mapping[str, Path] | None = None
     machine: MachineIdentity | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
+    named: str | None = None
     searches: Mapping[RunConfig, BatchSearch] = field(default_factory=dict)
 
 
@@ -116,7 +117,16 @@ def measure(
     stop = prepared.stop
     asked = {} if prepared.elastic else resume.asked_for(stop.rounds, stop.precision, stop.max_rounds)
     machine = prepared.here.machine if prepared.here else None
-    where = Where(prepared.instance.key, prepared.results_dir, marks, traces, machine, asked, prepared.searches)
+    where = Where(
+        prepared.instance.key,
+        prepared.results_dir,
+        marks,
+        traces,
+        machine,
+        asked,
+        prepared.named,
+        prepared.searches,
+    )
     executor = _executor(prepared)
     if isinstance(executor, ElasticExecutor):
         [(entry, place)] = rounds.round(rounds.first_round)
@@ -180,14 +190,25 @@ def measure_all(
             except KeyboardInterrupt as interrupt:
                 raise Interrupted(
                     f"interrupted while {entry.label} ran; its workers have ended",
-                    f"What was finished before it is in {where.results_dir}; resume with "
-                    f"`fp8bench run --session {schedule.session_id}`",
+                    _how_to_resume(schedule, where),
                     exit_code_after(interrupt),
                 ) from interrupt
             schedule.take(entry, record)
             listener.ended(entry, place, record, path)
             yield record, path
         number += 1
+
+
+def _how_to_resume(schedule: Schedule, where: Where) -> str:
+    """The whole command. A session of which nothing is kept has no settings yet that it could bring, and it brings no
+    mode that it has no record of.
+    """
+    untried = schedule.untried
+    if len(untried) == len(schedule.entries):
+        return "Nothing was finished before it: run the same command again"
+    modes = dict.fromkeys(entry.config.mode_label for entry in schedule.entries) if untried else ()
+    command = resume.command(schedule.session_id, where.named, where.results_dir, modes)
+    return f"What was finished before it is in {where.results_dir}; resume with `{command}`"
 
 
 def _keep(

@@ -49,8 +49,7 @@ def find_sizes(
         except KeyboardInterrupt as interrupt:
             raise Interrupted(
                 f"interrupted while batch sizes of {config.mode_label} were tried; its workers have ended",
-                f"What was finished before it is in {where.results_dir}; resume with "
-                f"`fp8bench run --session {rounds.session_id} --batch-size auto`",
+                "Run the same command again",
                 exit_code(interrupt),
             ) from interrupt
         if found.config is None:

@@ -1,1 +1,1 @@
-"""What the number formats hold, what error they add, and how fast their matrix products are."""
+"""What the number formats hold, what error they add, and how fast their GEMMs are."""

@@ -219,7 +219,7 @@ def _row_warnings(source: Source, target: Target, error: ModelError | None) -> l
     if source.interval_s is None:
         said.append("too few steps were measured for an interval of their own")
     elif len(source.measurement.rounds) == 1:
-        said.append("one process was measured, and its interval says nothing of the next one's")
+        said.append("one process was measured, and its interval does not apply to the next one")
     used = {"dense_bf16_tflops", "memory_bandwidth_gb_s", "dense_fp8_tflops"}
     doubted = sorted(used.intersection(target.gpu.doubtful)) if source.machine.gpu != target.gpu.name else []
     if doubted:

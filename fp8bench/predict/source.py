@@ -125,7 +125,7 @@ def source(measurement: Measurement, catalog: Catalog, whole: Callable[[Record],
     if latest.config is None or latest.environment is None:
         raise UsageError(f"{name} is a {latest.source} figure, which has no profile", "Name a measured record")
     if latest.config.device == "cpu":
-        raise UsageError(f"{name} was measured on a CPU, which says nothing of a GPU", "Name a record of a GPU")
+        raise UsageError(f"{name} was measured on a CPU, from which no GPU can be predicted", "Name a record of a GPU")
     if latest.config.nodes > 1:
         raise UsageError(f"{name} ran on {latest.config.nodes} nodes, whose network no figure here covers", _ONE_HOST)
     rounds = tuple(map(whole, measurement.rounds))

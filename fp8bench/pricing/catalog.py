@@ -2,7 +2,7 @@
 
 One instance in a file of its own (results/<instance>/instance.yaml) adds prices, and cannot change the machine. A price
 far from the catalogue's is taken, since it is the user's, and doubted, since a rate of one GPU or of a month is easily
-written for a machine's hour.
+written for a machine's hour. Snapshots of what was offered on a day (pricing.snapshot) join in the same way.
 """
 
 import re
@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from fp8bench.pricing import snapshot
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import INSTANCES_YAML, Frozen, line_of, parse_yaml, read_text, wrong_field
 from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Price, Unread
+from fp8bench.schema.snapshot import Offer, is_snapshot
 
 _Item = TypeVar("_Item", bound=Frozen)
 _SECTIONS = ("meta", "instances", "gpus")
@@ -30,7 +32,8 @@ def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
     """The catalogue, with each overlay's entries.
 
     A file holds the lists `instances` and `gpus`, which replace entries of the same name; or it is one instance (a
-    mapping with a `key`), whose prices go before the catalogue's. Raises UsageError by file, line and field.
+    mapping with a `key`) or a snapshot, whose prices go before the catalogue's. Raises UsageError by file, line and
+    field.
     """
     catalog = Catalog(instances={}, gpus={})
     for path in (base, *overlays):
@@ -39,8 +42,8 @@ def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
 
 
 def load_beside(files: Iterable[Path]) -> Catalog:
-    """The catalogue with files of single instances. One that is refused matters only where its instance is used: it is
-    kept as unread, for `require_read`. Raises UsageError for the catalogue itself.
+    """The catalogue with snapshots and files of single instances. One that is refused matters only where an instance of
+    it is used: it is kept as unread, for `require_read`. Raises UsageError for the catalogue itself.
     """
     catalog = load()
     for path in files:
@@ -61,6 +64,8 @@ def require_read(catalog: Catalog, names: Iterable[str]) -> None:
 
 
 def _may_be_of(path: Path) -> frozenset[str]:
+    if is_snapshot(path):
+        return snapshot.instances_in(path)
     try:
         key = _KEY.search(path.read_bytes()[:_KEY_WITHIN])
     except OSError:
@@ -70,6 +75,8 @@ def _may_be_of(path: Path) -> frozenset[str]:
 
 def _with(catalog: Catalog, path: Path) -> Catalog:
     """The catalogue with the entries of one file."""
+    if is_snapshot(path):
+        return snapshot.joined(catalog, _undoubted(catalog, snapshot.read(path, list(catalog.instances))))
     text = read_text(path)
     document = parse_yaml(text, path)
     if document is None:
@@ -106,11 +113,21 @@ def _joined(own: Instance, known: Instance | None, path: Path, text: str) -> Ins
         if ours != theirs and None not in (ours, theirs):
             what = f"{field} is {ours!r}, and the catalogue's {own.key} has {theirs!r}"
             raise _error(path, text, (field,), what, "Correct it, or give a machine of your own another key")
-    prices = tuple(_doubted(price, known).model_copy(update={"own": True}) for price in own.prices)
+    prices = tuple(doubted(price, known).model_copy(update={"own": True}) for price in own.prices)
     return own.model_copy(update={"prices": (*prices, *known.prices)})
 
 
-def _doubted(price: Price, known: Instance) -> Price:
+def _undoubted(catalog: Catalog, offers: Iterable[Offer]) -> list[Offer]:
+    """Offers far from the catalogue's price are never chosen unless nothing else is there."""
+    found = []
+    for offer in offers:
+        price = doubted(offer.price, catalog.instances[offer.instance])
+        found.append(offer.model_copy(update={"price": price.model_copy(update={"doubtful": price.doubt is not None})}))
+    return found
+
+
+def doubted(price: Price, known: Instance) -> Price:
+    """The price, with how far it is from the catalogue's where that is more than ABSURD times."""
     usual = _usual(price, known.prices)
     if price.usd_per_hour is None or usual is None or usual.usd_per_hour is None:
         return price

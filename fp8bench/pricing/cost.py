@@ -4,8 +4,6 @@ counts.
 Checked against the article of 2023-11-15: 8 GPUs at batch 64 in 0.41 s for 32.77 USD/h give 137,187 images per USD.
 """
 
-from collections.abc import Sequence
-
 SECONDS_PER_HOUR = 3600
 
 
@@ -39,11 +37,21 @@ def job_usd(units: float, units_for_a_usd: float) -> float:
     return units / units_for_a_usd
 
 
-def pareto_front(options: Sequence[tuple[float, float]]) -> list[bool]:
-    """Of each (hours, USD) whether no other is as quick and as cheap, and better in one of the two."""
-    return [not any(other != one and other[0] <= one[0] and other[1] <= one[1] for other in options) for one in options]
-
-
 def mfu(flops_per_step: float, step_time_s: float, gpus: int, peak_tflops: float) -> float:
     """Model FLOPs utilization: flops_per_step / (step time x GPUs x dense peak). flops_per_step is over all GPUs."""
     return flops_per_step / (step_time_s * gpus * peak_tflops * 1e12)
+
+
+def units_per_usd_interval(
+    units_for_a_usd: float, step_time_s: float, step_time_ci_s: tuple[float, float] | None
+) -> tuple[float, float] | None:
+    """The 95 % interval of units per USD, from that of the step time: a price is exact, so that what a USD buys is as
+    uncertain as the time alone, and its ends change places.
+
+    (value x time / longest time, value x time / shortest time); None where the time has no interval, or one that ends
+    at 0 and bounds nothing.
+    """
+    if step_time_ci_s is None or step_time_ci_s[0] <= 0:
+        return None
+    shortest, longest = step_time_ci_s
+    return units_for_a_usd * step_time_s / longest, units_for_a_usd * step_time_s / shortest

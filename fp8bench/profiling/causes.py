@@ -93,7 +93,7 @@ class _Candidate:
 def explain(facts: Facts, reference: Facts | None) -> Explanation:
     """Why `facts` is not faster than `reference`, or what limits it. Both are of the same work on each GPU."""
     if facts.emulated:
-        return Explanation("emulated", f"{facts.label} is emulated here, so its speed says nothing of fp8.")
+        return Explanation("emulated", f"{facts.label} is emulated here, so its speed is not that of fp8.")
     if reference is not None and None in (facts.step_time_s, reference.step_time_s):
         # Where one was not timed, kernels' times are compared.
         facts, reference = replace(facts, step_time_s=None), replace(reference, step_time_s=None)

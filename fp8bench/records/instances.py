@@ -5,6 +5,7 @@ It lies beside the records, so that they can be priced later and elsewhere. Reco
 """
 
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 import yaml
@@ -15,14 +16,40 @@ from fp8bench.records.results import write_atomically
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import parse_yaml, read_text, wrong_field
 from fp8bench.schema.instance import INSTANCE_FILE, Instance, Price
+from fp8bench.schema.snapshot import FOLDER, SUFFIX, name_of, order_of
 
 WAIT_S = 5.0
 """For another process to write the same file."""
 
 
 def files(results_dir: Path) -> list[Path]:
-    """Every such file under the results."""
-    return sorted(results_dir.glob(f"*/{INSTANCE_FILE}"))
+    """Every such file under the results, and before them, in their order, the snapshots of prices that lie there."""
+    return [*snapshots(results_dir), *sorted(results_dir.glob(f"*/{INSTANCE_FILE}"))]
+
+
+def snapshots(results_dir: Path) -> list[Path]:
+    """Oldest first."""
+    return sorted((results_dir / FOLDER).glob(f"*{SUFFIX}"), key=order_of)
+
+
+def keep_snapshot(text: str, day: date, results_dir: Path) -> Path:
+    """Write a snapshot of that day beside those that there are, over none of them; returns its path. Raises UsageError
+    where it cannot be written.
+    """
+    folder = results_dir / FOLDER
+    taken: set[str] = set()
+    while True:
+        path = folder / name_of(day, taken | {one.name for one in snapshots(results_dir)})
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, text, replace=False)
+            return path
+        except OSError as error:
+            # Another call may have taken the name meanwhile.
+            if isinstance(error, FileExistsError) and path.exists() and path.name not in taken:
+                taken.add(path.name)
+                continue
+            raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another --results-dir") from error
 
 
 def keep(

@@ -32,6 +32,14 @@ _Answer = TypeVar("_Answer")
 
 PUBLISHED = "published"
 
+Folders = Path | Sequence[Path]
+"""A folder of results, or several that are searched together."""
+
+
+def folders_of(results: Folders) -> tuple[Path, ...]:
+    """Each of them."""
+    return (results,) if isinstance(results, Path) else tuple(results)
+
 
 def require_writable(results_dir: Path) -> None:
     """Fail before a run rather than after it. Raises UsageError where the folder cannot be made or written to."""
@@ -146,32 +154,38 @@ class Kept(NamedTuple, Generic[SomeRecord]):
     path: Path
 
 
-def known_instances(results_dir: Path) -> set[str]:
+def known_instances(results_dir: Folders) -> set[str]:
     """Instances that have records here, by what these say; not those of the figures that travel with fp8bench."""
     return set(counts(results_dir))
 
 
-def counts(results_dir: Path) -> dict[str, int]:
+def counts(results_dir: Folders) -> dict[str, int]:
     """How many records of each instance lie here, without published figures, sorted by instance."""
-    heads = (layout.head(path, layout.WHOSE) for path in record_files(results_dir) if isinstance(path, Path))
+    heads = (
+        layout.head(path, layout.WHOSE) for path in record_files(*folders_of(results_dir)) if isinstance(path, Path)
+    )
     count = Counter(one.instance for one in heads if isinstance(one, Head) and one.path.parent.name != PUBLISHED)
     return dict(sorted(count.items()))
 
 
-def nothing_found(what: str, results_dir: Path, remedy: str) -> UsageError:
+def nothing_found(what: str, results_dir: Folders, remedy: str) -> UsageError:
     """The error for a search without a result. what: was searched for, `of ...` or `for ...`."""
     return UsageError(f"no record {what}: {what_lies_in(results_dir)}", remedy)
 
 
-def what_lies_in(results_dir: Path) -> str:
+def what_lies_in(results_dir: Folders) -> str:
     """`results has records of h200-1x (23), p5 (4)`, for the error of a search that found nothing there."""
-    if not results_dir.is_dir():
-        return f"there is no folder {results_dir}"
-    lies = ", ".join(f"{name} ({number})" for name, number in counts(results_dir).items())
-    return f"{results_dir} has records of {lies}" if lies else f"{results_dir} has no records"
+    return ", and ".join(map(_lies_in, folders_of(results_dir)))
 
 
-def read(results_dir: Path, instances: Iterable[str]) -> Found[Kept[Record]]:
+def _lies_in(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"there is no folder {folder}"
+    lies = ", ".join(f"{name} ({number})" for name, number in counts(folder).items())
+    return f"{folder} has records of {lies}" if lies else f"{folder} has no records"
+
+
+def read(results_dir: Folders, instances: Iterable[str]) -> Found[Kept[Record]]:
     """Every run of these instances, wherever below the folder it lies, the published ones that travel with fp8bench
     among them, without their sections, oldest first; and every file that could be one of them and is broken.
     """
@@ -179,7 +193,7 @@ def read(results_dir: Path, instances: Iterable[str]) -> Found[Kept[Record]]:
 
 
 def read_kind(
-    results_dir: Path, instances: Iterable[str], model: type[SomeRecord], beginning: str = ""
+    results_dir: Folders, instances: Iterable[str], model: type[SomeRecord], beginning: str = ""
 ) -> Found[SomeRecord]:
     """Every record of one kind that is not a run, whole, oldest first; and every file that could be one and is broken.
     model: its class. beginning: of the run's id, which is the file's name, so that no other file is read.
@@ -190,7 +204,7 @@ def read_kind(
 
 
 def _search(
-    results_dir: Path,
+    results_dir: Folders,
     wanted: set[str],
     kind: str,
     read_one: Callable[[Head], SomeRecord | Broken],
@@ -202,7 +216,7 @@ def _search(
     found: dict[str, Kept[SomeRecord]] = {}
     broken: list[Broken] = []
     in_folder: dict[Path, set[str]] = {}
-    for path in record_files(results_dir, PUBLISHED_RESULTS):
+    for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
         if isinstance(path, Path) and not path.name.startswith(beginning):
             continue
         one = layout.head(path) if isinstance(path, Path) else path

@@ -88,7 +88,8 @@ class Table:
     """naming: how many of the first columns name a row. sections: how many of those name several rows together, which
     have a table of their own where there is no room, and apart: in any terminal. numbered: rows get numbers where the
     columns are divided over several tables. tight: headings are folded where there is no room, as the numbers below
-    are narrower. emphasis: of each row; empty: all plain.
+    are narrower. whole: never divided; where there is no room its cells are folded, and spare columns omitted.
+    emphasis: of each row; empty: all plain.
     """
 
     columns: tuple[Column, ...]
@@ -97,6 +98,7 @@ class Table:
     apart: bool = False
     numbered: bool = False
     tight: bool = False
+    whole: bool = False
     emphasis: tuple[Emphasis, ...] = ()
 
     @property
@@ -181,7 +183,7 @@ def blocks(*parts: Sequence[Part]) -> tuple[tuple[Part, ...], ...]:
 
 
 class Letters:
-    """Gives each text a letter when it is first asked for; equal texts share one. After `z` comes `aa`, then `bb`.
+    """Gives each text a letter when it is first used; equal texts share one. After `z` comes `aa`, then `bb`.
 
     texts: get theirs at once, in this order.
     """

@@ -14,7 +14,7 @@ Forty steps are few for it, and by itself it would be too sure: with an autocorr
   the variance is multiplied by what blocks of that length are known to miss (`dependence.block_shortfall`);
   whoever draws an interval from it widens it by Student's t for as few values as there are blocks (`student`).
 
-It says nothing of another process: none of that process's steps were there to be drawn.
+It does not apply to another process: none of that process's steps were there to be drawn.
 """
 
 import math

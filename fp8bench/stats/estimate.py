@@ -17,7 +17,7 @@ below 0. V is known from R - 1 degrees of freedom only. Where V shows no more th
 comes from all blocks of all processes; `_degrees_of_freedom` goes from the one to the other. Where processes are skewed
 (one slow in five), empirical likelihood reaches further to that side, and the interval with it (`likelihood`).
 
-One process has W only. Its interval speaks of that process's own centre, and says nothing of the next process's.
+One process has W only. Its interval speaks of that process's own centre, and does not apply to the next process.
 
 What no interval knows is what no process showed: `unseen`. Coverage, false verdicts and power for steady, bursty,
 two-state and drifting hosts are simulated by benchmarks/simulate.py; docs/simulations.md has the table.

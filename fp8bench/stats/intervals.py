@@ -71,6 +71,7 @@ def t_quantile(degrees_of_freedom: float) -> float:
 
 _POINTS, _NARROWINGS = 40, 4
 """Each narrowing looks at so many points at once, and goes on between two neighbours: to 3e-5 of the whole range."""
+_PLACES = np.arange(float(_POINTS))
 _NEAREST, _FURTHEST = -30.0, 30.0
 """Where c is looked for: the logarithm of its distance beyond the numbers, in units of their range."""
 
@@ -88,26 +89,29 @@ def mean_bounds(values: Sequence[float], critical: float) -> tuple[float, float]
     if spread == 0:
         return float(numbers[0]), float(numbers[0])
     scaled = (numbers - numbers.min()) / spread
-    low, high = -_highest(-scaled, critical), _highest(scaled, critical)
-    return float(numbers.min()) + low * spread, float(numbers.min()) + high * spread
+    low, high = _highest(np.stack([-scaled, scaled]), critical)
+    return float(numbers.min()) - low * spread, float(numbers.min()) + high * spread
 
 
-def _highest(scaled: npt.NDArray[np.float64], critical: float) -> float:
-    """The highest mean; scaled: values over a range of 1."""
-    gaps = scaled.max() - scaled
-    near, far = _NEAREST, _FURTHEST
+def _highest(scaled: npt.NDArray[np.float64], critical: float) -> tuple[float, float]:
+    """The highest mean of each of two rows, together: half as many calls. scaled: rows of values over a range of 1."""
+    count, rows = scaled.shape[1], np.arange(2)
+    gaps = scaled.max(axis=1, keepdims=True) - scaled
+    near, far = np.full((2, 1), _NEAREST), np.full((2, 1), _FURTHEST)
     for _ in range(_NARROWINGS):
-        grid = np.linspace(near, far, _POINTS)
-        weights = _weights(gaps, grid)
-        within = -2 * np.log(len(scaled) * weights).sum(axis=1) <= critical**2
+        # As numpy.linspace does it, which takes twice as long.
+        grid = _PLACES * ((far - near) / (_POINTS - 1)) + near
+        grid[:, -1:] = far
+        ratios = -2 * np.log(count * _weights(gaps, grid)).sum(axis=2)
         # The ratio falls from left to right; at the far end all weights are equal and it is 0.
-        first = max(1, int(np.argmax(within)))
-        near, far = float(grid[first - 1]), float(grid[first])
-    return float(_weights(gaps, np.array([far]))[0] @ scaled)
+        first = np.maximum(1, (ratios <= critical**2).argmax(axis=1))
+        near, far = grid[rows, first - 1, np.newaxis], grid[rows, first, np.newaxis]
+    low, high = _weights(gaps, far)[:, 0]
+    return float(low @ scaled[0]), float(high @ scaled[1])
 
 
 def _weights(gaps: npt.NDArray[np.float64], logarithms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """By c and number. gaps: from the largest number to each."""
-    weights: npt.NDArray[np.float64] = 1 / (np.exp(logarithms)[:, np.newaxis] + gaps)
-    weights /= weights.sum(axis=1, keepdims=True)
+    """By row, c and number. gaps: from a row's largest number to each."""
+    weights: npt.NDArray[np.float64] = 1 / (np.exp(logarithms)[:, :, np.newaxis] + gaps[:, np.newaxis])
+    weights /= weights.sum(axis=2, keepdims=True)
     return weights

@@ -80,9 +80,7 @@ def drift(samples: Sequence[float]) -> float | None:
     """
     if len(samples) < _FEWEST_FOR_DRIFT:
         return None
-    values = _thinned(samples)
-    median = float(np.median(values))
-    return _slope(values) * (len(values) - 1) / median if median else None
+    return _change(_line(samples))
 
 
 def thirds(samples: Sequence[float]) -> float | None:
@@ -107,8 +105,9 @@ def unsteady(samples: Sequence[float], recompilations: int | None, allocator_ret
         return f"torch.compile recompiled {_times(recompilations)} while steps were timed"
     if allocator_retries:
         return f"the GPU ran out of memory and the allocator retried {_times(allocator_retries)} while steps were timed"
-    changed = drift(samples)
-    if changed is not None and abs(changed) > _TOLERATED_DRIFT and _significant(samples):
+    line = _line(samples) if len(samples) >= _FEWEST_FOR_DRIFT else None
+    changed = _change(line) if line else None
+    if line and changed is not None and abs(changed) > _TOLERATED_DRIFT and _significant(line):
         direction = "rose" if changed > 0 else "fell"
         return f"steps still {direction} by {100 * abs(changed):.1f} % while they were timed"
     between = thirds(samples)
@@ -155,20 +154,19 @@ def _thirds_differ(samples: Sequence[float]) -> bool:
     return abs(last.mean - first.mean) > _BEYOND_T * explained
 
 
-def _significant(samples: Sequence[float]) -> bool:
+def _significant(line: "_Line") -> bool:
     """Whether Kendall's S is further from 0 than 19 of 20 samples without a drift would have it.
 
     The independent steps are counted in what the slope leaves, for the slope itself looks like dependence. Both counts
     of them overlook some of it after a fit, each in other samples, and the smaller is taken: by simulation false alarms
     are then 1 to 5 % for an autocorrelation of 0 to 0.6 and 12 to 100 steps.
     """
-    values = _thinned(samples)
-    n = len(values)
-    left: list[float] = (values - _slope(values) * np.arange(n)).round(_digits(values)).tolist()
+    n = len(line.values)
+    left: list[float] = (line.values - line.slope * np.arange(n)).round(_digits(line.values)).tolist()
     counted = effective_samples(left)
     correlation = positive_correlation(left, fitted=2)
     independent = min(n if counted is None else counted, n * (1 - correlation) / (1 + correlation))
-    score = float(np.sign(_rises(values)).sum())
+    score = float(np.count_nonzero(line.rises > 0) - np.count_nonzero(line.rises < 0))
     variance = n * (n - 1) * (2 * n + 5) / 18 * n / independent
     return abs(score) > t_quantile(max(1.0, independent - 2)) * math.sqrt(variance)
 
@@ -185,26 +183,39 @@ def _thinned(samples: Sequence[float]) -> npt.NDArray[np.float64]:
     """The samples; of more than a thousand, the medians of equally many neighbours. Pairs are as many as the square."""
     values = np.asarray(samples, dtype=np.float64)
     neighbours = -(-len(values) // _MOST_FOR_PAIRS)
+    if neighbours == 1:
+        return values
     rows = len(values) // neighbours
     thinned: npt.NDArray[np.float64] = np.median(values[: rows * neighbours].reshape(rows, neighbours), axis=1)
     return thinned
 
 
-def _slope(values: npt.NDArray[np.float64]) -> float:
-    """Sen's, in seconds from one value to the next."""
-    _, _, apart = _pairs(len(values))
-    return float(np.median(_rises(values) / apart))
+@dataclass(frozen=True)
+class _Line:
+    """values: the thinned steps, seconds. rises: of all pairs, the later less the earlier, in the order of `_pairs`.
+    slope: Sen's, in seconds from one value to the next.
+    """
+
+    values: npt.NDArray[np.float64]
+    rises: npt.NDArray[np.float64]
+    slope: float
 
 
-def _rises(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Of all pairs: the later less the earlier, in the order of `_pairs`."""
-    earlier, later, _ = _pairs(len(values))
-    rises: npt.NDArray[np.float64] = values[later] - values[earlier]
-    return rises
+def _line(samples: Sequence[float]) -> _Line:
+    values = _thinned(samples)
+    earlier, later, apart = _pairs(len(values))
+    rises = values[later] - values[earlier]
+    return _Line(values, rises, float(np.median(rises / apart)))
+
+
+def _change(line: _Line) -> float | None:
+    """From the first step to the last, over the median; None for a median of 0."""
+    median = float(np.median(line.values))
+    return line.slope * (len(line.values) - 1) / median if median else None
 
 
 @lru_cache(maxsize=4)
 def _pairs(count: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Of all pairs of so many: the earlier place, the later one, and how far they are apart. A run asks thrice."""
+    """Of all pairs of so many: the earlier place, the later one, and how far they are apart."""
     earlier, later = np.triu_indices(count, 1)
     return earlier, later, later - earlier

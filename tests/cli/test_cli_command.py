@@ -7,7 +7,7 @@ from builders import measured
 from cli.calling import keep, one_line
 from typer.main import get_command
 
-from fp8bench.cli.app import COMMANDS, program
+from fp8bench.cli.app import COMMANDS, GROUPS, program
 from fp8bench.cli.command import heeded, refuse_empty, variable_warnings
 from fp8bench.schema.errors import UsageError
 
@@ -21,7 +21,15 @@ def valued_options():
 
 
 def test_every_command_is_looked_at():
-    assert {name for name, _ in valued_options()} == set(COMMANDS) - {"modes", "workloads"}
+    assert {name for name, _ in valued_options()} == set(COMMANDS) - {"modes", "workloads", *GROUPS}
+
+
+@pytest.mark.parametrize("words", ["show", "update", "set p5 3"])
+def test_no_option_of_a_command_in_a_group_takes_an_empty_value(words):
+    with pytest.raises(UsageError, match="--results-dir was given an empty value"):
+        get_command(program(["prices"])).main(
+            ["prices", *words.split(), "--results-dir="], prog_name="fp8bench", standalone_mode=False
+        )
 
 
 @pytest.mark.parametrize("words", ["{flag}=", "{flag}| ", "{flag}|"])

@@ -12,21 +12,22 @@ from cli.calling import keep, one_line
 
 
 def test_compare_in_an_empty_folder_shows_the_published_pair(fp8bench_in, tmp_path):
-    outcome = fp8bench_in("compare", "p4d", "p5")
-    first, second = (re.split(r"\s{2,}", line) for line in outcome.stdout.splitlines()[2:])
+    outcome = fp8bench_in("compare", "p4d", "p5", "--wide")
+    first, second = (re.split(r"\s{2,}", line) for line in outcome.stdout.splitlines()[2:4])
 
     assert (outcome.code, outcome.stderr) == (0, "")
-    assert {"p4d", "baseline-bf16", "32.77", "2023-11-15", "137,187", "reference", "published"} <= set(first)
-    assert {"p5", "baseline-bf16", "98.32", "2023-11-15", "94,206", "-31.3 %", "published"} <= set(second)
+    assert {"p4d", "baseline-bf16", "32.77", "2023-11-15", "137,187", "reference", "published, Pareto"} <= set(first)
+    assert {"p5", "baseline-bf16", "98.32", "2023-11-15", "94,206", "-31.3 %", "published, Pareto"} <= set(second)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_compare_prints_markdown_csv_and_json_that_parse(fp8bench_in):
     markdown, table, listed = (
-        fp8bench_in("compare", "p4d", "p5", "--format", form) for form in ("markdown", "csv", "json")
+        fp8bench_in("compare", "p4d", "p5", "--wide", "--format", form) for form in ("markdown", "csv", "json")
     )
 
-    assert [len(line.split("|")) for line in markdown.stdout.splitlines()] == [15] * 4
+    table_lines = markdown.stdout.split("\n\n")[0].splitlines()
+    assert [len(line.split("|")) for line in table_lines] == [15] * 4
     assert [line["instance"] for line in csv.DictReader(io.StringIO(table.stdout))] == ["p4d", "p5"]
     rows = json.loads(listed.stdout)
     assert [(row["instance"], row["source"], row["price_as_of"]) for row in rows] == [
@@ -163,7 +164,7 @@ def test_what_ran_out_of_memory_at_one_batch_size_is_shown_beside_what_ran_at_an
         (512, "failed", "oom", "graphed", False),
     ]
     table = fp8bench_in("compare", "p5").stdout
-    assert re.search(r"te-fp8:delayed +graphed +- +512 x 8 .* failed: oom", table)
+    assert re.search(r"te-fp8:delayed/graphed +p5 +512 .* failed: oom", table)
     assert "the GPU ran out of memory" in table
 
 

@@ -20,6 +20,7 @@ from cli.calling import keep
         ("fp8bench explain te-b", {"te-bf16"}),
         ("fp8bench compare p4", {"p4d", "p4de"}),
         ("fp8bench compare p5 --format j", {"json"}),
+        ("fp8bench compare p5 --sort spe", {"speed-up"}),
         ("fp8bench explain --mode torchao-float8:t", {"torchao-float8:tensorwise"}),
         ("fp8bench numerics --layer b", {"block"}),
     ],

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import pytest
 from builders import environment, machine_called, rounds
 from cli.calling import keep, one_line
 
@@ -74,6 +75,7 @@ def test_with_allow_mismatch_they_are_judged_and_marked(fp8bench_in, tmp_path):
     assert any("unlike the reference in machine" in mark for row in judged for mark in row["marks"])
 
 
+@pytest.mark.slow
 def test_resuming_settings_that_differ_is_one_line(fp8bench_in):
     tiny = ("--mode", "baseline-bf16", "--gpus", "1", "--batch-size", "4", "--warmup", "1", "--steps", "6")
     first = fp8bench_in(

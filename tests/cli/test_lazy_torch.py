@@ -1,4 +1,4 @@
-"""Commands that train nothing import neither torch nor its kin, and are quick."""
+"""Commands that train nothing import neither torch nor its kin, nor fsspec for a folder, and are quick."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from cli.calling import Outcome, call, call_python
 
 from fp8bench.records.layout import text_of
 
-HEAVY = ("torch", "timm", "transformer_engine", "torchao")
+HEAVY = ("torch", "timm", "transformer_engine", "torchao", "fsspec")
 START_UP_LIMIT_S = 0.4
 """On a machine where the yardstick takes YARDSTICK_S or less; a slower one gets time in proportion."""
 

@@ -10,9 +10,11 @@ from cli.calling import call, one_line
 from fp8bench import registry
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.one_record import OneRecord
+from fp8bench.kinds.view import View
 from fp8bench.records import results
 from fp8bench.records.layout import text_of
 from fp8bench.records.named import find_kept
+from fp8bench.records.select import Filter
 from fp8bench.report.render import FORMATS
 
 ENTRIES = {entry.name: entry for entry in registry.KINDS}
@@ -53,7 +55,8 @@ def test_it_is_called_as_it_is_registered(kind):
 
 
 def test_the_options_of_compare_that_it_names_exist(kind):
-    assert kind.compare_options <= set(CompareOptions.__dataclass_fields__) | {"price_as_of"}
+    fields = {*CompareOptions.__dataclass_fields__, *Filter.__dataclass_fields__, *View.__dataclass_fields__}
+    assert kind.compare_options <= fields | {"price_as_of"}
 
 
 def test_its_help_shows_the_options_of_its_example(kind):

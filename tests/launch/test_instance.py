@@ -2,7 +2,7 @@
 
 import pytest
 
-from fp8bench.launch.instance import claim, identify
+from fp8bench.launch.instance import claim, identify, instance_called
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import ModeUnavailable, UsageError
@@ -97,3 +97,23 @@ def test_a_slice_of_a_gpu_is_another_gpu_without_a_price_and_cannot_be_called_th
     assert (found.key, found.gpu, found.prices) == ("custom-1x-nvidia-h100-80gb-hbm3-mig", None, ())
     with pytest.raises(UsageError, match=r"'p5' has H100-SXM5-80GB, and this machine shows slices of it \(MIG\)"):
         claim(catalog.instances["p5"], sliced, catalog)
+
+
+class TestAnInstanceOfOnesOwn:
+    def test_with_a_price_an_unknown_name_is_this_machines(self, catalog):
+        found = instance_called("my-box", machine("NVIDIA L4", "NVIDIA L4", product_name="X9"), catalog, has_price=True)
+
+        assert found == Instance(key="my-box", gpu="L4", gpu_count=2)
+
+    def test_without_a_price_it_is_refused_with_the_nearest_name_and_both_remedies(self, catalog):
+        with pytest.raises(UsageError, match=r"unknown instance 'p55'. Did you mean 'p5'\? .*give its --price to"):
+            instance_called("p55", machine("NVIDIA L4"), catalog)
+
+    def test_with_a_price_a_known_name_is_still_the_catalogues(self, catalog):
+        with pytest.raises(UsageError, match="'p5' has H100-SXM5-80GB, and this machine has L4"):
+            instance_called("p5", machine("NVIDIA L4"), catalog, has_price=True)
+
+    @pytest.mark.parametrize("name", ["My Box", "../up", "-box"])
+    def test_a_name_that_no_folder_should_have_is_refused(self, name, catalog):
+        with pytest.raises(UsageError, match="cannot be the name of an instance"):
+            instance_called(name, machine("NVIDIA L4"), catalog, has_price=True)

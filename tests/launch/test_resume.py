@@ -1,19 +1,21 @@
 """A session goes on with its own settings, on its own machine and software, or not at all."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from builders import config, environment, machine_called, measured, place, unsupported
+from builders import config, environment, instance, machine_called, measured, place, unsupported
 
 from fp8bench.config.request import RunRequest
+from fp8bench.config.sources import resolve
 from fp8bench.launch import place as placing
 from fp8bench.launch import prepare as preparing
 from fp8bench.launch import session as launching
 from fp8bench.launch.prepare import prepare
-from fp8bench.launch.resume import find, refuse_unlike, settings_of
+from fp8bench.launch.resume import command, find, refuse_unlike, settings_of
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import Here
-from fp8bench.records import results
+from fp8bench.records import instances, results
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import METHOD_VERSION, Record
 
@@ -41,7 +43,8 @@ def kept(number: int = 1, name: str = "nightly", mode: str = "baseline-bf16", **
     settings = {**OF_ALL, **changes.pop("settings", {})}
     where = changes.pop("session", place(number, name))
     values = {"machine": BOX, "environment": environment(None), "minutes": number, **changes}
-    return measured("cpu", mode, settings=settings, session=where, run_id=f"{name}-{number}-{mode}", **values)
+    key = values.pop("instance", "cpu")
+    return measured(key, mode, settings=settings, session=where, run_id=f"{name}-{number}-{mode}", **values)
 
 
 @pytest.fixture
@@ -158,6 +161,83 @@ class TestSettings:
     def test_an_arm_may_not_join_what_has_none(self):
         with pytest.raises(UsageError, match=r"aa false \(now true\)"):
             refuse_unlike(find("nightly", [kept(1)], HERE, ""), [config(**OF_ALL)], aa=True)
+
+
+class TestInstance:
+    """Without --instance a session is looked for under every instance that this machine can be."""
+
+    @pytest.fixture
+    def known(self, here, tmp_path):
+        """An instance of one's own that this machine can be, and another."""
+
+        def keeping(*keys, gpu_count=0):
+            for key in keys:
+                own = instance(key, gpu="B200" if gpu_count else None, gpu_count=gpu_count)
+                instances.keep(own, None, in_catalog=False, results_dir=tmp_path)
+
+        return keeping
+
+    @pytest.mark.parametrize("name", ["nightly", "latest"])
+    def test_it_brings_its_instance_and_settings_along(self, name, known, tmp_path):
+        known("my-box")
+        found = prepared(tmp_path, kept(1, instance="my-box"), session=name, rounds=2)
+
+        assert (found.instance.key, found.session, found.in_catalog) == ("my-box", "nightly", True)
+        assert (found.resumed["instance"], found.resumed["batch_size"]) == ("my-box", 4)
+        assert launching.schedule(found).first_round == 2
+
+    def test_its_origin_is_the_session(self, known, tmp_path):
+        known("my-box")
+        found = prepared(tmp_path, kept(1, instance="my-box"))
+        resolved = resolve({}, {}, {}, None).resumed(found.resumed, found.session)
+
+        assert (resolved.request.instance, resolved.origins["instance"]) == ("my-box", "session nightly")
+
+    def test_found_under_several_it_is_refused_with_their_names(self, known, tmp_path):
+        known("my-box")
+        with pytest.raises(UsageError, match=r"under cpu and my-box. Say which with --instance, as in --instance cpu"):
+            prepared(tmp_path, kept(1), kept(2, instance="my-box"), session="nightly")
+
+        assert prepared(tmp_path, session="nightly", instance="my-box").instance.key == "my-box"
+
+    def test_the_latest_is_that_of_all_instances(self, known, tmp_path):
+        known("my-box")
+        found = prepared(tmp_path, kept(1, "old", instance="my-box"), kept(2, "new"))
+
+        assert (found.instance.key, found.session) == ("cpu", "new")
+
+    def test_what_this_machine_is_not_or_did_not_measure_is_no_session_of_it(self, known, tmp_path):
+        known("elsewhere")
+        known("gpus", gpu_count=8)
+        records = kept(1, instance="elsewhere", machine=OTHER_BOX), kept(2, instance="gpus")
+        found = prepared(tmp_path, *records, session="nightly", mode=("baseline-bf16",))
+
+        assert (found.instance.key, found.resumed) == ("cpu", {})
+
+    def test_one_of_other_software_is_refused_and_not_begun_anew(self, known, tmp_path):
+        known("my-box")
+        old = kept(1, instance="my-box", environment=environment(None, versions={"torch": "2.10.0"}))
+
+        with pytest.raises(UsageError, match=r"measured with another torch 2\.10\.0"):
+            prepared(tmp_path, old, session="nightly")
+
+    def test_an_instance_that_is_named_is_taken_as_it_is_named(self, known, tmp_path):
+        known("my-box")
+        found = prepared(tmp_path, kept(1, instance="my-box"), session="nightly", instance="auto", rounds=2)
+
+        assert (found.instance.key, found.resumed) == ("cpu", {})
+
+
+class TestTheCommandThatResumes:
+    def test_the_default_folder_and_the_sessions_own_settings_are_not_said(self):
+        assert command("b64", None, Path("results")) == "fp8bench run --session b64"
+
+    def test_all_that_the_session_does_not_bring_is(self):
+        whole = command("b64", "h200-1x", Path("my results"), ["te-fp8:delayed"])
+
+        assert whole == (
+            "fp8bench run --instance h200-1x --session b64 --mode te-fp8:delayed --results-dir 'my results'"
+        )
 
 
 class TestPrepare:

@@ -162,7 +162,7 @@ def test_an_interrupt_in_the_second_round_leaves_every_record_before_it_on_disk(
 
     assert stop.value.exit_code == 130
     assert str(tmp_path) in stop.value.remedy
-    assert "resume with `fp8bench run --session a-session`" in stop.value.remedy
+    assert f"resume with `fp8bench run --session a-session --results-dir {tmp_path}`" in stop.value.remedy
     assert sorted(tmp_path.rglob("*.json")) == sorted(path for _, path in kept)
     assert len(executor.on_disk_before) == 3
 

@@ -84,7 +84,7 @@ def test_while_it_spawns_a_signal_to_the_parent_alone_ends_everything(launched, 
     assert time.monotonic() - sent < 10 * slowness
     assert launcher.returncode == code
     assert "interrupted while outside-polite ran; its workers have ended" in errors
-    assert "resume with `fp8bench run --session" in errors
+    assert "Nothing was finished before it: run the same command again." in errors
     assert "Traceback" not in errors
     assert gone(ranks)
     assert left_in(tmp_path) == []

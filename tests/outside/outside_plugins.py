@@ -164,6 +164,16 @@ class Sleeps(Polite):
         return super().evidence(model)
 
 
+class Waits(Polite):
+    """Each step takes at least as long as the variable says, seconds: a slow-down can be planted."""
+
+    name = "outside-waits"
+
+    def forward_context(self):
+        time.sleep(float(os.environ.get("OUTSIDE_WAIT_S", "0")))
+        return super().forward_context()
+
+
 class Deaf(Polite):
     """As Sleeps, inside a native call during which Python hears no signal."""
 

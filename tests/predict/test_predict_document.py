@@ -109,7 +109,7 @@ def test_where_the_errors_come_from_is_told_part_by_part_without_sign():
         case(one_source(), "narrow-1x", source="b", target="a", parts=back),
     )
     text = render(document_of_errors(HeldOut(cases=both)), PIPE)
-    assert re.search(r"^same architecture +matrix products, 16 bit +66.7 % +0.0 %$", text, re.MULTILINE)
+    assert re.search(r"^same architecture +GEMMs, 16 bit +66.7 % +0.0 %$", text, re.MULTILINE)
     assert re.search(r"^ +idle +33.3 % +22.2 %$", text, re.MULTILINE)
 
 

@@ -83,7 +83,7 @@ def test_a_host_that_the_gpu_waits_for_has_no_range_either():
 
 def test_one_process_is_not_a_measurement():
     (row,) = predicted(some(records()[0]), cases=[case(one_source(), "narrow-1x")]).rows
-    assert row.warnings == ("one process was measured, and its interval says nothing of the next one's",)
+    assert row.warnings == ("one process was measured, and its interval does not apply to the next one",)
 
 
 def test_the_same_gpu_in_another_instance_has_the_measured_interval():

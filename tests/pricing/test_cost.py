@@ -137,10 +137,3 @@ class TestMfu:
 def test_a_job_takes_as_long_and_costs_as_much_as_its_units():
     assert cost.job_hours(90e6, 734.0) == pytest.approx(34.06, abs=0.01)
     assert cost.job_usd(90e6, 662_458.0) == pytest.approx(135.86, abs=0.01)
-
-
-def test_the_front_has_what_no_other_beats_in_time_and_money():
-    options = [(4.0, 10.0), (2.0, 12.0), (4.0, 11.0), (5.0, 10.0), (1.0, 40.0), (4.0, 10.0)]
-
-    assert cost.pareto_front(options) == [True, True, False, False, True, True]
-    assert cost.pareto_front([]) == []

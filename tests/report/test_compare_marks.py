@@ -46,21 +46,21 @@ class TestWhereItIsFrom:
     @pytest.mark.parametrize(
         ("settings", "mark"),
         [
-            ({"world_size": 4}, "4 of 8 GPUs used, all paid for"),
-            ({"world_size": 8, "nodes": 2}, "8 of 16 GPUs used, all paid for"),
+            ({"world_size": 4}, "share of p5: 4 of 8 GPUs"),
+            ({"world_size": 8, "nodes": 2}, "share of p5: 8 of 16 GPUs"),
         ],
     )
-    def test_fewer_gpus_than_are_paid_for_are_marked(self, settings, mark):
+    def test_fewer_gpus_than_the_instance_has_are_marked_as_its_share(self, settings, mark):
         assert mark in row_of(compared(record := measured("p5", settings=settings)), record).marks
 
     @pytest.mark.parametrize(("published_on", "mark"), [(date(2023, 11, 15), "published"), (None, "external")])
     def test_a_figure_from_elsewhere_is_marked_by_its_source(self, published_on, mark):
         assert row_of(compared(record := published("p5", published_on=published_on)), record).marks == (mark,)
 
-    def test_a_figure_of_fewer_gpus_than_are_paid_for_is_marked(self):
+    def test_a_figure_of_fewer_gpus_than_the_instance_has_is_marked_as_its_share(self):
         record = published("p5", published_on=None, world_size=4)
 
-        assert "4 of 8 GPUs used, all paid for" in row_of(compared(record), record).marks
+        assert "share of p5: 4 of 8 GPUs" in row_of(compared(record), record).marks
 
     def test_a_cpu_and_an_emulation_are_marked(self):
         slow, imitation = measured_on_cpu(), emulated(minutes=1)

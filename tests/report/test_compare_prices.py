@@ -147,13 +147,16 @@ def test_the_price_is_paid_once_a_node():
     assert row.units_per_usd == pytest.approx(16 * 64 / 0.1 * 3600 / 100.0)
 
 
-@pytest.mark.parametrize(("world_size", "usd_per_hour"), [(4, 50.0), (8, 50.0), (9, 100.0), (16, 100.0)])
-def test_a_figure_of_more_gpus_than_the_instance_has_pays_for_each_node_that_they_fill(world_size, usd_per_hour):
+@pytest.mark.parametrize(
+    ("world_size", "nodes", "usd_per_hour", "share"),
+    [(4, 1, 25.0, 0.5), (8, 1, 50.0, None), (9, 2, 56.25, 0.5625), (16, 2, 100.0, None)],
+)
+def test_gpus_are_paid_for_by_their_share_of_the_nodes_that_they_fill(world_size, nodes, usd_per_hour, share):
     record = published("p5", published_on=None, world_size=world_size)
     row = row_of(compared(record), record)
 
-    assert row.usd_per_hour == usd_per_hour
-    assert row.nodes == usd_per_hour / 50.0
+    assert (row.nodes, row.usd_per_hour, row.price_share) == (nodes, usd_per_hour, share)
+    assert row.price_share_of == (None if share is None else "p5")
 
 
 def test_a_figure_of_an_instance_that_no_catalogue_knows_is_of_one_node_without_a_price():
@@ -217,3 +220,20 @@ def test_ones_own_price_of_a_day_to_come_is_not_taken_in_silence():
 
     assert row_of(comparison, record).usd_per_hour == 50.0
     assert [warning for warning in comparison.warnings if "your price of p5 is of" in warning]
+
+
+def test_a_machine_without_any_price_takes_its_share_of_a_listed_instance_marked():
+    record = measured("custom-2x-nvidia-h100-80gb-hbm3", settings={"world_size": 2})
+    row = row_of(compared(record, prices=load(), today=date(2026, 11, 22)), record)
+
+    assert row.usd_per_hour == pytest.approx(55.04 / 4)
+    assert (row.price_share_of, row.price_share, row.price_as_of) == ("p5", 0.25, date(2026, 11, 9))
+    assert f"share of p5: 2 of 8 GPUs, since no price of {record.instance} is known" in row.marks
+
+
+def test_a_slice_of_a_gpu_and_a_listed_instance_without_a_price_have_no_share_of_another():
+    slice_ = measured("custom-1x-slice", environment=environment("NVIDIA H100 80GB HBM3 MIG 1g.10gb"))
+    listed = measured("p5e", environment=environment("NVIDIA H200"))
+    comparison = compared(slice_, listed, prices=load(), allow_mismatch=True)
+
+    assert [row_of(comparison, one).usd_per_hour for one in (slice_, listed)] == [None, None]

@@ -23,7 +23,7 @@ def table(*facts):
 
 def test_one_mode():
     assert table(step(), None) == {
-        "matrix products, 16 bit": (0.06,),
+        "GEMMs, 16 bit": (0.06,),
         "attention": (0.02,),
         "norms, activations, sums": (0.01,),
         "idle": (pytest.approx(0.01),),
@@ -34,8 +34,8 @@ def test_one_mode():
 def test_two_modes_have_every_line_that_either_has():
     shown = table(step("te-fp8", "delayed", by_category=FP8, nccl_s=0.02), step())
     assert list(shown) == [
-        "matrix products, fp8",
-        "matrix products, 16 bit",
+        "GEMMs, fp8",
+        "GEMMs, 16 bit",
         "attention",
         "casts and scales",
         "norms, activations, sums",
@@ -44,7 +44,7 @@ def test_two_modes_have_every_line_that_either_has():
         "step",
         "communication, hidden",
     ]
-    assert shown["matrix products, fp8"] == (0.03, 0.0)
+    assert shown["GEMMs, fp8"] == (0.03, 0.0)
     assert shown["communication, hidden"] == (pytest.approx(0.016), 0.0)
 
 

@@ -33,15 +33,15 @@ def two_modes():
 def test_a_plain_table_and_its_sentence(two_modes):
     table, _, sentence = text_in("plain", two_modes).rpartition("\n\n")
     assert [line.rstrip() for line in table.splitlines()] == [
-        "part of a step             te-fp8:delayed, ms    share    baseline-bf16, ms    share    difference, ms",
-        "-----------------------  --------------------  -------  -------------------  -------  ----------------",
-        "matrix products, fp8                     35.2   24.9 %                    -        -             +35.2",
-        "matrix products, 16 bit                     -        -                 65.1   47.0 %             -65.1",
-        "attention                                11.6    8.2 %                 11.6    8.4 %               0.0",
-        "casts and scales                         15.8   11.2 %                    -        -             +15.8",
-        "optimizer                                20.0   14.2 %                 20.0   14.4 %               0.0",
-        "idle                                     58.5   41.5 %                 41.9   30.2 %             +16.6",
-        "step                                    141.1  100.0 %                138.6  100.0 %              +2.5",
+        "part of a step      te-fp8:delayed, ms    share    baseline-bf16, ms    share    difference, ms",
+        "----------------  --------------------  -------  -------------------  -------  ----------------",
+        "GEMMs, fp8                        35.2   24.9 %                    -        -             +35.2",
+        "GEMMs, 16 bit                        -        -                 65.1   47.0 %             -65.1",
+        "attention                         11.6    8.2 %                 11.6    8.4 %               0.0",
+        "casts and scales                  15.8   11.2 %                    -        -             +15.8",
+        "optimizer                         20.0   14.2 %                 20.0   14.4 %               0.0",
+        "idle                              58.5   41.5 %                 41.9   30.2 %             +16.6",
+        "step                             141.1  100.0 %                138.6  100.0 %              +2.5",
     ]
     assert sentence == two_modes.sentence
 
@@ -55,7 +55,7 @@ def test_one_mode_has_no_difference():
 def test_markdown_has_the_same_cells(two_modes):
     lines = text_in("markdown", two_modes).splitlines()
     assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == [
-        "matrix products, fp8",
+        "GEMMs, fp8",
         "35.2",
         "24.9 %",
         "-",
@@ -87,8 +87,8 @@ def test_a_terminal_of_80_columns_holds_two_modes(two_modes, monkeypatch, capsys
     print(text_in("terminal", two_modes))
     shown = capsys.readouterr().out
     assert all(len(line) <= 80 for line in shown.splitlines())
-    (products,) = (line for line in shown.splitlines() if "matrix products, fp8" in line)
-    assert products.split() == ["matrix", "products,", "fp8", "35.2", "24.9", "%", "-", "-", "+35.2"]
+    (products,) = (line for line in shown.splitlines() if "GEMMs, fp8" in line)
+    assert products.split() == ["GEMMs,", "fp8", "35.2", "24.9", "%", "-", "-", "+35.2"]
     assert "baseline-bf16" in shown
     assert " ".join(two_modes.sentence.split()) == " ".join(shown[shown.index("te-fp8:delayed is") :].split())
 

@@ -109,24 +109,19 @@ def test_labels_on_one_line_never_overlap():
 
 
 @pytest.mark.parametrize("name", ["all.svg", "all.png"])
-def test_the_same_numbers_give_the_same_bytes(name, tmp_path):
+def test_the_same_numbers_give_the_same_bytes_without_their_day_or_what_drew_them(name, tmp_path):
     for folder in ("one", "other"):
         (tmp_path / folder).mkdir()
         number_lines(report(*CASTS, names=(E4M3,)), tmp_path / folder / name)
-    assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
-
-
-def test_a_plot_tells_neither_its_day_nor_what_drew_it(tmp_path):
-    number_lines(report(names=(E2M1,)), tmp_path / "one.svg")
-    assert not re.search(r"<dc:date>|Matplotlib v", (tmp_path / "one.svg").read_text())
-    number_lines(report(names=(E2M1,)), tmp_path / "one.png")
-    header = (tmp_path / "one.png").read_bytes()
-    assert b"Software" not in header
-    assert int.from_bytes(header[16:20]) == 1800
+    drawn = (tmp_path / "one" / name).read_bytes()
+    assert drawn == (tmp_path / "other" / name).read_bytes()
+    assert not re.search(rb"<dc:date>|Matplotlib v|Software", drawn)
+    if name.endswith("png"):
+        assert int.from_bytes(drawn[16:20]) == 1800
 
 
 def test_where_it_cannot_be_drawn(tmp_path):
     with pytest.raises(UsageError, match=r"End it in .png, .svg or .pdf"):
         number_lines(report(), tmp_path / "all.gif")
     with pytest.raises(RunFailed, match="cannot write"):
-        number_lines(report(names=(E2M1,)), tmp_path / "none" / "all.png")
+        number_lines(report(names=(E2M1,)), tmp_path / "none" / "all.svg")

@@ -69,16 +69,13 @@ def test_a_sweep_whose_every_product_failed_is_drawn_all_the_same(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("made", [gemm_record, sweep_record])
 @pytest.mark.parametrize("name", ["one.svg", "one.png"])
-def test_the_same_numbers_give_the_same_bytes(made, name, tmp_path):
+def test_the_same_numbers_give_the_same_bytes_and_a_png_is_wide_enough_for_a_readme(made, name, tmp_path):
     (tmp_path / "other").mkdir()
-    first, second = (drawn(made(), folder / name) for folder in (tmp_path, tmp_path / "other"))
-    assert first.read_bytes() == second.read_bytes()
-    assert not re.search(rb"<dc:date>|Matplotlib v|Software", first.read_bytes())
-
-
-def test_a_png_is_wide_enough_for_a_readme(tmp_path):
-    header = drawn(sweep_record(), tmp_path / "lines.png").read_bytes()[:24]
-    assert int.from_bytes(header[16:20]) == 1800
+    first, second = (drawn(made(), folder / name).read_bytes() for folder in (tmp_path, tmp_path / "other"))
+    assert first == second
+    assert not re.search(rb"<dc:date>|Matplotlib v|Software", first)
+    if name.endswith("png"):
+        assert int.from_bytes(first[16:20]) == 1800
 
 
 def test_another_suffix_is_refused(tmp_path):
@@ -88,4 +85,4 @@ def test_another_suffix_is_refused(tmp_path):
 
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(RunFailed, match="cannot write"):
-        drawn(gemm_record(), tmp_path / "none" / "map.png")
+        drawn(gemm_record(), tmp_path / "none" / "map.svg")

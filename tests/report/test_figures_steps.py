@@ -52,24 +52,19 @@ def test_every_part_has_a_colour_of_its_own():
     assert len(set(COLOURS.values())) == len(COLOURS)
 
 
-@pytest.mark.parametrize("name", ["steps.svg", "steps.png", "STEPS.PNG"])
-def test_the_same_steps_give_the_same_bytes(name, tmp_path):
+@pytest.mark.parametrize("name", ["steps.svg", "steps.png"])
+def test_the_same_steps_give_the_same_bytes_without_their_day_or_what_drew_them(name, tmp_path):
     for folder in ("one", "other"):
         (tmp_path / folder).mkdir()
         step_bars(steps(), tmp_path / folder / name)
-    assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+    drawn = (tmp_path / "one" / name).read_bytes()
+    assert drawn == (tmp_path / "other" / name).read_bytes()
+    assert not re.search(rb"<dc:date>|Matplotlib v|Software", drawn)
 
 
-def test_a_plot_tells_neither_its_day_nor_what_drew_it(tmp_path):
-    step_bars(steps(), tmp_path / "steps.svg")
-    assert not re.search(r"<dc:date>|Matplotlib v", (tmp_path / "steps.svg").read_text())
-    step_bars(steps(), tmp_path / "steps.png")
-    assert b"Software" not in (tmp_path / "steps.png").read_bytes()
-
-
-def test_a_png_is_wide_enough_for_a_readme(tmp_path):
-    step_bars(steps(), tmp_path / "steps.png")
-    header = (tmp_path / "steps.png").read_bytes()[:24]
+def test_a_png_is_wide_enough_for_a_readme_whatever_the_case_of_its_suffix(tmp_path):
+    step_bars(steps(), tmp_path / "STEPS.PNG")
+    header = (tmp_path / "STEPS.PNG").read_bytes()[:24]
     assert header.startswith(b"\x89PNG")
     assert int.from_bytes(header[16:20]) == 1800
 
@@ -96,4 +91,4 @@ def test_without_matplotlib_the_remedy_is_told(monkeypatch, tmp_path):
 
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(RunFailed, match="cannot write"):
-        step_bars(steps(), tmp_path / "none" / "steps.png")
+        step_bars(steps(), tmp_path / "none" / "steps.svg")

@@ -5,7 +5,8 @@ import io
 import re
 
 import pytest
-from report.test_run_document import row, text_in
+from report.made_rows import row
+from report.test_run_document import text_in
 
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.report.render.csv import csv_cell

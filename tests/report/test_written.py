@@ -1,7 +1,8 @@
 """Intervals as a reader sees them: none has an end that no time can have."""
 
 import pytest
-from report.test_run_document import plain_lines, row
+from report.made_rows import row
+from report.test_run_document import plain_lines
 
 from fp8bench.report.written import bounds, gain_bounds, with_interval
 

@@ -29,7 +29,11 @@ def made_steps(
 
 
 @cache
-def made_estimates(processes: int, correlation: float, between: float, steps: int = 40) -> tuple[Estimate, ...]:
-    """One of each of a thousand such measurements; they take seconds, and several tests look at the same ones."""
-    rows = made_steps(TRIALS, processes, correlation, between, steps).tolist()
+def made_estimates(
+    processes: int, correlation: float, between: float, steps: int = 40, wanted: int = TRIALS
+) -> tuple[Estimate, ...]:
+    """One of each of the first so many of a thousand such measurements; all take seconds, and several tests look at
+    the same ones.
+    """
+    rows = made_steps(TRIALS, processes, correlation, between, steps)[:wanted].tolist()
     return tuple(estimate(row, replicates=REPLICATES) for row in rows)

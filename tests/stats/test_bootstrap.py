@@ -90,6 +90,7 @@ class TestCentre:
 
     @pytest.mark.parametrize("correlation", [0.0, 0.6])
     @pytest.mark.parametrize("statistic", ["mean", "median"])
+    @pytest.mark.slow
     def test_the_variance_is_that_of_other_steps(self, statistic, correlation: float) -> None:
         """For the middle process. The mean over processes lies above the truth, by a few that look very dependent."""
         rows = made_steps(600, 1, correlation, 0)[:, 0]

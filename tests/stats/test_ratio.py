@@ -110,7 +110,7 @@ class TestInterval:
         assert (found.low, found.value, found.high) == pytest.approx((other.low, other.value, other.high))
 
     def test_the_other_way_round_it_is_the_inverse(self) -> None:
-        ours, reference = made_estimates(3, 0.6, 1)[:2]
+        ours, reference = made_estimates(3, 0.6, 1, wanted=2)
         one, other = ratio(ours, reference), ratio(reference, ours)
 
         assert one.value == pytest.approx(1 / other.value)
@@ -119,7 +119,7 @@ class TestInterval:
         assert np.log(one.low) == pytest.approx(-np.log(other.high), rel=0.15)
 
     def test_being_asked_twice_makes_no_difference(self) -> None:
-        ours, reference = made_estimates(3, 0.6, 1)[:2]
+        ours, reference = made_estimates(3, 0.6, 1, wanted=2)
 
         assert ratio(ours, reference) == ratio(ours, reference)
 
@@ -127,6 +127,7 @@ class TestInterval:
 @pytest.mark.parametrize(
     ("processes", "correlation", "between"), [(3, 0.0, 0.5), (3, 0.6, 1), (3, 0.0, 3), (3, 0.6, 0), (5, 0.6, 1)]
 )
+@pytest.mark.slow
 def test_one_population_is_called_two_at_most_once_in_twenty(
     processes: int, correlation: float, between: float
 ) -> None:
@@ -135,6 +136,7 @@ def test_one_population_is_called_two_at_most_once_in_twenty(
     assert np.mean([each.verdict != "inconclusive" for each in found]) <= 0.05
 
 
+@pytest.mark.slow
 def test_a_difference_of_5_percent_is_found_where_processes_differ_little() -> None:
     found = pairs(made_estimates(3, 0.6, 0.5), noise=0.01, faster_by=1 / 0.95)
 
@@ -143,6 +145,7 @@ def test_a_difference_of_5_percent_is_found_where_processes_differ_little() -> N
 
 
 @pytest.mark.parametrize("between", [0.5, 1])
+@pytest.mark.slow
 def test_the_interval_holds_the_true_ratio_as_often_as_it_says(between: float) -> None:
     found = pairs(made_estimates(3, 0.6, between), noise=0.01, faster_by=1.25)
 

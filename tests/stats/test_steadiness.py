@@ -170,6 +170,7 @@ class TestThirds:
         ],
         ids=["the first third", "the first half", "the last third", "evenly"],
     )
+    @pytest.mark.slow
     def test_a_change_of_10_percent_is_found(self, shape: np.ndarray, correlation: float) -> None:
         rows = made_steps(200, 1, correlation, 0, steps=100)[:, 0] * shape
 

@@ -1,4 +1,4 @@
-"""How GEMMs are measured: what is asked, a configuration made of it, the GEMMs timed in this process, and the record.
+"""How GEMMs are measured: the request, the configuration made of it, the GEMMs timed in this process, and the record.
 
 One process is enough for how fast a GEMM is beside another, and not for the last percent: the record says that its
 intervals are of one process.
@@ -71,7 +71,7 @@ class GemmRequest(Request):
 
 
 class GemmConfig(Frozen):
-    """What was asked for, every number resolved."""
+    """The request with every number resolved."""
 
     device: Device
     workload: str | None
@@ -203,7 +203,7 @@ def fingerprint(config: GemmConfig, sizes: Mapping[str, int | str] | None, flush
 
 
 def exit_code(record: GemmRecord, request: GemmRequest) -> int:
-    """4: a GEMM was not computed as it should be; 3: fp8 was asked for and none of it runs here, or a precision that
+    """4: a GEMM was not computed as it should be; 3: fp8 was requested and none of it runs here, or a precision that
     was named ran for no shape; else 0.
     """
     from fp8bench.launch.session import exit_code_of

@@ -167,7 +167,7 @@ def compare_errors(records: Sequence[NumericsRecord]) -> NumericsComparison:
 
 
 def _rows(records: Sequence[NumericsRecord]) -> Iterator[ErrorRow]:
-    """By layer, input, mode as asked for, and tensor; modes that ran nowhere last."""
+    """By layer, input, mode as requested, and tensor; modes that ran nowhere last."""
     known = [{_name(row): row for row in record.rows} for record in records]
     modes = list(dict.fromkeys(mode for record in records for mode in record.config.modes))
     names = {name for rows in known for name in rows}

@@ -130,7 +130,7 @@ def blocks(records: Sequence[NumericsRecord]) -> tuple[tuple[Part, ...], ...]:
 
 
 def lines(records: Sequence[NumericsRecord]) -> list[Line]:
-    """By layer, then input, then mode as asked for, then record; modes that did not run last."""
+    """By layer, then input, then mode as requested, then record; modes that did not run last."""
     found: dict[tuple[int, int, int, int], Line] = {}
     for place, record in enumerate(records):
         for row in record.rows:

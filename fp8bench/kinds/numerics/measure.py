@@ -1,4 +1,4 @@
-"""How errors of precision modes are measured: what is asked, a configuration made of it, and the record.
+"""How errors of precision modes are measured: the request, the configuration made of it, and the record.
 
 Nothing is timed, so one process examines all modes, one after the other. torch is imported where the work begins: an
 invalid word fails before that.
@@ -149,21 +149,21 @@ def _outcome(found: list[tuple[Status, str | None, str | None]]) -> tuple[Status
     return min(found, key=lambda one: BY_GRAVITY.index(one[0]))
 
 
-def _modes(asked: tuple[str, ...]) -> tuple[str, ...]:
+def _modes(requested: tuple[str, ...]) -> tuple[str, ...]:
     """Labels with their recipes, each once. Raises UsageError as registry.find_mode."""
-    if asked:
-        found = [registry.find_mode(label) for label in asked]
+    if requested:
+        found = [registry.find_mode(label) for label in requested]
     else:
         entries = [registry.find_mode(name)[0] for name in MODES]
         found = [(entry, recipe) for entry in entries for recipe in (entry.recipes or (None,))]
     return tuple(dict.fromkeys(f"{entry.name}:{recipe}" if recipe else entry.name for entry, recipe in found))
 
 
-def _known(kind: str, asked: tuple[str, ...], names: tuple[_Name, ...]) -> tuple[_Name, ...]:
-    """Those asked for, in our order; none: all. Raises UsageError with the nearest name."""
-    for name in asked:
+def _known(kind: str, requested: tuple[str, ...], names: tuple[_Name, ...]) -> tuple[_Name, ...]:
+    """Those requested, in our order; none: all. Raises UsageError with the nearest name."""
+    for name in requested:
         require_known(kind, name, names, HELP)
-    return tuple(name for name in names if name in asked) if asked else names
+    return tuple(name for name in names if name in requested) if requested else names
 
 
 def _require_something(layers: tuple[str, ...], inputs: tuple[str, ...]) -> None:

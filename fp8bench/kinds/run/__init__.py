@@ -2,17 +2,22 @@
 `schema.record` the record; a session makes many of them, so the command is its own (`cli.run`).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.kinds.run import compare, document
+from fp8bench.kinds.run.arranged import arranged, grouped, require_columns
+from fp8bench.kinds.run.columns import NAMES
 from fp8bench.kinds.run.row import Comparison
 from fp8bench.records import results
+from fp8bench.records.results import Folders
 from fp8bench.report.document import Document
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
+
+Whole = Callable[[Record], Record]
 
 
 @dataclass(frozen=True)
@@ -23,30 +28,66 @@ class Gathered:
     rounds: dict[str, Record]
 
 
-def gather(options: CompareOptions, catalog: Catalog, results_dir: Path, unread: Unread) -> Gathered:
-    """What tables and the page show. Raises UsageError where an instance has no record, and as `compare` does."""
+def gather(options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread) -> Gathered:
+    """What one table and the page show. Raises UsageError where an instance has no record, and as `compare` does."""
 
-    def gathered(records: list[Record], whole: Callable[[Record], Record]) -> Gathered:
-        for key in options.instances:
-            if not any(record.instance == key for record in records):
-                remedy = f"Run `fp8bench run --instance {key}` there, or add a figure with `fp8bench import`"
-                raise results.nothing_found(f"for instance {key!r}", results_dir, remedy)
-        found = compare.compare(records, catalog, options, whole)
+    def gathered(records: list[Record], whole: Whole) -> Gathered:
+        _require_each(records, options, results_dir)
+        found = arranged(compare.compare(records, catalog, options, whole), options)
         wanted = {run_id for row in found.rows for run_id in row.run_ids}
         return Gathered(found, {record.run_id: whole(record) for record in records if record.run_id in wanted})
 
     return results.read_on_demand(results.read(results_dir, options.instances), unread, gathered)
 
 
+def _require_each(records: Sequence[Record], options: CompareOptions, results_dir: Folders) -> None:
+    for key in options.instances:
+        if not any(record.instance == key for record in records):
+            remedy = f"Run `fp8bench run --instance {key}` there, or add a figure with `fp8bench import`"
+            raise results.nothing_found(f"for instance {key!r}", results_dir, remedy)
+
+
 class Run(Kind):
     """Runs, with prices."""
 
     def compare(
-        self, options: CompareOptions, catalog: Catalog, results_dir: Path, _log: Log, unread: Unread
+        self, options: CompareOptions, catalog: Catalog, results_dirs: Sequence[Path], _log: Log, unread: Unread
     ) -> Document:
         """Rows ranked by what a dollar buys. Raises UsageError where an instance has no record."""
+        require_columns(options.view, options.job)
 
-        return document.document(gather(options, catalog, results_dir, unread).comparison)
+        def compared(records: list[Record], whole: Whole) -> list[Comparison]:
+            _require_each(records, options, results_dirs)
+            return _views(records, catalog, options, whole)
+
+        found = results.read(results_dirs, options.instances)
+        return document.document(*results.read_on_demand(found, unread, compared), view=options.view)
+
+
+def _views(records: list[Record], catalog: Catalog, options: CompareOptions, whole: Whole) -> list[Comparison]:
+    """The comparison, or one for each group; at the same batch each has a reference of its own."""
+    every = arranged(compare.compare(records, catalog, options, whole), options)
+    group_by = options.view.group_by
+    if group_by == "batch":
+        sizes = dict.fromkeys(row.batch_size for row in every.rows)
+        return [_at_batch(size, every, records, catalog, options, whole) for size in sorted(sizes)]
+    if options.view.best_batch:
+        every = every.model_copy(update={"name": "each mode at its best batch"})
+    return [every] if group_by is None else grouped(every, group_by)
+
+
+def _at_batch(
+    size: int, every: Comparison, records: list[Record], catalog: Catalog, options: CompareOptions, whole: Whole
+) -> Comparison:
+    """Rows of one batch size, compared with the reference at that size, of the first instance that has it."""
+    there = {row.instance for row in every.rows if row.batch_size == size}
+    instances = tuple(key for key in options.instances if key in there)
+    reference = options.reference
+    if not reference.asked_for:
+        reference = replace(reference, instance=instances[0])
+    asked = replace(options, instances=instances, reference=reference, wanted=replace(options.wanted, batch_size=size))
+    found = arranged(compare.compare(records, catalog, asked, whole), asked)
+    return found.model_copy(update={"name": f"same batch: {size}"})
 
 
 KIND = Run(
@@ -58,8 +99,10 @@ KIND = Run(
     ),
     compare_options=frozenset(
         (
-            *("reference", "price_as_of", "region", "purchase", "allow_mismatch"),
+            *("reference", "price_as_of", "region", "purchase", "allow_mismatch", "price", "job"),
             *("optimizer", "workload", "batch_size"),
+            *("columns", "wide", "sort", "filter", "group_by", "best_batch"),
         )
     ),
+    columns=NAMES,
 )

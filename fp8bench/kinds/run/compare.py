@@ -241,7 +241,7 @@ def compared_with(
     """
     is_reference = row.run_id == reference.run_id
     update: dict[str, object] = {
-        "marks": (*row.marks, *like.marks, *_unlike_sizes(row, reference)),
+        "marks": (*row.marks, *like.marks, *unlike_sizes(row, reference)),
         "is_reference": is_reference,
     }
     if not (like.verdict and _comparable(row, reference) and row.throughput_per_s and reference.throughput_per_s):
@@ -256,7 +256,8 @@ def compared_with(
     return row.model_copy(update=update)
 
 
-def _unlike_sizes(row: Row, reference: Row) -> list[str]:
+def unlike_sizes(row: Row, reference: Row) -> list[str]:
+    """A mark for the batch size, and one for the workers, where they are not the reference's."""
     marks = []
     if row.batch_size != reference.batch_size:
         marks.append(f"batch {row.batch_size}, reference {reference.batch_size}")

@@ -6,7 +6,7 @@ What was found in every round is said once, with the latest round's figures; wha
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from fp8bench.kinds.run.unit_cost import APART, PRICED_ELSEWHERE, Priced, UnitTime
+from fp8bench.kinds.run.unit_cost import APART, PRICED_ELSEWHERE, WHAT_IF, Priced, UnitTime
 from fp8bench.records.select import Measurement, execution
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import SLOW_STEP, bottleneck_of
@@ -18,13 +18,13 @@ mode is called faster."""
 
 
 def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid_gpus: int | None) -> tuple[str, ...]:
-    """found: what a unit takes in each process. paid_gpus: GPUs in the instances that are paid for."""
+    """found: what a unit takes in each process. paid_gpus: GPUs in the instances that are used."""
     record = measurement.latest
     return (
         *_kind(record),
         *_asked(record),
         *(_price(priced) if record.status == "ok" else ()),
-        *_paid(record, paid_gpus),
+        *_paid(record, priced, paid_gpus),
         *_rounds(measurement, found),
         *(_uneven(found) if found else ()),
         *_found_in_rounds(measurement.rounds, _bounds),
@@ -60,7 +60,9 @@ def _price(priced: Priced) -> Iterable[str]:
     if price is None:
         yield priced.why_none
         return
-    if price.as_of is None:
+    if price.source == WHAT_IF:
+        yield WHAT_IF
+    elif price.as_of is None:
         yield "undated price"
     if price.derived:
         yield "per-GPU price x GPUs"
@@ -70,9 +72,13 @@ def _price(priced: Priced) -> Iterable[str]:
         yield PRICED_ELSEWHERE
 
 
-def _paid(record: Record, paid_gpus: int | None) -> Iterable[str]:
-    if paid_gpus and record.what.world_size < paid_gpus:
-        yield f"{record.what.world_size} of {paid_gpus} GPUs used, all paid for"
+def _paid(record: Record, priced: Priced, paid_gpus: int | None) -> Iterable[str]:
+    if priced.share_of is not None and priced.gpus is not None:
+        used, there = priced.gpus
+        why = "" if priced.share_of == record.instance else f", since no price of {record.instance} is known"
+        yield f"share of {priced.share_of}: {used} of {there} GPUs{why}"
+    elif paid_gpus and record.what.world_size < paid_gpus:
+        yield f"{record.what.world_size} of {paid_gpus} GPUs used"
 
 
 def _rounds(measurement: Measurement, found: UnitTime | None) -> Iterable[str]:

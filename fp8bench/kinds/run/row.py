@@ -29,10 +29,13 @@ class Row(Frozen):
     elapsed time over steps, median_step_time_s the mean of the processes' medians, slow_steps how many took more than
     1.2 times their process's median. spread_between_processes is the relative standard deviation of the processes' own
     step times, spread_within_process the relative standard error of one process's. unseen_share: a state that fewer
-    processes than this have may be unseen. verdict_on: what the verdict is about. warnings: of the whole table.
+    processes than this have may be unseen. verdict_on: what the verdict is about. pareto: whether no row that is shown
+    trains faster without costing more for a unit, nor costs less without training slower; null without a price.
+    job_hours and job_usd: to train on job_units. warnings: of the whole table.
     compile: whether torch.compile took anything; execution: how the steps were executed, in a word. cause: of a row
     that is not ok. run_id: the latest round's. machine: the id of its MachineIdentity, machine_label the name given to
-    it, and software what `schema.machine` draws from its environment.
+    it, and software what `schema.machine` draws from its environment. price_share_of: the instance of whose price
+    usd_per_hour is a share, and price_share that share; null: all of the row's own instance is paid for.
     """
 
     instance: str
@@ -64,7 +67,10 @@ class Row(Frozen):
     usd_per_hour: float | None = None
     price_as_of: date | None = None
     price_source: str | None = None
+    price_share_of: str | None = None
+    price_share: float | None = None
     units_per_usd: float | None = None
+    units_per_usd_ci: tuple[float, float] | None = None
     usd_per_million_units: float | None = None
     gain_vs_reference: float | None = None
     gain_ci_vs_reference: tuple[float, float] | None = None
@@ -74,6 +80,12 @@ class Row(Frozen):
     verdict_on: VerdictOn | None = None
     verdict_why: str | None = None
     break_even_usd_per_hour: float | None = None
+    pareto: bool | None = None
+    job_units: float | None = None
+    job_hours: float | None = None
+    job_hours_ci: tuple[float, float] | None = None
+    job_usd: float | None = None
+    job_usd_ci: tuple[float, float] | None = None
     peak_memory_bytes: int | None = None
     mfu_bf16: float | None = None
     mfu_fp8: float | None = None
@@ -98,26 +110,21 @@ class Row(Frozen):
         return f"{self.mode}:{self.recipe}" if self.recipe else self.mode
 
     @property
+    def variant_label(self) -> str:
+        """`te-fp8:delayed/eager`."""
+        return f"{self.mode_label}{suffix(self.execution)}"
+
+    @property
     def label(self) -> str:
         """`p5:te-fp8:delayed/eager`, as `--reference` takes it."""
-        return f"{self.instance}:{self.mode_label}{suffix(self.execution)}"
+        return f"{self.instance}:{self.variant_label}"
 
     @property
     def throughput_ci_per_s(self) -> tuple[float, float] | None:
-        """Of throughput_per_s."""
-        return self._turned_round(self.throughput_per_s)
-
-    @property
-    def units_per_usd_ci(self) -> tuple[float, float] | None:
-        """Of units_per_usd: prices are exact."""
-        return self._turned_round(self.units_per_usd)
-
-    def _turned_round(self, value: float | None) -> tuple[float, float] | None:
-        """The step time's interval as that of a value that is in inverse proportion to it."""
-        if value is None or self.step_time_s is None or self.step_time_ci_s is None or self.step_time_ci_s[0] <= 0:
+        """Of throughput_per_s, which is as uncertain as what a USD buys."""
+        if self.throughput_per_s is None or self.step_time_s is None:
             return None
-        low, high = self.step_time_ci_s
-        return value * self.step_time_s / high, value * self.step_time_s / low
+        return cost.units_per_usd_interval(self.throughput_per_s, self.step_time_s, self.step_time_ci_s)
 
     @property
     def outcome(self) -> str:
@@ -126,10 +133,11 @@ class Row(Frozen):
 
 
 class Comparison(Frozen):
-    """Rows in the order to show, and what a reader must know of all of them."""
+    """Rows in the order to show, and what a reader must know of all of them. name: of these rows among others."""
 
     rows: tuple[Row, ...]
     warnings: tuple[str, ...] = ()
+    name: str = ""
 
 
 def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, catalog: Catalog) -> Row:
@@ -160,6 +168,8 @@ def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, cat
         usd_per_hour=priced.usd_per_hour,
         price_as_of=price.as_of if price else None,
         price_source=price.source if price else None,
+        price_share_of=priced.share_of,
+        price_share=priced.share,
         marks=marks(measurement, found, priced, instance.gpu_count * priced.nodes if instance else None),
     )
     if record.status != "ok" or record.summary is None:
@@ -182,6 +192,9 @@ def _measured(
         "throughput_per_s": throughput_per_s,
         "unit": summary.unit,
         "units_per_usd": per_usd,
+        "units_per_usd_ci": cost.units_per_usd_interval(per_usd, step_time_s, times["step_time_ci_s"])
+        if per_usd
+        else None,
         "usd_per_million_units": cost.usd_per_million_units(per_usd) if per_usd else None,
         "peak_memory_bytes": max(peaks, default=None),
         "joules_per_unit": _over_rounds(measurement, lambda s: s.joules_per_unit),

@@ -16,9 +16,9 @@ from fp8bench.schema.files import Frozen
 from fp8bench.schema.rank import Category, ExecutedEvidence
 
 PARTS: dict[Category, str] = {
-    "gemm_fp8": "matrix products, fp8",
-    "gemm_bf16": "matrix products, 16 bit",
-    "gemm_fp32": "matrix products, fp32",
+    "gemm_fp8": "GEMMs, fp8",
+    "gemm_bf16": "GEMMs, 16 bit",
+    "gemm_fp32": "GEMMs, fp32",
     "attention": "attention",
     "cast": "casts and scales",
     "elementwise": "norms, activations, sums",

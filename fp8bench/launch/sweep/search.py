@@ -239,7 +239,7 @@ def _turn(
     place = {"position": turn.number} if look else {"rounds": rule.rounds}
     searches = {} if look or rule.blank is None else {config: search_of(config, seen, rule.blank)}
     machine = prepared.here.machine if prepared.here else None
-    where = Where(prepared.instance.key, folder, marks, None, machine, place, searches)
+    where = Where(prepared.instance.key, folder, marks, machine=machine, asked=place, searches=searches)
     schedule = Schedule([Entry(config)], Stop(len(before) + 1), sweep.name)
     schedule.restore(before)
     try:

@@ -1,6 +1,6 @@
 """Documents as text, one module a format. A new format is one module and its line here.
 
-Each module has `render(document) -> str`. A module is imported when its format is asked for.
+Each module has `render(document) -> str`. A module is imported when its format is requested.
 """
 
 from importlib import import_module
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fp8bench.report.document import Document
 
 FORMATS = ("markdown", "csv", "json")
-"""What a user may ask for by name, beside a table."""
+"""What a user may choose by name, beside a table."""
 
 TERMINAL, PIPE = "terminal", "plain"
 """A table for whom."""

@@ -1,8 +1,10 @@
 """A document as plain text, for a pipe or a file."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fp8bench.report.document import Column, Document, Part, Table, Warned
+from fp8bench.report.render.fold import folded
 from fp8bench.schema.errors import inert
 
 SOFT_HYPHEN = "\u00ad"
@@ -10,33 +12,81 @@ SOFT_HYPHEN = "\u00ad"
 Headings = Callable[[tuple[Column, ...]], list[str]]
 
 
+WIDTH, GAP = 120, 2
+"""Characters that a table may take which is never divided, and between two of its columns."""
+
+
 def render(document: Document) -> str:
     """What comes from a record can do nothing to a terminal that it is sent to."""
-    return written(document, "simple", "\n", inert, stacked)
+    return written(document, "simple", "\n", inert, stacked, _fitting)
 
 
-def written(document: Document, form: str, between: str, safe: Callable[[str], str], headings: Headings) -> str:
-    """form: tabulate's name. between: the parts of a block. safe: makes text from elsewhere harmless."""
+def _fitting(table: Table) -> str:
+    """In WIDTH characters, with a line that names each column for which there was no room."""
+    safe = [
+        replace(column, heading=inert(column.title), unit="", cells=tuple(map(inert, column.cells)))
+        for column in table.columns
+    ]
+    fitted = folded(replace(table, columns=tuple(safe)), WIDTH, GAP)
+    columns = fitted.table.columns
+    heading = _line_by_line([column.heading for column in columns], from_below=True)
+    rows = [line for cells in fitted.table.cells() for line in _line_by_line(cells)]
+    rules = ["-" * max(map(len, lines)) for lines in zip(*heading, *rows, strict=True)]
+    return "\n".join([_aligned([*heading, rules, *rows], columns, "plain"), *omission(fitted.omitted)])
+
+
+def _line_by_line(cells: Sequence[str], from_below: bool = False) -> list[list[str]]:
+    """Each line of a row whose cells have several. from_below: shorter cells end with the longest."""
+    lines = [cell.split("\n") for cell in cells]
+    height = max(map(len, lines))
+    filled = [
+        [*[""] * (height - len(one)), *one] if from_below else [*one, *[""] * (height - len(one))] for one in lines
+    ]
+    return [list(line) for line in zip(*filled, strict=True)]
+
+
+def _aligned(rows: Sequence[Sequence[str]], columns: Sequence[Column], form: str, headings: Sequence[str] = ()) -> str:
+    from tabulate import tabulate
+
+    text: str = tabulate(
+        rows,
+        headers=headings,
+        tablefmt=form,
+        colalign=["right" if column.numeric else "left" for column in columns],
+        disable_numparse=True,
+    )
+    return text
+
+
+def omission(titles: Sequence[str]) -> list[str]:
+    """A line about columns that are not shown."""
+    return [f"No room for: {', '.join(titles)}. A wider terminal or --columns shows more."] if titles else []
+
+
+def written(
+    document: Document,
+    form: str,
+    between: str,
+    safe: Callable[[str], str],
+    headings: Headings,
+    whole: Callable[[Table], str] | None = None,
+) -> str:
+    """form: tabulate's name. between: the parts of a block. safe: makes text from elsewhere harmless. whole: writes a
+    table that is never divided; None: as any other.
+    """
 
     def part_text(part: Part) -> str:
         if isinstance(part, Table):
-            return _table(part, form, safe, headings)
+            return whole(part) if whole and part.whole else _table(part, form, safe, headings)
         return safe(f"warning: {part.text}" if isinstance(part, Warned) else part.text)
 
     return "\n\n".join(between.join(map(part_text, block)) for block in document.blocks)
 
 
 def _table(table: Table, form: str, safe: Callable[[str], str], headings: Headings) -> str:
-    from tabulate import tabulate
-
-    text: str = tabulate(
-        [[safe(cell) for cell in cells] for cells in table.cells()],
-        headers=[heading.replace(SOFT_HYPHEN, "") for heading in headings(table.columns)],
-        tablefmt=form,
-        colalign=["right" if column.numeric else "left" for column in table.columns],
-        disable_numparse=True,
-    )
-    return text
+    rows = [[safe(cell) for cell in cells] for cells in table.cells()]
+    titles = [heading.replace(SOFT_HYPHEN, "") for heading in headings(table.columns)]
+    return _aligned(rows, table.columns, form, titles)
 
 
 def stacked(columns: Sequence[Column]) -> list[str]:

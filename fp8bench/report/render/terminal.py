@@ -11,7 +11,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from fp8bench.report.document import NOTHING, Column, Document, Heading, Note, Sentence, Table, Warned
-from fp8bench.report.render.plain import SOFT_HYPHEN, stacked
+from fp8bench.report.render.fold import folded
+from fp8bench.report.render.plain import SOFT_HYPHEN, omission, stacked
 from fp8bench.schema.errors import inert
 
 if TYPE_CHECKING:
@@ -92,6 +93,9 @@ def print_table(table: Table, console: "Console") -> None:
     """In as many tables as the console's width needs."""
     from rich.text import Text
 
+    if table.whole:
+        _print_whole(table, console)
+        return
     padding = TIGHT_PADDING if table.tight else PADDING
     drawn = _as_drawn(table, console.width, padding)
     if table.sections and (table.apart or not fits(drawn.columns, console.width, padding)):
@@ -105,6 +109,21 @@ def print_table(table: Table, console: "Console") -> None:
             console.print(Text(name, style="bold"))
         for columns in split(section.columns, section.naming, console.width, number, padding):
             _draw(replace(section, columns=tuple(columns)), console)
+
+
+def _print_whole(table: Table, console: "Console") -> None:
+    """In one table, and a line that names each column for which there was no room."""
+    from rich.text import Text
+
+    columns = [
+        replace(column, heading=inert(column.title), unit="", cells=tuple(map(inert, column.cells)))
+        for column in table.columns
+    ]
+    # A character on either side of the table is rich's.
+    fitted = folded(replace(table, columns=tuple(columns), tight=True), console.width - 2, TIGHT_PADDING)
+    _draw(fitted.table, console)
+    for line in omission(fitted.omitted):
+        console.print(Text(line, style=LOOKS[Note]))
 
 
 def _as_drawn(table: Table, width: int, padding: int) -> Table:

@@ -118,6 +118,7 @@ class TestOptimizers:
 class TestSnapshot:
     @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
     @pytest.mark.parametrize("warm", [0, 2])
+    @pytest.mark.slow
     def test_steps_from_one_start_are_the_same_steps(self, optimizer, warm):
         parts, batches = some_parts(warm=warm, optimizer=optimizer)
         taken = [next(batches) for _ in range(3)]

@@ -10,6 +10,7 @@ from fp8bench.kinds.run.page.answer import Answer, answer, name_of, percent_boun
 from fp8bench.kinds.run.page.plots import MILLION, Shown, by_run, charts, count_said, time_said
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.pricing import cost
+from fp8bench.pricing.pareto import front as front_of
 from fp8bench.report.document import Note, Table
 from fp8bench.report.page.charts import Chart
 from fp8bench.report.page.page import Page, Part, Section, Tile
@@ -67,7 +68,7 @@ def quicker(chart: Chart | None, job: float, rows: Sequence[Row]) -> list[str]:
     if not isinstance(chart, Scatter):
         return []
     measured = [point for point in chart.points if rows[point.number - 1].source == "measured"]
-    front = cost.pareto_front([(point.x, point.y) for point in measured])
+    front = front_of([(point.x, point.y) for point in measured])
     best = [point for point, on_it in zip(measured, front, strict=True) if on_it]
     if len(best) < 2:
         return []

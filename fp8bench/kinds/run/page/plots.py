@@ -8,6 +8,7 @@ from fp8bench.kinds.run.page.answer import detail_of, name_of, unit_of
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.steps import IDLE, PARTS, StepBreakdown, explain_steps
 from fp8bench.pricing import cost
+from fp8bench.pricing.pareto import front as front_of
 from fp8bench.profiling.facts import Facts, facts_of
 from fp8bench.report.page.bars import Bar, Bars, Stack, Stacks
 from fp8bench.report.page.charts import Chart
@@ -208,7 +209,7 @@ def _time_cost(ran: Sequence[Shown], job: float) -> Chart | None:
         return None
     hours = [cost.job_hours(job, one.row.throughput_per_s or 1.0) for one in there]
     usd = [cost.job_usd(job, one.row.units_per_usd or 1.0) for one in there]
-    front = cost.pareto_front(list(zip(hours, usd, strict=True)))
+    front = front_of(list(zip(hours, usd, strict=True)))
     points = tuple(
         Point(
             one.number,

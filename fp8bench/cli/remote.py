@@ -1,0 +1,109 @@
+"""Results at an address, around any command that takes --results-dir: pulled before it, what is new pushed after.
+
+A command that measures goes on where the remote cannot be reached: its records are kept in the mirror. A command that
+reads alone fails, since an answer from a part of the records is no answer.
+"""
+
+import shlex
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fp8bench.cli.output import log, warn
+from fp8bench.schema.address import address_of
+from fp8bench.schema.errors import Fp8benchError, RunFailed
+
+if TYPE_CHECKING:
+    from fp8bench.remote.mirror import Mirror, Sent
+
+MEASURING = frozenset(("run", "gemm", "numerics", "sweep", "import"))
+"""Commands whose records are kept before they are sent."""
+
+
+@contextmanager
+def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:
+    """The mirror in `folder`, up to date; None for a plain folder, of which nothing is done. What the block wrote
+    is sent after it, however it ends. Raises Refused, and Unreachable unless `measuring`.
+    """
+    address = address_of(folder)
+    if address is None:
+        yield None
+        return
+    from fp8bench.remote.mirror import Mirror
+    from fp8bench.remote.store import Unreachable
+
+    mirror = Mirror(address, warn)
+    try:
+        mirror.pull()
+    except Unreachable as error:
+        if not measuring:
+            remedy = f"{error.remedy}, or read what was fetched earlier with --results-dir {shlex.quote(str(folder))}"
+            raise Unreachable(error.what, remedy) from error
+        warn(f"{error.what}: records are kept in {folder}, and sent after the measurement")
+    before = mirror.pending()
+    with ExitStack() as after:
+
+        def send_new(_kind: object, error: BaseException | None, _trace: object) -> None:
+            try:
+                _send_new(mirror, before)
+            except RunFailed as unsent:
+                # What ended the block goes first, with its exit code.
+                if error is None or getattr(error, "exit_code", 1) == 0:
+                    raise
+                warn(str(unsent))
+
+        after.push(send_new)
+        yield mirror
+
+
+@contextmanager
+def all_synced(folders: "list[Path]", measuring: bool) -> Iterator[None]:
+    """Each of several."""
+    with ExitStack() as stack:
+        for folder in folders:
+            stack.enter_context(synced(folder, measuring))
+        yield
+
+
+def _send_new(mirror: "Mirror", before: list[str]) -> None:
+    pending = mirror.pending()
+    if not pending:
+        return
+    if pending == before:
+        warn(f"not at {mirror.address} yet: {_files(len(pending))} of {mirror.folder}. {how_to_send(mirror)}")
+        return
+    try:
+        done = mirror.push()
+    except Fp8benchError as error:
+        what = f"{error.what}: {_files(len(mirror.pending()))} kept in {mirror.folder}"
+        raise RunFailed(what, how_to_send(mirror)) from error
+    tell(done, mirror)
+
+
+def send_one(mirror: "Mirror", path: Path) -> bool:
+    """One record, at once. Returns whether it is there: what is not is tried again after the measurement."""
+    try:
+        done = mirror.push([path.relative_to(mirror.folder).as_posix()])
+    except Fp8benchError as error:
+        warn(f"{error.what}: {path.name} is kept in {mirror.folder}, and sent after the measurement")
+        return False
+    return not done.refused
+
+
+def tell(done: "Sent", mirror: "Mirror") -> None:
+    """What was sent; raises RunFailed for what was not."""
+    if done.sent:
+        log(f"sent {_files(len(done.sent))} to {mirror.address}")
+    if done.refused:
+        what = f"{mirror.address} has other files of the same name, which stay: {', '.join(done.refused)}"
+        raise RunFailed(what, f"Compare them with those in {mirror.folder}, and rename or remove these")
+
+
+def how_to_send(mirror: "Mirror") -> str:
+    """The remedy, without its full stop. A hidden password is left to the reader."""
+    return f"Send them with `fp8bench results push {mirror.address} --results-dir {shlex.quote(str(mirror.folder))}`"
+
+
+def _files(number: int) -> str:
+    return f"{number} file" if number == 1 else f"{number} files"

@@ -1,0 +1,108 @@
+"""`fp8bench results`: send records to another host, read every one strictly, and remove what no table shows."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from fp8bench import registry
+from fp8bench.cli import names
+from fp8bench.cli.output import FORMATS, show, tell_broken, warn
+
+if TYPE_CHECKING:
+    from fp8bench.records.audit import Models
+    from fp8bench.report.document import Document
+
+ACTIONS = ("push", "verify", "prune")
+
+
+def results(
+    action: str = typer.Argument(
+        ..., metavar="|".join(ACTIONS), autocompletion=names.one_of(*ACTIONS), help="What to do with the records."
+    ),
+    url: str = typer.Argument(None, metavar="[URL]", help="Where `push` sends them: s3://, gs://, ssh:// or sftp://."),
+    yes: bool = typer.Option(False, "--yes", help="With prune: remove what is listed."),
+    form: str = typer.Option(
+        "table", "--format", metavar="|".join(FORMATS), autocompletion=names.one_of(*FORMATS), help="How to print."
+    ),
+    results_dir: Path = typer.Option(
+        Path("results"), "--results-dir", metavar="DIR|URL", help="Where records are: a folder or an address."
+    ),
+) -> None:
+    """Records of many hosts: `push` sends what the address lacks and never overwrites; `verify` reads every record
+    strictly, exit code 4 where one is bad; `prune` lists what is superseded or failed, and removes it with --yes.
+    """
+    from fp8bench.schema.errors import MeasurementInvalid, UsageError, require_known
+
+    require_known("action", action, ACTIONS, "fp8bench results --help")
+    require_known("--format", form, FORMATS, "fp8bench results --help")
+    if (action == "push") != (url is not None):
+        what = "push was given no URL" if url is None else f"{action} takes no URL"
+        remedy = "Add it, as s3://bucket/results" if url is None else "Name the address with --results-dir"
+        raise UsageError(what, remedy)
+    if yes and action != "prune":
+        raise UsageError(f"--yes does not apply to {action}", "Omit it")
+    if not results_dir.is_dir():
+        raise UsageError(f"there is no folder {results_dir}", "Name one with --results-dir")
+    answers = {"verify": _verify, "prune": lambda folder: _prune(folder, yes)}
+    document, sound = _push(url, results_dir) if url is not None else answers[action](results_dir)
+    show(document, form)
+    if not sound:
+        raise typer.Exit(MeasurementInvalid.exit_code)
+
+
+def _push(url: str, folder: Path) -> "tuple[Document, bool]":
+    from fp8bench.remote.mirror import Mirror, names_in, send
+    from fp8bench.report.kept import pushed
+    from fp8bench.schema.address import parse
+
+    mirror = Mirror(parse(url), warn)
+    if folder.resolve() == mirror.folder.resolve():
+        done = mirror.push()
+    else:
+        done = send(mirror.store, folder, names_in(folder), {})
+    return pushed(str(mirror.address), done.sent, done.same, done.refused), not done.refused
+
+
+def _verify(folder: Path) -> "tuple[Document, bool]":
+    from fp8bench.records.audit import verify
+    from fp8bench.report.kept import verified
+
+    audit = verify(folder, _models())
+    return verified(_called(folder), audit), not audit.bad
+
+
+def _prune(folder: Path, yes: bool) -> "tuple[Document, bool]":
+    from fp8bench.records.audit import spent
+    from fp8bench.report.kept import prunable
+
+    found, broken = spent(folder, _models())
+    tell_broken(broken)
+    named = [(one.path.relative_to(folder).as_posix(), one) for one in found]
+    if yes:
+        _remove(folder, [name for name, _ in named])
+    return prunable(_called(folder), named, removed=yes), True
+
+
+def _remove(folder: Path, names: list[str]) -> None:
+    """Each record with its log, here and at the address that the folder stands for."""
+    from fp8bench.remote.mirror import LOG, RECORD, Mirror
+    from fp8bench.schema.address import address_of
+
+    all_names = [each for name in names for each in (name, name.removesuffix(RECORD) + LOG)]
+    address = address_of(folder)
+    if address is not None:
+        Mirror(address, warn).remove(all_names)
+        return
+    for name in all_names:
+        (folder / name).unlink(missing_ok=True)
+
+
+def _called(folder: Path) -> str:
+    from fp8bench.schema.address import address_of
+
+    return str(address_of(folder) or folder)
+
+
+def _models() -> "Models":
+    return {entry.name: registry.load(entry).record for entry in registry.KINDS}

@@ -1,0 +1,201 @@
+"""The rows that a user asked to see, in the order asked for: filtered, at their best batch size, with what the job
+takes, on the Pareto front or off it, sorted, and grouped.
+
+Gains stay those of the comparison: what is not shown was compared all the same. The Pareto front is that of the rows
+that are shown.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
+
+from fp8bench.config.words import quoted
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.columns import EVERY, NOTES, OF_A_JOB, RowColumn, Value
+from fp8bench.kinds.run.row import Comparison, Row
+from fp8bench.kinds.view import Condition, View
+from fp8bench.pricing.job import job_time
+from fp8bench.pricing.pareto import front
+from fp8bench.schema.errors import UsageError, nearest
+
+COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+_SAME = 1e-9
+"""Within this share two numbers are equal to a filter, since one was rounded by its unit."""
+
+
+def require_columns(view: View, job: float | None) -> None:
+    """Raises UsageError for a column that there is not, that cannot be sorted or filtered by, or that needs a job; and
+    for two views at once.
+    """
+    if view.wide and view.columns:
+        raise UsageError("--wide and --columns choose columns both", "Give one of them")
+    if view.best_batch and view.group_by == "batch":
+        raise UsageError("--best-batch and --group-by batch are two views of batch sizes", "Give one of them")
+    for name in view.columns:
+        _require_column(name, (*EVERY, NOTES))
+    for name in view.named:
+        if name != NOTES or name not in view.columns:
+            _require_column(name, tuple(EVERY))
+        if name in OF_A_JOB and job is None:
+            raise UsageError(f"column {name!r} is of a job, and none is given", "Give one, as --job 90M, or omit it")
+
+
+def _require_column(name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        near = nearest(name, known)
+        hint = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
+        raise UsageError(f"unknown column {name!r}", f"{hint}There are: {', '.join(known)}")
+
+
+def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
+    """The rows to show. Raises UsageError where no row is left, or a condition cannot be asked of its column."""
+    view, rows = options.view, list(comparison.rows)
+    for condition in view.filter:
+        rows = [row for row in rows if holds(condition, row)]
+    if not rows:
+        words = " ".join(f"--filter {quoted(one.words)}" for one in view.filter)
+        raise UsageError(f"no row is left by {words}", "Correct a filter, or omit it")
+    if view.best_batch:
+        rows = best_batches(rows)
+    if options.job is not None:
+        rows = [with_job(row, options.job) for row in rows]
+    rows = with_front(rows)
+    return comparison.model_copy(update={"rows": tuple(rows if view.sort is None else in_order(rows, view.sort))})
+
+
+def grouped(comparison: Comparison, column: str) -> list[Comparison]:
+    """One for each value of the column, named by it, in the order of each one's first row."""
+    found: dict[str, list[Row]] = {}
+    for row in comparison.rows:
+        found.setdefault(_named(EVERY[column].value(row)), []).append(row)
+    return [
+        comparison.model_copy(update={"rows": tuple(rows), "name": f"{column}: {value}"})
+        for value, rows in found.items()
+    ]
+
+
+def _named(value: Value) -> str:
+    return "unknown" if value is None else value if isinstance(value, str) else f"{value:.6g}"
+
+
+def holds(condition: Condition, row: Row) -> bool:
+    """Whether the row has what the condition asks. Unknown is equal to nothing, and neither above nor below it.
+
+    Raises UsageError where the column has words and the operator is of numbers, or the other way round.
+    """
+    column = EVERY[condition.column]
+    if _is_word(column):
+        if condition.operator not in ("=", "!="):
+            raise UsageError(
+                f"--filter {quoted(condition.words)}: {condition.column} is a word, which is neither more nor less",
+                f"Give, for example, --filter {condition.column}={condition.value}",
+            )
+        same = condition.value in (column.value(row), *column.names(row))
+        return same == (condition.operator == "=")
+    wanted, value = _wanted(condition), column.value(row)
+    if not isinstance(value, (int, float)):
+        return False
+    near = abs(value - wanted) <= _SAME * abs(wanted)
+    return COMPARE[condition.operator](wanted if near else value, wanted)
+
+
+def _is_word(column: RowColumn) -> bool:
+    return column.kind in ("word", "verdict")
+
+
+def _wanted(condition: Condition) -> float:
+    try:
+        value = float(condition.value.replace(",", ""))
+    except ValueError:
+        value = math.nan
+    if math.isnan(value):
+        raise UsageError(
+            f"--filter {quoted(condition.words)}: {condition.column} is a number, and {condition.value!r} is none",
+            f"Give, for example, --filter '{condition.column}>0'",
+        )
+    return value
+
+
+def best_batches(rows: Sequence[Row]) -> list[Row]:
+    """Of each mode on each instance and machine, executed in one way on as many GPUs, the batch size that buys most for
+    a dollar; without prices the fastest. What did not run is left out where the same mode ran at any size.
+    """
+    best: dict[object, Row] = {}
+    for row in rows:
+        key = (
+            (*_mode(row), row.execution, row.attention, row.world_size, row.workload)
+            if row.status == "ok"
+            else row.run_id
+        )
+        if key not in best or _worth(row) > _worth(best[key]):
+            best[key] = row
+    kept = {row.run_id for row in best.values()}
+    ran = {_mode(row) for row in rows if row.status == "ok"}
+    return [row for row in rows if row.run_id in kept and (row.status == "ok" or _mode(row) not in ran)]
+
+
+def _mode(row: Row) -> tuple[object, ...]:
+    return row.instance, row.machine, row.mode, row.recipe
+
+
+def _worth(row: Row) -> float:
+    return row.units_per_usd or row.throughput_per_s or 0.0
+
+
+def with_job(row: Row, units: float) -> Row:
+    """With what the job takes and costs; an emulation's time is not that of fp8, and promises none."""
+    if row.throughput_per_s is None or row.step_time_s is None or row.emulated:
+        return row.model_copy(update={"job_units": units})
+    time, usd = job_time(units, row.throughput_per_s, row.step_time_s, row.step_time_ci_s), row.usd_per_hour
+    return row.model_copy(
+        update={
+            "job_units": units,
+            "job_hours": time.hours,
+            "job_hours_ci": time.ci,
+            "job_usd": None if usd is None else time.usd(usd),
+            "job_usd_ci": None if usd is None else time.usd_ci(usd),
+        }
+    )
+
+
+def with_front(rows: Sequence[Row]) -> list[Row]:
+    """Each row that has a price, on the front of time against cost or off it, among rows that count the same unit on
+    the same kind of device.
+    """
+    points: dict[object, list[tuple[str, tuple[float, float]]]] = {}
+    for row in rows:
+        if row.units_per_usd and row.throughput_per_s:
+            point = 1 / row.throughput_per_s, 1 / row.units_per_usd
+            points.setdefault((row.unit, row.device), []).append((row.run_id, point))
+    on_front = {
+        run_id: on
+        for group in points.values()
+        for (run_id, _), on in zip(group, front([point for _, point in group]), strict=True)
+    }
+    return [row.model_copy(update={"pareto": on_front.get(row.run_id)}) for row in rows]
+
+
+def in_order(rows: Sequence[Row], sort: str) -> list[Row]:
+    """By the column, its best first; after a `-` the other way round. What did not run, or is unknown, is last."""
+    name, back = sort.removeprefix("-"), sort.startswith("-")
+    column = EVERY[name]
+    known = [row for row in rows if row.status == "ok" and column.value(row) is not None]
+    by_value = _sorted(known, column.value, column.greater_first != back)
+    shown = {row.run_id for row in by_value}
+    return [*by_value, *sorted((row for row in rows if row.run_id not in shown), key=lambda row: row.status != "ok")]
+
+
+def _sorted(rows: Iterable[Row], value: Callable[[Row], Value], reverse: bool) -> list[Row]:
+    def key(row: Row) -> tuple[str, float]:
+        found = value(row)
+        return (found, 0.0) if isinstance(found, str) else ("", float(found or 0))
+
+    return sorted(rows, key=key, reverse=reverse)

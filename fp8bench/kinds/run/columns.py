@@ -1,0 +1,197 @@
+"""The columns that a table of runs can have, by name: what a cell says, and the number or word that rows are sorted and
+filtered by.
+
+Names hold for --columns, --sort, --filter and --group-by. A number is in the unit of its heading: `--filter 'step<100'`
+is milliseconds, `gain>10` per cent.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from fp8bench.kinds.run.row import Row
+from fp8bench.kinds.run.unit_cost import WHAT_IF
+from fp8bench.report.document import NOTHING, CellKind, Column, Tone
+from fp8bench.report.written import gain_bounds, number, rate, with_interval
+from fp8bench.schema.execution import suffix
+
+Value = float | str | None
+
+
+@dataclass(frozen=True)
+class RowColumn:
+    """heading: with {units} and {unit} for what rows count. cell: as it is shown. value: what it says, unrounded.
+    names: of a word, every other one that a filter may know it by. optional: in the wide table only where any row has
+    it. greater_first: whether the best is the greatest. toned: as the gain is.
+    """
+
+    heading: str
+    cell: Callable[[Row], str]
+    value: Callable[[Row], Value]
+    kind: CellKind = "quantity"
+    names: Callable[[Row], tuple[str, ...]] = lambda _row: ()
+    optional: bool = False
+    greater_first: bool = False
+    toned: bool = False
+
+    def column(self, rows: Sequence[Row]) -> Column:
+        """Of these rows."""
+        heading = self.heading.format(units=units_of(rows), unit=units_of(rows).removesuffix("s"))
+        tones = tuple(map(tone, rows)) if self.toned else ()
+        return Column(heading, tuple(map(self.cell, rows)), self.kind, tones=tones)
+
+
+def units_of(rows: Sequence[Row]) -> str:
+    """`images`, or `units` where rows count different things."""
+    units = {row.unit for row in rows if row.unit}
+    return units.pop() if len(units) == 1 else "units"
+
+
+def tone(row: Row) -> Tone:
+    """Of a gain, and of the verdict on it; what is inconclusive has none."""
+    if row.is_reference or row.gain_vs_reference is None:
+        return ""
+    if row.verdict is not None:
+        return "good" if row.verdict == "better value" else "bad" if row.verdict == "worse value" else ""
+    return "good" if row.gain_vs_reference > 0 else "bad"
+
+
+def _word(of: Callable[[Row], str | None], heading: str, optional: bool = False) -> RowColumn:
+    return RowColumn(heading, lambda row: of(row) or NOTHING, of, "word", optional=optional)
+
+
+def _number(
+    heading: str,
+    of: Callable[[Row], float | None],
+    form: str,
+    scale: float = 1,
+    after: str = "",
+    optional: bool = False,
+    greater_first: bool = False,
+) -> RowColumn:
+    """scale: from the row's unit to the heading's."""
+    return RowColumn(
+        heading,
+        lambda row: number(of(row), form, scale, after),
+        lambda row: _scaled(of(row), scale),
+        optional=optional,
+        greater_first=greater_first,
+    )
+
+
+def _rate(heading: str, of: Callable[[Row], float | None], optional: bool = False) -> RowColumn:
+    return RowColumn(heading, lambda row: rate(of(row)), of, optional=optional, greater_first=True)
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value * scale
+
+
+def _gain(row: Row) -> str:
+    if row.is_reference:
+        return "reference"
+    gain = number(row.gain_vs_reference, "+.1f", scale=100, after=" %")
+    if row.gain_ci_vs_reference is None:
+        return gain
+    return f"{gain} ({gain_bounds(*row.gain_ci_vs_reference, lambda end: f'{end * 100:+.1f}')})"
+
+
+def _price_date(row: Row) -> str:
+    if row.usd_per_hour is None:
+        return NOTHING
+    return str(row.price_as_of) if row.price_as_of else WHAT_IF if row.price_source == WHAT_IF else "undated"
+
+
+def _pareto(row: Row) -> str:
+    return NOTHING if row.pareto is None else "yes" if row.pareto else "no"
+
+
+def _measured_rounds(row: Row) -> int | None:
+    return row.rounds if row.status == "ok" and row.source == "measured" else None
+
+
+def step(row: Row) -> str:
+    """Milliseconds, with its interval."""
+    return with_interval(row.step_time_s, row.step_time_ci_s, ".1f", scale=1e3)
+
+
+COLUMNS: dict[str, RowColumn] = {
+    "instance": _word(lambda r: r.instance, "instance"),
+    "mode": replace(
+        _word(lambda r: r.mode_label, "mode"),
+        names=lambda r: (r.mode, f"{r.mode}{suffix(r.execution)}", r.variant_label),
+    ),
+    "execution": _word(lambda r: r.execution, "execution", optional=True),
+    "attention": _word(lambda r: r.attention, "attention", optional=True),
+    "batch": RowColumn("batch x GPUs", lambda r: f"{r.batch_size} x {r.world_size}", lambda r: r.batch_size),
+    "gpus": _number("GPUs", lambda r: r.world_size, "d"),
+    "rounds": _number("rounds", _measured_rounds, "d", optional=True),
+    "value": _rate("{units}/USD", lambda r: r.units_per_usd),
+    "gain": RowColumn(
+        "gain (95 %)",
+        _gain,
+        lambda r: _scaled(r.gain_vs_reference, 100),
+        "interval",
+        greater_first=True,
+        toned=True,
+    ),
+    "verdict": RowColumn(
+        "verdict", lambda r: r.verdict or NOTHING, lambda r: r.verdict, "verdict", optional=True, toned=True
+    ),
+    "speed-up": RowColumn(
+        "speed-up (95 %)",
+        lambda r: with_interval(r.speedup_vs_reference, r.speedup_ci_vs_reference, ".2f", after="x"),
+        lambda r: r.speedup_vs_reference,
+        "interval",
+        greater_first=True,
+    ),
+    "step": RowColumn("step, ms (95 % interval)", step, lambda r: _scaled(r.step_time_s, 1e3), "interval"),
+    "throughput": _rate("{units}/s", lambda r: r.throughput_per_s),
+    "price": _number("USD/h", lambda r: r.usd_per_hour, ",.2f"),
+    "price-as-of": _word(_price_date, "price as of"),
+    "cost": _number("USD/M {units}", lambda r: r.usd_per_million_units, ",.3f"),
+    "break-even": _number("break-even USD/h", lambda r: r.break_even_usd_per_hour, ",.2f", greater_first=True),
+    "hours": RowColumn(
+        "hours (95 %)",
+        lambda r: with_interval(r.job_hours, r.job_hours_ci, _digits(r.job_hours)),
+        lambda r: r.job_hours,
+        "interval",
+        optional=True,
+    ),
+    "usd": RowColumn(
+        "USD (95 %)",
+        lambda r: with_interval(r.job_usd, r.job_usd_ci, _digits(r.job_usd)),
+        lambda r: r.job_usd,
+        "interval",
+        optional=True,
+    ),
+    "memory": _number("peak GiB", lambda r: r.peak_memory_bytes, ".1f", scale=2**-30, optional=True),
+    "mfu-bf16": _number("MFU bf16", lambda r: r.mfu_bf16, ".1f", 100, " %", optional=True, greater_first=True),
+    "mfu-fp8": _number("MFU fp8", lambda r: r.mfu_fp8, ".1f", 100, " %", optional=True, greater_first=True),
+    "energy": _number("J/{unit}", lambda r: r.joules_per_unit, ".3g", optional=True),
+    "per-kwh": _rate("{units}/kWh", lambda r: r.units_per_kwh, optional=True),
+}
+"""In the order of the wide table."""
+
+OF_ITS_OWN: dict[str, RowColumn] = {
+    "pareto": RowColumn("Pareto front", _pareto, _pareto, "word"),
+    "workload": _word(lambda r: r.workload, "workload"),
+    "source": _word(lambda r: r.source, "source"),
+    "status": _word(lambda r: r.outcome, "status"),
+    "machine": replace(
+        _word(lambda r: r.machine_label or r.machine, "machine"), names=lambda r: (r.machine or NOTHING,)
+    ),
+    "session": _word(lambda r: r.session_id, "session"),
+}
+"""Only where they are named."""
+
+NOTES = "notes"
+EVERY = {**COLUMNS, **OF_ITS_OWN}
+NAMES = (*EVERY, NOTES)
+"""What a view may name."""
+
+OF_A_JOB = ("hours", "usd")
+
+
+def _digits(value: float | None) -> str:
+    """The form of hours or USD: three digits or more, none behind the point from 100 on."""
+    return ",.0f" if value is None or value >= 100 else ",.1f" if value >= 10 else ",.2f" if value >= 1 else ".3g"

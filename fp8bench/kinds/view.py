@@ -1,0 +1,121 @@
+"""Which rows and columns of a comparison a user asks to see, and in which order; and the words for it on the command
+line.
+
+What it is not: which records are compared (`records.select`), and against which row.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from fp8bench.config.words import quoted
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.option import USD_PER_HOUR, Bound
+
+JOB_UNITS = Bound(10**18, "no model is trained on more")
+
+LEAST_USD_PER_HOUR = 1e-6
+"""What the catalogue takes for a price at least."""
+
+_SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
+_JOB = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e\+?[0-9]{1,2})?|\.[0-9]+) *([kmgbt]?)", re.IGNORECASE)
+
+Operator = Literal["=", "!=", "<=", ">=", "<", ">"]
+OPERATORS: tuple[Operator, ...] = get_args(Operator)
+_CONDITION = re.compile(r" *([A-Za-z][A-Za-z0-9_-]*) *(!=|<=|>=|=|<|>) *(.*?) *")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Of the rows that are shown: a column, by its name, and what it must be. words: as they were given."""
+
+    column: str
+    operator: Operator
+    value: str
+    words: str
+
+
+@dataclass(frozen=True)
+class View:
+    """columns: by their names; empty: the kind's own choice. wide: every column of the kind. sort: a column's name;
+    None: by what a dollar buys; after a `-` in the opposite order. filter: all of them hold for each row. group_by: a
+    column whose values have a table each. best_batch: of each mode only the batch size that buys most for a dollar.
+    """
+
+    columns: tuple[str, ...] = ()
+    wide: bool = False
+    sort: str | None = None
+    filter: tuple[Condition, ...] = ()
+    group_by: str | None = None
+    best_batch: bool = False
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Every column that any of it names."""
+        sort = () if self.sort is None else (self.sort.removeprefix("-"),)
+        group = () if self.group_by is None else (self.group_by,)
+        return (*self.columns, *sort, *(one.column for one in self.filter), *group)
+
+
+AS_IT_IS = View()
+
+
+def parse_columns(text: str | None) -> tuple[str, ...]:
+    """`mode,step,gain`; None: none were named. Raises UsageError where a name is empty."""
+    if text is None:
+        return ()
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise UsageError(f"--columns {quoted(text)} has an empty name", "Give, for example, --columns mode,step,gain")
+    return tuple(dict.fromkeys(names))
+
+
+def parse_job(text: str) -> float:
+    """`90M`, `1.5B`, `90_000_000` or `9e7`: units of work. Raises UsageError for what is no number above 0."""
+    found = _JOB.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(
+            f"--job {quoted(text)} is not a number of units above 0", "Give, for example, --job 90M (k, M, B or T)"
+        )
+    units = float(found[1].replace(",", "").replace("_", "")) * _SCALES[found[2].lower()]
+    if not math.isfinite(units) or units > JOB_UNITS.most:
+        raise UsageError(f"--job {quoted(text)} is too large: {JOB_UNITS.refusal}", "Give a smaller number")
+    if units <= 0:
+        raise UsageError(f"--job {quoted(text)} has no unit to train on", "Give, for example, --job 90M")
+    return units
+
+
+def parse_price(text: str) -> tuple[str, float]:
+    """`p5=60`: an instance and USD an hour. Raises UsageError."""
+    name, equals, usd = text.partition("=")
+    if not (name.strip() and equals and usd.strip()):
+        raise UsageError(f"--price {quoted(text)} is not INSTANCE=USD", "Give, for example, --price p5=60")
+    try:
+        price = float(usd)
+    except ValueError:
+        price = math.nan
+    if not (math.isfinite(price) and price >= LEAST_USD_PER_HOUR):
+        what = f"--price {quoted(text)}: {quoted(usd.strip())} is not a price above 0, in USD an hour"
+        raise UsageError(what, f"Give, for example, --price {name.strip()}=60")
+    if price > USD_PER_HOUR.most:
+        what = f"--price {quoted(text)} is too large: {USD_PER_HOUR.refusal}"
+        raise UsageError(what, f"Give USD for the whole machine and one hour, as --price {name.strip()}=60")
+    return name.strip(), price
+
+
+def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
+    """`mode=te-fp8`, `gain>0`, `batch!=64`. Raises UsageError for what is no condition."""
+    return tuple(map(_condition, texts))
+
+
+def _condition(text: str) -> Condition:
+    found = _CONDITION.fullmatch(text)
+    if found is None or not found[3]:
+        raise UsageError(
+            f"--filter {quoted(text)} is not COLUMN, one of {' '.join(OPERATORS)}, and a value",
+            "Give, for example, --filter mode=te-fp8 or --filter 'gain>0'",
+        )
+    operator = next(one for one in OPERATORS if one == found[2])
+    return Condition(found[1].lower(), operator, found[3], text)

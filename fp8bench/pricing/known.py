@@ -1,0 +1,81 @@
+"""Every price that is known of an instance, and which of them is in force: what `fp8bench prices show` lists."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import date
+
+from fp8bench.pricing.choose import EVERYWHERE, PriceQuery, choose
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.instance import Instance, Price, Purchase
+
+
+class KnownPrice(Frozen):
+    """One price of one instance; or, where usd_per_hour is null, that there is none, with the reason.
+
+    The names are the keys of `fp8bench prices show --format json` and the columns of csv. age_days: since as_of; null:
+    undated. in_force: whether it is the one that is used today for its purchase where no region is asked for, or for
+    the region that was.
+    """
+
+    instance: str
+    provider: str | None
+    gpu: str | None
+    gpu_count: int
+    purchase: Purchase
+    region: str | None
+    usd_per_hour: float | None
+    usd_per_gpu_hour: float | None
+    as_of: date | None
+    age_days: int | None
+    source: str | None
+    own: bool
+    derived: bool
+    doubtful: bool
+    in_force: bool
+    note: str | None
+    reason: str | None
+
+
+def known(instance: Instance, query: PriceQuery, purchases: Iterable[Purchase]) -> list[KnownPrice]:
+    """Of one instance: by purchase, the price in force first and the others in the order of the catalogue. query: its
+    day is today; its purchase does not count. An instance without a price for a purchase has one line that says so.
+    """
+    found: list[KnownPrice] = []
+    for purchase in purchases:
+        chosen = choose(instance.prices, replace(query, purchase=purchase))
+        of_purchase = [one for one in instance.prices if one.purchase == purchase and _of_region(one, query.region)]
+        priced = [one for one in of_purchase if one.usd_per_hour is not None]
+        others = [one for one in priced if one is not chosen]
+        found += [_line(instance, one, query.as_of, one is chosen) for one in ([chosen] if chosen else []) + others]
+        if not priced:
+            why = next((one.reason for one in of_purchase if one.reason), None)
+            none = Price(usd_per_hour=None, purchase=purchase, as_of=None, source=None, reason=why)
+            found.append(_line(instance, none, query.as_of, False))
+    return found
+
+
+def _of_region(price: Price, region: str | None) -> bool:
+    return region is None or price.region in (region, EVERYWHERE)
+
+
+def _line(instance: Instance, price: Price, today: date, in_force: bool) -> KnownPrice:
+    per_gpu = price.usd_per_hour / instance.gpu_count if price.usd_per_hour and instance.gpu_count else None
+    return KnownPrice(
+        instance=instance.key,
+        provider=instance.provider,
+        gpu=instance.gpu,
+        gpu_count=instance.gpu_count,
+        purchase=price.purchase,
+        region=price.region,
+        usd_per_hour=price.usd_per_hour,
+        usd_per_gpu_hour=per_gpu,
+        as_of=price.as_of,
+        age_days=(today - price.as_of).days if price.as_of else None,
+        source=price.source,
+        own=price.own,
+        derived=price.derived,
+        doubtful=price.doubtful or price.doubt is not None,
+        in_force=in_force,
+        note=price.doubt or price.note,
+        reason=price.reason,
+    )

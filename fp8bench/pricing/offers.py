@@ -1,0 +1,213 @@
+"""Current offers, from the gpuhunt library's catalogue: what of it is an instance of ours, and of which day.
+
+gpuhunt publishes a catalogue of each provider's offers, collected at about daily intervals; its version begins with
+its day. `GPUHUNT_CATALOG_DIR`, a variable of gpuhunt's own, names a folder with a provider's offers as PROVIDER.csv
+instead, which has no version. gpuhunt is imported inside the functions that need it: it is an extra.
+"""
+
+import logging
+import os
+import re
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import version
+from typing import Any, Protocol, cast
+
+from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
+from fp8bench.schema.instance import Catalog, Instance, Price
+from fp8bench.schema.snapshot import Offer, OfferedAs
+
+PROVIDERS = {
+    "aws": "aws",
+    "azure": "azure",
+    "gcp": "gcp",
+    "lambda": "lambdalabs",
+    "nebius": "nebius",
+    "oci": "oci",
+    "runpod": "runpod",
+}
+"""The catalogue's names of providers, and gpuhunt's."""
+
+LOCAL = "GPUHUNT_CATALOG_DIR"
+OTHER_TERMS = re.compile("calendar|reserv|preview|cluster")
+"""Flags of offers that are neither bought on demand nor as spot."""
+
+TIMEOUT_S = 20.0
+_VERSION = re.compile(r"(\d{4})(\d{2})(\d{2})\b")
+_ZONE = re.compile(r"-[a-z]$")
+
+
+class Item(Protocol):
+    """gpuhunt's CatalogItem, as far as it is used. price: USD per hour of the whole instance."""
+
+    instance_name: str
+    location: str
+    price: float
+    gpu_count: int
+    spot: bool
+    flags: list[str]
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """items: by the catalogue's name of their provider. versions: of gpuhunt's catalogues; none of a local folder.
+    missing: providers without a catalogue. said: what gpuhunt warned of.
+    """
+
+    items: Mapping[str, Sequence[Item]]
+    versions: Mapping[str, str]
+    missing: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+
+
+def fetch(providers: Iterable[str]) -> Fetched:
+    """Every offer of these providers, from gpuhunt's published catalogue or a local one.
+
+    Raises ModeUnavailable where gpuhunt is not installed, RunFailed where its catalogue cannot be reached, UsageError
+    for a local folder that has none of these.
+    """
+    try:
+        import gpuhunt
+    except ImportError as error:
+        raise ModeUnavailable(
+            "current prices need the gpuhunt library, which is not installed",
+            "Install it: `pip install 'fp8bench[prices]'`",
+        ) from error
+    local = os.environ.get(LOCAL)
+    catalog = gpuhunt.Catalog(balance_resources=False, auto_reload=False)
+    found: dict[str, Sequence[Item]] = {}
+    missing: list[str] = []
+    with _warnings_of_gpuhunt() as said:
+        if local is None:
+            _load(catalog, gpuhunt.GPUHuntError)
+        for provider in providers:
+            theirs = PROVIDERS[provider]
+            if local is None and theirs not in catalog.catalog:
+                missing.append(provider)
+                continue
+            try:
+                found[provider] = cast("Sequence[Item]", catalog.query(provider=theirs, min_gpu_count=1))
+            except OSError:
+                missing.append(provider)
+    if not found:
+        names = ", ".join(f"{PROVIDERS[one]}.csv" for one in missing)
+        raise UsageError(f"{LOCAL} {local} has none of {names}", f"Name gpuhunt's folder, or unset {LOCAL}")
+    versions = {one: catalog.catalog[PROVIDERS[one]].version for one in found} if local is None else {}
+    return Fetched(found, versions, tuple(missing), tuple(dict.fromkeys(said)))
+
+
+def _load(catalog: Any, error_of_gpuhunt: type[Exception]) -> None:
+    """Its published catalogues. Raises RunFailed where none can be reached."""
+    before = socket.getdefaulttimeout()
+    # gpuhunt waits without a limit, which behind a firewall is for ever.
+    socket.setdefaulttimeout(TIMEOUT_S)
+    try:
+        catalog.load()
+    except error_of_gpuhunt as error:
+        reason = getattr(error.__cause__, "reason", None) or error.__cause__ or error
+        raise RunFailed(
+            f"gpuhunt's price catalogue cannot be reached: {reason}",
+            f"Connect to the internet, or name a folder with gpuhunt's catalogue in {LOCAL}",
+        ) from error
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+@contextmanager
+def _warnings_of_gpuhunt() -> Iterator[list[str]]:
+    """What it logs, as lines and without tracebacks, instead of on standard error."""
+    said: list[str] = []
+
+    class Noted(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    logger, handler = logging.getLogger("gpuhunt"), Noted(logging.WARNING)
+    propagates = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield said
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagates
+
+
+def offers(fetched: Fetched, catalog: Catalog, wanted: Sequence[Instance], today: date) -> list[Offer]:
+    """What of it is offered of these instances: of each, purchase and region the cheapest, in the catalogue's order of
+    regions and then by price.
+
+    today: of offers whose catalogue says no day. Raises UsageError for a price that no machine has.
+    """
+    found: dict[OfferedAs, Offer] = {}
+    for instance in wanted:
+        day, source = _origin(fetched, instance.provider or "", today)
+        for item in fetched.items.get(instance.provider or "", ()):
+            if not _is(item, instance, catalog) or any(map(OTHER_TERMS.search, item.flags)):
+                continue
+            offer = Offer(instance=instance.key, price=_price(item, instance, day, source))
+            best = found.get(offer.place)
+            if best is None or _usd(offer) < _usd(best):
+                found[offer.place] = offer
+    return sorted(found.values(), key=lambda offer: _place_in(offer, wanted))
+
+
+def _origin(fetched: Fetched, provider: str, today: date) -> tuple[date, str]:
+    """The day of a provider's offers, and their source."""
+    tool = f"gpuhunt {version('gpuhunt')}"
+    of_provider = fetched.versions.get(provider)
+    if of_provider is None:
+        return today, f"{tool}, local catalogue of {PROVIDERS.get(provider, provider)}"
+    found = _VERSION.match(of_provider)
+    source = f"{tool}, catalogue {of_provider} of {PROVIDERS[provider]}"
+    try:
+        return (date(*map(int, found.groups())) if found else today), source
+    except ValueError:
+        return today, source
+
+
+def _is(item: Item, instance: Instance, catalog: Catalog) -> bool:
+    """By the provider's name of it; of one that rents GPUs, by what the GPU's driver calls it."""
+    if item.gpu_count != instance.gpu_count or instance.instance_type is None:
+        return False
+    # Of Nebius ours are named as its own catalogue joins platform and preset, gpuhunt's with a space.
+    if item.instance_name.replace(" ", "_") == instance.instance_type.replace(" ", "_"):
+        return True
+    gpu = catalog.gpus.get(instance.gpu or "")
+    return gpu is not None and item.instance_name in gpu.product_names
+
+
+def _price(item: Item, instance: Instance, day: date, source: str) -> Price:
+    if not 0 < item.price <= MOST_USD_PER_HOUR:
+        raise UsageError(
+            f"gpuhunt offers {instance.key} in {item.location} for {item.price:g} USD an hour, which no machine costs",
+            f"Omit {instance.provider} with --provider, or look at {source}",
+        )
+    zone = item.location if instance.provider == "gcp" and _ZONE.search(item.location) else None
+    return Price(
+        usd_per_hour=item.price,
+        purchase="spot" if item.spot else "on_demand",
+        region=_ZONE.sub("", item.location) if zone else item.location or None,
+        zone=zone,
+        as_of=day,
+        source=source,
+    )
+
+
+MOST_USD_PER_HOUR = 1_000_000.0
+
+
+def _usd(offer: Offer) -> float:
+    return offer.price.usd_per_hour or 0.0
+
+
+def _place_in(offer: Offer, wanted: Sequence[Instance]) -> tuple[object, ...]:
+    """Which of an instance's prices of one day holds where no region is asked for is decided by their order."""
+    place = next(place for place, one in enumerate(wanted) if one.key == offer.instance)
+    regions = [price.region for price in wanted[place].prices if price.region]
+    region = offer.price.region
+    rank = regions.index(region) if region in regions else len(regions)
+    return place, offer.price.purchase, rank, _usd(offer), region or ""

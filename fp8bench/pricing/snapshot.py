@@ -1,0 +1,151 @@
+"""Snapshots of prices as text: written, read, joined to the catalogue's, and what changed between two.
+A line is read as strictly as the catalogue is: what is wrong with it is named by
+file, line and field, and no price of its instance is used until it is right.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from fp8bench.schema.errors import UsageError, unknown_name
+from fp8bench.schema.files import read_text
+from fp8bench.schema.instance import Catalog, Instance, Price
+from fp8bench.schema.snapshot import FIELDS, Offer, OfferedAs
+
+
+def text_of(offers: Iterable[Offer]) -> str:
+    """A snapshot's text."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(FIELDS)
+    for offer in offers:
+        price = offer.price.model_dump(mode="json")
+        writer.writerow([offer.instance, *("" if price[name] is None else price[name] for name in FIELDS[1:])])
+    return buffer.getvalue()
+
+
+def read(path: Path, known: Sequence[str]) -> list[Offer]:
+    """The offers of a snapshot. known: instances of the catalogue.
+
+    Raises UsageError by file, line and field, for an instance that is not known, and for one offered twice.
+    """
+    reader = csv.reader(io.StringIO(read_text(path)), strict=True)
+    found: dict[OfferedAs, int] = {}
+    offers: list[Offer] = []
+    try:
+        for cells in reader:
+            if reader.line_num == 1:
+                _require_fields(cells, path)
+                continue
+            if not cells:
+                continue
+            offer = _offer(cells, path, reader.line_num, known)
+            first = found.setdefault(offer.place, reader.line_num)
+            if first != reader.line_num:
+                what = f"{offer.instance} is offered twice as {_words(offer.place)}, the first time on line {first}"
+                raise UsageError(f"{path} line {reader.line_num}: {what}", "Keep one of them")
+            offers.append(offer)
+    except csv.Error as error:
+        raise UsageError(f"{path} line {reader.line_num} is not CSV: {error}", "Fix that line") from error
+    if reader.line_num == 0:
+        raise UsageError(f"{path} is empty", "Remove it")
+    return offers
+
+
+def _require_fields(cells: Sequence[str], path: Path) -> None:
+    if tuple(cells) != FIELDS:
+        raise UsageError(f"{path} line 1 is not the header of a snapshot", f"Begin it with {','.join(FIELDS)}")
+
+
+def _offer(cells: Sequence[str], path: Path, line: int, known: Sequence[str]) -> Offer:
+    if len(cells) != len(FIELDS):
+        raise UsageError(f"{path} line {line} has {len(cells)} cells, not {len(FIELDS)}", "Fix that line")
+    given = dict(zip(FIELDS, (cell or None for cell in cells), strict=True))
+    instance = given.pop("instance") or ""
+    if instance not in known:
+        refused = unknown_name("instance", instance, list(known), "fp8bench instances")
+        raise UsageError(f"{path} line {line}, field instance: {refused.what}", refused.remedy)
+    if given["usd_per_hour"] is None or given["as_of"] is None:
+        field = "usd_per_hour" if given["usd_per_hour"] is None else "as_of"
+        raise UsageError(f"{path} line {line}, field {field}: it is empty", "Give it a value, or remove the line")
+    try:
+        return Offer(instance=instance, price=Price.model_validate(given))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = str(first["loc"][0])
+        what = f"invalid value {given.get(field)!r}: {str(first['msg']).lower()}"
+        raise UsageError(f"{path} line {line}, field {field}: {what}", "Fix that line, or remove it") from error
+
+
+def _words(place: OfferedAs) -> str:
+    return f"{place.purchase} in {place.region}" if place.region else place.purchase
+
+
+def instances_in(path: Path) -> frozenset[str]:
+    """Every instance that a refused snapshot may be of, as far as it can be read."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
+    except OSError:
+        return frozenset()
+    return frozenset(line.partition(",")[0].strip() for line in lines if line.strip())
+
+
+def joined(catalog: Catalog, offers: Iterable[Offer]) -> Catalog:
+    """The catalogue with a snapshot's prices before its own; later snapshots go before earlier ones."""
+    of_instance: dict[str, list[Price]] = {}
+    for offer in offers:
+        of_instance.setdefault(offer.instance, []).append(offer.price)
+    with_offers: dict[str, Instance] = {}
+    for key, prices in of_instance.items():
+        known = catalog.instances[key]
+        with_offers[key] = known.model_copy(update={"prices": (*prices, *known.prices)})
+    return catalog.model_copy(update={"instances": {**catalog.instances, **with_offers}})
+
+
+class Change(NamedTuple):
+    """What an offer was and is now, USD per hour. before: None where none was known; now: None where it is no longer
+    offered. since: the day of what was known; None: undated.
+    """
+
+    place: OfferedAs
+    before: float | None
+    now: float | None
+    since: date | None
+
+    @property
+    def share(self) -> float | None:
+        """0.1 is 10 % dearer."""
+        return self.now / self.before - 1 if self.now and self.before else None
+
+
+def known_offers(catalog: Catalog) -> dict[OfferedAs, Price]:
+    """The newest price of each thing that is offered; the user's own are no offers."""
+    found: dict[OfferedAs, Price] = {}
+    for instance in catalog.instances.values():
+        for price in instance.prices:
+            if price.usd_per_hour is None or price.own or price.doubtful:
+                continue
+            place = OfferedAs(instance.key, price.purchase, price.region)
+            before = found.get(place)
+            if before is None or (price.as_of or date.min) > (before.as_of or date.min):
+                found[place] = price
+    return found
+
+
+def changes(offers: Sequence[Offer], known: dict[OfferedAs, Price], last: Iterable[OfferedAs]) -> list[Change]:
+    """What is new, dearer or cheaper than was known, in the offers' order; then what the last snapshot had and these
+    have not.
+    """
+    found = []
+    for offer in offers:
+        before = known.get(offer.place)
+        if before is None or before.usd_per_hour != offer.price.usd_per_hour:
+            usd, since = (before.usd_per_hour, before.as_of) if before else (None, None)
+            found.append(Change(offer.place, usd, offer.price.usd_per_hour, since))
+    gone = [place for place in last if place in known and place not in {offer.place for offer in offers}]
+    return found + [Change(place, known[place].usd_per_hour, None, known[place].as_of) for place in gone]

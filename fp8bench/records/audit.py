@@ -1,0 +1,155 @@
+"""Is every record whole, and which of them does no table show any more?
+
+To verify reads each file strictly and to its end, which a search does not. To prune, a record is superseded where a
+later session has the same variant on the same machine and software, or a later record of another kind the same work. A
+run that failed says nothing that its successor needs. One that is invalid stays as long as it decides a row, since what
+is proved in one process and not in the next is not proved.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fp8bench.records import instances, layout
+from fp8bench.records.files import Broken, record_files
+from fp8bench.records.layout import Head
+from fp8bench.records.results import PUBLISHED
+from fp8bench.records.select import grouped, latest_alike, mode, select, session
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import parse_yaml, read_text, wrong_field
+from fp8bench.schema.instance import Instance
+from fp8bench.schema.record import Record, RecordHead
+
+Models = Mapping[str, type[RecordHead]]
+"""The model of each kind's record."""
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A file that is not what it should be. path: below the folder."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    """read: how many files were. bad: of these and of those that could not be."""
+
+    read: int
+    bad: tuple[Bad, ...]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """A record that can go. path: of its file. reason: in words."""
+
+    record: RecordHead
+    path: Path
+    reason: str
+
+
+def verify(folder: Path, models: Models) -> Audit:
+    """Every record below the folder, and every instance's file."""
+    read, bad = 0, []
+    for path in record_files(folder):
+        read += 1
+        place, reason = (path.path, path.reason) if isinstance(path, Broken) else (path, _fault(path, models))
+        if reason:
+            bad.append(Bad(_below(place, folder), reason))
+    for path in instances.files(folder):
+        read += 1
+        if reason := _fault_of_instance(path):
+            bad.append(Bad(_below(path, folder), reason))
+    return Audit(read, tuple(bad))
+
+
+def _below(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
+
+
+def _fault(path: Path, models: Models) -> str:
+    """Empty where there is none."""
+    record = _read(path, models)
+    if isinstance(record, Broken):
+        return record.reason if record.line is None else f"line {record.line}: {record.reason}"
+    if record.run_id != path.stem:
+        return f"is a copy or was renamed: its run id is {record.run_id}"
+    return _fault_of_work(record)
+
+
+def _read(path: Path, models: Models) -> RecordHead | Broken:
+    head = layout.head(path)
+    if isinstance(head, Broken):
+        return head
+    if head.kind not in models:
+        reason = f"is of the unknown kind {head.kind!r}"
+        return Broken(path, None, reason, UsageError(f"{path} {reason}", "Upgrade fp8bench, or move the file away"))
+    return layout.whole(path, models[head.kind])
+
+
+def _fault_of_work(record: RecordHead) -> str:
+    """A fingerprint says which work was done, so it is there, and says no other than the record."""
+    measured = not isinstance(record, Record) or (record.status == "ok" and record.source == "measured")
+    if measured and not record.fingerprint:
+        return "field fingerprint: it is empty"
+    if isinstance(record, Record) and record.fingerprint.get("workload", record.what.workload) != record.what.workload:
+        return f"field fingerprint: it is of workload {record.fingerprint['workload']!r}, not {record.what.workload!r}"
+    return ""
+
+
+def _fault_of_instance(path: Path) -> str:
+    try:
+        text = read_text(path)
+        Instance.model_validate(parse_yaml(text, path))
+    except ValidationError as error:
+        return wrong_field(error, path, text).what
+    except UsageError as error:
+        return error.what
+    return ""
+
+
+def spent(folder: Path, models: Models) -> tuple[list[Spent], list[Broken]]:
+    """What can go from the folder, sorted by file; and what cannot be read, which is never removed."""
+    paths: dict[str, Path] = {}
+    records: list[RecordHead] = []
+    broken: list[Broken] = []
+    for path in record_files(folder):
+        record = path if isinstance(path, Broken) else _light(path, models)
+        if isinstance(record, Broken):
+            broken.append(record)
+        elif isinstance(path, Path) and path.parent.name != PUBLISHED and record.source == "measured":
+            paths[record.run_id] = path
+            records.append(record)
+    records.sort(key=lambda one: one.created_utc)
+    found = [Spent(one, paths[one.run_id], reason) for one, reason in _reasons(records)]
+    return sorted(found, key=lambda one: one.path), broken
+
+
+def _light(path: Path, models: Models) -> RecordHead | Broken:
+    head = layout.head(path)
+    return layout.light(head) if isinstance(head, Head) and head.kind == layout.RUN else _read(path, models)
+
+
+def _reasons(records: Sequence[RecordHead]) -> Iterator[tuple[RecordHead, str]]:
+    """records: oldest first."""
+    runs = [one for one in records if isinstance(one, Record)]
+    for of_instance in grouped(runs, lambda one: one.instance).values():
+        yield from _reasons_of_runs(of_instance)
+    others = [one for one in records if not isinstance(one, Record)]
+    for of_kind in grouped(others, lambda one: str(getattr(one, "kind", ""))).values():
+        latest = {one.run_id for one in latest_alike(of_kind)}
+        yield from ((one, "superseded by a later one") for one in of_kind if one.run_id not in latest)
+
+
+def _reasons_of_runs(runs: Sequence[Record]) -> Iterator[tuple[Record, str]]:
+    chosen = select(runs, every=False)
+    in_tables = {one.run_id for row in chosen for one in row.rounds}
+    kept_sessions = {(session(one), mode(one)) for row in chosen for one in row.rounds}
+    for one in runs:
+        if one.status in ("failed", "unsupported"):
+            yield one, f"{one.status}: {one.reason or 'no reason is on record'}"
+        elif one.run_id not in in_tables and (session(one), mode(one)) not in kept_sessions:
+            yield one, "superseded by a later session"

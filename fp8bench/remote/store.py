@@ -1,0 +1,251 @@
+"""Files under an address, by fsspec: listed, fetched, put where there is none yet, removed. Everything ends in time.
+
+fsspec and what it needs of the extra `remote` are imported here, inside functions; a plain folder never comes here. The
+secure shell's own known_hosts and agent, and the clouds' own credentials, apply; none is read or kept here.
+"""
+
+import base64
+import hashlib
+import logging
+import multiprocessing
+import posixpath
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from fp8bench.schema.address import GCS, S3, SSH, Address
+from fp8bench.schema.errors import RunFailed, UsageError
+
+LIMIT_S = 60.0
+"""For one call: a connection, a list, or a batch of files."""
+CONNECT_S = 5
+READ_S = 15
+BATCH = 64
+"""Files fetched in one call."""
+
+PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "ssh": "sshfs"}
+FAULTS = (
+    "botocore.exceptions:BotoCoreError",
+    "botocore.exceptions:ClientError",
+    "aiohttp:ClientError",
+    "asyncssh:Error",
+    "gcsfs.retry:HttpError",
+    "google.auth.exceptions:GoogleAuthError",
+)
+"""What the libraries raise beside OSError."""
+
+_Answer = TypeVar("_Answer")
+
+
+class Unreachable(RunFailed):
+    """The host does not answer, or not in time."""
+
+
+class Refused(UsageError):
+    """The host answers, and will not: no such bucket, no credentials, not allowed."""
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """size: bytes. md5: hexadecimal, where the store tells it."""
+
+    size: int
+    md5: str | None
+
+
+class Store:
+    """The files under one address. Raises Refused and Unreachable, without secrets, from every method."""
+
+    def __init__(self, address: Address, limit_s: float | None = None) -> None:
+        self.address, self.limit_s = address, LIMIT_S if limit_s is None else limit_s
+        self._opened: tuple[Any, str] | None = None
+
+    def files(self) -> dict[str, RemoteFile]:
+        """By path below the address; empty where there is no such folder yet."""
+
+        def listed() -> dict[str, RemoteFile]:
+            fs, root = self._open()
+            try:
+                found = fs.find(root, withdirs=False, detail=True)
+            except FileNotFoundError:
+                found = {}
+            if not found and self.address.scheme not in SSH:
+                # An empty answer may also mean that there is no bucket.
+                fs.ls(root.partition("/")[0], detail=False)
+            return {_below(root, path): _remote_file(info) for path, info in found.items() if _below(root, path)}
+
+        return self._in_time("list", listed)
+
+    def get(self, names: Sequence[str], folder: Path) -> None:
+        """Fetch at most BATCH files, each as `folder`/its place in the sequence."""
+
+        def fetched() -> None:
+            fs, root = self._open()
+            fs.get([posixpath.join(root, name) for name in names], [str(folder / str(i)) for i in range(len(names))])
+
+        self._in_time("read", fetched)
+
+    def read(self, name: str) -> bytes:
+        """One file."""
+
+        def content() -> bytes:
+            fs, root = self._open()
+            return bytes(fs.cat_file(posixpath.join(root, name)))
+
+        return self._in_time("read", content)
+
+    def put(self, name: str, data: bytes, replace: bool = False) -> None:
+        """All or nothing. Raises FileExistsError where the name is taken, unless `replace`."""
+
+        def written() -> None:
+            fs, root = self._open()
+            path = posixpath.join(root, name)
+            if self.address.scheme in SSH:
+                self._put_by_ssh(fs, path, data, replace)
+            else:
+                fs.pipe_file(path, data, mode="overwrite" if replace else "create")
+
+        self._in_time("write to", written)
+
+    @staticmethod
+    def _put_by_ssh(fs: Any, path: str, data: bytes, replace: bool) -> None:
+        """Written under another name first. A hard link is refused where the name is taken."""
+        import asyncssh
+        from fsspec.asyn import sync
+
+        folder, name = posixpath.split(path)
+        fs.makedirs(folder, exist_ok=True)
+        temporary = posixpath.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
+
+        async def placed() -> None:
+            async with fs._pool.get() as channel:
+                try:
+                    async with channel.open(temporary, "wb") as file:
+                        await file.write(data)
+                    if replace:
+                        await channel.posix_rename(temporary, path)
+                    elif await channel.exists(path):
+                        raise FileExistsError(path)
+                    else:
+                        await channel.link(temporary, path)
+                finally:
+                    with suppress(asyncssh.SFTPError):
+                        await channel.remove(temporary)
+
+        sync(fs.loop, placed)
+
+    def remove(self, name: str) -> None:
+        """One file; one that is gone already is no error."""
+
+        def removed() -> None:
+            fs, root = self._open()
+            with suppress(FileNotFoundError):
+                fs.rm_file(posixpath.join(root, name))
+
+        self._in_time("remove from", removed)
+
+    def same(self, name: str, there: RemoteFile, data: bytes) -> bool:
+        """Whether the file of this name has this content; fetched where only its size is known."""
+        if there.size != len(data):
+            return False
+        if there.md5 is not None:
+            return there.md5 == hashlib.md5(data, usedforsecurity=False).hexdigest()
+        return self.read(name) == data
+
+    def _open(self) -> tuple[Any, str]:
+        """The file system and the path of the address in it."""
+        if self._opened is None:
+            self._opened = _file_system(self.address)
+        return self._opened
+
+    def _in_time(self, verb: str, work: Callable[[], _Answer]) -> _Answer:
+        """In a thread that ends with the program: a library that hangs is left behind."""
+        pool = ThreadPool(1)
+        try:
+            return pool.apply_async(work).get(self.limit_s)
+        except (multiprocessing.TimeoutError, TimeoutError):
+            raise Unreachable(f"{self.address} did not answer within {self.limit_s:g} s", "Try again later") from None
+        except _faults() as error:
+            raise _in_words(error, verb, self.address) from None
+
+
+def _faults() -> tuple[type[BaseException], ...]:
+    """Of the libraries that are loaded by now."""
+    named = (fault.split(":") for fault in FAULTS)
+    return OSError, *(getattr(sys.modules[module], name) for module, name in named if module in sys.modules)
+
+
+def _below(root: str, path: str) -> str:
+    return posixpath.relpath("/" + path.strip("/"), "/" + root.strip("/")) if path.strip("/") != root.strip("/") else ""
+
+
+def _remote_file(info: dict[str, Any]) -> RemoteFile:
+    tag = str(info.get("ETag") or "").strip('"')
+    md5 = tag if len(tag) == 32 and "-" not in tag and not info.get("SSEKMSKeyId") else None
+    if info.get("md5Hash"):
+        md5 = base64.b64decode(info["md5Hash"]).hex()
+    return RemoteFile(int(info.get("size") or 0), md5)
+
+
+def _file_system(address: Address) -> tuple[Any, str]:
+    try:
+        if address.scheme in S3:
+            import s3fs
+
+            times = {"connect_timeout": CONNECT_S, "read_timeout": READ_S, "retries": {"max_attempts": 1}}
+            fs = s3fs.S3FileSystem(config_kwargs=times, use_listings_cache=False, skip_instance_cache=True)
+            fs.retries = 1
+            return fs, address.rest
+        if address.scheme in GCS:
+            import gcsfs
+
+            return gcsfs.GCSFileSystem(use_listings_cache=False, skip_instance_cache=True), address.rest
+        import sshfs
+    except ImportError as error:
+        package = PACKAGES["s3" if address.scheme in S3 else "gs" if address.scheme in GCS else "ssh"]
+        remedy = "Install the extra: pip install 'fp8bench[remote]'"
+        raise UsageError(f"{address} needs {package}, which is not installed", remedy) from error
+    return _by_ssh(sshfs, address)
+
+
+def _by_ssh(sshfs: Any, address: Address) -> tuple[Any, str]:
+    """known_hosts: the user's own file, so that a host that is not known is refused."""
+    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
+    parts = urlsplit(f"ssh://{address.rest}")
+    asked = {"username": address.user, "password": address.password, "port": parts.port}
+    given = {name: value for name, value in asked.items() if value}
+    fs = sshfs.SSHFileSystem(
+        parts.hostname,
+        known_hosts=(),
+        connect_timeout=CONNECT_S,
+        login_timeout=READ_S,
+        skip_instance_cache=True,
+        **given,
+    )
+    return fs, parts.path or "."
+
+
+def _in_words(error: BaseException, verb: str, address: Address) -> BaseException:
+    """What a library raised, in one line of this program's. FileExistsError is an answer, and stays."""
+    if isinstance(error, FileExistsError):
+        return FileExistsError()
+    name = type(error).__name__
+    text = address.clean(str(error))[:200] or name
+    if "PreconditionFailed" in text or "412" in text.split():
+        return FileExistsError()
+    if isinstance(error, PermissionError) or name in ("PermissionDenied", "SFTPPermissionDenied") or "403" in text:
+        return Refused(f"cannot {verb} {address}: not allowed ({text})", "Check the credentials and what they may do")
+    if "Credentials" in name or "DefaultCredentialsError" in name or "anonymous" in text.lower():
+        return Refused(f"cannot {verb} {address}: no credentials were found", "Set them as its own tools take them")
+    if isinstance(error, FileNotFoundError):
+        return Refused(f"cannot {verb} {address}: there is no such bucket or folder", "Check its name, or make it")
+    if name == "HostKeyNotVerifiable":
+        remedy = "Connect once with ssh, and check its key"
+        return Refused(f"cannot {verb} {address}: its host key is not in known_hosts", remedy)
+    return Unreachable(f"cannot {verb} {address}: {name}: {text}", "Try again later")

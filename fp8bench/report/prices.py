@@ -1,0 +1,149 @@
+"""Documents of prices: what is known of each instance, and what a new snapshot changed."""
+
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+from fp8bench.pricing.known import KnownPrice
+from fp8bench.pricing.snapshot import Change
+from fp8bench.report.document import NOTHING, Column, Document, Letters, Lines, Note, Sentence, Table, blocks
+
+OLD_DAYS = 90
+"""From which age a price is to be looked at again: GPU prices fell by a third and more within a year."""
+
+MOST_NAMED = 6
+"""Instances that a sentence names; json has all."""
+
+
+def document_of_known(prices: Sequence[KnownPrice], hidden: int) -> Document:
+    """prices: in the order to show. hidden: how many more are known of the same instances."""
+    said = Letters()
+    alone = all(one.in_force or one.usd_per_hour is None for one in prices)
+    columns = (
+        Column("instance", tuple(one.instance for one in prices), "word", once=True),
+        Column(
+            "GPUs",
+            tuple(f"{one.gpu_count} x {one.gpu}" if one.gpu_count else "none" for one in prices),
+            "word",
+            once=True,
+        ),
+        Column("bought", tuple(one.purchase for one in prices), "word"),
+        Column("region", tuple(one.region or NOTHING for one in prices), "word"),
+        Column("USD/h", tuple(_usd(one.usd_per_hour) for one in prices)),
+        Column("USD/GPU-h", tuple(_usd(one.usd_per_gpu_hour) for one in prices)),
+        Column("as of", tuple(_day(one) for one in prices), "word"),
+        Column("age, days", tuple(NOTHING if one.age_days is None else str(one.age_days) for one in prices)),
+        Column("source", tuple(f"[{said.of(one.source)}]" if one.source else NOTHING for one in prices), "word"),
+        Column("notes", tuple(_notes(one, said, alone) for one in prices), "note"),
+    )
+    return Document(
+        blocks(
+            [Table(columns)],
+            [Note(line) for line in said.lines()],
+            [Sentence(line) for line in _counts(prices, hidden)],
+        ),
+        data=list(prices),
+        lines=_lines(prices),
+    )
+
+
+def _lines(prices: Sequence[KnownPrice]) -> Lines:
+    fields = tuple(KnownPrice.model_fields)
+    return Lines(fields, tuple(tuple(one.model_dump(mode="json").values()) for one in prices))
+
+
+def _usd(price: float | None) -> str:
+    return NOTHING if price is None else f"{price:,.2f}"
+
+
+def _day(one: KnownPrice) -> str:
+    if one.usd_per_hour is None:
+        return NOTHING
+    return str(one.as_of) if one.as_of else "undated"
+
+
+def _notes(one: KnownPrice, said: Letters, alone: bool) -> str:
+    """alone: every price that is shown is in force."""
+    if one.usd_per_hour is None:
+        return said.mark("no price", one.reason) if one.reason else "no price"
+    notes = (
+        "in force" if one.in_force and not alone else "",
+        "your own" if one.own else "",
+        "per-GPU price x GPUs" if one.derived else "",
+        "doubtful" if one.doubtful else "",
+    )
+    return ", ".join(filter(None, notes))
+
+
+def _counts(prices: Sequence[KnownPrice], hidden: int) -> list[str]:
+    used = [one for one in prices if one.in_force]
+    undated = [one for one in used if one.as_of is None]
+    old = [one for one in used if one.age_days is not None and one.age_days > OLD_DAYS]
+    none = [one for one in prices if one.usd_per_hour is None]
+    lines = [f"Instances: {len({one.instance for one in prices})}. Prices in force: {len(used)}."]
+    if undated:
+        lines.append(f"Undated, and so never called current: {len(undated)} of these.")
+    if old:
+        lines.append(f"Older than {OLD_DAYS} days: {len(old)} of these.")
+    if none:
+        names = ", ".join(dict.fromkeys(f"{one.instance} ({one.purchase})" for one in none))
+        lines.append(f"Without a price: {names}.")
+    if undated or old or none:
+        lines.append("`fp8bench prices update` takes current offers, `fp8bench prices set` your own price.")
+    if hidden:
+        lines.append(f"{hidden} more prices are known; --all lists them, and so does an instance's name.")
+    return lines
+
+
+def document_of_changes(
+    changes: Sequence[Change], offers: int, path: Path | None, versions: Sequence[str], not_offered: Sequence[str]
+) -> Document:
+    """What an update found. path: of the new snapshot; None: nothing changed, so none was written. versions: of the
+    catalogues, in words. not_offered: instances asked for of which nothing is offered.
+    """
+    columns = (
+        Column("instance", tuple(one.place.instance for one in changes), "word", once=True),
+        Column("bought", tuple(one.place.purchase for one in changes), "word"),
+        Column("region", tuple(one.place.region or NOTHING for one in changes), "word"),
+        Column("was, USD/h", tuple(_usd(one.before) for one in changes)),
+        Column("as of", tuple(_since(one.before, one.since) for one in changes), "word"),
+        Column("is, USD/h", tuple("gone" if one.now is None else _usd(one.now) for one in changes)),
+        Column("change", tuple(NOTHING if one.share is None else f"{one.share * 100:+.1f} %" for one in changes)),
+    )
+    said = [f"{offers} offers of instances of the catalogue, from {', '.join(versions)}.", _kept(changes, path)]
+    if not_offered:
+        shown = ", ".join(not_offered[:MOST_NAMED])
+        more = f" and {len(not_offered) - MOST_NAMED} more" if len(not_offered) > MOST_NAMED else ""
+        said.append(f"Not offered there, so that their prices stay as they were: {shown}{more}.")
+    return Document(
+        blocks([Table(columns, naming=3)] if changes else [], [Sentence(line) for line in said]),
+        data={
+            "snapshot": str(path) if path else None,
+            "offers": offers,
+            "catalogues": list(versions),
+            "not_offered": list(not_offered),
+            "changes": [_change(one) for one in changes],
+        },
+        lines=Lines(CHANGE_FIELDS, tuple(tuple(_change(one).values()) for one in changes)),
+    )
+
+
+CHANGE_FIELDS = ("instance", "purchase", "region", "usd_per_hour_before", "as_of_before", "usd_per_hour", "change")
+
+
+def _change(one: Change) -> dict[str, object]:
+    day = str(one.since) if one.since else None
+    return dict(zip(CHANGE_FIELDS, (*one.place, one.before, day, one.now, one.share), strict=True))
+
+
+def _since(before: float | None, since: date | None) -> str:
+    if before is None:
+        return "new"
+    return str(since) if since else "undated"
+
+
+def _kept(changes: Sequence[Change], path: Path | None) -> str:
+    if path is None:
+        return "They are those of the last snapshot, so that none was written."
+    count = f"{len(changes)} of them are new, changed or gone" if changes else "No price changed; they have a newer day"
+    return f"{count}. Kept as {path}."

@@ -1,0 +1,85 @@
+"""A table that is never divided, made to fit a width: long cells are folded at spaces and after `/`, but within no
+brackets, headings likewise, and where even that is too wide, spare columns are omitted.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from fp8bench.report.document import Column, Table
+
+_PIECE = re.compile(r"\([^()]*\)|[^ /]*/|[^ /]+")
+
+
+@dataclass(frozen=True)
+class Folded:
+    """table: its cells and headings in lines that are parted by line breaks. omitted: titles of columns for which there
+    was no room.
+    """
+
+    table: Table
+    omitted: tuple[str, ...] = ()
+
+
+def folded(table: Table, width: int, gap: int) -> Folded:
+    """table: its text inert, and headings without units apart. gap: characters between two columns.
+
+    Columns keep their natural width where there is room; what is left over goes first to cells and then to headings,
+    of each first to those that lack least.
+    """
+    columns, omitted = list(table.columns), []
+    if _total(map(_natural, columns), gap) <= width:
+        return Folded(table)
+    while _total(map(_least, columns), gap) > width and any(column.spare for column in columns):
+        spare = max(place for place, column in enumerate(columns) if column.spare)
+        omitted.append(columns.pop(spare).heading)
+    widths = [_least(column) for column in columns]
+    left = width - _total(widths, gap)
+    for wanted in ([_longest(column.cells) for column in columns], list(map(_natural, columns))):
+        for place in sorted(range(len(columns)), key=lambda one: wanted[one] - widths[one]):
+            more = max(0, min(left, wanted[place] - widths[place]))
+            widths[place] += more
+            left -= more
+    lines = [_in_lines(column, wide) for column, wide in zip(columns, widths, strict=True)]
+    return Folded(replace(table, columns=tuple(lines)), tuple(reversed(omitted)))
+
+
+def _total(widths: Iterable[int], gap: int) -> int:
+    every = list(widths)
+    return sum(every) + gap * (len(every) - 1)
+
+
+def _natural(column: Column) -> int:
+    return _longest((column.heading, *column.cells))
+
+
+def _longest(texts: Iterable[str]) -> int:
+    return max((len(text) for text in texts), default=0)
+
+
+def _least(column: Column) -> int:
+    return max((len(piece.strip()) for text in (column.heading, *column.cells) for piece in _pieces(text)), default=0)
+
+
+def _pieces(text: str) -> list[str]:
+    return _PIECE.findall(text)
+
+
+def _in_lines(column: Column, width: int) -> Column:
+    return replace(
+        column, heading=_wrapped(column.heading, width), cells=tuple(_wrapped(cell, width) for cell in column.cells)
+    )
+
+
+def _wrapped(text: str, width: int) -> str:
+    """In lines of at most `width`, but for a piece that is longer."""
+    if len(text) <= width:
+        return text
+    lines = [""]
+    for piece in _pieces(text):
+        between = " " if lines[-1] and not lines[-1].endswith("/") else ""
+        if lines[-1] and len(lines[-1]) + len(between) + len(piece) > width:
+            lines.append(piece)
+        else:
+            lines[-1] += between + piece
+    return "\n".join(lines)

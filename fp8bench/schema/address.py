@@ -1,0 +1,131 @@
+"""Addresses of results on other hosts: what is told apart from a folder, how it is shown, and its folder here.
+
+Every reader and writer works on local files: an address stands for a mirror, a folder of the user's data
+(XDG_DATA_HOME), since records that could not be sent exist nowhere else.
+"""
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote
+
+from fp8bench.schema.errors import UsageError
+
+SEPARATOR = "://"
+SSH = ("ssh", "sftp")
+S3 = ("s3", "s3a")
+GCS = ("gs", "gcs")
+SCHEMES = (*S3, *GCS, *SSH)
+LIST = "s3://, gs://, ssh:// or sftp://"
+
+HIDDEN = "***"
+
+
+@dataclass(frozen=True)
+class Address:
+    """A folder of results elsewhere. url: as given, with its password if it has one, so never shown. str() is safe."""
+
+    url: str = field(repr=False)
+
+    @property
+    def scheme(self) -> str:
+        """`s3`."""
+        return self.url.partition(SEPARATOR)[0].lower()
+
+    @property
+    def rest(self) -> str:
+        """Host or bucket, and path, without user and password."""
+        return self._after.rpartition("@")[2] if self._userinfo else self._after
+
+    @property
+    def _after(self) -> str:
+        return self.url.partition(SEPARATOR)[2].rstrip("/")
+
+    @property
+    def _userinfo(self) -> str:
+        """What stands before the host: a password may have a slash of its own, a path may have an `@`."""
+        host, at, _ = self._after.rpartition("@")
+        return host if at and (self.scheme in SSH or "/" not in host or ":" in host) else ""
+
+    @property
+    def user(self) -> str:
+        """Of ssh; empty where none is given."""
+        return self._userinfo.partition(":")[0]
+
+    @property
+    def password(self) -> str:
+        """As the server takes it; empty where none is given."""
+        return unquote(self._userinfo.partition(":")[2])
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Texts that no message may contain, the longest first."""
+        written = self._userinfo.partition(":")[2]
+        own = () if self.scheme in SSH else (self._userinfo, self.user)
+        return tuple(sorted(filter(None, {written, self.password, *own}), key=len, reverse=True))
+
+    def __str__(self) -> str:
+        """The address without what must not be seen: a password, and any userinfo but a plain user's name of ssh."""
+        shown = self.rest.partition("?")[0]
+        if not self._userinfo:
+            return f"{self.scheme}{SEPARATOR}{shown}"
+        plain = self.scheme in SSH and not self._userinfo.partition(":")[1]
+        return f"{self.scheme}{SEPARATOR}{self.user if plain else HIDDEN}@{shown}"
+
+    def clean(self, text: str) -> str:
+        """Another's message on one line, without the secrets."""
+        for secret in self.secrets:
+            text = text.replace(secret, HIDDEN)
+        return " ".join(text.split())
+
+    @property
+    def mirror(self) -> Path:
+        """The folder that stands for it. The password has no part in its name."""
+        name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.scheme}-{self.rest}").strip("-.")[:60]
+        whose = self.user if self.scheme in SSH else ""
+        digest = hashlib.sha256(f"{self.scheme}|{whose}|{self.rest}".encode()).hexdigest()[:10]
+        home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+        return Path(home) / "fp8bench" / "remote" / f"{name}-{digest}"
+
+
+_known: dict[Path, Address] = {}
+"""Of the mirrors that this process was asked for."""
+
+
+def is_address(text: object) -> bool:
+    """Whether it is one, and not a folder."""
+    return isinstance(text, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
+
+
+def parse(text: str) -> Address:
+    """Raises UsageError for an unknown scheme, one without bucket or host, or a password where none belongs."""
+    address = Address(text.strip())
+    host, _, path = address.rest.partition("/")
+    if address.scheme not in SCHEMES:
+        raise UsageError(f"{address} has the unknown scheme {address.scheme}://", f"Give a folder, or {LIST}")
+    if not host:
+        raise UsageError(f"{address} names no {'host' if address.scheme in SSH else 'bucket'}", "Add it after ://")
+    if "?" in address.rest or "#" in address.rest or ".." in path.split("/"):
+        raise UsageError(f"{address} is not the address of a folder", "Omit '?', '#' and '..'")
+    if address._userinfo and address.scheme not in SSH:
+        kind = (
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if address.scheme in S3 else "GOOGLE_APPLICATION_CREDENTIALS"
+        )
+        raise UsageError(f"{address} has credentials, which do not belong in an address", f"Omit them, and set {kind}")
+    return address
+
+
+def local(text: object) -> object:
+    """The mirror of an address, and everything else as it is. Raises UsageError as `parse`."""
+    if not is_address(text):
+        return text
+    address = parse(str(text))
+    _known[address.mirror] = address
+    return str(address.mirror)
+
+
+def address_of(folder: Path) -> Address | None:
+    """What the folder is the mirror of, of those that were asked for; None: a plain folder."""
+    return _known.get(folder)

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Installs fp8bench into a Python that has torch already, as NVIDIA's container has, without replacing torch, Transformer
+# Engine or what these stand on: beside-torch.sh [REQUIREMENT]
+#
+# Their versions become constraints, local builds (2.12.0a0+5bff8eb457) with their labels. What does not fit to them is
+# refused by pip, in words, before anything is changed. Other packages are upgraded where fp8bench needs a later one, and
+# else stay. constraints.txt is not used: it names the torch that fp8bench is tested with, which would take the place of
+# this one. The constraint of the container itself (PIP_CONSTRAINT) stays in force.
+#
+#   PYTHON   whose environment it is [python3]
+set -euo pipefail
+
+HERE=$(cd "$(dirname "$0")/.." && pwd)
+PYTHON=${PYTHON:-python3}
+PINS=$(mktemp)
+trap 'rm -f "$PINS"' EXIT
+KEPT='^(torch|torchvision|torchaudio|(pytorch[-_])?triton|transformer[-_]engine.*|flash[-_]attn.*|apex|numpy|cuda[-_].*|nvidia[-_].*)=='
+
+"$PYTHON" -m pip list --format=freeze --disable-pip-version-check | grep -iE "$KEPT" | grep -viE '^nvidia[-_]ml[-_]py==' \
+    >"$PINS" || true
+grep -qi '^torch==' "$PINS" || { echo "this Python has no torch: use \`make bench\` instead" >&2; exit 2; }
+"$PYTHON" -m pip install --disable-pip-version-check -c "$PINS" "${1:-$HERE}"

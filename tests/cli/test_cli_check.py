@@ -1,0 +1,151 @@
+"""`fp8bench check`: what is held against what, exit codes, exports, and what is refused."""
+
+import gc
+import json
+import shutil
+
+import pytest
+from builders import rounds
+from calling import call, keep, one_line
+from typer.testing import CliRunner
+
+from fp8bench.cli.app import program
+from fp8bench.schema.errors import Fp8benchError, UsageError
+
+OLD, NEW = "20260501T100000Z-aaaaaa", "20260502T100000Z-bbbbbb"
+SAME = (0.1, 0.1002, 0.0999, 0.1)
+SLOWER = tuple(1.1 * seconds for seconds in SAME)
+
+
+@pytest.fixture(autouse=True)
+def _collect_garbage_again():
+    """The command is the whole life of its process, and turns collection off."""
+    yield
+    gc.enable()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with results of two sessions, the later of them slower, and a reference of its own."""
+    for record in rounds(*SAME, session_id=OLD):
+        keep(record, tmp_path / "results")
+    shutil.copytree(tmp_path / "results", tmp_path / "reference")
+    for record in rounds(*SLOWER, session_id=NEW, minutes=600):
+        keep(record, tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def check(folder):
+    """Call the command beside the results; what it raises is raised here."""
+
+    def called(*arguments, code=0):
+        words = ["check", *arguments]
+        done = CliRunner().invoke(program(words), words)
+        if isinstance(done.exception, Fp8benchError):
+            raise done.exception
+        assert done.exit_code == code, done.output
+        return done.stdout
+
+    return called
+
+
+def test_a_regression_is_exit_code_1_with_the_answer_first_and_on_stderr(folder):
+    done = call(folder, "check", "--against", "reference")
+    assert done.code == 1
+    assert done.stdout.startswith("Failed: regression: p5:baseline-bf16/eager, +10.0 %")
+    assert f"Session {NEW} against reference; a step may take 3 % longer." in done.stdout
+    assert done.stderr.startswith("fp8bench: Failed: regression: p5:baseline-bf16/eager")
+
+
+@pytest.mark.parametrize("against", ["reference", OLD, OLD[:10], "results"])
+def test_a_folder_a_session_or_the_same_folder_is_the_reference(check, against):
+    (row,) = json.loads(check("--against", against, "--format", "json", code=1))["rows"]
+    assert (row["outcome"], row["change"]) == ("regression", pytest.approx(0.1))
+
+
+def test_what_is_allowed_is_a_share_and_passes_up_to_it(check):
+    assert check("--against", OLD, "--max-regression", "0.15").startswith("Passed: 1 of 1")
+    assert check("--against", OLD, "--max-regression", "15%").startswith("Passed: 1 of 1")
+
+
+def test_a_session_is_chosen_by_name(check):
+    data = json.loads(check("--against", NEW, "--session", OLD, "--format", "json"))
+    assert data["sessions"] == [OLD]
+    assert data["rows"][0]["change"] == pytest.approx(1 / 1.1 - 1)
+
+
+def test_a_published_figure_is_neither_checked_nor_a_reference(check, folder):
+    shutil.copytree(folder / "reference", folder / "results" / "published")
+    assert len(json.loads(check("--against", "reference", "--format", "json", code=1))["rows"]) == 1
+
+
+def test_every_export_is_written_in_the_place_of_an_older_one(check, folder):
+    (folder / "out.xml").write_text("old")
+    check("--against", OLD, "--export", "junit=out.xml", "--export", "bencher=new/bmf.json", code=1)
+    assert (folder / "out.xml").read_text().startswith("<?xml")
+    assert "latency" in (folder / "new" / "bmf.json").read_text()
+
+
+def test_the_summary_is_appended_where_github_reads_it(folder):
+    summary = folder / "summary.md"
+    summary.write_text("before\n")
+    done = call(folder, "check", "--against", OLD, "--summary", GITHUB_STEP_SUMMARY=str(summary))
+    assert done.code == 1
+    text = summary.read_text()
+    assert text.startswith("before\n## fp8bench check\n\nFailed: regression")
+    assert "| p5" in text
+    before = text
+    call(folder, "check", "--against", OLD, GITHUB_STEP_SUMMARY=str(summary))
+    assert summary.read_text() == before
+    assert "GITHUB_STEP_SUMMARY is not set" in call(folder, "check", "--against", OLD, "--summary").stderr
+
+
+def test_a_broken_record_is_named_and_fails_under_strict_alone(folder):
+    for number, record in enumerate(rounds(*SAME, session_id="20260503T100000Z-cccccc", minutes=900)):
+        path = keep(record, folder / "results")
+        if number == 3:
+            path.write_text(path.read_text()[:-20])
+    words = ("check", "--against", OLD)
+    done = call(folder, *words)
+    assert done.code == 0
+    assert done.stderr.count("not read") == 1
+    assert call(folder, *words, "--strict").code == 4
+
+
+REFUSED = {
+    "no reference": (["--against", "nowhere"], "neither a folder nor a session in results"),
+    "itself": (["--against", NEW], "held against itself"),
+    "several": (["--against", "202605"], "2 sessions begin with"),
+    "no session": (["--against", OLD, "--session", "2030"], "--session '2030' is no session"),
+    "no share": (["--against", OLD, "--max-regression", "3"], "not a share"),
+    "no number": (["--against", OLD, "--max-regression", "little"], "not a share"),
+    "nan": (["--against", OLD, "--max-regression", "nan%"], "not a share"),
+    "no file": (["--against", OLD, "--export", "junit"], "not FORMAT=FILE"),
+    "no format": (["--against", OLD, "--export", "junitt=a"], "unknown --export format 'junitt'"),
+    "twice": (["--against", OLD, "--export", "junit=a", "--export", "csv=a"], "names a twice"),
+    "a folder": (["--against", OLD, "--export", "junit=results"], "cannot write results"),
+    "nothing there": (["--against", OLD, "--results-dir", "empty"], "no record to check"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "what"), REFUSED.values(), ids=REFUSED)
+def test_what_makes_no_sense_is_refused_with_a_remedy(check, arguments, what):
+    with pytest.raises(UsageError) as refused:
+        check(*arguments)
+    assert what in str(refused.value)
+    assert refused.value.remedy
+
+
+def test_an_empty_reference_is_refused(check, folder):
+    (folder / "nothing").mkdir()
+    with pytest.raises(UsageError, match="nothing has no measurement that ran"):
+        check("--against", "nothing")
+
+
+def test_a_refusal_is_one_line_and_exit_code_2(folder):
+    done = call(folder, "check", "--against", "nowhere")
+    assert done.code == 2
+    assert "The latest are: " in one_line(done)

@@ -1,0 +1,196 @@
+"""`fp8bench compare`: jobs, what-if prices, columns, sorting, filters, groups, both views of batch sizes, and several
+folders of results.
+"""
+
+import json
+import re
+
+import pytest
+from builders import measured
+from cli.calling import keep, one_line
+
+PAIR = ("compare", "p4d", "p5")
+
+
+@pytest.fixture
+def sizes(tmp_path):
+    """Two modes of p5, the fp8 one at two batch sizes."""
+    results = tmp_path / "results"
+    keep(measured("p5", minutes=1, settings={"batch_size": 64}), results)
+    keep(measured("p5", minutes=2, step_time_s=0.15, settings={"batch_size": 128}), results)
+    keep(measured("p5", "te-fp8", "delayed", minutes=3, settings={"batch_size": 64}), results)
+    keep(measured("p5", "te-fp8", "delayed", minutes=4, step_time_s=0.1, settings={"batch_size": 256}), results)
+
+
+def rows(outcome):
+    assert outcome.code == 0, outcome.stderr
+    return json.loads(outcome.stdout)
+
+
+def test_the_default_table_is_one_of_120_characters(fp8bench_in):
+    outcome = fp8bench_in(*PAIR)
+    table = outcome.stdout.split("\nCheapest")[0].splitlines()
+
+    assert re.split(r" {2,}", table[0].strip()) == [
+        *("mode", "instance", "step, ms (95 %)", "speed-up", "k images/USD (95 %)", "gain", "verdict", "notes")
+    ]
+    assert len(table) == 4
+    assert max(map(len, table)) <= 120
+
+
+def test_a_job_has_hours_and_usd_by_the_prices_asked_for(fp8bench_in):
+    first, second = rows(fp8bench_in(*PAIR, "--job", "90M", "--format", "json"))
+    assert first["job_units"] == 90e6
+    assert first["job_hours"] == pytest.approx(90e6 * 0.41 / 512 / 3600)
+    assert first["job_usd"] == pytest.approx(first["job_hours"] * 32.77)
+    assert second["job_usd"] == pytest.approx(90e6 / second["units_per_usd"])
+
+    asked = ("--job", "90M", "--purchase", "spot", "--price-as-of", "today", "--format", "json")
+    for spot in rows(fp8bench_in(*PAIR, *asked)):
+        assert spot["usd_per_hour"] not in (None, 32.77, 98.32)
+        assert spot["job_usd"] == pytest.approx(spot["job_hours"] * spot["usd_per_hour"])
+    table = fp8bench_in(*PAIR, "--job", "90M").stdout
+    assert "Cheapest for 90,000,000 images: baseline-bf16 on p4d" in table
+
+
+@pytest.mark.parametrize("units", ["0", "-1", "much", "1e300"])
+def test_a_job_of_no_units_is_wrong_usage(units, fp8bench_in):
+    outcome = fp8bench_in(*PAIR, "--job", units)
+    assert (outcome.code, one_line(outcome).startswith(f"fp8bench: --job '{units}' ")) == (2, True)
+
+
+def test_a_what_if_price_is_taken_before_every_other_and_marked(fp8bench_in):
+    p5, p4d = rows(fp8bench_in(*PAIR, "--price", "p5.48xlarge=60", "--format", "json"))
+    assert (p5["instance"], p5["usd_per_hour"], p5["price_as_of"], p5["price_source"]) == ("p5", 60, None, "what-if")
+    assert "what-if" in p5["marks"]
+    assert p4d["usd_per_hour"] == 32.77
+    assert re.search(r"published what-if", fp8bench_in(*PAIR, "--price", "p5=60").stdout)
+    assert "| what-if" in fp8bench_in(*PAIR, "--price", "p5=60", "--wide", "--format", "markdown").stdout
+
+
+def test_a_what_if_price_prices_what_no_catalogue_knows(fp8bench_in, tmp_path):
+    keep(measured("my-box"), tmp_path / "results")
+    (row,) = rows(fp8bench_in("compare", "my-box", "--price", "my-box=2", "--format", "json"))
+    assert row["units_per_usd"] == pytest.approx(row["throughput_per_s"] * 1800)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("p6-b200=60",), "that instance is not compared. Add it, or give one of: p4d, p5."),
+        (("p5-=60",), "unknown instance 'p5-'"),
+        (("p5=-1",), "'-1' is not a price above 0"),
+        (("p5=99999999",), "no machine costs more in an hour"),
+        (("p5",), "is not INSTANCE=USD"),
+        (("p5=60", "p5=61"), "gives p5 two prices, 60 and 61"),
+    ],
+)
+def test_a_price_that_cannot_be_is_wrong_usage(given, words, fp8bench_in):
+    outcome = fp8bench_in(*PAIR, *(word for price in given for word in ("--price", price)))
+    assert outcome.code == 2
+    assert words in one_line(outcome)
+
+
+def test_a_price_far_from_the_catalogues_is_taken_and_doubted(fp8bench_in):
+    outcome = fp8bench_in(*PAIR, "--price", "p5=6000", "--format", "json")
+    assert "times the catalogue's" in outcome.stderr
+    assert {"doubtful price", "what-if"} <= set(rows(outcome)[1]["marks"])
+
+
+def test_columns_are_chosen_and_an_unknown_one_is_told_the_nearest(fp8bench_in):
+    outcome = fp8bench_in(*PAIR, "--columns", "instance,price,break-even")
+    assert outcome.stdout.splitlines()[0].split() == ["instance", "USD/h", "break-even", "USD/h"]
+
+    wrong = fp8bench_in(*PAIR, "--columns", "instance,prise")
+    assert wrong.code == 2
+    assert "unknown column 'prise'. Did you mean 'price'" in one_line(wrong)
+
+
+def test_rows_are_sorted_and_filtered(fp8bench_in):
+    assert [row["instance"] for row in rows(fp8bench_in(*PAIR, "--sort", "step", "--format", "json"))] == ["p5", "p4d"]
+    assert [row["instance"] for row in rows(fp8bench_in(*PAIR, "--sort", "-step", "--format", "json"))] == ["p4d", "p5"]
+    (row,) = rows(fp8bench_in(*PAIR, "--filter", "gain<0", "--format", "json"))
+    assert (row["instance"], row["gain_vs_reference"]) == ("p5", pytest.approx(-0.3133, abs=1e-4))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--filter", "mode"), "--filter 'mode' is not COLUMN"),
+        (("--filter", "mode=te-fp8"), "no row is left by --filter 'mode=te-fp8'"),
+        (("--filter", "step<fast"), "step is a number, and 'fast' is none"),
+        (("--sort", "sped-up"), "unknown column 'sped-up'. Did you mean 'speed-up'"),
+        (("--group-by", "cloud"), "unknown column 'cloud'"),
+        (("--columns", "hours"), "column 'hours' is of a job"),
+        (("--wide", "--kind", "gemm"), "--wide does not apply to records of kind gemm"),
+        (("--job", "9M", "--kind", "numerics"), "--job does not apply to records of kind numerics"),
+    ],
+)
+def test_a_view_that_cannot_be_shown_is_wrong_usage(given, words, fp8bench_in):
+    outcome = fp8bench_in(*PAIR, *given)
+    assert outcome.code == 2
+    assert words in one_line(outcome)
+
+
+@pytest.mark.usefixtures("sizes")
+def test_at_the_same_batch_each_group_has_a_reference_of_its_own(fp8bench_in):
+    outcome = fp8bench_in("compare", "p5", "--group-by", "batch")
+    assert re.findall(r"^same batch: \d+$", outcome.stdout, re.MULTILINE) == [
+        *("same batch: 64", "same batch: 128", "same batch: 256")
+    ]
+    listed = rows(fp8bench_in("compare", "p5", "--group-by", "batch", "--format", "json"))
+    assert [(row["batch_size"], row["mode"]) for row in listed if row["is_reference"]] == [
+        *((64, "baseline-bf16"), (128, "baseline-bf16"))
+    ]
+    assert [row["batch_size"] for row in listed] == [64, 64, 128, 256]
+
+
+@pytest.mark.usefixtures("sizes")
+def test_each_mode_at_its_best_has_one_row_each(fp8bench_in):
+    outcome = fp8bench_in("compare", "p5", "--best-batch")
+    assert outcome.stdout.startswith("each mode at its best batch\n")
+    listed = rows(fp8bench_in("compare", "p5", "--best-batch", "--format", "json"))
+    assert {(row["mode"], row["batch_size"]) for row in listed} == {("te-fp8", 256), ("baseline-bf16", 128)}
+
+
+@pytest.mark.usefixtures("sizes")
+def test_rows_of_several_batch_sizes_name_both_views(fp8bench_in):
+    shown = fp8bench_in("compare", "p5").stdout
+    assert "Batch sizes differ (64, 128, 256): --group-by batch" in shown
+    assert "Batch sizes differ" not in fp8bench_in("compare", "p5", "--best-batch").stdout
+
+
+def test_several_folders_are_one_comparison(fp8bench_in, tmp_path):
+    keep(measured("p5"), tmp_path / "here")
+    keep(measured("my-box", minutes=1), tmp_path / "there")
+    (tmp_path / "there" / "my-box" / "instance.yaml").write_text(
+        "key: my-box\ngpu: null\ngpu_count: 8\nprices:\n"
+        "- {usd_per_hour: 3.0, purchase: on_demand, as_of: null, source: me}\n"
+    )
+    folders = ("--results-dir", "here", "--results-dir", "there")
+    listed = rows(fp8bench_in("compare", "p5", "my-box", *folders, "--format", "json"))
+    assert {(row["instance"], row["source"]) for row in listed} == {("p5", "measured"), ("my-box", "measured")}
+    assert {row["usd_per_hour"] for row in listed if row["instance"] == "my-box"} == {3.0}
+
+    missing = fp8bench_in("compare", "no-box", *folders)
+    assert missing.code == 2
+    assert "here has records of p5 (1), and there has records of my-box (1)" in one_line(missing)
+
+
+def test_a_variable_names_one_folder_whatever_its_name(fp8bench_in, tmp_path):
+    keep(measured("my-box"), tmp_path / "a: b")
+    (row,) = rows(fp8bench_in("compare", "my-box", "--format", "json", FP8BENCH_RESULTS_DIR="a: b"))
+    assert row["instance"] == "my-box"
+
+
+def test_one_record_in_two_folders_is_one(fp8bench_in, tmp_path):
+    for folder in ("here", "there"):
+        keep(measured("p5"), tmp_path / folder)
+    (row,) = rows(fp8bench_in("compare", "p5", "--results-dir", "here", "--results-dir", "there", "--format", "json"))
+    assert row["rounds"] == 1
+
+
+def test_a_file_in_the_place_of_one_folder_is_wrong_usage(fp8bench_in, tmp_path):
+    (tmp_path / "file").write_text("")
+    outcome = fp8bench_in(*PAIR, "--results-dir", "results", "--results-dir", "file")
+    assert (outcome.code, one_line(outcome)) == (2, "fp8bench: --results-dir file is a file. Name a folder.")

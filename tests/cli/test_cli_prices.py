@@ -1,0 +1,258 @@
+"""`fp8bench prices`, and the ways by which a price comes to a machine of one's own."""
+
+import csv
+import json
+import os
+import sys
+from datetime import date
+
+import pytest
+from builders import measured
+from cli.calling import keep, one_line
+from pricing.gpuhunt_catalog import AWS, folder_of, item
+
+from fp8bench.cli.app import main
+from fp8bench.records import instances
+
+TODAY = date.today()
+
+
+class TestShow:
+    def test_each_instance_has_the_price_in_force_with_its_day_age_and_source(self, fp8bench_in):
+        shown = json.loads(fp8bench_in("prices", "show", "--format", "json").stdout)
+        (p5,) = [one for one in shown if one["instance"] == "p5"]
+
+        assert (p5["usd_per_hour"], p5["usd_per_gpu_hour"], p5["as_of"]) == (55.04, 6.88, "2026-11-09")
+        assert p5["age_days"] == (TODAY - date(2026, 11, 9)).days
+        assert (p5["in_force"], p5["region"], p5["purchase"]) == (True, "us-east-1", "on_demand")
+        assert p5["source"].endswith("hyperscalers.json")
+
+    def test_one_without_a_price_says_why(self, fp8bench_in):
+        text = fp8bench_in("prices", "show", "p5e").stdout
+
+        assert "no price [" in text
+        assert "On-demand column is empty" in text
+        assert "Without a price: p5e (on_demand)." in text
+
+    @pytest.mark.parametrize(
+        ("filters", "expected"),
+        [
+            (("--gpu", "l4", "--provider", "runpod"), {"runpod-1x-l40s", "runpod-8x-l4"}),
+            (("p5", "p4d", "--provider", "aws", "--purchase", "capacity_block"), {"p5", "p4d"}),
+            (("--region", "us-east-2", "--gpu", "b200", "--provider", "aws"), {"p6-b200"}),
+        ],
+    )
+    def test_filters(self, filters, expected, fp8bench_in):
+        rows = csv.DictReader(fp8bench_in("prices", "show", *filters, "--format", "csv").stdout.splitlines())
+
+        assert {row["instance"] for row in rows} == expected
+
+    def test_a_name_lists_every_price_of_it_and_marks_those_in_force(self, fp8bench_in):
+        table = fp8bench_in("prices", "show", "p5", "--format", "markdown").stdout.split("\n\n")[0].splitlines()[2:]
+
+        assert len(table) == 8
+        assert [line.split("|")[3].strip() for line in table if "in force" in line] == [
+            "on_demand",
+            "spot",
+            "capacity_block",
+        ]
+
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [
+            (("p55",), "unknown instance 'p55'. Did you mean 'p5'?"),
+            (("--provider", "awz"), "unknown provider 'awz'. Did you mean 'aws'?"),
+            (("--gpu", "z80"), "no instance has a GPU called 'z80'"),
+            (("p5", "--provider", "gcp"), "none of p5 is of gcp"),
+            (("--region", "mars"), "no price is of region 'mars'"),
+            (("--purchase", "stolen"), "unknown --purchase 'stolen'"),
+        ],
+    )
+    def test_what_is_unknown_is_one_line(self, words, says, fp8bench_in):
+        done = fp8bench_in("prices", "show", *words)
+
+        assert done.code == 2
+        assert says in one_line(done)
+
+    def test_an_absurd_snapshot_is_refused_by_line_and_field_where_it_is_asked_for(self, fp8bench_in, written):
+        header = "instance,usd_per_hour,purchase,region,zone,as_of,source"
+        written(**{"results__prices__2026-11-20.csv": f"{header}\np5,1e9,on_demand,,,2026-11-20,a page\n"})
+        done = fp8bench_in("prices", "show", "p5")
+
+        assert done.code == 2
+        assert "results/prices/2026-11-20.csv line 2, field usd_per_hour: invalid value '1e9'" in one_line(done)
+        assert fp8bench_in("prices", "show", "p4d").code == 0
+
+
+class TestUpdate:
+    @pytest.fixture
+    def update(self, tmp_path, fp8bench_in):
+        def updating(*words, **items):
+            folder = folder_of(tmp_path / "gpuhunt", **items)
+            return fp8bench_in("prices", "update", "--provider", "aws", *words, GPUHUNT_CATALOG_DIR=str(folder))
+
+        return updating
+
+    def test_a_new_snapshot_holds_from_now_on_and_says_what_changed(self, update, fp8bench_in, tmp_path):
+        done = update("--format", "json", aws=AWS)
+        said = json.loads(done.stdout)
+
+        assert (done.code, done.stderr) == (0, "")
+        assert said["snapshot"] == f"results/prices/{TODAY}.csv"
+        assert said["changes"][0] == {
+            "instance": "p5",
+            "purchase": "on_demand",
+            "region": "us-east-1",
+            "usd_per_hour_before": 55.04,
+            "as_of_before": "2026-11-09",
+            "usd_per_hour": 50.0,
+            "change": pytest.approx(50 / 55.04 - 1),
+        }
+        assert "p4d" in said["not_offered"]
+        keep(measured("p5"), tmp_path / "results")
+        (row,) = json.loads(fp8bench_in("compare", "p5", "--format", "json").stdout)
+        assert (row["usd_per_hour"], row["price_as_of"]) == (50.0, str(TODAY))
+        assert row["price_source"].startswith("gpuhunt ")
+
+    def test_the_same_day_twice_keeps_both_and_nothing_where_nothing_changed(self, update, tmp_path):
+        update(aws=AWS)
+        first = (tmp_path / "results" / "prices" / f"{TODAY}.csv").read_text()
+        again = update(aws=AWS)
+        update(aws=[item("aws", "p5.48xlarge", "us-east-1", 49.0)])
+
+        assert "none was written" in again.stdout
+        assert [path.name for path in instances.snapshots(tmp_path / "results")] == [
+            f"{TODAY}.csv",
+            f"{TODAY}.2.csv",
+        ]
+        assert (tmp_path / "results" / "prices" / f"{TODAY}.csv").read_text() == first
+
+    def test_what_is_no_longer_offered_is_gone(self, update):
+        update(aws=AWS)
+        said = json.loads(update("--format", "json", aws=AWS[1:2]).stdout)
+
+        gone = [(one["instance"], one["purchase"]) for one in said["changes"] if one["usd_per_hour"] is None]
+        assert gone == [("p5", "on_demand"), ("p5", "spot"), ("p5-4xlarge", "on_demand")]
+
+    def test_a_dry_run_writes_nothing(self, update, tmp_path):
+        assert "55.04" in update("--dry-run", aws=AWS).stdout
+        assert not (tmp_path / "results").exists()
+
+    @pytest.mark.parametrize("words", [("hyperstack-1x-h100",), ("h200-1x",)])
+    def test_what_gpuhunt_does_not_know_is_one_line_with_another_way(self, words, fp8bench_in):
+        done = fp8bench_in("prices", "update", *words)
+
+        assert done.code == 2
+        assert "gpuhunt has no offers of" in one_line(done)
+        assert "fp8bench prices set" in done.stderr
+
+    def test_offline_is_one_line_with_the_remedy(self, fp8bench_in, tmp_path):
+        done = fp8bench_in("prices", "update", GPUHUNT_CATALOG_URL=(tmp_path / "nothing").as_uri())
+
+        assert done.code == 5
+        assert "Connect to the internet, or name a folder" in one_line(done)
+
+    def test_without_the_extra_its_install_command_is_named(self, monkeypatch, tmp_path, capsys):
+        monkeypatch.setitem(sys.modules, "gpuhunt", None)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["fp8bench", "prices", "update"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+
+        assert ended.value.code == 3
+        assert "Install it: `pip install 'fp8bench[prices]'`" in capsys.readouterr().err
+
+
+class TestSet:
+    def test_ones_own_price_holds_before_the_catalogues(self, fp8bench_in):
+        done = fp8bench_in("prices", "set", "p5", "5", "--per-gpu", "--source", "contract 7", "--as-of", "2026-10-01")
+        first, *_ = json.loads(fp8bench_in("prices", "show", "p5", "--format", "json").stdout)
+
+        assert done.stdout.startswith("p5: 40.00 USD/h, on_demand, as of 2026-10-01, contract 7. Kept in results/p5/")
+        assert (first["usd_per_hour"], first["own"], first["in_force"]) == (40.0, True, True)
+        assert (first["source"], first["as_of"], first["derived"]) == ("contract 7", "2026-10-01", True)
+
+    def test_a_price_far_from_the_catalogues_is_kept_and_doubted(self, fp8bench_in):
+        done = fp8bench_in("prices", "set", "p5", "5")
+
+        assert done.code == 0
+        assert "is 1/11.0 of the catalogue's 55.04" in done.stderr
+
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [
+            (("p55", "3"), "Did you mean 'p5'? See every one with `fp8bench instances`; on a machine of your own"),
+            (("p5", "0"), "USD '0' is not a number above 0"),
+            (("p5", "1e9"), "USD '1e9' is too large"),
+            (("p5", "free"), "USD 'free' is not a number above 0"),
+            (("p5", "3", "--as-of", "soon"), "--as-of 'soon' is not a date"),
+            (("p5", "3", "--as-of", "2999-01-01"), "--as-of 2999-01-01 is in the future"),
+        ],
+    )
+    def test_bad_input_is_one_line_and_writes_nothing(self, words, says, fp8bench_in, tmp_path):
+        done = fp8bench_in("prices", "set", *words)
+
+        assert done.code == 2
+        assert says in one_line(done)
+        assert not (tmp_path / "results").exists()
+
+    @pytest.mark.parametrize("words", [("set", "p5", "3"), ("update", "p5")])
+    def test_a_folder_that_cannot_be_written_is_refused(self, words, fp8bench_in, tmp_path):
+        folder = tmp_path / "closed"
+        folder.mkdir(mode=0o555)
+        if os.access(folder, os.W_OK):
+            folder.rmdir()
+            (tmp_path / "closed").symlink_to("/proc/1")
+        done = fp8bench_in("prices", *words, "--results-dir", "closed")
+
+        assert done.code == 2
+        assert "cannot write" in one_line(done)
+
+
+def test_a_group_alone_lists_its_commands(fp8bench_in):
+    done = fp8bench_in("prices")
+
+    assert (done.code, done.stderr) == (0, "")
+    assert [word for word in ("show", "update", "set") if f"\n  {word} " in done.stdout] == ["show", "update", "set"]
+
+
+class TestAMachineOfOnesOwn:
+    def test_an_unknown_name_with_a_price_is_planned_as_this_machine(self, fp8bench_in):
+        done = fp8bench_in("run", "--instance", "my-box", "--price", "3.20", "--dry-run", "--json")
+
+        assert done.code == 0
+        assert json.loads(done.stdout)["instance"] == "my-box"
+        assert json.loads(done.stdout)["estimate"]["usd_per_hour"] == 3.2
+
+    def test_without_a_price_it_is_refused_with_the_remedy(self, fp8bench_in):
+        done = fp8bench_in("run", "--instance", "my-box", "--dry-run")
+
+        assert done.code == 2
+        assert "unknown instance 'my-box'" in one_line(done)
+        assert "give its --price to `fp8bench run`, which makes an instance of this machine" in done.stderr
+
+    def test_an_interrupted_session_of_it_is_resumed_by_the_line_that_is_printed(self, fp8bench_in, outside_site):
+        tiny = ("--workload", "outside-linear", "--gpus", "1", "--batch-size", "8", "--warmup", "1", "--min-time", "0")
+        words = ("--steps", "2", "--mode", "outside-polite", "--rounds", "1", "--results-dir", "kept")
+        first = fp8bench_in(
+            "run",
+            "--instance",
+            "my-box",
+            "--price",
+            "3.20",
+            "--session",
+            "b8",
+            *tiny,
+            *words,
+            PYTHONPATH=str(outside_site),
+        )
+        resumed = fp8bench_in(
+            "run", "--session", "b8", "--results-dir", "kept", "--dry-run", "--json", PYTHONPATH=str(outside_site)
+        )
+        settings = json.loads(resumed.stdout)["settings"]
+
+        assert first.code == 0
+        assert "instance 'my-box' is new, and is made of this machine: its CPU" in first.stderr
+        assert settings["instance"] == {"value": "my-box", "origin": "session b8"}
+        assert settings["batch_size"] == {"value": 8, "origin": "session b8"}
+        assert [run["mode"] for run in json.loads(resumed.stdout)["runs"]] == ["outside-polite"]

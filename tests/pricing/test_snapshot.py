@@ -1,0 +1,154 @@
+"""Snapshots of prices: read strictly, joined to the catalogue by their days, never written over."""
+
+import re
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from fp8bench.pricing.catalog import load, load_beside, require_read
+from fp8bench.pricing.choose import PriceQuery, choose
+from fp8bench.pricing.snapshot import changes, known_offers, read, text_of
+from fp8bench.records import instances
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.instance import Price
+from fp8bench.schema.snapshot import FIELDS, Offer
+
+HEADER = ",".join(FIELDS)
+DAY = date(2026, 11, 20)
+KNOWN = ["p4d", "p5"]
+
+
+def line(instance="p5", usd="50.0", purchase="on_demand", region="us-east-1", as_of="2026-11-20"):
+    return f"{instance},{usd},{purchase},{region},,{as_of},an offer"
+
+
+@pytest.fixture
+def snapshot(tmp_path):
+    """Write a snapshot of these lines; returns its path."""
+
+    def writing(*lines, name="2026-11-20.csv"):
+        path = tmp_path / "prices" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join((HEADER, *lines)) + "\n")
+        return path
+
+    return writing
+
+
+def in_force(folder: Path, day=DAY, **query) -> Price | None:
+    found = load_beside(instances.files(folder))
+    return choose(found.instances["p5"].prices, PriceQuery(day, True, **query))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (line(usd="0"), "field usd_per_hour: invalid value '0': input should be greater than"),
+        (line(usd="-4"), "field usd_per_hour: invalid value '-4': input should be greater than"),
+        (line(usd="1e9"), "field usd_per_hour: invalid value '1e9': input should be less than or equal to 10000000"),
+        (line(usd="nan"), "field usd_per_hour: invalid value 'nan'"),
+        (line(usd="cheap"), "field usd_per_hour: invalid value 'cheap'"),
+        (line(usd=""), "field usd_per_hour: it is empty"),
+        (line(as_of=""), "field as_of: it is empty"),
+        (line(as_of="2026-02-30"), "field as_of: invalid value '2026-02-30'"),
+        (line(purchase="stolen"), "field purchase: invalid value 'stolen'"),
+        (line(instance="p55"), "field instance: unknown instance 'p55'. Did you mean 'p5'?"),
+        ("p5,50.0,on_demand", "has 3 cells, not 7"),
+        (line(usd="51"), "p5 is offered twice as on_demand in us-east-1, the first time on line 2"),
+    ],
+)
+def test_what_is_wrong_is_named_by_file_line_and_field(wrong, words, snapshot):
+    path = snapshot(line(), wrong)
+
+    with pytest.raises(UsageError) as refusal:
+        read(path, KNOWN)
+
+    assert str(refusal.value).startswith(f"{path} line 3")
+    assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize(("text", "words"), [("", "is empty"), ("a,b\n", "line 1 is not the header")])
+def test_a_file_that_is_no_snapshot_is_refused(text, words, tmp_path):
+    path = tmp_path / "2026-11-20.csv"
+    path.write_text(text)
+
+    with pytest.raises(UsageError, match=re.escape(words)):
+        read(path, KNOWN)
+
+
+def test_offers_are_read_as_they_were_written(tmp_path):
+    price = Price(usd_per_hour=50.04, purchase="spot", region=None, zone="a", as_of=DAY, source="a, b")
+    path = tmp_path / "2026-11-20.csv"
+    path.write_text(text_of([Offer(instance="p5", price=price)]))
+
+    assert read(path, KNOWN) == [Offer(instance="p5", price=price)]
+
+
+def test_the_newest_snapshot_of_the_day_holds_and_an_earlier_day_has_its_own(snapshot, tmp_path):
+    snapshot(line(usd="52", as_of="2026-11-18"), name="2026-11-18.csv")
+    for number, usd in ((2, "50"), (10, "49")):
+        snapshot(line(usd=usd), name=f"2026-11-20.{number}.csv")
+
+    assert in_force(tmp_path).usd_per_hour == 49
+    assert (in_force(tmp_path).as_of, in_force(tmp_path).source) == (DAY, "an offer")
+    assert in_force(tmp_path, date(2026, 11, 19)).usd_per_hour == 52
+
+
+def test_ones_own_price_goes_before_a_newer_snapshot(snapshot, written, tmp_path):
+    snapshot(line())
+    own = "- {usd_per_hour: 40.0, purchase: on_demand, as_of: 2026-11-01, source: ours}\n"
+    written(p5__x="")
+    (tmp_path / "p5" / "instance.yaml").write_text(f"key: p5\ngpu: H100-SXM5-80GB\ngpu_count: 8\nprices:\n{own}")
+
+    assert in_force(tmp_path).usd_per_hour == 40.0
+
+
+def test_a_price_far_from_the_catalogues_is_doubted_and_not_taken(snapshot, tmp_path):
+    snapshot(line(usd="6.88"))
+    doubted = load(instances.files(tmp_path)).instances["p5"].prices[0]
+
+    assert doubted.doubtful
+    assert "6.88 USD/h (an offer), is 1/8.0 of the catalogue's 55.04" in doubted.doubt
+    assert in_force(tmp_path).usd_per_hour == 55.04
+
+
+def test_a_refused_snapshot_stops_those_alone_who_ask_for_an_instance_of_it(snapshot, tmp_path):
+    snapshot(line(), line("p4d", usd="0"))
+    catalog = load_beside(instances.files(tmp_path))
+
+    require_read(catalog, ["nebius-8x-h100"])
+    for key in ("p4d", "p5"):
+        with pytest.raises(UsageError, match="line 3, field usd_per_hour"):
+            require_read(catalog, [key])
+
+
+def test_a_second_snapshot_of_a_day_is_written_beside_the_first(tmp_path):
+    paths = [instances.keep_snapshot(f"{number}\n", DAY, tmp_path) for number in range(12)]
+
+    assert [path.name for path in paths[:3]] == ["2026-11-20.csv", "2026-11-20.2.csv", "2026-11-20.3.csv"]
+    assert [path.read_text() for path in instances.snapshots(tmp_path)] == [f"{number}\n" for number in range(12)]
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "prices").write_text("a file")
+
+    with pytest.raises(UsageError, match=r"cannot write .*prices/2026-11-20.csv: .*Choose another --results-dir"):
+        instances.keep_snapshot("", DAY, tmp_path)
+
+
+def test_what_is_new_changed_and_gone_is_told_with_what_was_known(snapshot, tmp_path):
+    snapshot(line(usd="52", as_of="2026-11-18"), line(region="eu-west-9", as_of="2026-11-18"), name="2026-11-18.csv")
+    catalog = load(instances.files(tmp_path))
+    last = read(tmp_path / "prices" / "2026-11-18.csv", KNOWN)
+    now = read(snapshot(line(usd="26"), line(region="ap-east-9"), line("p4d", usd="21.957642")), KNOWN)
+
+    found = changes(now, known_offers(catalog), [offer.place for offer in last])
+
+    assert [(one.place.region, one.before, one.now) for one in found] == [
+        ("us-east-1", 52, 26),
+        ("ap-east-9", None, 50),
+        ("eu-west-9", 50, None),
+    ]
+    assert [one.share for one in found] == [-0.5, None, None]
+    assert found[0].since == date(2026, 11, 18)

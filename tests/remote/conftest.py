@@ -1,0 +1,122 @@
+"""Real servers on loopback: one of the S3 protocol (moto's), and one of the secure shell (sshd)."""
+
+import gc
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+
+import pytest
+from cli.calling import Outcome
+
+from fp8bench.cli.app import main
+from fp8bench.launch.signals import SIGNALS
+
+KEYS = {"AWS_ACCESS_KEY_ID": "AKIATESTING", "AWS_SECRET_ACCESS_KEY": "much-too-secret"}
+
+
+@pytest.fixture(scope="session")
+def s3_server():
+    """The variables that lead to it."""
+    pytest.importorskip("s3fs", reason="the extra `remote` is not installed")
+    server = pytest.importorskip("moto.server", reason="moto is not installed")
+    running = server.ThreadedMotoServer(port=0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    yield {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_DEFAULT_REGION": "us-east-1", **KEYS}
+    running.stop()
+
+
+@pytest.fixture
+def variables(s3_server, tmp_path, monkeypatch):
+    """Of one host, also in this process: the server, and a folder for mirrors."""
+    mine = {**s3_server, "XDG_DATA_HOME": str(tmp_path / "data"), "AWS_EC2_METADATA_DISABLED": "true"}
+    for name, value in mine.items():
+        monkeypatch.setenv(name, value)
+    return mine
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch, capsys):
+    """The program in this process, since a new one would read the libraries of the clouds anew, for seconds."""
+
+    def called(*words, **changed):
+        handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        with monkeypatch.context() as context:
+            context.chdir(tmp_path)
+            context.setattr(sys, "argv", ["fp8bench", *words])
+            for name, value in changed.items():
+                context.setenv(name, value)
+            with pytest.raises(SystemExit) as ended:
+                main()
+        gc.enable()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        said = capsys.readouterr()
+        return Outcome(ended.value.code, said.out, said.err)
+
+    return called
+
+
+@pytest.fixture
+def s3(variables):
+    """A client of the server."""
+    import boto3
+
+    return boto3.client("s3")
+
+
+@pytest.fixture
+def bucket(s3):
+    """A new one."""
+    name = f"bucket-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture(scope="session")
+def sshd(tmp_path_factory):
+    """The port of a server that takes this user's key, and a home with this key and the server's."""
+    pytest.importorskip("sshfs", reason="the extra `remote` is not installed")
+    program = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if program is None:
+        pytest.skip("sshd is not installed")
+    folder = tmp_path_factory.mktemp("sshd")
+    home = folder / "home" / ".ssh"
+    home.mkdir(parents=True, mode=0o700)
+    for key in (folder / "host", home / "id_ed25519"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    shutil.copy(home / "id_ed25519.pub", folder / "authorized")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (home / "known_hosts").write_text(f"[127.0.0.1]:{port} {(folder / 'host.pub').read_text()}")
+    options = {
+        "ListenAddress": "127.0.0.1",
+        "Port": port,
+        "HostKey": folder / "host",
+        "AuthorizedKeysFile": folder / "authorized",
+        "PidFile": "none",
+        "StrictModes": "no",
+        "Subsystem": "sftp internal-sftp",
+    }
+    (folder / "config").write_text("".join(f"{name} {value}\n" for name, value in options.items()))
+    os.makedirs("/run/sshd", exist_ok=True) if os.geteuid() == 0 else None
+    server = subprocess.Popen([program, "-D", "-f", str(folder / "config")], stderr=subprocess.DEVNULL)
+    _await(port)
+    yield port, home.parent
+    server.terminate()
+    server.wait(10)
+
+
+def _await(port):
+    for _ in range(100):
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    pytest.skip("sshd does not start here")

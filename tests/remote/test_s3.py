@@ -1,0 +1,157 @@
+"""Results in a bucket, on a real server of the S3 protocol."""
+
+import json
+import socket
+
+import pytest
+from builders import measured
+from cli.calling import one_line
+
+from fp8bench.records import results
+from fp8bench.remote.mirror import Mirror
+from fp8bench.remote.store import Refused, Store, Unreachable
+from fp8bench.schema.address import parse
+
+SECRET = "much-too-secret"
+
+
+def keep(folder, **changes):
+    record = measured(**changes)
+    return results.write(record, folder), record
+
+
+def names(s3, bucket):
+    return {one["Key"] for one in s3.list_objects_v2(Bucket=bucket).get("Contents", [])}
+
+
+def mirror_of(bucket, limit_s=20):
+    return Mirror(parse(f"s3://{bucket}/results"), lambda _line: None, limit_s)
+
+
+def test_what_one_host_pushes_another_compares_and_verifies(variables, bucket, s3, tmp_path, call):
+    path, record = keep(tmp_path / "results", instance="my-box")
+    url = f"s3://{bucket}/results"
+    pushed = call("results", "push", url)
+    again = call("results", "push", url, "--format", "json")
+    compared = call(
+        "compare", "my-box", "--results-dir", url, "--format", "json", XDG_DATA_HOME=str(tmp_path / "other")
+    )
+    verified = call("results", "verify", FP8BENCH_RESULTS_DIR=url, XDG_DATA_HOME=str(tmp_path / "other"))
+
+    assert (pushed.code, pushed.stderr) == (0, "")
+    assert names(s3, bucket) == {f"results/my-box/{path.name}"}
+    assert json.loads(again.stdout)["same"] == [f"my-box/{path.name}"]
+    assert [row["run_id"] for row in json.loads(compared.stdout)] == [record.run_id]
+    assert (verified.code, "1 file read, 0 bad" in verified.stdout) == (0, True)
+    assert SECRET not in str((pushed, compared, verified))
+
+
+def test_a_mirror_fetches_only_what_is_new_and_drops_what_is_gone(bucket, s3, tmp_path):
+    here, _ = keep(tmp_path / "results", instance="p5")
+    there = mirror_of(bucket)
+    there.store.put(f"p5/{here.name}", here.read_bytes())
+
+    assert (there.pull(), there.pull(), there.pending()) == (1, 0, [])
+
+    s3.delete_object(Bucket=bucket, Key=f"results/p5/{here.name}")
+    assert (there.pull(), (there.folder / "p5" / here.name).exists()) == (0, False)
+
+
+def test_two_hosts_with_one_name_the_second_is_refused_and_nothing_is_overwritten(bucket, s3, tmp_path, monkeypatch):
+    first = mirror_of(bucket)
+    path, record = keep(first.folder, instance="p5")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "second"))
+    second = mirror_of(bucket)
+    second.pull()
+    changed, _ = keep(second.folder, instance="p5", run_id=record.run_id, reason="of the second host")
+
+    assert first.push().sent == [f"p5/{path.name}"]
+    assert second.push().refused == [f"p5/{changed.name}"]
+    kept = s3.get_object(Bucket=bucket, Key=f"results/p5/{path.name}")["Body"].read()
+    assert kept == path.read_bytes() != changed.read_bytes()
+
+
+def test_a_changed_instance_replaces_only_the_file_that_it_came_from(bucket, tmp_path, monkeypatch):
+    first = mirror_of(bucket)
+    (first.folder / "box").mkdir(parents=True)
+    mine = first.folder / "box" / "instance.yaml"
+    mine.write_text("key: box\n")
+    assert first.push().sent == ["box/instance.yaml"]
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "second"))
+    second = mirror_of(bucket)
+    second.pull()
+    (second.folder / "box" / "instance.yaml").write_text("key: box\ngpu: L4\n")
+    assert second.push().sent == ["box/instance.yaml"]
+
+    mine.write_text("key: box\ngpu: T4\n")
+    first.pull()
+    assert (first.push().refused, mine.read_text()) == (["box/instance.yaml"], "key: box\ngpu: T4\n")
+
+
+def test_a_run_is_sent_and_one_whose_bucket_is_read_only_is_kept(variables, bucket, s3, tmp_path, call):
+    words = ("import", "--instance", "p5", "--mode", "baseline-bf16", "--step-time", "0.1", "--batch-size", "64")
+    words = (*words, "--gpus", "8", "--source", "a colleague", "--results-dir", f"s3://{bucket}/results")
+    sent = call(*words)
+    deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": f"arn:aws:s3:::{bucket}/*"}
+    s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [deny]}))
+    kept = call(*words)
+    mirror = mirror_of(bucket)
+
+    assert (sent.code, len(names(s3, bucket))) == (0, 1)
+    assert kept.code == 5
+    assert "not allowed" in kept.stderr
+    assert f"fp8bench results push s3://{bucket}/results --results-dir {mirror.folder}" in kept.stderr
+    assert len(mirror.pending()) == 1
+    s3.delete_bucket_policy(Bucket=bucket)
+    assert call(*kept.stderr.split("`")[1].split()[1:]).code == 0
+    assert (len(names(s3, bucket)), mirror.pending()) == (2, [])
+
+
+def test_prune_lists_and_with_yes_removes_there_and_here(variables, bucket, s3, tmp_path, call):
+    folder = tmp_path / "results"
+    old, _ = keep(folder, instance="p5", minutes=0)
+    new, _ = keep(folder, instance="p5", minutes=60)
+    url = f"s3://{bucket}/results"
+    assert call("results", "push", url).code == 0
+    listed = call("results", "prune", "--results-dir", url)
+    before = names(s3, bucket)
+    removed = call("results", "prune", "--yes", "--results-dir", url)
+
+    assert (old.name in listed.stdout, new.name in listed.stdout, "--yes" in listed.stdout) == (True, False, True)
+    assert len(before) == 2
+    assert (removed.code, names(s3, bucket)) == (0, {f"results/p5/{new.name}"})
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("s3://no-such-bucket-here/results", "no such bucket"),
+        ("s3://AKIA:much-too-secret@bucket/results", "credentials"),
+        ("ftps://host/results", "unknown scheme ftps://"),
+        ("s3://", "names no bucket"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_one_line_without_secrets(variables, tmp_path, url, said, call):
+    outcome = call("compare", "p5", "--results-dir", url)
+
+    assert (outcome.code, said in one_line(outcome)) == (2, True)
+    assert SECRET not in outcome.stderr
+
+
+def test_no_credentials_are_said(variables, bucket, monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+
+    with pytest.raises(Refused, match="no credentials"):
+        Store(parse(f"s3://{bucket}/results"), 20).put("p5/a.json", b"{}")
+
+
+def test_a_remote_that_hangs_ends_in_time(variables, monkeypatch):
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        with pytest.raises(Unreachable, match=r"s3://bucket/results did not answer within 0\.5 s"):
+            Store(parse("s3://bucket/results"), 0.5).files()

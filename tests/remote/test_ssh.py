@@ -1,0 +1,62 @@
+"""Results on a host that is reached by the secure shell, on a real sshd."""
+
+import getpass
+
+import pytest
+
+from fp8bench.remote.mirror import Mirror
+from fp8bench.remote.store import Refused
+from fp8bench.schema.address import parse
+
+
+@pytest.fixture
+def address(sshd, tmp_path, monkeypatch):
+    port, home = sshd
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return parse(f"ssh://{getpass.getuser()}@127.0.0.1:{port}{tmp_path}/far")
+
+
+def test_a_record_is_sent_fetched_by_another_host_and_never_overwritten(address, tmp_path, monkeypatch):
+    first = Mirror(address, lambda _line: None)
+    assert first.pull() == 0
+    record = first.folder / "p5" / "one.json"
+    record.parent.mkdir()
+    record.write_text("{}\n")
+    assert first.push().sent == ["p5/one.json"]
+    far = tmp_path / "far" / "p5"
+    assert [path.name for path in far.iterdir()] == ["one.json"]
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "second"))
+    second = Mirror(address, lambda _line: None)
+    assert (second.pull(), (second.folder / "p5" / "one.json").read_text()) == (1, "{}\n")
+    (second.folder / "p5" / "one.json").write_text("{} \n")
+    assert second.push(["p5/one.json"]).refused == ["p5/one.json"]
+    assert [(path.name, path.read_text()) for path in far.iterdir()] == [("one.json", "{}\n")]
+
+    second.remove(["p5/one.json"])
+    assert (first.pull(), record.exists()) == (0, False)
+
+
+def test_a_host_whose_key_is_not_known_is_refused(address, sshd, tmp_path, monkeypatch):
+    _, home = sshd
+    (tmp_path / "elsewhere" / ".ssh").mkdir(parents=True)
+    (tmp_path / "elsewhere" / ".ssh" / "id_ed25519").write_bytes((home / ".ssh" / "id_ed25519").read_bytes())
+    monkeypatch.setenv("HOME", str(tmp_path / "elsewhere"))
+
+    with pytest.raises(Refused, match="host key is not in known_hosts"):
+        Mirror(address, lambda _line: None).pull()
+
+
+def test_a_wrong_password_is_refused_without_showing_it(address, tmp_path, monkeypatch):
+    (tmp_path / "nobody").mkdir()
+    known = tmp_path / "nobody" / ".ssh"
+    known.mkdir()
+    port = address.rest.partition("/")[0].partition(":")[2]
+    with_password = parse(f"ssh://nobody:hunter2@127.0.0.1:{port}/far")
+
+    with pytest.raises(Refused) as refused:
+        Mirror(with_password, lambda _line: None).pull()
+    assert "hunter2" not in str(refused.value)
+    assert "ssh://***@127.0.0.1" in str(refused.value)

@@ -1,0 +1,169 @@
+"""Rows filtered, at their best batch, with a job, on the Pareto front, sorted and grouped."""
+
+from datetime import date
+
+import pytest
+from report.made_rows import row
+
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.arranged import arranged, best_batches, grouped, holds, in_order, require_columns, with_front
+from fp8bench.kinds.run.row import Comparison
+from fp8bench.kinds.view import View, parse_conditions
+from fp8bench.records.named import parse_reference
+from fp8bench.schema.errors import UsageError
+
+
+def ran(name, per_usd=None, per_s=100.0, **changes):
+    """A row that is known by its run id."""
+    known = {"units_per_usd": per_usd, "throughput_per_s": per_s, "step_time_s": 64 / per_s, "unit": "images"}
+    return row(run_id=name, **known | changes)
+
+
+def names(rows):
+    return [one.run_id for one in rows]
+
+
+def asked(job=None, **view):
+    options = CompareOptions(("p5",), date(2026, 7, 1), parse_reference(None, ["p5"]), job=job, view=View(**view))
+    return lambda *rows: arranged(Comparison(rows=rows), options).rows
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("mode=te-fp8", True),
+        ("mode=te-fp8:delayed", True),
+        ("mode=te-fp8:delayed/compiled", True),
+        ("mode=te-fp8/compiled", True),
+        ("mode=te-fp8/eager", False),
+        ("mode!=te-bf16", True),
+        ("instance=p5", True),
+        ("batch=64", True),
+        ("batch!=64", False),
+        ("gpus<=8", True),
+        ("gain>10", True),
+        ("gain<10", False),
+        ("step=348.7", True),
+        ("value>=1,000", True),
+        ("memory>1", False),
+        ("memory!=1", False),
+        ("verdict=better value", True),
+    ],
+)
+def test_a_filter_is_in_the_units_of_the_headings(text, held):
+    one = ran("a", 1000.0, step_time_s=0.3487, gain_vs_reference=0.249, verdict="better value")
+    (condition,) = parse_conditions([text])
+    assert holds(condition, one) is held
+
+
+@pytest.mark.parametrize(("text", "words"), [("mode>te", "is a word"), ("gain=much", "is a number")])
+def test_what_cannot_be_asked_of_a_column_is_refused(text, words):
+    (condition,) = parse_conditions([text])
+    with pytest.raises(UsageError, match=words):
+        holds(condition, ran("a"))
+
+
+def test_filters_hold_together_and_must_leave_a_row():
+    rows = ran("a", 5.0), ran("b", 5.0, batch_size=256), ran("c", 5.0, batch_size=256, mode="te-bf16")
+    both = parse_conditions(["batch=256", "mode=te-fp8"])
+    assert names(asked(filter=both)(*rows)) == ["b"]
+    with pytest.raises(UsageError, match="no row is left by --filter 'batch=1'"):
+        asked(filter=parse_conditions(["batch=1"]))(*rows)
+
+
+def test_each_mode_at_its_best_is_its_dearest_buy_of_one_execution():
+    rows = [
+        ran("small", 5.0),
+        ran("large", 7.0, batch_size=256),
+        ran("replayed", 6.0, execution="graphed"),
+        ran("too-large", status="failed", batch_size=512),
+        ran("elsewhere", 4.0, instance="p4d"),
+        ran("refused", status="unsupported", mode="te-bf16"),
+    ]
+    assert names(best_batches(rows)) == ["large", "replayed", "elsewhere", "refused"]
+
+
+def test_without_prices_the_best_batch_is_the_fastest():
+    assert names(best_batches([ran("slow", per_s=1.0), ran("fast", per_s=2.0, batch_size=8)])) == ["fast"]
+
+
+def test_a_job_takes_time_and_money_with_their_intervals():
+    priced = ran("a", 9000.0, per_s=10.0, step_time_s=1.0, step_time_ci_s=(0.9, 1.2), usd_per_hour=4.0)
+    (one,) = asked(job=36_000.0)(priced)
+    assert (one.job_units, one.job_hours, one.job_usd) == (36_000.0, pytest.approx(1.0), pytest.approx(4.0))
+    assert (one.job_hours_ci, one.job_usd_ci) == (pytest.approx((0.9, 1.2)), pytest.approx((3.6, 4.8)))
+
+
+def test_a_job_costs_nothing_known_without_a_price_and_takes_nothing_known_emulated():
+    unpriced, emulated = asked(job=100.0)(ran("a"), ran("b", emulated=True))
+    assert (unpriced.job_usd, unpriced.job_hours is None) == (None, False)
+    assert (emulated.job_usd, emulated.job_hours) == (None, None)
+
+
+def test_the_front_is_of_rows_with_a_price_that_count_the_same_on_the_same_device():
+    rows = [
+        ran("cheap", 9.0, per_s=1.0),
+        ran("fast", 3.0, per_s=9.0),
+        ran("neither", 2.0, per_s=8.0),
+        ran("unpriced", per_s=99.0),
+        ran("tokens", 1e6, per_s=1e6, unit="tokens"),
+        ran("cpu", 99.0, per_s=99.0, device="cpu"),
+    ]
+    assert [one.pareto for one in with_front(rows)] == [True, True, False, None, True, True]
+
+
+def test_the_front_is_that_of_the_rows_shown():
+    rows = ran("best", 9.0, per_s=9.0), ran("second", 8.0, per_s=8.0, batch_size=256)
+    assert [one.pareto for one in asked()(*rows)] == [True, False]
+    assert [one.pareto for one in asked(filter=parse_conditions(["batch=256"]))(*rows)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        ("value", ["b", "a", "c", "d"]),
+        ("-value", ["a", "b", "c", "d"]),
+        ("step", ["a", "b", "c", "d"]),
+        ("-step", ["c", "b", "a", "d"]),
+        ("instance", ["b", "a", "c", "d"]),
+    ],
+)
+def test_the_best_is_first_and_what_is_unknown_or_did_not_run_last(sort, order):
+    rows = [
+        ran("a", 1.0, step_time_s=0.1),
+        ran("b", 2.0, step_time_s=0.2, instance="a1"),
+        ran("d", status="failed"),
+        ran("c", step_time_s=0.3),
+    ]
+    assert names(in_order(rows, sort)) == order
+
+
+def test_groups_are_named_by_their_value():
+    found = grouped(Comparison(rows=(ran("a"), ran("b", instance="p4d"), ran("c"))), "instance")
+    assert [(one.name, names(one.rows)) for one in found] == [("instance: p5", ["a", "c"]), ("instance: p4d", ["b"])]
+    (gpus,) = grouped(Comparison(rows=(ran("a"),)), "gpus")
+    assert gpus.name == "gpus: 8"
+    (unknown,) = grouped(Comparison(rows=(ran("a"),)), "verdict")
+    assert unknown.name == "verdict: unknown"
+
+
+@pytest.mark.parametrize(
+    ("view", "words"),
+    [
+        (View(columns=("mode", "gian")), "unknown column 'gian'. Did you mean 'gain'"),
+        (View(sort="-stp"), "unknown column 'stp'. Did you mean 'step'"),
+        (View(sort="notes"), "unknown column 'notes'"),
+        (View(group_by="instanc"), "Did you mean 'instance'"),
+        (View(filter=parse_conditions(["mod=x"])), "Did you mean 'mode'"),
+        (View(columns=("hours",)), "column 'hours' is of a job"),
+        (View(wide=True, columns=("mode",)), "--wide and --columns"),
+        (View(best_batch=True, group_by="batch"), "two views of batch sizes"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(view, words):
+    with pytest.raises(UsageError, match=words):
+        require_columns(view, None)
+
+
+def test_what_can_be_shown_is_not():
+    require_columns(View(columns=("notes", "hours"), sort="usd"), 1.0)

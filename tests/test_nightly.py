@@ -1,0 +1,199 @@
+"""The nightly workflow: its own steps, in its own order, on this CPU; and that no code of others reaches the runner."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import junitparser
+import pytest
+import yaml
+from cli.calling import environment
+
+ROOT = Path(__file__).resolve().parents[1]
+WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text())
+(JOB,) = WORKFLOW["jobs"].values()
+# YAML reads a bare `on` as true.
+TRIGGERS = WORKFLOW[True]
+
+PROGRAM = f"""\
+#!{sys.executable}
+import os, sys
+sys.path.insert(0, {str(ROOT / "tests")!r})
+import fork_server
+code, out, err = fork_server.called(sys.argv[1:], os.getcwd(), os.environ, 200)
+sys.stdout.write(out)
+sys.stderr.write(err)
+sys.exit(code)
+"""
+
+RUN = (
+    "--mode outside-waits --workload outside-linear --gpus 1 --batch-size 2 "
+    "--data device --rounds 3 --steps 10 --min-time 0.01 --warmup 2"
+)
+
+
+class Host:
+    """A host on which nights pass. The scripts are copied, so that what they make is not made in the project."""
+
+    def __init__(self, folder, site):
+        self.folder = folder
+        self.outcomes = {}
+        (folder / ".github").mkdir(parents=True)
+        shutil.copy(ROOT / ".github" / "nightly.sh", folder / ".github")
+        program = folder / "fp8bench"
+        program.write_text(PROGRAM)
+        program.chmod(0o755)
+        self.variables = environment(
+            NIGHTLY_FP8BENCH=str(program),
+            NIGHTLY_STATE=str(folder / "state"),
+            NIGHTLY_DOCTOR="--quick",
+            NIGHTLY_RUN=RUN,
+            PYTHONPATH=str(site),
+            GITHUB_STEP_SUMMARY=str(folder / "summary.md"),
+        )
+
+    def night(self, **variables):
+        """The steps of the job that are commands, each where its condition holds; returns what they said."""
+        self.outcomes = {}
+        said = {}
+        for step in JOB["steps"]:
+            if "run" not in step:
+                continue
+            name = step["name"]
+            if not self._is_due(step.get("if")):
+                self.outcomes[name] = "skipped"
+                continue
+            done = subprocess.run(
+                ["bash", "-eo", "pipefail", "-c", step["run"]],
+                cwd=self.folder,
+                env={**self.variables, **variables},
+                capture_output=True,
+                text=True,
+                timeout=250,
+                check=False,
+            )
+            said[name] = done.stdout + done.stderr
+            self.outcomes[name] = "success" if done.returncode == 0 else "failure"
+        return said
+
+    def _is_due(self, condition):
+        if condition is None:
+            return "failure" not in self.outcomes.values()
+        assert condition == "always() && steps.run.outcome != 'skipped'"
+        return self.outcomes["Run"] != "skipped"
+
+    @property
+    def passed(self):
+        return set(self.outcomes.values()) == {"success"}
+
+
+@pytest.fixture
+def host(tmp_path, outside_site):
+    return Host(tmp_path / "checkout", outside_site)
+
+
+@pytest.mark.slow
+@pytest.mark.serial
+def test_noise_passes_a_planted_slow_down_fails_and_a_mode_that_is_gone_is_named(host):
+    said = host.night(OUTSIDE_WAIT_S="0.05")
+    assert host.passed, "\n".join(said.values())
+    assert "no reference yet" in said["Check"]
+    assert (host.folder / "state" / "reference" / "cpu").is_dir()
+
+    said = host.night(OUTSIDE_WAIT_S="0.05", NIGHTLY_CHECK="--max-regression 50%")
+    assert host.passed, "\n".join(said.values())
+    assert said["Check"].startswith("Passed: ")
+    assert "cpu:outside-waits/eager" in (host.folder / "nightly" / "junit.xml").read_text()
+
+    said = host.night(OUTSIDE_WAIT_S="0.25", NIGHTLY_CHECK="--max-regression 50%")
+    assert host.outcomes == {
+        "Set up": "success",
+        "Doctor": "success",
+        "Run": "success",
+        "Check": "failure",
+        "Report": "success",
+    }, "\n".join(said.values())
+    assert "Failed: regression: cpu:outside-waits/eager" in said["Check"]
+    out = host.folder / "nightly"
+    assert junitparser.JUnitXml.fromfile(str(out / "junit.xml")).failures == 1
+    for name in ("bencher.json", "check.csv", "step-time.json", "throughput.json", "doctor.txt", "report.html"):
+        assert (out / name).stat().st_size, name
+    summary = (host.folder / "summary.md").read_text()
+    assert "Failed: regression" in summary
+    assert "## fp8bench compare" in summary
+
+    said = host.night(NIGHTLY_RUN=RUN.replace("outside-waits", "outside-unavailable"))
+    assert (host.outcomes["Run"], host.outcomes["Check"]) == ("failure", "failure"), said
+    assert "missing: cpu:outside-waits/eager" in said["Check"]
+
+
+def nightly(host, step, **variables):
+    return subprocess.run(
+        ["bash", ".github/nightly.sh", step],
+        cwd=host.folder,
+        env={**host.variables, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_folder_that_no_night_made_is_not_removed(host):
+    (host.folder / "nightly").mkdir()
+    (host.folder / "nightly" / "thesis.tex").write_text("years of work")
+    done = nightly(host, "setup")
+    assert done.returncode == 2
+    assert "no night made it" in done.stderr
+    assert (host.folder / "nightly" / "thesis.tex").exists()
+
+
+def test_nothing_that_was_measured_becomes_no_reference(host):
+    assert nightly(host, "setup").returncode == 0
+    done = nightly(host, "adopt")
+    assert done.returncode == 2
+    assert not (host.folder / "state" / "reference").exists()
+
+
+def test_adopting_replaces_the_reference_and_keeps_the_one_before(host):
+    results = host.folder / "nightly" / "results" / "cpu"
+    results.mkdir(parents=True)
+    for text in ("first", "second"):
+        (results / "a.json").write_text(text)
+        assert nightly(host, "adopt").returncode == 0
+    state = host.folder / "state"
+    assert (state / "reference" / "cpu" / "a.json").read_text() == "second"
+    assert (state / "reference.old" / "cpu" / "a.json").read_text() == "first"
+
+
+def test_only_a_schedule_off_the_hour_and_a_hand_start_it():
+    assert set(TRIGGERS) == {"schedule", "workflow_dispatch"}
+    (schedule,) = TRIGGERS["schedule"]
+    minute = schedule["cron"].split()[0]
+    assert minute.isdecimal()
+    assert int(minute) % 15, "everybody's jobs start then"
+
+
+def test_a_fork_does_not_run_it_and_a_host_runs_one_at_a_time_to_its_end():
+    for part in ("github.repository_owner == vars.NIGHTLY_OWNER", "!github.event.repository.fork", "refs/heads/main"):
+        assert part in JOB["if"]
+    assert "self-hosted" in JOB["runs-on"]
+    assert JOB["concurrency"] == {"group": "nightly-${{ matrix.host }}", "cancel-in-progress": False}
+    assert JOB["timeout-minutes"] <= 360
+    assert (WORKFLOW["permissions"], JOB["permissions"]) == ({}, {"contents": "read"})
+
+
+def test_every_action_is_pinned_by_its_commit_and_artifacts_are_kept_of_failures_too():
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for action in re.findall(r"uses: (\S+)", path.read_text()):
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action), f"{path.name}: {action}"
+    (upload,) = (step for step in JOB["steps"] if "upload-artifact" in step.get("uses", ""))
+    assert upload["if"] == "always()"
+    assert os.path.normpath(upload["with"]["path"]) == "nightly"
+
+
+def test_the_steps_are_those_of_the_script_and_hold_no_expression():
+    commands = [step["run"] for step in JOB["steps"] if "run" in step]
+    assert commands == [f".github/nightly.sh {name}" for name in ("setup", "doctor", "run", "check", "report")]
