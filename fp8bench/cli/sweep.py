@@ -242,8 +242,8 @@ def _require_any(swept: "Swept") -> None:
     if not looks:
         why = swept.untried[0].why if swept.untried else "none was asked for"
         raise ModeUnavailable(f"no configuration can run here: {why}", "Name other modes with --mode")
-    last = looks[-1]
+    config, last = list(swept.seen.looks.items())[-1]
     raise family.get(exit_code_of(record.status for record in looks), RunFailed)(
-        f"no configuration is left after {len(looks)} looks: {swept.standings.dropped[next(iter(swept.seen.looks))]}",
+        f"no configuration is left after {len(looks)} looks; the last one: {swept.standings.dropped[config]}",
         last.remedy or "See `fp8bench doctor`, and name other modes with --mode",
     )

@@ -144,7 +144,7 @@ class TestSweep:
         said = capsys.readouterr()
 
         assert said.out == ""
-        assert "no configuration is left after 6 looks: failed: it broke. Fix it." in said.err
+        assert "no configuration is left after 6 looks; the last one: failed: it broke. Fix it." in said.err
 
     def test_with_auto_the_best_get_the_largest_batch_that_fits(self, fp8bench, tmp_path, capsys):
         """1 GiB less its headroom holds 100 MiB and a MiB for each of 832 samples."""
