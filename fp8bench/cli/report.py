@@ -58,13 +58,12 @@ def report(
 ) -> None:
     """The comparison as one page of HTML that needs nothing beside itself, or one plot of it."""
     gc.disable()
-    from fp8bench.config.words import amount
     from fp8bench.kinds.run import gather
+    from fp8bench.kinds.view import parse_job
     from fp8bench.records import results
     from fp8bench.report.page.place import require_place
-    from fp8bench.schema.option import UNITS
 
-    units = None if job is None else amount("--job", job, "90M", UNITS)
+    units = None if job is None else parse_job(job)
     path, kind = _place(output, plot, form)
     require_place(path, force)
     keys = instances or sorted(results.known_instances(results_dir))

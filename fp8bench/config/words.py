@@ -50,10 +50,6 @@ def above_zero(flag: str, text: str, example: float, bound: Bound) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    return _above_zero(flag, text, value, example, bound)
-
-
-def _above_zero(flag: str, text: str, value: float, example: object, bound: Bound) -> float:
     if math.isfinite(value) and 0 < value <= bound.most:
         return value
     valid = math.isfinite(value) and value > 0
@@ -71,21 +67,6 @@ def share(flag: str, text: str) -> float:
     if 0 <= value < 1:
         return value
     raise UsageError(f"{flag} {quoted(text)} is not a share of at least 0 and below 1", f"Give, for example, {flag} 3%")
-
-
-SCALES = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
-"""By the letter after a number: thousands, millions, billions, trillions."""
-
-
-def amount(flag: str, text: str, example: str, bound: Bound) -> float:
-    """`90M`, `1.2e9`, `300,000`. Raises as above_zero. example: a valid one."""
-    word = text.strip().replace(",", "").lower()
-    scale = SCALES.get(word[-1:])
-    try:
-        value = float(word if scale is None else word[:-1]) * (scale or 1)
-    except ValueError:
-        value = math.nan
-    return _above_zero(flag, text, value, example, bound)
 
 
 def machine_label(text: str | None) -> str | None:

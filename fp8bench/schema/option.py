@@ -28,7 +28,6 @@ class Bound:
 
 
 BATCH_SIZE = Bound(2**20, "no GPU holds the activations of more samples")
-UNITS = Bound(10**18, "nobody trains on more images or tokens")
 IMPORTED_BATCH_SIZE = Bound(10_000_000, "no record, and no figure from elsewhere, has more samples a GPU")
 STEPS = Bound(1_000_000, "every step's time is kept in the record")
 TIMED_S = Bound(86_400, "that is a day for each mode and round")
