@@ -38,7 +38,9 @@ class ModeEntry:
 
     recipes: its scaling recipes, the default first; empty: it has none; None: an outside mode, whose class knows.
     default_on: the devices on which it runs when no mode is named. needs: None: an outside mode, whose class knows.
-    hidden: omitted from listings and defaults.
+    hidden: omitted from listings and defaults. compiled_by_auto: whether `--compile auto` compiles it on a GPU;
+    heeds_te_attention: whether --te-attention makes a difference to it; None: an outside mode, whose class knows.
+    never_compiled: recipes that torch.compile cannot take.
     """
 
     name: str
@@ -48,6 +50,9 @@ class ModeEntry:
     default_on: tuple["Device", ...] = ()
     needs: Needs | None = None
     hidden: bool = False
+    compiled_by_auto: bool | None = None
+    heeds_te_attention: bool | None = None
+    never_compiled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,9 @@ class KindEntry:
 _TE = "fp8bench.modes.transformer_engine"
 _TE_BF16 = Needs("transformer_engine", (8, 0), gpu=True)
 
+_LIKE_BASELINE: dict[str, Any] = {"compiled_by_auto": True, "heeds_te_attention": False}
+_LIKE_TE: dict[str, Any] = {"compiled_by_auto": False, "heeds_te_attention": True}
+
 BUILTIN_MODES = (
     ModeEntry(
         "baseline-bf16",
@@ -79,8 +87,16 @@ BUILTIN_MODES = (
         "torch under bf16 autocast",
         default_on=("cuda", "cpu"),
         needs=Needs(),
+        **_LIKE_BASELINE,
     ),
-    ModeEntry("te-bf16", f"{_TE}:TEBF16", "Transformer Engine's block, bf16", default_on=("cuda",), needs=_TE_BF16),
+    ModeEntry(
+        "te-bf16",
+        f"{_TE}:TEBF16",
+        "Transformer Engine's block, bf16",
+        default_on=("cuda",),
+        needs=_TE_BF16,
+        **_LIKE_TE,
+    ),
     ModeEntry(
         "te-fp8",
         f"{_TE}:TEFP8",
@@ -88,6 +104,8 @@ BUILTIN_MODES = (
         recipes=("delayed", "current", "block", "mxfp8"),
         default_on=("cuda",),
         needs=Needs("transformer_engine", (8, 9), gpu=True),
+        never_compiled=("delayed",),
+        **_LIKE_TE,
     ),
     ModeEntry(
         "torchao-float8",
@@ -96,13 +114,21 @@ BUILTIN_MODES = (
         recipes=("tensorwise", "rowwise", "rowwise_with_gw_hp"),
         default_on=("cuda", "cpu"),
         needs=Needs("torchao", (8, 9), recipes_of_gpu=("rowwise_with_gw_hp",)),
+        **_LIKE_BASELINE,
     ),
-    ModeEntry("baseline-fp32", "fp8bench.modes.baseline:BaselineFP32", "torch in float32, no tf32", needs=Needs()),
+    ModeEntry(
+        "baseline-fp32",
+        "fp8bench.modes.baseline:BaselineFP32",
+        "torch in float32, no tf32",
+        needs=Needs(),
+        **_LIKE_BASELINE,
+    ),
     ModeEntry(
         "baseline-tf32",
         "fp8bench.modes.baseline:BaselineTF32",
         "torch in float32 on tf32 matrix units",
         needs=Needs(compute_capability=(8, 0), gpu=True),
+        **_LIKE_BASELINE,
     ),
     ModeEntry(
         "te-bf16-article",

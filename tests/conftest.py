@@ -30,6 +30,7 @@ outside-sleeps = outside_plugins:Sleeps
 outside-waits = outside_plugins:Waits
 [fp8bench.workloads]
 outside-linear = outside_plugins:TinyLinear
+outside-narrow = outside_plugins:Narrow
 """
 
 

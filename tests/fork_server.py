@@ -49,7 +49,7 @@ TRAINING = "-training"
 FP8BENCH = ("-m", "fp8bench")
 TORCHRUN = ("-m", "torch.distributed.run")
 HEAVY = ("torch", "timm", "torchao", "torchao.float8", "torch.distributed.launcher.api", "fp8bench.worker.main")
-TRAINS = frozenset({"run", "gemm", "numerics"})
+TRAINS = frozenset({"run", "sweep", "gemm", "numerics"})
 """Commands that need what is heavy, which is imported when the first of them is called."""
 WITHOUT_TORCH = frozenset({"--dry-run", "--record"})
 """Options with which they do not."""

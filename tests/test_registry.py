@@ -190,3 +190,15 @@ class TestOutsidePackages:
             registry.find_mode("acme-int")
 
         assert "Did you mean 'acme-int8'?" in caught.value.remedy
+
+
+@pytest.mark.parametrize("entry", [one for one in registry.BUILTIN_MODES if not one.hidden], ids=lambda one: one.name)
+def test_what_an_entry_says_without_torch_is_what_its_class_does(entry):
+    from fp8bench.modes.protocol import stated
+
+    mode_class = registry.load(entry)
+    for recipe in entry.recipes or (None,):
+        policy = stated(mode_class(recipe), "compile_policy")
+        assert policy.auto is entry.compiled_by_auto
+        assert (policy.refusal is not None) == (recipe in entry.never_compiled)
+    assert ("te_attention" in stated(mode_class, "config_fields")) is entry.heeds_te_attention

@@ -22,6 +22,7 @@ from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageE
 
 OWN = {
     "run": "fp8bench.cli.run:run",
+    "sweep": "fp8bench.cli.sweep:sweep",
     "compare": "fp8bench.cli.compare:compare",
     "check": "fp8bench.cli.check:check",
     "explain": "fp8bench.cli.explain:explain",

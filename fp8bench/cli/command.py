@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 Answer = Callable[..., None]
 
 
+NOT_IN = {"sweep": frozenset(("aa", "precision", "max_rounds"))}
+"""Options of `run` that a command which measures otherwise does not have."""
+
+
 def with_options(command: Answer) -> Answer:
     """The command with all options of `run` in the place of its `**settings`; one that has none as it is."""
     signature = inspect.signature(command)
@@ -38,8 +42,11 @@ def with_options(command: Answer) -> Answer:
     from fp8bench.config.request import OPTIONS, RunRequest, kind_of
 
     fields = RunRequest.model_fields
+    omitted = NOT_IN.get(command.__name__, frozenset()) | signature.parameters.keys()
     declared = [
-        parameter(name, kind_of(fields[name]), option, fields[name].default) for name, option in OPTIONS.items()
+        parameter(name, kind_of(fields[name]), option, fields[name].default)
+        for name, option in OPTIONS.items()
+        if name not in omitted
     ]
     return with_parameters(command, [*declared, *own[:-1]])
 
@@ -177,6 +184,8 @@ def heeded(command: str, words: Sequence[str]) -> frozenset[str]:
         # Imported here: it costs pydantic's models, and most calls have no such variable.
         from fp8bench.config.request import OPTIONS
 
+        if command in NOT_IN:
+            return frozenset(OPTIONS.keys() - NOT_IN[command])
         return frozenset(name for name, option in OPTIONS.items() if command == "run" or option.one_round)
     if command in KINDS and "--record" not in flags:
         variables: frozenset[str] = registry.load(registry.find_kind(command)).variables(flags)
@@ -186,7 +195,7 @@ def heeded(command: str, words: Sequence[str]) -> frozenset[str]:
 
 def _lays_sources_itself(command: str, words: Sequence[str]) -> bool:
     """Whether the command asks `config.sources` to lay its settings together."""
-    return command == "run" or (command == "explain" and "--mode" in _flags(words))
+    return command in ("run", "sweep") or (command == "explain" and "--mode" in _flags(words))
 
 
 def _flags(words: Sequence[str]) -> set[str]:

@@ -12,10 +12,13 @@ from fp8bench.machine.gpus import this_machine
 from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.records import results
 from fp8bench.report.document import NOTHING, Column, Document, Sentence, Table, blocks
+from fp8bench.schema.batch import AUTO
 
 if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
+    from fp8bench.launch.place import Place
     from fp8bench.launch.prepare import Prepared
+    from fp8bench.schema.instance import Catalog
 
 MINUTE_S = 60
 
@@ -28,11 +31,8 @@ def print_dry_run(resolved: "Resolved", prepared: "Prepared", usd_per_hour: floa
 def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> Forecast:
     """From the machine, the catalogue and the records. Imports no torch."""
     machine, catalog = this_machine(os.environ), load_catalog(prepared.results_dir)
-    if usd_per_hour is None and prepared.instance.key in catalog.instances:
-        machine_id = prepared.here.machine.id if prepared.here and prepared.here.machine else None
-        today = PriceQuery(as_of=date.today(), current=True, machine=machine_id)
-        price = choose(catalog.instances[prepared.instance.key].prices, today)
-        usd_per_hour = price.usd_per_hour if price else None
+    if usd_per_hour is None:
+        usd_per_hour = price_today(prepared, catalog)
     kept = results.read(prepared.results_dir, [prepared.instance.key])
     paths = {record.run_id: path for record, path in kept}
     return forecast(
@@ -45,10 +45,23 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> Forecast:
     )
 
 
+def price_today(place: "Place", catalog: "Catalog") -> float | None:
+    """USD per hour of the whole machine by the catalogue and the files beside the results; None: unknown."""
+    if place.instance.key not in catalog.instances:
+        return None
+    machine_id = place.here.machine.id if place.here and place.here.machine else None
+    today = PriceQuery(as_of=date.today(), current=True, machine=machine_id)
+    price = choose(catalog.instances[place.instance.key].prices, today)
+    return price.usd_per_hour if price else None
+
+
 def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Document:
     """The settings, the configuration that each mode gets from them, and the forecast."""
     asked = resolved.request.model_dump(mode="json")
     runs = [entry.config.model_dump(mode="json") for entry in prepared.entries]
+    for entry, run in zip(prepared.entries, runs, strict=True):
+        if entry.config in prepared.to_size:
+            run["batch_size"] = AUTO
     # The same for all modes.
     executed = execution(prepared.entries[0].config)
     settings = {
@@ -60,6 +73,12 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Doc
     configs = {name: [NOTHING if run[name] is None else run[name] for run in runs] for name in runs[0]}
     planned = [f"instance: {prepared.instance.key}", f"would run {_rounds(found)} of these, each in fresh processes:"]
     outlook = [f"execution: {executed}", *lines(found)]
+    if prepared.to_size:
+        first = prepared.to_size[0].batch_size
+        outlook.append(
+            f"batch size: each mode's is found first, in a few more starts; the estimate is of batch {first}, and "
+            "without them"
+        )
     return Document(
         blocks([_table(settings, 1)], _sentences(planned), [_table(configs, 2)], _sentences(outlook)),
         data={

@@ -76,8 +76,9 @@ def _measure_and_print(prepared: "Prepared", mirror: "Mirror | None", named: boo
         session(prepared, log) as rounds,
         listener(rounds, quiet or not prepared.keeps_records) as listening,
     ):
+        tell = log if prepared.keeps_records and not quiet else lambda _line: None
         records, reached = [], mirror is not None
-        for record, path in measure(prepared, rounds, listening):
+        for record, path in measure(prepared, rounds, listening, say=tell):
             records.append(record)
             # At once, since a machine may be taken away; a remote that fails is not waited for again.
             if mirror is not None and reached and path is not None:

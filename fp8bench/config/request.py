@@ -2,6 +2,7 @@
 whole, declared here.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -18,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from fp8bench.schema import option as bounds
 from fp8bench.schema.address import local
+from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import LABEL, MAX_LABEL
@@ -39,6 +41,14 @@ OBEYED_BY_WORKERS = {
     name: option for name, field in RunConfig.model_fields.items() if (option := option_of(field)) is not None
 }
 """The options that are fields of a configuration too, under the same name."""
+
+
+OF_BATCH_SIZE = {
+    "help": "Samples a GPU and step; auto finds the most that fit in memory, for each mode",
+    "metavar": f"N|{AUTO}",
+    "one_round": True,
+}
+"""What a request's batch size has beside a configuration's."""
 
 
 def _share(value: Any) -> Any:
@@ -76,6 +86,20 @@ class _CommonOptions(Frozen):
         PositiveInt | None, Option("GPUs to train on", if_unset="all; on a CPU 2 processes", bound=bounds.GPUS)
     ] = None
 
+    @field_validator("batch_size", mode="before", check_fields=False)
+    @classmethod
+    def _whole_number(cls, value: Any) -> Any:
+        """Words that are neither a number nor `auto` get one sentence, and not one for each type."""
+        if value is None or value == AUTO or isinstance(value, bool):
+            return value
+        try:
+            number = int(str(value))
+        except ValueError:
+            raise ValueError(f"it must be a whole number, or {AUTO}") from None
+        if number < 1:
+            raise ValueError("input should be greater than 0")
+        return number
+
     @field_validator("*", mode="before")
     @classmethod
     def _no_switch(cls, value: Any, info: ValidationInfo) -> Any:
@@ -94,7 +118,8 @@ class _CommonOptions(Frozen):
     @classmethod
     def _bounded(cls, value: Any, info: ValidationInfo) -> Any:
         option = option_of(cls.model_fields[str(info.field_name)])
-        if value is not None and option is not None and option.bound is not None and value > option.bound.most:
+        numeric = value is not None and value != AUTO
+        if numeric and option is not None and option.bound is not None and value > option.bound.most:
             raise ValueError(option.bound.refusal)
         return value
 
@@ -120,6 +145,9 @@ else:
 class RunRequest(_OptionsOfWorkers):
     """The request; null is left to the machine (`launch.plan` fills it in)."""
 
+    batch_size: Annotated[
+        PositiveInt | Literal["auto"] | None, replace(OBEYED_BY_WORKERS["batch_size"], **OF_BATCH_SIZE)
+    ] = None
     timeout_s: Annotated[
         PositiveFloat | None,
         Option(
@@ -214,7 +242,8 @@ def kind_of(field: FieldInfo) -> Any:
     kind: Any = field.annotation
     given = [one for one in get_args(kind) if one is not type(None)]
     if type(None) in get_args(kind):
-        (kind,) = given
+        # Of a number that may be a word too (`auto`) the number.
+        kind = given[0]
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 

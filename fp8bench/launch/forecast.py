@@ -128,7 +128,10 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
     """Why a mode cannot run on this machine, as far as that is known without torch; None: no reason is known."""
     if config.cuda_graphs == "on" and not machine.has_gpu:
         return "cannot be replayed as a CUDA graph (--cuda-graphs on), since this machine shows no NVIDIA GPU"
-    needs = registry.modes()[config.mode].needs
+    entry = registry.modes()[config.mode]
+    if config.compile in ("on", "blocks") and config.recipe in entry.never_compiled:
+        return f"cannot be compiled (--compile {config.compile}) with the recipe {config.recipe}"
+    needs = entry.needs
     if needs is None:
         return None
     if not machine.has_gpu and (needs.gpu or config.recipe in needs.recipes_of_gpu):

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fp8bench import registry
-from fp8bench.config.request import RunRequest
+from fp8bench.config.request import OBEYED_BY_WORKERS, RunRequest
 from fp8bench.launch.rounds import ARMS, Entry, Stop
 from fp8bench.machine.gpus import Machine
+from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import DataSource, Device, RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.instance import Instance
@@ -73,6 +74,8 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
             "Name one with --mode and call torchrun once a mode",
         )
     settings = request.of_workers(device)
+    if request.batch_size == AUTO:
+        settings["batch_size"] = _first_size(device, elastic)
     if settings["workers"] is None:
         settings["workers"] = _workers(settings["data"], machine, per_node)
     return [
@@ -87,6 +90,17 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
         )
         for entry, recipe in dict.fromkeys(map(registry.find_mode, labels))
     ]
+
+
+def _first_size(device: Device, elastic: Elastic | None) -> int:
+    """With --batch-size auto: the size that is tried first. Raises UsageError under torchrun."""
+    if elastic:
+        raise UsageError(
+            f"torchrun makes one group of processes, and --batch-size {AUTO} needs fresh ones for each size",
+            "Give a number, or find it with `fp8bench run --batch-size auto` without torchrun",
+        )
+    default = OBEYED_BY_WORKERS["batch_size"].default
+    return int(default.on(device))
 
 
 def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:

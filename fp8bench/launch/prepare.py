@@ -14,12 +14,15 @@ from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
+from fp8bench.schema.batch import AUTO, BatchSearch
+from fp8bench.schema.config import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared(Place):
     """A run: what is executed, and as part of which session; here: the machine that a resumed session must be of.
     resumed: settings that the session brought, by the request's names. timeout_s: of a phase; None: by the phase.
+    to_size: configurations whose batch size is yet to be found; searches: how it was, of those of the session.
     named: the instance as the user named it; None: it is this machine's, or the session's.
     """
 
@@ -30,6 +33,8 @@ class Prepared(Place):
     session: str | None = None
     resumed: Mapping[str, Any] = field(default_factory=dict)
     timeout_s: float | None = None
+    to_size: tuple[RunConfig, ...] = ()
+    searches: Mapping[RunConfig, BatchSearch] = field(default_factory=dict)
     named: str | None = None
 
     @property
@@ -59,8 +64,12 @@ def prepare(request: RunRequest, environ: Mapping[str, str]) -> Prepared:
         place = own
         request = request.model_copy(update=resumed)
     configs = plan(request, machine, elastic)
+    searches: dict[RunConfig, BatchSearch] = {}
+    if request.batch_size == AUTO and kept is not None:
+        configs, searches = resume.sized(kept, configs)
+    to_size = [config for config in configs if request.batch_size == AUTO and config not in searches]
     if kept is not None:
-        resume.refuse_unlike(kept, configs, request.aa)
+        resume.refuse_unlike(kept, [config for config in configs if config not in to_size], request.aa)
     return Prepared(
         **vars(place),
         entries=entries(request, configs),
@@ -70,6 +79,8 @@ def prepare(request: RunRequest, environ: Mapping[str, str]) -> Prepared:
         session=kept.session_id if kept is not None else request.session,
         resumed=resumed,
         timeout_s=request.timeout_s,
+        to_size=tuple(to_size),
+        searches=searches,
         named=request.instance if named else None,
     )
 

@@ -14,6 +14,7 @@ from typing import Any
 from fp8bench.config.request import LATEST, OBEYED_BY_WORKERS, RunRequest
 from fp8bench.machine.identity import Here
 from fp8bench.records.select import Filter, latest_first, session
+from fp8bench.schema.batch import AUTO, BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import same_machine
@@ -119,6 +120,8 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
         if name in given or (elastic and name == "gpus"):
             continue
         values = list(dict.fromkeys(getattr(config, of_config) for config in configs))
+        if name == "batch_size" and any(map(_search, kept.records)):
+            values = [AUTO]
         if len(values) > 1:
             raise UsageError(
                 f"session {kept.session_id!r} has no {name} of its own: its records have {_listed(values)}",
@@ -146,6 +149,9 @@ def refuse_unlike(kept: Kept, configs: Sequence[RunConfig], aa: bool) -> None:
     for of_config in RunConfig.model_fields:
         values = {getattr(config, of_config) for config in kept_configs}
         new = {getattr(config, of_config) for config in configs} - values
+        if of_config == "batch_size" and any(map(_search, kept.records)):
+            # Each mode has its own; see `sized`.
+            continue
         if new and of_config not in OF_A_MODE:
             name = names.get(of_config, of_config)
             unlike[name] = f"{name} {_listed(values)} (now {_listed(new)})"
@@ -157,6 +163,28 @@ def refuse_unlike(kept: Kept, configs: Sequence[RunConfig], aa: bool) -> None:
             f"session {kept.session_id!r} was measured with {', '.join(unlike.values())}",
             f"Omit {flags} to resume it with its own settings, or {OTHER_SESSION}",
         )
+
+
+def sized(kept: Kept, configs: Sequence[RunConfig]) -> tuple[list[RunConfig], dict[RunConfig, BatchSearch]]:
+    """The configurations, with the batch size of the session's records of the same mode where it was searched for; and
+    those searches.
+    """
+    found = {
+        record.config.mode_label: (record.config.batch_size, search)
+        for record in kept.records
+        if record.config is not None and (search := _search(record)) is not None
+    }
+    known = {
+        config: config.model_copy(update={"batch_size": found[config.mode_label][0]})
+        for config in configs
+        if config.mode_label in found
+    }
+    searches = {config: found[config.mode_label][1] for config in known.values()}
+    return [known.get(config, config) for config in configs], searches
+
+
+def _search(record: Record) -> BatchSearch | None:
+    return record.session.batch_search if record.session is not None else None
 
 
 def _arms(kept: Kept) -> bool:

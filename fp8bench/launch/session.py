@@ -3,12 +3,12 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from fp8bench.launch import resume
+from fp8bench.launch import resume, sizing
 from fp8bench.launch.assemble import assemble, log_of, new_run_id, new_session_id
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
@@ -20,6 +20,7 @@ from fp8bench.machine.busy import require_idle
 from fp8bench.machine.identity import Here
 from fp8bench.records import lock, results
 from fp8bench.records.files import Broken
+from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, Status
 from fp8bench.schema.machine import MachineIdentity
@@ -42,7 +43,7 @@ class Where:
     """What every record of a session has in common. marks: given a configuration, what a reader must know of all its
     runs (a busy GPU); raises ModeUnavailable where it should not run at all. traces: labels of entries whose first
     round keeps its Chrome trace, and where. machine: this one. asked: of the session, as `Session` has it. named: the
-    instance as the user named it; None: they named none.
+    instance as the user named it; None: they named none. searches: of configurations whose batch size was found.
     """
 
     instance: str
@@ -52,6 +53,7 @@ class Where:
     machine: MachineIdentity | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
     named: str | None = None
+    searches: Mapping[RunConfig, BatchSearch] = field(default_factory=dict)
 
 
 @contextmanager
@@ -83,7 +85,8 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     # Looked at again, since another call may have added to it between `prepare` and the lock.
     where = f"of {prepared.instance.key!r} is kept in {prepared.results_dir}"
     kept = resume.find(prepared.session, [record for record, _ in found], prepared.here or Here(one=False), where)
-    resume.refuse_unlike(kept, [entry.config for entry in prepared.entries], prepared.entries[0].arm is not None)
+    sized = [entry.config for entry in prepared.entries if entry.config not in prepared.to_size]
+    resume.refuse_unlike(kept, sized, prepared.entries[0].arm is not None)
     paths = {record.run_id: path for record, path in found}
     rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
     whole = [results.read_whole(paths[record.run_id]) for record in kept.records]
@@ -97,9 +100,15 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
 
 
 def measure(
-    prepared: Prepared, rounds: Schedule, listener: Listener, traces: Mapping[str, Path] | None = None
+    prepared: Prepared,
+    rounds: Schedule,
+    listener: Listener,
+    traces: Mapping[str, Path] | None = None,
+    say: Callable[[str], None] = lambda _line: None,
 ) -> Iterator[tuple[Record, Path]]:
-    """Run every turn of `rounds`. See session.measure_all for what it yields and raises."""
+    """Run every turn of `rounds`, after the batch sizes that are yet to be found. say: takes a line about each size
+    that is tried. See session.measure_all for what it yields and raises.
+    """
     local_rank = prepared.elastic.local_rank if prepared.elastic else None
 
     def marks(config: RunConfig) -> tuple[str, ...]:
@@ -108,12 +117,44 @@ def measure(
     stop = prepared.stop
     asked = {} if prepared.elastic else resume.asked_for(stop.rounds, stop.precision, stop.max_rounds)
     machine = prepared.here.machine if prepared.here else None
-    where = Where(prepared.instance.key, prepared.results_dir, marks, traces, machine, asked, prepared.named)
+    where = Where(
+        prepared.instance.key,
+        prepared.results_dir,
+        marks,
+        traces,
+        machine,
+        asked,
+        prepared.named,
+        prepared.searches,
+    )
     executor = _executor(prepared)
     if isinstance(executor, ElasticExecutor):
         [(entry, place)] = rounds.round(rounds.first_round)
         executor.keep_failed = lambda reports: listener.ended(entry, place, *_keep(entry, place, reports, where, ()))
+    if prepared.to_size:
+        return _sized_then_measured(prepared, rounds, executor, where, listener, say)
     return measure_all(rounds, executor, where, listener)
+
+
+def _sized_then_measured(
+    prepared: Prepared,
+    rounds: Schedule,
+    executor: Executor,
+    where: Where,
+    listener: Listener,
+    say: Callable[[str], None],
+) -> Iterator[tuple[Record, Path]]:
+    """Find the batch sizes, then run the rounds at them. A mode without one keeps the record that says why."""
+    searches = dict(where.searches)
+    for entry, found in sizing.find_sizes(prepared, rounds, executor, where, say):
+        if found.config is not None:
+            searches[found.config] = found.search
+        elif found.stopped is not None and found.stopped.session is not None:
+            path = results.write(found.stopped, where.results_dir)
+            listener.ended(entry, found.stopped.session, found.stopped, path)
+            yield found.stopped, path
+    if rounds.entries:
+        yield from measure_all(rounds, executor, replace(where, searches=searches), listener)
 
 
 def _executor(prepared: Prepared) -> Executor:
@@ -136,7 +177,8 @@ def measure_all(
     first = number = schedule.first_round
     while schedule.goes_on(number):
         for entry, turn in schedule.round(number):
-            place = turn.model_copy(update=dict(where.asked))
+            search = where.searches.get(entry.config)
+            place = turn.model_copy(update={**where.asked, "batch_search": search})
             try:
                 marks = where.marks(entry.config)
                 trace = (where.traces or {}).get(entry.label) if number == first else None

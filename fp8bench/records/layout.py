@@ -15,6 +15,7 @@ From 1 to 2: telemetry was the GPU's state at two moments, of which only the pow
 with a recipe were those in fp8; the rest of what is new was not recorded, and is null.
 From 2 to 3: what is new was not recorded, and is null; nothing changes but the number.
 From 3 to 4: nothing was replayed, the optimizer was SGD, and causes were not recorded, which the defaults say.
+From 4 to 5: every batch size was given.
 """
 
 import json
@@ -201,7 +202,7 @@ def migrate(document: Document) -> Document:
             document["telemetry"] = list(map(_telemetry_2, document["telemetry"]))
         if isinstance(document.get("evidence"), dict):
             document["evidence"] = {**document["evidence"], "fp8": document["evidence"].get("recipe") is not None}
-    if document.get("schema_version") in (2, 3):
+    if document.get("schema_version") in (2, 3, 4):
         document = {**document, "schema_version": SCHEMA_VERSION}
     return document
 

@@ -11,6 +11,7 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
   4  how a step was executed and the proof of it (evidence.graph, evidence.executed), which takes the place of the two
      errors in evidence.compile; cause; the optimizer is a setting. A field is a line of the file, arrays of numbers
      within it, and so is an element of an array of objects (see `records.layout`).
+  5  how a batch size was found (session.batch_search), where it was left to the machine.
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user asks for it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
@@ -27,6 +28,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import AwareDatetime, Field, PositiveInt
 
+from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, variant_of
@@ -34,7 +36,7 @@ from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import HARDWARE, Environment, MachineIdentity, differences, same_machine, software_of
 from fp8bench.schema.rank import Evidence, Parity, Profile, RankMemory, RankSamples, RankTelemetry
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 METHOD_VERSION = 3
 
 Source = Literal["measured", "published", "external"]
@@ -50,6 +52,9 @@ class Session(Frozen):
     rounds: PositiveInt | None = Field(default=None, description="requested, as what follows; null: not recorded")
     precision: float | None = Field(default=None, gt=0, lt=1)
     max_rounds: PositiveInt | None = None
+    batch_search: BatchSearch | None = Field(
+        default=None, description="how this mode's batch size was found; null: it was given"
+    )
 
 
 class Steadiness(Frozen):

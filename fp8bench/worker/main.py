@@ -69,6 +69,10 @@ def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) ->
         raise out_of_memory(rank, config.batch_size, error) from error
     except MemoryError as error:
         raise out_of_host_memory(rank, error) from error
+    except RuntimeError as error:
+        if NO_HOST_MEMORY not in str(error):
+            raise
+        raise out_of_host_memory(rank, error) from error
     return RankReport(**found)
 
 
@@ -87,8 +91,12 @@ def out_of_memory(rank: int, batch_size: int, error: BaseException) -> RunFailed
     )
 
 
-def out_of_host_memory(rank: int, error: MemoryError) -> RunFailed:
-    """Which rank, and what Python says of it."""
+NO_HOST_MEMORY = "DefaultCPUAllocator: can't allocate memory"
+"""In the error of torch's allocator of host memory, which has no class of its own."""
+
+
+def out_of_host_memory(rank: int, error: MemoryError | RuntimeError) -> RunFailed:
+    """Which rank, and what Python or torch says of it."""
     said = next(iter(str(error).splitlines()), "")
     return RunFailed(
         f"rank {rank} ran out of host memory{': ' if said else ''}{said}",

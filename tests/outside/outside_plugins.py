@@ -223,3 +223,16 @@ class TinyLinear:
 
     def sizes(self):
         return {"width": 16}
+
+
+class Narrow(TinyLinear):
+    """Its last rank has no memory for more than 40 samples."""
+
+    name = "outside-narrow"
+
+    def batches(self, batch_size, rank, device):
+        if batch_size > 40 and rank == 1:
+            raise RuntimeError(
+                "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"
+            )
+        return super().batches(batch_size, rank, device)

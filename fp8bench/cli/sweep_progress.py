@@ -1,0 +1,143 @@
+"""The progress of a sweep on standard error: a table that lives on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from fp8bench.cli.output import log
+from fp8bench.launch.sweep.budget import in_words as time_in_words
+from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
+from fp8bench.launch.sweep.space import in_words
+from fp8bench.pricing.cost import units_per_usd
+from fp8bench.report.written import bounds, rate
+
+if TYPE_CHECKING:
+    from fp8bench.launch.processes import Watch
+    from fp8bench.launch.sweep.halving import Seen, Standings, Turn
+    from fp8bench.launch.sweep.search import Listener, Sweep
+    from fp8bench.schema.config import RunConfig
+    from fp8bench.schema.record import Record
+    from fp8bench.worker.progress import Progress
+
+SHOWN = 12
+"""Rows of the live table: those that lead, and the last ones that were dropped."""
+
+
+@contextmanager
+def listener(sweep: "Sweep", quiet: bool) -> "Iterator[Listener]":
+    """By the terminal."""
+    if quiet:
+        yield Quiet()
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+            yield Table(sweep, live)
+    else:
+        yield Lines(sweep)
+
+
+class Quiet:
+    """Only what failed."""
+
+    def begins(self, turn: "Turn", expected_s: float) -> "Watch":
+        """Nothing."""
+        return lambda _progress: None
+
+    def ended(self, turn: "Turn", record: "Record", seen: "Seen", now: "Standings") -> None:
+        """Why it stopped."""
+        if record.reason:
+            log(f"{in_words(turn.config)}: {record.reason}. {record.remedy}.")
+
+
+class Lines(Quiet):
+    """A line as a turn begins, and one with its outcome and who leads."""
+
+    def __init__(self, sweep: "Sweep") -> None:
+        self._sweep = sweep
+
+    def begins(self, turn: "Turn", expected_s: float) -> "Watch":
+        """What runs, and how long it may take."""
+        log(f"{_of(turn)}: {in_words(turn.config)} (about {time_in_words(expected_s)})")
+        return lambda _progress: None
+
+    def ended(self, turn: "Turn", record: "Record", seen: "Seen", now: "Standings") -> None:
+        """Its outcome, and the leader."""
+        if record.status != "ok":
+            log(f"  {record.status}{f' ({record.cause})' if record.cause else ''}")
+        else:
+            led = "it leads" if now.leaders[:1] == (turn.config,) else f"leads: {in_words(now.leaders[0])}"
+            log(f"  {record.execution}, {_worth(turn.config, seen, self._sweep)}; {led}")
+        super().ended(turn, record, seen, now)
+
+
+class Table(Quiet):
+    """The standings, with what runs below them."""
+
+    def __init__(self, sweep: "Sweep", live: Any) -> None:
+        self._sweep = sweep
+        self._live = live
+        self._rows: list[tuple[str, ...]] = []
+
+    def begins(self, turn: "Turn", expected_s: float) -> "Watch":
+        """The last line moves on."""
+        what, began = f"{_of(turn)}: {in_words(turn.config)}", time.monotonic()
+
+        def watch(progress: "Progress | None") -> None:
+            stage = progress.stage if progress else "starting"
+            spent_s = time.monotonic() - began
+            self._draw(f"{what}: {stage}, {spent_s:.0f} of about {expected_s:.0f} s")
+
+        self._draw(f"{what}: starting")
+        return watch
+
+    def ended(self, turn: "Turn", record: "Record", seen: "Seen", now: "Standings") -> None:
+        """The standings anew."""
+        places = {config: str(place) for place, config in enumerate(now.leaders, start=1)}
+        dropped = [config for config in seen.looks if config not in places]
+        self._rows = [
+            (
+                places.get(config, "-"),
+                in_words(config),
+                str(len(seen.rounds.get(config, ()))),
+                _worth(config, seen, self._sweep),
+                now.dropped.get(config, ""),
+            )
+            for config in [*now.leaders, *reversed(dropped)][:SHOWN]
+        ]
+        super().ended(turn, record, seen, now)
+        self._draw("")
+
+    def _draw(self, line: str) -> None:
+        from rich.console import Group
+        from rich.table import Table as Drawn
+        from rich.text import Text
+
+        table = Drawn(*("place", "configuration", "rounds", "worth", "dropped"), box=None, title=self._sweep.name)
+        for row in self._rows:
+            table.add_row(*map(Text, row))
+        self._live.update(Group(table, Text(line, style="dim")))
+
+
+def _of(turn: "Turn") -> str:
+    return f"look {turn.number}" if turn.stage == "look" else f"round {turn.number}"
+
+
+def _worth(config: "RunConfig", seen: "Seen", sweep: "Sweep") -> str:
+    """Units per USD, or a second, of its rounds, else of its look."""
+    rounds = seconds_a_unit(seen.rounds.get(config, ()))
+    found_s = rounds.value if rounds else look_s(seen.looks[config])
+    if found_s is None:
+        return "-"
+    price = sweep.budget.usd_per_hour
+
+    def said(throughput: float) -> str:
+        return rate(throughput if price is None else units_per_usd(throughput, price))
+
+    per = "units/s" if price is None else "units/USD"
+    if rounds is None or rounds.processes < 2 or rounds.low is None or rounds.high is None:
+        return f"{said(1 / found_s)} {per}"
+    return f"{said(1 / found_s)} {per} ({bounds(1 / rounds.high, 1 / rounds.low, said)})"

@@ -1,0 +1,208 @@
+"""`--batch-size auto`: the largest batch a rank that fits in memory, for one configuration.
+
+Every size is tried in processes of its own, since torch's allocator and a CUDA graph's pool keep what they once had;
+and to start them takes the better part of a minute on a GPU, so that few sizes are tried. What a step takes is close to
+linear in its batch (weights, gradients and optimizer state, and activations a sample): two sizes give the line, the
+largest multiple of STEP below the limit is tried, and where that does not fit the next one below. Only where there are
+no two sizes yet, or the line does not rise, a size is doubled. Records of earlier runs count as sizes that were tried.
+
+One verdict over all ranks: where any of them ran out of memory the size is too large. Any other failure ends the
+search with its reason. A size that ran, but whose steps were launched otherwise than those of smaller sizes, does not
+fit either: with `--cuda-graphs auto` a step without memory for its graph is launched from Python.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from fp8bench.schema.batch import BatchSearch, BatchTry, Fit
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.execution import Variant
+from fp8bench.schema.option import BATCH_SIZE
+from fp8bench.schema.rank import RankReport
+from fp8bench.schema.record import Record
+
+STEP = 16
+"""Sizes are multiples of it: GEMMs in fp8 need it of every dimension."""
+
+HEADROOM = 0.08
+"""The share of the memory that stays free: torch's allocator counts neither the CUDA context and NCCL's buffers (one to
+two GiB) nor what fragments differently in the next process.
+"""
+
+WORTH_A_START = 0.05
+"""By how much a larger size must be expected to exceed the largest that fits, for another start of processes."""
+
+FARTHEST = 8
+"""Times the largest size that fits: a line through two small sizes says little of one far away."""
+
+STEP_BACK = 15 / 16
+"""Of a size that was extrapolated and does not fit."""
+
+MOST_TRIES = 12
+
+TRY = {"warmup": 2, "steps": 3, "min_time_s": 0.0}
+"""Of a size that is tried: enough to compile, capture and prove the step, and to see its peak."""
+
+
+def next_size(search: BatchSearch, start: int, most: int = BATCH_SIZE.most) -> int | None:
+    """The size to try next; None: the search has ended. start: the first one. Pure."""
+    tried = {one.batch_size for one in search.tries}
+    if len(tried) >= MOST_TRIES:
+        return None
+    if not tried:
+        return start
+    low, high = _between(search.tries, most)
+    if high <= STEP:
+        return None
+    if not low:
+        size = min(max(STEP, _down(high / 2)), high - 1)
+        return size if size not in tried else None
+    size = _expected(search, low, high)
+    return size if low < size < high and size - low >= max(STEP, WORTH_A_START * low) else None
+
+
+def _between(tries: Iterable[BatchTry], most: int) -> tuple[int, int]:
+    """The largest that fits (0: none), and the smallest that does not; one beyond `most` where all do."""
+    fitting = [one.batch_size for one in tries if one.fit == "fits"]
+    others = [one.batch_size for one in tries if one.fit != "fits"]
+    high = min(others, default=most + 1)
+    # A size that once fitted and is larger than one that did not is no size to rely on.
+    return max((size for size in fitting if size < high), default=0), high
+
+
+def _expected(search: BatchSearch, low: int, high: int) -> int:
+    """By the line; a little below what it promised, where that did not fit, and once that does not fit either, halfway
+    between what fits and what does not.
+    """
+    line, limit = line_through(search.tries), search.limit_bytes
+    refuted = sum(one.batch_size >= high for one in search.tries)
+    halfway = _down((low + high) / 2)
+    if line is None or limit is None:
+        return halfway if refuted else min(2 * low, _down(high - 1))
+    at_zero, a_sample = line
+    size = min(_down((limit - at_zero) / a_sample), FARTHEST * low, _down(high - 1))
+    if not refuted:
+        return size
+    return min(size, max(_down(high * STEP_BACK), halfway) if refuted == 1 else halfway)
+
+
+def line_through(tries: Iterable[BatchTry]) -> tuple[float, float] | None:
+    """Bytes at batch 0 and bytes a sample, through the two largest sizes of one execution whose peak is known; None
+    where there are no two, or the larger one did not take more.
+    """
+    known = {one.batch_size: one.peak_bytes for one in tries if one.peak_bytes and one.fit in ("fits", "no headroom")}
+    if len(known) < 2:
+        return None
+    (small, less), (large, more) = sorted(known.items())[-2:]
+    a_sample = (more - less) / (large - small)
+    return (less - a_sample * small, a_sample) if a_sample > 0 else None
+
+
+def _down(size: float) -> int:
+    return int(size // STEP) * STEP
+
+
+def peak_bytes(record: Record) -> int | None:
+    """Of the fullest rank: what torch's allocator reserved of its GPU, on a CPU what the process took."""
+    on_gpu = record.config is not None and record.config.device == "cuda"
+    peaks = [rank.peak_reserved_bytes if on_gpu else rank.peak_host_bytes for rank in record.memory]
+    known = [peak for peak in peaks if peak is not None]
+    return max(known) if known and len(known) == len(peaks) else None
+
+
+def judged(record: Record, search: BatchSearch, out_of_memory: bool, of_record: bool = False) -> BatchTry | None:
+    """What a run says of its size; None: it stopped for another reason than memory, and says nothing.
+
+    out_of_memory: whether any rank was. of_record: whether it is kept, and is named.
+    """
+    if record.config is None:
+        return None
+    size, run_id = record.config.batch_size, record.run_id if of_record else None
+    if out_of_memory:
+        return BatchTry(batch_size=size, fit="too large", run_id=run_id)
+    if record.status != "ok":
+        return None
+    peak, limit = peak_bytes(record), search.limit_bytes
+    fit: Fit = "fits" if limit is None or peak is None or peak <= limit else "no headroom"
+    executed = _executed(search)
+    if executed is not None and record.execution != executed:
+        fit = "executed otherwise"
+    return BatchTry(batch_size=size, fit=fit, peak_bytes=peak, execution=record.execution, run_id=run_id)
+
+
+def _executed(search: BatchSearch) -> Variant | None:
+    """How the steps of the sizes so far were executed."""
+    return next((one.execution for one in search.tries if one.fit == "fits"), None)
+
+
+def known_tries(config: RunConfig, records: Iterable[Record], search: BatchSearch) -> BatchSearch:
+    """The search with what earlier runs of the same configuration tell, of each size the latest, small sizes first.
+
+    records: of this machine and its software, oldest first. A record that ran out of memory counts, others that stopped
+    do not.
+    """
+    free = {"batch_size": config.batch_size, "seed": config.seed, **{name: getattr(config, name) for name in TRY}}
+    latest: dict[int, Record] = {}
+    for record in records:
+        if record.config is not None and record.config.model_copy(update=free) == config:
+            latest[record.config.batch_size] = record
+    for _, record in sorted(latest.items()):
+        one = judged(record, search, record.cause == "oom", of_record=True)
+        # Sizes between the multiples say how the line goes, and none of them is an answer.
+        if one is not None and one.batch_size % STEP == 0:
+            search = with_try(search, one)
+    return search
+
+
+def with_try(search: BatchSearch, one: BatchTry) -> BatchSearch:
+    """One more."""
+    return search.model_copy(update={"tries": (*search.tries, one)})
+
+
+@dataclass(frozen=True)
+class Sized:
+    """What came of a search. config: with the size that was found; None: nothing fits, or it stopped. stopped: the
+    record of the try that ended it.
+    """
+
+    search: BatchSearch
+    config: RunConfig | None
+    stopped: Record | None = None
+
+
+def size(
+    config: RunConfig,
+    search: BatchSearch,
+    run: Callable[[RunConfig], Sequence[RankReport]],
+    assembled: Callable[[RunConfig, Sequence[RankReport]], Record],
+    say: Callable[[str], None],
+) -> Sized:
+    """Try sizes until the largest is known. config: its batch size is the first that is tried where nothing is known.
+    search: what is known before. run: runs one configuration in fresh processes. say: takes a line about each try.
+    """
+    start = config.batch_size
+    record = None
+    while (tried := next_size(search, start)) is not None:
+        candidate = config.model_copy(update={"batch_size": tried, **TRY})
+        reports = run(candidate)
+        record = assembled(candidate, reports)
+        one = judged(record, search, any(report.cause == "oom" for report in reports))
+        if one is None:
+            return Sized(search, None, record)
+        search = with_try(search, one)
+        say(f"{config.mode_label}: {in_words(one, search)}")
+    largest = _between(search.tries, BATCH_SIZE.most)[0]
+    if not largest:
+        return Sized(search, None, record)
+    return Sized(search, config.model_copy(update={"batch_size": largest}))
+
+
+def in_words(one: BatchTry, search: BatchSearch) -> str:
+    """`batch 256 fits: 60.1 GiB of 140.4, of which 11.2 stay free`."""
+    if one.peak_bytes is None or search.memory_bytes is None:
+        return f"batch {one.batch_size}: {one.fit}"
+    total, free = search.memory_bytes / 2**30, search.memory_bytes * search.headroom / 2**30
+    return (
+        f"batch {one.batch_size}: {one.fit}, {one.peak_bytes / 2**30:.1f} GiB of {total:.1f}, "
+        f"of which {free:.1f} are to stay free"
+    )

@@ -1,0 +1,269 @@
+"""`fp8bench sweep` with made-up turns in the place of processes, and `run --batch-size auto`; what both refuse."""
+
+import json
+import re
+import sys
+
+import pytest
+from builders import rank_report, steps_about, workload_facts
+from cli.calling import call
+
+from fp8bench.cli.app import main
+from fp8bench.launch import session as launching
+from fp8bench.launch import sizing
+from fp8bench.launch.sweep import search
+from fp8bench.machine.identity import Here
+from fp8bench.schema.rank import RankMemory, RankReport
+
+QUICK = ("--steps", "20", "--warmup", "1", "--min-time", "0")
+STEP_S = {"baseline-bf16": 0.1, "torchao-float8:tensorwise": 0.15, "torchao-float8:rowwise": 0.2}
+
+
+class Machine:
+    """A step takes the mode's time for 16 samples, and memory by the sample; it can be interrupted."""
+
+    def __init__(self, interrupt_at=None, broken=()):
+        self.ran, self.interrupt_at, self.broken = [], interrupt_at, broken
+
+    def run(self, config, watch, trace=None, marks=()):
+        self.ran.append((config.mode_label, config.batch_size, config.steps))
+        if len(self.ran) == self.interrupt_at:
+            raise KeyboardInterrupt
+        if config.mode_label in self.broken:
+            return [RankReport(rank=0, status="failed", reason="it broke", remedy="Fix it", cause="crash")]
+        if config.batch_size > 1000:
+            return [RankReport(rank=0, status="failed", reason="no memory", remedy="Less", cause="oom")]
+        # Larger batches are a little better.
+        better = 0.0 if config.batch_size == 16 else 0.03 + 1e-5 * config.batch_size
+        step_s = STEP_S[config.mode_label] * config.batch_size / 16 * (1 - better)
+        peak = (100 + config.batch_size) * 2**20
+        memory = RankMemory(rank=0, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=peak)
+        facts = workload_facts(config.batch_size)
+        return [rank_report(0, steps_about(step_s * (1 + len(self.ran) * 1e-4)), facts=facts, memory=memory)]
+
+
+@pytest.fixture
+def fp8bench(tmp_path, monkeypatch):
+    """The program in this process, with a made-up machine of 1 GiB. Returns its exit code."""
+    monkeypatch.setattr(Here, "unlike", lambda _self, _record: [])
+    monkeypatch.setattr(sizing, "room_bytes", lambda *_asked: 2**30)
+
+    def run(machine, *arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        monkeypatch.setattr(sys, "argv", ["fp8bench", *arguments])
+        monkeypatch.setattr(launching, "_executor", lambda _prepared: machine)
+        monkeypatch.setattr(search, "spawn", lambda _timeout_s: machine)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code
+
+    return run
+
+
+def kept(folder):
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("results/cpu/*.json"))]
+
+
+class TestSweep:
+    SWEEP = ("sweep", "--gpus", "1", *QUICK, "--price", "3.6")
+
+    def test_it_ends_with_the_winner_its_command_the_runner_up_and_what_was_not_tried(self, fp8bench, capsys):
+        machine = Machine()
+        assert fp8bench(machine, *self.SWEEP, "--session", "mine", "--look-steps", "7") == 0
+        said = capsys.readouterr()
+
+        # Six looks, then two rounds of the best two, there and back.
+        assert [steps for _, _, steps in machine.ran] == [7] * 6 + [20] * 4
+        assert {label for label, _, steps in machine.ran if steps == 20} == {"baseline-bf16"}
+        first = said.out.splitlines()[0]
+        assert re.match(
+            r"Cheapest of 6 tried: baseline-bf16 at batch 32, eager, with 164,\d+ images/USD \(.*\) in 2 rounds\.",
+            first,
+        )
+        assert "Run it: fp8bench run --mode baseline-bf16 --workload vit-micro --gpus 1 --batch-size 32" in said.out
+        assert "Runner-up: baseline-bf16 at batch 16, eager" in said.out
+        assert "the two can be told apart: it takes 1.03" in said.out
+        assert "rank 3 of 6 looks, of which 2 go on" in said.out
+        assert "needs an NVIDIA GPU, and this machine shows none: torchao-float8:rowwise_with_gw_hp" in said.out
+        assert "fp8bench: look 1: baseline-bf16, batch 16, compile auto (about 15 s)" in said.err
+
+    def test_the_winners_command_is_one_that_run_takes(self, fp8bench, capsys):
+        fp8bench(Machine(), *self.SWEEP, "--json")
+        found = json.loads(capsys.readouterr().out)
+        words = found["winner"]["command"].split()
+
+        assert words[0] == "fp8bench"
+        assert fp8bench(Machine(), *words[1:], "--dry-run") == 0
+        assert found["winner"]["place"] == 1
+        assert found["told_apart"] is True
+        assert found["winner"]["units_per_usd_ci"][0] < found["winner"]["units_per_usd"]
+
+    def test_looks_are_in_no_table_and_rounds_are_records_like_any_other(self, fp8bench, tmp_path, capsys):
+        fp8bench(Machine(), *self.SWEEP, "--session", "mine")
+        records = kept(tmp_path)
+
+        assert sorted((r["session"]["session_id"], r["session"]["round"]) for r in records) == [
+            ("mine", n) for n in (1, 1, 2, 2)
+        ]
+        assert {r["config"]["steps"] for r in records} == {20}
+        capsys.readouterr()
+        assert fp8bench(Machine(), "compare", "cpu", "--format", "json") == 0
+        assert {row["rounds"] for row in json.loads(capsys.readouterr().out)} == {2}
+
+    @pytest.mark.parametrize("cut", [1, 4, 8])
+    def test_interrupted_at_any_moment_it_goes_on_and_repeats_nothing(self, cut, fp8bench, capsys):
+        whole = Machine()
+        fp8bench(whole, *self.SWEEP, "--session", "whole", "--results-dir", "other")
+        first, second = Machine(interrupt_at=cut), Machine()
+        assert fp8bench(first, *self.SWEEP, "--session", "mine") == 130
+        assert "run the same command with --session mine" in capsys.readouterr().err
+        assert fp8bench(second, *self.SWEEP, "--session", "latest" if cut > 1 else "mine") == 0
+
+        assert first.ran[:-1] + second.ran == whole.ran
+
+    def test_a_finished_sweep_runs_nothing_and_says_the_same(self, fp8bench, capsys):
+        again = Machine()
+        fp8bench(Machine(), *self.SWEEP, "--session", "mine")
+        before = capsys.readouterr().out
+        assert fp8bench(again, *self.SWEEP, "--session", "mine") == 0
+
+        assert again.ran == []
+        assert capsys.readouterr().out.splitlines()[:3] == before.splitlines()[:3]
+
+    def test_what_failed_is_told_with_its_cause(self, fp8bench, capsys):
+        assert fp8bench(Machine(broken=("baseline-bf16",)), *self.SWEEP) == 0
+        out = capsys.readouterr().out
+
+        assert "Cheapest of 6 tried: torchao-float8:tensorwise at batch 32" in out
+        assert "baseline-bf16 at batch 16: failed: it broke" in out
+        assert "failed: crash" in out
+
+    def test_where_no_configuration_is_left_it_says_why_with_the_exit_code_of_that(self, fp8bench, capsys):
+        assert fp8bench(Machine(broken=tuple(STEP_S)), *self.SWEEP) == 5
+        said = capsys.readouterr()
+
+        assert said.out == ""
+        assert "no configuration is left after 6 looks; the last one: failed: it broke. Fix it." in said.err
+
+    def test_with_auto_the_best_get_the_largest_batch_that_fits(self, fp8bench, tmp_path, capsys):
+        """1 GiB less its headroom holds 100 MiB and a MiB for each of 832 samples."""
+        assert fp8bench(Machine(), *self.SWEEP, "--batch-size", "auto", "--json") == 0
+        winner = json.loads(capsys.readouterr().out)["winner"]
+
+        assert (winner["mode"], winner["batch_size"] > 200) == ("baseline-bf16", True)
+        searches = [r["session"]["batch_search"] for r in kept(tmp_path)]
+        assert all(search["tries"][0]["batch_size"] == 16 for search in searches)
+
+    @pytest.mark.parametrize(("budget", "limit_s"), [(("--budget", "3min"), 180), (("--budget-usd", "0.18"), 180)])
+    def test_it_stays_within_its_budget_and_names_what_it_left(self, budget, limit_s, fp8bench, capsys, monkeypatch):
+        """Every turn takes 20 s here."""
+        machine = Machine()
+        monkeypatch.setattr(search.run, "__defaults__", (lambda: 20.0 * len(machine.ran),))
+        assert fp8bench(machine, *self.SWEEP, *budget, "--session", "mine") == 0
+        said = capsys.readouterr().out
+
+        assert 20 * len(machine.ran) <= limit_s
+        # Looks leave enough for the rounds of the best two.
+        assert [steps for _, _, steps in machine.ran].count(20) >= 3
+        assert re.search(r"\d: the budget of (3min|0\.18 USD): torchao-float8:rowwise", said)
+        assert "Ended by the budget of" in said
+        assert "`fp8bench sweep --session mine` with the same options goes on, and repeats nothing." in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--budget", "5s"), r"a budget of 5s is too small for one run: .* take about 3\d s\. Give at least that"),
+        (("--budget", "10parsec"), "unknown unit of time 'parsec'. Units are s, min, h"),
+        (("--budget", "10"), "it has no unit of time"),
+        (("--budget", "soon"), "it is no time"),
+        (("--budget", "0min"), "it is no time at all"),
+        (("--budget", "1h", "--budget-usd", "2"), "both --budget and --budget-usd were given"),
+        (("--budget-usd", "2"), "--budget-usd needs the price of this machine"),
+        (("--budget-usd", "-2", "--price", "1"), "it buys nothing"),
+        (("--budget-usd", "0.0001", "--price", "1"), r"too small for one run: .* about 0\.01 USD \(3\d s\)"),
+        (("--batch-size", "16,auto"), "--batch-size 16,auto: auto finds the sizes itself"),
+        (("--batch-size", "16,many"), "it must be a whole number, or auto"),
+        (("--compile", "auto,often"), "--compile: invalid value 'often'"),
+    ],
+)
+def test_what_a_sweep_refuses_is_one_line_and_nothing_is_written(arguments, said, fp8bench, tmp_path, capsys):
+    machine = Machine()
+    assert fp8bench(machine, "sweep", *arguments) == 2
+    line = capsys.readouterr().err
+
+    assert re.search(said, line)
+    assert line.count("\n") == 1
+    assert machine.ran == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mode_that_cannot_run_here_leaves_nothing_to_sweep(fp8bench, capsys):
+    assert fp8bench(Machine(), "sweep", "--mode", "te-fp8") == 3
+    assert "no configuration can run here: needs an NVIDIA GPU" in capsys.readouterr().err
+
+
+class TestBatchAuto:
+    RUN = ("run", "--gpus", "1", *QUICK, "--rounds", "1", "--batch-size", "auto")
+
+    def test_each_mode_is_run_at_the_largest_size_that_fits_and_its_record_says_how_it_was_found(
+        self, fp8bench, tmp_path, capsys
+    ):
+        machine = Machine()
+        assert fp8bench(machine, *self.RUN) == 0
+        records = kept(tmp_path)
+
+        # 100 MiB, one for each sample, and 8 % of a GiB free.
+        sizes = [size for label, size, steps in machine.ran if (label, steps) == ("baseline-bf16", 3)]
+        assert sizes == [16, 32, 256, 832]
+        assert [r["config"]["batch_size"] for r in records] == [832, 832]
+        search = records[0]["session"]["batch_search"]
+        assert [one["batch_size"] for one in search["tries"]] == sizes
+        assert (search["memory_bytes"], search["headroom"]) == (2**30, 0.08)
+        assert "baseline-bf16: batch size 832" in capsys.readouterr().err
+
+    def test_a_resumed_session_searches_no_more(self, fp8bench, tmp_path):
+        fp8bench(Machine(), *self.RUN, "--session", "mine")
+        machine = Machine()
+        assert fp8bench(machine, "run", "--gpus", "1", "--rounds", "2", "--session", "mine") == 0
+
+        assert [(label, size, steps) for label, size, steps in machine.ran] == [
+            ("torchao-float8:tensorwise", 832, 20),
+            ("baseline-bf16", 832, 20),
+        ]
+        assert all(r["session"]["batch_search"] for r in kept(tmp_path))
+
+    def test_records_of_earlier_runs_are_the_first_points(self, fp8bench, tmp_path):
+        for size in ("64", "128"):
+            fp8bench(Machine(), *self.RUN[:-1], size, "--mode", "baseline-bf16")
+        machine = Machine()
+        assert fp8bench(machine, *self.RUN, "--mode", "baseline-bf16") == 0
+
+        assert machine.ran == [("baseline-bf16", 832, 3), ("baseline-bf16", 832, 20)]
+
+    def test_another_failure_ends_the_search_and_is_the_modes_record(self, fp8bench, tmp_path):
+        assert fp8bench(Machine(broken=("baseline-bf16",)), *self.RUN) == 5
+        found = {r["config"]["mode"]: (r["status"], r["reason"]) for r in kept(tmp_path)}
+
+        assert found == {"baseline-bf16": ("failed", "it broke"), "torchao-float8": ("ok", None)}
+
+    def test_a_dry_run_says_that_sizes_are_yet_to_be_found(self, fp8bench, capsys):
+        assert fp8bench(Machine(), *self.RUN, "--dry-run") == 0
+        assert "batch size: each mode's is found first, in a few more starts" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_real_group_of_two_finds_the_size_beyond_which_one_rank_has_no_memory(tmp_path, outside_site):
+    done = call(
+        tmp_path,
+        *("run", "--mode", "outside-polite", "--workload", "outside-narrow", "--batch-size", "auto"),
+        *("--gpus", "2", "--rounds", "1", *QUICK, "--json"),
+        PYTHONPATH=str(outside_site),
+    )
+    [record] = json.loads(done.stdout)
+    tries = record["session"]["batch_search"]["tries"]
+
+    assert (done.code, record["config"]["batch_size"]) == (0, 32), done.stderr
+    assert {one["fit"] for one in tries if one["batch_size"] > 32} == {"too large"}
+    assert all(one["peak_bytes"] > 2**20 for one in tries if one["fit"] == "fits")

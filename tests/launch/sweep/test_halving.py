@@ -1,0 +1,288 @@
+"""What a sweep runs next, on made-up results: looks from the usual settings outwards, sizes, rounds, who is dropped."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from builders import config, evidence, invalid, measured, rank_samples, replayed, steps_about, summary, unsupported
+
+from fp8bench.launch.sweep.halving import Rule, Seen, Turn, next_turn, seconds_a_unit, skipped, standings
+from fp8bench.launch.sweep.space import Axes, Candidate, Space, Untried, executed_as, in_words, space
+from fp8bench.schema.batch import BatchSearch
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.rank import RankMemory
+from fp8bench.schema.record import Record
+
+GIB = 2**30
+AXES = Axes((64,), ("auto",), ("auto",), ("te",))
+ALL = Axes((64, 256), ("auto", "blocks", "off"), ("auto", "off"), ("te", "sdpa"))
+BASES = [
+    config(mode, recipe, world_size=1, cuda_graphs="auto")
+    for mode, recipe in (
+        ("baseline-bf16", None),
+        ("te-bf16", None),
+        ("te-fp8", "delayed"),
+        ("torchao-float8", "tensorwise"),
+    )
+]
+
+
+def found(config: RunConfig, step_s: float, spread: float = 0.01, graphed: bool = False, **changes: Any) -> Record:
+    """An `ok` record of one rank."""
+    values: dict[str, Any] = {
+        "config": config,
+        "samples": (rank_samples(0, steps_about(step_s, spread=spread)),),
+        "summary": summary(step_s, config.batch_size),
+        "evidence": evidence(graph=replayed()) if graphed else evidence(),
+    }
+    return measured(**{**values, **changes})
+
+
+def grid(bases: Sequence[RunConfig] = BASES, axes: Axes = AXES) -> Space:
+    return space(bases, axes, lambda _config: None)
+
+
+def played(
+    candidates: Sequence[Candidate], machine: Callable[[Turn], Record], rule: Rule, seen: Seen | None = None
+) -> tuple[list[Turn], Seen]:
+    """All turns to the end."""
+    seen, turns = seen or Seen(), []
+    while (turn := next_turn(candidates, seen, rule)) is not None:
+        turns.append(turn)
+        seen.take(turn, machine(turn))
+        assert len(turns) < 500
+    return turns, seen
+
+
+STEP_S = {"baseline-bf16": 0.10, "te-bf16": 0.11, "te-fp8": 0.08, "torchao-float8": 0.12}
+
+
+def machine(turn: Turn) -> Record:
+    """Every process of a mode takes about the same; no two exactly."""
+    return found(turn.config, STEP_S[turn.config.mode] * (1 + 0.002 * (turn.number % 3)))
+
+
+class TestSpace:
+    def test_settings_that_come_to_the_same_are_one_configuration_and_the_others_are_told(self) -> None:
+        """baseline: auto is on; te-bf16: auto is off, and only it heeds the attention."""
+        both = grid(BASES[:2], Axes((64,), ("auto", "on", "off"), ("auto",), ("te", "sdpa")))
+
+        assert [in_words(one.config) for one in both.candidates] == [
+            "baseline-bf16, batch 64, compile auto, graphs auto",
+            "te-bf16, batch 64, compile auto, graphs auto, attention te",
+            "baseline-bf16, batch 64, compile off, graphs auto",
+            "te-bf16, batch 64, compile on, graphs auto, attention te",
+            "te-bf16, batch 64, compile auto, graphs auto, attention sdpa",
+            "te-bf16, batch 64, compile on, graphs auto, attention sdpa",
+        ]
+        assert len(both.untried) == 2 * 3 * 2 - 6
+        assert all(one.why.startswith("cannot differ from ") for one in both.untried)
+
+    def test_on_a_cpu_neither_graphs_nor_auto_compile_anything(self) -> None:
+        on_cpu = [one.model_copy(update={"device": "cpu"}) for one in BASES[:1]]
+        keys = {
+            executed_as(one.config)
+            for one in grid(on_cpu, Axes((16,), ("auto", "off"), ("auto", "off"), ("te",))).candidates
+        }
+
+        assert keys == {("baseline-bf16", 16, "off", "off", None)}
+
+    def test_the_usual_settings_of_every_mode_go_first_and_then_one_change_after_the_other(self) -> None:
+        every = grid(axes=ALL).candidates
+
+        assert [one.config.mode for one in every[:4]] == [base.mode for base in BASES]
+        assert [one.distance for one in every] == sorted(one.distance for one in every)
+        first_changes = [one.config for one in every if one.distance == 1]
+        assert {one.batch_size for one in first_changes[:4]} == {256}
+
+    def test_what_cannot_run_here_is_no_candidate(self) -> None:
+        refused = space(BASES, AXES, lambda one: "needs a package" if one.mode == "te-fp8" else None)
+
+        assert "te-fp8" not in {one.config.mode for one in refused.candidates}
+        assert refused.untried == (Untried(BASES[2], "needs a package"),)
+
+
+class TestLooks:
+    def test_each_configuration_has_one_look_and_the_best_third_but_two_at_least_has_rounds(self) -> None:
+        turns, seen = played(grid().candidates, machine, Rule(rounds=2))
+
+        assert [(turn.stage, turn.config.mode) for turn in turns] == [
+            *(("look", base.mode) for base in BASES),
+            ("round", "te-fp8"),
+            ("round", "baseline-bf16"),
+            # There and back, unless it is dropped by then.
+            ("round", "baseline-bf16"),
+            ("round", "te-fp8"),
+        ]
+        now = standings(seen, Rule(rounds=2))
+        assert [one.mode for one in now.leaders] == ["te-fp8", "baseline-bf16"]
+        assert {one.mode: why for one, why in now.dropped.items()} == {
+            "te-bf16": "rank 3 of 4 looks, of which 2 go on",
+            "torchao-float8": "rank 4 of 4 looks, of which 2 go on",
+        }
+
+    def test_beyond_the_usual_settings_the_best_modes_go_first(self) -> None:
+        turns, _ = played(grid(axes=ALL).candidates, machine, Rule(rounds=1))
+        looks = [turn.config for turn in turns if turn.stage == "look"]
+
+        assert looks[4].mode == "te-fp8"
+        assert looks[4].batch_size == 256
+
+    def test_without_more_looks_rounds_begin_with_what_is_there(self) -> None:
+        seen = Seen(looks={base: machine(Turn("look", base, 1)) for base in BASES[:2]})
+        turn = next_turn(grid().candidates, seen, Rule(rounds=1), no_more_looks=True)
+
+        assert turn == Turn("round", BASES[0], 1)
+
+    def test_what_failed_in_its_look_is_dropped_with_its_reason_and_has_no_round(self) -> None:
+        def failing(turn: Turn) -> Record:
+            return invalid(config=turn.config) if turn.config.mode == "te-fp8" else machine(turn)
+
+        turns, seen = played(grid().candidates, failing, Rule(rounds=1))
+
+        assert all(turn.config.mode != "te-fp8" for turn in turns if turn.stage == "round")
+        assert standings(seen, Rule(rounds=1)).dropped[BASES[2]] == "invalid: the gradient at the input is 0"
+
+    def test_where_all_fail_nothing_is_left(self) -> None:
+        _, seen = played(grid().candidates, lambda turn: invalid(config=turn.config), Rule(rounds=3))
+        now = standings(seen, Rule(rounds=3))
+
+        assert (now.leaders, now.over, len(now.dropped)) == ((), True, 4)
+
+
+class TestSkipped:
+    USUAL = BASES[2]
+
+    def why(self, record: Record, **changes: Any) -> str | None:
+        return skipped(Candidate(self.USUAL.model_copy(update=changes), 1), {self.USUAL: record})
+
+    def test_a_mode_that_cannot_run_here_is_not_tried_in_other_settings(self) -> None:
+        assert self.why(unsupported(config=self.USUAL), batch_size=256) == (
+            "te-fp8:delayed cannot run here: mxfp8 needs compute capability 10.0"
+        )
+
+    def test_a_wrong_block_is_wrong_at_every_size_but_another_attention_is_another_block(self) -> None:
+        wrong = invalid(config=self.USUAL, cause="parity")
+        assert self.why(wrong, batch_size=256) == "te-fp8:delayed is invalid here: the gradient at the input is 0"
+        assert self.why(wrong, te_attention="sdpa") is None
+
+    def test_a_larger_batch_than_one_without_memory(self) -> None:
+        full = unsupported(config=self.USUAL, status="failed", cause="oom")
+        assert self.why(full, batch_size=256) == "batch 64 ran out of memory"
+        assert self.why(full, batch_size=32) is None
+        assert self.why(full, cuda_graphs="off") is None
+
+    def test_auto_that_came_out_as_it_leaves_nothing_to_differ(self) -> None:
+        launched, graphed = found(self.USUAL, 0.1), found(self.USUAL, 0.1, graphed=True)
+
+        assert self.why(launched, cuda_graphs="off", compile="off") == (
+            "cannot differ from te-fp8:delayed, batch 64, compile auto, graphs auto, attention te, "
+            "which came out as eager"
+        )
+        assert self.why(graphed, cuda_graphs="off", compile="off") is None
+
+
+class TestRounds:
+    MANY = tuple(base.model_copy(update={"batch_size": size}) for size in (64, 128, 256) for base in BASES)
+
+    def test_a_configuration_slower_beyond_the_noise_is_dropped_after_two_rounds(self) -> None:
+        candidates = [Candidate(one, 0) for one in BASES[:2]]
+        turns, seen = played(candidates, machine, Rule(rounds=4))
+        now = standings(seen, Rule(rounds=4))
+
+        assert [turn.config.mode for turn in turns if turn.stage == "round"].count("te-bf16") == 2
+        assert len(seen.rounds[BASES[0]]) == 4
+        assert now.leaders == (BASES[0],)
+        assert now.dropped[BASES[1]].startswith("after round 2 slower than the leader: 1.10")
+
+    def test_those_that_cannot_be_told_apart_have_all_rounds(self) -> None:
+        candidates = [Candidate(one, 0) for one in BASES[:2]]
+
+        def alike(turn: Turn) -> Record:
+            return found(turn.config, 0.1 * (1 + 0.01 * ((turn.number + (turn.config.mode == "te-bf16")) % 2)))
+
+        _, seen = played(candidates, alike, Rule(rounds=4))
+
+        assert {len(rounds) for rounds in seen.rounds.values()} == {4}
+        assert len(standings(seen, Rule(rounds=4)).leaders) == 2
+
+    def test_the_field_is_halved_by_rank_round_by_round_down_to_two(self) -> None:
+        """Twelve that no interval tells apart: four have rounds, two of them a second one."""
+
+        def alike(turn: Turn) -> Record:
+            place = self.MANY.index(turn.config)
+            return found(turn.config, turn.config.batch_size * 1e-3 * (1 + 1e-4 * place), spread=0.2)
+
+        turns, seen = played([Candidate(one, 0) for one in self.MANY], alike, Rule(rounds=2))
+
+        assert [len([t for t in turns if (t.stage, t.number) == ("round", n)]) for n in (1, 2)] == [4, 2]
+        dropped = standings(seen, Rule(rounds=2)).dropped
+        assert sum("of 4 after round 1" in why for why in dropped.values()) == 2
+        assert sum("of 12 looks, of which 4 go on" in why for why in dropped.values()) == 8
+
+    def test_one_that_fails_in_a_round_is_dropped_and_the_others_go_on(self) -> None:
+        def failing(turn: Turn) -> Record:
+            broken = turn.config.mode == "te-fp8" and turn.stage == "round"
+            return unsupported(config=turn.config, status="failed", reason="it broke") if broken else machine(turn)
+
+        _, seen = played([Candidate(one, 0) for one in BASES], failing, Rule(rounds=2))
+        now = standings(seen, Rule(rounds=2))
+
+        assert now.dropped[BASES[2]] == "failed: it broke"
+        assert now.leaders == (BASES[0],)
+
+    @pytest.mark.parametrize("cut", range(1, 9))
+    def test_resumed_at_any_moment_it_goes_on_where_it_was(self, cut: int) -> None:
+        rule, candidates = Rule(rounds=2), grid().candidates
+        whole, _ = played(candidates, machine, rule)
+        seen = Seen()
+        for turn in whole[:cut]:
+            seen.take(turn, machine(turn))
+        rest, _ = played(candidates, machine, rule, seen)
+
+        assert whole[cut:] == rest
+
+
+class TestBatchAuto:
+    BLANK = BatchSearch(memory_bytes=100 * GIB, headroom=0.1, tries=())
+
+    def filled(self, turn: Turn) -> Record:
+        """A step of 6 GiB and 0.25 a sample, a little quicker a sample the larger it is."""
+        size = turn.config.batch_size
+        peak = int((6 + 0.25 * size) * GIB)
+        memory = (RankMemory(rank=0, peak_allocated_bytes=peak, peak_reserved_bytes=peak, peak_host_bytes=1),)
+        step_s = STEP_S[turn.config.mode] / 64 * size * (0.9 if size > 100 else 1.0) * (1 + 1e-4 * turn.number)
+        return found(turn.config, step_s, memory=memory)
+
+    def test_sizes_are_sought_for_the_best_only_and_the_best_size_of_each_has_rounds(self) -> None:
+        rule = Rule(rounds=1, blank=self.BLANK)
+        turns, seen = played(grid().candidates, self.filled, rule)
+        looks = [(turn.config.mode, turn.config.batch_size) for turn in turns if turn.stage == "look"]
+
+        assert looks[:4] == [(base.mode, 64) for base in BASES]
+        assert looks[4:] == [
+            *(("te-fp8", size) for size in (128, 336)),
+            *(("baseline-bf16", size) for size in (128, 336)),
+        ]
+        assert {(one.mode, one.batch_size > 100) for one in standings(seen, rule).leaders} == {
+            ("te-fp8", True),
+            ("baseline-bf16", True),
+        }
+
+    def test_a_size_without_headroom_does_not_win(self) -> None:
+        tight = BatchSearch(memory_bytes=100 * GIB, headroom=0.7, tries=())
+        rule = Rule(rounds=1, blank=tight)
+        _, seen = played(grid().candidates, self.filled, rule)
+        now = standings(seen, rule)
+
+        assert {one.batch_size for one in now.leaders} == {64}
+        assert any(why == "leaves less than 70 % of the memory free" for why in now.dropped.values())
+
+
+def test_an_estimate_is_of_seconds_a_unit_over_processes() -> None:
+    records = [found(BASES[0], 0.064 * factor) for factor in (1.0, 1.1)]
+    both = seconds_a_unit(records)
+
+    assert both is not None
+    assert (both.value, both.processes) == (pytest.approx(0.00105), 2)
+    assert seconds_a_unit([unsupported()]) is None

@@ -1,0 +1,249 @@
+"""The search for the largest batch: which size is next, what a run says of its size, and what ends the search."""
+
+from collections.abc import Callable
+
+import pytest
+from builders import config, evidence, measured, rank_report, replayed, unsupported
+
+from fp8bench.launch.batch_size import STEP, TRY, judged, known_tries, line_through, next_size, size
+from fp8bench.schema.batch import BatchSearch, BatchTry, Fit
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.rank import RankMemory, RankReport
+from fp8bench.schema.record import Record
+
+GIB = 2**30
+ROOM = BatchSearch(memory_bytes=100 * GIB, headroom=0.1, tries=())
+START = 64
+
+
+def takes(batch: int, at_zero: float = 6.0, a_sample: float = 0.25) -> int:
+    """Bytes of a step, on a line."""
+    return int((at_zero + a_sample * batch) * GIB)
+
+
+def tried(batch: int, fit: Fit = "fits", **line: float) -> BatchTry:
+    return BatchTry(batch_size=batch, fit=fit, peak_bytes=None if fit == "too large" else takes(batch, **line))
+
+
+def after(*tries: BatchTry, memory_bytes: int | None = 100 * GIB) -> int | None:
+    return next_size(BatchSearch(memory_bytes=memory_bytes, headroom=0.1, tries=tries), START)
+
+
+def searched(fits: Callable[[int], Fit], peak: Callable[[int], int] = takes) -> list[BatchTry]:
+    """All tries of a search on a machine that answers so."""
+    search = ROOM
+    while (batch := next_size(search, START)) is not None:
+        fit = fits(batch)
+        one = BatchTry(batch_size=batch, fit=fit, peak_bytes=None if fit == "too large" else peak(batch))
+        search = search.model_copy(update={"tries": (*search.tries, one)})
+    return list(search.tries)
+
+
+class TestNext:
+    def test_the_first_is_where_it_starts_and_the_second_twice_that(self) -> None:
+        assert after() == START
+        assert after(tried(64)) == 128
+
+    def test_two_sizes_give_the_line_and_the_largest_multiple_below_the_limit_is_next(self) -> None:
+        # 90 GiB less 6 at 0.25 a sample are 336.
+        assert line_through([tried(64), tried(128)]) == pytest.approx((6.0 * GIB, 0.25 * GIB))
+        assert after(tried(64), tried(128)) == 336
+
+    def test_a_size_that_is_confirmed_ends_the_search(self) -> None:
+        assert after(tried(64), tried(128), tried(336)) is None
+
+    def test_a_line_that_promised_too_much_is_stepped_back_from(self) -> None:
+        assert after(tried(64), tried(128), tried(336, "too large")) == 304
+
+    def test_a_size_without_headroom_corrects_the_line(self) -> None:
+        steeper = BatchTry(batch_size=336, fit="no headroom", peak_bytes=95 * GIB)
+        found = after(tried(64), tried(128), steeper)
+
+        assert found is not None
+        assert (128 < found < 336, found % STEP) == (True, 0)
+
+    def test_where_the_first_is_too_large_it_is_halved_down_to_the_step(self) -> None:
+        assert after(tried(64, "too large")) == 32
+        assert after(tried(64, "too large"), tried(32, "too large")) == 16
+        assert after(tried(64, "too large"), tried(32, "too large"), tried(16, "too large")) is None
+
+    def test_without_a_limit_sizes_are_doubled_and_then_the_gap_is_halved(self) -> None:
+        assert after(tried(64), tried(128), memory_bytes=None) == 256
+        assert after(tried(64), tried(128), tried(256, "too large"), memory_bytes=None) == 192
+
+    def test_a_line_that_does_not_rise_is_no_line(self) -> None:
+        flat = [BatchTry(batch_size=batch, fit="fits", peak_bytes=GIB) for batch in (64, 128)]
+        assert line_through(flat) is None
+        assert after(*flat) == 256
+
+    def test_nothing_far_beyond_what_fitted_is_tried_at_once(self) -> None:
+        assert after(tried(16, a_sample=0.001), tried(32, a_sample=0.001)) == 8 * 32
+
+    def test_the_bound_of_batch_sizes_holds(self) -> None:
+        assert next_size(ROOM.model_copy(update={"tries": (tried(1024, a_sample=1e-6),)}), START, most=1500) == 1488
+
+
+@pytest.mark.parametrize(
+    ("largest", "most_tries"), [(336, 3), (330, 6), (200, 8), (64, 6), (70, 5), (40, 4), (17, 4), (1000, 4)]
+)
+def test_few_sizes_are_tried_and_the_answer_is_near_the_largest(largest: int, most_tries: int) -> None:
+    """Of a machine that runs out of memory beyond `largest`, whatever the line says."""
+    tries = searched(lambda batch: "fits" if batch <= largest else "too large")
+    answer = BatchSearch(memory_bytes=None, headroom=0, tries=tuple(tries)).largest
+    reachable = min(largest, 336)
+
+    assert answer is not None
+    assert answer <= reachable
+    assert reachable - answer < max(2 * STEP, 0.06 * reachable)
+    assert len(tries) <= most_tries
+    assert all(one.batch_size % STEP == 0 for one in tries)
+
+
+def ran(batch: int, peaks: tuple[int, ...] = (GIB, 3 * GIB), graphed: bool = False, **changes: object) -> Record:
+    memory = tuple(
+        RankMemory(rank=rank, peak_allocated_bytes=1, peak_reserved_bytes=peak, peak_host_bytes=1)
+        for rank, peak in enumerate(peaks)
+    )
+    found = evidence(graph=replayed()) if graphed else evidence()
+    return measured(settings={"batch_size": batch}, memory=memory, evidence=found, **changes)
+
+
+class TestVerdict:
+    def test_the_fullest_rank_counts(self) -> None:
+        one = judged(ran(64), ROOM, out_of_memory=False)
+
+        assert one == BatchTry(batch_size=64, fit="fits", peak_bytes=3 * GIB, execution="eager")
+
+    def test_what_takes_of_the_headroom_does_not_fit(self) -> None:
+        found = [judged(ran(64, (peak * GIB,)), ROOM, out_of_memory=False) for peak in (90, 91)]
+        assert [one.fit for one in found if one] == ["fits", "no headroom"]
+
+    def test_any_rank_that_ran_out_of_memory_makes_it_too_large(self) -> None:
+        one = judged(unsupported(status="failed", cause="host-death"), ROOM, out_of_memory=True)
+        assert one is not None
+        assert (one.fit, one.peak_bytes) == ("too large", None)
+
+    def test_another_failure_says_nothing_of_the_size(self) -> None:
+        assert judged(unsupported(status="failed", cause="crash"), ROOM, out_of_memory=False) is None
+
+    def test_a_step_that_lost_its_graph_is_another_step(self) -> None:
+        small = judged(ran(64, graphed=True), ROOM, out_of_memory=False)
+        assert small is not None
+        search = ROOM.model_copy(update={"tries": (small,)})
+        one = judged(ran(128), search, out_of_memory=False)
+
+        assert one is not None
+        assert (one.fit, one.execution) == ("executed otherwise", "eager")
+
+    def test_on_a_cpu_the_memory_of_the_host_counts(self) -> None:
+        memory = (RankMemory(rank=0, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=95 * GIB),)
+        one = judged(measured(settings={"device": "cpu"}, memory=memory), ROOM, out_of_memory=False)
+        assert one is not None
+        assert one.fit == "no headroom"
+
+
+class TestEarlierRecords:
+    CONFIG = config(batch_size=START)
+
+    def test_the_latest_of_each_size_is_a_try_and_names_its_record(self) -> None:
+        before, again = ran(64, (5 * GIB,), minutes=1), ran(64, (4 * GIB,), minutes=2)
+        records = [ran(128, (9 * GIB,)), before, again]
+        found = known_tries(self.CONFIG, records, ROOM)
+
+        assert [(one.batch_size, one.peak_bytes, one.run_id) for one in found.tries] == [
+            (64, 4 * GIB, again.run_id),
+            (128, 9 * GIB, records[0].run_id),
+        ]
+
+    def test_other_settings_are_another_step_and_other_numbers_of_steps_are_not(self) -> None:
+        other = measured(settings={"batch_size": 128, "optimizer": "adamw"})
+        longer = measured(settings={"batch_size": 128, "steps": 1000, "warmup": 50, "seed": 3})
+
+        assert known_tries(self.CONFIG, [other], ROOM).tries == ()
+        assert len(known_tries(self.CONFIG, [longer], ROOM).tries) == 1
+
+    def test_one_that_ran_out_of_memory_counts_and_one_that_crashed_does_not(self) -> None:
+        stopped = {"config": config(batch_size=512), "status": "failed", "session": None}
+        found = [known_tries(self.CONFIG, [unsupported(cause=cause, **stopped)], ROOM) for cause in ("oom", "crash")]
+
+        assert [one.tries for one in found] == [(BatchTry(batch_size=512, fit="too large", run_id=RUN_ID),), ()]
+
+
+RUN_ID = unsupported().run_id
+
+
+class Machine:
+    """Two ranks that run out of memory, or break, from some size on."""
+
+    def __init__(self, largest: int = 10**6, broken_from: int = 10**6) -> None:
+        self.largest, self.broken_from = largest, broken_from
+        self.ran: list[RunConfig] = []
+
+    def run(self, candidate: RunConfig) -> list[RankReport]:
+        self.ran.append(candidate)
+        if candidate.batch_size >= self.broken_from:
+            return [
+                RankReport(rank=rank, status="failed", reason="it broke", remedy="Fix", cause="crash")
+                for rank in (0, 1)
+            ]
+        if candidate.batch_size > self.largest:
+            # The first to be blamed only lost its connection.
+            causes = ("crash", "oom")
+            return [
+                RankReport(rank=rank, status="failed", reason="x", remedy="y", cause=cause)
+                for rank, cause in enumerate(causes)
+            ]
+        memory = [
+            RankMemory(
+                rank=r, peak_allocated_bytes=1, peak_reserved_bytes=takes(candidate.batch_size), peak_host_bytes=1
+            )
+            for r in (0, 1)
+        ]
+        return [rank_report(rank, memory=memory[rank]) for rank in (0, 1)]
+
+
+def assembled(candidate: RunConfig, reports: list[RankReport]) -> Record:
+    first = reports[0]
+    if first.status != "ok":
+        return unsupported(config=candidate, status="failed", cause=first.cause, reason=first.reason)
+    return measured(config=candidate, memory=tuple(report.memory for report in reports if report.memory))
+
+
+class TestWhole:
+    def test_sizes_are_tried_in_few_steps_and_the_answer_has_those_of_the_request(self) -> None:
+        machine, said = Machine(), []
+        found = size(config(batch_size=START, steps=100), ROOM, machine.run, assembled, said.append)
+
+        assert found.config == config(batch_size=336, steps=100)
+        assert [(one.batch_size, one.steps) for one in machine.ran] == [(64, 3), (128, 3), (336, 3)]
+        assert TRY["steps"] == 3
+        assert said[-1] == "baseline-bf16: batch 336: fits, 90.0 GiB of 100.0, of which 10.0 are to stay free"
+
+    def test_one_rank_without_memory_is_too_large_whoever_is_blamed(self) -> None:
+        found = size(config(batch_size=START), ROOM, Machine(largest=300).run, assembled, lambda _line: None)
+
+        assert found.config is not None
+        assert found.config.batch_size <= 300
+        assert [one.fit for one in found.search.tries if one.batch_size > 300] == ["too large"] * 2
+
+    def test_what_is_known_is_not_tried_again(self) -> None:
+        known = ROOM.model_copy(update={"tries": (tried(64), tried(128), tried(336))})
+        machine = Machine()
+
+        found = size(config(batch_size=START), known, machine.run, assembled, lambda _line: None)
+        assert (machine.ran, found.config.batch_size if found.config else None) == ([], 336)
+
+    def test_another_failure_ends_the_search_with_its_record(self) -> None:
+        machine = Machine(broken_from=128)
+        found = size(config(batch_size=START), ROOM, machine.run, assembled, lambda _line: None)
+
+        assert (found.config, len(machine.ran)) == (None, 2)
+        assert found.stopped is not None
+        assert (found.stopped.status, found.stopped.reason) == ("failed", "it broke")
+
+    def test_where_nothing_fits_the_last_try_says_so(self) -> None:
+        found = size(config(batch_size=START), ROOM, Machine(largest=8).run, assembled, lambda _line: None)
+
+        assert found.config is None
+        assert found.stopped is not None
+        assert [one.batch_size for one in found.search.tries] == [64, 32, 16]
