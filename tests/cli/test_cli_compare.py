@@ -7,7 +7,7 @@ import re
 from datetime import date
 
 import pytest
-from builders import measured, unsupported
+from builders import environment, measured, unsupported
 from cli.calling import keep, one_line
 
 
@@ -59,7 +59,8 @@ def test_the_reference_answers_to_the_clouds_own_name_too(fp8bench_in):
 
 
 def test_records_of_an_instance_that_no_catalogue_knows_are_compared_without_a_price(fp8bench_in, tmp_path):
-    keep(measured("my-box"), tmp_path / "elsewhere")
+    unlisted = environment(device_name="NVIDIA X1")
+    keep(measured("my-box", environment=unlisted), tmp_path / "elsewhere")
     outcome = fp8bench_in("compare", "my-box", "--results-dir", "elsewhere", "--format", "json")
     (row,) = json.loads(outcome.stdout)
 

@@ -35,7 +35,8 @@ DEAD = Failure(kind="killed", message="the probe died of SIGSEGV")
 def test_the_ranges_are_those_of_pyproject():
     project = tomllib.loads(PYPROJECT.read_text())["project"]
     wanted = {
-        *project["dependencies"],
+        # pip takes NVIDIA's pre-release builds of a version only where a pre-release is named.
+        *(text.replace("2.11.0a0", "2.11") for text in project["dependencies"]),
         *(text.replace("[pytorch]", "") for text in project["optional-dependencies"]["te"]),
     }
 
