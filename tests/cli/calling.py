@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fork_server
+from click.testing import Result
+from typer.testing import CliRunner
 
+from fp8bench.cli.app import program
 from fp8bench.schema.record import Record
 
 OURS = re.compile(
@@ -44,6 +47,15 @@ def call(folder: Path, *arguments: str, stdin: str | None = None, **variables: s
     if any(map(AT_START.match, variables)):
         return call_python(folder, "-m", "fp8bench", *arguments, stdin=stdin, **variables)
     return Outcome(*fork_server.called(arguments, folder, environment(**variables), LIMIT_S, stdin=stdin or ""))
+
+
+def invoked(command: str, *arguments: object) -> Result:
+    """Run a command in this process, in its folder and with its variables; what it raises is raised here."""
+    words = [command, *map(str, arguments)]
+    done = CliRunner().invoke(program(words), words)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
 
 
 def call_python(folder: Path, *arguments: str, stdin: str | None = None, **variables: str) -> Outcome:

@@ -6,11 +6,9 @@ import shutil
 
 import pytest
 from builders import rounds
-from calling import call, keep, one_line
-from typer.testing import CliRunner
+from calling import call, invoked, keep, one_line
 
-from fp8bench.cli.app import program
-from fp8bench.schema.errors import Fp8benchError, UsageError
+from fp8bench.schema.errors import UsageError
 
 OLD, NEW = "20260501T100000Z-aaaaaa", "20260502T100000Z-bbbbbb"
 SAME = (0.1, 0.1002, 0.0999, 0.1)
@@ -42,10 +40,7 @@ def check(folder):
     """Call the command beside the results; what it raises is raised here."""
 
     def called(*arguments, code=0):
-        words = ["check", *arguments]
-        done = CliRunner().invoke(program(words), words)
-        if isinstance(done.exception, Fp8benchError):
-            raise done.exception
+        done = invoked("check", *arguments)
         assert done.exit_code == code, done.output
         return done.stdout
 

@@ -20,11 +20,11 @@ from builders import (
     summary,
     unsupported,
 )
-from calling import call, keep, one_line
+from calling import call, invoked, keep, one_line
 from typer.testing import CliRunner
 
 from fp8bench.cli.app import program
-from fp8bench.schema.errors import Fp8benchError, UsageError
+from fp8bench.schema.errors import UsageError
 
 TRACE = Path(__file__).parent.parent / "profiling" / "data" / "trace-te-fp8.json.gz"
 BF16 = {"gemm_bf16": 0.065, "attention": 0.012, "cast": 0.01, "elementwise": 0.046}
@@ -62,10 +62,7 @@ def explain(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def called(*arguments):
-        words = ["explain", *map(str, arguments)]
-        done = CliRunner().invoke(program(words), words)
-        if done.exception is not None and isinstance(done.exception, Fp8benchError):
-            raise done.exception
+        done = invoked("explain", *arguments)
         assert done.exit_code == 0, done.output
         return done
 

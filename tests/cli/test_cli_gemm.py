@@ -2,15 +2,15 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
+from calling import invoked
 from report.made_gemm import gemm_record, sweep_record
-from typer.testing import CliRunner
 
-from fp8bench.cli.app import program
 from fp8bench.kinds import gemm
 from fp8bench.kinds.gemm.measure import GemmRecord
-from fp8bench.schema.errors import Fp8benchError, UsageError
+from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import ProductTimings, Timing
 
 
@@ -20,14 +20,7 @@ def call(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
-    def called(*arguments):
-        words = ["gemm", *map(str, arguments)]
-        done = CliRunner().invoke(program(words), words)
-        if isinstance(done.exception, Fp8benchError):
-            raise done.exception
-        return done
-
-    return called
+    return partial(invoked, "gemm")
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from calling import invoked
 from report.made_gemm import gemm_record, sweep_record
 from report.made_numerics import record as numerics_record
 from report.made_numerics import row
-from typer.testing import CliRunner
 
-from fp8bench.cli.app import program
 from fp8bench.kinds import gemm, numerics
 from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.kinds.numerics.measure import NumericsRecord
@@ -61,14 +60,6 @@ def test_a_path_is_a_path_even_where_nothing_is(tmp_path):
     assert {name: names_a_file(name) for name in named} == named
 
 
-def called(command, *arguments):
-    words = [command, *map(str, arguments)]
-    done = CliRunner().invoke(program(words), words)
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done
-
-
 @pytest.fixture
 def measures_nothing(monkeypatch):
     """A measurement fails the test."""
@@ -79,7 +70,7 @@ def measures_nothing(monkeypatch):
 @pytest.mark.usefixtures("measures_nothing")
 def test_kept_products_are_shown_and_drawn_and_nothing_is_measured(products):
     folder, _, (path, _) = products
-    done = called("gemm", "--record", path, "--results-dir", folder, "--plot", folder / "map.png")
+    done = invoked("gemm", "--record", path, "--results-dir", folder, "--plot", folder / "map.png")
     assert done.exit_code == 0
     assert done.stdout.startswith("vit-huge, batch 64, on custom-1x-nvidia-h200")
     assert (folder / "map.png").stat().st_size > 10_000
@@ -89,7 +80,7 @@ def test_kept_products_are_shown_and_drawn_and_nothing_is_measured(products):
 def test_kept_errors_are_shown_and_drawn_and_nothing_is_measured(tmp_path):
     path = write(numerics_record(row()), tmp_path)
     plots = ["--plot", tmp_path / "errors.png", "--history-plot", tmp_path / "jump.png"]
-    done = called("numerics", "--record", path, "--results-dir", tmp_path, *plots)
+    done = invoked("numerics", "--record", path, "--results-dir", tmp_path, *plots)
     assert done.exit_code == 0
     assert done.stdout.startswith("layer")
     assert all((tmp_path / name).stat().st_size > 10_000 for name in ("errors.png", "jump.png"))
@@ -107,4 +98,4 @@ def test_kept_errors_are_shown_and_drawn_and_nothing_is_measured(tmp_path):
 )
 def test_what_belongs_to_a_measurement_is_refused_beside_a_record(command, words):
     with pytest.raises(UsageError, match=f"--record shows what was kept, and {words[0]} belongs to a measurement"):
-        called(command, "--record", "20260501", *words)
+        invoked(command, "--record", "20260501", *words)

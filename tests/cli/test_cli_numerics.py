@@ -3,13 +3,13 @@
 import csv
 import io
 import json
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner
+from calling import invoked
 
-from fp8bench.cli.app import program
 from fp8bench.kinds.numerics.measure import NumericsRecord
-from fp8bench.schema.errors import Fp8benchError, UsageError
+from fp8bench.schema.errors import UsageError
 
 QUICK = ("--layer", "linear", "--input", "normal", "--width", "32")
 
@@ -20,14 +20,7 @@ def numerics(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
-    def called(*arguments):
-        words = ["numerics", *map(str, arguments)]
-        done = CliRunner().invoke(program(words), words)
-        if isinstance(done.exception, Fp8benchError):
-            raise done.exception
-        return done
-
-    return called
+    return partial(invoked, "numerics")
 
 
 def kept(tmp_path):

@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 from builders import environment, evidence, profile, published, rank_samples, rounds, steps_about, summary
-from calling import call, keep, one_line
+from calling import call, invoked, keep, one_line
 from typer.testing import CliRunner
 
 from fp8bench.cli.app import program
-from fp8bench.schema.errors import Fp8benchError, UsageError
+from fp8bench.schema.errors import UsageError
 
 PARTS = {"gemm_bf16": 0.06, "elementwise": 0.025, "attention": 0.01}
 FP8_PARTS = {"gemm_fp8": 0.04, "elementwise": 0.045, "attention": 0.01}
@@ -52,10 +52,7 @@ def predict(folder):
     """Call the command beside the results; what it raises is raised here."""
 
     def called(*arguments, code=0):
-        words = ["predict", *arguments]
-        done = CliRunner().invoke(program(words), words)
-        if isinstance(done.exception, Fp8benchError):
-            raise done.exception
+        done = invoked("predict", *arguments)
         assert done.exit_code == code, done.output
         return done.stdout
 

@@ -7,9 +7,11 @@ from report.made_rows import row
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.arranged import arranged, best_batches, grouped, holds, in_order, require_columns, with_front
+from fp8bench.kinds.run.document import document
 from fp8bench.kinds.run.row import Comparison
 from fp8bench.kinds.view import View, parse_conditions
 from fp8bench.records.named import parse_reference
+from fp8bench.report.document import Table
 from fp8bench.schema.errors import UsageError
 
 
@@ -166,4 +168,10 @@ def test_what_cannot_be_shown_is_refused(view, words):
 
 
 def test_what_can_be_shown_is_not():
-    require_columns(View(columns=("notes", "hours"), sort="usd"), 1.0)
+    view = View(columns=("notes", "hours"), sort="usd")
+    require_columns(view, 1.0)
+
+    shown = document(Comparison(rows=asked(1.0, sort="usd")(ran("a", 10.0))), view=view)
+    (table,) = (part for block in shown.blocks for part in block if isinstance(part, Table))
+    assert table.columns[0].heading == "notes"
+    assert len(table.columns) == 2
