@@ -42,16 +42,16 @@ def mfu(flops_per_step: float, step_time_s: float, gpus: int, peak_tflops: float
     return flops_per_step / (step_time_s * gpus * peak_tflops * 1e12)
 
 
-def units_per_usd_interval(
-    units_for_a_usd: float, step_time_s: float, step_time_ci_s: tuple[float, float] | None
+def rate_interval(
+    rate: float, step_time_s: float, step_time_ci_s: tuple[float, float] | None
 ) -> tuple[float, float] | None:
-    """The 95 % interval of units per USD, from that of the step time: a price is exact, so that what a USD buys is as
-    uncertain as the time alone, and its ends change places.
+    """The 95 % interval of what is in inverse proportion to the step time, from the step time's, whose ends change places:
+    a throughput, or units per USD, since a price is exact.
 
-    (value x time / longest time, value x time / shortest time); None where the time has no interval, or one that ends
+    (rate x time / longest time, rate x time / shortest time); None where the time has no interval, or one that ends
     at 0 and bounds nothing.
     """
     if step_time_ci_s is None or step_time_ci_s[0] <= 0:
         return None
     shortest, longest = step_time_ci_s
-    return units_for_a_usd * step_time_s / longest, units_for_a_usd * step_time_s / shortest
+    return rate * step_time_s / longest, rate * step_time_s / shortest

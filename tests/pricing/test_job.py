@@ -2,7 +2,7 @@
 
 import pytest
 
-from fp8bench.pricing.cost import units_per_usd, units_per_usd_interval
+from fp8bench.pricing.cost import rate_interval, units_per_usd
 from fp8bench.pricing.job import job_time
 
 
@@ -24,9 +24,9 @@ def test_its_interval_is_that_of_the_step():
 
 
 def test_what_a_dollar_buys_is_least_where_steps_are_longest():
-    assert units_per_usd_interval(100.0, 0.1, (0.09, 0.12)) == pytest.approx((100 * 0.1 / 0.12, 100 * 0.1 / 0.09))
+    assert rate_interval(100.0, 0.1, (0.09, 0.12)) == pytest.approx((100 * 0.1 / 0.12, 100 * 0.1 / 0.09))
 
 
 @pytest.mark.parametrize("ci", [None, (0.0, 0.2)])
 def test_a_time_that_nothing_bounds_bounds_no_value(ci):
-    assert units_per_usd_interval(100.0, 0.1, ci) is None
+    assert rate_interval(100.0, 0.1, ci) is None

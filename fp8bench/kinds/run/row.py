@@ -121,10 +121,10 @@ class Row(Frozen):
 
     @property
     def throughput_ci_per_s(self) -> tuple[float, float] | None:
-        """Of throughput_per_s, which is as uncertain as what a USD buys."""
+        """Of throughput_per_s."""
         if self.throughput_per_s is None or self.step_time_s is None:
             return None
-        return cost.units_per_usd_interval(self.throughput_per_s, self.step_time_s, self.step_time_ci_s)
+        return cost.rate_interval(self.throughput_per_s, self.step_time_s, self.step_time_ci_s)
 
     @property
     def outcome(self) -> str:
@@ -192,9 +192,7 @@ def _measured(
         "throughput_per_s": throughput_per_s,
         "unit": summary.unit,
         "units_per_usd": per_usd,
-        "units_per_usd_ci": cost.units_per_usd_interval(per_usd, step_time_s, times["step_time_ci_s"])
-        if per_usd
-        else None,
+        "units_per_usd_ci": cost.rate_interval(per_usd, step_time_s, times["step_time_ci_s"]) if per_usd else None,
         "usd_per_million_units": cost.usd_per_million_units(per_usd) if per_usd else None,
         "peak_memory_bytes": max(peaks, default=None),
         "joules_per_unit": _over_rounds(measurement, lambda s: s.joules_per_unit),
