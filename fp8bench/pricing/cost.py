@@ -45,8 +45,8 @@ def mfu(flops_per_step: float, step_time_s: float, gpus: int, peak_tflops: float
 def rate_interval(
     rate: float, step_time_s: float, step_time_ci_s: tuple[float, float] | None
 ) -> tuple[float, float] | None:
-    """The 95 % interval of what is in inverse proportion to the step time, from the step time's, whose ends change places:
-    a throughput, or units per USD, since a price is exact.
+    """The 95 % interval of what is in inverse proportion to the step time: a throughput, or units per USD, since a
+    price is exact. The ends of the step time's interval change places.
 
     (rate x time / longest time, rate x time / shortest time); None where the time has no interval, or one that ends
     at 0 and bounds nothing.
