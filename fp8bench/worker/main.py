@@ -157,7 +157,8 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         length = Length(choice.warmup(config.warmup), config.steps, config.min_time_s)
         training = Training(PythonLaunch(parts), batches, device)
         timed = time_steps(training, rank, length, progress, as_decided)
-        found |= {"samples": timed.samples, "telemetry": timed.telemetry, "memory": peak_memory(device, rank)}
+        memory = peak_memory(device, rank, decided[0].captured_peak)
+        found |= {"samples": timed.samples, "telemetry": timed.telemetry, "memory": memory}
         progress.stage("profiling")
         training = replace(training, launch=decided[0].launch)
         profiled = _profile(training, rank, config.mode_label, timed.samples, aside)

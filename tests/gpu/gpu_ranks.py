@@ -12,6 +12,8 @@ from torch import nn
 
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.worker import parity
+from fp8bench.worker.counters import peak_memory
+from fp8bench.worker.execution import copies
 from fp8bench.worker.execution.build import choose, ready_to_train
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.replay import Replay
@@ -90,10 +92,11 @@ LAUNCHES = {one.__name__: one for one in (Replay, StaleInput, NoOptimizer, NoAll
 CHANGED = {None: lambda block: block, "forward": Waiting, "backward": WaitingInBackward}
 
 
-def settle_here(rank, folder, values, launch="Replay", waits=None):
+def settle_here(rank, folder, values, launch="Replay", waits=None, spare=copies.SPARE):
     """values: of the configuration. launch: the name of what makes a replay; waits: the pass in which the last block
-    waits for the GPU.
+    waits for the GPU; spare: of the GPU's memory beside copies, where infinity keeps them on the host.
     """
+    copies.SPARE = spare
     run = config(**{"warmup": 2, "steps": 3, "data": "device", "workers": 0, "compile": "off", **values})
     with rank_group(run, rank, rank, f"file://{folder}/rendezvous") as device:
         outcome = _settled(run, rank, device, LAUNCHES[launch], CHANGED[waits])
@@ -123,5 +126,6 @@ def _settled(run, rank, device, capture, changed):
         "join": found.join,
         "losses": losses,
         "warning": found.warning,
+        "peak": peak_memory(device, rank, found.captured_peak).peak_allocated_bytes,
         "split": None if split is None else [split.forward_s, split.backward_s, split.optimizer_s],
     }

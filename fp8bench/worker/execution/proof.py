@@ -32,6 +32,7 @@ from torch import Tensor
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.rank import ExecutedEvidence, Tolerance
 from fp8bench.worker.execution.build import uncompiled
+from fp8bench.worker.execution.copies import copied, held, size
 from fp8bench.worker.execution.step import (
     NO_MARKS,
     Launch,
@@ -39,7 +40,7 @@ from fp8bench.worker.execution.step import (
     Snapshot,
     forward,
     gradients,
-    on_host,
+    others,
     scales,
     weights,
 )
@@ -63,7 +64,7 @@ class NotProved(ModeUnavailable):
 
 @dataclass(frozen=True)
 class Expected:
-    """What plain steps came to, on the host. piece: samples that they took at once; losses: one a step; gradients: of
+    """What plain steps came to. piece: samples that they took at once; losses: one a step; gradients: of
     the last; the rest: after it.
     """
 
@@ -85,18 +86,30 @@ def piece_size(parts: Parts, batch: Batch, compiled: bool) -> int:
     return size if scales(parts) or not compiled else min(PIECE, size)
 
 
-def plain_steps(parts: Parts, batches: Sequence[Batch], piece: int) -> Expected:
-    """The reference: no part of it is compiled, replayed or joined. Raises NotProved on every rank where the memory of
-    one does not suffice.
+def copies_size(parts: Parts) -> int:
+    """Bytes of all that a proof keeps beside a step: a snapshot, and what plain steps came to."""
+    trained, kept = size(weights(parts)), size(scales(parts))
+    return trained + size(others(parts)) + kept + 2 * trained + kept
+
+
+def copies_held(before: Snapshot, plain: Expected, device: torch.device) -> int:
+    """Bytes of it that are on the GPU."""
+    kept = (before.weights, before.others, before.scales, plain.gradients, plain.weights, plain.scales)
+    return sum(held(tensors, device) for tensors in kept)
+
+
+def plain_steps(parts: Parts, batches: Sequence[Batch], piece: int, place: torch.device) -> Expected:
+    """The reference: no part of it is compiled, replayed or joined. place: where its results are kept. Raises NotProved
+    on every rank where the memory of one does not suffice.
     """
     with uncompiled():
         losses = [_plain_step(parts, batch, piece) for batch in batches]
     return Expected(
         piece=piece,
         losses=[loss.item() for loss in losses],
-        gradients=on_host(gradients(parts)),
-        weights=on_host(weights(parts)),
-        scales=on_host(scales(parts)),
+        gradients=copied(gradients(parts), place),
+        weights=copied(weights(parts), place),
+        scales=copied(scales(parts), place),
     )
 
 
