@@ -1,20 +1,18 @@
 """`fp8bench check`: has anything become slower than is allowed? For continuous integration."""
 
-import gc
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from fp8bench.cli import names
-from fp8bench.cli.output import FORMATS, log, show, tell_broken, warn
+from fp8bench.cli.output import Form, Unread, log, show, warn
+from fp8bench.cli.selection import ResultsDir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fp8bench.kinds.run.checked import Check
-    from fp8bench.records.files import Broken
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """GitHub's variable for the file whose markdown stands on the page of a run."""
@@ -38,31 +36,19 @@ def check(
         [], "--export", metavar="FORMAT=FILE", help=f"Write a file too: {EXPORTED}. Repeat for several."
     ),
     summary: bool = typer.Option(False, "--summary", help=f"Append the result as markdown to ${SUMMARY}."),
-    form: str = typer.Option(
-        "table", "--format", metavar="|".join(FORMATS), autocompletion=names.one_of(*FORMATS), help="How to print."
-    ),
-    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
+    form: Form = "table",
+    results_dir: ResultsDir = Path("results"),
 ) -> None:
     """Has anything become slower than is allowed? Exit code 1 if so, or if a mode is missing or failed."""
-    # A command of a moment, over records that hold each other in no circle: collecting garbage only costs.
-    gc.disable()
     from fp8bench.config.words import share
     from fp8bench.kinds.run import checked
     from fp8bench.kinds.run.check_document import document, sentence
     from fp8bench.kinds.run.check_records import find
-    from fp8bench.schema.errors import MeasurementInvalid, require_known
+    from fp8bench.schema.errors import MeasurementInvalid
 
-    require_known("--format", form, FORMATS, "fp8bench check --help")
     exports = _exports(export)
     options = checked.CheckOptions(share("--max-regression", max_regression), strict, allow_mismatch)
-    broken: list[Broken] = []
-
-    def unread(found: "Sequence[Broken]") -> None:
-        # A folder that is its own reference is read twice.
-        new = [one for one in found if str(one) not in map(str, broken)]
-        tell_broken(new)
-        broken.extend(new)
-
+    unread = Unread()
     found = find(results_dir, session, against, unread)
     result = checked.check(found.now, found.before, options, found.reference)
     show(document(result), form)
@@ -72,7 +58,7 @@ def check(
     if result.exit_code:
         log(sentence(result))
         raise typer.Exit(result.exit_code)
-    if broken and strict:
+    if unread.found and strict:
         raise typer.Exit(MeasurementInvalid.exit_code)
 
 

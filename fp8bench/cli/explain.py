@@ -5,7 +5,6 @@ beginning of a run's id; INSTANCE:MODE, where there are results of that instance
 `compare`'s first row of it, and its step time the row's.
 """
 
-import gc
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from fp8bench.cli import names as known
-from fp8bench.cli.output import FORMATS_OF_TABLES as FORMATS
-from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
+from fp8bench.cli.output import FormOfTables, draw, load_catalog, log, show, tell_broken
 from fp8bench.cli.progress import listener
+from fp8bench.cli.selection import ResultsDir
 
 if TYPE_CHECKING:
     from fp8bench.kinds.run.choice import Choice
@@ -50,20 +49,14 @@ def explain(
     ),
     plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw the steps as bars, .png, .svg or .pdf."),
     trace: Path = typer.Option(None, "--trace", metavar="FILE", help="With --mode, keep the Chrome trace."),
-    form: str = typer.Option(
-        "table", "--format", metavar="|".join(FORMATS), autocompletion=known.one_of(*FORMATS), help="How to print."
-    ),
-    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
+    form: FormOfTables = "table",
+    results_dir: ResultsDir = Path("results"),
 ) -> None:
     """Where a mode's step goes, and why it is not faster than another."""
-    # A command of a moment, over events that hold each other in no circle: collecting garbage only costs.
-    gc.disable()
     from fp8bench.kinds.run.steps import explain_steps
     from fp8bench.kinds.run.steps_shown import PICTURE, document
     from fp8bench.report.paper import require_drawable
-    from fp8bench.schema.errors import require_known
 
-    require_known("--format", form, FORMATS, "fp8bench explain --help")
     _require_one_way(names or [], modes or [], trace, batch_size)
     if plot is not None:
         require_drawable(plot)

@@ -15,9 +15,7 @@ from pathlib import Path
 import typer
 
 from fp8bench import registry
-from fp8bench.cli import names as completed
-from fp8bench.cli.output import FORMATS_OF_TABLES as FORMATS
-from fp8bench.cli.output import draw, load_catalog, require_read, show
+from fp8bench.cli.output import FormOfTables, draw, load_catalog, require_read, show
 
 
 def modes(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
@@ -86,14 +84,9 @@ def dtypes(
     names: list[str] = typer.Option(None, "--dtype", metavar="NAME", help="Only this format. Repeatable."),
     every: bool = typer.Option(False, "--all", help="The fnuz formats too, which no NVIDIA GPU has."),
     plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw what they can hold, .png, .svg or .pdf."),
-    form: str = typer.Option(
-        "table", "--format", metavar="|".join(FORMATS), autocompletion=completed.one_of(*FORMATS), help="How to print."
-    ),
+    form: FormOfTables = "table",
 ) -> None:
     """What each number format can hold, and what a cast to it does."""
-    from fp8bench.schema.errors import require_known
-
-    require_known("--format", form, FORMATS, "fp8bench dtypes --help")
     values = [number for text in cast or [] for number in parse_numbers(text)]
     if plot is not None:
         from fp8bench.report.paper import require_drawable

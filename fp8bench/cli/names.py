@@ -1,8 +1,11 @@
 """What a shell completes: names of modes, variants, workloads and instances, and words of an option that takes few."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import typer
 
 
 def modes() -> list[str]:
@@ -65,3 +68,16 @@ def columns() -> list[str]:
 def one_of(*words: str) -> Callable[[], list[str]]:
     """These words."""
     return lambda: list(words)
+
+
+def choice(flag: str, words: Sequence[str], help: str) -> Any:
+    """An option that takes one of these words, refuses another with the nearest of them, and completes them."""
+
+    def known(ctx: typer.Context, value: str | None) -> str | None:
+        from fp8bench.schema.errors import require_known
+
+        if value is not None and not ctx.resilient_parsing:
+            require_known(flag, value, words, f"fp8bench {ctx.command_path.partition(' ')[2]} --help")
+        return value
+
+    return typer.Option(flag, metavar="|".join(words), autocompletion=one_of(*words), callback=known, help=help)

@@ -1,11 +1,12 @@
 """What commands share: results on standard output, lines on standard error, and the catalogue beside the results."""
 
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fp8bench.cli.names import choice
 from fp8bench.report import render
 from fp8bench.schema.errors import inert
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from fp8bench.schema.instance import Catalog
 
 FORMATS = ("table", *render.FORMATS)
-FORMATS_OF_TABLES = tuple(form for form in FORMATS if form != "csv")
+Form = Annotated[str, choice("--format", FORMATS, "How to print.")]
+FormOfTables = Annotated[str, choice("--format", [form for form in FORMATS if form != "csv"], "How to print.")]
 """Of a document that has no lines for csv."""
 
 
@@ -36,6 +38,18 @@ def tell_broken(broken: "Iterable[Broken]") -> None:
     """Each by its file, line and reason, a line on standard error."""
     for one in broken:
         warn(f"not read: {one}")
+
+
+class Unread:
+    """Tells of each file that could not be read, once: a folder may be read twice."""
+
+    def __init__(self) -> None:
+        self.found: list[Broken] = []
+
+    def __call__(self, found: "Sequence[Broken]") -> None:
+        new = [one for one in found if str(one) not in map(str, self.found)]
+        tell_broken(new)
+        self.found.extend(new)
 
 
 def load_catalog(results_dir: "Folders") -> "Catalog":

@@ -1,15 +1,14 @@
 """`fp8bench predict`: a step's time and its price-performance on an instance that you do not have."""
 
-import gc
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from fp8bench.cli import names
-from fp8bench.cli.output import FORMATS, load_catalog, require_read, show, tell_broken
-from fp8bench.cli.selection import PURCHASES, day_of
+from fp8bench.cli.output import Form, load_catalog, require_read, show, tell_broken
+from fp8bench.cli.selection import PURCHASES, Region, ResultsDir, Workload, day_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,34 +35,24 @@ def predict(
     ),
     gpu_words: str = typer.Option(None, "--gpus", metavar="N", help="How many of its GPUs train [all]."),
     batch_words: str = typer.Option(None, "--batch-size", metavar="N", help="Only records of this batch size a GPU."),
-    workload: str = typer.Option(
-        None, "--workload", autocompletion=names.workloads, help="Only records of this workload."
-    ),
+    workload: Workload = None,
     price_as_of: str = typer.Option(None, "--price-as-of", metavar="DATE|today", help="Prices of this day [today]."),
-    region: str = typer.Option(None, "--region", help="Only prices of this region."),
-    purchase: str = typer.Option(
-        PURCHASES[0], "--purchase", metavar="|".join(PURCHASES), help="How the instance is bought."
-    ),
+    region: Region = None,
+    purchase: Annotated[str, names.choice("--purchase", PURCHASES, "How the instance is bought.")] = PURCHASES[0],
     check: bool = typer.Option(
         False, "--check", help="Show how far the model is off for machines whose records are here, and end."
     ),
-    form: str = typer.Option(
-        "table", "--format", metavar="|".join(FORMATS), autocompletion=names.one_of(*FORMATS), help="How to print."
-    ),
-    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
+    form: Form = "table",
+    results_dir: ResultsDir = Path("results"),
 ) -> None:
     """What an instance that you do not have would make of a measured mode."""
-    # A command of a moment, over records that hold each other in no circle: collecting garbage only costs.
-    gc.disable()
     from fp8bench.predict.document import document, document_of_errors
     from fp8bench.predict.held_out import kept_cases
     from fp8bench.predict.model_error import merged
     from fp8bench.predict.prediction import predictions
     from fp8bench.registry import find_workload
-    from fp8bench.schema.errors import ModeUnavailable, UsageError, require_known
+    from fp8bench.schema.errors import ModeUnavailable, UsageError
 
-    for value, known, flag in ((form, FORMATS, "--format"), (purchase, PURCHASES, "--purchase")):
-        require_known(flag, value, known, "fp8bench predict --help")
     if workload is not None:
         find_workload(workload)
     catalog = load_catalog(results_dir)
@@ -134,13 +123,13 @@ def _sources(
         _refuse_beside("a record's file", {"--batch-size": batch_words, "--workload": workload})
         found = sources([Measurement((read_record(Path(name)),))], catalog, lambda one: one)
         return found, _read(None, catalog, results_dir)[1]
-    asked = parse_source(name, workload, _whole("--batch-size", batch_words))
-    return _read(asked, catalog, results_dir)
+    requested = parse_source(name, workload, _whole("--batch-size", batch_words))
+    return _read(requested, catalog, results_dir)
 
 
-def _read(asked: "Filter | None", catalog: "Catalog", results_dir: Path) -> "tuple[Sources, HeldOut]":
-    """From what of that which is asked for something can be predicted; and machines predicted from one another, of all
-    records here and of the published figures that travel with the program. asked: None asks for nothing.
+def _read(requested: "Filter | None", catalog: "Catalog", results_dir: Path) -> "tuple[Sources, HeldOut]":
+    """What a prediction can be made from, of the requested records; and machines predicted from one another, of all
+    records here and of the published figures that travel with the program. requested: None: nothing is.
     """
     from fp8bench.predict.held_out import held_out
     from fp8bench.predict.source import Sources, sources, wanted
@@ -149,13 +138,13 @@ def _read(asked: "Filter | None", catalog: "Catalog", results_dir: Path) -> "tup
 
     def found(records: "list[Record]", whole: "Callable[[Record], Record]") -> "tuple[Sources, HeldOut]":
         others = held_out(records, catalog, whole)
-        if asked is None:
+        if requested is None:
             return Sources((), ()), others
-        of_instance = Filter(instance=asked.instance).of(records)
+        of_instance = Filter(instance=requested.instance).of(records)
         if not of_instance:
             remedy = "Name one that has records with --from, or a record's file"
-            raise results.nothing_found(f"for instance {asked.instance!r}", results_dir, remedy)
-        return sources(wanted(of_instance, asked), catalog, whole), others
+            raise results.nothing_found(f"for instance {requested.instance!r}", results_dir, remedy)
+        return sources(wanted(of_instance, requested), catalog, whole), others
 
     kept = results.read(results_dir, {*results.known_instances(results_dir), *catalog.instances})
     return results.read_on_demand(kept, tell_broken, found)

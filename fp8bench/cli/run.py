@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fp8bench.cli.output import load_catalog, log, show, tell_broken
+from fp8bench.cli.command import resolved
+from fp8bench.cli.output import load_catalog, log, show, tell_broken, warn
 from fp8bench.cli.progress import listener
+from fp8bench.cli.selection import ResultsDir
 
 if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
@@ -35,32 +37,26 @@ def run(
     of each. A mode is first proved to compute what the plain model does, then timed.
     """
     from fp8bench.cli.remote import synced
-    from fp8bench.config.sources import resolve
-    from fp8bench.schema.files import parse_mapping, read_text
 
-    flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
-    # Once, since a pipe (`--config <(...)`) has nothing left for a second reader.
-    file_text = read_text(config) if config else ""
-    file_values = parse_mapping(file_text, config) if config else {}
-    resolved = resolve(flags, os.environ, file_values, str(config) if config else None, file_text)
-    with synced(resolved.request.results_dir, measuring=True) as mirror:
-        _run(resolved, mirror, dry_run, quiet, as_json)
+    requested = resolved(settings, config)
+    with synced(requested.request.results_dir, measuring=True) as mirror:
+        _run(requested, mirror, dry_run, quiet, as_json)
 
 
-def _run(resolved: "Resolved", mirror: "Mirror | None", dry_run: bool, quiet: bool, as_json: bool) -> None:
+def _run(requested: "Resolved", mirror: "Mirror | None", dry_run: bool, quiet: bool, as_json: bool) -> None:
     """mirror: of the results' address, if that is where they are kept."""
     from fp8bench.launch.place import settle
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare
 
-    prepared = prepare(resolved.request, os.environ)
-    named = bool(resolved.request.mode)
-    resolved = resolved.resumed(prepared.resumed, prepared.session or "")
-    price_of_machine = hourly_price(resolved.request, prepared.instance)
+    prepared = prepare(requested.request, os.environ)
+    named = bool(requested.request.mode)
+    requested = requested.resumed(prepared.resumed, prepared.session or "")
+    price_of_machine = hourly_price(requested.request, prepared.instance)
     if dry_run:
         from fp8bench.cli.dry_run import print_dry_run
 
-        print_dry_run(resolved, prepared, price_of_machine, as_json)
+        print_dry_run(requested, prepared, price_of_machine, as_json)
         return
     if prepared.keeps_records:
         settle(prepared, price_of_machine, date.today(), log)
@@ -171,14 +167,13 @@ def import_figure(
     workload: str = typer.Option("vit-huge", "--workload", help="What was trained."),
     compile: bool = typer.Option(None, "--compile/--no-compile", help="Whether torch.compile was on [unknown]."),
     attention: str = typer.Option(None, "--attention", help="Attention implementation [unknown]."),
-    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
+    results_dir: ResultsDir = Path("results"),
 ) -> None:
     """Import a step time from an article or another tool, always marked as such."""
     from fp8bench.kinds.run.choice import notices
     from fp8bench.launch.imported import ImportedFigure, doubts, to_record
     from fp8bench.pricing.catalog import find, require_read
     from fp8bench.records import results
-    from fp8bench.schema.errors import inert
 
     figure = ImportedFigure.parse(
         mode=mode,
@@ -200,4 +195,4 @@ def import_figure(
     kept = [one.record for one in results.read(results_dir, [key])]
     typer.echo(results.write(record, results_dir))
     for warning in (*doubts(figure, key, catalog), *notices(record, kept)):
-        log(f"warning: {inert(warning)}")
+        warn(warning)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fp8bench.cli.output import FORMATS, load_catalog, log, show
+from fp8bench.cli.command import resolved
+from fp8bench.cli.output import Form, load_catalog, log, show
 
 if TYPE_CHECKING:
     from fp8bench.config.request import RunRequest
@@ -60,7 +61,7 @@ def sweep(
         help="Name of the sweep; one that exists is resumed, nothing repeated.",
     ),
     quiet: bool = typer.Option(False, "--quiet", help="No progress; warnings and errors only."),
-    form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
+    form: Form = "table",
     as_json: bool = typer.Option(False, "--json", help="The same as --format json."),
     **settings: Any,
 ) -> None:
@@ -68,9 +69,7 @@ def sweep(
     from fp8bench.kinds.run.sweep import document
     from fp8bench.launch.place import settle
     from fp8bench.launch.sweep import search
-    from fp8bench.schema.errors import require_known
 
-    require_known("--format", form, FORMATS, "fp8bench sweep --help")
     lists = {"batch_size": batch_size, "compile": compile, "cuda_graphs": cuda_graphs, "te_attention": te_attention}
     given = {name: _list(text) for name, text in lists.items() if text is not None}
     planned, price = _planned({**settings, "session": session}, given, config, look_steps, (budget, budget_usd))
@@ -111,15 +110,15 @@ def _planned(
     budgets.parse_time(limits[0] or DEFAULT_BUDGET)
     machine = this_machine(os.environ)
     device = "cuda" if machine.has_gpu else "cpu"
-    request, values = _resolved(settings, lists, config, device)
+    request, values = _request_and_values(settings, lists, config, device)
     auto = _is_auto(values["batch_size"])
     session = request.session
     if session is not None:
         session = search.latest(request.results_dir) if session == "latest" else session
-    asked = request.model_copy(
+    requested = request.model_copy(
         update={"session": None, "mode": request.mode or _default_modes(device), **_first(values)}
     )
-    prepared = prepare(asked, os.environ)
+    prepared = prepare(requested, os.environ)
     _refuse_torchrun(prepared)
     base = prepared.entries[0].config
     axes = _axes(values, base.batch_size)
@@ -133,7 +132,7 @@ def _planned(
     return search.Sweep(prepared, session or new_session_id(datetime.now(UTC)), found, rule, look, limit), given
 
 
-def _resolved(
+def _request_and_values(
     settings: dict[str, Any], lists: dict[str, tuple[str, ...]], config: Path | None, device: str
 ) -> "tuple[RunRequest, dict[str, tuple[Any, ...]]]":
     """The request, and the values of each setting of SEVERAL: those of the flag, else the one of a variable or file,
@@ -142,20 +141,15 @@ def _resolved(
     from fp8bench.config.sources import resolve
     from fp8bench.schema.batch import AUTO
     from fp8bench.schema.errors import UsageError
-    from fp8bench.schema.files import parse_mapping, read_text
 
-    flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
-    text = read_text(config) if config else ""
-    file_values = parse_mapping(text, config) if config else {}
-    name_of_file = str(config) if config else None
-    resolved = resolve(flags, os.environ, file_values, name_of_file, text)
+    requested = resolved(settings, config)
     values = {}
     for name in SEVERAL:
         if name in lists:
             each = [resolve({name: one}, {}, {}, None).request for one in lists[name]]
             values[name] = tuple(dict.fromkeys(getattr(one, name) for one in each))
-        elif resolved.origins[name] != "default":
-            values[name] = (getattr(resolved.request, name),)
+        elif requested.origins[name] != "default":
+            values[name] = (getattr(requested.request, name),)
         else:
             values[name] = USUAL[device][name]
     if AUTO in values["batch_size"] and len(values["batch_size"]) > 1:
@@ -164,7 +158,7 @@ def _resolved(
             f"--batch-size {said}: {AUTO} finds the sizes itself, so that none can be given beside it",
             f"Give a list of numbers, or {AUTO} alone",
         )
-    return resolved.request, values
+    return requested.request, values
 
 
 def _is_auto(sizes: tuple[Any, ...]) -> bool:
