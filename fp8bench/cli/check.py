@@ -12,7 +12,7 @@ from fp8bench.cli.selection import ResultsDir
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fp8bench.kinds.run.checked import Check
+    from fp8bench.kinds.run.check.result import Check
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """GitHub's variable for the file whose markdown stands on the page of a run."""
@@ -41,30 +41,30 @@ def check(
 ) -> None:
     """Has anything become slower than is allowed? Exit code 1 if so, or if a mode is missing or failed."""
     from fp8bench.config.words import share
-    from fp8bench.kinds.run import checked
-    from fp8bench.kinds.run.check_document import document, sentence
-    from fp8bench.kinds.run.check_records import find
+    from fp8bench.kinds.run.check import result
+    from fp8bench.kinds.run.check.document import document, sentence
+    from fp8bench.kinds.run.check.records import find
     from fp8bench.schema.errors import MeasurementInvalid
 
     exports = _exports(export)
-    options = checked.CheckOptions(share("--max-regression", max_regression), strict, allow_mismatch)
+    options = result.CheckOptions(share("--max-regression", max_regression), strict, allow_mismatch)
     unread = Unread()
     found = find(results_dir, session, against, unread)
-    result = checked.check(found.now, found.before, options, found.reference)
-    show(document(result), form)
-    _write(result, exports)
+    done = result.check(found.now, found.before, options, found.reference)
+    show(document(done), form)
+    _write(done, exports)
     if summary:
-        _append_summary(result)
-    if result.exit_code:
-        log(sentence(result))
-        raise typer.Exit(result.exit_code)
+        _append_summary(done)
+    if done.exit_code:
+        log(sentence(done))
+        raise typer.Exit(done.exit_code)
     if unread.found and strict:
         raise typer.Exit(MeasurementInvalid.exit_code)
 
 
 def _exports(words: "Sequence[str]") -> dict[Path, str]:
     """File -> format. Raises UsageError for what is not FORMAT=FILE, and for a file that is named twice."""
-    from fp8bench.kinds.run.check_exports import EXPORTS
+    from fp8bench.kinds.run.check.exports import EXPORTS
     from fp8bench.schema.errors import UsageError, require_known
 
     found: dict[Path, str] = {}
@@ -81,7 +81,7 @@ def _exports(words: "Sequence[str]") -> dict[Path, str]:
 
 def _write(result: "Check", exports: dict[Path, str]) -> None:
     """Each file whole or not at all, in the place of an older one. Raises UsageError where one cannot be written."""
-    from fp8bench.kinds.run.check_exports import EXPORTS
+    from fp8bench.kinds.run.check.exports import EXPORTS
     from fp8bench.records.results import write_atomically
     from fp8bench.schema.errors import UsageError
 
@@ -94,7 +94,7 @@ def _write(result: "Check", exports: dict[Path, str]) -> None:
 
 
 def _append_summary(result: "Check") -> None:
-    from fp8bench.kinds.run.check_exports import EXPORTS
+    from fp8bench.kinds.run.check.exports import EXPORTS
     from fp8bench.schema.errors import UsageError
 
     path = os.environ.get(SUMMARY)

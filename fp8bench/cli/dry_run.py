@@ -12,6 +12,7 @@ from fp8bench.machine.gpus import this_machine
 from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.records import results
 from fp8bench.report.document import NOTHING, Column, Document, Sentence, Table, blocks
+from fp8bench.report.written import counted
 from fp8bench.schema.batch import AUTO
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _estimate(found: Forecast) -> dict[str, Any]:
 
 def _rounds(found: Forecast) -> str:
     fewest, most = found.rounds
-    return f"{fewest} to {most} rounds" if most > fewest else f"{most} round{'s' if most > 1 else ''}"
+    return f"{fewest} to {most} rounds" if most > fewest else counted(most, "round")
 
 
 def _span(ends: tuple[float, float], shown: Any) -> str:

@@ -20,7 +20,7 @@ from fp8bench.cli.progress import listener
 from fp8bench.cli.selection import ResultsDir
 
 if TYPE_CHECKING:
-    from fp8bench.kinds.run.choice import Choice
+    from fp8bench.kinds.run.explain.choice import Choice
     from fp8bench.profiling.facts import Facts
     from fp8bench.records.named import Reference
     from fp8bench.records.results import Kept
@@ -53,8 +53,8 @@ def explain(
     results_dir: ResultsDir = Path("results"),
 ) -> None:
     """Where a mode's step goes, and why it is not faster than another."""
-    from fp8bench.kinds.run.steps import explain_steps
-    from fp8bench.kinds.run.steps_shown import PICTURE, document
+    from fp8bench.kinds.run.explain.document import PICTURE, document
+    from fp8bench.kinds.run.explain.steps import explain_steps
     from fp8bench.report.paper import require_drawable
 
     _require_one_way(names or [], modes or [], trace, batch_size)
@@ -153,7 +153,7 @@ def _from_file(path: Path, results_dir: Path) -> "Facts":
 
 def _facts(record: "Record", name: str, results_dir: Path) -> "Facts":
     """Of one record, whose step time is its own. Raises UsageError for one that has nothing to explain."""
-    from fp8bench.kinds.run.choice import alone
+    from fp8bench.kinds.run.explain.choice import alone
     from fp8bench.profiling.facts import facts_of
 
     _require_profile(record, name)
@@ -188,7 +188,7 @@ def _of_mode(
 
     Raises UsageError where there is none, or a mode without its instance was profiled on several.
     """
-    from fp8bench.kinds.run.choice import choose
+    from fp8bench.kinds.run.explain.choice import choose
     from fp8bench.profiling.facts import facts_of
     from fp8bench.records.named import candidates, nothing_called, of_mode
     from fp8bench.records.results import Found, read_on_demand

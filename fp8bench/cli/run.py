@@ -170,7 +170,7 @@ def import_figure(
     results_dir: ResultsDir = Path("results"),
 ) -> None:
     """Import a step time from an article or another tool, always marked as such."""
-    from fp8bench.kinds.run.choice import notices
+    from fp8bench.kinds.run.imported import notices
     from fp8bench.launch.imported import ImportedFigure, doubts, to_record
     from fp8bench.pricing.catalog import find, require_read
     from fp8bench.records import results

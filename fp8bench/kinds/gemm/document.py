@@ -13,7 +13,7 @@ from fp8bench.kinds.gemm.rows import CAST_WAYS, BreakEven, GemmReport, GemmRow, 
 from fp8bench.records.select import same_work
 from fp8bench.report import document as doc
 from fp8bench.report.side_by_side import differences_line, said_by
-from fp8bench.report.written import number, rate, ratio, with_interval
+from fp8bench.report.written import counted, number, rate, ratio, with_interval
 from fp8bench.schema.gemm import Casts, Shape, StepBound
 from fp8bench.schema.instance import Catalog
 
@@ -301,8 +301,7 @@ def _bound(one: StepBound, report: GemmReport) -> Iterable[str]:
 
 def _bound_of_step(one: StepBound, gains: str) -> Iterable[str]:
     setting = one.execution or ("compiled" if one.compiled else "eager")
-    rounds = f"{one.rounds} round" if one.rounds == 1 else f"{one.rounds} rounds"
-    step = f"{(one.step_time_s or 0) * 1e3:.1f} ms (baseline-bf16, {setting}, {rounds})"
+    step = f"{(one.step_time_s or 0) * 1e3:.1f} ms (baseline-bf16, {setting}, {counted(one.rounds or 0, 'round')})"
     products = f"{one.bf16_products_s * 1e3:.1f} ms of GEMMs that fp8 modes convert"
     if one.reason is not None:
         yield f"A step takes {step} and has {products}: no bound, since {one.reason}."

@@ -19,6 +19,7 @@ from fp8bench.pricing import cost
 from fp8bench.pricing.choose import require_region
 from fp8bench.records.named import Reference
 from fp8bench.records.select import Measurement, select
+from fp8bench.report.written import workers
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import Software, differing
@@ -262,8 +263,7 @@ def unlike_sizes(row: Row, reference: Row) -> list[str]:
     if row.batch_size != reference.batch_size:
         marks.append(f"batch {row.batch_size}, reference {reference.batch_size}")
     if row.world_size != reference.world_size:
-        worker, workers = ("GPU", "GPUs") if row.device == "cuda" else ("process", "processes")
-        marks.append(f"{row.world_size} {worker if row.world_size == 1 else workers}, reference {reference.world_size}")
+        marks.append(f"{workers(row.world_size, row.device)}, reference {reference.world_size}")
     return marks
 
 

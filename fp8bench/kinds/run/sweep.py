@@ -16,7 +16,7 @@ from fp8bench.launch.sweep.search import Swept
 from fp8bench.launch.sweep.space import Untried, in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.report import document as doc
-from fp8bench.report.written import bounds, number, rate, rate_with_interval, with_interval
+from fp8bench.report.written import bounds, counted, number, rate, rate_with_interval, with_interval
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Variant
@@ -124,7 +124,7 @@ def answer(found: SweepResult) -> list[str]:
     if found.winner is None:
         return ["No configuration is left: nothing was found."]
     winner = found.winner
-    measured = f"in {winner.rounds} round{'s' if winner.rounds > 1 else ''}" if winner.rounds else "in a look alone"
+    measured = f"in {counted(winner.rounds, 'round')}" if winner.rounds else "in a look alone"
     best = "Cheapest" if winner.units_per_usd is not None else "Fastest (no price is known)"
     lines = [f"{best} of {len(found.rows)} tried: {_named(winner)}, with {_worth(winner)} {measured}."]
     if winner.rounds < 2:

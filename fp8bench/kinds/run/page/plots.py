@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from fp8bench.kinds.run.explain.choice import profiled
+from fp8bench.kinds.run.explain.steps import IDLE, PARTS, StepBreakdown, explain_steps
 from fp8bench.kinds.run.page.answer import detail_of, name_of, unit_of
 from fp8bench.kinds.run.row import Row
-from fp8bench.kinds.run.steps import IDLE, PARTS, StepBreakdown, explain_steps
 from fp8bench.pricing import cost
 from fp8bench.pricing.pareto import front as front_of
 from fp8bench.profiling.facts import Facts, facts_of
@@ -291,12 +292,8 @@ def _steps(ran: Sequence[Shown]) -> Chart | None:
 
 def facts_shown(one: Shown) -> Facts | None:
     """Of the profiled round nearest the row's step time; None where none was profiled."""
-    profiled = [record for record in one.rounds if record.profile is not None and record.summary is not None]
-    if not profiled or one.row.step_time_s is None:
-        return None
-    time_s = one.row.step_time_s
-    nearest = min(profiled, key=lambda record: abs((record.summary.step_time_s if record.summary else 0.0) - time_s))
-    return replace(facts_of(nearest), step_time_s=time_s)
+    nearest = profiled(one.rounds, one.row)
+    return None if nearest is None else replace(facts_of(nearest), step_time_s=one.row.step_time_s)
 
 
 def _step_of(one: Shown) -> StepBreakdown | None:

@@ -1,6 +1,6 @@
 """A check as a document: the answer in a sentence, then a row a variant, what fails first."""
 
-from fp8bench.kinds.run.checked import Check, CheckedRow
+from fp8bench.kinds.run.check.result import Check, CheckedRow
 from fp8bench.report import document as doc
 from fp8bench.report.written import change, with_interval
 

@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from xml.etree import ElementTree
 
-from fp8bench.kinds.run.check_document import document, sentence
-from fp8bench.kinds.run.checked import Check, CheckedRow, Interval
+from fp8bench.kinds.run.check.document import document, sentence
+from fp8bench.kinds.run.check.result import Check, CheckedRow, Interval
 from fp8bench.report.render import render
 from fp8bench.schema.errors import inert
 

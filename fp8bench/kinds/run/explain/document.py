@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fp8bench.kinds.run.steps import IDLE, PARTS, Explained, Line, StepBreakdown, lines
+from fp8bench.kinds.run.explain.steps import IDLE, PARTS, Explained, Line, StepBreakdown, lines
 from fp8bench.report import document as doc
 from fp8bench.report import paper
 from fp8bench.report.paper import FAINT, GRID, INK
