@@ -6,8 +6,21 @@ Numbers are written as whoever makes the chart wrote them: nothing is computed h
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fp8bench.report.page.drawing import WHITE_TEXT, Drawing, Label, Line, Look, Mark, Rect, text_width
-from fp8bench.report.page.layout import MINUTE, SMALL, heading, told
+from fp8bench.report.page.drawing import (
+    MINUTE,
+    SMALL,
+    WHITE_TEXT,
+    Chart,
+    Drawing,
+    Label,
+    Line,
+    Look,
+    Mark,
+    Rect,
+    heading,
+    text_width,
+    told,
+)
 
 BAR_PX = 17
 STACK_PX = 22
@@ -30,12 +43,9 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Bars:
+class Bars(Chart):
     """Bars from zero, one below the other. mark: a value that a broken line across each bar shows."""
 
-    name: str
-    title: str
-    caption: str
     bars: tuple[Bar, ...]
     mark: float | None = None
 
@@ -89,12 +99,9 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class Stacks:
+class Stacks(Chart):
     """looks: of each part's name, in the order of the legend. write: a part's number."""
 
-    name: str
-    title: str
-    caption: str
     stacks: tuple[Stack, ...]
     looks: tuple[tuple[str, Look], ...]
     write: Callable[[float], str]

@@ -5,6 +5,8 @@ their value for a light screen and for a dark one; those of data are Okabe and I
 tell apart, and no meaning rests on colour alone. Text stays text.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -121,6 +123,42 @@ class Drawing:
     width: float
     height: float
     marks: tuple[Mark, ...] = field(default=())
+
+
+FILE, WIDE, NARROW = 760, 560, 340
+"""Widths, pixels: in a file of its own, in a page on a desk (two side by side), and on a phone."""
+
+SMALL = 12
+MINUTE = 11
+
+
+@dataclass(frozen=True)
+class Chart(ABC):
+    """name: by which it is chosen. caption: how to read it."""
+
+    name: str
+    title: str
+    caption: str
+
+    @abstractmethod
+    def draw(self, width: float) -> Drawing:
+        """Laid out in so many pixels."""
+
+
+def heading(number: int, name: str, detail: str, y: float, width: float) -> tuple[list[Mark], float]:
+    """The name of a row and what is said of it, side by side where both have room; and where what follows begins. It
+    stands over the row's bar and not beside it, so that a long one fits a phone.
+    """
+    named = f"{number}  {name}"
+    marks: list[Mark] = [Label(0, y + 13, shortened(named, width), bold=True)]
+    if text_width(named) + text_width(detail, SMALL) + 16 <= width:
+        return [*marks, Label(width, y + 13, detail, "faint", "end", SMALL)], y + 19
+    return [*marks, Label(0, y + 29, shortened(detail, width, SMALL), "faint", size=SMALL)], y + 35
+
+
+def told(rows: Iterable[tuple[int, str, str]]) -> str:
+    """Of each row its number, name and values."""
+    return "; ".join(f"{number} {name}: {said}" for number, name, said in rows)
 
 
 def moved(mark: Mark, right: float, down: float) -> Mark:

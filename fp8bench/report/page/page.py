@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.report.document import Column, Emphasis, Note, Sentence, Table, Tone, Warned
-from fp8bench.report.page.charts import Chart
-from fp8bench.report.page.drawing import DARK, LIGHT, svg
-from fp8bench.report.page.layout import NARROW, WIDE
+from fp8bench.report.page.drawing import DARK, LIGHT, NARROW, WIDE, Chart, svg
 from fp8bench.schema.errors import inert
 
 if TYPE_CHECKING:

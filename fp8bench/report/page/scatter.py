@@ -5,8 +5,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fp8bench.report.page.drawing import Dots, Drawing, Label, Line, Mark, shortened, text_width
-from fp8bench.report.page.layout import MINUTE, SMALL, told
+from fp8bench.report.page.drawing import (
+    MINUTE,
+    SMALL,
+    Chart,
+    Dots,
+    Drawing,
+    Label,
+    Line,
+    Mark,
+    shortened,
+    text_width,
+    told,
+)
 
 
 @dataclass(frozen=True)
@@ -23,12 +34,9 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Scatter:
+class Scatter(Chart):
     """Points by their row's number, each told below; those of the front are full, and a line joins them."""
 
-    name: str
-    title: str
-    caption: str
     x_title: str
     y_title: str
     points: tuple[Point, ...]

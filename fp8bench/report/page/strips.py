@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from fp8bench.report.page.drawing import Dots, Drawing, Label, Line, Mark
-from fp8bench.report.page.layout import MINUTE, heading, told
+from fp8bench.report.page.drawing import MINUTE, Chart, Dots, Drawing, Label, Line, Mark, heading, told
 
 
 @dataclass(frozen=True)
@@ -23,14 +22,11 @@ ROUND_PX = 13
 
 
 @dataclass(frozen=True)
-class Strips:
+class Strips(Chart):
     """Every sample as a dot, a line a round; along the axis how far it is from the median of its row, so that a
     hundredth can be seen beside a half (`_stretched`). A round's mean is an upright line.
     """
 
-    name: str
-    title: str
-    caption: str
     strips: tuple[Strip, ...]
 
     def draw(self, width: float) -> Drawing:

@@ -13,7 +13,7 @@ from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
 from fp8bench.pricing.pareto import front as front_of
 from fp8bench.report.document import Note, Table
-from fp8bench.report.page.charts import Chart
+from fp8bench.report.page.drawing import Chart
 from fp8bench.report.page.page import Page, Part, Section, Tile
 from fp8bench.report.page.scatter import Scatter
 from fp8bench.report.written import change, change_bounds, number, rate
