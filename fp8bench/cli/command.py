@@ -1,7 +1,7 @@
 """What holds for the options of every command: how they are made of declared ones, that none takes an empty value, and
 that FP8BENCH_ variables are obeyed or warned of.
 
-`run`, and `explain` where it measures, lay variables over files and defaults themselves (`config.sources`), so that
+`run`, and `explain` where it measures, merge variables, files and defaults themselves (`config.sources`), so that
 each value keeps its origin.
 """
 
@@ -162,7 +162,9 @@ class Command(TyperCommand):
             # The variable names one folder, whose name may have a colon, at which click would divide it.
             ctx.params["results_dir"] = [Path(str(local(os.environ[variable_of("results_dir")])))]
         for folder in _folders(ctx):
-            _require_folder(folder)
+            # One that is not there has no results, and may be made; a file in its place is an error.
+            if folder.is_file():
+                raise UsageError(f"--results-dir {folder} is a file", "Name a folder")
         return rest
 
     def invoke(self, ctx: Any) -> Any:
@@ -182,7 +184,7 @@ class Command(TyperCommand):
 
     def _heed_variables(self, args: Sequence[str]) -> None:
         settings = heeded(str(self.name), args)
-        if _lays_sources_itself(str(self.name), args):
+        if _merges_sources_itself(str(self.name), args):
             settings = settings & RESULTS_DIR if self.name == "explain" else frozenset()
         for option in self.params:
             if option.name in settings:
@@ -211,12 +213,6 @@ def refuse_empty(words: Sequence[str]) -> None:
             raise UsageError(what, f"Give {flag} a value, or omit it" if flag else "Omit it, or give a value")
 
 
-def _require_folder(results_dir: Path) -> None:
-    """One that is not there has no results, and may be made; a file in its place is a slip."""
-    if results_dir.is_file():
-        raise UsageError(f"--results-dir {results_dir} is a file", "Name a folder")
-
-
 def heeded(command: str, words: Sequence[str]) -> frozenset[str]:
     """Settings that a command takes from FP8BENCH_ variables. words: its own, since what is only shown again, or read,
     takes fewer than what is measured.
@@ -224,7 +220,7 @@ def heeded(command: str, words: Sequence[str]) -> frozenset[str]:
     flags = _flags(words)
     if command in LISTS_ONLY:
         return frozenset()
-    if _lays_sources_itself(command, words):
+    if _merges_sources_itself(command, words):
         # Imported here: it costs pydantic's models, and most calls have no such variable.
         from fp8bench.config.request import OPTIONS
 
@@ -237,8 +233,8 @@ def heeded(command: str, words: Sequence[str]) -> frozenset[str]:
     return RESULTS_DIR
 
 
-def _lays_sources_itself(command: str, words: Sequence[str]) -> bool:
-    """Whether the command asks `config.sources` to lay its settings together."""
+def _merges_sources_itself(command: str, words: Sequence[str]) -> bool:
+    """Whether the command has `config.sources` merge its settings."""
     return command in ("run", "sweep") or (command == "explain" and "--mode" in _flags(words))
 
 
@@ -263,6 +259,6 @@ def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, 
     if idle and command not in LISTS_ONLY:
         verb = "does" if len(idle) == 1 else "do"
         lines.append(f"{', '.join(idle)} {verb} not apply to this call of `fp8bench {command}`")
-    if not _lays_sources_itself(command, words):
+    if not _merges_sources_itself(command, words):
         lines += [str(unknown_variable(name)) for name in present if name not in known]
     return lines

@@ -82,8 +82,8 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
 
     idle = set(map(variable_of, OPTIONS.keys() - heeded("explain", ("--mode",))))
     environ = {name: value for name, value in os.environ.items() if name not in idle}
-    asked = {"mode": tuple(modes), "rounds": 1, "results_dir": results_dir}
-    prepared = prepare(resolve(asked, environ, {}, None).request, environ)
+    flags = {"mode": tuple(modes), "rounds": 1, "results_dir": results_dir}
+    prepared = prepare(resolve(flags, environ, {}, None).request, environ)
     settle(prepared, None, date.today(), log)
     traces = {prepared.entries[0].label: trace} if trace else None
     with session(prepared, log) as rounds, listener(rounds, quiet=False) as listening:

@@ -104,7 +104,7 @@ def dtypes(
 
 def parse_numbers(text: str) -> list[float]:
     """Numbers with commas between. Raises UsageError for the first that is none, or that float64 cannot tell from 0 or
-    from infinity: it would be shown as another than the one that was asked for.
+    from infinity: it would be shown as another number.
     """
     return [_number(word.strip()) for word in text.split(",")]
 

@@ -14,7 +14,6 @@ from fp8bench.cli.selection import PURCHASES, Region
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fp8bench.pricing.offers import Fetched
     from fp8bench.schema.instance import Catalog, Instance, Purchase
     from fp8bench.schema.snapshot import Offer
 
@@ -43,7 +42,7 @@ def show_prices(
 
     catalog = load_catalog(results_dir)
     require_read(catalog, instances or ())
-    wanted = [one for one in _wanted(instances, providers, catalog) if _has(one, gpu)]
+    wanted = [one for one in _wanted(instances, providers, catalog) if (gpu or "").lower() in (one.gpu or "").lower()]
     if not wanted:
         raise UsageError(f"no instance has a GPU called {gpu!r}", "See every one with `fp8bench instances`")
     require_region(region, catalog, [one.key for one in wanted])
@@ -98,18 +97,15 @@ def update(
     last = _last(results_dir, catalog, covered)
     changed = snapshot.changes(found, snapshot.known_offers(catalog), [offer.place for offer in last])
     path = None
-    if _is_news(found, last) and not dry_run:
+    same = {offer.model_dump_json() for offer in found} == {offer.model_dump_json() for offer in last}
+    if not same and not dry_run:
         path = keep_snapshot(snapshot.text_of(found), date.today(), results_dir)
     if dry_run:
         log("--dry-run: no snapshot is kept")
     offered = {offer.instance for offer in found}
     missing = [one.key for one in wanted if one.key not in offered]
-    show(document_of_changes(changed, len(found), path, _versions(fetched), missing), form)
-
-
-def _is_news(found: "Sequence[Offer]", last: "Sequence[Offer]") -> bool:
-    """Whether the last snapshot does not say the same already."""
-    return {offer.model_dump_json() for offer in found} != {offer.model_dump_json() for offer in last}
+    versions = [f"{one} ({fetched.versions.get(one) or 'local'})" for one in fetched.items]
+    show(document_of_changes(changed, len(found), path, versions, missing), form)
 
 
 def _last(results_dir: Path, catalog: "Catalog", covered: "Sequence[Instance]") -> "list[Offer]":
@@ -126,10 +122,6 @@ def _last(results_dir: Path, catalog: "Catalog", covered: "Sequence[Instance]") 
                 of_file.setdefault(provider_of[offer.instance], []).append(offer)
         newest.update(of_file)
     return [offer for offers in newest.values() for offer in offers]
-
-
-def _versions(fetched: "Fetched") -> list[str]:
-    return [f"{one} ({fetched.versions.get(one) or 'local'})" for one in fetched.items]
 
 
 def set_price(
@@ -205,10 +197,6 @@ def _wanted(names: "Sequence[str] | None", providers: "Sequence[str] | None", ca
     if not found:
         raise UsageError(f"none of {', '.join(names or ())} is of {', '.join(providers or ())}", "Omit one of them")
     return [catalog.instances[key] for key in found]
-
-
-def _has(instance: "Instance", gpu: str | None) -> bool:
-    return gpu is None or gpu.lower() in (instance.gpu or "").lower()
 
 
 COMMANDS = {"show": show_prices, "update": update, "set": set_price}

@@ -79,7 +79,7 @@ def _send_new(mirror: "Mirror", before: list[str]) -> None:
     except Fp8benchError as error:
         what = f"{error.what}: {counted(len(mirror.pending()), 'file')} kept in {mirror.folder}"
         raise RunFailed(what, how_to_send(mirror)) from error
-    tell(done, mirror)
+    report_sent(done, mirror)
 
 
 def send_one(mirror: "Mirror", path: Path) -> bool:
@@ -92,7 +92,7 @@ def send_one(mirror: "Mirror", path: Path) -> bool:
     return not done.refused
 
 
-def tell(done: "Sent", mirror: "Mirror") -> None:
+def report_sent(done: "Sent", mirror: "Mirror") -> None:
     """What was sent; raises RunFailed for what was not."""
     if done.sent:
         log(f"sent {counted(len(done.sent), 'file')} to {mirror.address}")

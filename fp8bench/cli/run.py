@@ -54,9 +54,10 @@ def _run(requested: "Resolved", mirror: "Mirror | None", dry_run: bool, quiet: b
     requested = requested.resumed(prepared.resumed, prepared.session or "")
     price_of_machine = hourly_price(requested.request, prepared.instance)
     if dry_run:
-        from fp8bench.cli.dry_run import print_dry_run
+        from fp8bench.cli.dry_run import document, look_ahead
 
-        print_dry_run(requested, prepared, price_of_machine, as_json)
+        form = "json" if as_json else "table"
+        show(document(requested, prepared, look_ahead(prepared, price_of_machine)), form)
         return
     if prepared.keeps_records:
         settle(prepared, price_of_machine, date.today(), log)
@@ -113,9 +114,9 @@ def _judge_itself(rounds: "Schedule") -> int:
         log("the A/A test has too few processes or steps to judge by. Use more --rounds or --steps.")
         return 4
     compared = rounds.arms_compared()
-    for label, held in compared:
-        log(f"{label} compared with itself: {held.value:.4f} ({held.low:.4f} to {held.high:.4f}), {held.verdict}")
-    convicted = [label for label, held in compared if held.verdict != "inconclusive"]
+    for label, ratio in compared:
+        log(f"{label} compared with itself: {ratio.value:.4f} ({ratio.low:.4f} to {ratio.high:.4f}), {ratio.verdict}")
+    convicted = [label for label, ratio in compared if ratio.verdict != "inconclusive"]
     what = (
         f"{check.excluding} of {check.splits} ways to split the processes of a mode look like a difference "
         f"({check.share * 100:.0f} %, at most {LIMIT * 100:.0f} %)"

@@ -66,25 +66,24 @@ def sweep(
     **settings: Any,
 ) -> None:
     """Search mode, recipe, execution, batch size and attention for the most that a dollar buys on this machine."""
+    from fp8bench.cli.sweep_progress import listener
     from fp8bench.kinds.run.sweep import document
     from fp8bench.launch.place import settle
     from fp8bench.launch.sweep import search
 
     lists = {"batch_size": batch_size, "compile": compile, "cuda_graphs": cuda_graphs, "te_attention": te_attention}
-    given = {name: _list(text) for name, text in lists.items() if text is not None}
+    given = {
+        name: tuple(filter(None, map(str.strip, text.split(",")))) for name, text in lists.items() if text is not None
+    }
     planned, price = _planned({**settings, "session": session}, given, config, look_steps, (budget, budget_usd))
     search.require_budget(planned)
     settle(planned.prepared, price, date.today(), log)
-    with _held(planned), _listener(planned, quiet) as listening:
+    with _held(planned), listener(planned, quiet) as listening:
         if not quiet:
             _announce(planned)
         swept = search.run(planned, search.spawn(planned.prepared.timeout_s), listening)
     _require_any(swept)
     show(document(swept), "json" if as_json else form)
-
-
-def _list(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _planned(
@@ -209,12 +208,6 @@ def _held(planned: "Sweep") -> Any:
     return lock.held(planned.looks_dir / ".lock", f"sweep {planned.name!r}", remedy, log)
 
 
-def _listener(planned: "Sweep", quiet: bool) -> Any:
-    from fp8bench.cli.sweep_progress import listener
-
-    return listener(planned, quiet)
-
-
 def _announce(planned: "Sweep") -> None:
     count, rule = len(planned.space.candidates), planned.rule
     sizes = ", and batch sizes of the best up to the largest that fits" if rule.blank is not None else ""
@@ -234,7 +227,7 @@ def _require_any(swept: "Swept") -> None:
     looks = list(swept.seen.looks.values())
     family = {3: ModeUnavailable, 4: MeasurementInvalid, 5: RunFailed}
     if not looks:
-        why = swept.untried[0].why if swept.untried else "none was asked for"
+        why = swept.untried[0].why if swept.untried else "none was requested"
         raise ModeUnavailable(f"no configuration can run here: {why}", "Name other modes with --mode")
     config, last = list(swept.seen.looks.items())[-1]
     raise family.get(exit_code_of(record.status for record in looks), RunFailed)(

@@ -137,7 +137,7 @@ def _worth(config: "RunConfig", seen: "Seen", sweep: "Sweep") -> str:
     def said(throughput: float) -> str:
         return rate(throughput if price is None else units_per_usd(throughput, price))
 
-    per = "units/s" if price is None else "units/USD"
+    text = f"{said(1 / found_s)} units/{'s' if price is None else 'USD'}"
     if rounds is None or rounds.processes < 2 or rounds.low is None or rounds.high is None:
-        return f"{said(1 / found_s)} {per}"
-    return f"{said(1 / found_s)} {per} ({bounds(1 / rounds.high, 1 / rounds.low, said)})"
+        return text
+    return f"{text} ({bounds(1 / rounds.high, 1 / rounds.low, said)})"

@@ -211,7 +211,7 @@ def number_lines(report: FormatReport, path: Path) -> None:
 
 
 def panels(formats: Sequence[Reach]) -> list[Panel]:
-    """The close-up, if any format has its values told; before it the reach of all, unless the close-up shows it all."""
+    """The close-up, if any format has its values listed; before it the reach of all, unless the close-up has it."""
     ticked = tuple(one for one in formats if one.positive)
     narrow = [one for one in ticked if math.log10(one.max / _smallest(one)) < WIDE_DECADES]
     close_up = [Panel("every value, where 8 bits or fewer", ticked, _ends(narrow or ticked), True)] if ticked else []

@@ -1,5 +1,5 @@
 """A comparison of runs as a document: a table that answers within 120 characters, the wide one that has everything, or
-the columns that were asked for.
+the columns that were requested.
 
 Short marks stand in the row; longer ones, why a verdict is inconclusive, and the reason of a mode that did not run, are
 footnotes under the table. The answer in a sentence follows, warnings about all rows, and what so few processes cannot
@@ -98,15 +98,11 @@ def _marks(row: Row, letters: doc.Letters) -> str:
     """The notes of a row of the wide table: its status and cause if it is not ok, its short marks, and letters for the
     rest.
     """
-    words: list[str] = [] if row.status == "ok" else [row.outcome]
-    long = [] if row.reason is None else [row.reason]
-    for mark in row.marks:
-        fits = len(mark) <= SHORT_MARK and len(", ".join([*words, mark])) <= SHORT_MARKS
-        (words if fits else long).append(mark)
-    if row.pareto:
-        words.append(brief.PARETO)
-    if row.verdict == "inconclusive" and row.verdict_why:
-        long.append(f"inconclusive: {row.verdict_why}")
+
+    def fits(mark: str, words: list[str]) -> bool:
+        return len(mark) <= SHORT_MARK and len(", ".join([*words, mark])) <= SHORT_MARKS
+
+    words, long = brief.in_row_and_below(row, fits)
     return " ".join([", ".join(words), *(f"[{letters.of(text)}]" for text in long)]).strip()
 
 

@@ -17,9 +17,9 @@ from fp8bench.report.page.drawing import (
     Look,
     Mark,
     Rect,
+    described,
     heading,
     text_width,
-    told,
 )
 
 BAR_PX = 17
@@ -28,15 +28,15 @@ STACK_PX = 22
 
 @dataclass(frozen=True)
 class Bar:
-    """number: of its row in the table. name, detail: which row it is, and what is said of it. value: at least 0; said:
-    in words. interval: its ends, if it has any. look, edge: of the bar.
+    """number: of its row in the table. name, detail: which row it is, and more of it. value: at least 0; text:
+    how it is written. interval: its ends, if it has any. look, edge: of the bar.
     """
 
     number: int
     name: str
     detail: str
     value: float
-    said: str
+    text: str
     interval: tuple[float, float] | None = None
     look: Look = "other"
     edge: Look = ""
@@ -51,7 +51,7 @@ class Bars(Chart):
 
     def draw(self, width: float) -> Drawing:
         """Names over bars, values after them."""
-        room = width - max(text_width(bar.said, SMALL) for bar in self.bars) - 14
+        room = width - max(text_width(bar.text, SMALL) for bar in self.bars) - 14
         most = max(end for bar in self.bars for end in (bar.value, *(bar.interval or ())))
         # An interval that nobody would draw a bar for does not make all bars short.
         most = min(most, 1.5 * max(bar.value for bar in self.bars)) or 1.0
@@ -66,14 +66,14 @@ class Bars(Chart):
             marks += [*named, *_bar(bar, below, at, None if self.mark is None else at(self.mark))]
             height = below + BAR_PX + 11
         return Drawing(
-            self.title, told((bar.number, bar.name, bar.said) for bar in self.bars), width, height, tuple(marks)
+            self.title, described((bar.number, bar.name, bar.text) for bar in self.bars), width, height, tuple(marks)
         )
 
 
 def _bar(bar: Bar, y: float, at: Callable[[float], float], mark: float | None) -> Iterator[Mark]:
-    """mark: where a broken line is; what is said of the bar stands to either side of it."""
+    """mark: where a broken line is; its text stands to either side of it."""
     end = at(bar.value)
-    yield Rect(0.5, y, max(end - 0.5, 1), BAR_PX, bar.look, bar.edge, f"{bar.name}: {bar.said}")
+    yield Rect(0.5, y, max(end - 0.5, 1), BAR_PX, bar.look, bar.edge, f"{bar.name}: {bar.text}")
     middle = y + BAR_PX / 2
     if bar.interval is not None:
         low, high = at(bar.interval[0]), at(bar.interval[1])
@@ -83,18 +83,18 @@ def _bar(bar: Bar, y: float, at: Callable[[float], float], mark: float | None) -
         end = max(end, high)
     if mark is not None:
         yield Line(mark, y, mark, y + BAR_PX, "ink", dashed=True)
-        end = mark if end < mark < end + 14 + text_width(bar.said, SMALL) else end
-    yield Label(end + 7, middle + 4, bar.said, size=SMALL)
+        end = mark if end < mark < end + 14 + text_width(bar.text, SMALL) else end
+    yield Label(end + 7, middle + 4, bar.text, size=SMALL)
 
 
 @dataclass(frozen=True)
 class Stack:
-    """parts: what each is called and how long it is, in the unit of the chart; said: of all together."""
+    """parts: what each is called and how long it is, in the unit of the chart; text: of all together."""
 
     number: int
     name: str
     detail: str
-    said: str
+    text: str
     parts: tuple[tuple[str, float], ...]
 
 
@@ -113,7 +113,7 @@ class Stacks(Chart):
             (name, look) for name, look in self.looks if any(name == one for s in self.stacks for one, _ in s.parts)
         ]
         marks, y = _legend(there, width)
-        room = width - max(text_width(stack.said, SMALL) for stack in self.stacks) - 10
+        room = width - max(text_width(stack.text, SMALL) for stack in self.stacks) - 10
         longest = max(sum(length for _, length in stack.parts) for stack in self.stacks) or 1.0
         for stack in self.stacks:
             named, y = heading(stack.number, stack.name, stack.detail, y, width)
@@ -128,9 +128,9 @@ class Stacks(Chart):
                     ink = "on-dark" if look in WHITE_TEXT else "ink" if look == "idle" else "on-light"
                     marks.append(Label(left + wide / 2, y + 15, text, ink, "middle", MINUTE))
                 left += wide
-            marks.append(Label(left + 6, y + 15, stack.said, size=SMALL, bold=True))
+            marks.append(Label(left + 6, y + 15, stack.text, size=SMALL, bold=True))
             y += STACK_PX + 12
-        numbers = told(
+        numbers = described(
             (stack.number, stack.name, ", ".join(f"{n} {self.write(v)}" for n, v in stack.parts))
             for stack in self.stacks
         )

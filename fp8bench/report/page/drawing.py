@@ -116,10 +116,10 @@ Mark = Rect | Line | Dots | Label
 
 @dataclass(frozen=True)
 class Drawing:
-    """width, height: pixels. title: in a few words; told: its numbers, for those who do not see it."""
+    """width, height: pixels. title: in a few words; description: its numbers, for those who do not see it."""
 
     title: str
-    told: str
+    description: str
     width: float
     height: float
     marks: tuple[Mark, ...] = field(default=())
@@ -146,7 +146,7 @@ class Chart(ABC):
 
 
 def heading(number: int, name: str, detail: str, y: float, width: float) -> tuple[list[Mark], float]:
-    """The name of a row and what is said of it, side by side where both have room; and where what follows begins. It
+    """The name of a row and its detail, side by side where both have room; and where what follows begins. It
     stands over the row's bar and not beside it, so that a long one fits a phone.
     """
     named = f"{number}  {name}"
@@ -156,9 +156,9 @@ def heading(number: int, name: str, detail: str, y: float, width: float) -> tupl
     return [*marks, Label(0, y + 29, shortened(detail, width, SMALL), "faint", size=SMALL)], y + 35
 
 
-def told(rows: Iterable[tuple[int, str, str]]) -> str:
+def described(rows: Iterable[tuple[int, str, str]]) -> str:
     """Of each row its number, name and values."""
-    return "; ".join(f"{number} {name}: {said}" for number, name, said in rows)
+    return "; ".join(f"{number} {name}: {text}" for number, name, text in rows)
 
 
 def moved(mark: Mark, right: float, down: float) -> Mark:
@@ -186,9 +186,13 @@ def svg(drawing: Drawing, key: str, style: str = "") -> Markup:
     """As an element of a page. key: unlike any other's in the page. style: a style sheet of its own."""
     head = Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
-        'aria-labelledby="{key}-t {key}-d"><title id="{key}-t">{title}</title><desc id="{key}-d">{told}</desc>'
+        'aria-labelledby="{key}-t {key}-d"><title id="{key}-t">{title}</title><desc id="{key}-d">{description}</desc>'
     ).format(
-        w=_n(drawing.width), h=_n(drawing.height), key=inert(key), title=inert(drawing.title), told=inert(drawing.told)
+        w=_n(drawing.width),
+        h=_n(drawing.height),
+        key=inert(key),
+        title=inert(drawing.title),
+        description=inert(drawing.description),
     )
     sheet = Markup("<style>{}</style>").format(Markup(style)) if style else Markup("")
     return head + sheet + Markup("\n").join(_element(mark) for mark in drawing.marks) + Markup("</svg>")

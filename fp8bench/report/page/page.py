@@ -1,4 +1,4 @@
-"""A page of HTML that asks for nothing beside itself: styles, script and charts are in it.
+"""A page of HTML that needs nothing beside itself: styles, script and charts are in it.
 
 Whatever a record holds is text here: the template escapes everything, controls and bidirectional characters are written
 out, and the page forbids itself every request and every script but its own, so that a slip in either could do nothing.

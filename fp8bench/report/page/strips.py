@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from fp8bench.report.page.drawing import MINUTE, Chart, Dots, Drawing, Label, Line, Mark, heading, told
+from fp8bench.report.page.drawing import MINUTE, Chart, Dots, Drawing, Label, Line, Mark, described, heading
 
 
 @dataclass(frozen=True)
 class Strip:
-    """rounds: the samples of each, in order. said: what a sample is like, in words."""
+    """rounds: the samples of each, in order. text: what a sample is like."""
 
     number: int
     name: str
-    said: str
+    text: str
     rounds: tuple[tuple[float, ...], ...]
 
 
@@ -46,7 +46,7 @@ class Strips(Chart):
         marks: list[Mark] = []
         y = 24.0
         for strip, centre in zip(self.strips, centres, strict=True):
-            named, y = heading(strip.number, strip.name, strip.said, y, width)
+            named, y = heading(strip.number, strip.name, strip.text, y, width)
             marks += named
             y += 4
             for number, steps in enumerate(strip.rounds, start=1):
@@ -58,7 +58,7 @@ class Strips(Chart):
         heads = [
             Label(at(off), 10, f"{off * 100:+.0f} %" if off else "median", "faint", "middle", MINUTE) for off in ticks
         ]
-        numbers = told((strip.number, strip.name, strip.said) for strip in self.strips)
+        numbers = described((strip.number, strip.name, strip.text) for strip in self.strips)
         return Drawing(self.title, numbers, width, y, (*grid, *heads, *marks))
 
 

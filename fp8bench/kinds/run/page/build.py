@@ -77,9 +77,9 @@ def quicker(chart: Chart | None, job: float, rows: Sequence[Row]) -> list[str]:
     if len(best) < 2:
         return []
     cheapest, *others = sorted(best, key=lambda point: point.y)
-    told = "; ".join(f"{point.name} ({point.said})" for point in others)
+    listed = "; ".join(f"{point.name} ({point.text})" for point in others)
     of = f"{count_said(job)} {unit_of(rows[cheapest.number - 1])}"
-    return [f"Quicker, for more money: {told}; instead of {cheapest.said.rpartition(': ')[2]}, for {of}."]
+    return [f"Quicker, for more money: {listed}; instead of {cheapest.text.rpartition(': ')[2]}, for {of}."]
 
 
 def _some(drawn: Mapping[str, Chart], *names: str) -> tuple[Part, ...]:
