@@ -131,7 +131,6 @@ def program(arguments: Sequence[str]) -> typer.Typer:
 
 
 def _group(name: str) -> typer.Typer:
-    """A command that has commands of its own."""
     place, help = GROUPS[name]
     module, _, commands = place.partition(":")
     group = typer.Typer(help=help)

@@ -2,12 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fp8bench.cli.output import Form, Unread, log, show, warn
-from fp8bench.cli.selection import ResultsDir
+from fp8bench.cli.options import Form, ResultsDir, option, switch
+from fp8bench.cli.output import Unread, log, show, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,21 +21,19 @@ EXPORTED = "github-smaller|github-bigger|bencher|junit|csv|markdown|json"
 
 
 def check(
-    against: str = typer.Option(
-        ..., "--against", metavar="DIR|SESSION", help="Reference: a folder of results, or a session in --results-dir."
-    ),
-    max_regression: str = typer.Option("3%", "--max-regression", metavar="3%", help="How much longer a step may take."),
-    session: str = typer.Option(None, "--session", metavar="NAME", help="Session to check [the latest]."),
-    strict: bool = typer.Option(
-        False, "--strict", help="Fail for inconclusive variants too; exit code 4 where a record is broken."
-    ),
-    allow_mismatch: bool = typer.Option(
-        False, "--allow-mismatch", help="Check against another machine, software or work, marked."
-    ),
-    export: list[str] = typer.Option(
-        [], "--export", metavar="FORMAT=FILE", help=f"Write a file too: {EXPORTED}. Repeat for several."
-    ),
-    summary: bool = typer.Option(False, "--summary", help=f"Append the result as markdown to ${SUMMARY}."),
+    against: Annotated[str, option("DIR|SESSION", "Reference: a folder of results, or a session in --results-dir.")],
+    max_regression: Annotated[str, option("3%", "How much longer a step may take.")] = "3%",
+    session: Annotated[str | None, option("NAME", "Session to check [the latest].")] = None,
+    strict: Annotated[
+        bool, switch("--strict", "Fail for inconclusive variants too; exit code 4 where a record is broken.")
+    ] = False,
+    allow_mismatch: Annotated[
+        bool, switch("--allow-mismatch", "Check against another machine, software or work, marked.")
+    ] = False,
+    export: Annotated[
+        list[str] | None, option("FORMAT=FILE", f"Write a file too: {EXPORTED}. Repeat for several.")
+    ] = None,
+    summary: Annotated[bool, switch("--summary", f"Append the result as markdown to ${SUMMARY}.")] = False,
     form: Form = "table",
     results_dir: ResultsDir = Path("results"),
 ) -> None:
@@ -46,7 +44,7 @@ def check(
     from fp8bench.kinds.run.check.records import find
     from fp8bench.schema.errors import MeasurementInvalid
 
-    exports = _exports(export)
+    exports = _exports(export or ())
     options = result.CheckOptions(share("--max-regression", max_regression), strict, allow_mismatch)
     unread = Unread()
     found = find(results_dir, session, against, unread)

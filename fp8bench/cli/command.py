@@ -90,7 +90,6 @@ def resolved(settings: Mapping[str, Any], config: Path | None) -> "Resolved":
 
 
 def with_parameters(command: Answer, parameters: list[inspect.Parameter]) -> Answer:
-    """The command, which takes these by their names."""
 
     @wraps(command)
     def answer(**given: Any) -> None:
@@ -142,8 +141,6 @@ OF_A_MOMENT = frozenset(("compare", "check", "explain", "report", "predict"))
 
 
 class Command(TyperCommand):
-    """A command of this program."""
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Raises UsageError for an option or an argument that is given as an empty string."""
         if not ctx.resilient_parsing:

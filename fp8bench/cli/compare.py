@@ -8,7 +8,8 @@ import typer
 
 from fp8bench import registry
 from fp8bench.cli import names
-from fp8bench.cli.output import Form, Unread, log, show
+from fp8bench.cli.options import Form, choice, option, switch
+from fp8bench.cli.output import Unread, log, show
 from fp8bench.cli.selection import Selection
 
 if TYPE_CHECKING:
@@ -21,42 +22,28 @@ KINDS = tuple(entry.name for entry in registry.KINDS)
 class Shown:
     """Options that say which rows and columns a table has, and what they are for; none need be given."""
 
-    job: Annotated[
-        str | None,
-        typer.Option(metavar="UNITS", help="Show hours and USD to train on so many images or tokens, as 90M."),
-    ] = None
-    price: Annotated[
-        list[str] | None,
-        typer.Option(metavar="INSTANCE=USD", help="What if an hour cost this; may be given several times."),
-    ] = None
-    wide: Annotated[bool, typer.Option("--wide", help="Every column; a narrow terminal divides them over tables.")] = (
-        False
+    job: Annotated[str | None, option("UNITS", "Show hours and USD to train on so many images or tokens, as 90M.")] = (
+        None
     )
+    price: Annotated[
+        list[str] | None, option("INSTANCE=USD", "What if an hour cost this; may be given several times.")
+    ] = None
+    wide: Annotated[bool, switch("--wide", "Every column; a narrow terminal divides them over tables.")] = False
     columns: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,...", help="These columns, by name (mode, step, value, gain, memory, ...)."),
+        str | None, option("A,B,...", "These columns, by name (mode, step, value, gain, memory, ...).")
     ] = None
     sort: Annotated[
         str | None,
-        typer.Option(
-            metavar="[-]COLUMN",
-            autocompletion=names.columns,
-            help="Best of a column first; with a dash last [what a USD buys].",
-        ),
+        option("[-]COLUMN", "Best of a column first; with a dash last [what a USD buys].", names.columns),
     ] = None
     filter: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN=VALUE", help="Only rows like this (=, !=, <, <=, >, >=), as mode=te-fp8."),
+        list[str] | None, option("COLUMN=VALUE", "Only rows like this (=, !=, <, <=, >, >=), as mode=te-fp8.")
     ] = None
     group_by: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN",
-            autocompletion=names.columns,
-            help="A table for each value; with batch: compared at the same batch.",
-        ),
+        option("COLUMN", "A table for each value; with batch: compared at the same batch.", names.columns),
     ] = None
-    best_batch: Annotated[bool, typer.Option("--best-batch", help="Each mode at its best batch size alone.")] = False
+    best_batch: Annotated[bool, switch("--best-batch", "Each mode at its best batch size alone.")] = False
 
 
 def compare(
@@ -65,8 +52,8 @@ def compare(
     ),
     selection: Selection = Selection(),
     shown: Shown = Shown(),
-    kind: Annotated[str, names.choice("--kind", KINDS, "Of what: runs, or what these commands kept.")] = "run",
-    strict: bool = typer.Option(False, "--strict", help="Exit code 4 where a record is broken."),
+    kind: Annotated[str, choice("--kind", KINDS, "Of what: runs, or what these commands kept.")] = "run",
+    strict: Annotated[bool, switch("--strict", "Exit code 4 where a record is broken.")] = False,
     form: Form = "table",
     results_dir: list[Path] = typer.Option(
         [Path("results")], "--results-dir", metavar="DIR", help="Where records are; may be given several times."
@@ -78,9 +65,9 @@ def compare(
     from fp8bench.schema.option import flag_of
 
     compared: Kind = registry.load(registry.find_kind(kind))
-    for option, setting in {**vars(selection), **vars(shown)}.items():
-        if option not in (*compared.compare_options, "every") and setting not in (None, False, []):
-            flag = flag_of(option)
+    for name, setting in {**vars(selection), **vars(shown)}.items():
+        if name not in (*compared.compare_options, "every") and setting not in (None, False, []):
+            flag = flag_of(name)
             raise UsageError(f"{flag} does not apply to records of kind {kind}", f"Omit {flag}")
     view = View(
         columns=parse_columns(shown.columns),

@@ -4,7 +4,8 @@ import os
 
 import typer
 
-from fp8bench.cli.output import Form, show
+from fp8bench.cli.options import Form
+from fp8bench.cli.output import show
 
 
 def doctor(

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fp8bench.cli import names as known
-from fp8bench.cli.output import FormOfTables, draw, load_catalog, log, show, tell_broken
+from fp8bench.cli.options import FormOfTables, ResultsDir, option
+from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
 from fp8bench.cli.progress import listener
-from fp8bench.cli.selection import ResultsDir
 
 if TYPE_CHECKING:
     from fp8bench.kinds.run.explain.choice import Choice
@@ -37,18 +37,13 @@ def explain(
         help="A record's or kept trace's file, a run's id or its beginning, INSTANCE:MODE, or MODE; "
         "a mode may have its :RECIPE and /VARIANT (as /graphed).",
     ),
-    modes: list[str] = typer.Option(
-        None,
-        "--mode",
-        metavar="MODE",
-        autocompletion=known.modes,
-        help="Measure this mode now; twice: the second is the reference.",
-    ),
-    batch_size: int = typer.Option(
-        None, "--batch-size", metavar="N", help="Of the modes that are named [as in `compare`'s first row]."
-    ),
-    plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw the steps as bars, .png, .svg or .pdf."),
-    trace: Path = typer.Option(None, "--trace", metavar="FILE", help="With --mode, keep the Chrome trace."),
+    modes: Annotated[
+        list[str] | None,
+        option("MODE", "Measure this mode now; twice: the second is the reference.", known.modes, "--mode"),
+    ] = None,
+    batch_size: Annotated[int | None, option("N", "Of the modes that are named [as in `compare`'s first row].")] = None,
+    plot: Annotated[Path | None, option("FILE", "Draw the steps as bars, .png, .svg or .pdf.")] = None,
+    trace: Annotated[Path | None, option("FILE", "With --mode, keep the Chrome trace.")] = None,
     form: FormOfTables = "table",
     results_dir: ResultsDir = Path("results"),
 ) -> None:
@@ -201,7 +196,6 @@ def _of_mode(
         work = Filter(workload=like.workload, batch_size=like.batch_size, world_size=like.world_size)
 
     def choices(records: "list[Record]", whole: "Callable[[Record], Record]") -> "dict[str, Choice]":
-        """By instance, what is explained of each."""
         fitting = candidates(name, records, reference, batch_size, work)
         if not fitting:
             raise nothing_called(name, kept)

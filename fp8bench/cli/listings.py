@@ -15,7 +15,8 @@ from pathlib import Path
 import typer
 
 from fp8bench import registry
-from fp8bench.cli.output import FormOfTables, draw, load_catalog, require_read, show
+from fp8bench.cli.options import FormOfTables
+from fp8bench.cli.output import draw, load_catalog, require_read, show
 
 
 def modes(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fp8bench.cli.command import Answer, request_parameters, with_parameters
-from fp8bench.cli.output import Form, draw, load_catalog, log, show, tell_broken
+from fp8bench.cli.options import Form, option
+from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
 
 if TYPE_CHECKING:
     from fp8bench.kinds.one_record import OneRecord
 
 
-Record = Annotated[
-    str | None, typer.Option(metavar="RECORD", help="Measure nothing: show one that was kept, a file or a run's id.")
-]
+Record = Annotated[str | None, option("RECORD", "Measure nothing: show one that was kept, a file or a run's id.")]
 
 
 def command_of(kind: "OneRecord[Any, Any, Any]") -> Answer:
@@ -27,7 +26,7 @@ def command_of(kind: "OneRecord[Any, Any, Any]") -> Answer:
         _answer(kind, record, form, given)
 
     figures = [
-        _parameter(name, Annotated[Path | None, typer.Option(metavar="FILE", help=f"Draw {what}, .png, .svg or .pdf.")])
+        _parameter(name, Annotated[Path | None, option("FILE", f"Draw {what}, .png, .svg or .pdf.")])
         for name, (_, what) in kind.figures.items()
     ]
     return with_parameters(
@@ -76,16 +75,16 @@ def _refuse_beside_record(kind: "OneRecord[Any, Any, Any]", given: dict[str, Any
     from fp8bench.kinds.one_record import OF_THE_MACHINE
     from fp8bench.schema.errors import UsageError
 
-    for option in request_parameters(kind.request):
-        if option.name in given.keys() - OF_THE_MACHINE:
-            (flag,) = option.default.param_decls
+    for one in request_parameters(kind.request):
+        if one.name in given.keys() - OF_THE_MACHINE:
+            (flag,) = one.default.param_decls
             raise UsageError(f"--record shows what was kept, and {flag} belongs to a measurement", "Give one of them")
 
 
 def _show(
     kind: "OneRecord[Any, Any, Any]", record: Any, results_dir: Path, form: str, plots: dict[str, Path | None]
 ) -> None:
-    """Printed, and drawn where that was settings for."""
+    """Printed, and drawn where that was requested."""
     document = kind.document([record], load_catalog(results_dir))
     show(document, form)
     for name, (figure, _) in kind.figures.items():

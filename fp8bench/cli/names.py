@@ -1,15 +1,11 @@
 """What a shell completes: names of modes, variants, workloads and instances, and words of an option that takes few."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import typer
 
 
 def modes() -> list[str]:
-    """Every mode, and with each of its recipes."""
     from fp8bench import registry
 
     shown = [entry for entry in registry.modes().values() if not entry.hidden]
@@ -17,7 +13,6 @@ def modes() -> list[str]:
 
 
 def workloads() -> list[str]:
-    """Every workload."""
     from fp8bench import registry
 
     return list(registry.workloads())
@@ -59,25 +54,10 @@ def _with_variants(labels: list[str], incomplete: str) -> list[str]:
 
 
 def columns() -> list[str]:
-    """Of a table of runs."""
     from fp8bench import registry
 
     return list(registry.load(registry.find_kind("run")).columns)
 
 
 def one_of(*words: str) -> Callable[[], list[str]]:
-    """These words."""
     return lambda: list(words)
-
-
-def choice(flag: str, words: Sequence[str], help: str) -> Any:
-    """An option that takes one of these words, refuses another with the nearest of them, and completes them."""
-
-    def known(ctx: typer.Context, value: str | None) -> str | None:
-        from fp8bench.schema.errors import require_known
-
-        if value is not None and not ctx.resilient_parsing:
-            require_known(flag, value, words, f"fp8bench {ctx.command_path.partition(' ')[2]} --help")
-        return value
-
-    return typer.Option(flag, metavar="|".join(words), autocompletion=one_of(*words), callback=known, help=help)

@@ -2,11 +2,10 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from fp8bench.cli.names import choice
 from fp8bench.report import render
 from fp8bench.schema.errors import inert
 
@@ -17,11 +16,6 @@ if TYPE_CHECKING:
     from fp8bench.records.results import Folders
     from fp8bench.report.document import Document
     from fp8bench.schema.instance import Catalog
-
-FORMATS = ("table", *render.FORMATS)
-Form = Annotated[str, choice("--format", FORMATS, "How to print.")]
-FormOfTables = Annotated[str, choice("--format", [form for form in FORMATS if form != "csv"], "How to print.")]
-"""Of a document that has no lines for csv."""
 
 
 def log(line: str) -> None:
@@ -71,7 +65,7 @@ def require_read(catalog: "Catalog", keys: Iterable[str]) -> None:
 
 
 def show(document: "Document", form: str) -> None:
-    """form: one of FORMATS; `table` is drawn in a terminal, and plain text elsewhere."""
+    """form: one of `options.FORMATS`; `table` is drawn in a terminal, and plain text elsewhere."""
     if form == "table":
         form = render.TERMINAL if sys.stdout.isatty() else render.PIPE
     typer.echo(render.render(document, form))

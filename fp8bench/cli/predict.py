@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from fp8bench.cli import names
-from fp8bench.cli.output import Form, load_catalog, require_read, show, tell_broken
-from fp8bench.cli.selection import PURCHASES, Region, ResultsDir, Workload, day_of
+from fp8bench.cli.options import PURCHASES, Form, Region, ResultsDir, Workload, choice, option, switch
+from fp8bench.cli.output import load_catalog, require_read, show, tell_broken
+from fp8bench.cli.selection import day_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,22 +27,24 @@ def predict(
     instance: str = typer.Argument(
         None, metavar="[INSTANCE]", autocompletion=names.instances, help="To predict: a name in the catalogue."
     ),
-    source: str = typer.Option(
-        None,
-        "--from",
-        metavar="INSTANCE[:MODE[:RECIPE]][/VARIANT]|FILE",
-        autocompletion=names.references,
-        help="Whose records to predict from, all modes or one; or a record's file.",
-    ),
-    gpu_words: str = typer.Option(None, "--gpus", metavar="N", help="How many of its GPUs train [all]."),
-    batch_words: str = typer.Option(None, "--batch-size", metavar="N", help="Only records of this batch size a GPU."),
+    source: Annotated[
+        str | None,
+        option(
+            "INSTANCE[:MODE[:RECIPE]][/VARIANT]|FILE",
+            "Whose records to predict from, all modes or one; or a record's file.",
+            names.references,
+            "--from",
+        ),
+    ] = None,
+    gpus: Annotated[str | None, option("N", "How many of its GPUs train [all].")] = None,
+    batch_size: Annotated[str | None, option("N", "Only records of this batch size a GPU.")] = None,
     workload: Workload = None,
-    price_as_of: str = typer.Option(None, "--price-as-of", metavar="DATE|today", help="Prices of this day [today]."),
+    price_as_of: Annotated[str | None, option("DATE|today", "Prices of this day [today].")] = None,
     region: Region = None,
-    purchase: Annotated[str, names.choice("--purchase", PURCHASES, "How the instance is bought.")] = PURCHASES[0],
-    check: bool = typer.Option(
-        False, "--check", help="Show how far the model is off for machines whose records are here, and end."
-    ),
+    purchase: Annotated[str, choice("--purchase", PURCHASES, "How the instance is bought.")] = PURCHASES[0],
+    check: Annotated[
+        bool, switch("--check", "Show how far the model is off for machines whose records are here, and end.")
+    ] = False,
     form: Form = "table",
     results_dir: ResultsDir = Path("results"),
 ) -> None:
@@ -57,7 +60,7 @@ def predict(
         find_workload(workload)
     catalog = load_catalog(results_dir)
     if check:
-        beside = {"INSTANCE": instance, "--from": source, "--gpus": gpu_words, "--batch-size": batch_words}
+        beside = {"INSTANCE": instance, "--from": source, "--gpus": gpus, "--batch-size": batch_size}
         _refuse_beside("--check", {**beside, "--workload": workload, "--region": region, "--price-as-of": price_as_of})
         _, others = _read(None, catalog, results_dir)
         show(document_of_errors(others), form)
@@ -67,8 +70,8 @@ def predict(
         raise UsageError(missing, "Give both, as in `fp8bench predict p5 --from h200-1x`, or --check alone")
     require_read(catalog, [instance, source.partition("/")[0].partition(":")[0]])
     query = _query(price_as_of, region, purchase)
-    target = _target(instance, _whole("--gpus", gpu_words), catalog, query)
-    sources, others = _sources(source, workload, batch_words, catalog, results_dir)
+    target = _target(instance, _whole("--gpus", gpus), catalog, query)
+    sources, others = _sources(source, workload, batch_size, catalog, results_dir)
     predicted = predictions(sources, target, merged(kept_cases(), others.cases), catalog, query)
     show(document(predicted), form)
     if all(row.status == "unsupported" for row in predicted.rows):

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from fp8bench.cli import names
-from fp8bench.cli.names import choice
-from fp8bench.cli.output import Form, load_catalog, log, require_read, show, warn
-from fp8bench.cli.selection import PURCHASES, Region
+from fp8bench.cli.options import PURCHASES, Form, Region, choice
+from fp8bench.cli.output import load_catalog, log, require_read, show, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

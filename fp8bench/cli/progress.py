@@ -50,7 +50,6 @@ class Quiet:
     """Reports only a turn that stopped, and warnings."""
 
     def begins(self, entry: "Entry", place: "Session") -> "Watch":
-        """Nothing."""
         return lambda _progress: None
 
     def ended(self, entry: "Entry", place: "Session", record: "Record", path: Path) -> None:
@@ -86,7 +85,6 @@ class Lines(Quiet):
         return watch
 
     def ended(self, entry: "Entry", place: "Session", record: "Record", path: Path) -> None:
-        """Its outcome, and the mode's interval so far."""
         log(f"  {_outcome(record, self._schedule.estimate(entry))}: {path}")
         super().ended(entry, place, record, path)
 
@@ -100,7 +98,6 @@ class Live(Quiet):
         self._task: Any = None
 
     def begins(self, entry: "Entry", place: "Session") -> "Watch":
-        """A fresh bar."""
         what = f"{entry.label}, round {place.round}{_of(self._schedule)}"
         task = self._bars.add_task("starting", total=None, what=what, median="")
         self._task = task
@@ -114,7 +111,6 @@ class Live(Quiet):
         return watch
 
     def ended(self, entry: "Entry", place: "Session", record: "Record", path: Path) -> None:
-        """Its outcome stays above the bar."""
         self._bars.remove_task(self._task)
         line = f"{entry.label}, round {place.round}: {_outcome(record, self._schedule.estimate(entry))}"
         self._bars.console.print(line, markup=False, highlight=False)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fp8bench.cli import names
+from fp8bench.cli.options import ResultsDir, choice, option, switch
 from fp8bench.cli.output import log, tell_broken, warn
-from fp8bench.cli.selection import ResultsDir, Selection
+from fp8bench.cli.selection import Selection
 
 if TYPE_CHECKING:
     from fp8bench.kinds.run import Gathered
@@ -25,15 +26,15 @@ def report(
         autocompletion=names.instances,
         help="Names in the catalogue or in the results [all that were measured].",
     ),
-    output: Path = typer.Option(
-        None, "-o", "--output", metavar="FILE", help="Where it is written [report.html, or the plot's name]."
-    ),
-    force: bool = typer.Option(False, "--force", help="Replace the file if it exists."),
-    plot: Annotated[str | None, names.choice("--plot", PLOTS, "Draw only this, as .png, .svg or .pdf.")] = None,
-    form: Annotated[str | None, names.choice("--format", FORMATS, "Of the file [as its name ends].")] = None,
-    job: str = typer.Option(
-        None, "--job", metavar="UNITS", help="Time and cost of so many images or tokens, as 90M or 1.2e9 [a million]."
-    ),
+    output: Annotated[
+        Path | None, option("FILE", "Where it is written [report.html, or the plot's name].", None, "-o", "--output")
+    ] = None,
+    force: Annotated[bool, switch("--force", "Replace the file if it exists.")] = False,
+    plot: Annotated[str | None, choice("--plot", PLOTS, "Draw only this, as .png, .svg or .pdf.")] = None,
+    form: Annotated[str | None, choice("--format", FORMATS, "Of the file [as its name ends].")] = None,
+    job: Annotated[
+        str | None, option("UNITS", "Time and cost of so many images or tokens, as 90M or 1.2e9 [a million].")
+    ] = None,
     selection: Selection = Selection(),
     results_dir: ResultsDir = Path("results"),
 ) -> None:

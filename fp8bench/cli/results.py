@@ -7,7 +7,8 @@ import typer
 
 from fp8bench import registry
 from fp8bench.cli import names
-from fp8bench.cli.output import Form, show, tell_broken, warn
+from fp8bench.cli.options import Form
+from fp8bench.cli.output import show, tell_broken, warn
 
 if TYPE_CHECKING:
     from fp8bench.records.audit import Models

@@ -6,14 +6,14 @@ import json
 import os
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fp8bench.cli.command import resolved
+from fp8bench.cli.options import ResultsDir, option, switch
 from fp8bench.cli.output import load_catalog, log, show, tell_broken, warn
 from fp8bench.cli.progress import listener
-from fp8bench.cli.selection import ResultsDir
 
 if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
 def run(
     config: Path = typer.Option(None, "--config", metavar="FILE", help="YAML file with any of these settings."),
-    dry_run: bool = typer.Option(
-        False,
-        "--dry-run",
-        help="Print every setting with its origin, what cannot run here, and the time and cost; run nothing.",
-    ),
+    dry_run: Annotated[
+        bool,
+        switch(
+            "--dry-run",
+            "Print every setting with its origin, what cannot run here, and the time and cost; run nothing.",
+        ),
+    ] = False,
     quiet: bool = typer.Option(False, "--quiet", help="No progress; warnings and errors only."),
     as_json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
     **settings: Any,
@@ -162,9 +164,9 @@ def import_figure(
     batch_size: str = typer.Option(..., "--batch-size", metavar="N", help="Samples a GPU and step."),
     gpus: str = typer.Option(..., "--gpus", metavar="N", help="GPUs over all."),
     source: str = typer.Option(..., "--source", help="Where the figure is from: a title, an address."),
-    published_on: str = typer.Option(
-        None, "--published-on", metavar="DATE", help="Makes it `published`, priced for that day; else `external`."
-    ),
+    published_on: Annotated[
+        str | None, option("DATE", "Makes it `published`, priced for that day; else `external`.")
+    ] = None,
     workload: str = typer.Option("vit-huge", "--workload", help="What was trained."),
     compile: bool = typer.Option(None, "--compile/--no-compile", help="Whether torch.compile was on [unknown]."),
     attention: str = typer.Option(None, "--attention", help="Attention implementation [unknown]."),

@@ -6,13 +6,11 @@ Both resolve them here, so that a page shows the rows of the table that the same
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
-
-import typer
 
 from fp8bench import registry
 from fp8bench.cli import names
+from fp8bench.cli.options import PURCHASES, Region, Workload, choice, option, switch
 from fp8bench.cli.output import load_catalog, require_read
 from fp8bench.schema.execution import OPTIMIZERS
 
@@ -23,12 +21,6 @@ if TYPE_CHECKING:
     from fp8bench.schema.execution import OptimizerName
     from fp8bench.schema.instance import Catalog, Purchase
 
-PURCHASES = ("on_demand", "spot", "capacity_block")
-
-Workload = Annotated[str | None, typer.Option(autocompletion=names.workloads, help="Only records of this workload.")]
-Region = Annotated[str | None, typer.Option(help="Only prices of this region.")]
-ResultsDir = Annotated[Path, typer.Option(metavar="DIR", help="Where records are.")]
-
 
 @dataclass(frozen=True)
 class Selection:
@@ -36,34 +28,26 @@ class Selection:
 
     reference: Annotated[
         str | None,
-        typer.Option(
-            metavar="INSTANCE:MODE[:RECIPE][/VARIANT]",
-            autocompletion=names.references,
-            help="Row to compare the others with, in one of its variants (as /graphed) or its best [the first's "
+        option(
+            "INSTANCE:MODE[:RECIPE][/VARIANT]",
+            "Row to compare the others with, in one of its variants (as /graphed) or its best [the first's "
             "baseline-bf16].",
+            names.references,
         ),
     ] = None
     price_as_of: Annotated[
         str | None,
-        typer.Option(
-            metavar="DATE|today",
-            help="Price all rows on this day [today; of published figures alone, the newest's day].",
-        ),
+        option("DATE|today", "Price all rows on this day [today; of published figures alone, the newest's day]."),
     ] = None
     region: Region = None
-    purchase: Annotated[str | None, names.choice("--purchase", PURCHASES, f"How it is bought [{PURCHASES[0]}].")] = None
+    purchase: Annotated[str | None, choice("--purchase", PURCHASES, f"How it is bought [{PURCHASES[0]}].")] = None
     workload: Workload = None
-    batch_size: Annotated[str | None, typer.Option(metavar="N", help="Only records of this batch size a worker.")] = (
-        None
-    )
-    optimizer: Annotated[str | None, names.choice("--optimizer", OPTIMIZERS, "Only records of this optimizer.")] = None
-    every: Annotated[bool, typer.Option("--all", help="Every record, not only the latest of each variant.")] = False
+    batch_size: Annotated[str | None, option("N", "Only records of this batch size a worker.")] = None
+    optimizer: Annotated[str | None, choice("--optimizer", OPTIMIZERS, "Only records of this optimizer.")] = None
+    every: Annotated[bool, switch("--all", "Every record, not only the latest of each variant.")] = False
     allow_mismatch: Annotated[
         bool,
-        typer.Option(
-            "--allow-mismatch",
-            help="Show what is not comparable, and compare unlike machines and software, marked.",
-        ),
+        switch("--allow-mismatch", "Show what is not comparable, and compare unlike machines and software, marked."),
     ] = False
 
     def resolved(

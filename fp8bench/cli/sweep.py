@@ -3,12 +3,13 @@
 import os
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fp8bench.cli.command import resolved
-from fp8bench.cli.output import Form, load_catalog, log, show
+from fp8bench.cli.options import Form, option, switch
+from fp8bench.cli.output import load_catalog, log, show
 
 if TYPE_CHECKING:
     from fp8bench.config.request import RunRequest
@@ -36,33 +37,26 @@ USUAL: dict[str, dict[str, tuple[Any, ...]]] = {
 
 
 def sweep(
-    config: Path = typer.Option(None, "--config", metavar="FILE", help="YAML file with settings, as of `run`."),
-    batch_size: str = typer.Option(
-        None, "--batch-size", metavar="LIST|auto", help="Samples a GPU and step: 64,256 or auto [auto; on a CPU 16,32]."
-    ),
-    compile: str = typer.Option(
-        None, "--compile", metavar="LIST", help="Of auto, on, blocks and off [auto,blocks,off; on a CPU auto]."
-    ),
-    cuda_graphs: str = typer.Option(
-        None, "--cuda-graphs", metavar="LIST", help="Of auto, on and off [auto,off; on a CPU auto]."
-    ),
-    te_attention: str = typer.Option(None, "--te-attention", metavar="LIST", help="Of te and sdpa [both]."),
+    config: Annotated[Path | None, option("FILE", "YAML file with settings, as of `run`.")] = None,
+    batch_size: Annotated[
+        str | None, option("LIST|auto", "Samples a GPU and step: 64,256 or auto [auto; on a CPU 16,32].")
+    ] = None,
+    compile: Annotated[
+        str | None, option("LIST", "Of auto, on, blocks and off [auto,blocks,off; on a CPU auto].")
+    ] = None,
+    cuda_graphs: Annotated[str | None, option("LIST", "Of auto, on and off [auto,off; on a CPU auto].")] = None,
+    te_attention: Annotated[str | None, option("LIST", "Of te and sdpa [both].")] = None,
     look_steps: int = typer.Option(
         LOOK_STEPS, "--look-steps", min=2, max=10_000, metavar="N", help="Timed steps of a look."
     ),
-    budget: str = typer.Option(
-        None, "--budget", metavar="TIME", help=f"Of this call: 600s, 10min or 2h [{DEFAULT_BUDGET}]."
-    ),
-    budget_usd: float = typer.Option(None, "--budget-usd", metavar="USD", help="The same in money."),
-    session: str = typer.Option(
-        None,
-        "--session",
-        metavar="NAME|latest",
-        help="Name of the sweep; one that exists is resumed, nothing repeated.",
-    ),
-    quiet: bool = typer.Option(False, "--quiet", help="No progress; warnings and errors only."),
+    budget: Annotated[str | None, option("TIME", f"Of this call: 600s, 10min or 2h [{DEFAULT_BUDGET}].")] = None,
+    budget_usd: Annotated[float | None, option("USD", "The same in money.")] = None,
+    session: Annotated[
+        str | None, option("NAME|latest", "Name of the sweep; one that exists is resumed, nothing repeated.")
+    ] = None,
+    quiet: Annotated[bool, switch("--quiet", "No progress; warnings and errors only.")] = False,
     form: Form = "table",
-    as_json: bool = typer.Option(False, "--json", help="The same as --format json."),
+    as_json: Annotated[bool, switch("--json", "The same as --format json.")] = False,
     **settings: Any,
 ) -> None:
     """Search mode, recipe, execution, batch size and attention for the most that a dollar buys on this machine."""

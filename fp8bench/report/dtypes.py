@@ -45,7 +45,6 @@ def document(report: FormatReport) -> Document:
 
 
 def _data(report: FormatReport) -> Any:
-    """Null where there is none."""
     formats = [_flat(one) for one in report.formats]
     whole = {"torch": report.torch, "device": report.device, "dtypes": formats, "casts": [*map(asdict, report.casts)]}
     return _finite(whole)

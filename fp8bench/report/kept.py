@@ -21,7 +21,6 @@ def pushed(address: str, sent: Sequence[str], same: Sequence[str], refused: Sequ
 
 
 def verified(where: str, audit: Audit) -> Document:
-    """Each bad file with its reason."""
     rows = [(one.path, one.reason) for one in audit.bad]
     said = f"{where}: {counted(audit.read, 'file')} read, {len(rows)} bad."
     data = {"where": where, "read": audit.read, "bad": [{"file": path, "reason": reason} for path, reason in rows]}

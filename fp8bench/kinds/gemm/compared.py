@@ -68,7 +68,6 @@ class GemmComparison:
 
     @property
     def emulated(self) -> tuple[str, ...]:
-        """The labels of those that emulated anything."""
         every = zip(self.labels, self.reports, strict=True)
         return tuple(label for label, report in every if any(row.emulated for row in report.rows))
 

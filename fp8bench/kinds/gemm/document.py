@@ -229,7 +229,6 @@ def compared_sentences(compared: GemmComparison) -> list[str]:
 
 
 def sentences(report: GemmReport) -> list[str]:
-    """What follows from the table, a line each."""
     emulated = [EMULATED] if any(row.emulated for row in report.rows) else []
     return [*own_sentences(report), *emulated, METHOD.format(medians=medians(report), cache=cache(report), casts=CASTS)]
 

@@ -111,7 +111,6 @@ def scaling_name(trace: ScalingTrace) -> str:
 
 
 def source_name(trace: ScalingTrace) -> str:
-    """Who did it."""
     return "Transformer Engine" if trace.source == "transformer_engine" else "simulation"
 
 

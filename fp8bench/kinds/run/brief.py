@@ -39,7 +39,6 @@ DENSITIES = (Density(True, True), Density(False, True), Density(False, False))
 
 
 def columns(rows: Sequence[Row], letters: Letters) -> list[Column]:
-    """Of one table."""
     common = of_every_row(rows)
     reference = next((row for row in rows if row.is_reference), None)
 

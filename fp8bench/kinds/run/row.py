@@ -121,7 +121,6 @@ class Row(Frozen):
 
     @property
     def throughput_ci_per_s(self) -> tuple[float, float] | None:
-        """Of throughput_per_s."""
         if self.throughput_per_s is None or self.step_time_s is None:
             return None
         return cost.rate_interval(self.throughput_per_s, self.step_time_s, self.step_time_ci_s)

@@ -120,7 +120,6 @@ def document(swept: Swept) -> doc.Document:
 
 
 def answer(found: SweepResult) -> list[str]:
-    """The winner, how to run it, and the runner-up."""
     if found.winner is None:
         return ["No configuration is left: nothing was found."]
     winner = found.winner

@@ -72,7 +72,6 @@ class UnitTime:
 
     @property
     def steps(self) -> int:
-        """Of all processes together."""
         return sum(map(len, self.processes))
 
     @property

@@ -50,7 +50,6 @@ class Bars(Chart):
     mark: float | None = None
 
     def draw(self, width: float) -> Drawing:
-        """Names over bars, values after them."""
         room = width - max(text_width(bar.text, SMALL) for bar in self.bars) - 14
         most = max(end for bar in self.bars for end in (bar.value, *(bar.interval or ())))
         # An interval that nobody would draw a bar for does not make all bars short.
@@ -107,7 +106,6 @@ class Stacks(Chart):
     write: Callable[[float], str]
 
     def draw(self, width: float) -> Drawing:
-        """The legend on top, then names over bars."""
         looks = dict(self.looks)
         there = [
             (name, look) for name, look in self.looks if any(name == one for s in self.stacks for one, _ in s.parts)

@@ -162,7 +162,6 @@ def described(rows: Iterable[tuple[int, str, str]]) -> str:
 
 
 def moved(mark: Mark, right: float, down: float) -> Mark:
-    """The same elsewhere."""
     if isinstance(mark, Dots):
         return replace(mark, points=tuple((x + right, y + down) for x, y in mark.points))
     if isinstance(mark, Line):

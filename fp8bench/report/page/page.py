@@ -55,7 +55,6 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """The whole file."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -94,7 +93,6 @@ def _whole(text: str) -> str:
 
 
 def _trusted(own: str) -> "Markup":
-    """Of the package's own files."""
     from markupsafe import Markup
 
     return Markup(own)

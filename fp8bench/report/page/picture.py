@@ -38,7 +38,6 @@ def titled(chart: Chart) -> Drawing:
 
 
 def svg_text(chart: Chart) -> str:
-    """A file that needs no style sheet beside it."""
     return f"{svg(titled(chart), chart.name, style(LIGHT))}\n"
 
 

@@ -30,7 +30,6 @@ class Strips(Chart):
     strips: tuple[Strip, ...]
 
     def draw(self, width: float) -> Drawing:
-        """Rows one below the other, over one axis."""
         centres = [median(sample for steps in strip.rounds for sample in steps) for strip in self.strips]
         all_off = [
             sample / centre - 1

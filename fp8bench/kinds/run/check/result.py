@@ -97,11 +97,9 @@ class Check(Frozen):
     rows: tuple[CheckedRow, ...]
 
     def of(self, *outcomes: Outcome) -> tuple[CheckedRow, ...]:
-        """Rows that ended so."""
         return tuple(row for row in self.rows if row.outcome in outcomes)
 
     def fails(self, row: CheckedRow) -> bool:
-        """Whether the check fails for this row."""
         return row.outcome in BAD or row.outcome == "not comparable" or (self.strict and row.outcome == "inconclusive")
 
     @property
@@ -136,7 +134,6 @@ class Side:
 
     @property
     def ok(self) -> bool:
-        """Whether it ran."""
         return self.latest.status == "ok"
 
     @cached_property
@@ -191,7 +188,6 @@ def _one_each(theirs: Sequence[Side], mine: Sequence[Side]) -> list[Side]:
 
 
 def _planned(record: Record) -> Key:
-    """What is known of it before it runs."""
     config = record.config
     trained_with = (config.optimizer, config.data) if config is not None else ()
     what = record.what

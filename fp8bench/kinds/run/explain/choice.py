@@ -28,7 +28,6 @@ class Choice:
 
     @property
     def sentence(self) -> str:
-        """Which it is."""
         row = self.row
         number = self.record.session.round if self.record.session else 1
         first = "" if self.is_first else "; `compare`'s first row of it was recorded without a profile"
