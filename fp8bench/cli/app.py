@@ -2,7 +2,7 @@
 
 0 done    1 regression    2 wrong usage    3 unsupported here    4 measurement invalid    5 the run broke
 130 interrupted (Ctrl-C)    143 ended by SIGTERM    129 by SIGHUP
-141 whoever read the output stopped (`| head`), as a shell says of a program that SIGPIPE ended
+141 the reader of the output stopped (`| head`): what a shell reports of a program that SIGPIPE ended
 """
 
 import errno

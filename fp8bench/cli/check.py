@@ -61,7 +61,7 @@ def _exports(words: Sequence[str]) -> dict[Path, str]:
     for word in words:
         form, equals, name = word.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"--export {word!r} is not FORMAT=FILE", "Say, for example, --export junit=check.xml")
+            raise UsageError(f"--export {word!r} is not FORMAT=FILE", "Give, for example, --export junit=check.xml")
         require_known("--export format", form, tuple(EXPORTS), "fp8bench check --help")
         if Path(name) in found:
             raise UsageError(f"--export names {name} twice", "Give each format a file of its own")

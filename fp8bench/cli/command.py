@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
     from fp8bench.kinds.one_record import Request
 
-Answer = Callable[..., None]
+Function = Callable[..., None]
 
 
 NOT_IN = {"sweep": frozenset(("aa", "precision", "max_rounds"))}
 """Options of `run` that a command which measures otherwise does not have."""
 
 
-def with_options(command: Answer) -> Answer:
+def with_options(command: Function) -> Function:
     """The command with all options of `run` in the place of its `**settings`, and those that a dataclass declares in
     the place of a parameter of that type.
     """
@@ -89,7 +89,7 @@ def resolved(settings: Mapping[str, Any], config: Path | None) -> "Resolved":
     return resolve(flags, os.environ, parse_mapping(text, config), str(config), text)
 
 
-def with_parameters(command: Answer, parameters: list[inspect.Parameter]) -> Answer:
+def with_parameters(command: Function, parameters: list[inspect.Parameter]) -> Function:
 
     @wraps(command)
     def answer(**given: Any) -> None:

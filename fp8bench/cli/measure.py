@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fp8bench import registry
-from fp8bench.cli.command import Answer, request_parameters, with_parameters
+from fp8bench.cli.command import Function, request_parameters, with_parameters
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
 from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord
@@ -22,7 +22,7 @@ from fp8bench.schema.errors import UsageError
 Record = Annotated[str | None, option("RECORD", "Measure nothing: show one that was kept, a file or a run's id.")]
 
 
-def command_of(entry: registry.KindEntry) -> Answer:
+def command_of(entry: registry.KindEntry) -> Function:
     """Its options, then those that every kind has."""
     kind: OneRecord[Any, Any, Any] = registry.load(entry)
 

@@ -22,7 +22,7 @@ from fp8bench.schema.errors import RunFailed, UsageError
 
 FORMATS = ("html", "png", "svg", "pdf")
 PAGE = "html"
-REPLACE = "Name another file, or say --force to replace it"
+REPLACE = "Name another file, or replace it with --force"
 
 
 def report(
@@ -78,7 +78,9 @@ def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Pat
         raise UsageError(f"--format {kind} does not fit the name {path}", f"End it in .{kind}, or omit --format")
     if (kind == PAGE) != (plot is None):
         what = "a plot is no page" if kind == PAGE else f"a page cannot be {kind}"
-        raise UsageError(what, "Omit --plot for the page" if kind == PAGE else f"Say which --plot: {', '.join(PLOTS)}")
+        raise UsageError(
+            what, "Omit --plot for the page" if kind == PAGE else f"Choose one with --plot: {', '.join(PLOTS)}"
+        )
     return path, kind
 
 

@@ -106,7 +106,7 @@ def _say_whether_precise(rounds: "Schedule") -> None:
 
 
 def _judge_itself(rounds: "Schedule") -> int:
-    """Modes compared with themselves: differences found there convict the machine, or the method's intervals."""
+    """Modes compared with themselves: a difference is a fault of the machine, or of the method's intervals."""
     from fp8bench.stats.ratio import LIMIT
 
     check = rounds.self_check()
@@ -116,12 +116,12 @@ def _judge_itself(rounds: "Schedule") -> int:
     compared = rounds.arms_compared()
     for label, ratio in compared:
         log(f"{label} compared with itself: {ratio.value:.4f} ({ratio.low:.4f} to {ratio.high:.4f}), {ratio.verdict}")
-    convicted = [label for label, ratio in compared if ratio.verdict != "inconclusive"]
+    differing = [label for label, ratio in compared if ratio.verdict != "inconclusive"]
     what = (
         f"{check.excluding} of {check.splits} ways to split the processes of a mode look like a difference "
         f"({check.share * 100:.0f} %, at most {LIMIT * 100:.0f} %)"
     )
-    if check.passed and not convicted:
+    if check.passed and not differing:
         log(f"{what}: the A/A test passes")
         return 0
     log(f"{what}: the A/A test fails. No interval measured here can be trusted: see `fp8bench doctor`.")

@@ -72,7 +72,7 @@ def test_a_file_that_exists_is_replaced_only_when_told(fp8bench_in, tmp_path):
     refused = fp8bench_in("report")
 
     assert refused.code == 2
-    assert one_line(refused) == "fp8bench: report.html exists. Name another file, or say --force to replace it."
+    assert one_line(refused) == "fp8bench: report.html exists. Name another file, or replace it with --force."
     assert (tmp_path / "report.html").read_text() == "mine"
     assert fp8bench_in("report", "--force").code == 0
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")

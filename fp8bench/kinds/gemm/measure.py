@@ -238,7 +238,7 @@ def parse_shape(text: str) -> Shape:
 def parse_precisions(names: Sequence[str]) -> tuple[Precision, ...]:
     """In the order of PRECISIONS; none named: all of them. bf16 is always among them, as the reference of fp8.
 
-    Raises UsageError for one that nobody has heard of.
+    Raises UsageError for an unknown one.
     """
     for name in names:
         require_known("precision", name, PRECISIONS, LISTING)

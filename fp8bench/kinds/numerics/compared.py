@@ -76,7 +76,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Answer:
+class JumpResponse:
     """One way's. worst_share: of the values, saturated at any step; worst_error: of any step, relative.
 
     steps_to_come_back: after the fall, until the scale is near current scaling's; None: in none of the steps_after.
@@ -89,12 +89,12 @@ class Answer:
     steps_after: int
 
 
-def answer(trace: ScalingTrace, history: AmaxJump) -> Answer:
+def response_to(trace: ScalingTrace, history: AmaxJump) -> JumpResponse:
     """history: of which the trace is a part."""
     after = range(history.down_at, history.steps)
     wanted = {step: history.largest / trace.amax[step] for step in after}
     back = next((step for step in after if wanted[step] / NEAR < trace.scale[step] < wanted[step] * NEAR), None)
-    return Answer(
+    return JumpResponse(
         steps_that_saturate=sum(share > MANY for share in trace.saturated),
         worst_share=max(trace.saturated),
         worst_error=max(trace.relative_error),
@@ -114,20 +114,20 @@ def source_name(trace: ScalingTrace) -> str:
     return "Transformer Engine" if trace.source == "transformer_engine" else "simulation"
 
 
-def come_back_text(found: Answer) -> str:
+def come_back_text(found: JumpResponse) -> str:
     """`> 40`: in none of the 40 steps that there were."""
     return f"> {found.steps_after}" if found.steps_to_come_back is None else str(found.steps_to_come_back)
 
 
 @dataclass(frozen=True)
 class JumpRow:
-    """What is not the same for every record. trace: the first record's that has it, for its names. answers: one a
+    """What is not the same for every record. trace: the first record's that has it, for its names. responses: one a
     record; None where it was not tried.
     """
 
     trace: ScalingTrace
     quantity: Quantity
-    answers: tuple[Answer | None, ...]
+    responses: tuple[JumpResponse | None, ...]
 
 
 @dataclass(frozen=True)
@@ -224,20 +224,20 @@ def _jump(records: Sequence[NumericsRecord]) -> Iterator[JumpRow]:
     known = [{way_of(trace): trace for trace in record.history.traces} for record in records]
     every = {way: trace for traces in reversed(known) for way, trace in traces.items()}
     for way in dict.fromkeys(way for traces in known for way in traces):
-        answers = tuple(
-            answer(traces[way], record.history) if way in traces else None
+        responses = tuple(
+            response_to(traces[way], record.history) if way in traces else None
             for traces, record in zip(known, records, strict=True)
         )
-        yield from (JumpRow(every[way], quantity, answers) for quantity in _unlike(answers))
+        yield from (JumpRow(every[way], quantity, responses) for quantity in _unlike(responses))
 
 
-def _unlike(answers: Sequence[Answer | None]) -> Iterator[Quantity]:
+def _unlike(responses: Sequence[JumpResponse | None]) -> Iterator[Quantity]:
     """A way that a record did not try is shown once, by its worst error."""
-    tried = [one for one in answers if one is not None]
+    tried = [one for one in responses if one is not None]
     if len({one.steps_that_saturate for one in tried}) > 1:
         yield "steps that saturate"
     errors = [one.worst_error for one in tried]
-    if len(tried) < len(answers) or max(errors) > min(errors) * (1 + CLOSE):
+    if len(tried) < len(responses) or max(errors) > min(errors) * (1 + CLOSE):
         yield "worst error"
     if len({one.steps_to_come_back for one in tried}) > 1:
         yield "steps to come back"

@@ -17,13 +17,13 @@ from fp8bench.kinds.numerics import figures
 from fp8bench.kinds.numerics.compared import (
     CLOSE,
     Agreement,
-    Answer,
+    JumpResponse,
     NumericsComparison,
     Quantity,
     Reading,
-    answer,
     come_back_text,
     compare_errors,
+    response_to,
     scaling_name,
     source_name,
 )
@@ -50,7 +50,7 @@ METHOD = (
 JUMP_ALIKE = f"All ways of scaling answered alike, with worst errors within {CLOSE * 100:.0f} % of each other."
 JUMP_UNLIKE = "What was not alike:"
 
-WRITE: dict[Quantity, Callable[[Answer], str]] = {
+WRITE: dict[Quantity, Callable[[JumpResponse], str]] = {
     "steps that saturate": lambda found: str(found.steps_that_saturate),
     "worst error": lambda found: error(found.worst_error),
     "steps to come back": come_back_text,
@@ -176,7 +176,7 @@ def jump_sentence(history: AmaxJump) -> str:
 def jump_table(history: AmaxJump) -> doc.Table:
     """A row a way of scaling. `>`: not in the steps that there were."""
     of_trace = doc.Rows(history.traces).column
-    of_answer = doc.Rows([answer(trace, history) for trace in history.traces]).column
+    of_answer = doc.Rows([response_to(trace, history) for trace in history.traces]).column
     columns = (
         of_trace("scaling", scaling_name, "word"),
         of_trace("by", source_name, "word"),
@@ -232,9 +232,9 @@ def _jump_compared(compared: NumericsComparison) -> doc.Table:
         column("quantity", lambda row: row.quantity, "word"),
     ]
     for place, label in enumerate(compared.labels):
-        answers = [(row.quantity, row.answers[place]) for row in compared.jump]
+        responses = [(row.quantity, row.responses[place]) for row in compared.jump]
         shown.append(
-            doc.Rows(answers).column("answer", lambda one: WRITE[one[0]](one[1]) if one[1] else doc.NOTHING, of=label)
+            doc.Rows(responses).column("answer", lambda one: WRITE[one[0]](one[1]) if one[1] else doc.NOTHING, of=label)
         )
     return doc.Table(tuple(shown), naming=3)
 

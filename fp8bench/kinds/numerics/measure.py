@@ -64,12 +64,12 @@ class NumericsRecord(RecordHead):
 
 
 MODES = ("baseline-fp32", "baseline-bf16", "torchao-float8", "te-fp8")
-"""Examined when none is named, each with all of its recipes: the yardsticks first."""
+"""Examined when none is named, each with all of its recipes: those to compare with first."""
 
 WIDTHS = {"cuda": 1280, "cpu": 64}
 TOKENS = {"cuda": 2048, "cpu": 64}
 HELP = "fp8bench numerics --help"
-BY_GRAVITY: tuple[Status, ...] = ("failed", "invalid", "unsupported")
+WORST_FIRST: tuple[Status, ...] = ("failed", "invalid", "unsupported")
 
 _Name = TypeVar("_Name", bound=str)
 
@@ -141,7 +141,7 @@ def _outcome(found: list[tuple[Status, str | None, str | None]]) -> tuple[Status
     """The record's own status, reason and remedy: ok where any row is, else the worst row's."""
     if any(status == "ok" for status, _, _ in found):
         return "ok", None, None
-    return min(found, key=lambda one: BY_GRAVITY.index(one[0]))
+    return min(found, key=lambda one: WORST_FIRST.index(one[0]))
 
 
 def _modes(requested: tuple[str, ...]) -> tuple[str, ...]:

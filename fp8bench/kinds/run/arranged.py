@@ -122,7 +122,7 @@ def _wanted(condition: Condition) -> float:
 
 def best_batches(rows: Sequence[Row]) -> list[Row]:
     """Of each mode on each instance and machine, executed in one way on as many GPUs, the batch size that buys most for
-    a dollar; without prices the fastest. What did not run is left out where the same mode ran at any size.
+    a dollar; without prices the fastest. What did not run is omitted where the same mode ran at any size.
     """
     best: dict[object, Row] = {}
     for row in rows:

@@ -1,7 +1,7 @@
 """The table that answers: which mode on which instance, how fast, what a dollar buys of it, how much more than the
 reference, whether that can be said, and what to know of it. With a job, what that takes and costs instead.
 
-It is at most WIDTH characters wide where names allow it: first the default recipe is left out of the names of modes,
+It is at most WIDTH characters wide where names allow it: first the default recipe is omitted from the names of modes,
 then digits of steps. A column that says the same of every row, as the batch size mostly does, is not there.
 """
 

@@ -7,7 +7,7 @@ from fp8bench.schema.record import Record
 
 
 def notices(figure: Record, kept: Sequence[Record]) -> Iterator[str]:
-    """A line for each thing that whoever imports it must know. kept: what the instance has besides, oldest first."""
+    """What a user who imports it must know, a line each. kept: what the instance has besides, oldest first."""
     everything = sorted([*kept, figure], key=lambda record: record.created_utc)
     shown = {record.run_id: record for one in select(everything, every=False) for record in one.rounds}
     name = figure.instance

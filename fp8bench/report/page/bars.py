@@ -1,6 +1,6 @@
 """Bars: a value each (`Bars`), or the parts of one (`Stacks`), from zero.
 
-Numbers are written as whoever makes the chart wrote them: nothing is computed here but places.
+Numbers come as text: nothing is computed here but places.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +52,7 @@ class Bars(Chart):
     def draw(self, width: float) -> Drawing:
         room = width - max(text_width(bar.text, SMALL) for bar in self.bars) - 14
         most = max(end for bar in self.bars for end in (bar.value, *(bar.interval or ())))
-        # An interval that nobody would draw a bar for does not make all bars short.
+        # One very wide interval does not make all bars short.
         most = min(most, 1.5 * max(bar.value for bar in self.bars)) or 1.0
 
         def at(value: float) -> float:

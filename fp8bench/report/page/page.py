@@ -1,7 +1,7 @@
 """A page of HTML that needs nothing beside itself: styles, script and charts are in it.
 
 Whatever a record holds is text here: the template escapes everything, controls and bidirectional characters are written
-out, and the page forbids itself every request and every script but its own, so that a slip in either could do nothing.
+out, and the page forbids itself every request and every script but its own, so that an error in either has no effect.
 """
 
 import base64
