@@ -17,6 +17,8 @@ import typer
 from fp8bench import registry
 from fp8bench.cli.options import FormOfTables
 from fp8bench.cli.output import draw, load_catalog, require_read, show
+from fp8bench.report.paper import require_drawable
+from fp8bench.schema.errors import UsageError, require_known
 
 
 def modes(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
@@ -86,8 +88,6 @@ def dtypes(
 ) -> None:
     values = [number for text in cast or [] for number in parse_numbers(text)]
     if plot is not None:
-        from fp8bench.report.paper import require_drawable
-
         require_drawable(plot)
     # Here and not above: torch takes seconds, and a mistyped word should fail before.
     from fp8bench.numerics.formats import examine
@@ -107,8 +107,6 @@ def parse_numbers(text: str) -> list[float]:
 
 
 def _number(word: str) -> float:
-    from fp8bench.schema.errors import UsageError
-
     try:
         value = float(word)
     except ValueError as error:
@@ -126,7 +124,6 @@ def _number(word: str) -> float:
 def _chosen(names: Sequence[str], every: bool) -> list[str]:
     """The chosen formats, each once, in their own order. Raises UsageError for one that this torch lacks."""
     from fp8bench.numerics.formats import known_names
-    from fp8bench.schema.errors import require_known
 
     known = known_names(every=True)
     for name in names:

@@ -4,17 +4,15 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from fp8bench import registry
+
 
 def modes() -> list[str]:
-    from fp8bench import registry
-
     shown = [entry for entry in registry.modes().values() if not entry.hidden]
     return [name for e in shown for name in (e.name, *(f"{e.name}:{recipe}" for recipe in e.recipes or ()))]
 
 
 def workloads() -> list[str]:
-    from fp8bench import registry
-
     return list(registry.workloads())
 
 
@@ -54,8 +52,6 @@ def _with_variants(labels: list[str], incomplete: str) -> list[str]:
 
 
 def columns() -> list[str]:
-    from fp8bench import registry
-
     return list(registry.load(registry.find_kind("run")).columns)
 
 

@@ -8,6 +8,7 @@ import typer
 
 from fp8bench.cli import names
 from fp8bench.report import render
+from fp8bench.schema.errors import require_known
 
 
 def option(metavar: str, help: str, complete: Callable[..., list[str]] | None = None, *flags: str) -> Any:
@@ -24,8 +25,6 @@ def choice(flag: str, words: Sequence[str], help: str) -> Any:
     """An option that takes one of these words, refuses another with the nearest of them, and completes them."""
 
     def known(ctx: typer.Context, value: str | None) -> str | None:
-        from fp8bench.schema.errors import require_known
-
         if value is not None and not ctx.resilient_parsing:
             require_known(flag, value, words, f"fp8bench {ctx.command_path.partition(' ')[2]} --help")
         return value

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fp8bench import registry
 from fp8bench.cli.command import resolved
 from fp8bench.cli.options import Form, option, switch
 from fp8bench.cli.output import load_catalog, log, show
+from fp8bench.schema.batch import AUTO
+from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, RunFailed, UsageError
 
 if TYPE_CHECKING:
     from fp8bench.config.request import RunRequest
@@ -97,7 +100,6 @@ def _planned(
     from fp8bench.launch.sweep.halving import Rule
     from fp8bench.launch.sweep.space import Axes, space
     from fp8bench.machine.gpus import this_machine
-    from fp8bench.schema.batch import AUTO
 
     budgets.parse_time(limits[0] or DEFAULT_BUDGET)
     machine = this_machine(os.environ)
@@ -132,8 +134,6 @@ def _request_and_values(
     else the usual ones. Raises UsageError for a value that `run` refuses.
     """
     from fp8bench.config.sources import resolve
-    from fp8bench.schema.batch import AUTO
-    from fp8bench.schema.errors import UsageError
 
     requested = resolved(settings, config)
     values = {}
@@ -156,8 +156,6 @@ def _request_and_values(
 
 def _default_modes(device: str) -> tuple[str, ...]:
     """Every default mode of the machine, with each of its recipes."""
-    from fp8bench import registry
-
     entries = [entry for entry in registry.modes().values() if device in entry.default_on]
     return tuple(
         f"{entry.name}:{recipe}" if recipe else entry.name for entry in entries for recipe in entry.recipes or (None,)
@@ -165,8 +163,6 @@ def _default_modes(device: str) -> tuple[str, ...]:
 
 
 def _refuse_torchrun(prepared: "Prepared") -> None:
-    from fp8bench.schema.errors import UsageError
-
     if prepared.elastic is not None:
         raise UsageError(
             "torchrun makes one group of processes, and a sweep needs fresh ones for each configuration",
@@ -195,7 +191,6 @@ def _announce(planned: "Sweep") -> None:
 def _require_any(swept: "Swept") -> None:
     """Raises the error of what failed where no configuration is left."""
     from fp8bench.launch.session import exit_code_of
-    from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, RunFailed
 
     if swept.standings.leaders:
         return
