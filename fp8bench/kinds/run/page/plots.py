@@ -100,6 +100,8 @@ def _bars(
     if not known:
         return None
     drawn, rest = _first(known)
+    if greatest_first:
+        drawn = sorted(drawn, key=lambda pair: -pair[1])
     there = [one for one, _ in drawn]
     first = next((one for one in there if one.row.source == "measured"), there[0])
     bars = tuple(
@@ -112,7 +114,7 @@ def _bars(
             interval(one.row),
             **_look(one, first),
         )
-        for one, found in (sorted(drawn, key=lambda pair: -pair[1]) if greatest_first else drawn)
+        for one, found in drawn
     )
     line = next((found for one, found in drawn if one.row.is_reference), None) if mark else None
     return Bars(name, f"{title}{rest}", caption.format(drawn=_how_drawn(there, mark)), bars, line)
