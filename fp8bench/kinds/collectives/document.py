@@ -33,8 +33,8 @@ PICTURE = "bandwidth"
 METHOD = (
     "Bus bandwidth is that of nccl-tests: bytes over time, times 2 (n - 1) / n for an all-reduce and (n - 1) / n for "
     "the others, so that it is a link's own and numbers of ranks can be compared. Each result was held against the "
-    "exact one before it was timed. Repetitions follow each other without a wait; a small one's time holds its launch from "
-    "Python. Intervals are of one group of processes."
+    "exact one before it was timed. Repetitions follow each other without a wait; a small one's time holds its launch "
+    "from Python. Intervals are of one group of processes."
 )
 BY_LINK = "of link: of NVLink in one direction, by its datasheet."
 STEPS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
