@@ -28,6 +28,7 @@ OWN = {
     "explain": "fp8bench.cli.explain:explain",
     "report": "fp8bench.cli.report:report",
     "predict": "fp8bench.cli.predict:predict",
+    "scaling": "fp8bench.cli.scaling:scaling",
     "doctor": "fp8bench.cli.doctor:doctor",
     "results": "fp8bench.cli.results:results",
     "dtypes": "fp8bench.cli.listings:dtypes",

@@ -83,6 +83,16 @@ def _record(study: Study, workload: str, label: str, lines: tuple[Line, ...]) ->
     )
 
 
+def records_published() -> list[ThroughputRecord]:
+    """Of every study that travels with the program."""
+    return [record for study in read_studies() for record in to_records(study)]
+
+
+def instances_published() -> set[str]:
+    """Those that they are of."""
+    return {study.instance for study in read_studies()}
+
+
 def write_all(results_dir: Path, path: Path = PUBLISHED_THROUGHPUT) -> list[Path]:
     """The records of every study, in the place of those that were made of an older file; returns their paths."""
     folder = results_dir / PUBLISHED
