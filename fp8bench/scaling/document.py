@@ -333,4 +333,8 @@ def _range(ends: Interval, form: str, scale: float = 1, after: str = "") -> str:
 
 
 def _usd_range(row: Projection) -> str:
-    return NOTHING if row.usd_per_billion_units is None else _range(row.usd_per_billion_units, _usd_form(10.0))
+    return (
+        NOTHING
+        if row.usd_per_billion_units is None
+        else _range(row.usd_per_billion_units, _usd_form(row.usd_per_billion_units[0]))
+    )

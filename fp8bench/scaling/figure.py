@@ -5,7 +5,7 @@ projected is broken, hollow and named so, a band where it is a range.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fp8bench.report import paper
 from fp8bench.report.paper import FAINT, GRID, INK
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 HEIGHT_IN = 4.4
 COLOURS = ("#1f2328", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-BROKEN = (0, (4, 2))
+HOLLOW: dict[str, Any] = {
+    "linestyle": (0, (4, 2)), "linewidth": 1.3, "marker": "o", "markersize": 4, "markerfacecolor": "white"
+}  # fmt: skip
+"""Of what is projected."""
 
 
 def draw(found: Scaled, projected: Sequence[Projection], path: Path) -> None:
@@ -49,11 +52,14 @@ def _rates(axes: "Axes", points: Sequence[Point], projected: Sequence[Projection
         base = [point for point in mine if point.nodes == 1]
         ahead = [row for row in projected if base and _is_of(row, base[-1])]
         if ahead:
-            _projected(axes, base[-1], ahead, shade, f"{label}, projected")
+            _projected(axes, base[-1], ahead, shade)
     sizes = sorted({point.world_size for point in points} | {row.world_size for row in projected})
     top = max([*(p.units_per_s_per_gpu for p in points), *(r.units_per_s_per_gpu[1] for r in projected)])
-    _frame(axes, sizes, "GPUs", f"{points[0].unit}/s a GPU")
+    _frame(axes, sizes, f"{points[0].unit}/s a GPU")
     axes.set_ylim(0, top * 1.08)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    if projected:
+        axes.plot([], [], color=FAINT, label="projected", **HOLLOW)
     axes.legend(fontsize=8.5, frameon=False, labelcolor=INK, loc="lower left")
 
 
@@ -61,17 +67,14 @@ def _is_of(row: Projection, point: Point) -> bool:
     return row.from_run_ids == point.run_ids and row.mode_label == point.mode_label
 
 
-def _projected(axes: "Axes", base: Point, rows: Sequence[Projection], shade: str, label: str) -> None:
+def _projected(axes: "Axes", base: Point, rows: Sequence[Projection], shade: str) -> None:
     """From the point that it starts from."""
     where = [base.world_size, *(row.world_size for row in rows)]
     low = [base.units_per_s_per_gpu, *(row.units_per_s_per_gpu[0] for row in rows)]
     high = [base.units_per_s_per_gpu, *(row.units_per_s_per_gpu[1] for row in rows)]
     axes.fill_between(where, low, high, color=shade, alpha=0.12, linewidth=0)
-    for values, named in ((high, label), (low, None)) if low != high else ((high, label),):
-        axes.plot(
-            where, values, color=shade, linestyle=BROKEN, linewidth=1.3, marker="o", markersize=4,
-            markerfacecolor="white", markevery=slice(1, None), label=named,
-        )  # fmt: skip
+    for values in (high, low) if low != high else (high,):
+        axes.plot(where, values, color=shade, markevery=slice(1, None), **HOLLOW)
 
 
 def _gains(axes: "Axes", points: Sequence[Point], colour: dict[Key, str], reference: str) -> None:
@@ -87,14 +90,14 @@ def _gains(axes: "Axes", points: Sequence[Point], colour: dict[Key, str], refere
                 ends = [end * 100 for end in point.faster_vs_reference_ci]
                 axes.plot([point.world_size] * 2, ends, color=shade, linewidth=1.2)
     axes.axhline(0, color=FAINT, linewidth=1)
-    _frame(axes, sorted({point.world_size for point in points}), "GPUs", f"% faster than {reference}")
+    _frame(axes, sorted({point.world_size for point in points}), f"% faster than {reference}")
 
 
-def _frame(axes: "Axes", sizes: Sequence[int], x: str, y: str) -> None:
+def _frame(axes: "Axes", sizes: Sequence[int], y: str) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, list(map(str, sizes)), fontsize=9)
     axes.minorticks_off()
-    axes.set_xlabel(x, fontsize=9, color=FAINT)
+    axes.set_xlabel("GPUs", fontsize=9, color=FAINT)
     axes.set_ylabel(y, fontsize=9, color=FAINT)
     axes.tick_params(labelsize=9, labelcolor=FAINT, color=FAINT)
     axes.grid(True, color=GRID, linewidth=0.6)

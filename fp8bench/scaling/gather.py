@@ -73,7 +73,7 @@ def scaled(
     runs = [Measurement(tuple(map(whole, one.rounds)), one.stopped) for one in ok]
     every = [*of_runs(runs, catalog, options, day), *of_throughput(told, catalog, options, day)]
     kept = every if asked.one_size_will_do else _of_several_sizes(every, workload)
-    _require_reference(kept, asked.reference)
+    without = _without_reference(kept, asked.reference)
     stopped = [f"omitted: {_called(one.latest)} is {one.latest.status}" for one in chosen if one.latest.status != "ok"]
     single = [f"omitted: {text}" for text in _sizes_of([one for one in every if one not in kept])]
     with_any = {one.point.instance for one in every}
@@ -82,7 +82,7 @@ def scaled(
         workload,
         asked.reference,
         tuple(compared(kept, asked.reference)),
-        omitted=(*stopped, *single, *(missing if asked.named else ())),
+        omitted=(*without, *stopped, *single, *(missing if asked.named else ())),
         notes=tuple(dict.fromkeys(_about_source(one) for one in told)),
     )
 
@@ -184,11 +184,15 @@ def _sizes_of(found: Iterable[Found]) -> list[str]:
     return list(dict.fromkeys(said))
 
 
-def _require_reference(found: Sequence[Found], reference: str) -> None:
-    """Only where the user may have mistyped it: a mode that is not there at any size."""
+def _without_reference(found: Sequence[Found], reference: str) -> list[str]:
+    """A line where the mode that all others are held against is not there. Raises UsageError for an unknown mode."""
     there = sorted({name for one in found for name in names_of(one.point)})
-    if reference not in there and reference not in registry.modes() and ":" not in reference:
-        raise unknown_name("mode", reference, there, "fp8bench modes")
+    if reference in there:
+        return []
+    registry.find_mode(reference)
+    return [
+        f"no record of {reference}, so nothing is held against it: choose another with --reference ({', '.join(there)})"
+    ]
 
 
 def _pricing_day(records: Sequence[Record], figures: Sequence[ThroughputRecord], options: CompareOptions) -> date:
