@@ -17,7 +17,7 @@ from fp8bench.schema.errors import Fp8benchError, RunFailed
 if TYPE_CHECKING:
     from fp8bench.remote.mirror import Mirror, Sent
 
-MEASURING = frozenset(("run", "gemm", "numerics", "sweep", "import"))
+MEASURING = frozenset(("run", "gemm", "numerics", "collectives", "sweep", "import"))
 """Commands whose records are kept before they are sent."""
 
 

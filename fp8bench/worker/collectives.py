@@ -34,6 +34,7 @@ EXACT_IN_BF16 = 256
 """Whole numbers up to here, and so all partial sums below, are exact."""
 
 LARGEST_VALUE = 7
+STRIDES = 16
 NANOSECONDS = 9
 """Digits of a sample."""
 
@@ -117,7 +118,7 @@ class Arrays:
             dist.reduce_scatter_tensor(self.result, self.ours)
 
     def fill(self) -> None:
-        """Rank r's element i is (i + r) modulo a number so small that sums stay exact."""
+        """With what `_values` gives this rank."""
         self.ours.copy_(self._values(self.rank, self.ours.numel()))
 
     def expected(self) -> Tensor:
@@ -132,9 +133,13 @@ class Arrays:
         return total[self.rank * part : (self.rank + 1) * part]
 
     def _values(self, rank: int, size: int) -> Tensor:
+        """A rank's elements: its number plus each one's place, in strides of its own, modulo a number so small that
+        sums stay exact. In one stride for all, as many ranks as there are values would add up to the same everywhere,
+        and an element in the wrong place would not be seen.
+        """
         values = max(2, min(LARGEST_VALUE, EXACT_IN_BF16 // self.ranks) + 1)
         places = torch.arange(size, device=self.ours.device)
-        return places.add_(rank).remainder_(values).float()
+        return places.div_(rank % STRIDES + 1, rounding_mode="floor").add_(rank).remainder_(values).float()
 
 
 def wrong_elements(arrays: Arrays) -> int:

@@ -15,6 +15,7 @@ from pydantic import Field, JsonValue
 from fp8bench.config.words import above_zero, quoted, whole, within
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
+from fp8bench.launch.plan import CPU_WORLD_SIZE, MOST_PROCESSES_A_CORE, elastic_from
 from fp8bench.launch.processes import group
 from fp8bench.launch.processes.group import Job
 from fp8bench.machine.busy import require_idle
@@ -47,9 +48,6 @@ SIZES: dict[Device, tuple[int, ...]] = {
 }
 SECONDS: dict[Device, float] = {"cuda": 0.1, "cpu": 0.02}
 ROUNDS = 3
-PROCESSES = 2
-"""On a CPU, as `run` has it."""
-
 START_S = 600.0
 FACTOR = 5.0
 """How much longer than its budget a timing may take: of large arrays, and on a host that others use too."""
@@ -103,6 +101,11 @@ def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared
     sizes = tuple(sorted(set(map(parse_size, request.sizes))))
     rounds = None if request.rounds is None else whole("--rounds", request.rounds, 1, bounds.ROUNDS)
     seconds = None if request.seconds is None else above_zero("--seconds", request.seconds, 0.1, bounds.TIMING_S)
+    if elastic_from(environ) is not None:
+        raise UsageError(
+            "collectives are timed between processes of one host, which it starts itself, and torchrun started this one",
+            "Call it without torchrun, once on a host",
+        )
     asked = None if request.gpus is None else whole("--gpus", request.gpus, 1, bounds.GPUS)
     machine = this_machine(environ)
     place = place_of(request, machine)
@@ -121,16 +124,25 @@ def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared
 
 
 def ranks_of(asked: int | None, machine: Machine) -> int:
-    """How many take part. Raises UsageError for one alone and for more than there are GPUs, ModeUnavailable where the
-    machine has one GPU and nothing was asked.
+    """How many take part. Raises UsageError for one alone and for more processes than the CPU's cores can carry,
+    ModeUnavailable for more than there are GPUs and where there is one alone.
     """
     there = len(machine.gpus)
     if asked == 1:
         raise UsageError("one rank has nobody to communicate with", "Give --gpus 2, or more")
+    most = max(CPU_WORLD_SIZE, MOST_PROCESSES_A_CORE * machine.cpu_count)
+    if not there and asked is not None and asked > most:
+        raise UsageError(
+            f"--gpus {asked} would start as many processes on {machine.cpu_count} CPU cores",
+            f"Give at most {most} here, {MOST_PROCESSES_A_CORE} for every core",
+        )
     if not there:
-        return asked or PROCESSES
+        return asked or CPU_WORLD_SIZE
     if asked is not None and asked > there:
-        raise UsageError(f"--gpus {asked} are more than the {there} visible here", f"Give --gpus {there} or less")
+        raise ModeUnavailable(
+            f"--gpus {asked} were requested, and this machine shows {there}",
+            "Lower --gpus, or look at CUDA_VISIBLE_DEVICES and `nvidia-smi`",
+        )
     if there == 1:
         raise ModeUnavailable(
             "this machine shows one GPU, which has nobody to communicate with",
