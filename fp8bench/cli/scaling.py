@@ -63,7 +63,6 @@ def scaling(
     # A command of a moment, over records that hold each other in no circle: collecting garbage only costs.
     gc.disable()
     from fp8bench.report.paper import require_drawable
-    from fp8bench.scaling import check as checking
     from fp8bench.scaling.document import PICTURE, document
     from fp8bench.scaling.gather import Asked, gather
     from fp8bench.schema.errors import UsageError, require_known
@@ -72,6 +71,8 @@ def scaling(
     if plot is not None:
         require_drawable(plot)
     if check:
+        from fp8bench.scaling import check as checking
+
         _refuse_beside_check(instances, workload, project, plot)
         show(checking.document(_cases(load_catalog(results_dir))), form)
         return

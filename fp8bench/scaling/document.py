@@ -4,6 +4,7 @@ and never in the same table, what is projected.
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fp8bench.report.document import (
     NOTHING,
@@ -27,7 +28,9 @@ from fp8bench.report.written import Interval, gain_bounds, number, with_interval
 from fp8bench.scaling import figure
 from fp8bench.scaling.gather import Scaled
 from fp8bench.scaling.points import Point, size_of
-from fp8bench.scaling.projected import Projection, Projections
+
+if TYPE_CHECKING:
+    from fp8bench.scaling.projected import Projection, Projections
 
 PICTURE = "scaling"
 HALF_A_PERCENT = 0.005
@@ -36,7 +39,7 @@ Name = Callable[[Point], str]
 """What a point is called in a sentence."""
 
 
-def document(found: Scaled, projected: Projections | None = None) -> Document:
+def document(found: Scaled, projected: "Projections | None" = None) -> Document:
     """Machines get every field of every point and, apart, of every projection; csv has points alone."""
     points, letters = found.points, Letters()
     common = _common(points)
@@ -298,14 +301,14 @@ def _disagreement(point: Point) -> str | None:
     )
 
 
-def _projected(found: Projections) -> list[list[Part]]:
+def _projected(found: "Projections") -> list[list[Part]]:
     """With a heading that says what it is, and what it assumes."""
     if not found.rows:
         return [[*map(Warned, found.warnings), *map(Note, found.omitted)]]
     rows = found.rows
     unit = rows[0].unit
 
-    def column(heading: str, write: Callable[[Projection], str], kind: CellKind = "quantity") -> Column:
+    def column(heading: str, write: "Callable[[Projection], str]", kind: CellKind = "quantity") -> Column:
         return Column(heading, tuple(map(write, rows)), kind, once=heading == "projected nodes x GPUs")
 
     table = Table(
@@ -332,7 +335,7 @@ def _range(ends: Interval, form: str, scale: float = 1, after: str = "") -> str:
     return f"{low}{after}" if low == high else f"{low}-{high}{after}"
 
 
-def _usd_range(row: Projection) -> str:
+def _usd_range(row: "Projection") -> str:
     return (
         NOTHING
         if row.usd_per_billion_units is None

@@ -11,10 +11,11 @@ from fp8bench.report import paper
 from fp8bench.report.paper import FAINT, GRID, INK
 from fp8bench.scaling.gather import Scaled
 from fp8bench.scaling.points import Key, Point
-from fp8bench.scaling.projected import Projection
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from fp8bench.scaling.projected import Projection
 
 HEIGHT_IN = 4.4
 COLOURS = ("#1f2328", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -24,7 +25,7 @@ HOLLOW: dict[str, Any] = {
 """Of what is projected."""
 
 
-def draw(found: Scaled, projected: Sequence[Projection], path: Path) -> None:
+def draw(found: Scaled, projected: "Sequence[Projection]", path: Path) -> None:
     """Raises UsageError as require_drawable, RunFailed where path cannot be written."""
     points = found.points
     series = list(dict.fromkeys(point.series for point in points))
@@ -40,7 +41,7 @@ def draw(found: Scaled, projected: Sequence[Projection], path: Path) -> None:
         figure.suptitle(title, fontsize=10, color=INK, x=0.01, ha="left")
 
 
-def _rates(axes: "Axes", points: Sequence[Point], projected: Sequence[Projection], colour: dict[Key, str]) -> None:
+def _rates(axes: "Axes", points: Sequence[Point], projected: "Sequence[Projection]", colour: dict[Key, str]) -> None:
     for key, shade in colour.items():
         mine = [point for point in points if point.series == key]
         where, values = [point.world_size for point in mine], [point.units_per_s_per_gpu for point in mine]
@@ -63,11 +64,11 @@ def _rates(axes: "Axes", points: Sequence[Point], projected: Sequence[Projection
     axes.legend(fontsize=8.5, frameon=False, labelcolor=INK, loc="lower left")
 
 
-def _is_of(row: Projection, point: Point) -> bool:
+def _is_of(row: "Projection", point: Point) -> bool:
     return row.from_run_ids == point.run_ids and row.mode_label == point.mode_label
 
 
-def _projected(axes: "Axes", base: Point, rows: Sequence[Projection], shade: str) -> None:
+def _projected(axes: "Axes", base: Point, rows: "Sequence[Projection]", shade: str) -> None:
     """From the point that it starts from."""
     where = [base.world_size, *(row.world_size for row in rows)]
     low = [base.units_per_s_per_gpu, *(row.units_per_s_per_gpu[0] for row in rows)]

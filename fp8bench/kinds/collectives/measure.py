@@ -15,7 +15,6 @@ from pydantic import Field, JsonValue
 from fp8bench.config.words import above_zero, quoted, whole, within
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
-from fp8bench.launch.plan import CPU_WORLD_SIZE, MOST_PROCESSES_A_CORE, elastic_from
 from fp8bench.launch.processes import group
 from fp8bench.launch.processes.group import Job
 from fp8bench.machine.busy import require_idle
@@ -96,6 +95,8 @@ class CollectivesRecord(RecordHead):
 
 def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared[CollectivesConfig]:
     """Check the words, then look at the machine. Raises UsageError and ModeUnavailable."""
+    from fp8bench.launch.plan import elastic_from
+
     operations = _chosen("operation", request.operations, OPERATIONS)
     dtypes = _chosen("dtype", request.dtypes, DTYPES)
     sizes = tuple(sorted(set(map(parse_size, request.sizes))))
@@ -103,7 +104,7 @@ def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared
     seconds = None if request.seconds is None else above_zero("--seconds", request.seconds, 0.1, bounds.TIMING_S)
     if elastic_from(environ) is not None:
         raise UsageError(
-            "collectives are timed between processes of one host, which it starts itself, and torchrun started this one",
+            "collectives starts the processes of one host itself, and torchrun started this one",
             "Call it without torchrun, once on a host",
         )
     asked = None if request.gpus is None else whole("--gpus", request.gpus, 1, bounds.GPUS)
@@ -127,6 +128,9 @@ def ranks_of(asked: int | None, machine: Machine) -> int:
     """How many take part. Raises UsageError for one alone and for more processes than the CPU's cores can carry,
     ModeUnavailable for more than there are GPUs and where there is one alone.
     """
+    # Imported here: it brings numpy, which help does without.
+    from fp8bench.launch.plan import CPU_WORLD_SIZE, MOST_PROCESSES_A_CORE
+
     there = len(machine.gpus)
     if asked == 1:
         raise UsageError("one rank has nobody to communicate with", "Give --gpus 2, or more")
