@@ -206,7 +206,8 @@ def _pricing_day(records: Sequence[Record], figures: Sequence[ThroughputRecord],
 
 def _called(record: Record) -> str:
     what = record.what
-    return f"{record.instance}:{what.mode} on {counted(what.world_size, 'cuda')}"
+    device = record.config.device if record.config else "cuda"
+    return f"{record.instance}:{what.mode} on {counted(what.world_size, device)}"
 
 
 def gather(

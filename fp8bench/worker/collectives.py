@@ -161,8 +161,9 @@ def _repetitions(arrays: Arrays, device: torch.device, seconds: float) -> tuple[
 
 
 def _elapsed(call: Call, count: int, device: torch.device) -> list[float]:
-    """All ranks begin together, as near as an all-reduce brings them."""
+    """Ranks begin together: an all-reduce brings their hosts there, and a first call, not counted, their devices."""
     largest(0, device)
+    call()
     return _on_gpu(call, count, device) if device.type == "cuda" else _on_host(call, count)
 
 
@@ -176,7 +177,6 @@ def _on_host(call: Call, count: int) -> list[float]:
 
 def _on_gpu(call: Call, count: int, device: torch.device) -> list[float]:
     events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
-    torch.cuda.synchronize(device)
     events[0].record()
     for event in events[1:]:
         call()

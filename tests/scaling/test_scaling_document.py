@@ -7,7 +7,8 @@ import pytest
 from scaling.made_scaling import CATALOG, gathered, nodes_of, series
 
 from fp8bench.report.render import FORMATS, PIPE, render
-from fp8bench.scaling.document import disagreements, document
+from fp8bench.scaling.answers import disagreements
+from fp8bench.scaling.document import document
 from fp8bench.scaling.projected import Wanted, projections
 from fp8bench.scaling.published import records_published
 
