@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fp8bench.report.written import Interval, gain_bounds, number, with_interval
 from fp8bench.scaling.gather import Scaled
-from fp8bench.scaling.points import Point, size_of
+from fp8bench.scaling.points import Point, counted, size_of
 
 HALF_A_PERCENT = 0.005
 """By so much a percentage may differ that is printed without decimals."""
@@ -103,14 +103,14 @@ def _cheapest(points: Sequence[Point], name: Name) -> list[str]:
 
 def about_prices(points: Sequence[Point]) -> list[str]:
     """What an hour of each instance costs, and of which day that is."""
-    said = {}
+    said: dict[str, None] = {}
     for one in points:
         if one.usd_per_hour is None:
             continue
         dated = f"price of {one.price_as_of}" if one.price_as_of else one.price_source or "a price without a date"
-        said[f"{one.instance}: {one.usd_per_hour / one.nodes:,.2f} USD/h for {size_of(one)} of it"] = dated
-    nodes = [(text.rsplit(" for ", 1)[0], dated) for text, dated in said.items()]
-    return [f"{text} a node ({dated})." for text, dated in dict.fromkeys(nodes)]
+        of_node = counted(one.world_size // one.nodes, one.device)
+        said[f"{one.instance}: {one.usd_per_hour / one.nodes:,.2f} USD/h for {of_node} of a node ({dated})."] = None
+    return list(said)
 
 
 def disagreements(points: Sequence[Point]) -> list[str]:

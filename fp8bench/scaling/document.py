@@ -23,6 +23,7 @@ from fp8bench.report.document import (
     Tone,
     Warned,
     blocks,
+    telling,
 )
 from fp8bench.report.written import Interval, number, with_interval
 from fp8bench.scaling import figure
@@ -42,7 +43,7 @@ def document(found: Scaled, projected: "Projections | None" = None) -> Document:
     common = _common(points)
     table = Table(tuple(_columns(found, common, letters)), naming=2, emphasis=_emphasis(points))
     shown = blocks(
-        [Heading(f"Throughput of {found.workload} over nodes"), table],
+        [Heading(f"Throughput of {found.workload} by number of GPUs"), table],
         [*([Note(f"Every row: {', '.join(common)}.")] if common else []), *map(Note, letters.lines())],
         [*map(Sentence, answers(found))],
         [*map(Note, [*about_prices(points), *disagreements(points), *found.notes, *found.omitted])],
@@ -84,32 +85,22 @@ def _columns(found: Scaled, common: Sequence[str], letters: Letters) -> list[Col
     ) -> Column:
         return Column(heading, tuple(map(write, points)), kind, tones=tones, once=once)
 
-    several = [
-        column("instance", lambda p: p.instance, "word", once=True)
-        if len({one.instance for one in points}) > 1
-        else None,
-        column("batch", lambda p: number(p.batch_size, "d"), once=True)
-        if len({one.batch_size for one in points}) > 1
-        else None,
-        column("final loss", _loss) if any(one.final_loss is not None for one in points) else None,
-    ]
-    instance, batch, loss = several
-    return [
-        one
-        for one in (
-            column("nodes x GPUs", lambda p: f"{p.nodes} x {p.world_size / p.nodes:g}", "word", once=True),
-            instance,
-            batch,
-            column("mode", lambda p: p.mode_label, "word"),
-            column(f"{unit}/s/GPU{_with(points, 'units_per_s_per_gpu_ci')}", _rate, "interval"),
-            column(f"of {_smallest(points)}", share, "interval"),
-            column(f"vs {found.reference}", faster, "interval", tuple(map(_tone, points))),
-            column(f"USD/billion {unit}", usd, "interval"),
-            loss,
-            column("notes", lambda p: _notes(p, common, letters), "note"),
-        )
-        if one is not None and (one.heading != "notes" or one.says_something)
-    ]
+    def several(name: str) -> bool:
+        return len({getattr(one, name) for one in points}) > 1
+
+    every = (
+        (True, column("nodes x GPUs", lambda p: f"{p.nodes} x {p.world_size / p.nodes:g}", "word", once=True)),
+        (several("instance"), column("instance", lambda p: p.instance, "word", once=True)),
+        (several("batch_size"), column("batch", lambda p: number(p.batch_size, "d"), once=True)),
+        (True, column("mode", lambda p: p.mode_label, "word")),
+        (True, column(f"{unit}/s/GPU{_with(points, 'units_per_s_per_gpu_ci')}", _rate, "interval")),
+        (True, column(f"of {_smallest(points)}", share, "interval")),
+        (True, column(f"vs {found.reference}", faster, "interval", tuple(map(_tone, points)))),
+        (True, column(f"USD/billion {unit}", usd, "interval")),
+        (any(one.final_loss is not None for one in points), column("final loss", _loss)),
+    )
+    notes = column("notes", lambda p: _notes(p, common, letters), "note")
+    return [*(one for shown, one in every if shown), *telling(notes)]
 
 
 def _unit(points: Sequence[Point]) -> str:
@@ -189,8 +180,5 @@ def _range(ends: Interval, form: str, scale: float = 1, after: str = "") -> str:
 
 
 def _usd_range(row: "Projection") -> str:
-    return (
-        NOTHING
-        if row.usd_per_billion_units is None
-        else _range(row.usd_per_billion_units, usd_form(row.usd_per_billion_units[0]))
-    )
+    ends = row.usd_per_billion_units
+    return NOTHING if ends is None else _range(ends, usd_form(ends[0]))

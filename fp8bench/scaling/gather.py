@@ -75,7 +75,7 @@ def scaled(
     kept = every if asked.one_size_will_do else _of_several_sizes(every, workload)
     without = _without_reference(kept, asked.reference)
     stopped = [f"omitted: {_called(one.latest)} is {one.latest.status}" for one in chosen if one.latest.status != "ok"]
-    single = [f"omitted: {text}" for text in _sizes_of([one for one in every if one not in kept])]
+    single = [f"omitted, as of one size only: {text}" for text in _sizes_of([one for one in every if one not in kept])]
     with_any = {one.point.instance for one in every}
     missing = [f"no record of {workload} for {key}: it is omitted" for key in options.instances if key not in with_any]
     return Scaled(

@@ -129,8 +129,6 @@ def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions,
         usd_per_billion_units=BILLION / per_usd if per_usd else None,
         usd_per_billion_units_ci=_inverted(row.units_per_usd_ci),
         citation=record.provenance.citation if record.provenance else None,
-        # Of the comparison of which the row is made, and not of this one.
-        is_reference=False,
     )
     return Found(point, found.by_elapsed if found else None, measurement)
 

@@ -43,7 +43,7 @@ def test_the_table_has_a_row_a_size_and_mode():
     assert "te-fp8 against baseline-bf16: +10.0 % on 1 node to +20.0 % on 2 nodes." in text
     assert "baseline-bf16: of a GPU's rate on 1 node 90.0 % are left on 2 nodes, and a billion tokens" in text
     assert " cost 11.1 % more." in text
-    assert "p5: 100.00 USD/h a node (price of 2023-01-01)." in text
+    assert "p5: 100.00 USD/h for 8 GPUs of a node (price of 2023-01-01)." in text
 
 
 def test_losses_are_shown_with_their_difference():

@@ -59,7 +59,7 @@ def test_what_has_one_size_beside_others_is_named():
     found = gathered(*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.1, 0.1), published("p5", world_size=8), workload="vit-huge")
     assert {one.source for one in found.points} == {"measured"}
     alone = gathered(published("p5"), *[], figures=[series(workload="vit-huge", rates={1: 2, 2: 2})])
-    assert "omitted: p5: 8 GPUs, batch 64" in alone.omitted
+    assert "omitted, as of one size only: p5: 8 GPUs, batch 64" in alone.omitted
 
 
 def test_an_instance_that_was_named_in_vain_is_told():
