@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -123,7 +124,8 @@ class _Group:
         stacks = ask_for_stacks(self._folder, alive)
         why = blame.of_deaths([end for rank, end in self._ends.items() if rank in missing], errors)
         if why is None or not in_time:
-            rank = missing[0]
+            # One that is in no collective is what the others wait for there.
+            rank = next((one for one in missing if one not in stacks.waiting), missing[0])
             raise RunFailed(
                 f"rank {rank} was not done after {limit_s:.0f} s: {stacks.where(rank)}",
                 "Find out what it waits for there, or measure less: fewer of --size, --rounds or --seconds",
@@ -159,6 +161,8 @@ def main(folder: Path, rank: int) -> NoReturn:
         code = FAILED
         raise
     finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                stream.flush()
         # After a failure siblings wait in a collective; after a success native libraries are left to tear down.
         os._exit(code)
-    raise AssertionError("a rank never returns")
