@@ -39,7 +39,7 @@ def scaling(
         None,
         "--collectives",
         metavar="RECORD",
-        help="Links within a node: a file or a run's id [the instance's latest].",
+        help="Links within a node: a file or a run's id [the instance's own].",
     ),
     network_gbps: str = typer.Option(
         None, "--network-gbps", metavar="GBPS", help="Of a node in one direction, for --project [the catalogue's]."

@@ -88,12 +88,21 @@ def _columns(found: Scaled, common: Sequence[str], letters: Letters) -> list[Col
     def several(name: str) -> bool:
         return len({getattr(one, name) for one in points}) > 1
 
+    who = "GPU" if any(one.device == "cuda" for one in points) else "process"
     every = (
-        (True, column("nodes x GPUs", lambda p: f"{p.nodes} x {p.world_size / p.nodes:g}", "word", once=True)),
+        (
+            True,
+            column(
+                "nodes x GPUs" if who == "GPU" else "nodes x processes",
+                lambda p: f"{p.nodes} x {p.world_size / p.nodes:g}",
+                "word",
+                once=True,
+            ),
+        ),
         (several("instance"), column("instance", lambda p: p.instance, "word", once=True)),
         (several("batch_size"), column("batch", lambda p: number(p.batch_size, "d"), once=True)),
         (True, column("mode", lambda p: p.mode_label, "word")),
-        (True, column(f"{unit}/s/GPU{_with(points, 'units_per_s_per_gpu_ci')}", _rate, "interval")),
+        (True, column(f"{unit}/s/{who}{_with(points, 'units_per_s_per_gpu_ci')}", _rate, "interval")),
         (True, column(f"of {_smallest(points)}", share, "interval")),
         (True, column(f"vs {found.reference}", faster, "interval", tuple(map(_tone, points)))),
         (True, column(f"USD/billion {unit}", usd, "interval")),
@@ -120,8 +129,11 @@ def _smallest(points: Sequence[Point]) -> str:
 
 
 def _rate(point: Point) -> str:
-    form = ",.0f" if point.units_per_s_per_gpu >= 1000 else ",.1f"
-    return with_interval(point.units_per_s_per_gpu, point.units_per_s_per_gpu_ci, form)
+    return with_interval(point.units_per_s_per_gpu, point.units_per_s_per_gpu_ci, _rate_form(point.units_per_s_per_gpu))
+
+
+def _rate_form(value: float) -> str:
+    return ",.0f" if value >= 1000 else ",.1f"
 
 
 def _tone(point: Point) -> Tone:
@@ -142,7 +154,7 @@ def _notes(point: Point, common: Sequence[str], letters: Letters) -> str:
     """A word as it is, a sentence by its letter."""
     own = [one for one in point.marks if one not in common]
     said = [one if " " not in one else f"[{letters.of(one)}]" for one in own]
-    return " ".join([*(["emulated"] if point.emulated else []), *said])
+    return " ".join(said)
 
 
 def _projected(found: "Projections") -> list[list[Part]]:
@@ -159,7 +171,7 @@ def _projected(found: "Projections") -> list[list[Part]]:
         (
             column("projected nodes x GPUs", lambda r: f"{r.nodes} x {r.world_size / r.nodes:g}", "word"),
             column("mode", lambda r: r.mode_label, "word"),
-            column(f"{unit}/s/GPU", lambda r: _range(r.units_per_s_per_gpu, ",.0f"), "interval"),
+            column(f"{unit}/s/GPU", _projected_rate, "interval"),
             column("of 1 node", lambda r: _range(r.share_of_one_node, ".1f", 100, " %"), "interval"),
             column("communication, ms", lambda r: number(r.ring_s, ".1f", 1e3)),
             column(f"USD/billion {unit}", _usd_range, "interval"),
@@ -177,6 +189,10 @@ def _projected(found: "Projections") -> list[list[Part]]:
 def _range(ends: Interval, form: str, scale: float = 1, after: str = "") -> str:
     low, high = (f"{end * scale:{form}}" for end in ends)
     return f"{low}{after}" if low == high else f"{low}-{high}{after}"
+
+
+def _projected_rate(row: "Projection") -> str:
+    return _range(row.units_per_s_per_gpu, _rate_form(row.units_per_s_per_gpu[0]))
 
 
 def _usd_range(row: "Projection") -> str:

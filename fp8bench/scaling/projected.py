@@ -23,6 +23,9 @@ from fp8bench.schema.record import Record
 from fp8bench.stats.collectives import Link, link
 
 BITS = 8
+LARGE_BYTES = 64 * 2**20
+"""From which an all-reduce is all bandwidth on every link so far."""
+
 RANGE = "without a profile that saw communication it is a range: all of it hidden, as far as a step is long, to nothing"
 
 
@@ -89,13 +92,27 @@ def with_collectives(
     results_dir: Path,
     unread: Unread,
 ) -> Wanted:
-    """given: names a record of collectives, for all instances; None: the latest of each that is kept. Raises UsageError
-    where it names none.
+    """given: names a record of collectives, for all instances; None: of each the one whose all-reduces go furthest, of
+    several the latest, since small ones say nothing of a link. Raises UsageError where it names none.
     """
     named = None if given is None else find_kept(given, results_dir, CollectivesRecord, unread)
     kept = read_kind(results_dir, instances, CollectivesRecord)
-    latest = {record.instance: record for record in kept if record.status == "ok"}
-    return Wanted(nodes, latest, named, network_gbps)
+    ok = sorted((record for record in kept if record.status == "ok"), key=_largest_bytes)
+    return Wanted(nodes, {record.instance: record for record in ok}, named, network_gbps)
+
+
+def _largest_bytes(record: CollectivesRecord) -> int:
+    """Of its all-reduces; 0 where it has none."""
+    return max((size for size, _ in all_reduces(record)), default=0)
+
+
+def all_reduces(record: CollectivesRecord) -> list[tuple[int, float]]:
+    """(bytes, seconds) of those that were timed."""
+    return [
+        (one.size_bytes, one.time_s)
+        for one in record.timings
+        if one.operation == "all-reduce" and one.time_s is not None
+    ]
 
 
 def projections(found: Sequence[Found], wanted: Wanted, catalog: Catalog) -> Projections:
@@ -141,6 +158,9 @@ def _facts(one: Found, wanted: Wanted, catalog: Catalog) -> tuple[OneNode, Links
     record = _profiled(one.measurement.rounds)
     node = one_node(record, gradient_bytes(record))
     links, said = links_of(one.point, catalog.instances.get(one.point.instance), wanted, catalog)
+    record_of_links = wanted.of(one.point.instance)
+    if record_of_links is not None and _largest_bytes(record_of_links) < min(LARGE_BYTES, node.gradient_bytes):
+        said.append("no large all-reduce was timed: links may carry more than what was measured")
     if node.hidden is None:
         said.append(RANGE)
     else:
@@ -148,7 +168,7 @@ def _facts(one: Found, wanted: Wanted, catalog: Catalog) -> tuple[OneNode, Links
             f"{one.point.mode_label}: {node.hidden * 100:.0f} % of communication stays hidden, as one node's profile "
             f"shows it ({(node.nccl_s or 0) * 1e3:.1f} ms, {(node.exposed_s or 0) * 1e3:.1f} exposed)"
         )
-    said.append(f"{node.gradient_bytes / 1e9:.2f} GB of gradients, by the model's FLOPs (6 a weight and token)")
+    said.append(f"{node.gradient_bytes / 1e9:.3g} GB of gradients, by the model's FLOPs (6 a weight and token)")
     return node, links, said
 
 
@@ -217,11 +237,7 @@ def _within(point: Point, wanted: Wanted, catalog: Catalog) -> tuple[Link, list[
     record = wanted.of(point.instance)
     if record is not None:
         ranks = record.config.world_size
-        timed = [
-            (one.size_bytes, one.time_s)
-            for one in record.timings
-            if one.operation == "all-reduce" and one.time_s is not None
-        ]
+        timed = all_reduces(record)
         if not timed:
             raise UsageError(
                 f"{record.run_id} timed no all-reduce", "Measure it: `fp8bench collectives --operation all-reduce`"

@@ -5,7 +5,8 @@ import pytest
 from kinds.made_collectives import collectives_record
 from scaling.made_scaling import CATALOG, gathered, nodes_of, series
 
-from fp8bench.scaling.projected import Wanted, gradient_bytes, projections
+from fp8bench.records import results
+from fp8bench.scaling.projected import Wanted, gradient_bytes, projections, with_collectives
 from fp8bench.schema.errors import UsageError
 
 FLOPS = 6 * 632_000_000 * 196 * 64 * 8
@@ -106,3 +107,17 @@ def test_a_record_of_collectives_without_an_all_reduce_is_refused():
     record = collectives_record(instance="p5", ranks=8, timed={("all-gather", 2**30): 0.01})
     with pytest.raises(UsageError, match="timed no all-reduce"):
         projected(*of_one_node(), given=record)
+
+
+def test_the_record_whose_messages_are_largest_is_taken(tmp_path):
+    large = collectives_record(instance="p5", timed={("all-reduce", 2**30): 4e-3})
+    small = collectives_record(instance="p5", timed={("all-reduce", 1024): 2e-5}, minutes=60)
+    for record in (large, small):
+        results.write(record, tmp_path)
+    wanted = with_collectives((2,), None, None, ["p5"], tmp_path, lambda _broken: None)
+    assert wanted.of("p5") == large
+    named = with_collectives((2,), None, small.run_id, ["p5"], tmp_path, lambda _broken: None)
+    assert named.of("p5") == small
+    said = projected(*of_one_node(), given=small).assumed
+    assert any("no large all-reduce was timed" in text for text in said)
+    assert not any("no large" in text for text in projected(*of_one_node(), given=large).assumed)
