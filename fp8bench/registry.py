@@ -157,6 +157,11 @@ KINDS = (
         "fp8bench.kinds.numerics:KIND",
         "What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump.",
     ),
+    KindEntry(
+        "collectives",
+        "fp8bench.kinds.collectives:KIND",
+        "All-reduce, all-gather and reduce-scatter between GPUs: bus bandwidth over sizes, each proved first.",
+    ),
 )
 
 

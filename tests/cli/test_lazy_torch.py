@@ -75,10 +75,12 @@ def test_the_trap_would_catch_a_run(trapped):
         (["run", "--help"], "--precision"),
         (["explain", "--help"], "Where a mode's step goes"),
         (["doctor", "--help"], "Usage: fp8bench doctor"),
+        (["scaling", "p5", "--workload", "llm-7b"], "+17.6 %"),
+        (["collectives", "--help"], "--operation"),
     ],
     ids=[
         *["--help", "compare", "modes", "workloads", "instances", "import", "run --dry-run", "run --help"],
-        *["explain --help", "doctor --help"],
+        *["explain --help", "doctor --help", "scaling", "collectives --help"],
     ],
 )
 def test_a_command_that_trains_nothing_imports_no_torch(command, words, trapped):
