@@ -96,11 +96,12 @@ def _exports(words: "Sequence[str]") -> dict[Path, str]:
 def _write(result: "Check", exports: dict[Path, str]) -> None:
     """Each file whole or not at all, in the place of an older one. Raises UsageError where one cannot be written."""
     from fp8bench.kinds.run.check_exports import EXPORTS
-    from fp8bench.records.results import write_atomically
     from fp8bench.schema.errors import UsageError
+    from fp8bench.schema.files import write_atomically
 
     for path, form in exports.items():
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, EXPORTS[form](result) + "\n", replace=True)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another file with --export") from error

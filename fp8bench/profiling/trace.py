@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 
 from fp8bench.profiling.spans import Event, Span, cpu_spans, gpu_spans, replayed
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, write_atomically
 
 METADATA_KEY = "fp8bench"
 PRIVATE_KEYS = ("host_name", "hostname", "traceName")
@@ -120,6 +120,6 @@ def keep_trace(source: Path, target: Path) -> None:
         data = gzip.compress(data, mtime=0)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
+        write_atomically(target, data, replace=True)
     except OSError as error:
         raise RunFailed(f"cannot write {target}: {error.strerror}", "Name another file with --trace") from error

@@ -12,9 +12,8 @@ import yaml
 from pydantic import ValidationError
 
 from fp8bench.records.lock import held
-from fp8bench.records.results import write_atomically
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import parse_yaml, read_text, wrong_field
+from fp8bench.schema.files import parse_yaml, read_text, write_atomically, wrong_field
 from fp8bench.schema.instance import INSTANCE_FILE, Instance, Price
 from fp8bench.schema.snapshot import FOLDER, SUFFIX, name_of, order_of
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from fp8bench.records.lock import held
-from fp8bench.records.results import write_atomically
 from fp8bench.remote.store import BATCH, RemoteFile, Store
 from fp8bench.schema.address import Address
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import write_atomically
 
 RECORD, CHANGING, LOG = ".json", ".yaml", ".log"
 STATE = ".remote.json"

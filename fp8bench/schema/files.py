@@ -1,6 +1,11 @@
-"""The base of every model, and reading YAML and JSON files so that an error names its file, line and field."""
+"""The base of every model; reading YAML and JSON files so that an error names its file, line and field; and writing
+files whole or not at all.
+"""
 
+import errno
+import os
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +78,51 @@ def text_if_any(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+def write_atomically(path: Path, content: str | bytes, replace: bool) -> None:
+    """All or nothing, also after a power cut. content: text becomes UTF-8. Raises OSError, and unless `replace`
+    FileExistsError where the name is taken.
+    """
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        if replace:
+            os.rename(temporary, path)
+        else:
+            _rename_to_new(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _rename_to_new(temporary: str, path: Path) -> None:
+    """Rename, but never onto another file: a hard link fails where the name is taken."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        # A file system without hard links: look, then rename.
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
+        os.rename(temporary, path)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems cannot sync a folder. The file is in its place all the same.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS):
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def parse_yaml(text: str, path: Path) -> Any:

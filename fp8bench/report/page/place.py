@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from fp8bench.records.results import write_atomically
 from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.files import write_atomically
 
 REPLACE = "Name another file, or say --force to replace it"
 
