@@ -11,14 +11,13 @@ search with its reason. A size that ran, but whose steps were launched otherwise
 fit either: with `--cuda-graphs auto` a step without memory for its graph is launched from Python.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fp8bench.schema.batch import BatchSearch, BatchTry, Fit
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.option import BATCH_SIZE
-from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Record
 
 STEP = 16
@@ -110,15 +109,15 @@ def peak_bytes(record: Record) -> int | None:
     return max(known) if known and len(known) == len(peaks) else None
 
 
-def judged(record: Record, search: BatchSearch, out_of_memory: bool, of_record: bool = False) -> BatchTry | None:
+def judged(record: Record, search: BatchSearch, named: bool = False) -> BatchTry | None:
     """What a run says of its size; None: it stopped for another reason than memory, and says nothing.
 
-    out_of_memory: whether any rank was. of_record: whether it is kept, and is named.
+    named: whether the try names the record, which is one of the results then.
     """
     if record.config is None:
         return None
-    size, run_id = record.config.batch_size, record.run_id if of_record else None
-    if out_of_memory:
+    size, run_id = record.config.batch_size, record.run_id if named else None
+    if record.cause == "oom":
         return BatchTry(batch_size=size, fit="too large", run_id=run_id)
     if record.status != "ok":
         return None
@@ -135,19 +134,27 @@ def _executed(search: BatchSearch) -> Variant | None:
     return next((one.execution for one in search.tries if one.fit == "fits"), None)
 
 
-def known_tries(config: RunConfig, records: Iterable[Record], search: BatchSearch) -> BatchSearch:
+def same_but_size(config: RunConfig, record: Record) -> bool:
+    """Whether a record is of this configuration at some batch size, in however many steps."""
+    free = {"batch_size": config.batch_size, "seed": config.seed, **{name: getattr(config, name) for name in TRY}}
+    return record.config is not None and record.config.model_copy(update=free) == config
+
+
+def known_tries(
+    config: RunConfig, records: Iterable[Record], search: BatchSearch, tried: Iterable[Record] = ()
+) -> BatchSearch:
     """The search with what earlier runs of the same configuration tell, of each size the latest, small sizes first.
 
-    records: of this machine and its software, oldest first. A record that ran out of memory counts, others that stopped
-    do not.
+    records: of this machine and its software. A record that ran out of memory counts, others that stopped do not.
+    tried: likewise, of searches that did not come to their end.
     """
-    free = {"batch_size": config.batch_size, "seed": config.seed, **{name: getattr(config, name) for name in TRY}}
-    latest: dict[int, Record] = {}
-    for record in records:
-        if record.config is not None and record.config.model_copy(update=free) == config:
-            latest[record.config.batch_size] = record
-    for _, record in sorted(latest.items()):
-        one = judged(record, search, record.cause == "oom", of_record=True)
+    latest: dict[int, tuple[Record, bool]] = {}
+    found = [*((record, True) for record in records), *((record, False) for record in tried)]
+    for record, named in sorted(found, key=lambda one: one[0].created_utc):
+        if same_but_size(config, record):
+            latest[record.what.batch_size] = record, named
+    for _, (record, named) in sorted(latest.items()):
+        one = judged(record, search, named)
         # Sizes between the multiples say how the line goes, and none of them is an answer.
         if one is not None and one.batch_size % STEP == 0:
             search = with_try(search, one)
@@ -173,20 +180,19 @@ class Sized:
 def size(
     config: RunConfig,
     search: BatchSearch,
-    run: Callable[[RunConfig], Sequence[RankReport]],
-    assembled: Callable[[RunConfig, Sequence[RankReport]], Record],
+    run: Callable[[RunConfig], Record],
     say: Callable[[str], None],
 ) -> Sized:
     """Try sizes until the largest is known. config: its batch size is the first that is tried where nothing is known.
-    search: what is known before. run: runs one configuration in fresh processes. say: takes a line about each try.
+    search: what is known before. run: runs one configuration in fresh processes; the cause of its record is `oom` where
+    any rank ran out of memory. say: takes a line about each try.
     """
     start = config.batch_size
     record = None
     while (tried := next_size(search, start)) is not None:
         candidate = config.model_copy(update={"batch_size": tried, **TRY})
-        reports = run(candidate)
-        record = assembled(candidate, reports)
-        one = judged(record, search, any(report.cause == "oom" for report in reports))
+        record = run(candidate)
+        one = judged(record, search)
         if one is None:
             return Sized(search, None, record)
         search = with_try(search, one)

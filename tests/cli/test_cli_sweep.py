@@ -242,6 +242,32 @@ class TestBatchAuto:
 
         assert machine.ran == [("baseline-bf16", 832, 3), ("baseline-bf16", 832, 20)]
 
+    @pytest.mark.parametrize("cut", [2, 4, 6, 8])
+    def test_an_interrupted_search_goes_on_from_the_sizes_that_were_tried(self, cut, fp8bench, tmp_path, capsys):
+        whole, first, second = Machine(), Machine(interrupt_at=cut), Machine()
+        fp8bench(whole, *self.RUN, "--results-dir", "other")
+        assert fp8bench(first, *self.RUN) == 130
+        assert "Run the same command again: the sizes that were tried are kept" in capsys.readouterr().err
+        assert kept(tmp_path) == []
+        assert fp8bench(second, *self.RUN) == 0
+
+        assert first.ran[: cut - 1] + second.ran == whole.ran
+        [search, other] = [r["session"]["batch_search"]["tries"] for r in kept(tmp_path)]
+        assert [one["batch_size"] for one in search] == [one["batch_size"] for one in other] == [16, 32, 256, 832]
+        # No record is named that no table shows.
+        assert {one["run_id"] for one in (*search, *other)} == {None}
+
+    def test_tries_go_once_a_record_tells_of_their_search(self, fp8bench, tmp_path):
+        def tries():
+            return set(tmp_path.glob("results/.batch-sizes/cpu/*.json"))
+
+        fp8bench(Machine(), *self.RUN)
+        first = tries()
+        fp8bench(Machine(), *self.RUN)
+
+        assert len(first) == 8
+        assert not first & tries()
+
     def test_another_failure_ends_the_search_and_is_the_modes_record(self, fp8bench, tmp_path):
         assert fp8bench(Machine(broken=("baseline-bf16",)), *self.RUN) == 5
         found = {r["config"]["mode"]: (r["status"], r["reason"]) for r in kept(tmp_path)}

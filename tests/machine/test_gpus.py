@@ -142,7 +142,7 @@ WITHOUT_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_
 
 
 @pytest.mark.parametrize("code", WITHOUT_DRIVER)
-def test_a_machine_without_a_driver_has_no_gpu(code, monkeypatch, tmp_path):
+def test_a_machine_whose_driver_is_not_there_has_no_gpu(code, monkeypatch, tmp_path):
     # The driver's own control device is there on a host from which no GPU was given to the container.
     init_fails_with(code, monkeypatch, tmp_path, ["nvidiactl"])
 

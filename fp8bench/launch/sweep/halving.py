@@ -185,7 +185,7 @@ def search_of(config: RunConfig, seen: Seen, blank: BatchSearch) -> BatchSearch:
     search = blank
     for size in _family(config, seen):
         record = seen.looks[size]
-        one = judged(record, search, record.cause == "oom")
+        one = judged(record, search)
         search = search if one is None else with_try(search, one)
     return search
 
@@ -217,7 +217,7 @@ def _contenders(seen: Seen, rule: Rule) -> tuple[list[RunConfig], dict[RunConfig
 
 
 def _without_headroom(record: Record, blank: BatchSearch) -> bool:
-    one = judged(record, blank, out_of_memory=False)
+    one = judged(record, blank)
     return one is not None and one.fit == "no headroom"
 
 
