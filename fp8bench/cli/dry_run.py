@@ -2,23 +2,19 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.cli.output import load_catalog, show
 from fp8bench.config.request import OPTIONS
-from fp8bench.launch.forecast import Forecast, execution, forecast, obstacle
+from fp8bench.launch.forecast import Forecast, execution, forecast, obstacle, price_today
 from fp8bench.machine.gpus import this_machine
-from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.records import results
 from fp8bench.report.document import NOTHING, Column, Document, Sentence, Table, blocks
 from fp8bench.schema.batch import AUTO
 
 if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
-    from fp8bench.launch.place import Place
     from fp8bench.launch.prepare import Prepared
-    from fp8bench.schema.instance import Catalog
 
 MINUTE_S = 60
 
@@ -31,8 +27,6 @@ def print_dry_run(resolved: "Resolved", prepared: "Prepared", usd_per_hour: floa
 def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> Forecast:
     """From the machine, the catalogue and the records. Imports no torch."""
     machine, catalog = this_machine(os.environ), load_catalog(prepared.results_dir)
-    if usd_per_hour is None:
-        usd_per_hour = price_today(prepared, catalog)
     kept = results.read(prepared.results_dir, [prepared.instance.key])
     paths = {record.run_id: path for record, path in kept}
     return forecast(
@@ -41,18 +35,8 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> Forecast:
         [obstacle(entry.config, machine, catalog) for entry in prepared.entries],
         [record for record, _ in kept],
         lambda record: results.read_record(paths[record.run_id]),
-        usd_per_hour,
+        price_today(prepared, catalog, usd_per_hour),
     )
-
-
-def price_today(place: "Place", catalog: "Catalog") -> float | None:
-    """USD per hour of the whole machine by the catalogue and the files beside the results; None: unknown."""
-    if place.instance.key not in catalog.instances:
-        return None
-    machine_id = place.here.machine.id if place.here and place.here.machine else None
-    today = PriceQuery(as_of=date.today(), current=True, machine=machine_id)
-    price = choose(catalog.instances[place.instance.key].prices, today)
-    return price.usd_per_hour if price else None
 
 
 def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Document:
@@ -111,6 +95,8 @@ def lines(found: Forecast) -> list[str]:
 
 def _time_and_cost(found: Forecast) -> list[str]:
     rate = f"{found.usd_per_hour:,.2f} USD an hour" if found.usd_per_hour is not None else None
+    if found.share:
+        rate = f"{rate}, as {found.share} cost, since no price of this machine is known"
     if found.usd is not None:
         cost = f"about {_span(found.usd, '{:,.2f}'.format)} USD at {rate}"
     elif rate is not None:
@@ -135,6 +121,8 @@ def _estimate(found: Forecast) -> dict[str, Any]:
         "start_up_s": found.start_up_s,
         "usd": found.usd,
         "usd_per_hour": found.usd_per_hour,
+        "price_share": found.share.share if found.share else None,
+        "price_share_of": found.share.instance if found.share else None,
         "rounds": found.rounds,
         "unknown": found.unknown,
         "modes": [{"mode": turn.label, "seconds_per_round": turn.seconds} for turn in found.turns],

@@ -96,9 +96,8 @@ def _planned(
     limits: tuple[str | None, float | None],
 ) -> "tuple[Sweep, float | None]":
     """The sweep, and the price of the machine that the user gave."""
-    from fp8bench.cli.dry_run import price_today
     from fp8bench.launch.assemble import new_session_id
-    from fp8bench.launch.forecast import obstacle
+    from fp8bench.launch.forecast import obstacle, price_today
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare
     from fp8bench.launch.sizing import blank_search
@@ -126,10 +125,10 @@ def _planned(
     catalog = load_catalog(prepared.results_dir)
     found = space([entry.config for entry in prepared.entries], axes, lambda one: obstacle(one, machine, catalog))
     given = hourly_price(request, prepared.instance)
-    price = given if given is not None else price_today(prepared, catalog)
+    price = price_today(prepared, catalog, given)
     rule = Rule(prepared.stop.rounds, blank_search(base) if auto else None)
     look = {"steps": look_steps, "warmup": min(LOOK_WARMUP, base.warmup), "min_time_s": 0.0}
-    limit = budgets.budget(*limits, price, DEFAULT_BUDGET)
+    limit = budgets.budget(*limits, price.usd_per_hour, DEFAULT_BUDGET)
     return search.Sweep(prepared, session or new_session_id(datetime.now(UTC)), found, rule, look, limit), given
 
 

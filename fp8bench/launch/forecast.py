@@ -6,11 +6,17 @@ Times are those of records of the same work on the same instance. Without them t
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from fp8bench import registry
+from fp8bench.launch.place import Place
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine
+from fp8bench.pricing.choose import PriceQuery
+from fp8bench.pricing.cost import SECONDS_PER_HOUR
+from fp8bench.pricing.share import Share, of_used
 from fp8bench.records.select import session
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.execution import CompileChoice, GraphChoice
@@ -22,7 +28,6 @@ START_UP_S: dict[Device, float] = {"cuda": 25.0, "cpu": 15.0}
 """To start a mode's processes, build and prove the model, and profile it, without warm-up. On H200s it was 16 to 28 s
 in 28 of 30 turns of ViT-Huge.
 """
-SECONDS_PER_HOUR = 3600
 
 COMPILED: dict[CompileChoice, str] = {
     "auto": "compiled where the mode gains by it",
@@ -49,13 +54,14 @@ class Turn:
 @dataclass(frozen=True)
 class Forecast:
     """turns: one for each entry. rounds: the fewest and the most. start_up_s: what is assumed of each turn.
-    usd_per_hour: of the machine; None: unknown.
+    usd_per_hour: of the machine; None: unknown. share: of a listed instance's price, where it is that.
     """
 
     turns: tuple[Turn, ...]
     rounds: tuple[int, int]
     start_up_s: float
     usd_per_hour: float | None
+    share: Share | None = None
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -85,11 +91,9 @@ def forecast(
     obstacles: Sequence[str | None],
     kept: Sequence[Record],
     whole: Callable[[Record], Record],
-    usd_per_hour: float | None,
+    price: "PriceToday",
 ) -> Forecast:
-    """obstacles: of each entry. kept: records of this instance, oldest first; `whole` gives one with its samples.
-    usd_per_hour: of the machine, None where it is unknown.
-    """
+    """obstacles: of each entry. kept: records of this instance, oldest first; `whole` gives one with its samples."""
     turns = tuple(
         Turn(entry.label, None if obstacle else turn_s(entry.config, kept, whole), obstacle)
         for entry, obstacle in zip(entries, obstacles, strict=True)
@@ -97,7 +101,29 @@ def forecast(
     bounds = (stop.rounds, stop.rounds)
     if stop.precision is not None:
         bounds = max(stop.rounds, FEWEST_ROUNDS), stop.max_rounds
-    return Forecast(turns, bounds, START_UP_S[entries[0].config.device], usd_per_hour)
+    return Forecast(turns, bounds, START_UP_S[entries[0].config.device], price.usd_per_hour, price.share)
+
+
+class PriceToday(NamedTuple):
+    """usd_per_hour: of the whole machine; None: unknown. share: where no price of the machine is known, and as many
+    GPUs of a listed instance stand in for it.
+    """
+
+    usd_per_hour: float | None
+    share: Share | None = None
+
+
+def price_today(place: Place, catalog: Catalog, given: float | None = None) -> PriceToday:
+    """given: what the user says that the machine costs, USD per hour; else it is what `compare` would take."""
+    if given is not None:
+        return PriceToday(given)
+    instance = place.instance
+    machine = place.here.machine if place.here else None
+    query = PriceQuery(date.today(), current=True, machine=machine.id if machine else None)
+    paid = of_used(catalog.instances.get(instance.key), instance.gpu, instance.gpu_count, catalog, query)
+    if paid is None:
+        return PriceToday(None)
+    return PriceToday(paid.usd_per_hour, None if paid.instance == instance.key else paid)
 
 
 def turn_s(config: RunConfig, kept: Sequence[Record], whole: Callable[[Record], Record]) -> float | None:

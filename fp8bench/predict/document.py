@@ -234,7 +234,8 @@ def _answers(best: Prediction, of_several: bool) -> list[str]:
     said = []
     if best.usd_per_hour is not None:
         dated = f"price of {best.price_as_of}" if best.price_as_of else "a price without a date"
-        share = "" if best.price_share == 1 else f", {best.price_share:.3g} of the whole instance's"
+        whole = "the whole instance" if best.price_share_of == best.instance else best.price_share_of
+        share = f", {best.price_share:.3g} of {whole}'s" if whole else ""
         said.append(
             f"{_label(best)} at batch {best.batch_size} is predicted to buy {'most' if of_several else 'this'} on "
             f"{best.instance}: {_per_usd(best)} {unit} for a dollar, at "

@@ -17,7 +17,8 @@ from fp8bench.predict.source import Source, Sources
 from fp8bench.predict.step import Part, Step, predict, share_of_peak
 from fp8bench.predict.target import Target, memory_warning, unsupported
 from fp8bench.pricing import cost
-from fp8bench.pricing.choose import PriceQuery, choose
+from fp8bench.pricing.choose import PriceQuery
+from fp8bench.pricing.share import of_used
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen
@@ -43,7 +44,8 @@ class Measured(Frozen):
 
 class Prediction(Frozen):
     """SI units; the names are the keys of `predict --format json`. Null is unknown. A range is no 95 % interval: see
-    `ModelError`. usd_per_hour: of the GPUs that are used, price_share of the instance. break_even_usd_per_hour: their
+    `ModelError`. usd_per_hour: of the GPUs that are used, price_share of what the instance price_share_of
+    costs (null: all of this instance). break_even_usd_per_hour: their
     price at which a dollar buys as much as on the measured machine. gemm_share_of_peak: as measured. assumed and
     warnings: sentences.
     """
@@ -69,6 +71,7 @@ class Prediction(Frozen):
     price_as_of: date | None
     price_source: str | None
     price_share: float
+    price_share_of: str | None = None
     units_per_usd: float | None = None
     units_per_usd_range: Range | None = None
     usd_per_million_units: float | None = None
@@ -122,7 +125,7 @@ def predictions(
 def _prediction(
     source: Source, target: Target, cases: Sequence[Case], catalog: Catalog, query: PriceQuery
 ) -> Prediction:
-    record, what = source.record, source.record.what
+    record, what, paid = source.record, source.record.what, target.paid
     row = Prediction(
         status="predicted",
         instance=target.instance.key,
@@ -135,10 +138,11 @@ def _prediction(
         workload=what.workload,
         batch_size=what.batch_size,
         unit=record.summary.unit if record.summary else "units",
-        usd_per_hour=target.usd_per_hour,
-        price_as_of=target.price.as_of if target.price else None,
-        price_source=target.price.source if target.price else None,
+        usd_per_hour=paid.usd_per_hour if paid else None,
+        price_as_of=paid.price.as_of if paid else None,
+        price_source=paid.price.source if paid else None,
         price_share=target.share,
+        price_share_of=paid.instance if paid and (paid.share < 1 or paid.instance != target.instance.key) else None,
         measured=_measured(source, catalog, query),
     )
     why = unsupported(source, target)
@@ -161,9 +165,9 @@ def _measured(source: Source, catalog: Catalog, query: PriceQuery) -> Measured:
     record = source.record
     instance = catalog.instances.get(record.instance)
     machine = record.machine.id if record.machine else None
-    price = choose(instance.prices, replace(query, machine=machine)) if instance else None
+    paid = of_used(instance, source.machine.gpu, source.machine.gpus, catalog, replace(query, machine=machine))
     throughput = source.units_per_step / source.step_s
-    usd = price.usd_per_hour if price else None
+    usd = paid.usd_per_hour if paid else None
     return Measured(
         instance=record.instance,
         gpu=source.machine.gpu,
@@ -243,8 +247,8 @@ def _about_all(rows: Sequence[Prediction], target: Target, cases: Sequence[Case]
     untested = sorted({row.gpu for row in predicted if row.model_error and not _tested(row, cases)})
     if untested:
         said.append(f"no prediction of a {' or '.join(untested)} was ever compared with a measurement")
-    if target.why_no_price:
-        said.append(target.why_no_price)
+    if target.about_price:
+        said.append(target.about_price)
     return said
 
 

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 from fp8bench.predict.source import Source, machine
 from fp8bench.predict.step import Machine
-from fp8bench.pricing.choose import PriceQuery, choose, why_no_price
+from fp8bench.pricing.choose import PriceQuery, why_no_price
+from fp8bench.pricing.share import Share, of_used
 from fp8bench.registry import modes
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.instance import Catalog, Gpu, Instance, Price
+from fp8bench.schema.instance import Catalog, Gpu, Instance
 
 FP8_UNITS = (8, 9)
 RECIPES = {"te-fp8:block": ((9, 0), (9, 0)), "te-fp8:mxfp8": ((10, 0), None)}
@@ -24,24 +25,20 @@ libraries take memory of their own.
 
 @dataclass(frozen=True)
 class Target:
-    """price: of the whole instance; None where there is none, and then why_no_price says why."""
+    """paid: for the GPUs that are used; None where no price is known. about_price: why there is none, or whose it is;
+    empty of the instance's own.
+    """
 
     instance: Instance
     gpu: Gpu
     machine: Machine
-    price: Price | None
-    why_no_price: str = ""
+    paid: Share | None
+    about_price: str = ""
 
     @property
     def share(self) -> float:
-        """Of the instance's GPUs, and so of its price."""
-        return self.machine.gpus / self.instance.gpu_count
-
-    @property
-    def usd_per_hour(self) -> float | None:
-        """Of the GPUs that are used."""
-        price = self.price.usd_per_hour if self.price else None
-        return None if price is None else price * self.share
+        """Of the price of an instance, this one's or the listed one's."""
+        return self.paid.share if self.paid else self.machine.gpus / self.instance.gpu_count
 
 
 def target(instance: Instance, catalog: Catalog, gpus: int | None, query: PriceQuery) -> Target:
@@ -61,9 +58,12 @@ def target(instance: Instance, catalog: Catalog, gpus: int | None, query: PriceQ
             f"{key} has {instance.gpu_count} GPUs, not {gpus}, and several hosts are not predicted",
             f"Give --gpus {instance.gpu_count} or less",
         )
-    price = choose(instance.prices, query)
-    why_none = "" if price else why_no_price(key, instance, query)
-    return Target(instance, gpu, machine(gpu, gpus or instance.gpu_count), price, why_none)
+    used = gpus or instance.gpu_count
+    paid = of_used(instance, gpu.name, used, catalog, query)
+    about = why_no_price(key, instance, query) if paid is None else ""
+    if paid is not None and paid.instance != key:
+        about = f"no price of {key} is known: {paid} stand in for it"
+    return Target(instance, gpu, machine(gpu, used), paid, about)
 
 
 def unsupported(source: Source, target: Target) -> str | None:

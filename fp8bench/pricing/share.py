@@ -13,12 +13,40 @@ from fp8bench.schema.instance import Catalog, Instance, Price
 
 @dataclass(frozen=True)
 class Share:
-    """gpus: that are used, of the `of` that the instance has. price: of the whole instance."""
+    """gpus: that are used, of the `of` that the instance has; both 0 of a CPU. price: of the whole instance."""
 
     instance: str
     price: Price
     gpus: int
     of: int
+
+    @property
+    def share(self) -> float:
+        """Of the price, above 0 and at most 1."""
+        return self.gpus / self.of if self.of else 1.0
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Of the GPUs that are used."""
+        return (self.price.usd_per_hour or 0.0) * self.share
+
+    def __str__(self) -> str:
+        """`2 of 8 GPUs of p5en`."""
+        return f"{self.gpus} of {self.of} GPUs of {self.instance}"
+
+
+def of_used(instance: Instance | None, gpu: str | None, gpus: int, catalog: Catalog, query: PriceQuery) -> Share | None:
+    """What so many GPUs of an instance cost: their share of its price; of a machine of which no price is known, that of
+    a listed instance. None where there is neither, and where the GPU is not the one that the instance has.
+
+    instance: None where the catalogue does not know it. gpu: its name in the catalogue; None: unknown, or none.
+    """
+    if instance is not None and gpu is not None and instance.gpu in catalog.gpus and instance.gpu != gpu:
+        return None
+    price = choose(instance.prices, query) if instance else None
+    if instance is not None and price is not None:
+        return Share(instance.key, price, gpus, instance.gpu_count)
+    return of_listed(gpu, gpus, catalog, query) if has_no_price(instance) else None
 
 
 def has_no_price(instance: Instance | None) -> bool:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from fp8bench.launch.forecast import SECONDS_PER_HOUR, START_UP_S, turn_s
+from fp8bench.launch.forecast import START_UP_S, turn_s
+from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import Record
