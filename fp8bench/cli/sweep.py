@@ -59,6 +59,9 @@ def sweep(
         metavar="NAME|latest",
         help="Name of the sweep; one that exists is resumed, nothing repeated.",
     ),
+    dry_run: bool = typer.Option(
+        False, "--dry-run", help="Print what would be looked at, its time and its cost; run nothing."
+    ),
     quiet: bool = typer.Option(False, "--quiet", help="No progress; warnings and errors only."),
     form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
     as_json: bool = typer.Option(False, "--json", help="The same as --format json."),
@@ -75,6 +78,11 @@ def sweep(
     given = {name: _list(text) for name, text in lists.items() if text is not None}
     planned, price = _planned({**settings, "session": session}, given, config, look_steps, (budget, budget_usd))
     search.require_budget(planned)
+    if dry_run:
+        from fp8bench.kinds.run.sweep_plan import document as plan_document
+
+        show(plan_document(search.outlook(planned)), "json" if as_json else form)
+        return
     settle(planned.prepared, price, date.today(), log)
     with _held(planned), _listener(planned, quiet) as listening:
         if not quiet:

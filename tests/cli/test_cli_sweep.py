@@ -171,6 +171,51 @@ class TestSweep:
         assert "`fp8bench sweep --session mine` with the same options goes on, and repeats nothing." in said
 
 
+class TestDryRun:
+    SWEEP = ("sweep", "--gpus", "1", *QUICK, "--rounds", "3", "--price", "3.6")
+
+    def test_it_shows_the_looks_their_count_time_and_cost_and_runs_and_writes_nothing(self, fp8bench, tmp_path, capsys):
+        machine = Machine()
+        assert fp8bench(machine, *self.SWEEP, "--dry-run") == 0
+        lines = capsys.readouterr().out.splitlines()
+
+        assert lines[:4] == [
+            "Would look at 6 configurations of cpu; then 3 rounds of the best, at most 6 turns.",
+            "Time: at least 90 s for the looks, and 90 s for the rounds if none is dropped early.",
+            "Cost: about 0.18 USD at 3.60 USD an hour.",
+            "Without records of the same work, what starting takes is all that is expected of it.",
+        ]
+        assert re.match(r" *1 +baseline-bf16 +16 .* 15$", next(line for line in lines if "baseline-bf16" in line))
+        assert "needs an NVIDIA GPU, and this machine shows none: torchao-float8:rowwise_with_gw_hp" in "\n".join(lines)
+        assert machine.ran == []
+        assert list(tmp_path.iterdir()) == []
+
+    def test_json_has_all_of_it(self, fp8bench, capsys):
+        fp8bench(Machine(), *self.SWEEP, "--batch-size", "auto", "--budget", "100s", "--dry-run", "--json")
+        plan = json.loads(capsys.readouterr().out)
+
+        assert [one["mode"] for one in plan["looks"]] == [
+            "baseline-bf16",
+            "torchao-float8:tensorwise",
+            "torchao-float8:rowwise",
+        ]
+        assert (plan["looks_seconds"], plan["rounds"], plan["round_turns"], plan["rounds_seconds"]) == (45, 3, 6, 90)
+        assert (plan["usd"], plan["usd_per_hour"], plan["budget_seconds"]) == (pytest.approx(0.135), 3.6, 100)
+        assert (plan["batch_sizes"], plan["known"]) == (True, False)
+
+    def test_of_a_sweep_that_is_resumed_it_shows_what_is_left_by_the_times_of_its_records(self, fp8bench, capsys):
+        fp8bench(Machine(interrupt_at=5), *self.SWEEP, "--session", "mine")
+        capsys.readouterr()
+        machine = Machine()
+        assert fp8bench(machine, *self.SWEEP, "--session", "mine", "--budget", "60s", "--dry-run") == 0
+        out = capsys.readouterr().out
+
+        assert "Would look at 2 configurations of cpu, and 4 are done; then 3 rounds" in out
+        assert "The budget of 60s ends it earlier." in out
+        assert "Cost: about 0.06 USD" in out
+        assert machine.ran == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -129,7 +129,7 @@ def document(swept: Swept) -> Document:
     rows = tuple(tuple(row.model_dump(mode="json").values()) for row in found.rows)
     shown: list[Part] = [Heading("What was tried"), _table(found.rows)] if found.rows else []
     return Document(
-        blocks(head, shown, _failed(found), _untried(swept.untried)),
+        blocks(head, shown, _failed(found), about_untried(swept.untried)),
         data=found,
         lines=Lines(tuple(SweepRow.model_fields), rows),
     )
@@ -236,7 +236,7 @@ def _failed(found: SweepResult) -> list[Heading | Note]:
     return [Heading("What failed"), *lines] if lines else []
 
 
-def _untried(untried: Sequence[Untried]) -> list[Heading | Note]:
+def about_untried(untried: Sequence[Untried]) -> list[Heading | Note]:
     """By reason, the most frequent first. What cannot differ from another was tried as that, and is in --json."""
     by_reason: dict[str, list[str]] = {}
     for one in untried:

@@ -92,6 +92,10 @@ class Forecaster:
         beyond_s = fmean(self.beyond_s) if self.beyond_s else 0.0
         return max(self._alone_s(config) + beyond_s, config.min_time_s)
 
+    def is_known(self, config: RunConfig) -> bool:
+        """Whether a record tells how long it takes, and not only those of the same mode executed otherwise, or none."""
+        return turn_s(config, self.kept, self.whole) is not None
+
     def _alone_s(self, config: RunConfig) -> float:
         """By records alone."""
         if config not in self.known:

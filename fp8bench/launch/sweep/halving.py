@@ -72,6 +72,23 @@ class Rule:
     blank: BatchSearch | None = None
     keep: float = KEEP
 
+    def kept(self, looks: int) -> int:
+        """How many of so many looks go on; fewer where there are fewer."""
+        return max(FINALISTS, math.ceil(self.keep * looks))
+
+    def most_round_turns(self, looks: int) -> int:
+        """Turns of all rounds, where nothing fails and nothing is dropped but by its rank."""
+        turns, left = 0, min(looks, self.kept(looks))
+        for _ in range(self.rounds):
+            turns += left
+            left = min(left, _half(left))
+        return turns
+
+
+def _half(configurations: int) -> int:
+    """How many of them go on after a round at most, by rank."""
+    return max(FINALISTS, math.ceil(configurations / 2))
+
 
 @dataclass(frozen=True)
 class Standings:
@@ -210,7 +227,7 @@ def _contenders(seen: Seen, rule: Rule) -> tuple[list[RunConfig], dict[RunConfig
     ranked = sorted(scores, key=scores.__getitem__)
     if rule.blank is not None:
         ranked = _best_sizes(ranked, seen, dropped)
-    kept = max(FINALISTS, math.ceil(rule.keep * len(ranked)))
+    kept = rule.kept(len(ranked))
     for place, config in enumerate(ranked[kept:], start=kept + 1):
         dropped[config] = f"rank {place} of {len(ranked)} looks, of which {kept} go on"
     return ranked[:kept], dropped
@@ -267,7 +284,7 @@ def _after_round(
                 f"after round {number} slower than the leader: {against.value:.3f}x its time a unit "
                 f"({against.low:.3f} to {against.high:.3f})"
             )
-        elif place > max(FINALISTS, math.ceil(len(ranked) / 2)):
+        elif place > _half(len(ranked)):
             dropped[config] = f"rank {place} of {len(ranked)} after round {number}"
         else:
             going_on.append(config)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Protocol
 
 from fp8bench.launch.prepare import Prepared
@@ -153,6 +154,51 @@ def require_budget(sweep: Sweep) -> None:
         forecaster = _forecaster(sweep, seen)
         look_s, round_s = (min(map(forecaster.turn_s, found)) for found in (list(map(sweep.as_look, configs)), configs))
         require_enough(sweep.budget, look_s, round_s)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a sweep would do, were it called now. looks: what would be looked at, with the seconds that each is expected
+    to take; sizes of --batch-size auto come beside them. done: looks that are kept. round_turns: at most. round_s: of
+    one turn of a round, the mean over all configurations. known: whether all times are those of records.
+    """
+
+    sweep: Sweep
+    looks: tuple[tuple[RunConfig, float], ...]
+    done: int
+    round_turns: int
+    round_s: float
+    known: bool
+
+    @property
+    def looks_s(self) -> float:
+        """Of all looks."""
+        return sum(seconds for _, seconds in self.looks)
+
+    @property
+    def rounds_s(self) -> float:
+        """Of all rounds, at most."""
+        return self.round_turns * self.round_s
+
+
+def outlook(sweep: Sweep) -> Outlook:
+    """Runs and writes nothing. Raises UsageError as `resumed`."""
+    seen = resumed(sweep)
+    forecaster, configs = _forecaster(sweep, seen), [one.config for one in sweep.space.candidates]
+    left = [
+        one.config
+        for one in sweep.space.candidates
+        if one.config not in seen.looks and skipped(one, seen.looks) is None
+    ]
+    done = sum(map(len, seen.rounds.values()))
+    return Outlook(
+        sweep,
+        tuple((config, forecaster.turn_s(sweep.as_look(config))) for config in left),
+        len(seen.looks),
+        max(0, sweep.rule.most_round_turns(len(left) + len(seen.looks)) - done),
+        fmean(map(forecaster.turn_s, configs)) if configs else 0.0,
+        all(map(forecaster.is_known, configs)),
+    )
 
 
 def run(
