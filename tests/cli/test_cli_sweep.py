@@ -194,11 +194,7 @@ class TestDryRun:
         fp8bench(Machine(), *self.SWEEP, "--batch-size", "auto", "--budget", "100s", "--dry-run", "--json")
         plan = json.loads(capsys.readouterr().out)
 
-        assert [one["mode"] for one in plan["looks"]] == [
-            "baseline-bf16",
-            "torchao-float8:tensorwise",
-            "torchao-float8:rowwise",
-        ]
+        assert [one["mode"] for one in plan["looks"]] == [*STEP_S]
         assert (plan["looks_seconds"], plan["rounds"], plan["round_turns"], plan["rounds_seconds"]) == (45, 3, 6, 90)
         assert (plan["usd"], plan["usd_per_hour"], plan["budget_seconds"]) == (pytest.approx(0.135), 3.6, 100)
         assert (plan["batch_sizes"], plan["known"]) == (True, False)
