@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 NOTHING = "-"
 """A cell of which nothing is known."""
@@ -83,6 +86,29 @@ class Column:
         return replace(self, cells=tuple(self.cells[place] for place in places), tones=tones)
 
 
+RowT = TypeVar("RowT")
+
+
+@dataclass(frozen=True)
+class Rows(Generic[RowT]):
+    """What the rows of a table are of: their columns are made from it."""
+
+    of: Sequence[RowT]
+
+    def column(
+        self,
+        heading: str,
+        write: Callable[[RowT], str],
+        kind: CellKind = "quantity",
+        *,
+        tone: Callable[[RowT], Tone] | None = None,
+        **looks: Any,
+    ) -> Column:
+        """write, tone: of a cell, from what its row is of. looks: other fields of the column."""
+        tones = tuple(map(tone, self.of)) if tone else ()
+        return Column(heading, tuple(map(write, self.of)), kind, tones=tones, **looks)
+
+
 @dataclass(frozen=True)
 class Table:
     """naming: how many of the first columns name a row. sections: how many of those name several rows together, which
@@ -154,6 +180,11 @@ class Lines:
 
     fields: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
+
+    @classmethod
+    def of(cls, model: "type[BaseModel]", rows: "Iterable[BaseModel]") -> "Lines":
+        """Every field of every row. model: of the rows."""
+        return cls(tuple(model.model_fields), tuple(tuple(row.model_dump(mode="json").values()) for row in rows))
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """What is kept, as documents: files that were sent, records that are broken, and those that can go."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from fp8bench.records.audit import Audit, Spent
-from fp8bench.report.document import Column, Document, Lines, Part, Sentence, Table, Warned, blocks
+from fp8bench.report.document import Document, Lines, Part, Rows, Sentence, Table, Warned, blocks
 
 
 def pushed(address: str, sent: Sequence[str], same: Sequence[str], refused: Sequence[str]) -> Document:
@@ -41,7 +42,6 @@ def _files(number: int) -> str:
 
 
 def _document(rows: Sequence[tuple[str, ...]], headings: tuple[str, ...], said: list[Part], data: Any) -> Document:
-    cells = list(zip(*rows, strict=True))
-    columns = tuple(Column(heading, cells[place], "word") for place, heading in enumerate(headings)) if rows else ()
-    table = [Table(columns)] if rows else []
+    columns = [Rows(rows).column(heading, itemgetter(place), "word") for place, heading in enumerate(headings)]
+    table = [Table(tuple(columns))] if rows else []
     return Document(blocks(table, said), data=data, lines=Lines(headings, tuple(rows)))

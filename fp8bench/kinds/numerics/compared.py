@@ -74,13 +74,6 @@ class Agreement:
     furthest: tuple[ErrorRow, float] | None
 
 
-MANY = 0.01
-"""More than this share of saturated values is a step that saturates; single values do so all the time."""
-
-NEAR = 2.0
-"""A scale is where current scaling has it when it is off by less than this factor."""
-
-
 @dataclass(frozen=True)
 class Answer:
     """One way's. worst_share: of the values, saturated at any step; worst_error: of any step, relative.

@@ -12,8 +12,8 @@ from fp8bench import registry
 from fp8bench.kinds.run.columns import COLUMNS, NOTES, OF_A_JOB, step, tone, units_of
 from fp8bench.kinds.run.compare import unlike_sizes
 from fp8bench.kinds.run.row import Row
-from fp8bench.report.document import NOTHING, CellKind, Column, Letters
-from fp8bench.report.written import Interval, number, with_interval
+from fp8bench.report.document import NOTHING, Column, Letters, Rows
+from fp8bench.report.written import Interval, change, number, with_interval
 from fp8bench.schema.execution import suffix
 
 WIDTH, GAP = 120, 2
@@ -42,8 +42,11 @@ def columns(rows: Sequence[Row], letters: Letters) -> list[Column]:
     """Of one table."""
     common = of_every_row(rows)
     reference = next((row for row in rows if row.is_reference), None)
-    said = ((*common, *(unlike_sizes(row, reference) if reference else [])) for row in rows)
-    notes = Column(NOTES, tuple(marks(row, letters, known) for row, known in zip(rows, said, strict=True)), "note")
+
+    def noted(row: Row) -> str:
+        return marks(row, letters, (*common, *(unlike_sizes(row, reference) if reference else [])))
+
+    notes = Rows(rows).column(NOTES, noted, "note")
     for density in DENSITIES:
         found = [*_columns(rows, density), notes]
         if sum(_width(column) for column in found) + GAP * (len(found) - 1) <= WIDTH:
@@ -57,10 +60,7 @@ def _width(column: Column) -> int:
 
 
 def _columns(rows: Sequence[Row], density: Density) -> Iterator[Column]:
-    def column(heading: str, write: Callable[[Row], str], kind: CellKind = "quantity", spare: bool = False) -> Column:
-        return Column(heading, tuple(map(write, rows)), kind, spare=spare)
-
-    tones = tuple(map(tone, rows))
+    column = Rows(rows).column
     yield column("mode", lambda row: _mode(row, density.recipes), "word")
     yield column("instance", lambda row: row.instance, "word")
     sizes = _sizes(rows)
@@ -78,9 +78,8 @@ def _columns(rows: Sequence[Row], density: Density) -> Iterator[Column]:
     else:
         yield from (COLUMNS[name].column(rows) for name in OF_A_JOB)
         yield column("speed-up", lambda row: number(row.speedup_vs_reference, ".2f", after="x"), spare=True)
-    gains = (number(None if row.is_reference else row.gain_vs_reference, "+.1f", 100, " %") for row in rows)
-    yield Column("gain", tuple(gains), tones=tones)
-    yield Column("verdict", tuple(map(_verdict, rows)), "verdict", tones=tones)
+    yield column("gain", lambda row: change(None if row.is_reference else row.gain_vs_reference, None), tone=tone)
+    yield column("verdict", _verdict, "verdict", tone=tone)
 
 
 def _verdict(row: Row) -> str:

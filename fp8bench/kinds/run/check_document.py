@@ -1,45 +1,32 @@
 """A check as a document: the answer in a sentence, then a row a variant, what fails first."""
 
-from collections.abc import Callable
-
 from fp8bench.kinds.run.checked import Check, CheckedRow
-from fp8bench.report.document import (
-    NOTHING,
-    CellKind,
-    Column,
-    Document,
-    Emphasis,
-    Letters,
-    Lines,
-    Note,
-    Part,
-    Sentence,
-    Table,
-    Tone,
-    blocks,
-    telling,
-)
-from fp8bench.report.written import gain_bounds, number, with_interval
+from fp8bench.report import document as doc
+from fp8bench.report.written import change, with_interval
 
 NAMING_COLUMNS = 3
 
 
-def document(check: Check) -> Document:
+def document(check: Check) -> doc.Document:
     """Machines get the check with every number unrounded, csv a line a variant."""
-    letters = Letters()
-    notes = Column("notes", tuple(_notes(row, letters) for row in check.rows), "note")
-    emphasis: tuple[Emphasis, ...] = tuple("strong" if check.fails(row) else "" for row in check.rows)
-    table = Table((*_columns(check), notes), naming=NAMING_COLUMNS, numbered=True, emphasis=emphasis)
-    below: list[Part] = list(map(Note, letters.lines()))
+    letters = doc.Letters()
+    notes = doc.Rows(check.rows).column("notes", lambda row: _notes(row, letters), "note")
+    emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if check.fails(row) else "" for row in check.rows)
+    table = doc.Table((*_columns(check), notes), naming=NAMING_COLUMNS, numbered=True, emphasis=emphasis)
     data = {**check.model_dump(mode="json"), "passed": check.exit_code == 0, "exit_code": check.exit_code}
-    lines = Lines(
-        tuple(CheckedRow.model_fields), tuple(tuple(row.model_dump(mode="json").values()) for row in check.rows)
-    )
-    held = Sentence(
+    held = doc.Sentence(
         f"Session {', '.join(check.sessions)} against {check.reference}; a step may take {_allowed(check)} longer."
     )
-    remedies: list[Part] = [Sentence(text) for text in _remedies(check)]
-    return Document(blocks([Sentence(sentence(check)), held], [table], below, remedies), data=data, lines=lines)
+    return doc.Document(
+        doc.blocks(
+            [doc.Sentence(sentence(check)), held],
+            [table],
+            [*map(doc.Note, letters.lines())],
+            [*map(doc.Sentence, _remedies(check))],
+        ),
+        data=data,
+        lines=doc.Lines.of(CheckedRow, check.rows),
+    )
 
 
 def sentence(check: Check) -> str:
@@ -81,21 +68,16 @@ def _remedies(check: Check) -> list[str]:
     return found
 
 
-def _columns(check: Check) -> list[Column]:
-    rows = check.rows
-
-    def column(heading: str, write: Callable[[CheckedRow], str], kind: CellKind = "quantity") -> Column:
-        return Column(heading, tuple(map(write, rows)), kind)
-
-    tones: tuple[Tone, ...] = tuple(_tone(row, check) for row in rows)
-    works = {(row.workload, row.optimizer) for row in rows}
+def _columns(check: Check) -> list[doc.Column]:
+    column = doc.Rows(check.rows).column
+    works = {(row.workload, row.optimizer) for row in check.rows}
     return [
         column("instance", lambda r: r.instance, "word"),
         column("mode", lambda r: r.mode_label, "word"),
-        *telling(column("execution", lambda r: r.execution or NOTHING, "word")),
+        *doc.telling(column("execution", lambda r: r.execution or doc.NOTHING, "word")),
         column("batch x GPUs", lambda r: f"{r.batch_size} x {r.world_size}"),
         *([column("work", lambda r: f"{r.workload}, {r.optimizer}", "word")] if len(works) > 1 else []),
-        Column("outcome", tuple(row.outcome for row in rows), "verdict", tones=tones),
+        column("outcome", lambda r: r.outcome, "verdict", tone=lambda r: _tone(r, check)),
         column("step time, change (95 %)", _change, "interval"),
         column("now, ms", lambda r: with_interval(r.step_time_s, r.step_time_ci_s, ".1f", scale=1e3), "interval"),
         column(
@@ -103,23 +85,20 @@ def _columns(check: Check) -> list[Column]:
             lambda r: with_interval(r.reference_step_time_s, r.reference_step_time_ci_s, ".1f", scale=1e3),
             "interval",
         ),
-        column("rounds", lambda r: f"{r.rounds or NOTHING} / {r.reference_rounds or NOTHING}"),
+        column("rounds", lambda r: f"{r.rounds or doc.NOTHING} / {r.reference_rounds or doc.NOTHING}"),
     ]
 
 
 def _change(row: CheckedRow) -> str:
-    change = number(row.change, "+.1f", scale=100, after=" %")
-    if row.change_ci is None:
-        return change
-    return f"{change} ({gain_bounds(*row.change_ci, lambda end: f'{end * 100:+.1f}')})"
+    return change(row.change, row.change_ci)
 
 
-def _tone(row: CheckedRow, check: Check) -> Tone:
+def _tone(row: CheckedRow, check: Check) -> doc.Tone:
     if check.fails(row):
         return "bad"
     return "good" if row.outcome == "ok" else "doubtful" if row.outcome == "inconclusive" else ""
 
 
-def _notes(row: CheckedRow, letters: Letters) -> str:
+def _notes(row: CheckedRow, letters: doc.Letters) -> str:
     texts = [*([row.reason] if row.reason else []), *row.marks]
     return " ".join(f"[{letters.of(text)}]" for text in texts)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from fp8bench.kinds.run.row import Row
 from fp8bench.kinds.run.unit_cost import WHAT_IF
-from fp8bench.report.document import NOTHING, CellKind, Column, Tone
-from fp8bench.report.written import gain_bounds, number, rate, with_interval
+from fp8bench.report.document import NOTHING, CellKind, Column, Rows, Tone
+from fp8bench.report.written import change, number, rate, with_interval
 from fp8bench.schema.execution import suffix
 
 Value = float | str | None
@@ -36,8 +36,7 @@ class RowColumn:
     def column(self, rows: Sequence[Row]) -> Column:
         """Of these rows."""
         heading = self.heading.format(units=units_of(rows), unit=units_of(rows).removesuffix("s"))
-        tones = tuple(map(tone, rows)) if self.toned else ()
-        return Column(heading, tuple(map(self.cell, rows)), self.kind, tones=tones)
+        return Rows(rows).column(heading, self.cell, self.kind, tone=tone if self.toned else None)
 
 
 def units_of(rows: Sequence[Row]) -> str:
@@ -87,12 +86,7 @@ def _scaled(value: float | None, scale: float) -> float | None:
 
 
 def _gain(row: Row) -> str:
-    if row.is_reference:
-        return "reference"
-    gain = number(row.gain_vs_reference, "+.1f", scale=100, after=" %")
-    if row.gain_ci_vs_reference is None:
-        return gain
-    return f"{gain} ({gain_bounds(*row.gain_ci_vs_reference, lambda end: f'{end * 100:+.1f}')})"
+    return "reference" if row.is_reference else change(row.gain_vs_reference, row.gain_ci_vs_reference)
 
 
 def _price_date(row: Row) -> str:

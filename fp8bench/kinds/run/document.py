@@ -12,20 +12,7 @@ from fp8bench.kinds.run import answer, brief
 from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_JOB
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.view import AS_IT_IS, View
-from fp8bench.report.document import (
-    Column,
-    Document,
-    Emphasis,
-    Heading,
-    Letters,
-    Lines,
-    Note,
-    Part,
-    Sentence,
-    Table,
-    Warned,
-    blocks,
-)
+from fp8bench.report import document as doc
 
 SHORT_MARK = 24
 SHORT_MARKS = 48
@@ -34,49 +21,46 @@ SHORT_MARKS = 48
 NAMING_COLUMNS = 2
 
 
-def document(*comparisons: Comparison, view: View = AS_IT_IS) -> Document:
+def document(*comparisons: Comparison, view: View = AS_IT_IS) -> doc.Document:
     """One table a comparison, at least one. Machines get every field of every `Row`."""
     rows = tuple(row for one in comparisons for row in one.rows)
-    letters = Letters()
+    letters = doc.Letters()
     tables = [_block(one, letters, view) for one in comparisons]
     warnings = dict.fromkeys(warning for one in comparisons for warning in one.warnings)
-    below: list[Part] = [*map(Note, letters.lines()), *map(Note, answer.notes(rows, view))]
-    below += [*map(Warned, warnings), *map(Note, unseen(rows))]
-    dumped = tuple(tuple(row.model_dump(mode="json").values()) for row in rows)
-    return Document(
-        blocks(*tables[:-1], [*tables[-1], *below]), data=rows, lines=Lines(tuple(Row.model_fields), dumped)
-    )
+    below: list[doc.Part] = [*map(doc.Note, letters.lines()), *map(doc.Note, answer.notes(rows, view))]
+    below += [*map(doc.Warned, warnings), *map(doc.Note, unseen(rows))]
+    return doc.Document(doc.blocks(*tables[:-1], [*tables[-1], *below]), data=rows, lines=doc.Lines.of(Row, rows))
 
 
-def _block(comparison: Comparison, letters: Letters, view: View) -> list[Part]:
+def _block(comparison: Comparison, letters: doc.Letters, view: View) -> list[doc.Part]:
     rows = comparison.rows
     common = () if view.wide or view.columns else brief.of_every_row(rows)
     return [
-        *([Heading(comparison.name)] if comparison.name else []),
+        *([doc.Heading(comparison.name)] if comparison.name else []),
         _table(rows, letters, view),
-        *([Note(f"Every measured row: {', '.join(common)}.")] if common else []),
-        *map(Sentence, answer.sentences(rows)),
+        *([doc.Note(f"Every measured row: {', '.join(common)}.")] if common else []),
+        *map(doc.Sentence, answer.sentences(rows)),
     ]
 
 
-def _table(rows: Sequence[Row], letters: Letters, view: View) -> Table:
+def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
     emphasis = tuple(map(_emphasis, rows))
     if view.wide:
-        notes = Column(NOTES, tuple(_marks(row, letters) for row in rows), "note")
-        return Table((*columns(rows), notes), naming=NAMING_COLUMNS, numbered=True, emphasis=emphasis)
+        notes = doc.Rows(rows).column(NOTES, lambda row: _marks(row, letters), "note")
+        return doc.Table((*columns(rows), notes), naming=NAMING_COLUMNS, numbered=True, emphasis=emphasis)
     if view.columns:
         named = tuple(_named(name, rows, letters) for name in view.columns)
-        return Table(named, naming=1, whole=True, emphasis=emphasis)
-    return Table(tuple(brief.columns(rows, letters)), naming=NAMING_COLUMNS, whole=True, emphasis=emphasis)
+        return doc.Table(named, naming=1, whole=True, emphasis=emphasis)
+    return doc.Table(tuple(brief.columns(rows, letters)), naming=NAMING_COLUMNS, whole=True, emphasis=emphasis)
 
 
-def _named(name: str, rows: Sequence[Row], letters: Letters) -> Column:
+def _named(name: str, rows: Sequence[Row], letters: doc.Letters) -> doc.Column:
     if name == NOTES:
-        return Column(NOTES, tuple(brief.marks(row, letters) for row in rows), "note")
+        return doc.Rows(rows).column(NOTES, lambda row: brief.marks(row, letters), "note")
     return EVERY[name].column(rows)
 
 
-def columns(rows: Sequence[Row]) -> list[Column]:
+def columns(rows: Sequence[Row]) -> list[doc.Column]:
     """Those of the wide table, the two that name a row first; those of which no row says anything are omitted.
 
     What a reader came for goes first of all numbers, since a narrow terminal divides a table.
@@ -100,11 +84,11 @@ def unseen(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _emphasis(row: Row) -> Emphasis:
+def _emphasis(row: Row) -> doc.Emphasis:
     return "strong" if row.is_reference else "" if row.status == "ok" else "faint"
 
 
-def _marks(row: Row, letters: Letters) -> str:
+def _marks(row: Row, letters: doc.Letters) -> str:
     """The notes of a row of the wide table: its status and cause if it is not ok, its short marks, and letters for the
     rest.
     """

@@ -12,20 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.kinds.run.steps import IDLE, PARTS, Explained, Line, StepBreakdown, lines
+from fp8bench.report import document as doc
 from fp8bench.report import paper
-from fp8bench.report.document import (
-    NOTHING,
-    Column,
-    Document,
-    Emphasis,
-    Figure,
-    Note,
-    Sentence,
-    Table,
-    Tone,
-    Warned,
-    blocks,
-)
 from fp8bench.report.paper import FAINT, GRID, INK
 from fp8bench.report.written import number
 
@@ -39,33 +27,32 @@ SMALLEST_S = 0.5e-4
 """Half of the last digit that is shown: a line below it in every mode is omitted."""
 
 
-def document(explained: Explained) -> Document:
+def document(explained: Explained) -> doc.Document:
     """Machines get the modes with every number unrounded, the cause, its sentence, what each accounts for, notes and
     warnings.
     """
-    shown = blocks(
+    shown = doc.blocks(
         [_table(explained)],
-        [Sentence(explained.sentence)],
-        *([Note(note)] for note in explained.notes),
-        *([Warned(warning)] for warning in explained.warnings),
+        [doc.Sentence(explained.sentence)],
+        *([doc.Note(note)] for note in explained.notes),
+        *([doc.Warned(warning)] for warning in explained.warnings),
     )
-    return Document(shown, data=explained, figures=(Figure(PICTURE, partial(step_bars, explained.modes)),))
+    return doc.Document(shown, data=explained, figures=(doc.Figure(PICTURE, partial(step_bars, explained.modes)),))
 
 
-def _table(explained: Explained) -> Table:
+def _table(explained: Explained) -> doc.Table:
     shown = [line for line in lines(explained.modes) if max(seconds or 0.0 for seconds in line.seconds) >= SMALLEST_S]
-    columns = [Column("part of a step", tuple(line.name for line in shown), "word")]
+    columns = [doc.Rows(shown).column("part of a step", lambda line: line.name, "word")]
     for place, mode in enumerate(explained.modes):
         # A part that takes no time is none of the step's.
         times = [line.seconds[place] or None for line in shown]
-        shares = (number(time and time / mode.length_s, ".1f", 100, " %") for time in times)
-        columns.append(Column(mode.label, tuple(number(time, ".1f", 1e3) for time in times), unit="ms"))
-        columns.append(Column("share", tuple(shares)))
+        shares = [time and time / mode.length_s for time in times]
+        columns.append(doc.Rows(times).column(mode.label, lambda time: number(time, ".1f", 1e3), unit="ms"))
+        columns.append(doc.Rows(shares).column("share", lambda share: number(share, ".1f", 100, " %")))
     if len(explained.modes) > 1:
-        cells, tones = tuple(map(_difference_text, shown)), tuple(map(_tone, shown))
-        columns.append(Column("differ\u00adence", cells, unit="ms", tones=tones))
-    emphasis: tuple[Emphasis, ...] = tuple("strong" if line.total else "" for line in shown)
-    return Table(tuple(columns), tight=True, emphasis=emphasis)
+        columns.append(doc.Rows(shown).column("differ\u00adence", _difference_text, unit="ms", tone=_tone))
+    emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if line.total else "" for line in shown)
+    return doc.Table(tuple(columns), tight=True, emphasis=emphasis)
 
 
 def _difference(line: Line) -> float | None:
@@ -76,11 +63,11 @@ def _difference(line: Line) -> float | None:
 def _difference_text(line: Line) -> str:
     seconds = _difference(line)
     if seconds is None:
-        return NOTHING
+        return doc.NOTHING
     return "0.0" if abs(seconds) < SMALLEST_S else f"{seconds * 1e3:+.1f}"
 
 
-def _tone(line: Line) -> Tone:
+def _tone(line: Line) -> doc.Tone:
     """A time longer than the reference's is bad, a shorter one good."""
     seconds = _difference(line)
     if seconds is None or abs(seconds) < SMALLEST_S:

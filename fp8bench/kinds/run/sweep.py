@@ -15,20 +15,8 @@ from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
 from fp8bench.launch.sweep.search import Swept
 from fp8bench.launch.sweep.space import Untried, in_words
 from fp8bench.pricing.cost import units_per_usd
-from fp8bench.report.document import (
-    NOTHING,
-    Column,
-    Document,
-    Heading,
-    Lines,
-    Note,
-    Part,
-    Sentence,
-    Table,
-    blocks,
-    telling,
-)
-from fp8bench.report.written import bounds, number, rate, with_interval
+from fp8bench.report import document as doc
+from fp8bench.report.written import bounds, number, rate, rate_with_interval, with_interval
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Variant
@@ -122,17 +110,13 @@ def result(swept: Swept) -> SweepResult:
     )
 
 
-def document(swept: Swept) -> Document:
+def document(swept: Swept) -> doc.Document:
     """Machines get a `SweepResult`."""
     found = result(swept)
-    head = [Sentence(line) for line in (*answer(found), *_spent(found, swept))]
-    rows = tuple(tuple(row.model_dump(mode="json").values()) for row in found.rows)
-    shown: list[Part] = [Heading("What was tried"), _table(found.rows)] if found.rows else []
-    return Document(
-        blocks(head, shown, _failed(found), about_untried(swept.untried)),
-        data=found,
-        lines=Lines(tuple(SweepRow.model_fields), rows),
-    )
+    head = [*map(doc.Sentence, (*answer(found), *_spent(found, swept)))]
+    shown: list[doc.Part] = [doc.Heading("What was tried"), _table(found.rows)] if found.rows else []
+    told = doc.blocks(head, shown, _failed(found), about_untried(swept.untried))
+    return doc.Document(told, data=found, lines=doc.Lines.of(SweepRow, found.rows))
 
 
 def answer(found: SweepResult) -> list[str]:
@@ -188,26 +172,22 @@ def _spent(found: SweepResult, swept: Swept) -> list[str]:
     return lines
 
 
-def _table(rows: Sequence[SweepRow]) -> Table:
+def _table(rows: Sequence[SweepRow]) -> doc.Table:
     unit = next((row.unit for row in rows if row.unit), "units")
     priced = any(row.units_per_usd is not None for row in rows)
-    value = Column(
-        f"{unit}/USD (95 %)" if priced else f"{unit}/s (95 %)",
-        tuple(_value(row, priced) for row in rows),
-        "interval",
-    )
-    return Table(
+    column = doc.Rows(rows).column
+    return doc.Table(
         (
-            Column("place", tuple(str(row.place) if row.place else NOTHING for row in rows)),
-            Column("mode", tuple(row.mode for row in rows), "word"),
-            Column("batch", tuple(str(row.batch_size) for row in rows)),
-            Column("execution", tuple(row.execution or NOTHING for row in rows), "word"),
-            *telling(Column("attention", tuple(row.attention or NOTHING for row in rows), "word")),
-            Column("rounds", tuple(str(row.rounds) if row.rounds else "look" for row in rows), "word"),
-            value,
-            *telling(
-                Column("peak GiB", tuple(number(row.peak_memory_bytes, ".1f", scale=2**-30) for row in rows)),
-                Column("dropped", tuple(_short(row) for row in rows), "note"),
+            column("place", lambda row: number(row.place, "d")),
+            column("mode", lambda row: row.mode, "word"),
+            column("batch", lambda row: str(row.batch_size)),
+            column("execution", lambda row: row.execution or doc.NOTHING, "word"),
+            *doc.telling(column("attention", lambda row: row.attention or doc.NOTHING, "word")),
+            column("rounds", lambda row: str(row.rounds) if row.rounds else "look", "word"),
+            column(f"{unit}/{'USD' if priced else 's'} (95 %)", lambda row: _value(row, priced), "interval"),
+            *doc.telling(
+                column("peak GiB", lambda row: number(row.peak_memory_bytes, ".1f", scale=2**-30)),
+                column("dropped", _short, "note"),
             ),
         ),
         naming=3,
@@ -216,10 +196,9 @@ def _table(rows: Sequence[SweepRow]) -> Table:
 
 
 def _value(row: SweepRow, priced: bool) -> str:
-    value, ends = (
-        (row.units_per_usd, row.units_per_usd_ci) if priced else (row.throughput_per_s, row.throughput_ci_per_s)
-    )
-    return f"{rate(value)} ({bounds(*ends, rate)})" if ends else rate(value)
+    if priced:
+        return rate_with_interval(row.units_per_usd, row.units_per_usd_ci)
+    return rate_with_interval(row.throughput_per_s, row.throughput_ci_per_s)
 
 
 def _short(row: SweepRow) -> str:
@@ -229,27 +208,27 @@ def _short(row: SweepRow) -> str:
     return row.dropped or ""
 
 
-def _failed(found: SweepResult) -> list[Heading | Note]:
+def _failed(found: SweepResult) -> list[doc.Heading | doc.Note]:
     """Each reason with its configurations."""
     failed = [row for row in found.rows if row.status != "ok"]
-    lines: list[Heading | Note] = [Note(f"{_named(row)}: {row.dropped}") for row in failed]
-    return [Heading("What failed"), *lines] if lines else []
+    lines: list[doc.Heading | doc.Note] = [doc.Note(f"{_named(row)}: {row.dropped}") for row in failed]
+    return [doc.Heading("What failed"), *lines] if lines else []
 
 
-def about_untried(untried: Sequence[Untried]) -> list[Heading | Note]:
+def about_untried(untried: Sequence[Untried]) -> list[doc.Heading | doc.Note]:
     """By reason, the most frequent first. What cannot differ from another was tried as that, and is in --json."""
     by_reason: dict[str, list[str]] = {}
     for one in untried:
         why = "cannot differ from one that was tried" if one.why.startswith("cannot differ") else one.why
         by_reason.setdefault(why, []).append(in_words(one.config))
-    lines: list[Heading | Note] = []
+    lines: list[doc.Heading | doc.Note] = []
     for why, names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
         if why.startswith("cannot differ"):
-            lines.append(Note(f"{len(names)}: {why}"))
+            lines.append(doc.Note(f"{len(names)}: {why}"))
             continue
         more = f"; and {len(names) - MOST_UNTRIED} more (--json)" if len(names) > MOST_UNTRIED else ""
-        lines.append(Note(f"{len(names)}: {why}: {'; '.join(names[:MOST_UNTRIED])}{more}"))
-    return [Heading("What was not tried"), *lines] if lines else []
+        lines.append(doc.Note(f"{len(names)}: {why}: {'; '.join(names[:MOST_UNTRIED])}{more}"))
+    return [doc.Heading("What was not tried"), *lines] if lines else []
 
 
 def _row(config: RunConfig, swept: Swept, place: int | None, usd_per_hour: float | None) -> SweepRow:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fp8bench.kinds.run.row import Comparison, Row
-from fp8bench.report.written import gain_bounds, number, rate, ratio
+from fp8bench.report.written import change_bounds, number, rate, ratio
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,6 @@ def detail_of(row: Row) -> str:
 def unit_of(row: Row) -> str:
     """`images`."""
     return row.unit or "units"
-
-
-def percent_bounds(ends: tuple[float, float]) -> str:
-    """`+24.5 to +25.3 %`."""
-    return f"{gain_bounds(*ends, lambda end: f'{end * 100:+.1f}')} %"
 
 
 def answer(comparison: Comparison, bought: str = "", quicker: Sequence[str] = ()) -> Answer:
@@ -90,7 +85,7 @@ def _against_reference(best: Row, rows: Sequence[Row]) -> str:
         return f"{how}. All others are compared with it, and none of them buys more."
     against = f"{how}, against {name_of(reference)} ({detail_of(reference)}): "
     if best.gain_ci_vs_reference is not None:
-        against += f"{percent_bounds(best.gain_ci_vs_reference)} with 95 % confidence, "
+        against += f"{change_bounds(*best.gain_ci_vs_reference)} % with 95 % confidence, "
     if best.verdict == "inconclusive":
         return f"{against}which is inconclusive: {best.verdict_why}."
     return f"{against}{best.verdict or 'without a verdict'}."

@@ -15,7 +15,7 @@ from fp8bench.report.page.charts import Chart
 from fp8bench.report.page.drawing import Look
 from fp8bench.report.page.scatter import Point, Scatter
 from fp8bench.report.page.strips import Strip, Strips
-from fp8bench.report.written import gain_bounds, number, rate
+from fp8bench.report.written import change, number, rate
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import longest_rank
 
@@ -153,11 +153,9 @@ def _detail_with_gain(row: Row) -> str:
     """`eager, batch 256: +24.9 % (+24.5 to +25.3)`."""
     if row.is_reference:
         return f"{detail_of(row)}: reference"
-    gain = number(row.gain_vs_reference, "+.1f", 100, " %")
     if row.gain_vs_reference is None:
         return detail_of(row)
-    if row.gain_ci_vs_reference is not None:
-        gain += f" ({gain_bounds(*row.gain_ci_vs_reference, lambda end: f'{end * 100:+.1f}')})"
+    gain = change(row.gain_vs_reference, row.gain_ci_vs_reference)
     return f"{detail_of(row)}: {gain}{'?' if row.verdict == 'inconclusive' else ''}"
 
 
