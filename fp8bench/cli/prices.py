@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fp8bench.pricing.offers import Fetched
-    from fp8bench.schema.instance import Catalog, Instance, Purchase
-    from fp8bench.schema.snapshot import Offer
+    from fp8bench.schema.instance import Catalog, Instance, Offer, Purchase
 
 INSTANCES = typer.Argument(None, metavar="[INSTANCE]...", autocompletion=names.instances, help="Only these [all].")
 PROVIDER = typer.Option(None, "--provider", metavar="NAME", help="Only this one's instances. Repeatable.")

@@ -14,9 +14,8 @@ from fp8bench import registry
 from fp8bench.launch.place import Place
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine
-from fp8bench.pricing.choose import PriceQuery
+from fp8bench.pricing.choose import PriceQuery, Share, of_used
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
-from fp8bench.pricing.share import Share, of_used
 from fp8bench.records.select import session
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.execution import CompileChoice, GraphChoice

@@ -16,8 +16,8 @@ from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code
+from fp8bench.machine.busy import room_bytes
 from fp8bench.machine.identity import Here
-from fp8bench.machine.room import room_bytes
 from fp8bench.records import results
 from fp8bench.records.results import Kept
 from fp8bench.schema.batch import BatchSearch

@@ -17,8 +17,7 @@ from fp8bench.predict.source import Source, Sources
 from fp8bench.predict.step import Part, Step, predict, share_of_peak
 from fp8bench.predict.target import Target, memory_warning, unsupported
 from fp8bench.pricing import cost
-from fp8bench.pricing.choose import PriceQuery
-from fp8bench.pricing.share import of_used
+from fp8bench.pricing.choose import PriceQuery, of_used
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from fp8bench.predict.source import Source, machine
 from fp8bench.predict.step import Machine
-from fp8bench.pricing.choose import PriceQuery, why_no_price
-from fp8bench.pricing.share import Share, of_used
+from fp8bench.pricing.choose import PriceQuery, Share, of_used, why_no_price
 from fp8bench.registry import modes
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog, Gpu, Instance

@@ -17,8 +17,7 @@ from importlib.metadata import version
 from typing import Any, Protocol, cast
 
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
-from fp8bench.schema.instance import Catalog, Instance, Price
-from fp8bench.schema.snapshot import Offer, OfferedAs
+from fp8bench.schema.instance import Catalog, Instance, Offer, OfferedAs, Price
 
 PROVIDERS = {
     "aws": "aws",

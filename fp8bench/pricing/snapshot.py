@@ -14,8 +14,7 @@ from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import read_text
-from fp8bench.schema.instance import Catalog, Instance, Price
-from fp8bench.schema.snapshot import FIELDS, Offer, OfferedAs
+from fp8bench.schema.instance import FIELDS, Catalog, Instance, Offer, OfferedAs, Price
 
 
 def text_of(offers: Iterable[Offer]) -> str:

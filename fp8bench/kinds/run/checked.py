@@ -238,7 +238,7 @@ def _held(mine: Side, one: Side, options: CheckOptions) -> CheckedRow:
 
 def _judged(row: CheckedRow, found: UnitTime, reference: UnitTime, allowed: float) -> CheckedRow:
     # Imported here: numpy takes a moment.
-    from fp8bench.stats.regression import regression
+    from fp8bench.stats.ratio import regression
 
     held = regression(found.by_elapsed, reference.by_elapsed, allowed)
     outcome, why = held.judgement, held.why

@@ -6,7 +6,7 @@ from fp8bench.launch.sweep.budget import in_words as time_in_words
 from fp8bench.launch.sweep.search import Outlook
 from fp8bench.launch.sweep.space import in_words
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
-from fp8bench.report.document import Column, Document, Lines, Sentence, Table, blocks, telling
+from fp8bench.report import document as doc
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.files import Frozen
 
@@ -76,33 +76,25 @@ def plan_of(found: Outlook) -> SweepPlan:
     )
 
 
-def document(found: Outlook) -> Document:
+def document(found: Outlook) -> doc.Document:
     """Machines get a `SweepPlan`."""
     plan = plan_of(found)
-    looks = plan.looks
-    table = Table(
+    column = doc.Rows([*enumerate(plan.looks, start=plan.looks_done + 1)]).column
+    table = doc.Table(
         (
-            Column("look", tuple(str(plan.looks_done + place) for place, _ in enumerate(looks, start=1))),
-            Column("mode", tuple(one.mode for one in looks), "word"),
-            Column("batch", tuple(str(one.batch_size) for one in looks)),
-            *telling(
-                Column("compile", tuple(one.compile for one in looks), "word"),
-                Column("graphs", tuple(one.cuda_graphs for one in looks), "word"),
-                Column("attention", tuple(one.te_attention for one in looks), "word"),
-            ),
-            Column("expected", tuple(f"{one.seconds:.0f}" for one in looks), unit="s"),
+            column("look", lambda row: str(row[0])),
+            column("mode", lambda row: row[1].mode, "word"),
+            column("batch", lambda row: str(row[1].batch_size)),
+            column("compile", lambda row: row[1].compile, "word"),
+            column("graphs", lambda row: row[1].cuda_graphs, "word"),
+            column("attention", lambda row: row[1].te_attention, "word"),
+            column("expected", lambda row: f"{row[1].seconds:.0f}", unit="s"),
         ),
         naming=2,
     )
-    return Document(
-        blocks(
-            [Sentence(line) for line in _lines(plan, found.sweep.budget)],
-            [table] if looks else [],
-            about_untried(found.sweep.space.untried),
-        ),
-        data=plan,
-        lines=Lines(tuple(PlannedLook.model_fields), tuple(tuple(one.model_dump().values()) for one in looks)),
-    )
+    said = [*map(doc.Sentence, _lines(plan, found.sweep.budget))]
+    shown = doc.blocks(said, [table] if plan.looks else [], about_untried(found.sweep.space.untried))
+    return doc.Document(shown, data=plan, lines=doc.Lines.of(PlannedLook, plan.looks))
 
 
 def _lines(plan: SweepPlan, budget: Budget) -> list[str]:
