@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fp8bench.cli.output import load_catalog, show
 from fp8bench.config.request import OPTIONS
-from fp8bench.launch.forecast import Forecast, execution, forecast, obstacle, price_today
+from fp8bench.launch.forecast import Forecast, duration, execution, forecast, obstacle, price_today
 from fp8bench.machine.gpus import this_machine
 from fp8bench.records import results
 from fp8bench.report.document import NOTHING, Column, Document, Sentence, Table, blocks
@@ -15,8 +15,6 @@ from fp8bench.schema.batch import AUTO
 if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
     from fp8bench.launch.prepare import Prepared
-
-MINUTE_S = 60
 
 
 def print_dry_run(resolved: "Resolved", prepared: "Prepared", usd_per_hour: float | None, as_json: bool) -> None:
@@ -107,7 +105,7 @@ def _time_and_cost(found: Forecast) -> list[str]:
         unknown = f"unknown, since there is no record here of {' and '.join(found.unknown)} at this work"
         return [f"time: {unknown}", f"cost: {cost}"]
     return [
-        f"time: about {_span(found.seconds, _duration)} for {_rounds(found)}",
+        f"time: about {_span(found.seconds, duration)} for {_rounds(found)}",
         f"cost: {cost}",
         f"assumed: {found.start_up_s:.0f} s to start, prove and profile a mode; compiling and steps as in the "
         "latest session of the same work here; every round is run, also where a session is resumed",
@@ -137,7 +135,3 @@ def _rounds(found: Forecast) -> str:
 def _span(ends: tuple[float, float], shown: Any) -> str:
     low, high = map(shown, ends)
     return str(low) if low == high else f"{low} to {high}"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 2 * MINUTE_S else f"{seconds / MINUTE_S:.0f} min"

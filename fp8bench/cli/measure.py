@@ -44,7 +44,7 @@ def _option(
 
 def _answer(kind: "OneRecord[Any, Any, Any]", kept: str | None, form: str, given: dict[str, Any]) -> None:
     """kept: names a record. given: the other options, by parameter."""
-    from fp8bench.launch.place import settle
+    from fp8bench.launch.place import register
     from fp8bench.records import results
     from fp8bench.records.named import find_kept
     from fp8bench.report.paper import require_drawable
@@ -67,7 +67,7 @@ def _answer(kind: "OneRecord[Any, Any, Any]", kept: str | None, form: str, given
         _show(kind, find_kept(kept, request.results_dir, kind.record, tell_broken), request.results_dir, form, plots)
         return
     prepared = kind.prepare(request, os.environ)
-    settle(prepared, None, date.today(), log)
+    register(prepared, None, date.today(), log)
     record = kind.measure(prepared, log)
     log(f"kept as {results.write(record, request.results_dir)}")
     _show(kind, record, request.results_dir, form, plots)

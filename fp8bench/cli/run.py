@@ -49,7 +49,7 @@ def run(
 
 def _run(resolved: "Resolved", mirror: "Mirror | None", dry_run: bool, quiet: bool, as_json: bool) -> None:
     """mirror: of the results' address, if that is where they are kept."""
-    from fp8bench.launch.place import settle
+    from fp8bench.launch.place import register
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare
 
@@ -63,7 +63,7 @@ def _run(resolved: "Resolved", mirror: "Mirror | None", dry_run: bool, quiet: bo
         print_dry_run(resolved, prepared, price_of_machine, as_json)
         return
     if prepared.keeps_records:
-        settle(prepared, price_of_machine, date.today(), log)
+        register(prepared, price_of_machine, date.today(), log)
     raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json))
 
 

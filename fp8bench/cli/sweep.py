@@ -69,7 +69,7 @@ def sweep(
 ) -> None:
     """Search mode, recipe, execution, batch size and attention for the most that a dollar buys on this machine."""
     from fp8bench.kinds.run.sweep import document
-    from fp8bench.launch.place import settle
+    from fp8bench.launch.place import register
     from fp8bench.launch.sweep import search
     from fp8bench.schema.errors import require_known
 
@@ -83,7 +83,7 @@ def sweep(
 
         show(plan_document(search.outlook(planned)), "json" if as_json else form)
         return
-    settle(planned.prepared, price, date.today(), log)
+    register(planned.prepared, price, date.today(), log)
     with _held(planned), _listener(planned, quiet) as listening:
         if not quiet:
             _announce(planned)

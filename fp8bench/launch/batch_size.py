@@ -177,33 +177,32 @@ class Sized:
     stopped: Record | None = None
 
 
-def size(
+def search(
     config: RunConfig,
-    search: BatchSearch,
+    known: BatchSearch,
     run: Callable[[RunConfig], Record],
     say: Callable[[str], None],
 ) -> Sized:
     """Try sizes until the largest is known. config: its batch size is the first that is tried where nothing is known.
-    search: what is known before. run: runs one configuration in fresh processes; the cause of its record is `oom` where
+    known: the tries before. run: runs one configuration in fresh processes; the cause of its record is `oom` where
     any rank ran out of memory. say: takes a line about each try.
     """
-    start = config.batch_size
-    record = None
-    while (tried := next_size(search, start)) is not None:
+    record, found = None, known
+    while (tried := next_size(found, config.batch_size)) is not None:
         candidate = config.model_copy(update={"batch_size": tried, **TRY})
         record = run(candidate)
-        one = judged(record, search)
+        one = judged(record, found)
         if one is None:
-            return Sized(search, None, record)
-        search = with_try(search, one)
-        say(f"{config.mode_label}: {in_words(one, search)}")
-    largest = _between(search.tries, BATCH_SIZE.most)[0]
+            return Sized(found, None, record)
+        found = with_try(found, one)
+        say(f"{config.mode_label}: {_said(one, found)}")
+    largest = _between(found.tries, BATCH_SIZE.most)[0]
     if not largest:
-        return Sized(search, None, record)
-    return Sized(search, config.model_copy(update={"batch_size": largest}))
+        return Sized(found, None, record)
+    return Sized(found, config.model_copy(update={"batch_size": largest}))
 
 
-def in_words(one: BatchTry, search: BatchSearch) -> str:
+def _said(one: BatchTry, search: BatchSearch) -> str:
     """`batch 256 fits: 60.1 GiB of 140.4, of which 11.2 stay free`."""
     if one.peak_bytes is None or search.memory_bytes is None:
         return f"batch {one.batch_size}: {one.fit}"

@@ -19,7 +19,7 @@ from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.records.select import session
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.execution import CompileChoice, GraphChoice
-from fp8bench.schema.instance import Catalog
+from fp8bench.schema.instance import Catalog, Gpu
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import FEWEST_ROUNDS
 
@@ -27,6 +27,8 @@ START_UP_S: dict[Device, float] = {"cuda": 25.0, "cpu": 15.0}
 """To start a mode's processes, build and prove the model, and profile it, without warm-up. On H200s it was 16 to 28 s
 in 28 of 30 turns of ViT-Huge.
 """
+
+MINUTE_S = 60
 
 COMPILED: dict[CompileChoice, str] = {
     "auto": "compiled where the mode gains by it",
@@ -42,7 +44,7 @@ LAUNCHED: dict[GraphChoice, str] = {
 
 
 @dataclass(frozen=True)
-class Turn:
+class ExpectedTurn:
     """One mode in one round. seconds: its expected time; None: unknown. obstacle: why it cannot run here, if known."""
 
     label: str
@@ -56,7 +58,7 @@ class Forecast:
     usd_per_hour: of the machine; None: unknown. share: of a listed instance's price, where it is that.
     """
 
-    turns: tuple[Turn, ...]
+    turns: tuple[ExpectedTurn, ...]
     rounds: tuple[int, int]
     start_up_s: float
     usd_per_hour: float | None
@@ -94,7 +96,7 @@ def forecast(
 ) -> Forecast:
     """obstacles: of each entry. kept: records of this instance, oldest first; `whole` gives one with its samples."""
     turns = tuple(
-        Turn(entry.label, None if obstacle else turn_s(entry.config, kept, whole), obstacle)
+        ExpectedTurn(entry.label, None if obstacle else turn_s(entry.config, kept, whole), obstacle)
         for entry, obstacle in zip(entries, obstacles, strict=True)
     )
     bounds = (stop.rounds, stop.rounds)
@@ -125,6 +127,11 @@ def price_today(place: Place, catalog: Catalog, given: float | None = None) -> P
     return PriceToday(paid.usd_per_hour, None if paid.instance == instance.key else paid)
 
 
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min`."""
+    return f"{seconds:.0f} s" if seconds < 2 * MINUTE_S else f"{seconds / MINUTE_S:.0f} min"
+
+
 def turn_s(config: RunConfig, kept: Sequence[Record], whole: Callable[[Record], Record]) -> float | None:
     """Seconds that one mode takes in one round: start-up, what compiling and first steps took in the latest session of
     the same work, and its steps. None where there is no such record.
@@ -149,6 +156,11 @@ def execution(config: RunConfig) -> str:
     return f"{COMPILED[config.compile]}; {LAUNCHED[graphs]}"
 
 
+def too_old(gpu: Gpu, least: tuple[int, int]) -> str:
+    """What is wanting, for the end of a sentence: `compute capability 8.9 or more, and A100 has 8.0`."""
+    return f"compute capability {'.'.join(map(str, least))} or more, and {gpu.name} has {gpu.compute_capability}"
+
+
 def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | None:
     """Why a mode cannot run on this machine, as far as that is known without torch; None: no reason is known."""
     if config.cuda_graphs == "on" and not machine.has_gpu:
@@ -163,9 +175,8 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
         return "needs an NVIDIA GPU, and this machine shows none"
     if machine.has_gpu and needs.compute_capability is not None:
         gpu = catalog.gpu_by_product(machine.gpus[0])
-        if gpu is not None and _pair(gpu.compute_capability) < needs.compute_capability:
-            wanted = ".".join(map(str, needs.compute_capability))
-            return f"needs a GPU of compute capability {wanted} or more, and {gpu.name} has {gpu.compute_capability}"
+        if gpu is not None and gpu.capability < needs.compute_capability:
+            return f"needs a GPU of {too_old(gpu, needs.compute_capability)}"
     if needs.module is not None and find_spec(needs.module) is None:
         return f"needs the Python package {needs.module}, which is not installed"
     return None
@@ -181,8 +192,3 @@ def _beyond_steps(record: Record, step_s: float) -> float:
     """What warm-up took beyond as many plain steps: compiling, above all."""
     warmups = [sum(rank.warmup_step_s) - len(rank.warmup_step_s) * step_s for rank in record.samples]
     return max([0.0, *warmups])
-
-
-def _pair(capability: str) -> tuple[int, int]:
-    major, _, minor = capability.partition(".")
-    return int(major), int(minor or 0)

@@ -63,7 +63,7 @@ def moved(place: Place, machine: Machine, key: str) -> Place | None:
     return replace(place, instance=instance, in_catalog=True)
 
 
-def settle(place: Place, price: float | None, today: date, log: Callable[[str], None]) -> None:
+def register(place: Place, price: float | None, today: date, log: Callable[[str], None]) -> None:
     """Make sure that records can be kept, and keep what is known of the instance beside them.
 
     price: USD per hour as the user gave it, for this machine alone where fp8bench made the instance up, which another

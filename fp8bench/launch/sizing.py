@@ -107,7 +107,7 @@ def _search(config: RunConfig, known: BatchSearch, executor: Executor, where: "W
         results.write(record, where.results_dir / TRIES)
         return record
 
-    return batch_size.size(config, known, run, say)
+    return batch_size.search(config, known, run, say)
 
 
 def blank_search(config: RunConfig) -> BatchSearch:

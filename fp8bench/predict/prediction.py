@@ -18,6 +18,7 @@ from fp8bench.predict.step import Part, Step, predict, share_of_peak
 from fp8bench.predict.target import Target, memory_warning, unsupported
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import PriceQuery, of_used
+from fp8bench.schema.config import mode_label
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen
@@ -86,7 +87,7 @@ class Prediction(Frozen):
     @property
     def mode_label(self) -> str:
         """`te-fp8:delayed`."""
-        return f"{self.mode}:{self.recipe}" if self.recipe else self.mode
+        return mode_label(self.mode, self.recipe)
 
 
 class Predictions(Frozen):

@@ -30,7 +30,7 @@ class Source:
     @property
     def label(self) -> str:
         """`te-fp8:delayed`."""
-        return _mode(self.record)
+        return self.record.what.mode_label
 
     @cached_property
     def estimate(self) -> "Estimate | None":
@@ -132,7 +132,8 @@ def source(measurement: Measurement, catalog: Catalog, whole: Callable[[Record],
     profiled = [record for record in rounds if record.profile is not None and record.summary is not None]
     if not profiled:
         raise UsageError(
-            f"{name} was recorded without a profile", f"Measure it again: `fp8bench run --mode {_mode(latest)}`"
+            f"{name} was recorded without a profile",
+            f"Measure it again: `fp8bench run --mode {latest.what.mode_label}`",
         )
     gpu = catalog.gpu_by_product(latest.environment.device_name)
     if gpu is None:
@@ -169,7 +170,9 @@ def wanted(records: Sequence[Record], asked: Filter) -> list[Measurement]:
     """The latest of each variant that was asked for. Raises UsageError where there is none."""
     chosen = select(records, False, asked)
     if not chosen:
-        there = sorted({f"{_mode(one)}{suffix(one.execution)} at batch {one.what.batch_size}" for one in records})
+        there = sorted(
+            {f"{one.what.mode_label}{suffix(one.execution)} at batch {one.what.batch_size}" for one in records}
+        )
         label = ":".join(filter(None, (asked.instance, asked.mode))) + suffix(asked.execution)
         raise UsageError(f"no record of {label}{asked.words}", f"There are: {', '.join(there)}")
     return chosen
@@ -191,7 +194,3 @@ def sources(measurements: Sequence[Measurement], catalog: Catalog, whole: Callab
 
 def _step_s(record: Record) -> float:
     return record.summary.step_time_s if record.summary else 0.0
-
-
-def _mode(record: Record) -> str:
-    return ":".join(filter(None, (record.what.mode, record.what.recipe)))

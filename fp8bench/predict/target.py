@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from fp8bench.launch.forecast import too_old
 from fp8bench.predict.source import Source, machine
 from fp8bench.predict.step import Machine
 from fp8bench.pricing.choose import PriceQuery, Share, of_used, why_no_price
@@ -71,21 +72,16 @@ def unsupported(source: Source, target: Target) -> str | None:
 
 
 def _of_mode(source: Source, gpu: Gpu) -> str | None:
-    capability = _pair(gpu.compute_capability)
-    entry = modes().get(source.record.what.mode)
-    evidence, profile = source.record.evidence, source.record.profile
-    in_fp8 = bool(evidence and evidence.fp8) or bool(profile and profile.has_fp8_gemm)
-    if in_fp8 and capability < FP8_UNITS:
-        return (
-            f"{gpu.name} has no fp8 units (compute capability {gpu.compute_capability}; fp8 needs {_dotted(FP8_UNITS)})"
-        )
-    least = entry.needs.compute_capability if entry and entry.needs else None
-    if least is not None and capability < least:
-        return f"{source.label} needs compute capability {_dotted(least)}, and {gpu.name} has {gpu.compute_capability}"
+    record = source.record
+    in_fp8 = bool(record.evidence and record.evidence.fp8) or bool(record.profile and record.profile.has_fp8_gemm)
+    if in_fp8 and gpu.capability < FP8_UNITS:
+        return f"{gpu.name} has no fp8 units, which take {too_old(gpu, FP8_UNITS)}"
+    entry = modes().get(record.what.mode)
     first, last = RECIPES.get(source.label, (None, None))
-    if first is not None and capability < first:
-        return f"{source.label} needs compute capability {_dotted(first)}, and {gpu.name} has {gpu.compute_capability}"
-    if last is not None and capability > last:
+    for least in (entry.needs.compute_capability if entry and entry.needs else None, first):
+        if least is not None and gpu.capability < least:
+            return f"{source.label} needs {too_old(gpu, least)}"
+    if last is not None and gpu.capability > last:
         return f"{source.label} is computed by mxfp8 on {gpu.name}, and not as it was measured"
     return None
 
@@ -105,12 +101,3 @@ def memory_warning(source: Source, target: Target) -> str | None:
     if peak > NEARLY_FULL * there * GIB:
         return f"needs {peak / GIB:.1f} of {there:g} GiB: it may not fit"
     return None
-
-
-def _pair(capability: str) -> tuple[int, int]:
-    major, _, minor = capability.partition(".")
-    return int(major), int(minor or 0)
-
-
-def _dotted(capability: tuple[int, int]) -> str:
-    return ".".join(map(str, capability))

@@ -175,6 +175,12 @@ def wrong_field(error: ValidationError, path: Path, text: str, prefix: tuple[str
     return UsageError(f"{path} line {line} {reason}", "Fix it, or move the file away")
 
 
+def first_fault(error: ValidationError) -> tuple[str, str]:
+    """The field of a model's first error, and what pydantic says of it."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return ".".join(map(str, first["loc"])), str(first["msg"]).lower()
+
+
 def fault(error: ValidationError, text: str, prefix: tuple[str | int, ...] = ()) -> tuple[int, str]:
     """The line of the first error of a model, and the error: `is not JSON: ...`, or `field samples: ...`."""
     first = error.errors(include_url=False, include_input=False)[0]

@@ -80,6 +80,12 @@ class Gpu(Frozen):
     doubtful: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability as two numbers, which compare."""
+        major, _, minor = self.compute_capability.partition(".")
+        return int(major), int(minor or 0)
+
 
 class Unread(Frozen):
     """A file of one instance that was refused. instances: that it may be of, by its folder's name and by its key. what

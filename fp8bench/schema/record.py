@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import AwareDatetime, Field, PositiveInt
 
 from fp8bench.schema.batch import BatchSearch
-from fp8bench.schema.config import RunConfig
+from fp8bench.schema.config import RunConfig, mode_label
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, variant_of
 from fp8bench.schema.files import Frozen
@@ -121,6 +121,11 @@ class Figure(Frozen):
     world_size: int = Field(gt=0)
     compile: bool | None = None
     attention: str | None = None
+
+    @property
+    def mode_label(self) -> str:
+        """As a configuration has it."""
+        return mode_label(self.mode, self.recipe)
 
 
 class RecordHead(Frozen):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from builders import config, evidence, measured, rank_report, replayed, unsupported
 
-from fp8bench.launch.batch_size import STEP, TRY, judged, known_tries, line_through, next_size, size
+from fp8bench.launch.batch_size import STEP, TRY, judged, known_tries, line_through, next_size, search
 from fp8bench.schema.batch import BatchSearch, BatchTry, Fit
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank import RankMemory, RankReport
@@ -219,7 +219,7 @@ def assembled(candidate: RunConfig, reports: list[RankReport]) -> Record:
 class TestWhole:
     def test_sizes_are_tried_in_few_steps_and_the_answer_has_those_of_the_request(self) -> None:
         machine, said = Machine(), []
-        found = size(config(batch_size=START, steps=100), ROOM, machine.run, said.append)
+        found = search(config(batch_size=START, steps=100), ROOM, machine.run, said.append)
 
         assert found.config == config(batch_size=336, steps=100)
         assert [(one.batch_size, one.steps) for one in machine.ran] == [(64, 3), (128, 3), (336, 3)]
@@ -227,7 +227,7 @@ class TestWhole:
         assert said[-1] == "baseline-bf16: batch 336: fits, 90.0 GiB of 100.0, of which 10.0 are to stay free"
 
     def test_one_rank_without_memory_is_too_large_whoever_is_blamed(self) -> None:
-        found = size(config(batch_size=START), ROOM, Machine(largest=300).run, lambda _line: None)
+        found = search(config(batch_size=START), ROOM, Machine(largest=300).run, lambda _line: None)
 
         assert found.config is not None
         assert found.config.batch_size <= 300
@@ -237,19 +237,19 @@ class TestWhole:
         known = ROOM.model_copy(update={"tries": (tried(64), tried(128), tried(336))})
         machine = Machine()
 
-        found = size(config(batch_size=START), known, machine.run, lambda _line: None)
+        found = search(config(batch_size=START), known, machine.run, lambda _line: None)
         assert (machine.ran, found.config.batch_size if found.config else None) == ([], 336)
 
     def test_another_failure_ends_the_search_with_its_record(self) -> None:
         machine = Machine(broken_from=128)
-        found = size(config(batch_size=START), ROOM, machine.run, lambda _line: None)
+        found = search(config(batch_size=START), ROOM, machine.run, lambda _line: None)
 
         assert (found.config, len(machine.ran)) == (None, 2)
         assert found.stopped is not None
         assert (found.stopped.status, found.stopped.reason) == ("failed", "it broke")
 
     def test_where_nothing_fits_the_last_try_says_so(self) -> None:
-        found = size(config(batch_size=START), ROOM, Machine(largest=8).run, lambda _line: None)
+        found = search(config(batch_size=START), ROOM, Machine(largest=8).run, lambda _line: None)
 
         assert found.config is None
         assert found.stopped is not None

@@ -54,7 +54,9 @@ def test_a_gpu_that_the_catalogue_does_not_know_is_refused_by_its_figures():
 
 
 def test_fp8_needs_its_units():
-    assert unsupported(fp8(), of("old-1x")) == "Old has no fp8 units (compute capability 8.0; fp8 needs 8.9)"
+    assert unsupported(fp8(), of("old-1x")) == (
+        "Old has no fp8 units, which take compute capability 8.9 or more, and Old has 8.0"
+    )
     assert unsupported(fp8(), of("narrow-1x")) is None
     assert unsupported(one_source(), of("old-1x")) is None
 
@@ -62,8 +64,8 @@ def test_fp8_needs_its_units():
 @pytest.mark.parametrize(
     ("recipe", "capability", "said"),
     [
-        ("mxfp8", "9.0", "te-fp8:mxfp8 needs compute capability 10.0, and Odd has 9.0"),
-        ("block", "8.9", "te-fp8:block needs compute capability 9.0, and Odd has 8.9"),
+        ("mxfp8", "9.0", "te-fp8:mxfp8 needs compute capability 10.0 or more, and Odd has 9.0"),
+        ("block", "8.9", "te-fp8:block needs compute capability 9.0 or more, and Odd has 8.9"),
         ("block", "10.0", "te-fp8:block is computed by mxfp8 on Odd, and not as it was measured"),
         ("mxfp8", "10.0", None),
         ("block", "9.0", None),

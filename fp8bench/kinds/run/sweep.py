@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
-from fp8bench.launch.sweep.budget import in_words as time_in_words
+from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
 from fp8bench.launch.sweep.search import Swept
 from fp8bench.launch.sweep.space import Untried, in_words

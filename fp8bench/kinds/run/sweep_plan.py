@@ -1,8 +1,8 @@
 """What `sweep --dry-run` shows: the looks that are planned, and the time and cost of these and of the rounds."""
 
 from fp8bench.kinds.run.sweep import NotTried, about_untried
+from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.budget import Budget
-from fp8bench.launch.sweep.budget import in_words as time_in_words
 from fp8bench.launch.sweep.search import Outlook
 from fp8bench.launch.sweep.space import in_words
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
