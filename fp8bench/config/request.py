@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from fp8bench.config.words import fraction
 from fp8bench.schema import option as bounds
 from fp8bench.schema.address import local
 from fp8bench.schema.batch import AUTO
@@ -53,11 +54,10 @@ OF_BATCH_SIZE = {
 
 def _share(value: Any) -> Any:
     """`1%` is 0.01."""
-    text = str(value).strip()
-    if not text.endswith("%"):
+    if not str(value).strip().endswith("%"):
         return value
     try:
-        return float(text[:-1]) / 100
+        return fraction(str(value))
     except ValueError:
         raise ValueError("it must be a share, such as 1% or 0.01") from None
 

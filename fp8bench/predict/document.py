@@ -59,11 +59,7 @@ def document_of_errors(found: HeldOut) -> doc.Document:
     cases = sorted(found.cases, key=lambda case: (not case.counted, CHANGES.index(case.change), case.key[:2]))
     letters = doc.Letters()
     shown = doc.blocks(
-        [
-            doc.Sentence(
-                "Steps that were measured, predicted from another machine's record. An error above 0 is too slow."
-            )
-        ],
+        [doc.Sentence(ABOUT_ERRORS)],
         [_cases(cases, letters)] if cases else [doc.Sentence("No two instances have records of the same work.")],
         [*map(doc.Note, letters.lines()), *(doc.Note(f"not predicted: {one}") for one in found.omitted)],
         [doc.Heading("What a prediction takes as the model's error"), _errors(cases)] if cases else [],

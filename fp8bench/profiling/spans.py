@@ -34,15 +34,11 @@ MICROSECOND = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One piece of work. Seconds after the first piece began; lane: stream of a GPU, thread of a CPU.
-
-    continued: a later piece of an operator that was counted already.
-    """
+    """One piece of work. Seconds after the first piece began. continued: a later one of an operator that is counted."""
 
     name: str
     start_s: float
     duration_s: float
-    lane: int
     in_optimizer: bool = False
     continued: bool = False
 
@@ -66,7 +62,6 @@ def gpu_spans(events: ByKind) -> tuple[Span, ...]:
             name=event["name"],
             start_s=(event["ts"] - first) * MICROSECOND,
             duration_s=event["dur"] * MICROSECOND,
-            lane=event["args"]["stream"],
             in_optimizer=event["args"]["correlation"] in of_optimizer,
         )
         for event in work
@@ -106,7 +101,6 @@ def cpu_spans(events: ByKind) -> tuple[Span, ...]:
             name=piece.event["name"],
             start_s=(piece.start - first) * MICROSECOND,
             duration_s=(piece.end - piece.start) * MICROSECOND,
-            lane=piece.event["tid"],
             in_optimizer=piece.start in optimizer,
             continued=piece.continued,
         )

@@ -47,8 +47,3 @@ class BatchSearch(Frozen):
     def limit_bytes(self) -> int | None:
         """The most that a rank may take."""
         return None if self.memory_bytes is None else int(self.memory_bytes * (1 - self.headroom))
-
-    @property
-    def largest(self) -> int | None:
-        """The result; None: nothing fits."""
-        return max((one.batch_size for one in self.tries if one.fit == "fits"), default=None)

@@ -213,18 +213,15 @@ def run(
     """
     began, seen = clock(), resumed(sweep)
     forecaster = _forecaster(sweep, seen)
-    as_look = sweep.as_look
     swept = Swept(sweep, seen, standings(seen, sweep.rule))
     no_more_looks = False
     while (turn := next_turn(sweep.space.candidates, seen, sweep.rule, no_more_looks)) is not None:
-        config = as_look(turn.config) if turn.stage == "look" else turn.config
-        expected_s, spent_s = forecaster.turn_s(config), clock() - began
+        config = sweep.as_look(turn.config) if turn.stage == "look" else turn.config
+        expected_s, spent_s, kept_s = forecaster.turn_s(config), clock() - began, 0.0
         if turn.stage == "look" and seen.looks:
             finalists = (swept.standings.leaders or (turn.config,))[:FINALISTS]
-            expected_in_all = expected_s + reserve_s(forecaster, finalists, sweep.rule.rounds, sweep.budget.seconds)
-        else:
-            expected_in_all = expected_s
-        if sweep.budget.seconds is not None and spent_s + expected_in_all > sweep.budget.seconds:
+            kept_s = reserve_s(forecaster, finalists, sweep.rule.rounds, sweep.budget.seconds)
+        if sweep.budget.seconds is not None and spent_s + expected_s + kept_s > sweep.budget.seconds:
             swept.ended = f"the budget of {sweep.budget.text}"
             if turn.stage == "round":
                 break
