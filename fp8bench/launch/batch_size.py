@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from fp8bench.schema.batch import BatchSearch, BatchTry, Fit
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import Variant
+from fp8bench.schema.machine import GIB, gib
 from fp8bench.schema.option import BATCH_SIZE
 from fp8bench.schema.record import Record
 
@@ -206,8 +207,7 @@ def _said(one: BatchTry, search: BatchSearch) -> str:
     """`batch 256 fits: 60.1 GiB of 140.4, of which 11.2 stay free`."""
     if one.peak_bytes is None or search.memory_bytes is None:
         return f"batch {one.batch_size}: {one.fit}"
-    total, free = search.memory_bytes / 2**30, search.memory_bytes * search.headroom / 2**30
+    total, free = search.memory_bytes / GIB, search.memory_bytes * search.headroom / GIB
     return (
-        f"batch {one.batch_size}: {one.fit}, {one.peak_bytes / 2**30:.1f} GiB of {total:.1f}, "
-        f"of which {free:.1f} are to stay free"
+        f"batch {one.batch_size}: {one.fit}, {gib(one.peak_bytes)} of {total:.1f}, of which {free:.1f} are to stay free"
     )

@@ -18,8 +18,9 @@ from fp8bench.machine import nvml
 from fp8bench.machine.gpus import Gpu, gpus_here, visible
 from fp8bench.machine.host import free_host_bytes
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.machine import GIB, gib
 
-HIDDEN_BYTES = 2**30
+HIDDEN_BYTES = GIB
 """Idle cards hold up to some hundred MiB for the driver, and a CUDA context as much again."""
 
 RELEASE_S = 5.0
@@ -53,7 +54,7 @@ class BusyGpu:
 
     @property
     def _gib(self) -> str:
-        return f"{self.memory_bytes / 2**30:.1f} GiB"
+        return gib(self.memory_bytes)
 
 
 def is_held(processes: int | None, used_bytes: int | None) -> bool:

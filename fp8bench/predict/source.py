@@ -60,10 +60,8 @@ class Source:
     @property
     def interval_s(self) -> tuple[float, float] | None:
         """95 % of the measured step, seconds."""
-        found = self.estimate
-        if found is None or found.low is None or found.high is None:
-            return None
-        return found.low * self.units_per_step, found.high * self.units_per_step
+        found = self.estimate and self.estimate.interval
+        return (found[0] * self.units_per_step, found[1] * self.units_per_step) if found else None
 
     @property
     def work(self) -> Work:

@@ -9,6 +9,7 @@ from fp8bench.pricing.choose import PriceQuery, Share, of_used, why_no_price
 from fp8bench.registry import modes
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog, Gpu, Instance
+from fp8bench.schema.machine import GIB, gib
 
 FP8_UNITS = (8, 9)
 RECIPES = {"te-fp8:block": ((9, 0), (9, 0)), "te-fp8:mxfp8": ((10, 0), None)}
@@ -16,7 +17,6 @@ RECIPES = {"te-fp8:block": ((9, 0), (9, 0)), "te-fp8:mxfp8": ((10, 0), None)}
 computes block scaling by mxfp8.
 """
 
-GIB = 2**30
 NEARLY_FULL = 0.95
 """Share of the GPU's memory from which a prediction warns: the peak is torch's allocator's, and the driver and the
 libraries take memory of their own.
@@ -90,7 +90,7 @@ def _of_memory(source: Source, target: Target) -> str | None:
     peak, there = source.peak_memory_bytes, target.instance.gpu_memory_gib
     if peak is None or there is None or peak <= there * GIB:
         return None
-    return f"it needs {peak / GIB:.1f} GiB of each GPU, and {target.gpu.name} has {there:g}: predict a smaller batch"
+    return f"it needs {gib(peak)} of each GPU, and {target.gpu.name} has {there:g}: predict a smaller batch"
 
 
 def memory_warning(source: Source, target: Target) -> str | None:

@@ -11,6 +11,7 @@ from fp8bench.doctor.facts import Facts
 from fp8bench.doctor.finding import Check, Finding
 from fp8bench.machine.busy import is_held
 from fp8bench.machine.driver import DriverFacts, GpuFacts
+from fp8bench.schema.machine import gib
 from fp8bench.schema.rank import SLOWDOWNS
 
 Gpus = tuple[GpuFacts, ...]
@@ -20,7 +21,6 @@ VISIBLE = Check("torch-sees-gpus", "gpu", "GPUs torch sees")
 
 NOT_REPORTED = "the driver does not report it"
 
-GIB = 1 << 30
 BUSY_PERCENT = 10
 DEFAULT_MODE, PROHIBITED_MODE = 0, 2
 """NVML_COMPUTEMODE_DEFAULT, NVML_COMPUTEMODE_PROHIBITED; 1 and 3 let one process in."""
@@ -101,7 +101,7 @@ def busy(check: Check, gpus: Gpus) -> Finding:
     if held:
         return check.warning("; ".join(map(_use, held)), remedy)
     most = max(gpu.memory_used_bytes or 0 for gpu in gpus)
-    return check.ok(f"no other process, at most {most / GIB:.1f} GiB in use")
+    return check.ok(f"no other process, at most {gib(most)} in use")
 
 
 def _use(gpu: GpuFacts) -> str:
@@ -111,7 +111,7 @@ def _use(gpu: GpuFacts) -> str:
     if gpu.memory_used_bytes is not None:
         unseen = not gpu.processes and is_held(gpu.processes, gpu.memory_used_bytes)
         held = ", held by no visible process" if unseen else ""
-        words.append(f"{gpu.memory_used_bytes / GIB:.1f} GiB in use{held}")
+        words.append(f"{gib(gpu.memory_used_bytes)} in use{held}")
     if gpu.utilization_percent is not None:
         words.append(f"{gpu.utilization_percent} % busy")
     return ", ".join(words)

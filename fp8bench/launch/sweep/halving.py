@@ -30,7 +30,7 @@ from fp8bench.schema.record import Record
 from fp8bench.stats.bootstrap import FEWEST_STEPS, Centre, centre
 from fp8bench.stats.estimate import Estimate, combined, estimate
 from fp8bench.stats.ratio import ratio
-from fp8bench.stats.steps import longest_rank
+from fp8bench.stats.steps import unit_steps
 
 KEEP = 1 / 3
 FINALISTS = 2
@@ -146,11 +146,7 @@ def _came_to(config: RunConfig, record: Record) -> bool:
 
 def seconds_a_unit(records: Iterable[Record]) -> Estimate | None:
     """Of all processes together, by elapsed time, with the interval over processes; None without one that is ok."""
-    processes = [
-        tuple(step / record.summary.units_per_step for step in longest_rank([rank.step_s for rank in record.samples]))
-        for record in records
-        if record.status == "ok" and record.summary is not None and record.samples
-    ]
+    processes = unit_steps(records)
     if not processes:
         return None
     enough = min(map(len, processes)) >= FEWEST_STEPS
