@@ -108,7 +108,7 @@ def _answer(arguments: Sequence[str]) -> int:
 
 
 def program(arguments: Sequence[str]) -> typer.Typer:
-    """The command line with the commands that `arguments` name, or with all of them: one that is not asked for is not
+    """The command line with the commands that `arguments` name, or with all of them: one that is not called is not
     imported, since the program is to answer within a moment.
     """
     app = typer.Typer(
@@ -131,7 +131,6 @@ def program(arguments: Sequence[str]) -> typer.Typer:
 
 
 def _group(name: str) -> typer.Typer:
-    """A command that has commands of its own."""
     place, help = GROUPS[name]
     module, _, commands = place.partition(":")
     group = typer.Typer(help=help)
@@ -197,7 +196,7 @@ def _fail_interrupted(interrupt: KeyboardInterrupt) -> NoReturn:
 
 def _fail(line: str, code: int) -> NoReturn:
     signals.ignore_signals()
-    # A terminal that is gone takes no line; the exit code is what is left to tell.
+    # A terminal that is gone takes no line; the exit code is all that is left.
     with suppress(OSError):
         typer.echo(f"fp8bench: {inert(line)}", err=True)
     sys.exit(code)

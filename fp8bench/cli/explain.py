@@ -5,23 +5,22 @@ beginning of a run's id; INSTANCE:MODE, where there are results of that instance
 `compare`'s first row of it, and its step time the row's.
 """
 
-import gc
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fp8bench.cli import names as known
-from fp8bench.cli.output import FORMATS_OF_TABLES as FORMATS
+from fp8bench.cli.options import FormOfTables, ResultsDir, option
 from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
 from fp8bench.cli.progress import listener
 
 if TYPE_CHECKING:
-    from fp8bench.kinds.run.choice import Choice
+    from fp8bench.kinds.run.explain.choice import Choice
     from fp8bench.profiling.facts import Facts
     from fp8bench.records.named import Reference
     from fp8bench.records.results import Kept
@@ -38,32 +37,21 @@ def explain(
         help="A record's or kept trace's file, a run's id or its beginning, INSTANCE:MODE, or MODE; "
         "a mode may have its :RECIPE and /VARIANT (as /graphed).",
     ),
-    modes: list[str] = typer.Option(
-        None,
-        "--mode",
-        metavar="MODE",
-        autocompletion=known.modes,
-        help="Measure this mode now; twice: the second is the reference.",
-    ),
-    batch_size: int = typer.Option(
-        None, "--batch-size", metavar="N", help="Of the modes that are named [as in `compare`'s first row]."
-    ),
-    plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw the steps as bars, .png, .svg or .pdf."),
-    trace: Path = typer.Option(None, "--trace", metavar="FILE", help="With --mode, keep the Chrome trace."),
-    form: str = typer.Option(
-        "table", "--format", metavar="|".join(FORMATS), autocompletion=known.one_of(*FORMATS), help="How to print."
-    ),
-    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
+    modes: Annotated[
+        list[str] | None,
+        option("MODE", "Measure this mode now; twice: the second is the reference.", known.modes, "--mode"),
+    ] = None,
+    batch_size: Annotated[int | None, option("N", "Of the modes that are named [as in `compare`'s first row].")] = None,
+    plot: Annotated[Path | None, option("FILE", "Draw the steps as bars, .png, .svg or .pdf.")] = None,
+    trace: Annotated[Path | None, option("FILE", "With --mode, keep the Chrome trace.")] = None,
+    form: FormOfTables = "table",
+    results_dir: ResultsDir = Path("results"),
 ) -> None:
     """Where a mode's step goes, and why it is not faster than another."""
-    # A command of a moment, over events that hold each other in no circle: collecting garbage only costs.
-    gc.disable()
-    from fp8bench.kinds.run.steps import explain_steps
-    from fp8bench.kinds.run.steps_shown import PICTURE, document
+    from fp8bench.kinds.run.explain.document import PICTURE, document
+    from fp8bench.kinds.run.explain.steps import explain_steps
     from fp8bench.report.paper import require_drawable
-    from fp8bench.schema.errors import require_known
 
-    require_known("--format", form, FORMATS, "fp8bench explain --help")
     _require_one_way(names or [], modes or [], trace, batch_size)
     if plot is not None:
         require_drawable(plot)
@@ -89,8 +77,8 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
 
     idle = set(map(variable_of, OPTIONS.keys() - heeded("explain", ("--mode",))))
     environ = {name: value for name, value in os.environ.items() if name not in idle}
-    asked = {"mode": tuple(modes), "rounds": 1, "results_dir": results_dir}
-    prepared = prepare(resolve(asked, environ, {}, None).request, environ)
+    flags = {"mode": tuple(modes), "rounds": 1, "results_dir": results_dir}
+    prepared = prepare(resolve(flags, environ, {}, None).request, environ)
     register(prepared, None, date.today(), log)
     traces = {prepared.entries[0].label: trace} if trace else None
     with session(prepared, log) as rounds, listener(rounds, quiet=False) as listening:
@@ -160,7 +148,7 @@ def _from_file(path: Path, results_dir: Path) -> "Facts":
 
 def _facts(record: "Record", name: str, results_dir: Path) -> "Facts":
     """Of one record, whose step time is its own. Raises UsageError for one that has nothing to explain."""
-    from fp8bench.kinds.run.choice import alone
+    from fp8bench.kinds.run.explain.choice import alone
     from fp8bench.profiling.facts import facts_of
 
     _require_profile(record, name)
@@ -195,7 +183,7 @@ def _of_mode(
 
     Raises UsageError where there is none, or a mode without its instance was profiled on several.
     """
-    from fp8bench.kinds.run.choice import choose
+    from fp8bench.kinds.run.explain.choice import choose
     from fp8bench.profiling.facts import facts_of
     from fp8bench.records.named import candidates, nothing_called, of_mode
     from fp8bench.records.results import Found, read_on_demand
@@ -208,7 +196,6 @@ def _of_mode(
         work = Filter(workload=like.workload, batch_size=like.batch_size, world_size=like.world_size)
 
     def choices(records: "list[Record]", whole: "Callable[[Record], Record]") -> "dict[str, Choice]":
-        """By instance, what is explained of each."""
         fitting = candidates(name, records, reference, batch_size, work)
         if not fitting:
             raise nothing_called(name, kept)

@@ -15,8 +15,7 @@ from pathlib import Path
 import typer
 
 from fp8bench import registry
-from fp8bench.cli import names as completed
-from fp8bench.cli.output import FORMATS_OF_TABLES as FORMATS
+from fp8bench.cli.options import FormOfTables
 from fp8bench.cli.output import draw, load_catalog, require_read, show
 
 
@@ -86,14 +85,9 @@ def dtypes(
     names: list[str] = typer.Option(None, "--dtype", metavar="NAME", help="Only this format. Repeatable."),
     every: bool = typer.Option(False, "--all", help="The fnuz formats too, which no NVIDIA GPU has."),
     plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw what they can hold, .png, .svg or .pdf."),
-    form: str = typer.Option(
-        "table", "--format", metavar="|".join(FORMATS), autocompletion=completed.one_of(*FORMATS), help="How to print."
-    ),
+    form: FormOfTables = "table",
 ) -> None:
     """What each number format can hold, and what a cast to it does."""
-    from fp8bench.schema.errors import require_known
-
-    require_known("--format", form, FORMATS, "fp8bench dtypes --help")
     values = [number for text in cast or [] for number in parse_numbers(text)]
     if plot is not None:
         from fp8bench.report.paper import require_drawable
@@ -111,7 +105,7 @@ def dtypes(
 
 def parse_numbers(text: str) -> list[float]:
     """Numbers with commas between. Raises UsageError for the first that is none, or that float64 cannot tell from 0 or
-    from infinity: it would be shown as another than the one that was asked for.
+    from infinity: it would be shown as another number.
     """
     return [_number(word.strip()) for word in text.split(",")]
 

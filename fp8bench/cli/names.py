@@ -6,7 +6,6 @@ from pathlib import Path
 
 
 def modes() -> list[str]:
-    """Every mode, and with each of its recipes."""
     from fp8bench import registry
 
     shown = [entry for entry in registry.modes().values() if not entry.hidden]
@@ -14,7 +13,6 @@ def modes() -> list[str]:
 
 
 def workloads() -> list[str]:
-    """Every workload."""
     from fp8bench import registry
 
     return list(registry.workloads())
@@ -56,12 +54,10 @@ def _with_variants(labels: list[str], incomplete: str) -> list[str]:
 
 
 def columns() -> list[str]:
-    """Of a table of runs."""
     from fp8bench import registry
 
     return list(registry.load(registry.find_kind("run")).columns)
 
 
 def one_of(*words: str) -> Callable[[], list[str]]:
-    """These words."""
     return lambda: list(words)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fp8bench.cli.output import log, warn
+from fp8bench.report.written import counted
 from fp8bench.schema.address import address_of
 from fp8bench.schema.errors import Fp8benchError, RunFailed
 
@@ -71,14 +72,14 @@ def _send_new(mirror: "Mirror", before: list[str]) -> None:
     if not pending:
         return
     if pending == before:
-        warn(f"not at {mirror.address} yet: {_files(len(pending))} of {mirror.folder}. {how_to_send(mirror)}")
+        warn(f"not at {mirror.address} yet: {counted(len(pending), 'file')} of {mirror.folder}. {how_to_send(mirror)}")
         return
     try:
         done = mirror.push()
     except Fp8benchError as error:
-        what = f"{error.what}: {_files(len(mirror.pending()))} kept in {mirror.folder}"
+        what = f"{error.what}: {counted(len(mirror.pending()), 'file')} kept in {mirror.folder}"
         raise RunFailed(what, how_to_send(mirror)) from error
-    tell(done, mirror)
+    report_sent(done, mirror)
 
 
 def send_one(mirror: "Mirror", path: Path) -> bool:
@@ -91,10 +92,10 @@ def send_one(mirror: "Mirror", path: Path) -> bool:
     return not done.refused
 
 
-def tell(done: "Sent", mirror: "Mirror") -> None:
+def report_sent(done: "Sent", mirror: "Mirror") -> None:
     """What was sent; raises RunFailed for what was not."""
     if done.sent:
-        log(f"sent {_files(len(done.sent))} to {mirror.address}")
+        log(f"sent {counted(len(done.sent), 'file')} to {mirror.address}")
     if done.refused:
         what = f"{mirror.address} has other files of the same name, which stay: {', '.join(done.refused)}"
         raise RunFailed(what, f"Compare them with those in {mirror.folder}, and rename or remove these")
@@ -103,7 +104,3 @@ def tell(done: "Sent", mirror: "Mirror") -> None:
 def how_to_send(mirror: "Mirror") -> str:
     """The remedy, without its full stop. A hidden password is left to the reader."""
     return f"Send them with `fp8bench results push {mirror.address} --results-dir {shlex.quote(str(mirror.folder))}`"
-
-
-def _files(number: int) -> str:
-    return f"{number} file" if number == 1 else f"{number} files"

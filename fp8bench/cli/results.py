@@ -7,7 +7,8 @@ import typer
 
 from fp8bench import registry
 from fp8bench.cli import names
-from fp8bench.cli.output import FORMATS, show, tell_broken, warn
+from fp8bench.cli.options import Form
+from fp8bench.cli.output import show, tell_broken, warn
 
 if TYPE_CHECKING:
     from fp8bench.records.audit import Models
@@ -22,9 +23,7 @@ def results(
     ),
     url: str = typer.Argument(None, metavar="[URL]", help="Where `push` sends them: s3://, gs://, ssh:// or sftp://."),
     yes: bool = typer.Option(False, "--yes", help="With prune: remove what is listed."),
-    form: str = typer.Option(
-        "table", "--format", metavar="|".join(FORMATS), autocompletion=names.one_of(*FORMATS), help="How to print."
-    ),
+    form: Form = "table",
     results_dir: Path = typer.Option(
         Path("results"), "--results-dir", metavar="DIR|URL", help="Where records are: a folder or an address."
     ),
@@ -35,7 +34,6 @@ def results(
     from fp8bench.schema.errors import MeasurementInvalid, UsageError, require_known
 
     require_known("action", action, ACTIONS, "fp8bench results --help")
-    require_known("--format", form, FORMATS, "fp8bench results --help")
     if (action == "push") != (url is not None):
         what = "push was given no URL" if url is None else f"{action} takes no URL"
         remedy = "Add it, as s3://bucket/results" if url is None else "Name the address with --results-dir"

@@ -3,11 +3,13 @@
 import os
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fp8bench.cli.output import FORMATS, load_catalog, log, show
+from fp8bench.cli.command import resolved
+from fp8bench.cli.options import Form, option, switch
+from fp8bench.cli.output import load_catalog, log, show
 
 if TYPE_CHECKING:
     from fp8bench.config.request import RunRequest
@@ -35,47 +37,41 @@ USUAL: dict[str, dict[str, tuple[Any, ...]]] = {
 
 
 def sweep(
-    config: Path = typer.Option(None, "--config", metavar="FILE", help="YAML file with settings, as of `run`."),
-    batch_size: str = typer.Option(
-        None, "--batch-size", metavar="LIST|auto", help="Samples a GPU and step: 64,256 or auto [auto; on a CPU 16,32]."
-    ),
-    compile: str = typer.Option(
-        None, "--compile", metavar="LIST", help="Of auto, on, blocks and off [auto,blocks,off; on a CPU auto]."
-    ),
-    cuda_graphs: str = typer.Option(
-        None, "--cuda-graphs", metavar="LIST", help="Of auto, on and off [auto,off; on a CPU auto]."
-    ),
-    te_attention: str = typer.Option(None, "--te-attention", metavar="LIST", help="Of te and sdpa [both]."),
+    config: Annotated[Path | None, option("FILE", "YAML file with settings, as of `run`.")] = None,
+    batch_size: Annotated[
+        str | None, option("LIST|auto", "Samples a GPU and step: 64,256 or auto [auto; on a CPU 16,32].")
+    ] = None,
+    compile: Annotated[
+        str | None, option("LIST", "Of auto, on, blocks and off [auto,blocks,off; on a CPU auto].")
+    ] = None,
+    cuda_graphs: Annotated[str | None, option("LIST", "Of auto, on and off [auto,off; on a CPU auto].")] = None,
+    te_attention: Annotated[str | None, option("LIST", "Of te and sdpa [both].")] = None,
     look_steps: int = typer.Option(
         LOOK_STEPS, "--look-steps", min=2, max=10_000, metavar="N", help="Timed steps of a look."
     ),
-    budget: str = typer.Option(
-        None, "--budget", metavar="TIME", help=f"Of this call: 600s, 10min or 2h [{DEFAULT_BUDGET}]."
-    ),
-    budget_usd: float = typer.Option(None, "--budget-usd", metavar="USD", help="The same in money."),
-    session: str = typer.Option(
-        None,
-        "--session",
-        metavar="NAME|latest",
-        help="Name of the sweep; one that exists is resumed, nothing repeated.",
-    ),
-    dry_run: bool = typer.Option(
-        False, "--dry-run", help="Print what would be looked at, its time and its cost; run nothing."
-    ),
-    quiet: bool = typer.Option(False, "--quiet", help="No progress; warnings and errors only."),
-    form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
-    as_json: bool = typer.Option(False, "--json", help="The same as --format json."),
+    budget: Annotated[str | None, option("TIME", f"Of this call: 600s, 10min or 2h [{DEFAULT_BUDGET}].")] = None,
+    budget_usd: Annotated[float | None, option("USD", "The same in money.")] = None,
+    session: Annotated[
+        str | None, option("NAME|latest", "Name of the sweep; one that exists is resumed, nothing repeated.")
+    ] = None,
+    dry_run: Annotated[
+        bool, switch("--dry-run", "Print what would be looked at, its time and its cost; run nothing.")
+    ] = False,
+    quiet: Annotated[bool, switch("--quiet", "No progress; warnings and errors only.")] = False,
+    form: Form = "table",
+    as_json: Annotated[bool, switch("--json", "The same as --format json.")] = False,
     **settings: Any,
 ) -> None:
     """Search mode, recipe, execution, batch size and attention for the most that a dollar buys on this machine."""
+    from fp8bench.cli.sweep_progress import listener
     from fp8bench.kinds.run.sweep import document
     from fp8bench.launch.place import register
     from fp8bench.launch.sweep import search
-    from fp8bench.schema.errors import require_known
 
-    require_known("--format", form, FORMATS, "fp8bench sweep --help")
     lists = {"batch_size": batch_size, "compile": compile, "cuda_graphs": cuda_graphs, "te_attention": te_attention}
-    given = {name: _list(text) for name, text in lists.items() if text is not None}
+    given = {
+        name: tuple(filter(None, map(str.strip, text.split(",")))) for name, text in lists.items() if text is not None
+    }
     planned, price = _planned({**settings, "session": session}, given, config, look_steps, (budget, budget_usd))
     search.require_budget(planned)
     if dry_run:
@@ -84,16 +80,12 @@ def sweep(
         show(plan_document(search.outlook(planned)), "json" if as_json else form)
         return
     register(planned.prepared, price, date.today(), log)
-    with _held(planned), _listener(planned, quiet) as listening:
+    with _held(planned), listener(planned, quiet) as listening:
         if not quiet:
             _announce(planned)
         swept = search.run(planned, search.spawn(planned.prepared.timeout_s), listening)
     _require_any(swept)
     show(document(swept), "json" if as_json else form)
-
-
-def _list(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _planned(
@@ -118,15 +110,15 @@ def _planned(
     budgets.parse_time(limits[0] or DEFAULT_BUDGET)
     machine = this_machine(os.environ)
     device = "cuda" if machine.has_gpu else "cpu"
-    request, values = _resolved(settings, lists, config, device)
+    request, values = _request_and_values(settings, lists, config, device)
     auto = _is_auto(values["batch_size"])
     session = request.session
     if session is not None:
         session = search.latest(request.results_dir) if session == "latest" else session
-    asked = request.model_copy(
+    requested = request.model_copy(
         update={"session": None, "mode": request.mode or _default_modes(device), **_first(values)}
     )
-    prepared = prepare(asked, os.environ)
+    prepared = prepare(requested, os.environ)
     _refuse_torchrun(prepared)
     base = prepared.entries[0].config
     axes = _axes(values, base.batch_size)
@@ -140,7 +132,7 @@ def _planned(
     return search.Sweep(prepared, session or new_session_id(datetime.now(UTC)), found, rule, look, limit), given
 
 
-def _resolved(
+def _request_and_values(
     settings: dict[str, Any], lists: dict[str, tuple[str, ...]], config: Path | None, device: str
 ) -> "tuple[RunRequest, dict[str, tuple[Any, ...]]]":
     """The request, and the values of each setting of SEVERAL: those of the flag, else the one of a variable or file,
@@ -149,20 +141,15 @@ def _resolved(
     from fp8bench.config.sources import resolve
     from fp8bench.schema.batch import AUTO
     from fp8bench.schema.errors import UsageError
-    from fp8bench.schema.files import parse_mapping, read_text
 
-    flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
-    text = read_text(config) if config else ""
-    file_values = parse_mapping(text, config) if config else {}
-    name_of_file = str(config) if config else None
-    resolved = resolve(flags, os.environ, file_values, name_of_file, text)
+    requested = resolved(settings, config)
     values = {}
     for name in SEVERAL:
         if name in lists:
             each = [resolve({name: one}, {}, {}, None).request for one in lists[name]]
             values[name] = tuple(dict.fromkeys(getattr(one, name) for one in each))
-        elif resolved.origins[name] != "default":
-            values[name] = (getattr(resolved.request, name),)
+        elif requested.origins[name] != "default":
+            values[name] = (getattr(requested.request, name),)
         else:
             values[name] = USUAL[device][name]
     if AUTO in values["batch_size"] and len(values["batch_size"]) > 1:
@@ -171,7 +158,7 @@ def _resolved(
             f"--batch-size {said}: {AUTO} finds the sizes itself, so that none can be given beside it",
             f"Give a list of numbers, or {AUTO} alone",
         )
-    return resolved.request, values
+    return requested.request, values
 
 
 def _is_auto(sizes: tuple[Any, ...]) -> bool:
@@ -222,12 +209,6 @@ def _held(planned: "Sweep") -> Any:
     return lock.held(planned.looks_dir / ".lock", f"sweep {planned.name!r}", remedy, log)
 
 
-def _listener(planned: "Sweep", quiet: bool) -> Any:
-    from fp8bench.cli.sweep_progress import listener
-
-    return listener(planned, quiet)
-
-
 def _announce(planned: "Sweep") -> None:
     count, rule = len(planned.space.candidates), planned.rule
     sizes = ", and batch sizes of the best up to the largest that fits" if rule.blank is not None else ""
@@ -247,7 +228,7 @@ def _require_any(swept: "Swept") -> None:
     looks = list(swept.seen.looks.values())
     family = {3: ModeUnavailable, 4: MeasurementInvalid, 5: RunFailed}
     if not looks:
-        why = swept.untried[0].why if swept.untried else "none was asked for"
+        why = swept.untried[0].why if swept.untried else "none was requested"
         raise ModeUnavailable(f"no configuration can run here: {why}", "Name other modes with --mode")
     config, last = list(swept.seen.looks.items())[-1]
     raise family.get(exit_code_of(record.status for record in looks), RunFailed)(

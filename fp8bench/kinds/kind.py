@@ -29,8 +29,8 @@ Unread = Callable[[Sequence[Broken]], None]
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """What a user asks of a comparison. wanted: of the instances' records only those that it takes. every: each record
-    is a row. as_of: None prices all rows for today, or, where all are published figures, for the day of the newest.
+    """What a user requests of a comparison. wanted: of the instances' records only those that it takes. every: each
+    record is a row. as_of: None prices all rows for today, or, where all are published figures, for the newest's day.
     price: of an instance, USD an hour, instead of what any file says. job: units of work that a row has to finish.
     view: which rows and columns are shown.
     """

@@ -70,7 +70,6 @@ def _known(findings: Sequence[Finding]) -> Iterable[Row]:
 
 
 def _unknown(findings: Sequence[Finding]) -> Iterable[Row]:
-    """One row a reason."""
     checks: dict[str, list[str]] = {}
     for finding in findings:
         if finding.status == "unknown":

@@ -77,11 +77,9 @@ class Column:
 
     @property
     def says_something(self) -> bool:
-        """Whether any of its cells does."""
         return any(cell not in ("", NOTHING) for cell in self.cells)
 
     def at(self, places: Sequence[int]) -> "Column":
-        """The same of some rows."""
         tones = tuple(self.tones[place] for place in places) if self.tones else ()
         return replace(self, cells=tuple(self.cells[place] for place in places), tones=tones)
 
@@ -129,11 +127,9 @@ class Table:
 
     @property
     def height(self) -> int:
-        """Its rows."""
         return len(self.columns[0].cells)
 
     def at(self, places: Sequence[int], columns: Sequence[Column]) -> "Table":
-        """Some rows of these columns."""
         emphasis = tuple(self.emphasis[place] for place in places) if self.emphasis else ()
         return replace(self, columns=tuple(column.at(places) for column in columns), emphasis=emphasis)
 
@@ -200,7 +196,6 @@ class Document:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """All of them, in order."""
         return tuple(part.text for block in self.blocks for part in block if isinstance(part, Warned))
 
     def figure(self, name: str) -> Figure | None:
@@ -209,7 +204,6 @@ class Document:
 
 
 def blocks(*parts: Sequence[Part]) -> tuple[tuple[Part, ...], ...]:
-    """Those that have anything."""
     return tuple(tuple(block) for block in parts if block)
 
 

@@ -45,7 +45,6 @@ def document(report: FormatReport) -> Document:
 
 
 def _data(report: FormatReport) -> Any:
-    """Null where there is none."""
     formats = [_flat(one) for one in report.formats]
     whole = {"torch": report.torch, "device": report.device, "dtypes": formats, "casts": [*map(asdict, report.casts)]}
     return _finite(whole)
@@ -211,7 +210,7 @@ def number_lines(report: FormatReport, path: Path) -> None:
 
 
 def panels(formats: Sequence[Reach]) -> list[Panel]:
-    """The close-up, if any format has its values told; before it the reach of all, unless the close-up shows it all."""
+    """The close-up, if any format has its values listed; before it the reach of all, unless the close-up has it."""
     ticked = tuple(one for one in formats if one.positive)
     narrow = [one for one in ticked if math.log10(one.max / _smallest(one)) < WIDE_DECADES]
     close_up = [Panel("every value, where 8 bits or fewer", ticked, _ends(narrow or ticked), True)] if ticked else []

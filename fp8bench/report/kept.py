@@ -6,12 +6,13 @@ from typing import Any
 
 from fp8bench.records.audit import Audit, Spent
 from fp8bench.report.document import Document, Lines, Part, Rows, Sentence, Table, Warned, blocks
+from fp8bench.report.written import counted
 
 
 def pushed(address: str, sent: Sequence[str], same: Sequence[str], refused: Sequence[str]) -> Document:
     """By what became of each file; those that were there already are counted only."""
     rows = [*(("sent", name) for name in sent), *(("refused", name) for name in refused)]
-    said = f"{address}: {_files(len(sent))} sent, {len(same)} there already, {len(refused)} refused."
+    said = f"{address}: {counted(len(sent), 'file')} sent, {len(same)} there already, {len(refused)} refused."
     warned = [Warned("what is refused has the name of another file there, which stays")] if refused else []
     return _document(
         rows, ("result", "file"), [Sentence(said), *warned],
@@ -20,9 +21,8 @@ def pushed(address: str, sent: Sequence[str], same: Sequence[str], refused: Sequ
 
 
 def verified(where: str, audit: Audit) -> Document:
-    """Each bad file with its reason."""
     rows = [(one.path, one.reason) for one in audit.bad]
-    said = f"{where}: {_files(audit.read)} read, {len(rows)} bad."
+    said = f"{where}: {counted(audit.read, 'file')} read, {len(rows)} bad."
     data = {"where": where, "read": audit.read, "bad": [{"file": path, "reason": reason} for path, reason in rows]}
     return _document(rows, ("file", "reason"), [Sentence(said)], data)
 
@@ -35,10 +35,6 @@ def prunable(where: str, found: Sequence[tuple[str, Spent]], removed: bool) -> D
     listed = [{"file": name, "created": day, "reason": reason} for name, day, reason in rows]
     data = {"where": where, "removed": removed, "records": listed}
     return _document(rows, ("file", "created, UTC", "reason"), [Sentence(said)], data)
-
-
-def _files(number: int) -> str:
-    return f"{number} file" if number == 1 else f"{number} files"
 
 
 def _document(rows: Sequence[tuple[str, ...]], headings: tuple[str, ...], said: list[Part], data: Any) -> Document:

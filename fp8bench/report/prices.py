@@ -87,7 +87,7 @@ def document_of_changes(
     changes: Sequence[Change], offers: int, path: Path | None, versions: Sequence[str], not_offered: Sequence[str]
 ) -> Document:
     """What an update found. path: of the new snapshot; None: nothing changed, so none was written. versions: of the
-    catalogues, in words. not_offered: instances asked for of which nothing is offered.
+    catalogues, in words. not_offered: instances that were requested, and have no offer.
     """
     column = Rows(changes).column
     columns = (

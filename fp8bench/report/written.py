@@ -15,6 +15,16 @@ def number(value: float | None, form: str, scale: float = 1, after: str = "") ->
     return NOTHING if value is None else f"{value * scale:{form}}{after}"
 
 
+def counted(count: int, word: str, words: str = "") -> str:
+    """`1 file`, `2 files`. words: the plural where an `s` does not make it."""
+    return f"{count} {word if count == 1 else words or f'{word}s'}"
+
+
+def workers(count: int, device: str) -> str:
+    """`1 GPU`, `2 processes`: each trains on its own batches."""
+    return counted(count, "GPU") if device == "cuda" else counted(count, "process", "processes")
+
+
 def rate(value: float | None) -> str:
     """Whole numbers, but three digits of a small one."""
     return number(value, ",.0f" if value is None or value >= 100 else ".3g")

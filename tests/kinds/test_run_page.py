@@ -101,10 +101,10 @@ def test_without_a_price_the_answer_is_of_speed_and_says_how_to_give_one():
     assert section(shown, "value") is None
 
 
-def test_a_cpu_says_nothing_about_a_gpu():
+def test_a_cpus_speed_predicts_no_gpus():
     shown, _ = made(*rounds(0.1, 0.1, 0.1, instance="box", make=measured_on_cpu), prices=catalog())
 
-    assert any("a CPU, whose speed says nothing" in text for text in shown.grounds)
+    assert any("a CPU, whose speed does not predict" in text for text in shown.grounds)
 
 
 def test_published_figures_are_no_ground_for_a_purchase():
@@ -167,6 +167,20 @@ def test_charts_have_the_numbers_of_the_rows():
     assert [point.front for point in cost.points] == [True, False]
     assert [len(strip.rounds) for strip in drawn["steps"].strips] == [4, 4]
     assert sum(len(steps) for steps in drawn["steps"].strips[0].rounds) == 4 * 21
+
+
+def test_a_chart_that_has_no_room_for_all_rows_says_so_in_its_title():
+    records = [
+        record for size in range(1, 31) for record in rounds(0.1, 0.1, settings={"batch_size": size}, minutes=10 * size)
+    ]
+    comparison = compared(*records)
+    drawn = charts(shown_rows(comparison, {record.run_id: record for record in records}))
+
+    assert len(comparison.rows) == 30
+    assert drawn["price-performance"].title == "Images for a dollar, the first 24 of 30 rows"
+    assert len(drawn["price-performance"].bars) == 24
+    assert len(drawn["steps"].strips) == 24
+    assert "the first 24 of 30 rows" in drawn["steps"].draw(560).title
 
 
 def test_intervals_of_what_a_dollar_buys_are_the_step_times_turned_round():

@@ -13,8 +13,8 @@ from fp8bench.kinds.gemm.rows import CAST_WAYS, BreakEven, GemmReport, GemmRow, 
 from fp8bench.records.select import same_work
 from fp8bench.report import document as doc
 from fp8bench.report.side_by_side import differences_line, said_by
-from fp8bench.report.written import number, rate, ratio, with_interval
-from fp8bench.schema.gemm import Casts, Shape, StepBound
+from fp8bench.report.written import counted, number, rate, ratio, with_interval
+from fp8bench.schema.gemm import Casts, StepBound
 from fp8bench.schema.instance import Catalog
 
 SAID: dict[Casts, str] = {"none": "casts free", "compiled": "with compiled casts", "eager": "with eager casts"}
@@ -54,10 +54,8 @@ def document(records: Sequence[GemmRecord], catalog: Catalog) -> doc.Document:
         else:
             report = gemm_report(group[0], catalog)
             shown += alone(report, f"{report.instance}: " if len(records) > 1 else "")
-    figures = (
-        tuple(doc.Figure(PICTURE, partial(figure.draw, report)) for report in reports) if len(reports) == 1 else ()
-    )
-    return doc.Document(tuple(shown), data=reports, lines=_lines(reports), figures=figures)
+    figures = [doc.Figure(PICTURE, partial(figure.draw, report)) for report in reports if len(reports) == 1]
+    return doc.Document(tuple(shown), data=reports, lines=_lines(reports), figures=tuple(figures))
 
 
 def _lines(reports: Sequence[GemmReport]) -> doc.Lines:
@@ -92,9 +90,7 @@ def alone(report: GemmReport, whose: str = "") -> tuple[tuple[doc.Part, ...], ..
 
 
 def _title(report: GemmReport, where: str) -> str:
-    """What was measured, and where."""
-    what = f"{report.workload}, batch {report.batch_size}" if report.workload else "GEMMs"
-    return f"{what}, on {where}; {CONVENTION}"
+    return f"{report.what}, on {where}; {CONVENTION}"
 
 
 def columns(report: GemmReport) -> list[doc.Column]:
@@ -110,7 +106,7 @@ def columns(report: GemmReport) -> list[doc.Column]:
         del shown[0]
     if report.workload:
         shown.append(column("calls", lambda r: number(r.calls_per_step, "d"), once=True))
-        shown.append(column("ms a step", lambda r: number(_per_step(r), ".2f", 1e3)))
+        shown.append(column("ms a step", lambda r: number(r.time_per_step_s, ".2f", 1e3)))
     shown += [
         column("us (95 % interval)", _microseconds, "interval"),
         column("TFLOP/s", lambda r: rate(r.tflops)),
@@ -132,10 +128,6 @@ def _microseconds(timed: GemmRow | WithCasts | None) -> str:
 
 def _speedup(timed: GemmRow | WithCasts | None) -> str:
     return ratio(timed.speedup_vs_bf16, timed.verdict) if timed else doc.NOTHING
-
-
-def _per_step(row: GemmRow) -> float | None:
-    return row.time_s * row.calls_per_step if row.time_s is not None and row.calls_per_step else None
 
 
 def _notes(row: GemmRow) -> str:
@@ -237,7 +229,6 @@ def compared_sentences(compared: GemmComparison) -> list[str]:
 
 
 def sentences(report: GemmReport) -> list[str]:
-    """What follows from the table, a line each."""
     emulated = [EMULATED] if any(row.emulated for row in report.rows) else []
     return [*own_sentences(report), *emulated, METHOD.format(medians=medians(report), cache=cache(report), casts=CASTS)]
 
@@ -260,7 +251,10 @@ def cache(report: GemmReport) -> str:
 
 def _ceilings(report: GemmReport) -> Iterable[str]:
     if report.ceilings:
-        found = (f"{c.arithmetic} {rate(c.tflops)} TFLOP/s ({_of(c.shape)})" for c in report.ceilings)
+        shapes = [f"a cube of {c.shape.m}" if c.shape.is_square else str(c.shape) for c in report.ceilings]
+        found = [
+            f"{c.arithmetic} {rate(c.tflops)} TFLOP/s ({of})" for c, of in zip(report.ceilings, shapes, strict=True)
+        ]
         yield f"Measured ceilings, the fastest GEMMs seen: {', '.join(found)}."
     peaks = (("bf16", report.peak_bf16_tflops), ("fp8", report.peak_fp8_tflops))
     known = [f"{name} {peak:,.0f} TFLOP/s" for name, peak in peaks if peak is not None]
@@ -268,21 +262,17 @@ def _ceilings(report: GemmReport) -> Iterable[str]:
         yield f"Datasheet's peaks, dense: {', '.join(known)}."
 
 
-def _of(shape: Shape) -> str:
-    return f"a cube of {shape.m}" if shape.is_square else str(shape)
-
-
 def _break_even(found: Sequence[BreakEven]) -> Iterable[str]:
     """One line a precision."""
     for precision in dict.fromkeys(one.precision for one in found):
         ways = {one.casts: one for one in found if one.precision == precision}
-        said = [f"{_from_size(ways[way])} ({SAID[way]})" for way in CAST_WAYS if way in ways]
+        said = [f"{_from_size(ways[way].size)} ({SAID[way]})" for way in CAST_WAYS if way in ways]
         largest = max(max(one.sizes) for one in ways.values())
         yield f"{precision} is faster than bf16 {', '.join(said)}; cubes were measured up to {largest}."
 
 
-def _from_size(one: BreakEven) -> str:
-    return "at no size" if one.size is None else f"from {one.size} x {one.size} x {one.size} on"
+def _from_size(size: int | None) -> str:
+    return "at no size" if size is None else f"from {size} x {size} x {size} on"
 
 
 def _bound(one: StepBound, report: GemmReport) -> Iterable[str]:
@@ -301,8 +291,7 @@ def _bound(one: StepBound, report: GemmReport) -> Iterable[str]:
 
 def _bound_of_step(one: StepBound, gains: str) -> Iterable[str]:
     setting = one.execution or ("compiled" if one.compiled else "eager")
-    rounds = f"{one.rounds} round" if one.rounds == 1 else f"{one.rounds} rounds"
-    step = f"{(one.step_time_s or 0) * 1e3:.1f} ms (baseline-bf16, {setting}, {rounds})"
+    step = f"{(one.step_time_s or 0) * 1e3:.1f} ms (baseline-bf16, {setting}, {counted(one.rounds or 0, 'round')})"
     products = f"{one.bf16_products_s * 1e3:.1f} ms of GEMMs that fp8 modes convert"
     if one.reason is not None:
         yield f"A step takes {step} and has {products}: no bound, since {one.reason}."
@@ -312,8 +301,8 @@ def _bound_of_step(one: StepBound, gains: str) -> Iterable[str]:
         beyond = bool(one.at_most) and mode.speedup > max(gain.speedup for gain in one.at_most)
         more = ", more than its GEMMs can: the mode replaces other parts too" if beyond else ""
         setting = mode.execution or ("compiled" if mode.compiled else "eager")
-        held = f", and is {mode.held_back_by}" if mode.held_back_by else ""
-        yield f"{mode.label} ({setting}) gives {mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms){more}{held}."
+        limit = f", and is {mode.held_back_by}" if mode.held_back_by else ""
+        yield f"{mode.label} ({setting}) gives {mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms){more}{limit}."
     alone = one.bf16_products_s + one.other_products_s
     if one.profiled_products_s and abs(alone / one.profiled_products_s - 1) > UNLIKE:
         yield (

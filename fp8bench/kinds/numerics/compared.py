@@ -9,6 +9,7 @@ none at all included.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Literal
 
 from fp8bench.kinds.numerics.measure import NumericsRecord
@@ -110,7 +111,6 @@ def scaling_name(trace: ScalingTrace) -> str:
 
 
 def source_name(trace: ScalingTrace) -> str:
-    """Who did it."""
     return "Transformer Engine" if trace.source == "transformer_engine" else "simulation"
 
 
@@ -161,16 +161,12 @@ def compare_errors(records: Sequence[NumericsRecord]) -> NumericsComparison:
 
 def _rows(records: Sequence[NumericsRecord]) -> Iterator[ErrorRow]:
     """By layer, input, mode as requested, and tensor; modes that ran nowhere last."""
-    known = [{_name(row): row for row in record.rows} for record in records]
+    known = [{(row.layer, row.input, row.mode, row.tensor): row for row in record.rows} for record in records]
     modes = list(dict.fromkeys(mode for record in records for mode in record.config.modes))
     names = {name for rows in known for name in rows}
     covered = {wider for name in names for wider in _wider(name)}
     for name in sorted(names - covered, key=lambda name: _place(name, modes)):
         yield ErrorRow(*name, readings=_against_first(_reading(rows, name) for rows in known))
-
-
-def _name(row: LayerError) -> Name:
-    return row.layer, row.input, row.mode, row.tensor
 
 
 def _wider(name: Name) -> tuple[Name, ...]:
@@ -224,7 +220,8 @@ def _distance(ratio: float) -> float:
 
 def _jump(records: Sequence[NumericsRecord]) -> Iterator[JumpRow]:
     """Only what differs."""
-    known = [{_way(trace): trace for trace in record.history.traces} for record in records]
+    way_of = attrgetter("source", "scaling", "algo", "history_len")
+    known = [{way_of(trace): trace for trace in record.history.traces} for record in records]
     every = {way: trace for traces in reversed(known) for way, trace in traces.items()}
     for way in dict.fromkeys(way for traces in known for way in traces):
         answers = tuple(
@@ -232,10 +229,6 @@ def _jump(records: Sequence[NumericsRecord]) -> Iterator[JumpRow]:
             for traces, record in zip(known, records, strict=True)
         )
         yield from (JumpRow(every[way], quantity, answers) for quantity in _unlike(answers))
-
-
-def _way(trace: ScalingTrace) -> tuple[str, str, str | None, int | None]:
-    return trace.source, trace.scaling, trace.algo, trace.history_len
 
 
 def _unlike(answers: Sequence[Answer | None]) -> Iterator[Quantity]:

@@ -66,7 +66,6 @@ class Line:
 
     @property
     def first(self) -> LayerError:
-        """Any of them, for what they share."""
         return next(iter(self.rows.values()))
 
 
@@ -97,7 +96,6 @@ def _lines(records: Sequence[NumericsRecord]) -> doc.Lines:
 
 
 def title(group: Sequence[NumericsRecord]) -> str:
-    """What was examined, and where."""
     config = group[0].config
     where = ", ".join(f"{label} ({device(record)})" for label, record in zip(labels(group), group, strict=True))
     return f"numerics, width {config.width}, {config.tokens} tokens, seed {config.seed}, on {where}"
@@ -169,7 +167,6 @@ def _worst(shares: Sequence[float | None]) -> str:
 
 
 def jump_sentence(history: AmaxJump) -> str:
-    """What was done."""
     return (
         f"A jump: values {history.factor:g} times as large from step {history.up_at} to step {history.down_at}, "
         f"{history.steps} steps, cast to e4m3"

@@ -98,11 +98,6 @@ def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[Nu
 
 
 def measure(prepared: Prepared[NumericsConfig], log: Log) -> NumericsRecord:
-    """See `examine`."""
-    return examine(prepared, datetime.now(UTC), log)
-
-
-def examine(prepared: Prepared[NumericsConfig], now: datetime, log: Log) -> NumericsRecord:
     """Run it, in this process. log: takes a line a stage. Raises ModeUnavailable and RunFailed."""
     from fp8bench.numerics import examination
     from fp8bench.worker.environment import environment
@@ -112,7 +107,7 @@ def examine(prepared: Prepared[NumericsConfig], now: datetime, log: Log) -> Nume
     examined = examination.examine(config, log)
     status, reason, remedy = _outcome([(row.status, row.reason, row.remedy) for row in examined.rows])
     return NumericsRecord(
-        **head(prepared, "numerics", now),
+        **head(prepared, "numerics", datetime.now(UTC)),
         status=status,
         reason=reason,
         remedy=remedy,

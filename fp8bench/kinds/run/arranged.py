@@ -1,4 +1,4 @@
-"""The rows that a user asked to see, in the order asked for: filtered, at their best batch size, with what the job
+"""The rows that a user requests, in the requested order: filtered, at their best batch size, with what the job
 takes, on the Pareto front or off it, sorted, and grouped.
 
 Gains stay those of the comparison: what is not shown was compared all the same. The Pareto front is that of the rows
@@ -55,7 +55,7 @@ def _require_column(name: str, known: Sequence[str]) -> None:
 
 
 def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
-    """The rows to show. Raises UsageError where no row is left, or a condition cannot be asked of its column."""
+    """The rows to show. Raises UsageError where no row is left, or a condition does not apply to its column."""
     view, rows = options.view, list(comparison.rows)
     for condition in view.filter:
         rows = [row for row in rows if holds(condition, row)]
@@ -86,7 +86,7 @@ def _named(value: Value) -> str:
 
 
 def holds(condition: Condition, row: Row) -> bool:
-    """Whether the row has what the condition asks. Unknown is equal to nothing, and neither above nor below it.
+    """Whether the row has what the condition requires. Unknown is equal to nothing, and neither above nor below it.
 
     Raises UsageError where the column has words and the operator is of numbers, or the other way round.
     """

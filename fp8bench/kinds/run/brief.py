@@ -39,7 +39,6 @@ DENSITIES = (Density(True, True), Density(False, True), Density(False, False))
 
 
 def columns(rows: Sequence[Row], letters: Letters) -> list[Column]:
-    """Of one table."""
     common = of_every_row(rows)
     reference = next((row for row in rows if row.is_reference), None)
 
@@ -124,17 +123,25 @@ def marks(row: Row, letters: Letters, said: Sequence[str] = ()) -> str:
     """The notes of a row: its status and cause if it is not ok, marks of a word, whether it is on the Pareto front, and
     letters for the rest. said: marks that stand elsewhere, in a column or under the table.
     """
+    words, long = in_row_and_below(row, lambda mark, _words: len(mark) <= SHORT_MARK, said)
+    given = sorted({letters.of(text) for text in long}, key=lambda letter: (len(letter), letter))
+    return " ".join([*words, *([f"[{' '.join(given)}]"] if given else [])])
+
+
+def in_row_and_below(
+    row: Row, fits: Callable[[str, list[str]], bool], said: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
+    """What stands in the row, and what only its letters do. fits: a mark, beside the words before it."""
     words = [] if row.status == "ok" else [row.outcome]
-    long = [] if row.reason is None else [row.reason]
+    below = [] if row.reason is None else [row.reason]
     for mark in row.marks:
         if mark not in said:
-            (words if len(mark) <= SHORT_MARK else long).append(mark)
+            (words if fits(mark, words) else below).append(mark)
     if row.pareto:
         words.append(PARETO)
     if row.verdict == "inconclusive" and row.verdict_why:
-        long.append(f"inconclusive: {row.verdict_why}")
-    given = sorted({letters.of(text) for text in long}, key=lambda letter: (len(letter), letter))
-    return " ".join([*words, *([f"[{' '.join(given)}]"] if given else [])])
+        below.append(f"inconclusive: {row.verdict_why}")
+    return words, below
 
 
 def of_every_row(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -34,7 +34,6 @@ class RowColumn:
     toned: bool = False
 
     def column(self, rows: Sequence[Row]) -> Column:
-        """Of these rows."""
         heading = self.heading.format(units=units_of(rows), unit=units_of(rows).removesuffix("s"))
         return Rows(rows).column(heading, self.cell, self.kind, tone=tone if self.toned else None)
 

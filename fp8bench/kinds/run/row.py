@@ -121,7 +121,6 @@ class Row(Frozen):
 
     @property
     def throughput_ci_per_s(self) -> tuple[float, float] | None:
-        """Of throughput_per_s."""
         if self.throughput_per_s is None or self.step_time_s is None:
             return None
         return cost.rate_interval(self.throughput_per_s, self.step_time_s, self.step_time_ci_s)
@@ -208,15 +207,14 @@ def _times(summary: Summary, found: UnitTime | None) -> dict[str, Any]:
     """What the row says of a step's time, seconds: by elapsed time, as the summary's is where there are no samples."""
     if found is None:
         return {"step_time_s": summary.step_time_s, "step_time_ci_s": summary.step_time_ci_s}
-    units, by_elapsed = summary.units_per_step, found.by_elapsed
-    low, high = by_elapsed.low, by_elapsed.high
+    step_time_s, interval = found.step_time_s(summary.units_per_step)
     return {
-        "step_time_s": by_elapsed.value * units,
-        "step_time_ci_s": None if low is None or high is None else (low * units, high * units),
-        "median_step_time_s": found.median * units,
+        "step_time_s": step_time_s,
+        "step_time_ci_s": interval,
+        "median_step_time_s": found.median * summary.units_per_step,
         "slow_steps": found.slow_steps,
-        "spread_between_processes": by_elapsed.between,
-        "spread_within_process": by_elapsed.within,
+        "spread_between_processes": found.by_elapsed.between,
+        "spread_within_process": found.by_elapsed.within,
         "unseen_share": unseen_share(len(found.processes)),
     }
 

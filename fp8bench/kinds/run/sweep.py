@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
+from fp8bench.kinds.kind import made_of
 from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
 from fp8bench.launch.sweep.search import Swept
 from fp8bench.launch.sweep.space import Untried, in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.report import document as doc
-from fp8bench.report.written import bounds, number, rate, rate_with_interval, with_interval
+from fp8bench.report.written import Interval, bounds, counted, number, rate, rate_with_interval, with_interval
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Variant
@@ -26,7 +27,6 @@ from fp8bench.schema.record import Record
 from fp8bench.stats.estimate import Estimate
 from fp8bench.stats.ratio import Ratio, ratio
 
-Interval = tuple[float, float]
 MOST_UNTRIED = 12
 """Of configurations that were not tried for one reason: so many are named, and all are in --json."""
 
@@ -92,7 +92,7 @@ def result(swept: Swept) -> SweepResult:
     places = {config: place for place, config in enumerate(leaders, start=1)}
     rows = [_row(config, swept, places.get(config), usd_per_hour) for config in (*leaders, *others)]
     rest = sorted(rows[len(leaders) :], key=lambda row: -(row.throughput_per_s or 0.0))
-    held = _runner_up_against_winner(swept)
+    versus = _runner_up_against_winner(swept)
     return SweepResult(
         session=swept.sweep.name,
         instance=swept.sweep.prepared.instance.key,
@@ -102,9 +102,9 @@ def result(swept: Swept) -> SweepResult:
         ended=swept.ended,
         winner=rows[0] if leaders else None,
         runner_up=rows[1] if len(leaders) > 1 else None,
-        told_apart=None if held is None else held.verdict == "slower",
-        runner_up_time=held.value if held else None,
-        runner_up_time_ci=(held.low, held.high) if held and held.low and held.high else None,
+        told_apart=None if versus is None else versus.verdict == "slower",
+        runner_up_time=versus.value if versus else None,
+        runner_up_time_ci=(versus.low, versus.high) if versus and versus.low and versus.high else None,
         rows=(*rows[: len(leaders)], *rest),
         not_tried=tuple(NotTried(configuration=in_words(one.config), why=one.why) for one in swept.untried),
     )
@@ -115,16 +115,15 @@ def document(swept: Swept) -> doc.Document:
     found = result(swept)
     head = [*map(doc.Sentence, (*answer(found), *_spent(found, swept)))]
     shown: list[doc.Part] = [doc.Heading("What was tried"), _table(found.rows)] if found.rows else []
-    told = doc.blocks(head, shown, _failed(found), about_untried(swept.untried))
-    return doc.Document(told, data=found, lines=doc.Lines.of(SweepRow, found.rows))
+    shown_blocks = doc.blocks(head, shown, _failed(found), about_untried(swept.untried))
+    return doc.Document(shown_blocks, data=found, lines=doc.Lines.of(SweepRow, found.rows))
 
 
 def answer(found: SweepResult) -> list[str]:
-    """The winner, how to run it, and the runner-up."""
     if found.winner is None:
         return ["No configuration is left: nothing was found."]
     winner = found.winner
-    measured = f"in {winner.rounds} round{'s' if winner.rounds > 1 else ''}" if winner.rounds else "in a look alone"
+    measured = f"in {counted(winner.rounds, 'round')}" if winner.rounds else "in a look alone"
     best = "Cheapest" if winner.units_per_usd is not None else "Fastest (no price is known)"
     lines = [f"{best} of {len(found.rows)} tried: {_named(winner)}, with {_worth(winner)} {measured}."]
     if winner.rounds < 2:
@@ -202,7 +201,7 @@ def _value(row: SweepRow, priced: bool) -> str:
 
 
 def _short(row: SweepRow) -> str:
-    """What failed is told below the table."""
+    """What failed is explained below the table."""
     if row.status != "ok":
         return f"{row.status}: {row.cause}" if row.cause else row.status
     return row.dropped or ""
@@ -236,17 +235,13 @@ def _row(config: RunConfig, swept: Swept, place: int | None, usd_per_hour: float
     last: Record = rounds[-1] if rounds else look
     throughput, ends = _throughput(seconds_a_unit(rounds), look_s(look))
     measured = next((record for record in reversed([look, *rounds]) if record.summary is not None), None)
-    return SweepRow(
+    return made_of(
+        SweepRow,
+        last,
+        config,
         place=place,
         mode=config.mode_label,
-        batch_size=config.batch_size,
-        compile=config.compile,
-        cuda_graphs=config.cuda_graphs,
-        te_attention=config.te_attention,
         execution=last.execution if last.status == "ok" else None,
-        attention=last.attention,
-        status=last.status,
-        cause=last.cause,
         rounds=sum(record.status == "ok" for record in rounds),
         unit=measured.summary.unit if measured and measured.summary else None,
         throughput_per_s=throughput,
@@ -260,7 +255,7 @@ def _row(config: RunConfig, swept: Swept, place: int | None, usd_per_hour: float
 
 
 def _throughput(found: Estimate | None, by_look_s: float | None) -> tuple[float | None, Interval | None]:
-    """Of the rounds, else of the look. An interval of a single process says nothing about the next one: it has none."""
+    """Of the rounds, else of the look. A single process has no interval: the next one may differ."""
     if found is None:
         return (None if by_look_s is None else 1 / by_look_s), None
     if found.low is None or found.high is None or found.processes < 2:

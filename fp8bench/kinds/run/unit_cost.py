@@ -20,6 +20,7 @@ from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.catalog import doubted
 from fp8bench.pricing.choose import PriceQuery, choose, has_no_price, of_listed, only_another_machines, why_no_price
 from fp8bench.records.select import Measurement
+from fp8bench.report.written import Interval
 from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import slow_steps, unit_steps
@@ -45,6 +46,12 @@ class UnitTime:
 
         return estimate(self.processes, statistic="mean")
 
+    def step_time_s(self, units: int) -> tuple[float, Interval | None]:
+        """Of a step of so many units, by elapsed time, with its interval."""
+        found = self.by_elapsed
+        interval = None if found.low is None or found.high is None else (found.low * units, found.high * units)
+        return found.value * units, interval
+
     @cached_property
     def by_medians(self) -> "Estimate":
         """The same by each process's median step."""
@@ -64,7 +71,6 @@ class UnitTime:
 
     @property
     def steps(self) -> int:
-        """Of all processes together."""
         return sum(map(len, self.processes))
 
     @property
@@ -74,7 +80,7 @@ class UnitTime:
 
     @property
     def uneven(self) -> bool:
-        """Whether elapsed time and median can answer differently, so that both have to be asked."""
+        """Whether elapsed time and median can answer differently, so that both are needed."""
         return abs(self.mean_above_median) > APART or self.slow_steps > 0
 
 

@@ -1,4 +1,4 @@
-"""A page of HTML that asks for nothing beside itself: styles, script and charts are in it.
+"""A page of HTML that needs nothing beside itself: styles, script and charts are in it.
 
 Whatever a record holds is text here: the template escapes everything, controls and bidirectional characters are written
 out, and the page forbids itself every request and every script but its own, so that a slip in either could do nothing.
@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.report.document import Column, Emphasis, Note, Sentence, Table, Tone, Warned
-from fp8bench.report.page.charts import Chart
-from fp8bench.report.page.drawing import DARK, LIGHT, svg
-from fp8bench.report.page.layout import NARROW, WIDE
+from fp8bench.report.page.drawing import DARK, LIGHT, NARROW, WIDE, Chart, svg
 from fp8bench.schema.errors import inert
 
 if TYPE_CHECKING:
@@ -57,7 +55,6 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """The whole file."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -96,7 +93,6 @@ def _whole(text: str) -> str:
 
 
 def _trusted(own: str) -> "Markup":
-    """Of the package's own files."""
     from markupsafe import Markup
 
     return Markup(own)

@@ -59,7 +59,6 @@ def _aligned(rows: Sequence[Sequence[str]], columns: Sequence[Column], form: str
 
 
 def omission(titles: Sequence[str]) -> list[str]:
-    """A line about columns that are not shown."""
     return [f"No room for: {', '.join(titles)}. A wider terminal or --columns shows more."] if titles else []
 
 

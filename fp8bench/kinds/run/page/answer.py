@@ -138,21 +138,21 @@ def _not_ranked(rows: Sequence[Row]) -> str:
     stopped = [row for row in rows if row.status != "ok"]
     if not stopped:
         return ""
-    told = ", ".join(f"{name_of(row)} ({row.outcome})" for row in stopped)
-    return f"Without a rank, and told below with the cause: {told}."
+    listed = ", ".join(f"{name_of(row)} ({row.outcome})" for row in stopped)
+    return f"Without a rank, and listed below with the cause: {listed}."
 
 
 def _by_speed(best: Row) -> Answer:
     """No measured row has a price, as rows with one go first."""
     sentence = (
         f"{best.mode_label} on {best.instance} is fastest, at {rate(best.throughput_per_s)} {unit_of(best)} a second; "
-        "no price is known, so nothing is said of money."
+        "no price is known, so cost is unknown."
     )
     grounds = [f"{_how(best)}."]
     if best.speedup_vs_reference is not None and not best.is_reference:
         grounds.append(f"That is {ratio(best.speedup_vs_reference)} the reference: {best.verdict or 'no verdict'}.")
     if best.device == "cpu":
-        grounds.append("It ran on a CPU, whose speed says nothing about a GPU's.")
+        grounds.append("It ran on a CPU, whose speed does not predict a GPU's.")
     grounds.append("Give the price with `fp8bench run --price`, or in the instance's instance.yaml.")
     return Answer(sentence, tuple(grounds), best)
 

@@ -13,7 +13,7 @@ from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
 from fp8bench.pricing.cost import front as front_of
 from fp8bench.report.document import Note, Table
-from fp8bench.report.page.charts import Chart
+from fp8bench.report.page.drawing import Chart
 from fp8bench.report.page.page import Page, Part, Section, Tile
 from fp8bench.report.page.scatter import Scatter
 from fp8bench.report.written import change, change_bounds, number, rate
@@ -77,9 +77,9 @@ def quicker(chart: Chart | None, job: float, rows: Sequence[Row]) -> list[str]:
     if len(best) < 2:
         return []
     cheapest, *others = sorted(best, key=lambda point: point.y)
-    told = "; ".join(f"{point.name} ({point.said})" for point in others)
+    listed = "; ".join(f"{point.name} ({point.text})" for point in others)
     of = f"{count_said(job)} {unit_of(rows[cheapest.number - 1])}"
-    return [f"Quicker, for more money: {told}; instead of {cheapest.said.rpartition(': ')[2]}, for {of}."]
+    return [f"Quicker, for more money: {listed}; instead of {cheapest.text.rpartition(': ')[2]}, for {of}."]
 
 
 def _some(drawn: Mapping[str, Chart], *names: str) -> tuple[Part, ...]:

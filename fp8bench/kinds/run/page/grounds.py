@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
+from fp8bench.kinds.run.explain.steps import explain_steps
 from fp8bench.kinds.run.page.answer import detail_of
 from fp8bench.kinds.run.page.plots import Shown, facts_shown
 from fp8bench.kinds.run.row import Row
-from fp8bench.kinds.run.steps import explain_steps
 from fp8bench.report.document import NOTHING, CellKind, Column, Note, Rows, Table, telling
 from fp8bench.report.page.page import Part
 from fp8bench.report.written import number
@@ -213,8 +213,8 @@ def environments(shown: Sequence[Shown]) -> list[Part]:
 
 
 def _which_rows(together: Sequence[Shown]) -> str:
-    rows = ", ".join(str(one.number) for one in together)
-    return f"{together[0].row.instance}: {'row' if len(together) == 1 else 'rows'} {rows}"
+    rows = "row" if len(together) == 1 else "rows"
+    return f"{together[0].row.instance}: {rows} {', '.join(str(one.number) for one in together)}"
 
 
 def _facts(record: Record, environment: Environment) -> dict[str, str]:

@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fp8bench.kinds.run.steps import IDLE, PARTS, Explained, Line, StepBreakdown, lines
+from fp8bench.kinds.run.explain.steps import IDLE, PARTS, Explained, Line, StepBreakdown, lines
 from fp8bench.report import document as doc
 from fp8bench.report import paper
+from fp8bench.report.page.drawing import LIGHT, WHITE_TEXT, Look
 from fp8bench.report.paper import FAINT, GRID, INK
 from fp8bench.report.written import number
 
@@ -84,20 +85,10 @@ WIDE_ENOUGH = 0.032
 
 LEGEND_COLUMNS = 4
 
-COLOURS = {
-    PARTS["gemm_fp8"]: "#0072B2",
-    PARTS["gemm_bf16"]: "#56B4E9",
-    PARTS["gemm_fp32"]: "#A6D8F5",
-    PARTS["attention"]: "#009E73",
-    PARTS["cast"]: "#D55E00",
-    PARTS["elementwise"]: "#EFE3A0",
-    PARTS["copy"]: "#E69F00",
-    PARTS["optimizer"]: "#CC79A7",
-    PARTS["nccl"]: "#4D2A6B",
-    PARTS["other"]: "#B0B0B0",
-    IDLE: "#F2F2F2",
-}
-ON_DARK = {PARTS["gemm_fp8"], PARTS["attention"], PARTS["cast"], PARTS["nccl"]}
+LOOKS: dict[str, Look] = {**{name: f"part-{place}" for place, name in enumerate(PARTS.values(), start=1)}, IDLE: "idle"}
+"""Of a step's parts, in charts and in the figure."""
+
+COLOURS = {name: LIGHT[look] for name, look in LOOKS.items()}
 
 
 def step_bars(modes: Sequence[StepBreakdown], path: Path) -> None:
@@ -132,7 +123,7 @@ def _bar(axes: "Axes", place: int, mode: StepBreakdown, longest_ms: float) -> No
             label=name,
         )
         if width >= WIDE_ENOUGH * longest_ms:
-            colour = "white" if name in ON_DARK else INK
+            colour = "white" if LOOKS[name] in WHITE_TEXT else INK
             box = {"boxstyle": "round,pad=0.15", "facecolor": COLOURS[name], "edgecolor": "none"} if idle else None
             text = f"{width:.1f}"
             axes.text(left + width / 2, place, text, ha="center", va="center", fontsize=9, color=colour, bbox=box)

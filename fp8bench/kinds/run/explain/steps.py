@@ -10,6 +10,7 @@ from dataclasses import replace
 from fp8bench.kinds.kind import made_of
 from fp8bench.profiling.causes import Cause, explain, replay_saves_at_most_s
 from fp8bench.profiling.facts import Facts, milliseconds
+from fp8bench.report.written import counted
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, is_compiled, suffix
 from fp8bench.schema.files import Frozen
@@ -184,7 +185,7 @@ def _proof(executed: ExecutedEvidence) -> str:
         "scales": executed.state_error,
     }
     found = ", ".join(f"{name} {error:.2g}" for name, error in errors.items() if error is not None)
-    steps = "1 step" if executed.steps == 1 else f"{executed.steps} steps"
+    steps = counted(executed.steps, "step")
     return f"proved over {steps} against the same steps plainly eager (relative errors: {found or 'not finite'})"
 
 

@@ -16,9 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from xml.etree import ElementTree
 
-from fp8bench.kinds.run.check_document import document, sentence
-from fp8bench.kinds.run.checked import Check, CheckedRow, Interval
+from fp8bench.kinds.run.check.document import document, sentence
+from fp8bench.kinds.run.check.result import Check, CheckedRow
 from fp8bench.report.render import render
+from fp8bench.report.written import Interval, change
 from fp8bench.schema.errors import inert
 
 SUITE = "fp8bench check"
@@ -128,10 +129,8 @@ def _metric(value: float | None, interval: Interval | None, by: float) -> dict[s
 
 def _message(row: CheckedRow) -> str:
     """`regression: step time +12.3 % (+11.0 to +13.6)`, with the reason."""
-    change = "" if row.change is None else f"step time {row.change * 100:+.1f} %"
-    if row.change_ci is not None:
-        change += f" ({row.change_ci[0] * 100:+.1f} to {row.change_ci[1] * 100:+.1f})"
-    return inert(f"{row.outcome}: {'; '.join(part for part in (change, row.reason or '', *row.marks) if part)}")
+    longer = "" if row.change is None else f"step time {change(row.change, row.change_ci)}"
+    return inert(f"{row.outcome}: {'; '.join(part for part in (longer, row.reason or '', *row.marks) if part)}")
 
 
 _NO_XML = re.compile("[\ufffe\uffff]")

@@ -1,6 +1,6 @@
 """A check as a document: the answer in a sentence, then a row a variant, what fails first."""
 
-from fp8bench.kinds.run.checked import Check, CheckedRow
+from fp8bench.kinds.run.check.result import Check, CheckedRow
 from fp8bench.report import document as doc
 from fp8bench.report.written import change, with_interval
 
@@ -14,12 +14,12 @@ def document(check: Check) -> doc.Document:
     emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if check.fails(row) else "" for row in check.rows)
     table = doc.Table((*_columns(check), notes), naming=NAMING_COLUMNS, numbered=True, emphasis=emphasis)
     data = {**check.model_dump(mode="json"), "passed": check.exit_code == 0, "exit_code": check.exit_code}
-    held = doc.Sentence(
+    against = doc.Sentence(
         f"Session {', '.join(check.sessions)} against {check.reference}; a step may take {_allowed(check)} longer."
     )
     return doc.Document(
         doc.blocks(
-            [doc.Sentence(sentence(check)), held],
+            [doc.Sentence(sentence(check)), against],
             [table],
             [*map(doc.Note, letters.lines())],
             [*map(doc.Sentence, _remedies(check))],

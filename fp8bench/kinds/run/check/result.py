@@ -1,22 +1,24 @@
-"""A check: every variant of a reference held against what was measured now. Numbers only; `check_document` shows them,
-`check_exports` writes them for other programs.
+"""A check: every variant of a reference compared with what was measured now. Numbers only; `document` shows them,
+`exports` writes them for other programs.
 
 A variant is what `compare` shows as a row: instance, mode, recipe, execution, workload, batch, GPUs, optimizer and
 source of data. The attention is no part of it: a library that takes another one overnight is a variant that changed,
-and not a new one. Where both were measured with each of several, each is held against its like.
+and not a new one. Where both were measured with each of several, each is compared with its like.
 
-What `compare` does not compare, another work, machine or software, is not checked either, unless the user asks for it.
+What `compare` does not compare, another work, machine or software, is not checked either, unless the user requests it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, get_args
 
+from fp8bench.kinds.kind import made_of
 from fp8bench.kinds.run.compare import likeness
 from fp8bench.kinds.run.unit_cost import UnitTime, unit_time
 from fp8bench.records.select import Key, Measurement, execution, mode, session, system, variants
+from fp8bench.report.written import Interval
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.files import Frozen
@@ -39,8 +41,6 @@ BAD: frozenset[Outcome] = frozenset(("regression", "missing", "failed"))
 
 REGRESSION_FOUND = 1
 """The exit code where a variant is bad."""
-
-Interval: TypeAlias = tuple[float, float]
 
 
 class CheckedRow(Frozen):
@@ -87,7 +87,7 @@ class CheckedRow(Frozen):
 
 class Check(Frozen):
     """max_regression: how much longer a step may take, as a share. strict: inconclusive variants fail too. reference:
-    what was held against, as a reader knows it. sessions: those that were checked.
+    what was compared with, as a reader knows it. sessions: those that were checked.
     """
 
     max_regression: float
@@ -97,11 +97,9 @@ class Check(Frozen):
     rows: tuple[CheckedRow, ...]
 
     def of(self, *outcomes: Outcome) -> tuple[CheckedRow, ...]:
-        """Rows that ended so."""
         return tuple(row for row in self.rows if row.outcome in outcomes)
 
     def fails(self, row: CheckedRow) -> bool:
-        """Whether the check fails for this row."""
         return row.outcome in BAD or row.outcome == "not comparable" or (self.strict and row.outcome == "inconclusive")
 
     @property
@@ -116,7 +114,7 @@ class Check(Frozen):
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """What a user asks of a check; fields as in `Check`. allow_mismatch: unlike work, machines and software too."""
+    """What a user requests of a check; fields as in `Check`. allow_mismatch: unlike work, machines and software too."""
 
     max_regression: float
     strict: bool = False
@@ -136,7 +134,6 @@ class Side:
 
     @property
     def ok(self) -> bool:
-        """Whether it ran."""
         return self.latest.status == "ok"
 
     @cached_property
@@ -148,12 +145,7 @@ class Side:
     def step_time(self) -> "tuple[float, Interval | None] | None":
         """By elapsed time, seconds, with its interval; None where there are no samples."""
         summary = self.latest.summary
-        if self.found is None or summary is None:
-            return None
-        units, held = summary.units_per_step, self.found.by_elapsed
-        if held.low is None or held.high is None:
-            return held.value * units, None
-        return held.value * units, (held.low * units, held.high * units)
+        return self.found.step_time_s(summary.units_per_step) if self.found and summary else None
 
 
 def check(now: Sequence[Measurement], before: Sequence[Measurement], options: CheckOptions, reference: str) -> Check:
@@ -166,7 +158,7 @@ def check(now: Sequence[Measurement], before: Sequence[Measurement], options: Ch
         if one.ok:
             like = _like(one, [each for each in mine if each not in taken or not each.ok], theirs)
             taken += [like] if like is not None else []
-            rows.append(_held(like, one, options) if like is not None else _missing(one, mine))
+            rows.append(_compared(like, one, options) if like is not None else _missing(one, mine))
     rows += [_unmatched(each, theirs) for each in mine if each not in taken]
     return Check(
         max_regression=options.max_regression,
@@ -196,7 +188,6 @@ def _one_each(theirs: Sequence[Side], mine: Sequence[Side]) -> list[Side]:
 
 
 def _planned(record: Record) -> Key:
-    """What is known of it before it runs."""
     config = record.config
     trained_with = (config.optimizer, config.data) if config is not None else ()
     what = record.what
@@ -223,7 +214,7 @@ def _same(a: Record, b: Record) -> bool:
     return (_planned(a), execution(a), a.attention) == (_planned(b), execution(b), b.attention)
 
 
-def _held(mine: Side, one: Side, options: CheckOptions) -> CheckedRow:
+def _compared(mine: Side, one: Side, options: CheckOptions) -> CheckedRow:
     """A variant of the reference, and what there is of it now."""
     if not mine.ok:
         return _row(one.latest, "failed", _why_stopped(mine.latest), None, one)
@@ -240,15 +231,15 @@ def _judged(row: CheckedRow, found: UnitTime, reference: UnitTime, allowed: floa
     # Imported here: numpy takes a moment.
     from fp8bench.stats.ratio import regression
 
-    held = regression(found.by_elapsed, reference.by_elapsed, allowed)
-    outcome, why = held.judgement, held.why
+    judged = regression(found.by_elapsed, reference.by_elapsed, allowed)
+    outcome, why = judged.judgement, judged.why
     if outcome != "inconclusive" and (found.uneven or reference.uneven):
         by_medians = regression(found.by_medians, reference.by_medians, allowed).judgement
         # Medians that cannot tell contradict nothing.
         if by_medians not in (outcome, "inconclusive"):
             outcome, why = "inconclusive", f"{outcome} by elapsed time, {by_medians} by medians: slow steps decide"
-    bounds = None if held.low is None or held.high is None else (held.low - 1, held.high - 1)
-    return row.model_copy(update={"outcome": outcome, "reason": why, "change": held.value - 1, "change_ci": bounds})
+    bounds = None if judged.low is None or judged.high is None else (judged.low - 1, judged.high - 1)
+    return row.model_copy(update={"outcome": outcome, "reason": why, "change": judged.value - 1, "change_ci": bounds})
 
 
 def _unlike_work(record: Record, reference: Record) -> list[str]:
@@ -302,21 +293,17 @@ def _row(
     marks: Sequence[str] = (),
 ) -> CheckedRow:
     """record: which variant it is. mine, one: measured now, and in the reference."""
-    what, config = record.what, record.config
     summary = mine.latest.summary if mine is not None else None
     now, interval = (mine.step_time if mine is not None else None) or (None, None)
     then, then_interval = (one.step_time if one is not None else None) or (None, None)
     units = summary.units_per_step if summary else 0
-    return CheckedRow(
-        instance=record.instance,
-        mode=what.mode,
-        recipe=what.recipe,
+    return made_of(
+        CheckedRow,
+        record,
+        record.what,
         execution=execution(record),
         attention=(mine or one or Side(Measurement((record,)))).latest.attention,
-        workload=what.workload,
-        optimizer=config.optimizer if config else None,
-        batch_size=what.batch_size,
-        world_size=what.world_size,
+        optimizer=record.config.optimizer if record.config else None,
         outcome=outcome,
         reason=reason,
         step_time_s=now,

@@ -16,7 +16,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Sessions:
-    """now, before: what is checked, and what it is held against. reference: its name, for a reader."""
+    """now, before: what is checked, and what it is compared with. reference: its name, for a reader."""
 
     now: tuple[Measurement, ...]
     before: tuple[Measurement, ...]
@@ -28,7 +28,7 @@ def find(results_dir: Path, named: str | None, against: str, unread: Unread) -> 
     results, of which the latest of each variant is the reference, or a session in `results_dir`. unread: called with
     what cannot be read.
 
-    What is checked is no part of its own reference, so that a folder may be held against itself. Raises UsageError
+    What is checked is no part of its own reference, so that a folder may be compared with itself. Raises UsageError
     where either is empty or unknown, or both are one session.
     """
     kept = _measured(results_dir)
@@ -44,7 +44,7 @@ def find(results_dir: Path, named: str | None, against: str, unread: Unread) -> 
         reference = _reference_session(kept, against, results_dir)
         if reference == current:
             raise UsageError(
-                f"session {current} would be held against itself",
+                f"session {current} would be compared with itself",
                 "Name an earlier one with --against, or another one to check with --session",
             )
         before = _whole(results_dir, unread, lambda record: session(record) == reference)
@@ -52,7 +52,7 @@ def find(results_dir: Path, named: str | None, against: str, unread: Unread) -> 
     if not any(one.latest.status == "ok" for one in before):
         raise UsageError(
             f"{reference} has no measurement that ran, beside session {current}",
-            "Name a folder of results, or a session, to hold it against with --against",
+            "Name another folder of results, or another session, with --against",
         )
     return Sessions(now, before, reference)
 
@@ -83,7 +83,7 @@ def _session(kept: Sequence[Record], name: str, flag: str) -> str:
         return found[0]
     latest = ", ".join((found or names)[:SHOWN])
     if found:
-        raise UsageError(f"{len(found)} sessions begin with {name!r}", f"Say more of it: {latest}")
+        raise UsageError(f"{len(found)} sessions begin with {name!r}", f"Give more of its name: {latest}")
     raise UsageError(f"{flag} {name!r} is no session", f"The latest are: {latest}")
 
 
