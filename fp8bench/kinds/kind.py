@@ -9,14 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any, TypeVar
 
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.records.files import Broken
 from fp8bench.records.named import Reference
 from fp8bench.records.select import ALL, Filter
 from fp8bench.report.document import Document
-from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.record import RecordHead
 
@@ -69,14 +67,3 @@ class Kind(ABC):
         self, options: CompareOptions, catalog: Catalog, results_dirs: Sequence[Path], log: Log, unread: Unread
     ) -> Document:
         """The chosen records of some instances, side by side. Raises UsageError where an instance has none."""
-
-
-ModelT = TypeVar("ModelT", bound=Frozen)
-
-
-def made_of(model: type[ModelT], *sources: object, **own: Any) -> ModelT:
-    """A model of its own values, and for its other fields of what a source has under the same name; of several sources
-    that of the last.
-    """
-    same = {name: getattr(one, name) for one in sources for name in model.model_fields if hasattr(one, name)}
-    return model(**{**same, **own})

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from fp8bench import registry
 from fp8bench.launch.assemble import new_run_id
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import Frozen, first_fault
+from fp8bench.schema.files import Frozen, first_fault, made_of
 from fp8bench.schema.instance import Catalog, Gpu
 from fp8bench.schema.option import IMPORTED_BATCH_SIZE, flag_of
 from fp8bench.schema.record import SCHEMA_VERSION, Figure, Provenance, Record, Summary
@@ -81,15 +81,7 @@ def to_record(figure: ImportedFigure, instance: str) -> Record:
         provenance=Provenance(citation=figure.source, published_on=figure.published_on),
         created_utc=now,
         instance=instance,
-        figure=Figure(
-            mode=entry.name,
-            recipe=recipe,
-            workload=figure.workload,
-            batch_size=figure.batch_size,
-            world_size=figure.gpus,
-            compile=figure.compile,
-            attention=figure.attention,
-        ),
+        figure=made_of(Figure, figure, mode=entry.name, recipe=recipe, world_size=figure.gpus),
         fingerprint={"workload": figure.workload, "method_version": None},
         summary=Summary(
             step_time_s=figure.step_time_s,

@@ -21,7 +21,7 @@ from fp8bench.pricing.choose import PriceQuery, of_used
 from fp8bench.schema.config import mode_label
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 
 Range = tuple[float, float]
@@ -126,17 +126,15 @@ def _prediction(
     source: Source, target: Target, cases: Sequence[Case], catalog: Catalog, query: PriceQuery
 ) -> Prediction:
     record, what, paid = source.record, source.record.what, target.paid
-    row = Prediction(
+    row = made_of(
+        Prediction,
+        what,
         status="predicted",
         instance=target.instance.key,
         gpu=target.gpu.name,
         world_size=target.machine.gpus,
-        mode=what.mode,
-        recipe=what.recipe,
         execution=record.execution,
         attention=record.attention,
-        workload=what.workload,
-        batch_size=what.batch_size,
         unit=record.summary.unit if record.summary else "units",
         usd_per_hour=paid.usd_per_hour if paid else None,
         price_as_of=paid.price.as_of if paid else None,

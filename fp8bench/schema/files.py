@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -33,6 +33,17 @@ class Frozen(BaseModel):
     """A value that never changes after it is made. Unknown fields, and numbers that are not finite, are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+ModelT = TypeVar("ModelT", bound=Frozen)
+
+
+def made_of(model: type[ModelT], *sources: object, **own: Any) -> ModelT:
+    """A model of its own values, and for its other fields of what a source has under the same name; of several sources
+    that of the last.
+    """
+    same = {name: getattr(one, name) for one in sources for name in model.model_fields if hasattr(one, name)}
+    return model(**{**same, **own})
 
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

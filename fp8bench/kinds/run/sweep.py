@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
-from fp8bench.kinds.kind import made_of
 from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
 from fp8bench.launch.sweep.search import Swept
@@ -21,7 +20,7 @@ from fp8bench.report.written import Interval, bounds, counted, number, rate, rat
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Variant
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.option import ByDevice, flag_of
 from fp8bench.schema.record import Record
 from fp8bench.stats.estimate import Estimate

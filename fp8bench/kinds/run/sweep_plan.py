@@ -8,7 +8,7 @@ from fp8bench.launch.sweep.space import in_words
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.report import document as doc
 from fp8bench.schema.execution import CompileChoice, GraphChoice
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 
 
 class PlannedLook(Frozen):
@@ -52,15 +52,7 @@ def plan_of(found: Outlook) -> SweepPlan:
         session=sweep.name,
         instance=sweep.prepared.instance.key,
         looks=tuple(
-            PlannedLook(
-                mode=config.mode_label,
-                batch_size=config.batch_size,
-                compile=config.compile,
-                cuda_graphs=config.cuda_graphs,
-                te_attention=config.te_attention,
-                seconds=seconds,
-            )
-            for config, seconds in found.looks
+            made_of(PlannedLook, config, mode=config.mode_label, seconds=seconds) for config, seconds in found.looks
         ),
         looks_done=found.done,
         looks_seconds=found.looks_s,

@@ -14,14 +14,13 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal, get_args
 
-from fp8bench.kinds.kind import made_of
 from fp8bench.kinds.run.compare import likeness
 from fp8bench.kinds.run.unit_cost import UnitTime, unit_time
 from fp8bench.records.select import Key, Measurement, execution, mode, session, system, variants
 from fp8bench.report.written import Interval
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Variant, suffix
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.record import Record
 
 Outcome = Literal["regression", "missing", "failed", "not comparable", "inconclusive", "ok", "new", "failed before"]
