@@ -149,14 +149,14 @@ def _prediction(
     step = predict(source.work, source.machine, target.machine)
     # How fast another host is, no record of a GPU tells.
     error = None if source.host_bound else model_error(cases, change(source.machine, target.machine))
-    told = {
+    found = {
         "gemm_share_of_peak": share_of_peak(source.work, source.machine),
         "model_error": error,
         "parts": step.parts,
         "assumed": step.assumed,
         "warnings": tuple(_row_warnings(source, target, error)),
     }
-    return row.model_copy(update={**told, **_numbers(row, source, step, error)})
+    return row.model_copy(update={**found, **_numbers(row, source, step, error)})
 
 
 def _measured(source: Source, catalog: Catalog, query: PriceQuery) -> Measured:

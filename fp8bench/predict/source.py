@@ -164,15 +164,15 @@ def parse_source(text: str, workload: str | None, batch_size: int | None) -> Fil
     return Filter(instance=instance, mode=mode or None, execution=execution, workload=workload, batch_size=batch_size)
 
 
-def wanted(records: Sequence[Record], asked: Filter) -> list[Measurement]:
-    """The latest of each variant that was asked for. Raises UsageError where there is none."""
-    chosen = select(records, False, asked)
+def wanted(records: Sequence[Record], requested: Filter) -> list[Measurement]:
+    """The latest of each variant that was requested. Raises UsageError where there is none."""
+    chosen = select(records, False, requested)
     if not chosen:
         there = sorted(
             {f"{one.what.mode_label}{suffix(one.execution)} at batch {one.what.batch_size}" for one in records}
         )
-        label = ":".join(filter(None, (asked.instance, asked.mode))) + suffix(asked.execution)
-        raise UsageError(f"no record of {label}{asked.words}", f"There are: {', '.join(there)}")
+        label = ":".join(filter(None, (requested.instance, requested.mode))) + suffix(requested.execution)
+        raise UsageError(f"no record of {label}{requested.words}", f"There are: {', '.join(there)}")
     return chosen
 
 

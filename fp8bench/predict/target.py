@@ -98,6 +98,5 @@ def memory_warning(source: Source, target: Target) -> str | None:
     peak, there = source.peak_memory_bytes, target.instance.gpu_memory_gib
     if peak is None or there is None:
         return "whether it fits into memory is unknown"
-    if peak > NEARLY_FULL * there * GIB:
-        return f"needs {peak / GIB:.1f} of {there:g} GiB: it may not fit"
-    return None
+    nearly_full = peak > NEARLY_FULL * there * GIB
+    return f"needs {peak / GIB:.1f} of {there:g} GiB: it may not fit" if nearly_full else None

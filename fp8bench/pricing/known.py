@@ -13,7 +13,7 @@ class KnownPrice(Frozen):
     """One price of one instance; or, where usd_per_hour is null, that there is none, with the reason.
 
     The names are the keys of `fp8bench prices show --format json` and the columns of csv. age_days: since as_of; null:
-    undated. in_force: whether it is the one that is used today for its purchase where no region is asked for, or for
+    undated. in_force: whether it is the one that is used today for its purchase where no region is chosen, or for
     the region that was.
     """
 

@@ -204,7 +204,7 @@ def _usd(offer: Offer) -> float:
 
 
 def _place_in(offer: Offer, wanted: Sequence[Instance]) -> tuple[object, ...]:
-    """Which of an instance's prices of one day holds where no region is asked for is decided by their order."""
+    """Which of an instance's prices of one day holds where no region is chosen is decided by their order."""
     place = next(place for place, one in enumerate(wanted) if one.key == offer.instance)
     regions = [price.region for price in wanted[place].prices if price.region]
     region = offer.price.region

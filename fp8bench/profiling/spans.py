@@ -53,8 +53,7 @@ def gpu_spans(events: ByKind) -> tuple[Span, ...]:
     Raises KeyError, TypeError or ValueError for an event that lacks a field.
     """
     optimizer = _Intervals(events[ANNOTATION])
-    launches = (event for kind in LAUNCHES for event in events[kind] if "correlation" in event.get("args", ()))
-    of_optimizer = {event["args"]["correlation"] for event in launches if event["ts"] in optimizer}
+    of_optimizer = {event["args"]["correlation"] for event in _launches(events) if event["ts"] in optimizer}
     work = sorted((event for kind in GPU_WORK for event in events[kind]), key=_start)
     first = work[0]["ts"] if work else 0.0
     return tuple(
@@ -73,8 +72,7 @@ def replayed(events: ByKind) -> bool:
 
     Raises KeyError or TypeError for an event that lacks a field.
     """
-    launches = (event for kind in LAUNCHES for event in events[kind] if "correlation" in event.get("args", ()))
-    graphs = {event["args"]["correlation"] for event in launches if event["name"].startswith(GRAPH_LAUNCH)}
+    graphs = {event["args"]["correlation"] for event in _launches(events) if event["name"].startswith(GRAPH_LAUNCH)}
     work = [event["args"]["correlation"] for kind in GPU_WORK for event in events[kind]]
     return sum(correlation in graphs for correlation in work) * 2 > len(work)
 
@@ -157,6 +155,10 @@ def _own_time(thread: Sequence[Event]) -> Iterator[_Piece]:
             end = min(end, outer.end)
         open_ones.append(_Piece(event, start, end))
     yield from close(float("inf"))
+
+
+def _launches(events: ByKind) -> Iterator[Event]:
+    return (event for kind in LAUNCHES for event in events[kind] if "correlation" in event.get("args", ()))
 
 
 def _start(event: Event) -> float:

@@ -205,8 +205,8 @@ def _by_ssh(sshfs: Any, address: Address) -> tuple[Any, str]:
     """known_hosts: the user's own file, so that a host that is not known is refused."""
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     parts = urlsplit(f"ssh://{address.rest}")
-    asked = {"username": address.user, "password": address.password, "port": parts.port}
-    given = {name: value for name, value in asked.items() if value}
+    known = {"username": address.user, "password": address.password, "port": parts.port}
+    given = {name: value for name, value in known.items() if value}
     fs = sshfs.SSHFileSystem(
         parts.hostname,
         known_hosts=(),

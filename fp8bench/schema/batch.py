@@ -21,7 +21,7 @@ too large: a rank ran out of memory
 
 
 class BatchTry(Frozen):
-    """One size. peak_bytes: of the fullest rank; null where it ran out of memory. run_id: of the record that told it;
+    """One size. peak_bytes: of the fullest rank; null where it ran out of memory. run_id: of the record that it is of;
     null: it was tried in processes of its own.
     """
 

@@ -13,7 +13,7 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
      within it, and so is an element of an array of objects (see `records.layout`).
   5  how a batch size was found (session.batch_search), where it was left to the machine.
 
-History of the method (`METHOD_VERSION`; different methods are never compared unless a user asks for it):
+History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
      start of the next; a run's is the median; its interval covers this run's steps only.
   2  as 1; the interval is a block bootstrap's; several rounds in fresh processes make one measurement, whose interval

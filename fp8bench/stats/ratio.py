@@ -8,7 +8,7 @@ effect measures, Statistics in Medicine 2008). Both take the quantile of Student
 their sum has (Welch, The generalization of Student's problem, Biometrika 1947; Satterthwaite, Biometrics Bulletin
 1946). Nothing is paired: rounds of two modes run one after the other and share no steps.
 
-A verdict asks for more than an interval without 1. Two builds of the same mode easily differ by a percent that nobody
+A verdict takes more than an interval without 1. Two builds of the same mode easily differ by a percent that nobody
 would act on; so the whole interval has to lie beyond `noise`. "Inconclusive" is no "equal": more processes may still
 tell the two apart.
 

@@ -12,7 +12,7 @@ One process is not a measurement: looks give ranks, and only rounds give interva
 
 Optuna, or any other optimizer that models its space, earns nothing here: the space has tens of points, nearly all of
 them categories, a pruner that knows intervals over processes would have to be written for it too, and what is not tried
-must be told with its reason.
+must be shown with its reason.
 """
 
 import math
@@ -155,7 +155,7 @@ def seconds_a_unit(records: Iterable[Record]) -> Estimate | None:
 
 @lru_cache(maxsize=4096)
 def _centre(steps: tuple[float, ...]) -> Centre:
-    """Of one process. What is run next is asked anew after each turn, and to draw samples takes milliseconds."""
+    """Of one process. What is run next is computed anew after each turn, and to draw samples takes milliseconds."""
     return centre(steps)
 
 

@@ -48,7 +48,7 @@ AXES_OF_CONFIG = ("mode", "recipe", "batch_size", "compile", "cuda_graphs", "te_
 
 
 class Listener(Protocol):
-    """Hears how the sweep goes."""
+    """Is called as the sweep goes on."""
 
     def begins(self, turn: Turn, expected_s: float) -> Watch:
         """A turn begins; the returned function is called with its progress."""
@@ -306,4 +306,4 @@ class _One:
         return self.watch
 
     def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None:
-        """The sweep's own listener is told."""
+        """The sweep's own listener is called."""
