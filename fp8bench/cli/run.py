@@ -35,9 +35,6 @@ def run(
     as_json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
     **settings: Any,
 ) -> None:
-    """Train a model for a hundred steps or more in each precision mode, in several fresh processes, and keep a record
-    of each. A mode is first proved to compute what the plain model does, then timed.
-    """
     from fp8bench.cli.remote import synced
 
     requested = resolved(settings, config)
@@ -172,7 +169,6 @@ def import_figure(
     attention: str = typer.Option(None, "--attention", help="Attention implementation [unknown]."),
     results_dir: ResultsDir = Path("results"),
 ) -> None:
-    """Import a step time from an article or another tool, always marked as such."""
     from fp8bench.kinds.run.imported import notices
     from fp8bench.launch.imported import ImportedFigure, doubts, to_record
     from fp8bench.pricing.catalog import find, require_read

@@ -59,7 +59,6 @@ def sweep(
     as_json: Annotated[bool, switch("--json", "The same as --format json.")] = False,
     **settings: Any,
 ) -> None:
-    """Search mode, recipe, execution, batch size and attention for the most that a dollar buys on this machine."""
     from fp8bench.cli.sweep_progress import listener
     from fp8bench.kinds.run.sweep import document
     from fp8bench.launch.place import settle
