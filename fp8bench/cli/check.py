@@ -1,23 +1,25 @@
 """`fp8bench check`: has anything become slower than is allowed? For continuous integration."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fp8bench.cli.options import Form, ResultsDir, option, switch
 from fp8bench.cli.output import Unread, log, show, warn
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fp8bench.kinds.run.check.result import Check
+from fp8bench.config.words import share
+from fp8bench.kinds.run.check import result
+from fp8bench.kinds.run.check.document import document, sentence
+from fp8bench.kinds.run.check.exports import EXPORTS
+from fp8bench.kinds.run.check.records import find
+from fp8bench.kinds.run.check.result import Check
+from fp8bench.schema.errors import MeasurementInvalid, UsageError, require_known
+from fp8bench.schema.files import write_atomically
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """GitHub's variable for the file whose markdown stands on the page of a run."""
-
-EXPORTED = "github-smaller|github-bigger|bencher|junit|csv|markdown|json"
 
 
 def check(
@@ -31,19 +33,12 @@ def check(
         bool, switch("--allow-mismatch", "Check against another machine, software or work, marked.")
     ] = False,
     export: Annotated[
-        list[str] | None, option("FORMAT=FILE", f"Write a file too: {EXPORTED}. Repeat for several.")
+        list[str] | None, option("FORMAT=FILE", f"Write a file too: {'|'.join(EXPORTS)}. Repeat for several.")
     ] = None,
     summary: Annotated[bool, switch("--summary", f"Append the result as markdown to ${SUMMARY}.")] = False,
     form: Form = "table",
     results_dir: ResultsDir = Path("results"),
 ) -> None:
-    """Has anything become slower than is allowed? Exit code 1 if so, or if a mode is missing or failed."""
-    from fp8bench.config.words import share
-    from fp8bench.kinds.run.check import result
-    from fp8bench.kinds.run.check.document import document, sentence
-    from fp8bench.kinds.run.check.records import find
-    from fp8bench.schema.errors import MeasurementInvalid
-
     exports = _exports(export or ())
     options = result.CheckOptions(share("--max-regression", max_regression), strict, allow_mismatch)
     unread = Unread()
@@ -60,11 +55,8 @@ def check(
         raise typer.Exit(MeasurementInvalid.exit_code)
 
 
-def _exports(words: "Sequence[str]") -> dict[Path, str]:
+def _exports(words: Sequence[str]) -> dict[Path, str]:
     """File -> format. Raises UsageError for what is not FORMAT=FILE, and for a file that is named twice."""
-    from fp8bench.kinds.run.check.exports import EXPORTS
-    from fp8bench.schema.errors import UsageError, require_known
-
     found: dict[Path, str] = {}
     for word in words:
         form, equals, name = word.partition("=")
@@ -77,12 +69,8 @@ def _exports(words: "Sequence[str]") -> dict[Path, str]:
     return found
 
 
-def _write(result: "Check", exports: dict[Path, str]) -> None:
+def _write(result: Check, exports: dict[Path, str]) -> None:
     """Each file whole or not at all, in the place of an older one. Raises UsageError where one cannot be written."""
-    from fp8bench.kinds.run.check.exports import EXPORTS
-    from fp8bench.schema.errors import UsageError
-    from fp8bench.schema.files import write_atomically
-
     for path, form in exports.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,10 +80,7 @@ def _write(result: "Check", exports: dict[Path, str]) -> None:
         log(f"{form} written to {path}")
 
 
-def _append_summary(result: "Check") -> None:
-    from fp8bench.kinds.run.check.exports import EXPORTS
-    from fp8bench.schema.errors import UsageError
-
+def _append_summary(result: Check) -> None:
     path = os.environ.get(SUMMARY)
     if not path:
         warn(f"--summary has nowhere to write: {SUMMARY} is not set, as it is in a step of GitHub Actions")

@@ -72,8 +72,8 @@ def _run_parameters(command: str, own: Sequence[inspect.Parameter]) -> list[insp
 def _declared_by(group: Any) -> list[inspect.Parameter]:
     """Its fields, each annotated with an option of typer's."""
     hints = get_type_hints(group, include_extras=True)
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return [inspect.Parameter(one.name, kind, default=one.default, annotation=hints[one.name]) for one in fields(group)]
+    bare = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=hints[name]) for name in hints]
+    return [one.replace(default=group.__dict__.get(one.name, inspect.Parameter.empty)) for one in bare]
 
 
 def resolved(settings: Mapping[str, Any], config: Path | None) -> "Resolved":

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,10 @@ from fp8bench.cli import names
 from fp8bench.cli.options import Form, choice, option, switch
 from fp8bench.cli.output import Unread, log, show
 from fp8bench.cli.selection import Selection
-
-if TYPE_CHECKING:
-    from fp8bench.kinds.kind import Kind
+from fp8bench.kinds.kind import Kind
+from fp8bench.kinds.view import View, parse_columns, parse_conditions, parse_job
+from fp8bench.schema.errors import MeasurementInvalid, UsageError
+from fp8bench.schema.option import flag_of
 
 KINDS = tuple(entry.name for entry in registry.KINDS)
 
@@ -59,11 +60,6 @@ def compare(
         [Path("results")], "--results-dir", metavar="DIR", help="Where records are; may be given several times."
     ),
 ) -> None:
-    """Which mode on which instance buys most for a dollar."""
-    from fp8bench.kinds.view import View, parse_columns, parse_conditions, parse_job
-    from fp8bench.schema.errors import MeasurementInvalid, UsageError
-    from fp8bench.schema.option import flag_of
-
     compared: Kind = registry.load(registry.find_kind(kind))
     for name, setting in {**vars(selection), **vars(shown)}.items():
         if name not in (*compared.compare_options, "every") and setting not in (None, False, []):

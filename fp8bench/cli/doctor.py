@@ -6,6 +6,8 @@ import typer
 
 from fp8bench.cli.options import Form
 from fp8bench.cli.output import show
+from fp8bench.doctor.examine import examine
+from fp8bench.report.doctor import document
 
 
 def doctor(
@@ -13,10 +15,6 @@ def doctor(
     form: Form = "table",
     quick: bool = typer.Option(False, "--quick", help="Skip what imports torch or Transformer Engine."),
 ) -> None:
-    """Is this machine fit to be measured? Exit code 3 if there is a problem."""
-    from fp8bench.doctor.examine import examine
-    from fp8bench.report.doctor import document
-
     examination = examine(os.environ, quick)
     show(document(examination), "json" if as_json else form)
     if examination.exit_code:

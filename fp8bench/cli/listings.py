@@ -20,7 +20,6 @@ from fp8bench.cli.output import draw, load_catalog, require_read, show
 
 
 def modes(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
-    """List the precision modes and their recipes, the default recipe first."""
     shown = [entry for entry in registry.modes().values() if not entry.hidden]
     if as_json:
         _print_json(shown, "name", "recipes", "default_on", "summary")
@@ -33,7 +32,6 @@ def modes(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> 
 
 
 def workloads(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
-    """List the workloads."""
     shown = registry.workloads().values()
     if as_json:
         _print_json(shown, "name", "default_on", "summary")
@@ -47,7 +45,6 @@ def instances(
     as_json: bool = typer.Option(False, "--json", help="Print every price with its source, as JSON."),
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where own instances are."),
 ) -> None:
-    """List the instances: GPUs, and the newest known on-demand price of each."""
     from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 
     catalog = load_catalog(results_dir)
@@ -87,7 +84,6 @@ def dtypes(
     plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw what they can hold, .png, .svg or .pdf."),
     form: FormOfTables = "table",
 ) -> None:
-    """What each number format can hold, and what a cast to it does."""
     values = [number for text in cast or [] for number in parse_numbers(text)]
     if plot is not None:
         from fp8bench.report.paper import require_drawable

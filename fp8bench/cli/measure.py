@@ -4,23 +4,26 @@ import inspect
 import os
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from fp8bench import registry
 from fp8bench.cli.command import Answer, request_parameters, with_parameters
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
-
-if TYPE_CHECKING:
-    from fp8bench.kinds.one_record import OneRecord
-
+from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord
+from fp8bench.records import results
+from fp8bench.records.named import find_kept
+from fp8bench.report.paper import require_drawable
+from fp8bench.schema.errors import UsageError
 
 Record = Annotated[str | None, option("RECORD", "Measure nothing: show one that was kept, a file or a run's id.")]
 
 
-def command_of(kind: "OneRecord[Any, Any, Any]") -> Answer:
+def command_of(entry: registry.KindEntry) -> Answer:
     """Its options, then those that every kind has."""
+    kind: OneRecord[Any, Any, Any] = registry.load(entry)
 
     def answer(record: str | None, form: str, **given: Any) -> None:
         _answer(kind, record, form, given)
@@ -40,13 +43,8 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
-def _answer(kind: "OneRecord[Any, Any, Any]", kept: str | None, form: str, given: dict[str, Any]) -> None:
+def _answer(kind: OneRecord[Any, Any, Any], kept: str | None, form: str, given: dict[str, Any]) -> None:
     """kept: names a record. given: the other options, by parameter."""
-    from fp8bench.launch.place import register
-    from fp8bench.records import results
-    from fp8bench.records.named import find_kept
-    from fp8bench.report.paper import require_drawable
-
     plots = {name: given.pop(name) for name in kind.figures}
     for path in plots.values():
         if path is not None:
@@ -70,11 +68,8 @@ def _answer(kind: "OneRecord[Any, Any, Any]", kept: str | None, form: str, given
     raise typer.Exit(kind.exit_code(record, request))
 
 
-def _refuse_beside_record(kind: "OneRecord[Any, Any, Any]", given: dict[str, Any]) -> None:
+def _refuse_beside_record(kind: OneRecord[Any, Any, Any], given: dict[str, Any]) -> None:
     """Raises UsageError for an option of a measurement."""
-    from fp8bench.kinds.one_record import OF_THE_MACHINE
-    from fp8bench.schema.errors import UsageError
-
     for one in request_parameters(kind.request):
         if one.name in given.keys() - OF_THE_MACHINE:
             (flag,) = one.default.param_decls
@@ -82,7 +77,7 @@ def _refuse_beside_record(kind: "OneRecord[Any, Any, Any]", given: dict[str, Any
 
 
 def _show(
-    kind: "OneRecord[Any, Any, Any]", record: Any, results_dir: Path, form: str, plots: dict[str, Path | None]
+    kind: OneRecord[Any, Any, Any], record: Any, results_dir: Path, form: str, plots: dict[str, Path | None]
 ) -> None:
     """Printed, and drawn where that was requested."""
     document = kind.document([record], load_catalog(results_dir))

@@ -1,8 +1,9 @@
 """`fp8bench predict`: a step's time and its price-performance on an instance that you do not have."""
 
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, cast
 
 import typer
 
@@ -10,17 +11,24 @@ from fp8bench.cli import names
 from fp8bench.cli.options import PURCHASES, Form, Region, ResultsDir, Workload, choice, option, switch
 from fp8bench.cli.output import load_catalog, require_read, show, tell_broken
 from fp8bench.cli.selection import day_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fp8bench.predict.held_out import HeldOut
-    from fp8bench.predict.source import Sources
-    from fp8bench.predict.target import Target
-    from fp8bench.pricing.choose import PriceQuery
-    from fp8bench.records.select import Filter
-    from fp8bench.schema.instance import Catalog, Purchase
-    from fp8bench.schema.record import Record
+from fp8bench.config.words import whole
+from fp8bench.predict.document import document, document_of_errors
+from fp8bench.predict.held_out import HeldOut, held_out, kept_cases
+from fp8bench.predict.model_error import merged
+from fp8bench.predict.prediction import predictions
+from fp8bench.predict.source import Sources, parse_source, sources, wanted
+from fp8bench.predict.target import Target, target
+from fp8bench.pricing.catalog import find
+from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, require_region
+from fp8bench.records import results
+from fp8bench.records.named import names_a_file
+from fp8bench.records.results import read_record
+from fp8bench.records.select import Filter, Measurement
+from fp8bench.registry import find_workload
+from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.instance import Catalog, Purchase
+from fp8bench.schema.option import IMPORTED_BATCH_SIZE
+from fp8bench.schema.record import Record
 
 
 def predict(
@@ -48,14 +56,6 @@ def predict(
     form: Form = "table",
     results_dir: ResultsDir = Path("results"),
 ) -> None:
-    """What an instance that you do not have would make of a measured mode."""
-    from fp8bench.predict.document import document, document_of_errors
-    from fp8bench.predict.held_out import kept_cases
-    from fp8bench.predict.model_error import merged
-    from fp8bench.predict.prediction import predictions
-    from fp8bench.registry import find_workload
-    from fp8bench.schema.errors import ModeUnavailable, UsageError
-
     if workload is not None:
         find_workload(workload)
     catalog = load_catalog(results_dir)
@@ -80,48 +80,32 @@ def predict(
 
 def _refuse_beside(what: str, given: dict[str, object]) -> None:
     """Raises UsageError where anything was given that does not go with it."""
-    from fp8bench.schema.errors import UsageError
-
     for name, value in given.items():
         if value is not None:
             raise UsageError(f"{name} does not apply to {what}", f"Omit {name}")
 
 
 def _whole(flag: str, words: str | None) -> int | None:
-    from fp8bench.config.words import whole
-    from fp8bench.schema.option import IMPORTED_BATCH_SIZE
-
     return None if words is None else whole(flag, words, 1, IMPORTED_BATCH_SIZE)
 
 
-def _query(price_as_of: str | None, region: str | None, purchase: str) -> "PriceQuery":
+def _query(price_as_of: str | None, region: str | None, purchase: str) -> PriceQuery:
     """For the predicted instance and for the measured one."""
-    from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery
-
     today = date.today()
     day = day_of(price_as_of, today) or today
     return PriceQuery(day, day >= today, region, cast("Purchase", purchase), ANY_MACHINE)
 
 
-def _target(name: str, gpus: int | None, catalog: "Catalog", query: "PriceQuery") -> "Target":
-    from fp8bench.predict.target import target
-    from fp8bench.pricing.catalog import find
-    from fp8bench.pricing.choose import require_region
-
+def _target(name: str, gpus: int | None, catalog: Catalog, query: PriceQuery) -> Target:
     instance = find(catalog, name)
     require_region(query.region, catalog, [instance.key])
     return target(instance, catalog, gpus, query)
 
 
 def _sources(
-    name: str, workload: str | None, batch_words: str | None, catalog: "Catalog", results_dir: Path
-) -> "tuple[Sources, HeldOut]":
+    name: str, workload: str | None, batch_words: str | None, catalog: Catalog, results_dir: Path
+) -> tuple[Sources, HeldOut]:
     """What `--from` names: a record's file, or the measurements of an instance, all or of one mode and variant."""
-    from fp8bench.predict.source import parse_source, sources
-    from fp8bench.records.named import names_a_file
-    from fp8bench.records.results import read_record
-    from fp8bench.records.select import Measurement
-
     if names_a_file(name):
         _refuse_beside("a record's file", {"--batch-size": batch_words, "--workload": workload})
         found = sources([Measurement((read_record(Path(name)),))], catalog, lambda one: one)
@@ -130,16 +114,12 @@ def _sources(
     return _read(requested, catalog, results_dir)
 
 
-def _read(requested: "Filter | None", catalog: "Catalog", results_dir: Path) -> "tuple[Sources, HeldOut]":
+def _read(requested: Filter | None, catalog: Catalog, results_dir: Path) -> tuple[Sources, HeldOut]:
     """What a prediction can be made from, of the requested records; and machines predicted from one another, of all
     records here and of the published figures that travel with the program. requested: None: nothing is.
     """
-    from fp8bench.predict.held_out import held_out
-    from fp8bench.predict.source import Sources, sources, wanted
-    from fp8bench.records import results
-    from fp8bench.records.select import Filter
 
-    def found(records: "list[Record]", whole: "Callable[[Record], Record]") -> "tuple[Sources, HeldOut]":
+    def found(records: list[Record], whole: Callable[[Record], Record]) -> tuple[Sources, HeldOut]:
         others = held_out(records, catalog, whole)
         if requested is None:
             return Sources((), ()), others

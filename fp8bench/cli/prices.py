@@ -1,19 +1,26 @@
 """`fp8bench prices`: what instances cost and since when; current offers; and one's own contract."""
 
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, cast
 
 import typer
 
 from fp8bench.cli import names
 from fp8bench.cli.options import PURCHASES, Form, Region, choice
 from fp8bench.cli.output import load_catalog, log, require_read, show, warn
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fp8bench.schema.instance import Catalog, Instance, Offer, Purchase
+from fp8bench.config.words import above_zero
+from fp8bench.pricing import offers, snapshot
+from fp8bench.pricing.catalog import find
+from fp8bench.pricing.choose import ANY_MACHINE, EVERYWHERE, PriceQuery, require_region
+from fp8bench.pricing.known import known
+from fp8bench.records import results
+from fp8bench.records.instances import keep, keep_snapshot, snapshots
+from fp8bench.report.prices import document_of_changes, document_of_known
+from fp8bench.schema.errors import UsageError, require_known
+from fp8bench.schema.instance import Catalog, Instance, Offer, Price, Purchase
+from fp8bench.schema.option import USD_PER_HOUR
 
 INSTANCES = typer.Argument(None, metavar="[INSTANCE]...", autocompletion=names.instances, help="Only these [all].")
 PROVIDER = typer.Option(None, "--provider", metavar="NAME", help="Only this one's instances. Repeatable.")
@@ -33,11 +40,6 @@ def show_prices(
     results_dir: Path = RESULTS_DIR,
 ) -> None:
     """List what instances cost: price, purchase, region, day, age and source."""
-    from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, require_region
-    from fp8bench.pricing.known import known
-    from fp8bench.report.prices import document_of_known
-    from fp8bench.schema.errors import UsageError
-
     catalog = load_catalog(results_dir)
     require_read(catalog, instances or ())
     wanted = [one for one in _wanted(instances, providers, catalog) if (gpu or "").lower() in (one.gpu or "").lower()]
@@ -65,12 +67,6 @@ def update(
     results_dir: Path = RESULTS_DIR,
 ) -> None:
     """Take current offers from gpuhunt's catalogue (extra `prices`) into a new dated snapshot beside the old ones."""
-    from fp8bench.pricing import offers, snapshot
-    from fp8bench.records import results
-    from fp8bench.records.instances import keep_snapshot
-    from fp8bench.report.prices import document_of_changes
-    from fp8bench.schema.errors import UsageError
-
     catalog = load_catalog(results_dir)
     wanted = [one for one in _wanted(instances, providers, catalog) if one.provider]
     require_read(catalog, [one.key for one in wanted])
@@ -106,11 +102,8 @@ def update(
     show(document_of_changes(changed, len(found), path, versions, missing), form)
 
 
-def _last(results_dir: Path, catalog: "Catalog", covered: "Sequence[Instance]") -> "list[Offer]":
+def _last(results_dir: Path, catalog: Catalog, covered: Sequence[Instance]) -> list[Offer]:
     """What the newest snapshot of each of these instances' providers offered of them."""
-    from fp8bench.pricing import snapshot
-    from fp8bench.records.instances import snapshots
-
     provider_of = {one.key: one.provider for one in covered}
     newest: dict[str | None, list[Offer]] = {}
     for path in snapshots(results_dir):
@@ -133,15 +126,6 @@ def set_price(
     results_dir: Path = RESULTS_DIR,
 ) -> None:
     """Keep your own price of an instance, which goes before the catalogue's from its day on."""
-    from fp8bench.config.words import above_zero
-    from fp8bench.pricing.catalog import find
-    from fp8bench.pricing.choose import EVERYWHERE
-    from fp8bench.records import results
-    from fp8bench.records.instances import keep
-    from fp8bench.schema.errors import UsageError
-    from fp8bench.schema.instance import Price
-    from fp8bench.schema.option import USD_PER_HOUR
-
     catalog = load_catalog(results_dir)
     require_read(catalog, [instance])
     try:
@@ -171,8 +155,6 @@ def set_price(
 
 def _day(text: str | None) -> date:
     """Raises UsageError for what is no date, and for one in the future: a price holds from its day on."""
-    from fp8bench.schema.errors import UsageError
-
     try:
         day = date.fromisoformat(text) if text else date.today()
     except ValueError as error:
@@ -182,11 +164,8 @@ def _day(text: str | None) -> date:
     return day
 
 
-def _wanted(names: "Sequence[str] | None", providers: "Sequence[str] | None", catalog: "Catalog") -> "list[Instance]":
+def _wanted(names: Sequence[str] | None, providers: Sequence[str] | None, catalog: Catalog) -> list[Instance]:
     """Raises UsageError for a name or a provider that is not known, and where they have nothing in common."""
-    from fp8bench.pricing.catalog import find
-    from fp8bench.schema.errors import UsageError, require_known
-
     known = sorted({one.provider for one in catalog.instances.values() if one.provider})
     for provider in providers or ():
         require_known("provider", provider, known, "fp8bench instances")

@@ -1,7 +1,8 @@
 """`fp8bench report`: what `compare` shows, and everything that it rests on, as one page of HTML; or one plot of it."""
 
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -9,11 +10,16 @@ from fp8bench.cli import names
 from fp8bench.cli.options import ResultsDir, choice, option, switch
 from fp8bench.cli.output import log, tell_broken, warn
 from fp8bench.cli.selection import Selection
+from fp8bench.kinds.run import Gathered, gather
+from fp8bench.kinds.run.page.build import page, shown_rows
+from fp8bench.kinds.run.page.plots import MILLION, PLOTS, charts
+from fp8bench.kinds.view import parse_job
+from fp8bench.records import results
+from fp8bench.report.page import picture
+from fp8bench.report.page.page import render
+from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.files import write_atomically
 
-if TYPE_CHECKING:
-    from fp8bench.kinds.run import Gathered
-
-PLOTS = ("price-performance", "time-cost", "speed", "steps", "breakdown", "memory", "energy")
 FORMATS = ("html", "png", "svg", "pdf")
 PAGE = "html"
 REPLACE = "Name another file, or say --force to replace it"
@@ -30,7 +36,7 @@ def report(
         Path | None, option("FILE", "Where it is written [report.html, or the plot's name].", None, "-o", "--output")
     ] = None,
     force: Annotated[bool, switch("--force", "Replace the file if it exists.")] = False,
-    plot: Annotated[str | None, choice("--plot", PLOTS, "Draw only this, as .png, .svg or .pdf.")] = None,
+    plot: Annotated[str | None, choice("--plot", tuple(PLOTS), "Draw only this, as .png, .svg or .pdf.")] = None,
     form: Annotated[str | None, choice("--format", FORMATS, "Of the file [as its name ends].")] = None,
     job: Annotated[
         str | None, option("UNITS", "Time and cost of so many images or tokens, as 90M or 1.2e9 [a million].")
@@ -38,11 +44,6 @@ def report(
     selection: Selection = Selection(),
     results_dir: ResultsDir = Path("results"),
 ) -> None:
-    """The comparison as one page of HTML that needs nothing beside itself, or one plot of it."""
-    from fp8bench.kinds.run import gather
-    from fp8bench.kinds.view import parse_job
-    from fp8bench.records import results
-
     units = None if job is None else parse_job(job)
     path, kind = _place(output, plot, form)
     _require_free(path, force)
@@ -64,8 +65,6 @@ def report(
 
 def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Path, str]:
     """Where it goes, and in which format. Raises UsageError where name, plot and format do not fit together."""
-    from fp8bench.schema.errors import UsageError
-
     if output is not None and output.is_dir():
         raise UsageError(f"{output} is a folder", "Name a file in it")
     ending = output.suffix.lower().removeprefix(".") if output is not None else ""
@@ -85,8 +84,6 @@ def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Pat
 
 def _require_free(path: Path, force: bool) -> None:
     """Before anything is computed. Raises UsageError where the file cannot go there."""
-    from fp8bench.schema.errors import UsageError
-
     if path.is_dir():
         raise UsageError(f"{path} is a folder", "Name a file in it")
     if not path.parent.is_dir():
@@ -97,9 +94,6 @@ def _require_free(path: Path, force: bool) -> None:
 
 def _write(path: Path, text: str, force: bool) -> None:
     """All of it or nothing. Raises UsageError where a file has come there since, RunFailed where it cannot be kept."""
-    from fp8bench.schema.errors import RunFailed, UsageError
-    from fp8bench.schema.files import write_atomically
-
     try:
         write_atomically(path, text, replace=force)
     except FileExistsError as error:
@@ -108,22 +102,12 @@ def _write(path: Path, text: str, force: bool) -> None:
         raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file with -o") from error
 
 
-def _write_page(found: "Gathered", path: Path, force: bool, bought: str, units: float | None) -> None:
-    from datetime import date
-
-    from fp8bench.kinds.run.page.build import page
-    from fp8bench.report.page.page import render
-
+def _write_page(found: Gathered, path: Path, force: bool, bought: str, units: float | None) -> None:
     _write(path, render(page(found.comparison, found.rounds, date.today(), bought, units)), force)
 
 
-def _draw(found: "Gathered", plot: str | None, path: Path, force: bool, units: float | None) -> None:
+def _draw(found: Gathered, plot: str | None, path: Path, force: bool, units: float | None) -> None:
     """Raises UsageError where no row has what the plot shows."""
-    from fp8bench.kinds.run.page.build import shown_rows
-    from fp8bench.kinds.run.page.plots import MILLION, PLOTS, charts
-    from fp8bench.report.page import picture
-    from fp8bench.schema.errors import UsageError
-
     chart = charts(shown_rows(found.comparison, found.rounds), units or MILLION).get(str(plot))
     if chart is None:
         raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", "See the rows with `fp8bench compare`")

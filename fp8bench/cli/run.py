@@ -4,6 +4,7 @@ elsewhere beside them, which never passes for measured.
 
 import json
 import os
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,9 +36,6 @@ def run(
     as_json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
     **settings: Any,
 ) -> None:
-    """Train a model for a hundred steps or more in each precision mode, in several fresh processes, and keep a record
-    of each. A mode is first proved to compute what the plain model does, then timed.
-    """
     from fp8bench.cli.remote import synced
 
     requested = resolved(settings, config)
@@ -157,38 +155,33 @@ def _print_session(session_id: str, prepared: "Prepared") -> None:
     show(document(shown), "table")
 
 
-def import_figure(
-    instance: str = typer.Option(..., "--instance", help="Name in the catalogue."),
-    mode: str = typer.Option(..., "--mode", help="Mode, with its recipe where known."),
-    step_time: str = typer.Option(..., "--step-time", metavar="SECONDS", help="Of one step."),
-    batch_size: str = typer.Option(..., "--batch-size", metavar="N", help="Samples a GPU and step."),
-    gpus: str = typer.Option(..., "--gpus", metavar="N", help="GPUs over all."),
-    source: str = typer.Option(..., "--source", help="Where the figure is from: a title, an address."),
+@dataclass(frozen=True)
+class Figure:
+    """Options of `import` that say what the figure is, in words."""
+
+    instance: Annotated[str, typer.Option(help="Name in the catalogue.")]
+    mode: Annotated[str, typer.Option(help="Mode, with its recipe where known.")]
+    step_time_s: Annotated[str, option("SECONDS", "Of one step.", None, "--step-time")]
+    batch_size: Annotated[str, option("N", "Samples a GPU and step.")]
+    gpus: Annotated[str, option("N", "GPUs over all.")]
+    source: Annotated[str, typer.Option(help="Where the figure is from: a title, an address.")]
     published_on: Annotated[
         str | None, option("DATE", "Makes it `published`, priced for that day; else `external`.")
-    ] = None,
-    workload: str = typer.Option("vit-huge", "--workload", help="What was trained."),
-    compile: bool = typer.Option(None, "--compile/--no-compile", help="Whether torch.compile was on [unknown]."),
-    attention: str = typer.Option(None, "--attention", help="Attention implementation [unknown]."),
-    results_dir: ResultsDir = Path("results"),
-) -> None:
-    """Import a step time from an article or another tool, always marked as such."""
+    ] = None
+    workload: Annotated[str, typer.Option(help="What was trained.")] = "vit-huge"
+    compile: Annotated[bool | None, typer.Option(help="Whether torch.compile was on [unknown].")] = None
+    attention: Annotated[str | None, typer.Option(help="Attention implementation [unknown].")] = None
+
+
+def import_figure(words: Figure, results_dir: ResultsDir = Path("results")) -> None:
     from fp8bench.kinds.run.imported import notices
     from fp8bench.launch.imported import ImportedFigure, doubts, to_record
     from fp8bench.pricing.catalog import find, require_read
     from fp8bench.records import results
 
-    figure = ImportedFigure.parse(
-        mode=mode,
-        workload=workload,
-        step_time_s=step_time,
-        batch_size=batch_size,
-        gpus=gpus,
-        source=source,
-        published_on=published_on,
-        compile=compile,
-        attention=attention,
-    )
+    given = vars(words).copy()
+    instance = given.pop("instance")
+    figure = ImportedFigure.parse(**given)
     catalog = load_catalog(results_dir)
     require_read(catalog, [instance])
     key = find(catalog, instance, results.known_instances(results_dir)).key

@@ -6,20 +6,24 @@ Both resolve them here, so that a page shows the rows of the table that the same
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, cast
 
 from fp8bench import registry
 from fp8bench.cli import names
 from fp8bench.cli.options import PURCHASES, Region, Workload, choice, option, switch
 from fp8bench.cli.output import load_catalog, require_read
-from fp8bench.schema.execution import OPTIMIZERS
-
-if TYPE_CHECKING:
-    from fp8bench.kinds.kind import CompareOptions
-    from fp8bench.kinds.view import View
-    from fp8bench.records.results import Folders
-    from fp8bench.schema.execution import OptimizerName
-    from fp8bench.schema.instance import Catalog, Purchase
+from fp8bench.config.words import whole
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.view import AS_IT_IS, View, parse_price
+from fp8bench.pricing import catalog as catalogs
+from fp8bench.records import results
+from fp8bench.records.named import parse_reference
+from fp8bench.records.results import Folders
+from fp8bench.records.select import Filter
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.execution import OPTIMIZERS, OptimizerName
+from fp8bench.schema.instance import Catalog, Purchase
+from fp8bench.schema.option import IMPORTED_BATCH_SIZE
 
 
 @dataclass(frozen=True)
@@ -53,22 +57,12 @@ class Selection:
     def resolved(
         self,
         instances: Sequence[str],
-        results_dir: "Folders",
+        results_dir: Folders,
         prices: Iterable[str] = (),
         job: float | None = None,
-        view: "View | None" = None,
-    ) -> "tuple[CompareOptions, Catalog]":
+        view: View | None = None,
+    ) -> tuple[CompareOptions, Catalog]:
         """With what `compare` takes besides. Raises UsageError for an option that means nothing."""
-        from fp8bench.config.words import whole
-        from fp8bench.kinds.kind import CompareOptions
-        from fp8bench.kinds.view import AS_IT_IS
-        from fp8bench.pricing import catalog as catalogs
-        from fp8bench.records import results
-        from fp8bench.records.named import parse_reference
-        from fp8bench.records.select import Filter
-        from fp8bench.schema.errors import UsageError
-        from fp8bench.schema.option import IMPORTED_BATCH_SIZE
-
         size = None if self.batch_size is None else whole("--batch-size", self.batch_size, 1, IMPORTED_BATCH_SIZE)
         if self.workload is not None:
             registry.find_workload(self.workload)
@@ -109,8 +103,6 @@ class Selection:
 
 def day_of(text: str | None, today: date) -> date | None:
     """What --price-as-of gives; None where it was not given. Raises UsageError for what is no date."""
-    from fp8bench.schema.errors import UsageError
-
     if text is None or text == "today":
         return today if text else None
     try:
@@ -121,9 +113,6 @@ def day_of(text: str | None, today: date) -> date | None:
 
 def _assumed_prices(words: Iterable[str], key_of: Callable[[str], str], shown: Sequence[str]) -> dict[str, float]:
     """USD an hour by instance. Raises UsageError for one that is not shown or is given twice, and for no price."""
-    from fp8bench.kinds.view import parse_price
-    from fp8bench.schema.errors import UsageError
-
     found: dict[str, float] = {}
     for word in words:
         name, usd = parse_price(word)

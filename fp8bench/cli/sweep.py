@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from fp8bench.config.request import RunRequest
     from fp8bench.launch.prepare import Prepared
     from fp8bench.launch.sweep.search import Sweep, Swept
-    from fp8bench.launch.sweep.space import Axes
 
 DEFAULT_BUDGET = "30min"
 LOOK_STEPS = 20
@@ -62,7 +61,6 @@ def sweep(
     as_json: Annotated[bool, switch("--json", "The same as --format json.")] = False,
     **settings: Any,
 ) -> None:
-    """Search mode, recipe, execution, batch size and attention for the most that a dollar buys on this machine."""
     from fp8bench.cli.sweep_progress import listener
     from fp8bench.kinds.run.sweep import document
     from fp8bench.launch.place import register
@@ -104,24 +102,26 @@ def _planned(
     from fp8bench.launch.sweep import budget as budgets
     from fp8bench.launch.sweep import search
     from fp8bench.launch.sweep.halving import Rule
-    from fp8bench.launch.sweep.space import space
+    from fp8bench.launch.sweep.space import Axes, space
     from fp8bench.machine.gpus import this_machine
+    from fp8bench.schema.batch import AUTO
 
     budgets.parse_time(limits[0] or DEFAULT_BUDGET)
     machine = this_machine(os.environ)
     device = "cuda" if machine.has_gpu else "cpu"
     request, values = _request_and_values(settings, lists, config, device)
-    auto = _is_auto(values["batch_size"])
+    auto = values["batch_size"] == (AUTO,)
     session = request.session
     if session is not None:
         session = search.latest(request.results_dir) if session == "latest" else session
-    requested = request.model_copy(
-        update={"session": None, "mode": request.mode or _default_modes(device), **_first(values)}
-    )
+    # The usual value of each; a batch size that is yet to be found begins at the machine's default.
+    first = {name: found[0] for name, found in values.items()} | ({"batch_size": None} if auto else {})
+    requested = request.model_copy(update={"session": None, "mode": request.mode or _default_modes(device), **first})
     prepared = prepare(requested, os.environ)
     _refuse_torchrun(prepared)
     base = prepared.entries[0].config
-    axes = _axes(values, base.batch_size)
+    sizes = (base.batch_size,) if auto else values["batch_size"]
+    axes = Axes(sizes, values["compile"], values["cuda_graphs"], values["te_attention"])
     catalog = load_catalog(prepared.results_dir)
     found = space([entry.config for entry in prepared.entries], axes, lambda one: obstacle(one, machine, catalog))
     given = hourly_price(request, prepared.instance)
@@ -159,25 +159,6 @@ def _request_and_values(
             f"Give a list of numbers, or {AUTO} alone",
         )
     return requested.request, values
-
-
-def _is_auto(sizes: tuple[Any, ...]) -> bool:
-    from fp8bench.schema.batch import AUTO
-
-    return sizes == (AUTO,)
-
-
-def _first(values: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
-    """The usual value of each; a batch size that is yet to be found begins at the machine's default."""
-    first = {name: found[0] for name, found in values.items()}
-    return {**first, "batch_size": None} if _is_auto(values["batch_size"]) else first
-
-
-def _axes(values: dict[str, tuple[Any, ...]], first_size: int) -> "Axes":
-    from fp8bench.launch.sweep.space import Axes
-
-    sizes = (first_size,) if _is_auto(values["batch_size"]) else values["batch_size"]
-    return Axes(sizes, values["compile"], values["cuda_graphs"], values["te_attention"])
 
 
 def _default_modes(device: str) -> tuple[str, ...]:

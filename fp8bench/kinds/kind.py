@@ -9,12 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.records.files import Broken
 from fp8bench.records.named import Reference
 from fp8bench.records.select import ALL, Filter
 from fp8bench.report.document import Document
+from fp8bench.schema.config import mode_label
+from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.record import RecordHead
 
@@ -67,3 +70,28 @@ class Kind(ABC):
         self, options: CompareOptions, catalog: Catalog, results_dirs: Sequence[Path], log: Log, unread: Unread
     ) -> Document:
         """The chosen records of some instances, side by side. Raises UsageError where an instance has none."""
+
+
+class Labelled:
+    """What a row that has an instance, a mode and an execution is called."""
+
+    if TYPE_CHECKING:
+        instance: str
+        mode: str
+        recipe: str | None
+        execution: Variant | None
+
+    @property
+    def mode_label(self) -> str:
+        """`te-fp8:delayed`."""
+        return mode_label(self.mode, self.recipe)
+
+    @property
+    def variant_label(self) -> str:
+        """`te-fp8:delayed/eager`."""
+        return f"{self.mode_label}{suffix(self.execution)}"
+
+    @property
+    def label(self) -> str:
+        """`p5:te-fp8:delayed/eager`, as `--reference` takes it."""
+        return f"{self.instance}:{self.variant_label}"

@@ -77,7 +77,7 @@ def _limits(formats: Sequence[Format]) -> Table:
     columns = (
         column("dtype", lambda one: one.reach.name, "word"),
         column("bits", lambda one: str(one.reach.bits)),
-        column("s+e+m", _layout),
+        column("s+e+m", lambda one: f"{one.reach.sign_bits}+{one.reach.exponent_bits}+{one.reach.mantissa_bits}"),
         column("max", lambda one: number(one.reach.max, ".6g")),
         column("min", lambda one: number(one.reach.min, ".6g")),
         column("smallest normal", lambda one: number(one.reach.smallest_normal, ".6g")),
@@ -87,10 +87,6 @@ def _limits(formats: Sequence[Format]) -> Table:
         column("inf becomes", inf, "word", tone=lambda one: _tone(inf(one))),
     )
     return Table(columns, tight=True)
-
-
-def _layout(one: Format) -> str:
-    return f"{one.reach.sign_bits}+{one.reach.exponent_bits}+{one.reach.mantissa_bits}"
 
 
 def _casts(casts: Sequence[Rounded]) -> Table:

@@ -94,8 +94,7 @@ def said_by(labels: Sequence[str], sentences: Sequence[Sequence[str]]) -> list[s
     for label, said in zip(labels, sentences, strict=True):
         for sentence in said:
             who.setdefault(sentence, []).append(label)
-    return [_said(sentence, saying, len(labels)) for sentence, saying in who.items()]
-
-
-def _said(sentence: str, saying: Sequence[str], every: int) -> str:
-    return sentence if len(saying) == every else f"{', '.join(saying)}: {sentence}"
+    return [
+        sentence if len(saying) == len(labels) else f"{', '.join(saying)}: {sentence}"
+        for sentence, saying in who.items()
+    ]

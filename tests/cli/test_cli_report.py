@@ -161,8 +161,7 @@ def test_a_broken_record_is_named_and_left_out(fp8bench_in, tmp_path):
     assert "not read: results/p5/broken.json" in outcome.stderr
 
 
-def test_the_plots_that_help_names_are_those_there_are():
-    from fp8bench.cli import report
-    from fp8bench.kinds.run.page import plots
+def test_help_names_the_plots_that_there_are(fp8bench_in):
+    from fp8bench.kinds.run.page.plots import PLOTS
 
-    assert report.PLOTS == tuple(plots.PLOTS)
+    assert f"--plot {'|'.join(PLOTS)}" in fp8bench_in("report", "--help").stdout

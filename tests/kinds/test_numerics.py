@@ -31,7 +31,7 @@ def error(status="ok", mode="baseline-bf16", **changes):
 def record(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     words = {"layers": ("linear",), "inputs": ("normal",), "width": "32", "seed": "7", "name": "box-7"}
-    return measure(prepared(folder, "baseline-bf16", "te-fp8", **words), lambda _stage: None)
+    return measure(prepared(folder, "baseline-bf16", "te-fp8", **words), lambda _stage: None, NOW)
 
 
 class TestPrepare:

@@ -19,7 +19,7 @@ from report.comparing import NEW, catalog, compared, instance, price
 
 from fp8bench.kinds.run.page.answer import answer
 from fp8bench.kinds.run.page.build import page, shown_rows
-from fp8bench.kinds.run.page.plots import charts, count_said, time_said
+from fp8bench.kinds.run.page.plots import PLOTS, charts, count_said, time_said
 from fp8bench.report.document import Table
 from fp8bench.report.page.bars import Bars
 from fp8bench.report.page.page import render
@@ -165,6 +165,7 @@ def test_charts_have_the_numbers_of_the_rows():
     assert value.mark == rows[1].units_per_usd
     assert [point.y for point in cost.points] == pytest.approx([row.usd_per_million_units for row in rows])
     assert [point.front for point in cost.points] == [True, False]
+    assert list(drawn) == [name for name in PLOTS if name in drawn]
     assert [len(strip.rounds) for strip in drawn["steps"].strips] == [4, 4]
     assert sum(len(steps) for steps in drawn["steps"].strips[0].rounds) == 4 * 21
 

@@ -97,8 +97,8 @@ def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[Nu
     return Prepared(config, **vars(place))
 
 
-def measure(prepared: Prepared[NumericsConfig], log: Log) -> NumericsRecord:
-    """Run it, in this process. log: takes a line a stage. Raises ModeUnavailable and RunFailed."""
+def measure(prepared: Prepared[NumericsConfig], log: Log, now: datetime | None = None) -> NumericsRecord:
+    """Run it, in this process. log: takes a line a stage. now: of the record. Raises ModeUnavailable and RunFailed."""
     from fp8bench.numerics import examination
     from fp8bench.worker.environment import environment
 
@@ -107,7 +107,7 @@ def measure(prepared: Prepared[NumericsConfig], log: Log) -> NumericsRecord:
     examined = examination.examine(config, log)
     status, reason, remedy = _outcome([(row.status, row.reason, row.remedy) for row in examined.rows])
     return NumericsRecord(
-        **head(prepared, "numerics", datetime.now(UTC)),
+        **head(prepared, "numerics", now or datetime.now(UTC)),
         status=status,
         reason=reason,
         remedy=remedy,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fp8bench.config.words import quoted
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.run.columns import EVERY, NOTES, OF_A_JOB, RowColumn, Value
+from fp8bench.kinds.run.columns import EVERY, NOTES, OF_A_JOB, Value
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.view import Condition, View
 from fp8bench.pricing.cost import front, job_time
@@ -91,7 +91,7 @@ def holds(condition: Condition, row: Row) -> bool:
     Raises UsageError where the column has words and the operator is of numbers, or the other way round.
     """
     column = EVERY[condition.column]
-    if _is_word(column):
+    if column.kind in ("word", "verdict"):
         if condition.operator not in ("=", "!="):
             raise UsageError(
                 f"--filter {quoted(condition.words)}: {condition.column} is a word, which is neither more nor less",
@@ -104,10 +104,6 @@ def holds(condition: Condition, row: Row) -> bool:
         return False
     near = abs(value - wanted) <= _SAME * abs(wanted)
     return COMPARE[condition.operator](wanted if near else value, wanted)
-
-
-def _is_word(column: RowColumn) -> bool:
-    return column.kind in ("word", "verdict")
 
 
 def _wanted(condition: Condition) -> float:

@@ -66,7 +66,8 @@ def _columns(rows: Sequence[Row], density: Density) -> Iterator[Column]:
     if sizes is not None:
         yield column(*sizes)
     if rows[0].job_units is None:
-        yield column("step, ms (95 %)", lambda row: _step(row, density.tenths), "interval", spare=True)
+        written = step if density.tenths else lambda row: _three(row.step_time_s, row.step_time_ci_s, 1e3)
+        yield column("step, ms (95 %)", written, "interval", spare=True)
         yield column("speed-up", lambda row: number(row.speedup_vs_reference, ".2f", after="x"), spare=True)
         heading, scale = _rates(rows)
         yield column(
@@ -78,15 +79,9 @@ def _columns(rows: Sequence[Row], density: Density) -> Iterator[Column]:
         yield from (COLUMNS[name].column(rows) for name in OF_A_JOB)
         yield column("speed-up", lambda row: number(row.speedup_vs_reference, ".2f", after="x"), spare=True)
     yield column("gain", lambda row: change(None if row.is_reference else row.gain_vs_reference, None), tone=tone)
-    yield column("verdict", _verdict, "verdict", tone=tone)
-
-
-def _verdict(row: Row) -> str:
-    return "reference" if row.is_reference else row.verdict or NOTHING
-
-
-def _step(row: Row, tenths: bool) -> str:
-    return step(row) if tenths else _three(row.step_time_s, row.step_time_ci_s, 1e3)
+    yield column(
+        "verdict", lambda row: "reference" if row.is_reference else row.verdict or NOTHING, "verdict", tone=tone
+    )
 
 
 def _mode(row: Row, recipes: bool) -> str:

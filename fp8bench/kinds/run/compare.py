@@ -138,11 +138,11 @@ def _refuse_or_mark_unlike_work(
     marked = []
     for row in rows:
         found = fingerprints[row.run_id]
-        unlike = _differing(found, expected) if row.status == "ok" else []
+        unlike = unlike_work(found, expected) if row.status == "ok" else []
         if unlike and not allow_mismatch:
             raise UsageError(
                 f"{row.instance}:{row.mode_label} and {model.instance}:{model.mode_label} are not comparable: "
-                f"{_tell(unlike, found, expected)}",
+                f"{', '.join(f'{name} ({found.get(name)} and {expected.get(name)})' for name in unlike)}",
                 "Compare like with like (--workload, --optimizer), or give --allow-mismatch to see them marked",
             )
         mark = (f"unlike the reference in {', '.join(unlike)}",) if unlike else ()
@@ -150,13 +150,10 @@ def _refuse_or_mark_unlike_work(
     return marked
 
 
-def _differing(fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue]) -> list[str]:
+def unlike_work(fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue]) -> list[str]:
+    """What of two fingerprints differs, by name."""
     names = dict.fromkeys([*expected, *fingerprint])
     return [name for name in names if fingerprint.get(name) != expected.get(name)]
-
-
-def _tell(names: Sequence[str], fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue]) -> str:
-    return ", ".join(f"{name} ({fingerprint.get(name)} and {expected.get(name)})" for name in names)
 
 
 def _about_prices(rows: Sequence[Row], prices: Mapping[str, Priced], options: CompareOptions) -> list[str]:

@@ -7,13 +7,14 @@ from datetime import date
 from statistics import median
 from typing import Any
 
+from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.run.marks import marks
 from fp8bench.kinds.run.unit_cost import Priced, UnitTime
 from fp8bench.pricing import cost
 from fp8bench.records.select import Measurement, execution
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import Cause, Status
-from fp8bench.schema.execution import Variant, is_compiled, suffix
+from fp8bench.schema.execution import Variant, is_compiled
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, Source, Summary
@@ -21,7 +22,7 @@ from fp8bench.stats.certainty import RowVerdict, VerdictOn, unseen_share
 from fp8bench.stats.telemetry import energy_spread
 
 
-class Row(Frozen):
+class Row(Labelled, Frozen):
     """SI units; ratios without unit. The names are the keys of `compare --format json` and the columns of csv.
 
     A pair is a 95 % interval, but for joules_per_unit_range: the least and the most that a round took. step_time_s is
@@ -102,21 +103,6 @@ class Row(Frozen):
     machine: str | None = None
     machine_label: str | None = None
     software: dict[str, str | None] | None = None
-
-    @property
-    def mode_label(self) -> str:
-        """`te-fp8:delayed`."""
-        return f"{self.mode}:{self.recipe}" if self.recipe else self.mode
-
-    @property
-    def variant_label(self) -> str:
-        """`te-fp8:delayed/eager`."""
-        return f"{self.mode_label}{suffix(self.execution)}"
-
-    @property
-    def label(self) -> str:
-        """`p5:te-fp8:delayed/eager`, as `--reference` takes it."""
-        return f"{self.instance}:{self.variant_label}"
 
     @property
     def throughput_ci_per_s(self) -> tuple[float, float] | None:

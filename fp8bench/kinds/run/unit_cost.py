@@ -129,7 +129,7 @@ def pricing_day(records: Iterable[Record], options: CompareOptions) -> date:
     """The day for which every row of the table is priced. records: those that it shows."""
     if options.as_of is not None:
         return options.as_of
-    days = [_published_on(record) for record in records if record.status == "ok"]
+    days = [r.provenance.published_on if r.provenance else None for r in records if r.status == "ok"]
     known = [day for day in days if day is not None]
     return max(known) if known and len(known) == len(days) else options.today
 
@@ -194,10 +194,6 @@ def _not_yet(instance: Instance | None, today: date) -> str:
     if instance is None or not days:
         return ""
     return f"your price of {instance.key} is of {min(days)}, which is in the future, and not used: correct its as_of"
-
-
-def _published_on(record: Record) -> date | None:
-    return record.provenance.published_on if record.provenance else None
 
 
 def _nodes(record: Record, instance: Instance | None) -> int:

@@ -14,12 +14,13 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal, get_args
 
-from fp8bench.kinds.run.compare import likeness
+from fp8bench.kinds.kind import Labelled
+from fp8bench.kinds.run.compare import likeness, unlike_work
 from fp8bench.kinds.run.unit_cost import UnitTime, unit_time
 from fp8bench.records.select import Key, Measurement, execution, mode, session, system, variants
 from fp8bench.report.written import Interval
 from fp8bench.schema.errors import MeasurementInvalid
-from fp8bench.schema.execution import Variant, suffix
+from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.record import Record
 
@@ -42,7 +43,7 @@ REGRESSION_FOUND = 1
 """The exit code where a variant is bad."""
 
 
-class CheckedRow(Frozen):
+class CheckedRow(Labelled, Frozen):
     """One variant, then and now. SI units; a pair is a 95 % interval. change: our step time over the reference's, minus
     1. The names are the keys of `check --format json` and the columns of csv.
     """
@@ -72,16 +73,6 @@ class CheckedRow(Frozen):
     marks: tuple[str, ...] = ()
     run_ids: tuple[str, ...] = ()
     reference_run_ids: tuple[str, ...] = ()
-
-    @property
-    def mode_label(self) -> str:
-        """`te-fp8:delayed`."""
-        return f"{self.mode}:{self.recipe}" if self.recipe else self.mode
-
-    @property
-    def label(self) -> str:
-        """`h200-1x:te-fp8:delayed/graphed`."""
-        return f"{self.instance}:{self.mode_label}{suffix(self.execution)}"
 
 
 class Check(Frozen):
@@ -197,15 +188,13 @@ def _like(one: Side, mine: Sequence[Side], theirs: Sequence[Side]) -> Side | Non
     """What was measured of the reference's variant now: with the same attention if there is any, else with one that is
     of no other in the reference. One that did not run stands for each variant that it might have become.
     """
-    fits = [each for each in mine if _planned(each.latest) == _planned(one.latest) and _may_be(each.latest, one.latest)]
+    ran_as = execution(one.latest)
+    planned = [each for each in mine if _planned(each.latest) == _planned(one.latest)]
+    fits = [each for each in planned if ran_as is None or ran_as in variants(each.latest)]
     same = [each for each in fits if each.ok and each.latest.attention == one.latest.attention]
     free = [each for each in fits if each.ok and not any(_same(each.latest, other.latest) for other in theirs)]
     stopped = [each for each in fits if not each.ok]
     return next(iter((*same, *free, *stopped)), None)
-
-
-def _may_be(record: Record, reference: Record) -> bool:
-    return execution(reference) is None or execution(reference) in variants(record)
 
 
 def _same(a: Record, b: Record) -> bool:
@@ -246,8 +235,7 @@ def _unlike_work(record: Record, reference: Record) -> list[str]:
     mine, theirs = record.fingerprint, reference.fingerprint
     return [
         f"unlike the reference in {name} ({mine.get(name)}, reference {theirs.get(name)})"
-        for name in dict.fromkeys([*theirs, *mine])
-        if mine.get(name) != theirs.get(name)
+        for name in unlike_work(mine, theirs)
     ]
 
 

@@ -136,7 +136,9 @@ def _bar(axes: "Axes", place: int, mode: StepBreakdown, longest_ms: float) -> No
 
 
 def _axis(axes: "Axes", modes: Sequence[StepBreakdown], longest_ms: float) -> None:
-    axes.set_yticks(range(len(modes)), [_name(mode) for mode in modes], fontsize=10, color=INK)
+    # The recipe on a second line: labels stay narrow, and bars wide.
+    names = [mode.label.replace(":", "\n", 1) if len(mode.label) > 14 else mode.label for mode in modes]
+    axes.set_yticks(range(len(modes)), names, fontsize=10, color=INK)
     axes.invert_yaxis()
     axes.set_xlim(0, longest_ms * 1.1)
     axes.set_xlabel("ms a step", fontsize=9, color=FAINT)
@@ -144,11 +146,6 @@ def _axis(axes: "Axes", modes: Sequence[StepBreakdown], longest_ms: float) -> No
     axes.tick_params(axis="y", length=0)
     axes.xaxis.grid(True, color=GRID, linewidth=0.6)
     paper.frame(axes, "bottom")
-
-
-def _name(mode: StepBreakdown) -> str:
-    """The mode, its recipe on a second line: labels stay narrow, and bars wide."""
-    return mode.label.replace(":", "\n", 1) if len(mode.label) > 14 else mode.label
 
 
 def _legend(figure: Any, axes: "Axes") -> None:

@@ -14,6 +14,8 @@ from fp8bench.schema.machine import Environment
 from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity
 from fp8bench.schema.record import Record
 
+SEEN = {True: "seen", False: "none seen", None: "not profiled"}
+
 
 def limits(shown: Sequence[Shown]) -> list[Part]:
     """In a sentence each, what limits a row's step, or keeps it from the reference's where both did the same work."""
@@ -83,7 +85,7 @@ def _what_ran(ran: Sequence[tuple[Shown, Evidence]]) -> Table:
         [
             Rows(shown).column("execution", lambda one: one.row.execution or NOTHING, "word"),
             column("layers converted", _layers),
-            column("fp8 GEMMs", lambda e: _seen(e) if e.fp8 else NOTHING),
+            column("fp8 GEMMs", lambda e: SEEN[e.fp8_kernels] if e.fp8 else NOTHING),
             column("attention", lambda e: e.attention or ""),
             column("gradients shared", lambda e: e.join or ""),
             column(
@@ -102,10 +104,6 @@ def _layers(evidence: Evidence) -> str:
     if evidence.converted_layers is None or evidence.total_layers is None:
         return ""
     return f"{evidence.converted_layers} of {evidence.total_layers}"
-
-
-def _seen(evidence: Evidence) -> str:
-    return {True: "seen", False: "none seen", None: "not profiled"}[evidence.fp8_kernels]
 
 
 def _executed(record: Record) -> ExecutedEvidence | None:
