@@ -13,6 +13,7 @@ from fp8bench.cli.command import Answer, request_parameters, with_parameters
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
 from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord
+from fp8bench.launch.place import register
 from fp8bench.records import results
 from fp8bench.records.named import find_kept
 from fp8bench.report.paper import require_drawable
