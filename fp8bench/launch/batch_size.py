@@ -199,8 +199,19 @@ def search(
         say(f"{config.mode_label}: {_said(one, found)}")
     largest = _between(found.tries, BATCH_SIZE.most)[0]
     if not largest:
-        return Sized(found, None, record)
+        return Sized(found, None, None if record is None else _too_full(record, found))
     return Sized(found, config.model_copy(update={"batch_size": largest}))
+
+
+def _too_full(record: Record, search: BatchSearch) -> Record:
+    """Of the smallest size: where it ran, and took of the headroom, that is why there is no measurement."""
+    peak = peak_bytes(record)
+    if record.status != "ok" or peak is None or search.memory_bytes is None:
+        return record
+    kept, size = search.headroom * 100, record.what.batch_size
+    reason = f"batch {size} takes {gib(peak)} of {gib(search.memory_bytes)}, of which {kept:.0f} % are to stay free"
+    failed = {"status": "failed", "cause": "oom", "reason": reason, "remedy": "Free memory, or give --batch-size"}
+    return record.model_copy(update={**failed, "summary": None})
 
 
 def _said(one: BatchTry, search: BatchSearch) -> str:

@@ -51,9 +51,11 @@ def find_sizes(
     )
     for config in prepared.to_size:
         mine = [entry for entry in rounds.entries if entry.config == config]
-        known = batch_size.known_tries(
-            config, [one.record for one in kept], blank_search(config), _unfinished(config, kept, tried)
-        )
+        blank = blank_search(config)
+        known = batch_size.known_tries(config, [one.record for one in kept], blank, _unfinished(config, kept, tried))
+        if batch_size.next_size(known, config.batch_size) is None and all(one.fit != "fits" for one in known.tries):
+            # What never fitted is tried anew, so that each call says why there is no size.
+            known = blank
         try:
             found = _search(config, known, executor, where, say)
         except KeyboardInterrupt as interrupt:
@@ -79,7 +81,8 @@ def _unfinished(config: RunConfig, kept: Iterable[Kept[Record]], tried: Iterable
     """Tries of this configuration that no record tells of yet; the others are removed, since a record that came of
     their search has them.
     """
-    of_searches = [one.record for one in kept if one.record.session and one.record.session.batch_search]
+    ok = [one.record for one in kept if one.record.status == "ok"]
+    of_searches = [record for record in ok if record.session and record.session.batch_search]
     known = [record.created_utc for record in of_searches if batch_size.same_but_size(config, record)]
     found = []
     for record, path in tried:

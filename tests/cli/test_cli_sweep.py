@@ -309,6 +309,18 @@ class TestBatchAuto:
         assert len(first) == 8
         assert not first & tries()
 
+    def test_where_no_size_leaves_the_headroom_each_call_says_so_and_no_table_has_a_try(
+        self, fp8bench, tmp_path, monkeypatch, capsys
+    ):
+        monkeypatch.setattr(sizing, "room_bytes", lambda *_asked: 100 * 2**20)
+        codes = [fp8bench(Machine(), *self.RUN, "--mode", "baseline-bf16") for _call in range(2)]
+        records = kept(tmp_path)
+
+        assert codes == [5, 5]
+        assert [(r["status"], r["cause"], r["summary"]) for r in records] == [("failed", "oom", None)] * 2
+        assert records[0]["reason"] == "batch 16 takes 0.1 GiB of 0.1 GiB, of which 8 % are to stay free"
+        assert "batch 16: no headroom" in capsys.readouterr().err
+
     def test_another_failure_ends_the_search_and_is_the_modes_record(self, fp8bench, tmp_path):
         assert fp8bench(Machine(broken=("baseline-bf16",)), *self.RUN) == 5
         found = {r["config"]["mode"]: (r["status"], r["reason"]) for r in kept(tmp_path)}
