@@ -44,10 +44,9 @@ class Measured(Frozen):
 
 class Prediction(Frozen):
     """SI units; the names are the keys of `predict --format json`. Null is unknown. A range is no 95 % interval: see
-    `ModelError`. usd_per_hour: of the GPUs that are used, price_share of what the instance price_share_of
-    costs (null: all of this instance). break_even_usd_per_hour: their
-    price at which a dollar buys as much as on the measured machine. gemm_share_of_peak: as measured. assumed and
-    warnings: sentences.
+    `ModelError`. usd_per_hour: of the GPUs that are used, which is price_share of what the instance price_share_of
+    costs (null: all of this instance). break_even_usd_per_hour: their price at which a dollar buys as much as on the
+    measured machine. gemm_share_of_peak: as measured. assumed and warnings: sentences.
     """
 
     source: Literal["predicted"] = "predicted"
