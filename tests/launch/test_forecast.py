@@ -170,11 +170,13 @@ def test_it_says_of_a_cpu_what_the_modes_own_check_says(entry, catalog):
 
 def test_a_machine_without_a_price_costs_what_as_many_gpus_of_a_listed_instance_do(tmp_path, catalog):
     """As `compare` has it, so that a dry run and a table of its records agree."""
-    mine = instance("custom-2x-nvidia-h100-80gb-hbm3", gpu="H100-SXM5-80GB", gpu_count=2)
+    mine = instance("custom-2x-nvidia-b200", gpu="B200", gpu_count=2)
+    rented = instance("rented", gpu="B200", gpu_count=8, provider="a cloud", prices=(price(80.0),))
+    catalog = catalog.model_copy(update={"instances": {"rented": rented}})
     here = Place(instance=mine, in_catalog=False, results_dir=tmp_path)
     found = price_today(here, catalog)
 
-    assert (str(found.share), found.usd_per_hour) == ("2 of 8 GPUs of p5", pytest.approx(55.04 / 4))
+    assert (str(found.share), found.usd_per_hour) == ("2 of 8 GPUs of rented", 20.0)
     assert price_today(here, catalog, given=7.0) == PriceToday(7.0)
     kept = mine.model_copy(update={"prices": (price(9.0),)})
     assert price_today(here, catalog.model_copy(update={"instances": {mine.key: kept}})) == PriceToday(9.0)
