@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from fp8bench.pricing import snapshot
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import INSTANCES_YAML, Frozen, line_of, parse_yaml, read_text, wrong_field
-from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Price, Unread
-from fp8bench.schema.snapshot import Offer, is_snapshot
+from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Offer, Price, Unread, is_snapshot
 
 _Item = TypeVar("_Item", bound=Frozen)
 _SECTIONS = ("meta", "instances", "gpus")

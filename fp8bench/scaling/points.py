@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING
 
-from fp8bench.kinds.kind import CompareOptions, made_of
+from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.row import to_row
 from fp8bench.kinds.run.unit_cost import WHAT_IF, priced, unit_time
 from fp8bench.pricing import cost
@@ -18,7 +18,7 @@ from fp8bench.pricing.choose import PriceQuery, choose, why_no_price
 from fp8bench.records.select import Measurement
 from fp8bench.schema.config import Device
 from fp8bench.schema.execution import Variant, suffix
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import HARDWARE, differing
 from fp8bench.schema.record import Record, Source

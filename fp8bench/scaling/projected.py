@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
-from fp8bench.kinds.kind import Unread, made_of
+from fp8bench.kinds.kind import Unread
 from fp8bench.predict.nodes import Links, OneNode, ProjectedStep, project
 from fp8bench.predict.source import tokens_of
 from fp8bench.predict.step import BOTH_DIRECTIONS, BYTES_A_GRADIENT, FLOPS_A_WEIGHT_AND_TOKEN
@@ -17,7 +17,7 @@ from fp8bench.records.results import read_kind
 from fp8bench.scaling.points import Found, Point, counted
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, suffix
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog, Instance
 from fp8bench.schema.record import Record
 from fp8bench.stats.collectives import Link, link

@@ -1,6 +1,8 @@
 """Formats as number lines: what is drawn, and that it is drawn alike."""
 
+import errno
 import math
+import os
 import re
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -125,3 +127,26 @@ def test_where_it_cannot_be_drawn(tmp_path):
         number_lines(report(), tmp_path / "all.gif")
     with pytest.raises(RunFailed, match="cannot write"):
         number_lines(report(names=(E2M1,)), tmp_path / "none" / "all.svg")
+
+
+@pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg"])
+def test_a_plot_that_cannot_be_written_to_its_end_leaves_the_one_that_was_there(suffix, tmp_path, monkeypatch):
+    path = tmp_path / f"all{suffix}"
+    path.write_text("the older plot")
+
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunFailed, match=r"cannot write .*: No space left on device"):
+        number_lines(report(names=(E4M3,)), path)
+    assert path.read_text() == "the older plot"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_plot_at_a_link_replaces_the_file_that_it_leads_to(tmp_path):
+    (tmp_path / "there.svg").write_text("the older plot")
+    (tmp_path / "link.svg").symlink_to(tmp_path / "there.svg")
+    number_lines(report(names=(E4M3,)), tmp_path / "link.svg")
+    assert (tmp_path / "link.svg").is_symlink()
+    assert "<svg" in (tmp_path / "there.svg").read_text()

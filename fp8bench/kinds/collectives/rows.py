@@ -3,9 +3,8 @@ only; `document` and `figure` show them.
 """
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
-from fp8bench.kinds.kind import made_of
 from fp8bench.schema.collectives import Backend, CollectiveTiming, Dtype, Operation
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.stats.collectives import algorithm_gb_s, bus_factor, bus_gb_s
 

@@ -24,8 +24,8 @@ from typing import NoReturn
 from fp8bench.launch.processes import blame
 from fp8bench.launch.processes.blame import End
 from fp8bench.launch.processes.rank import (
-    ASK,
     FAILED,
+    REQUEST,
     ask_for_stacks,
     rank_error,
     rank_path,
@@ -148,7 +148,7 @@ def main(folder: Path, rank: int) -> NoReturn:
     """A rank's process: call the job's function, and leave its result or the error."""
     stack = rank_path(folder, rank, "stack").open("w")
     faulthandler.enable(stack)
-    faulthandler.register(ASK, stack)
+    faulthandler.register(REQUEST, stack)
     code = 0
     try:
         job = json.loads((folder / "job.json").read_text())
