@@ -14,8 +14,6 @@ import pytest
 
 from fp8bench.worker.sampler import Sample, next_due, read_header, read_sample
 
-pytestmark = pytest.mark.serial
-
 FAKE = Path(__file__).parent / "fake_nvml"
 UUID = "GPU-1a2b"
 PERIOD_S = 0.02
