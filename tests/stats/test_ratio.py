@@ -1,6 +1,5 @@
 """Two modes are told apart where they differ, and hardly ever where they do not."""
 
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
