@@ -13,6 +13,9 @@ import fork_server
 import pytest
 
 OUTSIDE = Path(__file__).parent / "outside"
+STARTS_PROCESSES = frozenset({"fp8bench_in", "doctor_in", "trapped", "outcomes", "example", "s3_server", "sshd"})
+"""Fixtures that do, or with which tests do."""
+
 ENTRY_POINTS = """\
 [fp8bench.modes]
 outside-polite = outside_plugins:Polite
@@ -62,6 +65,14 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Whatever starts a process of its own, if a forked one, takes a tenth of a second: that is no inner loop."""
+    for item in items:
+        if STARTS_PROCESSES.intersection(item.fixturenames):
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")

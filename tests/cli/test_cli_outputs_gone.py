@@ -42,6 +42,7 @@ def called(folder, *arguments, stdout, preexec_fn=None):
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("calling", "arguments"),
     [(called, ("--help",)), (forked, ("compare", "p4d", "p5")), (forked, ("modes", "--json"))],
@@ -54,6 +55,7 @@ def test_a_reader_who_stops_ends_the_program_in_silence(calling, arguments, tmp_
         assert calling(tmp_path, *arguments, stdout=gone) == (141, "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full on this system")
 @pytest.mark.parametrize(
     ("calling", "arguments"),
@@ -70,6 +72,7 @@ def test_a_full_disk_is_one_line_and_exit_code_5(calling, arguments, tmp_path):
     assert code == 5
 
 
+@pytest.mark.slow
 def test_a_closed_output_is_told_before_anything_is_done(tmp_path):
     code, said = called(tmp_path, "run", "--mode", "te-fp8", stdout=None, preexec_fn=lambda: os.close(1))
 
@@ -77,6 +80,7 @@ def test_a_closed_output_is_told_before_anything_is_done(tmp_path):
     assert (code, list(tmp_path.iterdir())) == (5, [])
 
 
+@pytest.mark.slow
 def test_without_a_standard_error_the_result_is_printed_all_the_same(tmp_path):
     command = [sys.executable, "-m", "fp8bench", "compare", "p4d", "p5"]
     done = subprocess.run(

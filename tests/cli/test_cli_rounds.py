@@ -169,6 +169,7 @@ def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path, out
     )
 
 
+@pytest.mark.slow
 def test_a_precision_goes_on_until_it_is_reached_and_not_beyond_max_rounds(run_with, tmp_path, capsys):
     jumping = [0.1, 0.13, 0.08, 0.12, 0.09, 0.11] * 3
     code = run_with(jumping, "--mode", "baseline-bf16", "--precision", "1%", "--max-rounds", "16")

@@ -127,6 +127,7 @@ def test_a_command_that_trains_nothing_imports_no_torch(name, outcomes):
     assert COMMANDS[name][1] in done.stdout
 
 
+@pytest.mark.slow
 def test_plugins_of_pydantic_that_happen_to_be_installed_have_no_part(tmp_path):
     site, folder = tmp_path / "site", tmp_path / "folder"
     info = site / "rude-1.dist-info"

@@ -14,6 +14,8 @@ import pytest
 
 from fp8bench.worker.sampler import Sample, next_due, read_header, read_sample
 
+pytestmark = pytest.mark.slow
+
 FAKE = Path(__file__).parent / "fake_nvml"
 UUID = "GPU-1a2b"
 PERIOD_S = 0.02
