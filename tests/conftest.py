@@ -13,8 +13,13 @@ import fork_server
 import pytest
 
 OUTSIDE = Path(__file__).parent / "outside"
-STARTS_PROCESSES = frozenset({"fp8bench_in", "doctor_in", "trapped", "outcomes", "example", "s3_server", "sshd"})
-"""Fixtures that do, or with which tests do."""
+OF_SLOW_TESTS = frozenset(
+    {
+        *("fp8bench_in", "doctor_in", "trapped", "outcomes", "example", "s3_server", "sshd"),
+        *("process_group", "timm_imported"),
+    }
+)
+"""Fixtures with which a test starts processes, or is one of many that need timm, which takes seconds to import."""
 
 ENTRY_POINTS = """\
 [fp8bench.modes]
@@ -69,9 +74,9 @@ def pytest_collection():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Whatever starts a process of its own, if a forked one, takes a tenth of a second: that is no inner loop."""
+    """A process takes a tenth of a second, if it is forked: that is no inner loop."""
     for item in items:
-        if STARTS_PROCESSES.intersection(item.fixturenames):
+        if OF_SLOW_TESTS.intersection(item.fixturenames):
             item.add_marker("slow")
 
 

@@ -34,7 +34,7 @@ FP8BENCH = ("-m", "fp8bench")
 TORCHRUN = ("-m", "torch.distributed.run")
 TRAINS = frozenset({"run", "sweep", "gemm", "numerics"})
 """Commands that need what is heavy, which is imported when the first of them is called."""
-WITHOUT_TORCH = frozenset({"--dry-run", "--help", "--record"})
+WITHOUT_TORCH = frozenset({"--dry-run", "--help", "--no-such-option", "--record"})
 """Options with which they do not."""
 READ_AT_IMPORT = re.compile("FP8BENCH_|NO_COLOR|FORCE_COLOR|COLUMNS|TTY_|PYDANTIC_")
 """Variables that what is imported must not have seen; whoever gives one starts a fresh process."""

@@ -83,6 +83,7 @@ def host(tmp_path, outside_site):
 
 
 @pytest.mark.slow
+@pytest.mark.serial
 def test_noise_passes_a_planted_slow_down_fails_and_a_mode_that_is_gone_is_named(host):
     said = host.night(OUTSIDE_WAIT_S="0.05")
     assert host.passed, "\n".join(said.values())

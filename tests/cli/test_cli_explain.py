@@ -275,6 +275,7 @@ def test_without_results_there_is_nothing(explain):
         explain("te-fp8")
 
 
+@pytest.mark.slow
 def test_the_plot_is_told_of_on_stderr(explain, results, tmp_path):
     done = explain("te-fp8", "baseline-bf16", "--plot", "steps.svg")
     assert done.stderr.endswith("\nfp8bench: drawn as steps.svg\n")

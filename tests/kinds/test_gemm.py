@@ -259,6 +259,7 @@ def test_kept_runs_bound_the_step(machine, request_of, monkeypatch, tmp_path):
     assert [(mode.label, mode.speedup) for mode in bound.modes] == [("te-fp8:delayed", 1.25)]
 
 
+@pytest.mark.slow
 def test_a_batch_that_fp8_cannot_take_is_refused_before_anything_is_measured(machine, request_of):
     prepared = prepare(request_of(batch_size="3"), {})
     with pytest.raises(UsageError, match="Say --batch-size 16, or --precision bf16 alone"):

@@ -6,6 +6,8 @@ import torch
 from fp8bench.workloads.fake_data import LENGTH, EndlessSampler, FakeDataset
 from fp8bench.workloads.vit import ViTHuge, ViTHuge256, ViTMicro, _vision_transformer
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 
@@ -14,13 +16,11 @@ def parameters_on_meta(workload):
         return sum(parameter.numel() for parameter in _vision_transformer(workload.architecture).parameters())
 
 
-@pytest.mark.slow
 def test_vit_huge_has_632_million_parameters_and_costs_763_gflop_an_image():
     assert parameters_on_meta(ViTHuge) == 632_199_400
     assert ViTHuge().flops_per_step(64) == pytest.approx(64 * 763.5e9, rel=1e-4)
 
 
-@pytest.mark.slow
 def test_the_second_articles_model_has_no_class_token_and_256_tokens():
     with torch.device("meta"):
         model = _vision_transformer(ViTHuge256.architecture)

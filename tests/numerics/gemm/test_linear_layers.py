@@ -12,6 +12,8 @@ from fp8bench.schema.gemm import Product, Shape
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.vit import ViTHuge, ViTMicro
 
+pytestmark = pytest.mark.slow
+
 
 def shape(m, n, k):
     return Shape(m=m, n=n, k=k)
@@ -59,7 +61,6 @@ def find(found, layer, role):
     return next(one for one in found.products if layer in one.layers and one.role == role)
 
 
-@pytest.mark.slow
 def test_vit_huge_at_batch_64_makes_the_known_products(huge):
     assert find(huge, "blocks.*.mlp.fc1", "forward").shape == shape(12608, 5120, 1280)
     assert find(huge, "blocks.*.mlp.fc1", "input gradient").shape == shape(12608, 1280, 5120)
@@ -70,13 +71,11 @@ def test_vit_huge_at_batch_64_makes_the_known_products(huge):
     assert (huge.fixed_rows, huge.unseen) == ((), ())
 
 
-@pytest.mark.slow
 def test_the_head_stays_bf16_as_in_the_modes(huge):
     assert find(huge, "head", "forward").shape == shape(64, 1000, 1280)
     assert {one.layers for one in huge.products if one.stays_bf16 is not None} == {("head",)}
 
 
-@pytest.mark.slow
 def test_their_work_is_that_of_the_step_but_for_attention_and_the_patches(huge):
     linear = sum(one.shape.flops * one.calls_per_step for one in huge.products)
     assert 0.95 < linear / ViTHuge().flops_per_step(64) < 1
@@ -187,7 +186,6 @@ def test_numbers_between_dots_are_folded(name, folded):
     assert fold(name) == folded
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("batch_size", "fitting"), [(8, 16), (17, 32), (63, 64)])
 def test_a_batch_that_fp8_cannot_take_is_refused_with_one_that_it_can(batch_size, fitting):
     found = linear_gemms(ViTMicro(data="device"), batch_size)
