@@ -49,7 +49,7 @@ def test_json_holds_the_machine_and_every_finding(doctor_in, tmp_path):
     assert read["machine"]["gpus"] == []
     assert read["machine"]["cores"] >= 1
     assert findings["torch"]["status"] in ("ok", "unknown")
-    assert {findings[name]["status"] for name in ("timm", "torchao")} == {"ok"}
+    assert {findings[name]["status"] for name in ("timm", "torchao")} <= {"ok", "unknown"}
     assert findings["environment"]["status"] == "warning"
     assert {findings[name]["status"] for name in ("busy", "power-limit", "fp8", "te-attention")} == {"unknown"}
     assert "sesame" not in outcome.stdout
