@@ -1,7 +1,7 @@
 # make bench   set up, with Transformer Engine where there is an NVIDIA GPU, measure what this machine has, print the comparison
 # make install  set up as `make bench` does, and measure nothing
 # make test    set up, run every test: side by side, then alone those that take the time of something
-# make test-quick  the tests of the inner loop: none that trains in processes of its own or takes the time of something
+# make test-quick  the tests of the inner loop: none that starts a process, draws a picture or takes the time of something
 # make check   lint, types, layers, workflows
 # make overhead  what measuring costs: the tool's loop against a bare one (a benchmark: idle machine, no tests beside it)
 # make simulate  coverage, false verdicts and power of the intervals where the truth is known (about ten minutes)

@@ -111,6 +111,7 @@ class TestSweep:
         assert fp8bench(Machine(), "compare", "cpu", "--format", "json") == 0
         assert {row["rounds"] for row in json.loads(capsys.readouterr().out)} == {2}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("cut", [1, 4, 8])
     def test_interrupted_at_any_moment_it_goes_on_and_repeats_nothing(self, cut, fp8bench, capsys):
         whole = Machine()
@@ -155,6 +156,7 @@ class TestSweep:
         searches = [r["session"]["batch_search"] for r in kept(tmp_path)]
         assert all(search["tries"][0]["batch_size"] == 16 for search in searches)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("budget", "limit_s"), [(("--budget", "3min"), 180), (("--budget-usd", "0.18"), 180)])
     def test_it_stays_within_its_budget_and_names_what_it_left(self, budget, limit_s, fp8bench, capsys, monkeypatch):
         """Every turn takes 20 s here."""

@@ -155,6 +155,7 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch, catalog):
     assert found == "needs the Python package transformer_engine, which is not installed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", [*registry.BUILTIN_MODES], ids=lambda entry: entry.name)
 def test_it_says_of_a_cpu_what_the_modes_own_check_says(entry, catalog):
     for recipe in entry.recipes or (None,):

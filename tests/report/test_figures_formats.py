@@ -14,6 +14,8 @@ from fp8bench.report.dtypes import CAST, CHARACTER, LEVELS, NORMAL, SUBNORMAL, l
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.formats import Format, FormatReport, Rounded
 
+pytestmark = pytest.mark.slow
+
 USUAL = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2")
 E4M3, E2M1, E8M0 = "float8_e4m3fn", "float4_e2m1fn_x2", "float8_e8m0fnu"
 
