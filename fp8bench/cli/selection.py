@@ -10,7 +10,7 @@ from typing import Annotated, cast
 
 from fp8bench import registry
 from fp8bench.cli import names
-from fp8bench.cli.options import PURCHASES, Region, Workload, choice, option, switch
+from fp8bench.cli.options import PURCHASES, Optimizer, Region, Workload, choice, option, switch
 from fp8bench.cli.output import load_catalog, require_read
 from fp8bench.config.words import whole
 from fp8bench.kinds.kind import CompareOptions
@@ -21,7 +21,7 @@ from fp8bench.records.named import parse_reference
 from fp8bench.records.results import Folders
 from fp8bench.records.select import Filter
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.execution import OPTIMIZERS, OptimizerName
+from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.option import IMPORTED_BATCH_SIZE
 
@@ -38,7 +38,7 @@ class Scope:
     purchase: Annotated[str | None, choice("--purchase", PURCHASES, f"How it is bought [{PURCHASES[0]}].")] = None
     workload: Workload = None
     batch_size: Annotated[str | None, option("N", "Only records of this batch size a worker.")] = None
-    optimizer: Annotated[str | None, choice("--optimizer", OPTIMIZERS, "Only records of this optimizer.")] = None
+    optimizer: Optimizer = None
     every: Annotated[bool, switch("--all", "Every record, not only the latest of each variant.")] = False
     allow_mismatch: Annotated[
         bool,

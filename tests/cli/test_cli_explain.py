@@ -224,7 +224,10 @@ def test_a_mode_profiled_on_one_of_two_instances_is_plain(explain, results):
         (["te-fp8", "--trace", "t.json"], "--trace keeps the trace of a measurement, and nothing is measured"),
         (["te-fp8", "--format", "csv"], "unknown --format 'csv'"),
         (["te-fp8", "--plot", "steps.gif"], "cannot draw steps.gif"),
-        (["te-fp8", "--batch-size", "7"], "te-fp8 has no record at batch size 7. It has: 64."),
+        (
+            ["te-fp8", "--batch-size", "7"],
+            "te-fp8 has no record at batch size 7. It has: vit-huge at batch size 64 with sgd.",
+        ),
         (["--mode", "te-fp8", "--batch-size", "7"], "--batch-size chooses among records, and --mode measures"),
         (
             ["te-fp9"],
