@@ -6,7 +6,7 @@ executed -> time -> profile -> report
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,11 +28,13 @@ from fp8bench.worker.evidence import to_evidence, with_execution
 from fp8bench.worker.execution.build import choose, described, ready_to_train
 from fp8bench.worker.execution.decide import Execution, decide
 from fp8bench.worker.execution.step import PythonLaunch
+from fp8bench.worker.memory import require_memory
 from fp8bench.worker.parallel import agreement, process_group
 from fp8bench.worker.profiler import STEPS as PROFILED_STEPS
 from fp8bench.worker.profiler import Profiled, profile_steps
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.timing import Length, Training, compiled_to, time_steps, train
+from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.protocol import Workload
 
 
@@ -128,7 +130,9 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     with agreement():
         found["environment"] = environment(device)
         mode.check(device)
+        check_workload(workload, config, mode)
         choice = choose(config, mode, device)
+        require_memory(config, workload, device)
     found["facts"] = _facts(workload, config, device)
 
     progress.stage("proving")
@@ -190,9 +194,23 @@ def make_mode(config: RunConfig) -> Mode:
 
 
 def make_workload(config: RunConfig) -> Workload:
+    """The workload's object, with the fields of the configuration that its class names."""
     workload_class = registry.load(registry.find_workload(config.workload))
-    workload: Workload = workload_class(data=config.data, workers=config.workers, seed=config.seed)
+    options = {name: getattr(config, name) for name in of_workload.stated(workload_class, "config_fields")}
+    workload: Workload = workload_class(data=config.data, workers=config.workers, seed=config.seed, **options)
     return workload
+
+
+def check_workload(workload: Workload, config: RunConfig, mode: Mode) -> None:
+    """Raises ModeUnavailable where the workload says that it cannot be trained so, or does not know a setting."""
+    if config.sequence_length is not None and "sequence_length" not in of_workload.stated(workload, "config_fields"):
+        raise ModeUnavailable(
+            f"workload {config.workload!r} takes no sequence length (--sequence-length {config.sequence_length})",
+            "Omit --sequence-length, or name a language model with --workload",
+        )
+    check: Callable[[int, bool], None] | None = getattr(workload, "check", None)
+    if check is not None:
+        check(config.batch_size, bool(stated(mode, "fp8")))
 
 
 def _facts(workload: Workload, config: RunConfig, device: torch.device) -> WorkloadFacts:
