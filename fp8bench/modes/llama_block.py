@@ -24,7 +24,7 @@ _PLAIN_ROTATIONS = ("default", "linear", "llama3")
 
 @dataclass(frozen=True)
 class LayerShape:
-    """Sizes of one layer. groups: of query heads that share a key and a value head. attention_dropout: a probability."""
+    """Sizes of one layer. groups: of query heads; each has one key and value head. attention_dropout: a rate."""
 
     dim: int
     heads: int

@@ -152,7 +152,7 @@ def copy_weight(target: Any, source: torch.Tensor) -> None:
     """Raises ModeUnavailable where Transformer Engine keeps it in another shape."""
     if target.shape != source.shape:
         raise ModeUnavailable(
-            f"this Transformer Engine keeps a weight as {list(target.shape)} where the plain model has {list(source.shape)}",
+            f"this Transformer Engine keeps a weight as {list(target.shape)} where the model has {list(source.shape)}",
             "Use the Transformer Engine version in constraints.txt",
         )
     target.copy_(source)

@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from fp8bench.modes.llama_block import has_llama_layers
 from fp8bench.modes.protocol import (
     BF16_TOLERANCE,
     FP8_TOLERANCE,
@@ -30,7 +31,6 @@ from fp8bench.modes.protocol import (
     compute_capability,
     count_linears,
 )
-from fp8bench.modes.llama_block import has_llama_layers
 from fp8bench.modes.te_block import TEBlock, TESDPABlock
 from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
 from fp8bench.modes.te_llama import convert_llama

@@ -125,8 +125,8 @@ def _forward(
 
 @contextmanager
 def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
-    """While it stands, what the first embedding of a pass with gradients gives is put into `found`, if that is empty, and
-    keeps its gradient. Raises MeasurementInvalid where none was met.
+    """While it stands, what the first embedding of a pass with gradients gives is put into an empty `found`, and keeps
+    its gradient. Raises MeasurementInvalid where none was met.
     """
 
     def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
