@@ -70,7 +70,6 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
     workload = request.workload or next(w.name for w in registry.workloads().values() if device in w.default_on)
     entry = registry.find_workload(workload)
     _require_extra(entry)
-    _require_sequence(request, entry)
     labels = request.mode or tuple(entry.name for entry in registry.modes().values() if device in entry.default_on)
     if elastic and len(labels) != 1:
         raise UsageError(
@@ -78,6 +77,7 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
             "Name one with --mode and call torchrun once a mode",
         )
     settings = request.of_workers(device, entry.usual)
+    _require_sequence(settings["sequence_length"], entry)
     if request.batch_size == AUTO:
         settings["batch_size"] = _first_size(entry.usual, device, elastic)
     if settings["workers"] is None:
@@ -106,13 +106,13 @@ def _require_extra(workload: registry.WorkloadEntry) -> None:
         )
 
 
-def _require_sequence(request: RunRequest, workload: registry.WorkloadEntry) -> None:
+def _require_sequence(length: int | None, workload: registry.WorkloadEntry) -> None:
     """Raises UsageError for a sequence length of a workload that has none. An outside one is asked when it runs."""
-    if request.sequence_length is None or workload.defaults is None or "sequence_length" in workload.defaults:
+    if length is None or workload.defaults is None or "sequence_length" in workload.defaults:
         return
     of_tokens = [one.name for one in registry.BUILTIN_WORKLOADS if one.defaults and "sequence_length" in one.defaults]
     raise UsageError(
-        f"--sequence-length {request.sequence_length} does not apply to {workload.name!r}, which is trained on images",
+        f"--sequence-length {length} does not apply to {workload.name!r}, which is trained on images",
         f"Omit it, or name a language model with --workload: {', '.join(of_tokens)}",
     )
 

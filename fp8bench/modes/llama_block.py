@@ -90,8 +90,8 @@ def _is(module: nn.Module, name: str) -> bool:
 def _odd_parts(layer: Layer) -> list[str]:
     attention, mlp = layer.self_attn, layer.mlp
     norms = (layer.input_layernorm, layer.post_attention_layernorm)
-    linears = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
-    linears += (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+    of_attention = [attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj]
+    linears = [*of_attention, mlp.gate_proj, mlp.up_proj, mlp.down_proj]
     odd = []
     if not all(_is(norm, "LlamaRMSNorm") for norm in norms):
         odd.append("a norm that is not LlamaRMSNorm")

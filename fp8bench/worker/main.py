@@ -68,7 +68,7 @@ def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) ->
     except (ModeUnavailable, MeasurementInvalid) as refusal:
         return stopped(refusal, found)
     except torch.OutOfMemoryError as error:
-        raise out_of_memory(rank, config.batch_size, error) from error
+        raise out_of_memory(rank, config, error) from error
     except MemoryError as error:
         raise out_of_host_memory(rank, error) from error
     except RuntimeError as error:
@@ -83,12 +83,13 @@ def stopped(error: Fp8benchError, found: dict[str, Any]) -> RankReport:
     return RankReport(**found, status=error.status, reason=error.what, cause=error.cause, remedy=error.remedy)
 
 
-def out_of_memory(rank: int, batch_size: int, error: BaseException) -> RunFailed:
+def out_of_memory(rank: int, config: RunConfig, error: BaseException) -> RunFailed:
     """Which rank, how much it requested (in torch's words), and what to do."""
+    shorter = "" if config.sequence_length is None else f" or --sequence-length (now {config.sequence_length})"
     asked = next((part for part in str(error).split(". ") if "ried to allocate" in part), str(error).split("\n")[0])
     return RunFailed(
-        f"rank {rank} ran out of GPU memory at batch size {batch_size}: {asked.strip().rstrip('.')}",
-        f"Lower --batch-size (now {batch_size} a GPU), or end the other processes on this GPU",
+        f"rank {rank} ran out of GPU memory at batch size {config.batch_size}: {asked.strip().rstrip('.')}",
+        f"Lower --batch-size (now {config.batch_size} a GPU){shorter}, or end the other processes on this GPU",
         "oom",
     )
 
@@ -128,7 +129,7 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     mode = make_mode(config)
     workload = make_workload(config)
     with agreement():
-        found["environment"] = environment(device)
+        found["environment"] = environment(device, of_workload.stated(workload, "packages"))
         mode.check(device)
         check_workload(workload, config, mode)
         choice = choose(config, mode, device)

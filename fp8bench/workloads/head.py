@@ -63,7 +63,8 @@ class _ChunkedLoss(torch.autograd.Function):
         if of_weight is not None:
             ctx.save_for_backward(torch.cat(of_hidden), of_weight.to(weight.dtype))
         ctx.tokens = len(hidden)
-        return loss / ctx.tokens
+        mean: Tensor = loss / ctx.tokens
+        return mean
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:

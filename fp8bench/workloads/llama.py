@@ -58,6 +58,7 @@ class LLM1B:
     unit = "tokens"
     causal: ClassVar[bool] = True
     config_fields: ClassVar[tuple[str, ...]] = ("sequence_length",)
+    packages: ClassVar[tuple[str, ...]] = ("transformers",)
     usual_length: ClassVar[int] = 2048
     architecture: ClassVar[dict[str, Any]] = dict(
         hidden_size=2048,

@@ -13,8 +13,8 @@ A batch is (inputs, targets), both on the device. Inputs are floating point, or 
 them in by torch.nn.Embedding: the parity gate takes the gradient at the inputs or at what the embedding makes of them,
 and reads the logits from the model's output.
 
-A class need not inherit from `Workload`; where it does not state `config_fields`, `causal` or `piece`, the values here
-hold. It may have three methods more:
+A class need not inherit from `Workload`; where it does not state `config_fields`, `packages`, `causal` or `piece`, the
+values here hold. It may have three methods more:
 
   logits(model, batch)     the logits of the batch, [batch, ...], for a model whose output under `loss` is not them (a
                            language model that never holds all of them): the gate asks it, and never a timed step
@@ -41,13 +41,15 @@ class Batch(NamedTuple):
 
 class Workload(Protocol):
     """The contract. unit: what throughput counts, "images" or "tokens". config_fields: further fields of RunConfig that
-    its class takes as keywords. causal: a logit for every token, [batch, tokens, ...], which depends on no later token.
-    piece: samples that a proof takes at once: two or more, and a number that fp8 kernels can take.
+    its class takes as keywords. packages: that its model is made by, whose versions are recorded. causal: a logit for
+    every token, [batch, tokens, ...], which depends on no later token. piece: samples that a proof takes at once: two
+    or more, and a number that fp8 kernels can take.
     """
 
     name: str
     unit: str
     config_fields: ClassVar[tuple[str, ...]] = ()
+    packages: ClassVar[tuple[str, ...]] = ()
     causal: ClassVar[bool] = False
     piece: int = 16
 
