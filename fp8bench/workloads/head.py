@@ -55,7 +55,9 @@ class _ChunkedLoss(torch.autograd.Function):
             index = wanted.unsqueeze(-1)
             loss -= log_p.gather(-1, index).sum()
             if needs_gradient:
-                gradient = log_p.exp_().to(hidden.dtype)
+                # Into its own dtype at once: a cast of its own would read and write all logits again.
+                held = log_p if hidden.dtype == log_p.dtype else torch.empty_like(log_p, dtype=hidden.dtype)
+                gradient = torch.exp(log_p, out=held)
                 gradient.scatter_add_(-1, index, torch.full_like(index, -1, dtype=hidden.dtype))
                 of_hidden.append(gradient @ matrix)
                 product = (gradient.t() @ part).float()
