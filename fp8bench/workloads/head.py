@@ -27,8 +27,7 @@ class Head(nn.Linear):
         if targets is None:
             return super().forward(input)
         hidden = input.flatten(0, -2).to(_compute_dtype(input))
-        loss: Tensor = _ChunkedLoss.apply(hidden, self.weight, targets.flatten(), torch.is_grad_enabled())
-        return loss
+        return _chunked_loss(hidden, self.weight, targets.flatten(), torch.is_grad_enabled())
 
 
 def _compute_dtype(tensor: Tensor) -> torch.dtype:
@@ -74,3 +73,12 @@ class _ChunkedLoss(torch.autograd.Function):
         of_hidden, of_weight = ctx.saved_tensors
         scale = gradients[0] / ctx.tokens
         return of_hidden * scale.to(of_hidden.dtype), of_weight * scale, None, None
+
+
+@torch.compiler.allow_in_graph
+def _chunked_loss(hidden: Tensor, weight: Tensor, targets: Tensor, needs_gradient: bool) -> Tensor:
+    """One node for torch.compile, which looks into it where kernels are made: it would take an autograd.Function of its
+    own accord for a higher-order operator, which DDP's cutting of graphs at buckets may refuse.
+    """
+    loss: Tensor = _ChunkedLoss.apply(hidden, weight, targets, needs_gradient)
+    return loss
