@@ -161,6 +161,14 @@ def test_two_gpus_share_the_gradients_of_tokens_inside_the_graph(label, settled)
     assert [(one["join"], one["graph"]["enabled"], one["spread"]) for one in found] == [("ddp", True, 0)] * 2
 
 
+@needs_two_gpus
+def test_two_gpus_compile_the_whole_model_with_its_loss(settled):
+    """torch cuts the graph at DDP's buckets, which an operator of a higher order may forbid."""
+    sizes = {"workload": "llm-1b", "batch_size": 2, "sequence_length": 2048, "data": "loader"}
+    found = settled("baseline-bf16", gpus=2, layers=2, **sizes, compile="on")
+    assert [(one.get("join"), one.get("spread")) for one in found] == [("ddp", 0)] * 2, found
+
+
 @needs_fp8
 @pytest.mark.parametrize("attention", ["te", "sdpa"])
 def test_every_layer_but_the_head_is_converted_and_no_token_sees_a_later_one(attention, run):
