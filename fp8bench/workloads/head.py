@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 LOGITS_AT_ONCE = 2**27
-"""In a chunk: 512 MiB in float32, of which two and their bf16 forms are held at a time. 4,194 tokens of 32,000 words."""
+"""In a chunk: 512 MiB in float32, of which two and their bf16 forms are held at a time: 4,194 tokens of 32,000
+words."""
 
 
 class Head(nn.Linear):

@@ -13,6 +13,7 @@ from gpu.this_gpu import needs_fp8, needs_gpu, needs_two_gpus
 from torch import multiprocessing, nn
 
 from fp8bench.modes.transformer_engine import TEBF16
+from fp8bench.worker.execution import copies
 from fp8bench.workloads.head import Head
 from fp8bench.workloads.llama import LLM1B, LLMMicro
 
@@ -48,7 +49,7 @@ def settled(tmp_path):
         values = {"world_size": gpus, "cuda_graphs": "on", "optimizer": "adamw", **of_mode(label), **values}
         multiprocessing.start_processes(
             gpu_ranks.settle_here,
-            args=(str(tmp_path), values, launch, None, layers),
+            args=(str(tmp_path), values, launch, None, copies.SPARE, layers),
             nprocs=gpus,
             start_method="spawn",
         )
