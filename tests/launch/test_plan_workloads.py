@@ -53,6 +53,7 @@ def test_a_missing_package_is_told_before_anything_starts_with_what_installs_it(
     assert planned(EIGHT_GPUS, workload="vit-huge")
 
 
+@pytest.mark.slow
 def test_the_sizes_in_the_listing_are_those_of_the_models():
     from fp8bench import registry
 

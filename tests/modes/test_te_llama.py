@@ -15,6 +15,8 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker.parity import prove
 from fp8bench.workloads.llama import LLMMicro
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 SHARP = 0.25
 

@@ -18,6 +18,7 @@ def test_a_workload_takes_the_fields_that_it_names():
     assert make_workload(config(**LLM)).sequence_length == 64
 
 
+@pytest.mark.slow
 def test_tokens_that_do_not_fill_fp8s_gemms_are_refused_in_fp8_alone():
     run = config(**LLM, batch_size=3, sequence_length=33)
     check_workload(make_workload(run), run, BaselineBF16())

@@ -6,10 +6,17 @@ from builders import config
 
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker import memory
-from fp8bench.workloads.llama import LLM7B, LLMMicro
 
 GIB = 2**30
 LLAMA_7B = 6_738_415_616
+
+
+class SaysItsSize:
+    """As LLM7B does, without its model."""
+
+    @staticmethod
+    def parameters():
+        return LLAMA_7B
 
 
 def test_weights_gradients_and_optimizer_state_are_float32():
@@ -37,16 +44,16 @@ def test_an_optimizer_that_does_not_fit_either_is_not_named():
 
 def test_what_fits_is_let_through(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (141 * GIB, 142 * GIB))
-    memory.require_memory(config(workload="llm-7b", optimizer="adamw"), LLM7B(), torch.device("cuda"))
+    memory.require_memory(config(workload="llm-7b", optimizer="adamw"), SaysItsSize(), torch.device("cuda"))
 
 
 def test_by_what_is_free_of_the_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (79 * GIB, 142 * GIB))
     with pytest.raises(ModeUnavailable, match=r"79\.0 GiB of this GPU are free"):
-        memory.require_memory(config(workload="llm-7b", optimizer="adamw"), LLM7B(), torch.device("cuda"))
+        memory.require_memory(config(workload="llm-7b", optimizer="adamw"), SaysItsSize(), torch.device("cuda"))
 
 
 def test_a_cpu_and_a_workload_that_does_not_say_its_size_are_not_examined(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (0, 0))
-    memory.require_memory(config(workload="llm-micro"), LLMMicro(), torch.device("cpu"))
+    memory.require_memory(config(workload="llm-micro"), SaysItsSize(), torch.device("cpu"))
     memory.require_memory(config(workload="outside"), object(), torch.device("cuda"))

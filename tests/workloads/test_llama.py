@@ -11,6 +11,8 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.workloads.fake_data import FakeTokens
 from fp8bench.workloads.llama import LLM1B, LLM7B, LLMMicro
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 
