@@ -12,10 +12,19 @@ deliver in bursts. Without the attribute nothing is taken to be made ahead.
 A batch is (inputs, targets), both on the device. Inputs are floating point, or integer tokens for a model that takes
 them in by torch.nn.Embedding: the parity gate takes the gradient at the inputs or at what the embedding makes of them,
 and reads the logits from the model's output.
+
+A class need not inherit from `Workload`; where it does not state `config_fields`, `packages`, `causal` or `piece`, the
+values here hold. It may have three methods more:
+
+  logits(model, batch)     the logits of the batch, [batch, ...], for a model whose output under `loss` is not them (a
+                           language model that never holds all of them): the gate asks it, and never a timed step
+  check(batch_size, fp8)   raises ModeUnavailable, before anything is built, where this batch cannot be trained on here,
+                           by a mode with fp8 GEMMs or by one without
+  parameters()             how many numbers are trained: memory that cannot hold them is found before it is used
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -31,10 +40,18 @@ class Batch(NamedTuple):
 
 
 class Workload(Protocol):
-    """The contract. unit: what throughput counts, "images" or "tokens"."""
+    """The contract. unit: what throughput counts, "images" or "tokens". config_fields: further fields of RunConfig that
+    its class takes as keywords. packages: that its model is made by, whose versions are recorded. causal: a logit for
+    every token, [batch, tokens, ...], which depends on no later token. piece: samples that a proof takes at once: two
+    or more, and a number that fp8 kernels can take.
+    """
 
     name: str
     unit: str
+    config_fields: ClassVar[tuple[str, ...]] = ()
+    packages: ClassVar[tuple[str, ...]] = ()
+    causal: ClassVar[bool] = False
+    piece: int = 16
 
     def __init__(self, data: DataSource = "loader", workers: int = 0, seed: int = 0) -> None: ...
 
@@ -57,6 +74,11 @@ class Workload(Protocol):
 
     def sizes(self) -> dict[str, int | str]:
         """What makes two runs the same work; goes into the fingerprint."""
+
+
+def stated(workload: Workload | type[Workload], name: str) -> Any:
+    """What a workload states about itself, or the protocol's default where it is silent."""
+    return getattr(workload, name, getattr(Workload, name))
 
 
 def prefetched(batches: Iterator[Batch]) -> int:

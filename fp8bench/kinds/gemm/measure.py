@@ -133,10 +133,11 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
     place, device, warnings = _place(request, environ)
     of_workload = not shapes and not request.sweep
     default = next(entry.name for entry in registry.BUILTIN_WORKLOADS if device in entry.default_on)
+    workload = request.workload or default
     config = GemmConfig(
         device=device,
-        workload=(request.workload or default) if of_workload else None,
-        batch_size=(batch_size or RunRequest().on(device, "batch_size")) if of_workload else None,
+        workload=workload if of_workload else None,
+        batch_size=(batch_size or _usual_batch(workload, device)) if of_workload else None,
         shapes=shapes,
         sweep=request.sweep,
         precisions=precisions,
@@ -284,6 +285,11 @@ def _torch_sees_cuda() -> bool:
     from fp8bench.numerics.gemm.bench import sees_cuda
 
     return sees_cuda()
+
+
+def _usual_batch(workload: str, device: Device) -> int:
+    """That of a run of it."""
+    return int(RunRequest().of_workers(device, registry.find_workload(workload).usual)["batch_size"])
 
 
 def _work(config: GemmConfig) -> _Work:
