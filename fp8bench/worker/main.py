@@ -25,8 +25,9 @@ from fp8bench.worker.clock import clock_for
 from fp8bench.worker.counters import peak_memory, reset_peaks
 from fp8bench.worker.environment import environment
 from fp8bench.worker.evidence import to_evidence, with_execution
-from fp8bench.worker.execution.build import choose, described, ready_to_train
-from fp8bench.worker.execution.decide import Execution, decide
+from fp8bench.worker.execution.build import choose, ready_to_train
+from fp8bench.worker.execution.decide import Execution, decide, needs_proof
+from fp8bench.worker.execution.optimizers import described
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.parallel import agreement, process_group
 from fp8bench.worker.profiler import STEPS as PROFILED_STEPS
@@ -86,7 +87,8 @@ def out_of_memory(rank: int, batch_size: int, error: BaseException) -> RunFailed
     asked = next((part for part in str(error).split(". ") if "ried to allocate" in part), str(error).split("\n")[0])
     return RunFailed(
         f"rank {rank} ran out of GPU memory at batch size {batch_size}: {asked.strip().rstrip('.')}",
-        f"Lower --batch-size (now {batch_size} a GPU), or end the other processes on this GPU",
+        f"Lower --batch-size (now {batch_size} a GPU), use --activation-checkpointing full, --grad-accumulation or "
+        "--parallel fsdp, or end the other processes on this GPU",
         "oom",
     )
 
@@ -128,8 +130,8 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     with agreement():
         found["environment"] = environment(device)
         mode.check(device)
-        choice = choose(config, mode, device)
-    found["facts"] = _facts(workload, config, device)
+        choice = choose(config, mode, device, workload)
+    found["facts"] = _facts(workload, config, device, choice.strategy.sharded)
 
     progress.stage("proving")
     # The gate wants one batch, for which no loader need start its processes; the images are the same.
@@ -146,13 +148,12 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
 
     reset_peaks(device)
     progress.stage("warming up")
-    with ready_to_train(config, rank, device, mode, workload, proof.model, choice) as (parts, batches):
+    with ready_to_train(config, device, mode, workload, proof.model, choice) as (parts, batches):
         decided: list[Execution] = []
 
         def as_decided(warm: Training) -> Training:
             decided.append(decide(config, parts, choice, warm.batches, proof.parity.tolerance, progress.stage))
-            plain = not (choice.compile.enabled or choice.graph.enabled)
-            return warm if plain else replace(warm, launch=decided[0].launch)
+            return replace(warm, launch=decided[0].launch) if needs_proof(choice, parts) else warm
 
         length = Length(choice.warmup(config.warmup), config.steps, config.min_time_s)
         training = Training(PythonLaunch(parts), batches, device)
@@ -196,13 +197,13 @@ def make_workload(config: RunConfig) -> Workload:
     return workload
 
 
-def _facts(workload: Workload, config: RunConfig, device: torch.device) -> WorkloadFacts:
+def _facts(workload: Workload, config: RunConfig, device: torch.device, sharded: bool) -> WorkloadFacts:
     return WorkloadFacts(
         unit=workload.unit,
         units_per_step=workload.units_per_step(config.batch_size),
         flops_per_step=workload.flops_per_step(config.batch_size),
         sizes=workload.sizes(),
-        optimizer=described(config.optimizer, device),
+        optimizer=described(config.optimizer, device, sharded),
     )
 
 

@@ -1,0 +1,103 @@
+"""Two ranks that settle how steps of a sharded model are executed: rightly, and wrongly in each way. One pair of
+processes for all of it, since each takes seconds to begin.
+
+python -m worker.execution.joined FOLDER
+"""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import torch.distributed as dist
+from torch import multiprocessing
+from worker.execution import executing
+from worker.execution.executing import CAPTURED, CPU, PLAIN, Delayed, Replayed
+
+from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
+from fp8bench.modes.torchao import TorchAOFloat8
+from fp8bench.schema.errors import Fp8benchError
+from fp8bench.schema.execution import CheckpointChoice
+from fp8bench.worker.execution.decide import decide
+from fp8bench.worker.execution.parallel.fsdp import FSDP
+from fp8bench.worker.execution.parallel.strategy import grid
+from fp8bench.worker.execution.parallel.tensor import TensorParallel
+from fp8bench.workloads.vit import ViTMicro
+
+
+class NeverReduced(Replayed):
+    """Gradients are left where they add up, and no weight gets one."""
+
+    def __call__(self, batch, marks):
+        self.parts.model.set_requires_gradient_sync(False)
+        return super().__call__(batch, marks)
+
+
+class OwnGradients(Replayed):
+    """Each rank takes its part of its own gradient for the mean of all."""
+
+    def __call__(self, batch, marks):
+        def own(output, input, **_):
+            output.copy_(input.view(dist.get_world_size(), -1)[dist.get_rank()] * dist.get_world_size())
+
+        with mock.patch.object(dist, "reduce_scatter_tensor", own):
+            return super().__call__(batch, marks)
+
+
+def fsdp(choice=PLAIN):
+    return replace(choice, strategy=FSDP("test"))
+
+
+def tensor(choice=PLAIN, groups=False):
+    alone = TensorParallel(grid(2).mesh(CPU), "test")
+    return replace(choice, strategy=FSDP("test", alone) if groups else alone)
+
+
+def settled(choice, launch=Replayed, mode=None, tolerance=BF16_TOLERANCE, **values):
+    rank = dist.get_rank() // (2 if "tp2" in choice.strategy.word else 1)
+    parts, batches = executing.some_parts(
+        mode, choice=choice, rank=rank, optimizer="adamw", world_size=2, **{"batch_size": 8, **values}
+    )
+    try:
+        run = executing.settings(cuda_graphs="on", optimizer="adamw", **values)
+        found = decide(run, parts, choice, batches, tolerance, lambda _stage: None, launch)
+    except Fp8benchError as refusal:
+        return {"refused": refusal.what}
+    executed = found.executed.model_dump() if found.executed else {}
+    return {"join": found.join, "warning": found.warning, "parallel": found.parallel.model_dump(), **executed}
+
+
+SCENES = {
+    "fsdp": lambda: settled(fsdp()),
+    "fsdp, captured": lambda: settled(fsdp(CAPTURED)),
+    "stale input": lambda: settled(fsdp(CAPTURED), executing.StaleInput, tolerance=FP8_TOLERANCE),
+    "no optimizer": lambda: settled(fsdp(CAPTURED), executing.NoOptimizer, tolerance=FP8_TOLERANCE),
+    "never reduced": lambda: settled(fsdp(CAPTURED), NeverReduced, tolerance=FP8_TOLERANCE),
+    "own gradients": lambda: settled(fsdp(CAPTURED), OwnGradients, tolerance=FP8_TOLERANCE),
+    "scales": lambda: settled(fsdp(CAPTURED), mode=Delayed(), tolerance=FP8_TOLERANCE),
+    "frozen scales": lambda: settled(
+        fsdp(CAPTURED), executing.FrozenScales, mode=Delayed(), tolerance=FP8_TOLERANCE
+    ),
+    "in micro-batches": lambda: settled(fsdp(), grad_accumulation=2, activation_checkpointing="full"),
+    "float8": lambda: settled(fsdp(), mode=TorchAOFloat8(), tolerance=FP8_TOLERANCE),
+    "tensor parallel": lambda: settled(tensor(), batch_size=16),
+    "tensor parallel, fsdp": lambda: settled(tensor(groups=True), batch_size=16),
+}
+
+
+def ranks(rank, folder, names):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    import time
+    found={}
+    for name in (names.split(";") if names else SCENES):
+        t=time.time()
+        found[name]=SCENES[name]()
+        if rank==0: print(name, round(time.time()-t,1), found[name], flush=True)
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    folder, *names = sys.argv[1:]
+    multiprocessing.start_processes(ranks, args=(folder, ";".join(names)), nprocs=2, start_method="spawn")
