@@ -187,6 +187,21 @@ class Record(RecordHead):
         return None if compiled is None else variant_of("model" if compiled else None, graphed=False)
 
     @property
+    def joined(self) -> str | None:
+        """How ranks are joined, with what else of a step is beside the plain one: `ddp`, `fsdp+tp2, 4 micro-batches,
+        full activation checkpointing`; null if unknown.
+        """
+        evidence, config = self.evidence, self.config
+        if evidence is None or evidence.join is None:
+            return None
+        words = [evidence.join]
+        if config is not None and config.grad_accumulation > 1:
+            words.append(f"{config.grad_accumulation} micro-batches")
+        if config is not None and config.activation_checkpointing != "none":
+            words.append(f"{config.activation_checkpointing} activation checkpointing")
+        return ", ".join(words)
+
+    @property
     def not_replayed(self) -> str | None:
         """Why its steps were launched from Python on a GPU, where that was left to the run; null: they were replayed,
         it was not left to it, or it is unknown.

@@ -148,7 +148,7 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
 
     reset_peaks(device)
     progress.stage("warming up")
-    with ready_to_train(config, device, mode, workload, proof.model, choice) as (parts, batches):
+    with ready_to_train(config, rank, device, mode, workload, proof.model, choice) as (parts, batches):
         decided: list[Execution] = []
 
         def as_decided(warm: Training) -> Training:

@@ -106,7 +106,7 @@ def settle_here(rank, folder, values, launch="Replay", waits=None, spare=copies.
 
 def _settled(run, rank, device, capture, changed):
     mode, workload = make_mode(run), make_workload(run)
-    choice = choose(run, mode, device)
+    choice = choose(run, mode, device, workload)
     proof = parity.prove(mode, workload, rank, device)
     proof.model.blocks[-1] = changed(proof.model.blocks[-1])
     with ready_to_train(run, rank, device, mode, workload, proof.model, choice) as (parts, batches):

@@ -33,7 +33,7 @@ from fp8bench.schema.rank import CompileEvidence, GraphEvidence
 from fp8bench.worker.execution import checkpointing
 from fp8bench.worker.execution.blocks import repeated_blocks
 from fp8bench.worker.execution.optimizers import make_optimizer
-from fp8bench.worker.execution.parallel.choose import choose_strategy, ranks_of_a_step
+from fp8bench.worker.execution.parallel.choose import choose_strategy, samples_of
 from fp8bench.worker.execution.parallel.ddp import DDP, steps_before_capture
 from fp8bench.worker.execution.parallel.strategy import Strategy
 from fp8bench.worker.execution.step import Parts, after_update
@@ -156,6 +156,7 @@ def stream(device: torch.device, graph: GraphEvidence) -> Iterator[None]:
 @contextmanager
 def ready_to_train(
     config: RunConfig,
+    rank: int,
     device: torch.device,
     mode: Mode,
     workload: Workload,
@@ -165,8 +166,7 @@ def ready_to_train(
     """What a step needs, and its batches. Where the step may be captured, the current stream is its own meanwhile."""
     with stream(device, choice.graph):
         parts = build(config, device, mode, workload, model, choice)
-        number, size = ranks_of_a_step(config)
-        batches = workload.batches(size, number, device)
+        batches = workload.batches(*samples_of(config, rank), device)
         # What has been made so far stays: the collector need not walk it again and again while steps are timed.
         gc.collect()
         gc.freeze()

@@ -12,18 +12,17 @@ from unittest import mock
 
 import torch.distributed as dist
 from torch import multiprocessing
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 from worker.execution import executing
 from worker.execution.executing import CAPTURED, CPU, PLAIN, Delayed, Replayed
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import Fp8benchError
-from fp8bench.schema.execution import CheckpointChoice
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.parallel.fsdp import FSDP
 from fp8bench.worker.execution.parallel.strategy import grid
 from fp8bench.worker.execution.parallel.tensor import TensorParallel
-from fp8bench.workloads.vit import ViTMicro
 
 
 class NeverReduced(Replayed):
@@ -38,10 +37,13 @@ class OwnGradients(Replayed):
     """Each rank takes its part of its own gradient for the mean of all."""
 
     def __call__(self, batch, marks):
-        def own(output, input, **_):
-            output.copy_(input.view(dist.get_world_size(), -1)[dist.get_rank()] * dist.get_world_size())
+        size, rank = dist.get_world_size(), dist.get_rank()
 
-        with mock.patch.object(dist, "reduce_scatter_tensor", own):
+        def own(_comm, output_tensor, input_tensor, op, **_):
+            summed = op == dist.ReduceOp.SUM
+            output_tensor.copy_(input_tensor.view(size, -1)[rank] * (size if summed else 1))
+
+        with mock.patch.object(_fsdp_collectives.DefaultReduceScatter, "__call__", own):
             return super().__call__(batch, marks)
 
 
@@ -69,35 +71,25 @@ def settled(choice, launch=Replayed, mode=None, tolerance=BF16_TOLERANCE, **valu
 
 
 SCENES = {
-    "fsdp": lambda: settled(fsdp()),
-    "fsdp, captured": lambda: settled(fsdp(CAPTURED)),
+    "fsdp": lambda: settled(fsdp(), grad_accumulation=2, activation_checkpointing="full"),
     "stale input": lambda: settled(fsdp(CAPTURED), executing.StaleInput, tolerance=FP8_TOLERANCE),
     "no optimizer": lambda: settled(fsdp(CAPTURED), executing.NoOptimizer, tolerance=FP8_TOLERANCE),
     "never reduced": lambda: settled(fsdp(CAPTURED), NeverReduced, tolerance=FP8_TOLERANCE),
     "own gradients": lambda: settled(fsdp(CAPTURED), OwnGradients, tolerance=FP8_TOLERANCE),
-    "scales": lambda: settled(fsdp(CAPTURED), mode=Delayed(), tolerance=FP8_TOLERANCE),
-    "frozen scales": lambda: settled(
-        fsdp(CAPTURED), executing.FrozenScales, mode=Delayed(), tolerance=FP8_TOLERANCE
-    ),
-    "in micro-batches": lambda: settled(fsdp(), grad_accumulation=2, activation_checkpointing="full"),
+    "frozen scales": lambda: settled(fsdp(CAPTURED), executing.FrozenScales, mode=Delayed(), tolerance=FP8_TOLERANCE),
     "float8": lambda: settled(fsdp(), mode=TorchAOFloat8(), tolerance=FP8_TOLERANCE),
-    "tensor parallel": lambda: settled(tensor(), batch_size=16),
-    "tensor parallel, fsdp": lambda: settled(tensor(groups=True), batch_size=16),
+    "tp2": lambda: settled(tensor(), batch_size=16),
+    "fsdp+tp2": lambda: settled(tensor(groups=True), batch_size=16),
 }
 
 
 def ranks(rank, folder, names):
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-    import time
-    found={}
-    for name in (names.split(";") if names else SCENES):
-        t=time.time()
-        found[name]=SCENES[name]()
-        if rank==0: print(name, round(time.time()-t,1), found[name], flush=True)
+    found = {name: SCENES[name]() for name in names or SCENES}
     (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     folder, *names = sys.argv[1:]
-    multiprocessing.start_processes(ranks, args=(folder, ";".join(names)), nprocs=2, start_method="spawn")
+    multiprocessing.start_processes(ranks, args=(folder, names), nprocs=2, start_method="spawn")

@@ -9,7 +9,6 @@ are joined by that alone, and several such groups by FSDP: DDP does not take wei
 from collections.abc import Callable
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from fp8bench.modes.protocol import Mode, stated
@@ -90,9 +89,8 @@ def parameters(workload: Workload) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def ranks_of_a_step(config: RunConfig) -> tuple[int, int]:
-    """(which batches this rank takes, how many samples they have): ranks that share layers share samples, those of all
-    of them.
+def samples_of(config: RunConfig, rank: int) -> tuple[int, int]:
+    """(how many samples this rank's batches have, which group's they are): ranks that share layers share samples, those
+    of all of them.
     """
-    rank = dist.get_rank() if dist.is_initialized() else 0
-    return rank // config.tensor_parallel, config.batch_size * config.tensor_parallel
+    return config.batch_size * config.tensor_parallel, rank // config.tensor_parallel
