@@ -8,11 +8,13 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 from unittest import mock
 
 import torch.distributed as dist
 from torch import multiprocessing
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives
+from torch.distributed.tensor import DTensor
 from worker.execution import executing
 from worker.execution.executing import CAPTURED, CPU, PLAIN, Delayed, Replayed
 
@@ -23,6 +25,7 @@ from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.parallel.fsdp import FSDP
 from fp8bench.worker.execution.parallel.strategy import grid
 from fp8bench.worker.execution.parallel.tensor import TensorParallel
+from fp8bench.workloads.vit import ViTMicro
 
 
 class NeverReduced(Replayed):
@@ -56,18 +59,29 @@ def tensor(choice=PLAIN, groups=False):
     return replace(choice, strategy=FSDP("test", alone) if groups else alone)
 
 
-def settled(choice, launch=Replayed, mode=None, tolerance=BF16_TOLERANCE, **values):
+def settled(choice, launch=Replayed, mode=None, tolerance=BF16_TOLERANCE, workload=None, **values):
     rank = dist.get_rank() // (2 if "tp2" in choice.strategy.word else 1)
-    parts, batches = executing.some_parts(
-        mode, choice=choice, rank=rank, optimizer="adamw", world_size=2, **{"batch_size": 8, **values}
-    )
     try:
+        parts, batches = executing.some_parts(
+            mode, workload, choice, rank=rank, optimizer="adamw", world_size=2, **{"batch_size": 8, **values}
+        )
         run = executing.settings(cuda_graphs="on", optimizer="adamw", **values)
         found = decide(run, parts, choice, batches, tolerance, lambda _stage: None, launch)
     except Fp8benchError as refusal:
         return {"refused": refusal.what}
     executed = found.executed.model_dump() if found.executed else {}
-    return {"join": found.join, "warning": found.warning, "parallel": found.parallel.model_dump(), **executed}
+    held = [weight._local_tensor for weight in parts.plain.parameters() if isinstance(weight, DTensor)]
+    return {
+        "join": found.join,
+        "warning": found.warning,
+        "parallel": found.parallel.model_dump(),
+        "scaled_weights": sum(getattr(weight, "_precomputed_scale", None) is not None for weight in held),
+        **executed,
+    }
+
+
+class ThreeHeads(ViTMicro):
+    architecture: ClassVar = {**ViTMicro.architecture, "embed_dim": 48, "num_heads": 3}
 
 
 SCENES = {
@@ -80,6 +94,7 @@ SCENES = {
     "float8": lambda: settled(fsdp(), mode=TorchAOFloat8(), tolerance=FP8_TOLERANCE),
     "tp2": lambda: settled(tensor(), batch_size=16),
     "fsdp+tp2": lambda: settled(tensor(groups=True), batch_size=16),
+    "three heads": lambda: settled(tensor(), workload=ThreeHeads()),
 }
 
 
