@@ -63,7 +63,7 @@ def settled(choice, launch=Replayed, mode=None, tolerance=BF16_TOLERANCE, worklo
     rank = dist.get_rank() // (2 if "tp2" in choice.strategy.word else 1)
     try:
         parts, batches = executing.some_parts(
-            mode, workload, choice, rank=rank, optimizer="adamw", world_size=2, **{"batch_size": 8, **values}
+            mode, workload, choice, warm=1, rank=rank, optimizer="adamw", world_size=2, **{"batch_size": 8, **values}
         )
         run = executing.settings(cuda_graphs="on", optimizer="adamw", **values)
         found = decide(run, parts, choice, batches, tolerance, lambda _stage: None, launch)
