@@ -12,6 +12,7 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
      errors in evidence.compile; cause; the optimizer is a setting. A field is a line of the file, arrays of numbers
      within it, and so is an element of an array of objects (see `records.layout`).
   5  how a batch size was found (session.batch_search), where it was left to the machine.
+  6  how ranks are joined and a step is divided (evidence.parallel, and four settings); what steps were compared with.
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user asks for it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
@@ -36,7 +37,7 @@ from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import HARDWARE, Environment, MachineIdentity, differences, same_machine, software_of
 from fp8bench.schema.rank import Evidence, Parity, Profile, RankMemory, RankSamples, RankTelemetry
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 METHOD_VERSION = 3
 
 Source = Literal["measured", "published", "external"]

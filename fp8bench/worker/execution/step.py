@@ -129,6 +129,10 @@ def _micro_step(parts: Parts, piece: Batch, marks: Marks, last: bool) -> Tensor:
 
 def update(parts: Parts) -> None:
     """The optimizer's step, and what the mode makes of sharded weights after it."""
+    if parts.strategy.sharded:
+        for weight in trained(parts).values():
+            if weight.grad is not None:
+                weight.grad = reduced(weight.grad, weight)
     parts.optimizer.step()
     after_update(parts)
 

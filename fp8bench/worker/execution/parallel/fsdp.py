@@ -109,8 +109,10 @@ class FSDP:
 
     def evidence(self) -> ParallelEvidence:
         """What was sharded, and in which precision it travels."""
-        size = self._tensor.size if self._tensor else 1
-        return self._evidence.model_copy(update={"tensor_parallel": size})
+        if self._tensor is None:
+            return self._evidence
+        notes = (*self._tensor.evidence().notes, *self._evidence.notes)
+        return self._evidence.model_copy(update={"tensor_parallel": self._tensor.size, "notes": notes})
 
 
 @contextmanager

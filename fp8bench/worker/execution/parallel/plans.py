@@ -6,8 +6,8 @@ of its heads.
 
 Llama: q, k, v, gate and up by rows, o and down by columns. Between blocks each rank has a part of the sequence
 (sequence parallel): embeddings are scattered over it, norms work on it, and it is gathered before a layer that is
-shared by rows. The rows of a head of logits are shared too; one that gives the loss itself takes each rank's own
-tokens.
+shared by rows. The head gives the loss itself (`workloads.head`), of each rank's own tokens. A model whose head gives
+logits is not known here: what lies between its embedding and its layers may count the tokens of a part.
 """
 
 import inspect
@@ -51,7 +51,7 @@ def plan_for(model: nn.Module, size: int) -> Plan:
     if isinstance(blocks, nn.Sequential) and all(map(_is_timm_block, blocks)):
         return _of_timm(blocks, size)
     layers = getattr(getattr(model, "model", None), "layers", None)
-    if isinstance(layers, nn.ModuleList) and all(map(_is_llama_layer, layers)):
+    if isinstance(layers, nn.ModuleList) and all(map(_is_llama_layer, layers)) and _gives_loss(model):
         return _of_llama(model, layers, size)
     raise ModeUnavailable(
         "there is no tensor-parallel plan for this model: its blocks are neither timm's nor Llama's, as they are with "
@@ -129,7 +129,7 @@ def _of_llama(model: nn.Module, layers: nn.ModuleList, size: int) -> Plan:
     styles: dict[str, ParallelStyle] = {
         "model.embed_tokens": _Scattered(input_layouts=Replicate(), output_layouts=Shard(1)),
         "model.norm": SequenceParallel(use_local_output=True),
-        "lm_head": _head(model),
+        "lm_head": LossOfTokens(),
     }
     for number, layer in enumerate(layers):
         attention: Any = layer.self_attn
@@ -155,11 +155,9 @@ def _of_llama(model: nn.Module, layers: nn.ModuleList, size: int) -> Plan:
     return Plan("llama", styles)
 
 
-def _head(model: nn.Module) -> ParallelStyle:
-    head: Any = model.get_submodule("lm_head")
-    if "targets" in inspect.signature(head.forward).parameters:
-        return LossOfTokens()
-    return ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate())
+def _gives_loss(model: nn.Module) -> bool:
+    head = _submodule(model, "lm_head")
+    return head is not None and "targets" in inspect.signature(head.forward).parameters
 
 
 class _Scattered(RowwiseParallel):

@@ -2,7 +2,7 @@
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Partial
+from torch.distributed.tensor import DTensor
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -16,9 +16,10 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def reduced(gradient: Tensor, weight: Tensor) -> Tensor:
-    """The gradient as the weight is sharded. Every rank calls it: ranks that share layers may each hold a summand."""
-    if isinstance(gradient, DTensor) and any(isinstance(one, Partial) for one in gradient.placements):
-        assert isinstance(weight, DTensor)
+    """The gradient as the weight is sharded. Every rank calls it: ranks that share layers may each hold all of it, or a
+    summand.
+    """
+    if isinstance(gradient, DTensor) and isinstance(weight, DTensor) and gradient.placements != weight.placements:
         return gradient.redistribute(placements=weight.placements)
     return gradient
 
