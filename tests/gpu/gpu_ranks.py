@@ -124,6 +124,7 @@ def _settled(run, rank, device, capture, changed):
         **executed,
         "graph": found.graph.model_dump(),
         "join": found.join,
+        "parallel": found.parallel.model_dump(),
         "losses": losses,
         "warning": found.warning,
         "peak": peak_memory(device, rank, found.captured_peak).peak_allocated_bytes,

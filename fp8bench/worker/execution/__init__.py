@@ -9,6 +9,6 @@
     reference.py  what those are run on, where weights are sharded
     decide.py     the order of it: prove, capture, or fall back with the reason
 
-Another way to wrap is a line in `build`, another way to join ranks a file in `parallel`, another way to launch a new file
-here and a line in `decide`; the loop that is timed (`worker.timing`) knows of none of them.
+Another way to wrap is a line in `build`, another way to join ranks a file in `parallel`, another way to launch a new
+file here and a line in `decide`; the loop that is timed (`worker.timing`) knows of none of them.
 """

@@ -122,7 +122,8 @@ def build(
     strategy = choice.strategy
     strategy.divide(model)
     checkpoints = checkpointing.apply(config.activation_checkpointing, model, mode)
-    wrapped = wrap(model, choice.compile.scope if choice.compile.enabled else None, config.world_size)
+    scope = choice.compile.scope if choice.compile.enabled else None
+    wrapped = wrap(model, scope, config.world_size, sharded=strategy.sharded)
     joined = strategy.join(wrapped, mode, device)
     optimizer = make_optimizer(config.optimizer, model.parameters(), device)
     parts = Parts(
@@ -179,8 +180,10 @@ def ready_to_train(
                 close()
 
 
-def wrap(model: nn.Module, scope: CompileScope | None, world_size: int) -> nn.Module:
-    """The model, as DDP shall see it. Raises ModeUnavailable for `blocks` of a model that has none."""
+def wrap(model: nn.Module, scope: CompileScope | None, world_size: int, sharded: bool = False) -> nn.Module:
+    """The model, as it shall be joined. Of blocks that will be sharded the forward method alone is compiled: hooks that
+    gather weights stay outside. Raises ModeUnavailable for `blocks` of a model that has none.
+    """
     if scope is None:
         return model
     import torch._dynamo.config
@@ -191,10 +194,14 @@ def wrap(model: nn.Module, scope: CompileScope | None, world_size: int) -> nn.Mo
     blocks = list(repeated_blocks(model))
     if not blocks:
         raise ModeUnavailable(
-            "this model has no list of like blocks to compile one by one", "Use --compile on, which takes it whole"
+            "this model has no list of like blocks to compile one by one",
+            "Use --compile off" if sharded else "Use --compile on, which takes it whole",
         )
     for block in blocks:
-        block.compile()
+        if sharded:
+            block.forward = torch.compile(block.forward)
+        else:
+            block.compile()
     return model
 
 

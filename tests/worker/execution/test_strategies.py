@@ -4,13 +4,19 @@ import pytest
 import torch
 from builders import config
 from outside.outside_plugins import Polite, TinyLinear
+from worker.execution.executing import PLAIN, settings, some_parts
 
 from fp8bench.modes.baseline import BaselineBF16
-from fp8bench.modes.protocol import CompilePolicy
+from fp8bench.modes.protocol import BF16_TOLERANCE, CompilePolicy
 from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.worker.execution.build import choose, choose_compile
+from fp8bench.schema.rank import CompileEvidence
+from fp8bench.worker.execution import reference
+from fp8bench.worker.execution.build import Choice, choose, choose_compile
+from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.parallel.choose import by_memory, choose_strategy, kept_bytes, parameters, samples_of
+from fp8bench.worker.execution.parallel.fsdp import FSDP
+from fp8bench.worker.execution.parallel.plans import heads_together, plan_for
 from fp8bench.workloads.vit import ViTMicro
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -89,3 +95,52 @@ def test_a_sharded_model_is_compiled_block_by_block_and_never_captured():
         choose_compile("on", GAINS, CUDA, choice.strategy.whole_refusal)
     with pytest.raises(ModeUnavailable, match="not known to be captured right"):
         choose(run.model_copy(update={"cuda_graphs": "on", "device": "cpu"}), BaselineBF16(), CUDA, ViTMicro())
+
+
+@pytest.mark.slow
+def test_a_single_rank_may_be_sharded_and_its_blocks_compiled_before(monkeypatch):
+    compiled = []
+
+    def compile(method):
+        compiled.append(method.__self__)
+        return method
+
+    monkeypatch.setattr(torch, "compile", compile)
+    choice = Choice(CompileEvidence(enabled=True, reason="test", scope="blocks"), PLAIN.graph, FSDP("test"))
+    parts, batches = some_parts(choice=choice, warm=1, optimizer="adamw")
+    found = decide(
+        settings(cuda_graphs="off", optimizer="adamw"), parts, choice, batches, BF16_TOLERANCE, lambda _stage: None
+    )
+
+    assert [type(block).__name__ for block in compiled] == ["FSDPBlock", "FSDPBlock"]
+    assert compiled == list(parts.plain.blocks)
+    assert (found.join, found.parallel.sharded_blocks, found.executed.reference) == ("fsdp", 2, "whole model")
+    assert found.executed.update_error < 0.1
+    assert found.executed.unshared is None, "there is nobody to share with"
+
+
+def test_too_little_memory_for_a_second_model_leaves_the_sharded_one(monkeypatch):
+    monkeypatch.setattr(reference, "_no_room", lambda *_: "the whole model does not fit beside it")
+    choice = Choice(PLAIN.compile, PLAIN.graph, FSDP("test"))
+    for accumulation in (1, 2):
+        values = {"optimizer": "adamw", "grad_accumulation": accumulation}
+        parts, batches = some_parts(choice=choice, warm=1, **values)
+        found = decide(settings(**values), parts, choice, batches, BF16_TOLERANCE, lambda _stage: None)
+        if accumulation == 1:
+            assert found.executed is None
+            assert found.warning.endswith("nothing to be compared with: the whole model does not fit beside it")
+        else:
+            assert (found.executed.reference, found.executed.unshared) == ("sharded model", None)
+            assert found.executed.update_error < 0.1
+
+
+def test_a_model_without_a_plan_cannot_share_layers():
+    with pytest.raises(ModeUnavailable, match="no tensor-parallel plan for this model"):
+        plan_for(TinyLinear().build(CPU), 2)
+
+
+def test_rows_of_qkv_are_rearranged_by_heads_and_back():
+    width, size = 4, 2
+    order = heads_together(width, size)
+    assert order.tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
+    assert torch.argsort(order)[order].tolist() == list(range(12))
