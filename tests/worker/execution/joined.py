@@ -20,6 +20,7 @@ from worker.execution.executing import CAPTURED, CPU, PLAIN, Delayed, Replayed
 
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.modes.torchao import TorchAOFloat8
+from fp8bench.registry import find_workload, load, workloads
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.parallel.fsdp import FSDP
@@ -84,6 +85,14 @@ class ThreeHeads(ViTMicro):
     architecture: ClassVar = {**ViTMicro.architecture, "embed_dim": 48, "num_heads": 3}
 
 
+def llama(choice, mode=None, tolerance=BF16_TOLERANCE, length=64):
+    """A language model, where this version has one."""
+    if "llm-micro" not in workloads():
+        return None
+    workload = load(find_workload("llm-micro"))(sequence_length=length)
+    return settled(choice, mode=mode, tolerance=tolerance, workload=workload, batch_size=4)
+
+
 SCENES = {
     "fsdp": lambda: settled(fsdp(), grad_accumulation=2, activation_checkpointing="full"),
     "stale input": lambda: settled(fsdp(CAPTURED), executing.StaleInput, tolerance=FP8_TOLERANCE),
@@ -95,6 +104,9 @@ SCENES = {
     "tp2": lambda: settled(tensor(), batch_size=16),
     "fsdp+tp2": lambda: settled(tensor(groups=True), batch_size=16),
     "three heads": lambda: settled(tensor(), workload=ThreeHeads()),
+    "llama, tp2": lambda: llama(tensor(), mode=TorchAOFloat8(), tolerance=FP8_TOLERANCE),
+    "llama, fsdp+tp2": lambda: llama(tensor(groups=True)),
+    "llama, 33 tokens": lambda: llama(tensor(), length=33),
 }
 
 

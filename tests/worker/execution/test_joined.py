@@ -10,6 +10,8 @@ import fork_server
 import pytest
 from cli.calling import environment
 
+from fp8bench.registry import workloads
+
 pytestmark = pytest.mark.slow
 
 
@@ -81,3 +83,20 @@ def test_two_ranks_that_share_layers_do_what_one_does(name, scenes):
 def test_heads_that_ranks_cannot_share_are_refused(scenes):
     for found in of(scenes, "three heads"):
         assert found["refused"] == "--tensor-parallel 2 does not divide the model's 3 attention heads"
+
+
+needs_llama = pytest.mark.skipif("llm-micro" not in workloads(), reason="this version has no language models")
+
+
+@needs_llama
+@pytest.mark.parametrize("join", ["tp2", "fsdp+tp2"])
+def test_two_ranks_that_share_the_layers_and_the_tokens_of_llama_do_what_one_does(join, scenes):
+    for found in of(scenes, f"llama, {join}"):
+        assert (found["join"], found["reference"], found["spread"]) == (join, "whole model", 0)
+        assert max(found["loss_error"], found["gradient_error"], found["update_error"]) < 0.2
+
+
+@needs_llama
+def test_a_sequence_that_ranks_cannot_share_is_refused(scenes):
+    for found in of(scenes, "llama, 33 tokens"):
+        assert found["refused"] == "--tensor-parallel 2 does not divide a sequence of 33 tokens, which ranks share"
