@@ -20,7 +20,7 @@ def _require_groups(size: int, parallel: str, world_size: int, per_node: int) ->
     if per_node % size:
         sizes = [str(each) for each in range(1, per_node + 1) if per_node % each == 0]
         raise UsageError(
-            f"--tensor-parallel {size} does not divide the {per_node} GPUs of this host",
+            f"--tensor-parallel {size} does not divide the {per_node} ranks of this host (--gpus)",
             f"Give {' or '.join(sizes)}, or another number of --gpus",
         )
     if size > 1 and parallel == "ddp" and world_size > size:

@@ -6,8 +6,7 @@ float32 parameters of the plain model. The head stays plain (its gradient is the
 with a dimension that is not a multiple of 16, which the fp8 kernels cannot take.
 
 Under FSDP2 the tensorwise recipe gathers its weights in float8 (enable_fsdp_float8_all_gather), with scales that one
-all-reduce computes after each optimizer step; other recipes gather bf16, since a scale for each row of a gathered
-weight does not follow from the parts.
+all-reduce computes after each optimizer step. torchao does so for no other recipe, whose weights are gathered in bf16.
 
 On a CPU the casts are done and the GEMMs emulated: the numbers are right and the time means nothing. torchao heeds
 CUDA's autocast alone, so there the GEMMs are emulated from float32.
@@ -102,7 +101,7 @@ class TorchAOFloat8:
             return False
         float8 = _float8()
         for name, module in list(model.named_modules()):
-            if module in self._float8_linears(model):
+            if isinstance(module, float8.float8_linear.Float8Linear):
                 config = dataclasses.replace(module.config, enable_fsdp_float8_all_gather=True)
                 model.set_submodule(name, float8.float8_linear.Float8Linear.from_float(module, config))
         return True

@@ -70,7 +70,7 @@ class RunConfig(Frozen):
     parallel: Annotated[
         ParallelChoice,
         Option("Join GPUs by DDP or by FSDP2: auto takes fsdp where a GPU has no room for all weights", default="auto"),
-    ] = "ddp"
+    ] = "auto"
     tensor_parallel: Annotated[
         PositiveInt,
         Option("GPUs of one host that share every layer, and their samples", default=1, bound=option.TENSOR_PARALLEL),

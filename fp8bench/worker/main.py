@@ -130,6 +130,8 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     with agreement():
         found["environment"] = environment(device)
         mode.check(device)
+    # Ranks talk to each other here, so all of them must come.
+    with agreement():
         choice = choose(config, mode, device, workload)
     found["facts"] = _facts(workload, config, device, choice.strategy.sharded)
 

@@ -38,7 +38,7 @@ def test_a_sharded_run_in_micro_batches_is_recorded_proved_and_a_row_of_its_own(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--tensor-parallel", "3"), "--tensor-parallel 3 does not divide the 2 GPUs of this host"),
+        (("--tensor-parallel", "3"), "--tensor-parallel 3 does not divide the 2 ranks of this host (--gpus)"),
         (("--grad-accumulation", "5"), "--grad-accumulation 5 does not divide the 16 samples of a step"),
         (("--parallel", "zero"), "--parallel: invalid value 'zero'"),
     ],

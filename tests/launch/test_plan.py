@@ -305,7 +305,7 @@ def test_a_price_per_gpu_of_a_machine_without_one_is_refused():
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"tensor_parallel": 3}, "--tensor-parallel 3 does not divide the 8 GPUs of this host"),
+        ({"tensor_parallel": 3}, "--tensor-parallel 3 does not divide the 8 ranks of this host"),
         ({"tensor_parallel": 2, "parallel": "ddp"}, "--parallel ddp wants whole weights on every GPU"),
         ({"grad_accumulation": 3}, "--grad-accumulation 3 does not divide the 64 samples of a step"),
         (
@@ -326,5 +326,5 @@ def test_how_a_step_is_divided_is_what_was_requested():
 
 def test_ranks_that_share_layers_are_of_one_host():
     two_nodes = Elastic(rank=0, local_rank=0, world_size=16, local_world_size=8)
-    with pytest.raises(UsageError, match="does not divide the 8 GPUs of this host"):
+    with pytest.raises(UsageError, match="does not divide the 8 ranks of this host"):
         planned(elastic=two_nodes, mode=["baseline-bf16"], tensor_parallel=16)

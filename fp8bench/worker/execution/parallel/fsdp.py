@@ -63,8 +63,10 @@ class FSDP:
         whole = self._tensor.mesh if self._tensor else place.mesh(device)
         self._mesh = whole[DATA]
         _send_from_first(model, self.group())
-        before = getattr(mode, "before_sharding", None)
-        float8 = bool(before(model)) if before is not None else False
+        before, notes = getattr(mode, "before_sharding", None), tuple(stated(mode, "sharding_notes"))
+        if before is not None and self._tensor is not None:
+            before, notes = None, (*notes, "weights of layers that ranks share are not gathered in float8")
+        float8 = before is not None and bool(before(model))
         gathered: str | None = stated(mode, "gathered_dtype")
         policy = MixedPrecisionPolicy(
             param_dtype=getattr(torch, gathered) if gathered else None,
@@ -80,7 +82,7 @@ class FSDP:
             gathered_dtype="float8_e4m3fn" if float8 else (gathered or "float32"),
             reduced_dtype="float32",
             resharded_after_forward=True,
-            notes=tuple(stated(mode, "sharding_notes")),
+            notes=notes,
         )
         return model
 
