@@ -66,7 +66,6 @@ class RunConfig(Frozen):
     te_attention: Annotated[
         TEAttention, Option("Attention of the te modes: Transformer Engine's or torch's", default="te")
     ]
-
     parallel: Annotated[
         ParallelChoice,
         Option("Join GPUs by DDP or by FSDP2: auto takes fsdp where a GPU has no room for all weights", default="auto"),

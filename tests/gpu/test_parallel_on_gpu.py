@@ -80,7 +80,8 @@ def test_delayed_scaling_in_micro_batches_is_compared_with_itself_run_plainly(se
 )
 def test_two_gpus_that_share_layers_do_what_one_does(mode, compile, settled):
     for found in settled(mode, tensor_parallel=2, compile=compile, **MICRO):
-        assert (found["join"], found["reference"], found["spread"]) == ("tp2", "whole model", 0), found
+        assert (found["join"], found["reference"]) == ("tp2", "whole model"), found
+        assert found["spread"] < 1e-4
         assert found["update_error"] < 0.45
 
 
