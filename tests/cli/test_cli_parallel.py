@@ -31,7 +31,7 @@ def test_a_sharded_run_in_micro_batches_is_recorded_proved_and_a_row_of_its_own(
         passes = zip(*(rank[f"{name}_s"] for name in ("data_wait", "forward", "backward", "optimizer")), strict=True)
         assert list(map(sum, passes)) == pytest.approx(rank["step_s"]), "passes of micro-batches add up"
 
-    [row] = json.loads(call(tmp_path, "compare", "cpu", "--json").stdout)
+    [row] = json.loads(call(tmp_path, "compare", "cpu", "--format", "json").stdout)
     assert row["joined"] == "fsdp, 2 micro-batches, full activation checkpointing"
 
 
