@@ -241,7 +241,7 @@ def compared_with(
     """
     is_reference = row.run_id == reference.run_id
     update: dict[str, object] = {
-        "marks": (*row.marks, *like.marks, *unlike_sizes(row, reference)),
+        "marks": (*row.marks, *like.marks, *unlike_sizes(row, reference), *unlike_joins(row, reference)),
         "is_reference": is_reference,
     }
     if not (like.verdict and _comparable(row, reference) and row.throughput_per_s and reference.throughput_per_s):
@@ -265,6 +265,16 @@ def unlike_sizes(row: Row, reference: Row) -> list[str]:
         worker, workers = ("GPU", "GPUs") if row.device == "cuda" else ("process", "processes")
         marks.append(f"{row.world_size} {worker if row.world_size == 1 else workers}, reference {reference.world_size}")
     return marks
+
+
+def unlike_joins(row: Row, reference: Row) -> list[str]:
+    """A mark for how ranks were joined, where it is not the reference's; of one rank and of several by DDP the number
+    says it.
+    """
+    joined = {row.joined, reference.joined}
+    if None in joined or len(joined) == 1 or joined == {"none", "ddp"}:
+        return []
+    return [f"ranks joined by {row.joined}, reference {reference.joined}"]
 
 
 def _comparable(row: Row, reference: Row) -> bool:
