@@ -104,7 +104,7 @@ def _measure(_rank: int, label: str, asked: argparse.Namespace, folder: str) -> 
     with rank_group(config, 0, 0, f"file://{folder}/rendezvous") as device:
         mode, workload = make_mode(config), make_workload(config)
         mode.check(device)
-        choice = choose(config, mode, device)
+        choice = choose(config, mode, device, workload)
         proof = parity.prove(mode, workload, 0, device)
         with ready_to_train(config, 0, device, mode, workload, proof.model, choice) as (parts, batches):
             with Sampler(device, 0) as sampler:

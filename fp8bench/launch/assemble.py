@@ -15,7 +15,7 @@ from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity, RankReport,
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Record, Session
 from fp8bench.stats.summary import summarize
 
-EXECUTED = ("loss_error", "gradient_error", "update_error", "state_error", "spread")
+EXECUTED = ("loss_error", "gradient_error", "update_error", "state_error", "spread", "unshared")
 """What the proof of what was executed measures, each rank for itself."""
 
 
@@ -99,7 +99,7 @@ def fingerprint(config: RunConfig, facts: WorkloadFacts | None) -> dict[str, Jso
         "workload": config.workload,
         "sizes": dict(facts.sizes) if facts else None,
         "optimizer": facts.optimizer if facts else None,
-        "accumulation": 1,
+        "accumulation": config.grad_accumulation,
         "data": config.data,
         "method_version": METHOD_VERSION,
     }

@@ -9,6 +9,7 @@ from typing import Any
 
 from fp8bench import registry
 from fp8bench.config.request import OBEYED_BY_WORKERS, RunRequest
+from fp8bench.launch.division import require_division
 from fp8bench.launch.rounds import ARMS, Entry, Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.batch import AUTO
@@ -56,7 +57,8 @@ def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
 def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> list[RunConfig]:
     """One configuration a mode, in the order requested. Under torchrun its world size holds, and --gpus must agree.
 
-    Raises UsageError for unknown names and for several modes under torchrun, ModeUnavailable for missing GPUs.
+    Raises UsageError for unknown names, for what does not divide and for several modes under torchrun, ModeUnavailable
+    for missing GPUs.
     """
     device: Device = "cuda" if machine.has_gpu else "cpu"
     world_size = elastic.world_size if elastic else _world_size(request, machine)
@@ -82,6 +84,7 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
         settings["batch_size"] = _first_size(entry.usual, device, elastic)
     if settings["workers"] is None:
         settings["workers"] = _workers(settings["data"], machine, per_node)
+    require_division(settings, request.batch_size == AUTO, world_size, per_node)
     return [
         RunConfig(
             mode=mode.name,

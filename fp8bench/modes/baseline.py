@@ -47,6 +47,7 @@ class BaselineFP32(BaselineBF16):
     """float32 throughout: autocast is switched off again, and GEMMs keep all 23 bits of mantissa."""
 
     name = "baseline-fp32"
+    gathered_dtype: ClassVar[str | None] = None
     matmul_precision: ClassVar[str] = "highest"
 
     def convert(self, model: nn.Module) -> nn.Module:

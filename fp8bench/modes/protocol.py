@@ -12,6 +12,14 @@ A class need not inherit from `Mode`; where it does not state `tolerance`, `comp
 `config_fields` or `fp8`, the values here hold. `fp8` is a promise: a run of such a mode in which no fp8 GEMM is
 seen is invalid.
 
+Where weights are sharded (FSDP2), a mode may state `gathered_dtype`, in which they are gathered (None: as they are),
+and have two methods more: `before_sharding(model)`, which prepares the converted model in place and returns whether
+weights are gathered in float8, and `after_update(model)`, called after each optimizer step. A method
+`checkpoint(function, *args)` stands for torch's own where activations are computed again in the mode's context.
+`tensor_parallel_refusal`, `selective_refusal` and `twin_refusal` say why its layers cannot be shared among ranks, why
+selective activation checkpointing cannot tell its GEMMs apart, and why a process cannot have a second model, with which
+steps of a sharded one are compared.
+
 A mode that keeps tensors from step to step beside weights and buffers (the scales of a delayed recipe) has one method
 more, `step_state(model)`, which gives them in a fixed order: steps are compared from the same state, and what they make
 of it is compared too.
@@ -56,6 +64,11 @@ class Mode(Protocol):
     capture_refusal: str | None = None
     config_fields: ClassVar[tuple[str, ...]] = ()
     fp8: ClassVar[bool] = False
+    gathered_dtype: str | None = "bfloat16"
+    sharding_notes: tuple[str, ...] = ()
+    tensor_parallel_refusal: str | None = None
+    selective_refusal: str | None = None
+    twin_refusal: str | None = None
 
     def __init__(self, recipe: str | None = None) -> None: ...
 

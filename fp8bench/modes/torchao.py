@@ -5,6 +5,9 @@ multiplied. Without torch.compile the casts are separate kernels and cost more t
 float32 parameters of the plain model. The head stays plain (its gradient is the most sensitive), and so does a layer
 with a dimension that is not a multiple of 16, which the fp8 kernels cannot take.
 
+Under FSDP2 the tensorwise recipe gathers its weights in float8 (enable_fsdp_float8_all_gather), with scales that one
+all-reduce computes after each optimizer step. torchao does so for no other recipe, whose weights are gathered in bf16.
+
 On a CPU the casts are done and the GEMMs emulated: the numbers are right and the time means nothing. torchao heeds
 CUDA's autocast alone, so there the GEMMs are emulated from float32.
 """
@@ -79,6 +82,34 @@ class TorchAOFloat8:
     def forward_context(self) -> AbstractContextManager[Any]:
         """Nothing: the converted layers know."""
         return nullcontext()
+
+    @property
+    def gathered_dtype(self) -> str | None:
+        """What stays in high precision is gathered in bf16, but where GEMMs are emulated from float32."""
+        return None if self._emulated else "bfloat16"
+
+    @property
+    def sharding_notes(self) -> tuple[str, ...]:
+        """Why weights are not gathered in float8, where they are not."""
+        if self.recipe == "tensorwise":
+            return ()
+        return (f"torchao gathers weights in float8 with the tensorwise recipe alone, and this is {self.recipe}",)
+
+    def before_sharding(self, model: nn.Module) -> bool:
+        """Tensorwise: weights are float32 parameters that cast themselves to float8 when they are gathered."""
+        if self.recipe != "tensorwise":
+            return False
+        float8 = _float8()
+        for name, module in list(model.named_modules()):
+            if isinstance(module, float8.float8_linear.Float8Linear):
+                config = dataclasses.replace(module.config, enable_fsdp_float8_all_gather=True)
+                model.set_submodule(name, float8.float8_linear.Float8Linear.from_float(module, config))
+        return True
+
+    def after_update(self, model: nn.Module) -> None:
+        """The scales of all weights at once; a weight whose scale is missing makes a collective of its own."""
+        if self.recipe == "tensorwise":
+            _float8().precompute_float8_dynamic_scale_for_fsdp(model)
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         """Float8Linear layers as counted in the model, and how one of them says that it casts."""

@@ -69,6 +69,10 @@ class TEBF16:
     tolerance = BF16_TOLERANCE
     compile_policy = CompilePolicy(auto=False, reason="Transformer Engine's modules break torch.compile's graphs")
     config_fields: ClassVar[tuple[str, ...]] = ("te_attention",)
+    tensor_parallel_refusal = (
+        "Transformer Engine's blocks share layers by its own arguments (tp_group, sequence_parallel), which are not set"
+    )
+    selective_refusal = "Transformer Engine's GEMMs are no operations of torch's, among which a policy could choose"
 
     def __init__(self, recipe: str | None = None, te_attention: TEAttention = "te") -> None:
         if recipe is not None:
@@ -114,6 +118,10 @@ class TEBF16:
         """Nothing: bf16 autocast is the loop's business."""
         return nullcontext()
 
+    def checkpoint(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Transformer Engine's own: its second forward pass is in fp8 too, with the scales of the first."""
+        return import_te().checkpoint(function, *args, use_reentrant=False, **kwargs)
+
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         """Transformer Engine layers as counted in the model, and the attention backend that it chose."""
         converted = sum(self._gemms[type(module).__name__] for module in te_layers(model))
@@ -137,6 +145,10 @@ class TEFP8(TEBF16):
 
     name = "te-fp8"
     fp8: ClassVar[bool] = True
+    sharding_notes = (
+        "weights are gathered in bf16, and each rank casts them to fp8: FP8 primary weights (te.quantized_model_init) "
+        "have no float32 weights that torch's optimizers could train, and need Transformer Engine's FusedAdam",
+    )
 
     def __init__(self, recipe: str | None = None, te_attention: TEAttention = "te") -> None:
         super().__init__(te_attention=te_attention)
@@ -145,6 +157,7 @@ class TEFP8(TEBF16):
         settle = DELAYED_SETTLE_PASSES if self.recipe == "delayed" else 0
         self.tolerance = FP8_TOLERANCE.model_copy(update={"settle_passes": settle})
         if self.recipe == "delayed":
+            self.twin_refusal = "Transformer Engine rolls the amax histories of all models of a process together"
             self.compile_policy = CompilePolicy(
                 auto=False,
                 reason="Transformer Engine's delayed scaling recompiles at every step",

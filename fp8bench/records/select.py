@@ -114,7 +114,9 @@ def variant(record: Record) -> Key:
     what, config = record.what, record.config
     trained_with = (config.optimizer, config.data, config.sequence_length) if config is not None else ()
     sizes = (what.workload, what.batch_size, what.world_size)
-    return (*mode(record), record.execution, record.attention, *sizes, *trained_with)
+    # Up to format 3 it was not recorded, and there was no other way.
+    joined = record.joined or ("ddp" if what.world_size > 1 else "none")
+    return (*mode(record), record.execution, record.attention, joined, *sizes, *trained_with)
 
 
 def mode(record: Record) -> Key:
@@ -250,7 +252,20 @@ def _not_run_again(records: Sequence[Record]) -> list[Record]:
 def _planned(record: Record, config: RunConfig) -> Key:
     """What is known of any run before it starts: the mode on its instance, what it trains, and with what."""
     sizes = (config.workload, config.batch_size, config.world_size, config.nodes)
-    return (*mode(record), *sizes, config.optimizer, config.data, config.sequence_length)
+    return (*mode(record), *sizes, config.optimizer, config.data, *division(config))
+
+
+def division(config: RunConfig) -> Key:
+    """How long samples are, and how a step's model and samples were requested to be divided; `auto` chooses alike on
+    machines that are alike.
+    """
+    return (
+        config.sequence_length,
+        config.parallel == "fsdp",
+        config.tensor_parallel,
+        config.grad_accumulation,
+        config.activation_checkpointing,
+    )
 
 
 def _same_variant(record: Record, other: Record) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from fp8bench.schema import option
-from fp8bench.schema.execution import CompileChoice, GraphChoice, OptimizerName
+from fp8bench.schema.execution import CheckpointChoice, CompileChoice, GraphChoice, OptimizerName, ParallelChoice
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.option import ByDevice, Option
 
@@ -88,6 +88,22 @@ class RunConfig(Frozen):
             metavar="TOKENS",
         ),
     ] = None
+    parallel: Annotated[
+        ParallelChoice,
+        Option("Join GPUs by DDP or by FSDP2: auto takes fsdp where a GPU has no room for all weights", default="auto"),
+    ] = "auto"
+    tensor_parallel: Annotated[
+        PositiveInt,
+        Option("GPUs of one host that share every layer, and their samples", default=1, bound=option.TENSOR_PARALLEL),
+    ] = 1
+    grad_accumulation: Annotated[
+        PositiveInt,
+        Option("Micro-batches that a step takes its samples in", default=1, bound=option.BATCH_SIZE),
+    ] = 1
+    activation_checkpointing: Annotated[
+        CheckpointChoice,
+        Option("Compute activations again in backward: full all of a block, selective the cheap ones", default="none"),
+    ] = "none"
 
     @property
     def mode_label(self) -> str:

@@ -4,7 +4,9 @@ Three things make an execution: what torch.compile took of the model, how ranks 
 A variant names the first and the third in one word; it is compared, and no part of the fingerprint.
 """
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from pydantic import StringConstraints
 
 from fp8bench.schema.errors import UsageError, nearest
 
@@ -16,8 +18,20 @@ OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 CompileScope = Literal["model", "blocks"]
 """What torch.compile took: the whole model, or each of its blocks by itself."""
 
-Join = Literal["none", "ddp"]
-"""How ranks share their gradients; a single one has nobody to share with."""
+ParallelChoice = Literal["auto", "ddp", "fsdp"]
+CheckpointChoice = Literal["none", "selective", "full"]
+
+Join = Annotated[str, StringConstraints(pattern=r"^(none|ddp|fsdp|tp\d+|fsdp\+tp\d+)$")]
+"""How ranks are joined, in a word. none: a single one has nobody to share with. ddp: each holds the whole model. fsdp:
+each holds a part of every weight. tp2: two share every layer and the samples; fsdp+tp2: pairs of them are joined by
+fsdp.
+"""
+
+
+def join_of(data: str, tensor: int) -> Join:
+    """data: `fsdp`, or empty where one group shares its layers alone; tensor: ranks of a group."""
+    return "+".join(word for word in (data, f"tp{tensor}" if tensor > 1 else "") if word)
+
 
 Variant = Literal["eager", "compiled", "blocks", "graphed", "compiled+graphed", "blocks+graphed"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveFloat
 
 from fp8bench.schema.errors import Cause, Status
-from fp8bench.schema.execution import CompileScope, Join
+from fp8bench.schema.execution import CheckpointChoice, CompileScope, Join
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import Environment, MachineIdentity
 
@@ -75,6 +75,24 @@ class GraphEvidence(Frozen):
     pool_bytes: int | None = Field(default=None, description="of the GPU's memory that the graph keeps for itself")
 
 
+class ParallelEvidence(Frozen):
+    """How ranks are joined, why, and what of a step that is beside it. Null where nothing is sharded."""
+
+    reason: str
+    tensor_parallel: int = Field(default=1, gt=0, description="ranks that share every layer, and their samples")
+    grad_accumulation: int = Field(default=1, gt=0, description="micro-batches a step")
+    activation_checkpointing: CheckpointChoice = "none"
+    checkpointed_blocks: int = 0
+    sharded_blocks: int | None = Field(default=None, description="gathered one by one, the rest of the model beside")
+    gathered_dtype: str | None = Field(default=None, description="in which weights travel; scales of float8 beside")
+    reduced_dtype: str | None = Field(default=None, description="in which gradients travel")
+    resharded_after_forward: bool | None = None
+    notes: tuple[str, ...] = ()
+
+
+Reference = Literal["whole model", "sharded model"]
+
+
 class ExecutedEvidence(Frozen):
     """Steps executed as timed against the same steps plainly eager, from the same weights, optimizer state and batches;
     relative errors, the worst of any rank (see `execution.proof`).
@@ -88,7 +106,15 @@ class ExecutedEvidence(Frozen):
     state_error: float | None = Field(
         default=None, description="of the scales that the mode keeps; null: it keeps none"
     )
-    spread: float | None = Field(description="how far a rank's weights went from the mean of all ranks'")
+    spread: float | None = Field(
+        description="how far a rank's weights went from the mean of those that hold the same; null: no other does"
+    )
+    unshared: float | None = Field(
+        default=None,
+        description="of sharded gradients, how much of what sets a rank's own apart from the mean is left: 0 shared, "
+        "1 its own; null: every rank has all of them, or only the sharded model could be compared with",
+    )
+    reference: Reference = Field(default="whole model", description="plainly eager, what was compared with")
 
 
 class Evidence(Frozen):
@@ -105,6 +131,7 @@ class Evidence(Frozen):
     fp8_kernels: bool | None = Field(default=None, description="fp8 GEMMs were seen; null: not profiled")
     compile: CompileEvidence
     join: Join | None = Field(default=None, description="how ranks shared their gradients; null: not recorded")
+    parallel: ParallelEvidence | None = Field(default=None, description="null up to format 5")
     graph: GraphEvidence | None = Field(default=None, description="null up to format 3, when there were none")
     executed: ExecutedEvidence | None = Field(default=None, description="null: launched plainly, or not compared")
     details: dict[str, Any] = Field(default_factory=dict)

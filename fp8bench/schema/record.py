@@ -11,8 +11,10 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
   4  how a step was executed and the proof of it (evidence.graph, evidence.executed), which takes the place of the two
      errors in evidence.compile; cause; the optimizer is a setting. A field is a line of the file, arrays of numbers
      within it, and so is an element of an array of objects (see `records.layout`).
-  5  how a batch size was found (session.batch_search), where it was left to the machine; the length of a sequence of
-     tokens (config.sequence_length), and of a causal model what its tokens see of later ones (parity.later_leakage).
+  5  how a batch size was found (session.batch_search), where it was left to the machine.
+  6  how ranks are joined and a step is divided (evidence.parallel, and four settings); what steps were compared with.
+     The length of a sequence of tokens (config.sequence_length), and of a causal model what its tokens see of later
+     ones (parity.later_leakage).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
@@ -37,7 +39,7 @@ from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import HARDWARE, Environment, MachineIdentity, differences, same_machine, software_of
 from fp8bench.schema.rank import Evidence, Parity, Profile, RankMemory, RankSamples, RankTelemetry
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 METHOD_VERSION = 3
 
 Source = Literal["measured", "published", "external"]
@@ -191,6 +193,21 @@ class Record(RecordHead):
             return variant_of(compile.scope if compile.enabled else None, graph is not None and graph.enabled)
         compiled = self.compiled
         return None if compiled is None else variant_of("model" if compiled else None, graphed=False)
+
+    @property
+    def joined(self) -> str | None:
+        """How ranks are joined, with what else of a step is beside the plain one: `ddp`, `fsdp+tp2, 4 micro-batches,
+        full activation checkpointing`; null if unknown.
+        """
+        evidence, config = self.evidence, self.config
+        if evidence is None or evidence.join is None:
+            return None
+        words = [evidence.join]
+        if config is not None and config.grad_accumulation > 1:
+            words.append(f"{config.grad_accumulation} micro-batches")
+        if config is not None and config.activation_checkpointing != "none":
+            words.append(f"{config.activation_checkpointing} activation checkpointing")
+        return ", ".join(words)
 
     @property
     def not_replayed(self) -> str | None:

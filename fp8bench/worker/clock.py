@@ -4,7 +4,8 @@ A step's time runs from its start to the start of the next one, so nothing betwe
 are events on the compute stream: the host records them and goes on, and no step waits for the device. An event is
 reached when the work queued before it is done, so the difference of two is the device's time for a step, idle time
 included. Two more events split a step into forward (with the copy of the batch), backward (with what of the all-reduce
-it cannot hide) and optimizer; a replay reads its own (`execution.replay`).
+it cannot hide) and optimizer; with several micro-batches a step, two for each of them, whose passes add up. A replay
+reads its own (`execution.replay`).
 
 The host's lead is how much later than the host recorded it the GPU reached the start of a step. A host that is faster
 than the GPU runs ahead until the launch queue is full, about 1,024 launches, and then waits in a launch; so the lead is
@@ -12,9 +13,10 @@ the depth of that queue in time, and small too for a deep model whose GPU never 
 whether the GPU waits for the host is shown by how long the GPU is idle (`schema.rank`).
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 
@@ -40,7 +42,7 @@ class StepTimes:
 
 class Clock(Protocol):
     """Call these in order, `finish` once after the last step. forward_done and backward_done are called in every step,
-    or in none, where Python does not see the passes end.
+    by turns for each micro-batch, or in none, where Python does not see the passes end.
     """
 
     def start_step(self) -> None: ...
@@ -60,12 +62,12 @@ class HostClock:
     def __init__(self) -> None:
         self._starts: list[float] = []
         self._ready: list[float] = []
-        self._forward: list[float] = []
-        self._backward: list[float] = []
+        self._passes: list[list[float]] = []
 
     def start_step(self) -> None:
         """A step begins (and the one before it ends)."""
         self._starts.append(perf_counter())
+        self._passes.append([])
 
     def data_ready(self) -> None:
         """The batch is here."""
@@ -73,11 +75,11 @@ class HostClock:
 
     def forward_done(self) -> None:
         """The loss is there, as far as the host knows."""
-        self._forward.append(perf_counter())
+        self._passes[-1].append(perf_counter())
 
     def backward_done(self) -> None:
         """The gradients are there, as far as the host knows."""
-        self._backward.append(perf_counter())
+        self._passes[-1].append(perf_counter())
 
     def finish(self) -> StepTimes:
         """The last step has ended."""
@@ -85,15 +87,15 @@ class HostClock:
         ends = self._starts[1:]
         steps = _differences(self._starts[:-1], ends)
         waits = _differences(self._starts[:-1], self._ready)
-        seen = bool(self._forward)
+        forward, backward, optimizer = passes(self._ready, self._passes, ends, lambda start, end: end - start)
         return StepTimes(
             began_s=self._starts[0],
             step_s=steps,
             host_s=_differences(self._ready, ends),
             data_wait_s=waits,
-            forward_s=_differences(self._ready, self._forward) if seen else None,
-            backward_s=_differences(self._forward, self._backward) if seen else None,
-            optimizer_s=_differences(self._backward, ends) if seen else None,
+            forward_s=forward,
+            backward_s=backward,
+            optimizer_s=optimizer,
             host_lead_s=None,
         )
 
@@ -109,8 +111,7 @@ class CudaClock:
         self._device = device
         self._host = HostClock()
         self._starts: list[torch.cuda.Event] = []
-        self._forward: list[torch.cuda.Event] = []
-        self._backward: list[torch.cuda.Event] = []
+        self._passes: list[list[torch.cuda.Event]] = []
 
     def start_step(self) -> None:
         """A step begins: an event on the current stream, and the host's time.
@@ -121,17 +122,18 @@ class CudaClock:
             torch.cuda.synchronize(self._device)
         self._host.start_step()
         self._starts.append(_record())
+        self._passes.append([])
 
     def data_ready(self) -> None:
         self._host.data_ready()
 
     def forward_done(self) -> None:
         self._host.forward_done()
-        self._forward.append(_record())
+        self._passes[-1].append(_record())
 
     def backward_done(self) -> None:
         self._host.backward_done()
-        self._backward.append(_record())
+        self._passes[-1].append(_record())
 
     def finish(self) -> StepTimes:
         """The last step has been queued: record its end, then wait for the device, once."""
@@ -141,15 +143,15 @@ class CudaClock:
         starts, ends = self._starts[:-1], self._starts[1:]
         reached = [self._starts[0].elapsed_time(event) / 1e3 for event in starts]
         leads = [device - host for device, host in zip(reached, self._host.since_first_step(), strict=False)]
-        seen = bool(self._forward)
+        forward, backward, optimizer = passes(starts, self._passes, ends, between)
         return StepTimes(
             began_s=host.began_s,
             step_s=_elapsed(starts, ends),
             host_s=host.host_s,
             data_wait_s=host.data_wait_s,
-            forward_s=_elapsed(starts, self._forward) if seen else None,
-            backward_s=_elapsed(self._forward, self._backward) if seen else None,
-            optimizer_s=_elapsed(self._backward, ends) if seen else None,
+            forward_s=forward,
+            backward_s=backward,
+            optimizer_s=optimizer,
             host_lead_s=leads,
         )
 
@@ -169,4 +171,35 @@ def _differences(starts: list[float], ends: list[float]) -> list[float]:
 
 
 def _elapsed(starts: list[torch.cuda.Event], ends: list[torch.cuda.Event]) -> list[float]:
-    return [start.elapsed_time(end) / 1e3 for start, end in zip(starts, ends, strict=True)]
+    return [between(start, end) for start, end in zip(starts, ends, strict=True)]
+
+
+def between(start: torch.cuda.Event, end: torch.cuda.Event) -> float:
+    """Seconds, by the device's clock."""
+    milliseconds: float = start.elapsed_time(end)
+    return milliseconds / 1e3
+
+
+Moment = TypeVar("Moment")
+Passes = tuple[list[float], list[float], list[float]] | tuple[None, None, None]
+
+
+def passes(
+    begun: Sequence[Moment],
+    ends_of_passes: Sequence[Sequence[Moment]],
+    ended: Sequence[Moment],
+    between: Callable[[Moment, Moment], float],
+) -> Passes:
+    """(forward, backward, optimizer) of each step, seconds; None where no pass was seen to end.
+
+    ends_of_passes: of a step forward and backward by turns, for each micro-batch, whose passes add up.
+    """
+    if not any(ends_of_passes):
+        return None, None, None
+    forward, backward, optimizer = [], [], []
+    for begin, ends, end in zip(begun, ends_of_passes, ended, strict=True):
+        parts = [between(one, other) for one, other in zip([begin, *ends], [*ends, end], strict=True)]
+        forward.append(sum(parts[0:-1:2]))
+        backward.append(sum(parts[1:-1:2]))
+        optimizer.append(parts[-1])
+    return forward, backward, optimizer

@@ -58,6 +58,7 @@ def with_execution(evidence: Evidence, execution: Execution) -> Evidence:
     return evidence.model_copy(
         update={
             "join": execution.join,
+            "parallel": execution.parallel,
             "graph": execution.graph,
             "executed": execution.executed,
             "warnings": evidence.warnings + warnings,

@@ -25,8 +25,9 @@ from fp8bench.worker.clock import clock_for
 from fp8bench.worker.counters import peak_memory, reset_peaks
 from fp8bench.worker.environment import environment
 from fp8bench.worker.evidence import to_evidence, with_execution
-from fp8bench.worker.execution.build import choose, described, ready_to_train
-from fp8bench.worker.execution.decide import Execution, Gate, decide
+from fp8bench.worker.execution.build import choose, ready_to_train
+from fp8bench.worker.execution.decide import Execution, Gate, decide, needs_proof
+from fp8bench.worker.execution.optimizers import described
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import require_memory
 from fp8bench.worker.parallel import agreement, process_group
@@ -89,7 +90,8 @@ def out_of_memory(rank: int, config: RunConfig, error: BaseException) -> RunFail
     asked = next((part for part in str(error).split(". ") if "ried to allocate" in part), str(error).split("\n")[0])
     return RunFailed(
         f"rank {rank} ran out of GPU memory at batch size {config.batch_size}: {asked.strip().rstrip('.')}",
-        f"Lower --batch-size (now {config.batch_size} a GPU){shorter}, or end the other processes on this GPU",
+        f"Lower --batch-size (now {config.batch_size} a GPU){shorter}, use --activation-checkpointing full, "
+        "--grad-accumulation or --parallel fsdp, or end the other processes on this GPU",
         "oom",
     )
 
@@ -132,9 +134,11 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         found["environment"] = environment(device, of_workload.stated(workload, "packages"))
         mode.check(device)
         check_workload(workload, config, mode)
-        choice = choose(config, mode, device)
-        require_memory(config, workload, device)
-    found["facts"] = _facts(workload, config, device)
+    # Ranks talk to each other here, so all of them must come.
+    with agreement():
+        choice = choose(config, mode, device, workload)
+        require_memory(config, workload, device, choice.strategy.sharded)
+    found["facts"] = _facts(workload, config, device, choice.strategy.sharded)
 
     progress.stage("proving")
     # The gate wants one batch, for which no loader need start its processes; the images are the same.
@@ -157,8 +161,7 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
 
         def as_decided(warm: Training) -> Training:
             decided.append(decide(config, parts, choice, warm.batches, gate, progress.stage))
-            plain = not (choice.compile.enabled or choice.graph.enabled)
-            return warm if plain else replace(warm, launch=decided[0].launch)
+            return replace(warm, launch=decided[0].launch) if needs_proof(choice, parts) else warm
 
         length = Length(choice.warmup(config.warmup), config.steps, config.min_time_s)
         training = Training(PythonLaunch(parts), batches, device)
@@ -216,13 +219,13 @@ def check_workload(workload: Workload, config: RunConfig, mode: Mode) -> None:
         check(config.batch_size, bool(stated(mode, "fp8")))
 
 
-def _facts(workload: Workload, config: RunConfig, device: torch.device) -> WorkloadFacts:
+def _facts(workload: Workload, config: RunConfig, device: torch.device, sharded: bool) -> WorkloadFacts:
     return WorkloadFacts(
         unit=workload.unit,
         units_per_step=workload.units_per_step(config.batch_size),
         flops_per_step=workload.flops_per_step(config.batch_size),
         sizes=workload.sizes(),
-        optimizer=described(config.optimizer, device),
+        optimizer=described(config.optimizer, device, sharded),
     )
 
 

@@ -2,8 +2,9 @@
 
 Weights, their gradients and the optimizer's state are known from the number of parameters, all in float32: 12 bytes for
 each with SGD and its momentum, 16 with Adam. Activations are not known beforehand, so what passes here may still run
-out; but a model that cannot fit at any batch is refused within seconds, with what is missing. A workload that does not
-say how many parameters it has is not examined.
+out; but a model that cannot fit at any batch is refused within seconds, with what is missing. Ranks that share a
+model's weights keep a part of these each, but the gate looks at the whole model, weights and gradients, before it is
+divided. A workload that does not say how many parameters it has is not examined.
 """
 
 from collections.abc import Callable
@@ -26,17 +27,25 @@ def kept_bytes(parameters: int, optimizer: OptimizerName) -> int:
     return parameters * FLOAT32_BYTES * (2 + STATES[optimizer])
 
 
-def require_memory(config: RunConfig, workload: Workload, device: torch.device) -> None:
-    """Raises ModeUnavailable on a GPU that cannot hold the model: how much is missing, and what helps."""
+def require_memory(config: RunConfig, workload: Workload, device: torch.device, sharded: bool) -> None:
+    """Raises ModeUnavailable on a GPU that cannot hold the model: how much is missing, and what helps. sharded: whether
+    ranks share its weights.
+    """
     count: Callable[[], int] | None = getattr(workload, "parameters", None)
     if device.type != "cuda" or count is None:
         return
     free = torch.cuda.mem_get_info(device)[0]
-    refuse_too_large(config, count(), free)
+    parts = 1
+    if sharded:
+        parts = config.tensor_parallel if config.parallel == "ddp" else config.world_size
+    refuse_too_large(config, count(), free, parts)
 
 
-def refuse_too_large(config: RunConfig, parameters: int, free_bytes: int) -> None:
-    """Raises ModeUnavailable where what is kept exceeds what is free of a GPU's memory."""
+def refuse_too_large(config: RunConfig, parameters: int, free_bytes: int, parts: int = 1) -> None:
+    """Raises ModeUnavailable where what is kept exceeds what is free of a GPU's memory. parts: ranks that share it."""
+    if parts > 1:
+        _refuse_whole(config, parameters, free_bytes, parts)
+        return
     needed = kept_bytes(parameters, config.optimizer)
     if needed <= free_bytes:
         return
@@ -47,7 +56,22 @@ def refuse_too_large(config: RunConfig, parameters: int, free_bytes: int) -> Non
         f"{config.workload} needs {_gib(needed)} for weights, gradients and the state of {config.optimizer} "
         f"({parameters / 1e9:.2f}e9 parameters), and {_gib(free_bytes)} of this GPU are free: "
         f"{_gib(needed - free_bytes)} are missing",
-        f"No batch size helps: use {helps}a GPU with more memory or a smaller workload",
+        f"No batch size helps: use {helps}--parallel fsdp on several GPUs, one with more memory or a smaller workload",
+    )
+
+
+def _refuse_whole(config: RunConfig, parameters: int, free_bytes: int, parts: int) -> None:
+    """The same of a model that ranks share: each rank's part, and before that the whole for the gate."""
+    gate = 2 * parameters * FLOAT32_BYTES
+    part = kept_bytes(parameters, config.optimizer) // parts
+    needed = max(gate, part)
+    if needed <= free_bytes:
+        return
+    why = "weights and gradients of the whole model, which the gate looks at first" if gate >= part else "its part"
+    raise ModeUnavailable(
+        f"{config.workload} needs {_gib(needed)} a GPU for {why} ({parameters / 1e9:.2f}e9 parameters, {parts} ranks), "
+        f"and {_gib(free_bytes)} of this one are free: {_gib(needed - free_bytes)} are missing",
+        "No batch size helps: use GPUs with more memory, more of them, or a smaller workload",
     )
 
 

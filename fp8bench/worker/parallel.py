@@ -1,12 +1,11 @@
-"""How ranks work together: the process group, what they agree on, and how they share their gradients.
+"""How ranks work together: the process group, and what they agree on.
 
 Where one rank stops while another waits for it in a collective, both hang. So each stage that may refuse (the mode
 cannot run here, the gate says no, the loss is not finite) is an `agreement`: all ranks exchange what they found, and
 the first refusal by rank is raised on every one. A crash or a hang cannot be exchanged; whoever launched the ranks ends
 the others then.
 
-Gradients are shared by DistributedDataParallel, and for the reference by the same mean by hand. A single rank has
-nobody to share with, and is not wrapped: DDP would copy every gradient into its buckets all the same.
+How they share a model and its gradients is `execution.parallel`'s; for the reference it is the same mean by hand.
 """
 
 from collections.abc import Iterator
@@ -16,22 +15,13 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from fp8bench.schema.errors import Fp8benchError
-from fp8bench.schema.execution import Join
 
 TIMEOUT = timedelta(days=2)
 """How long a collective waits for a late rank: longer than any phase may take. A rank that comes late is ended by the
 phase's deadline, and named then; a collective that gave up first would name a rank that waited.
 """
-
-DDP_TIMED_STEPS = 10
-"""DDP times its first steps, and later each hundredth, with events that it waits for (torch's Reducer and Logger,
-`kDDPRuntimeLoggingSampleRate`): such a step cannot be captured.
-"""
-
-DDP_TIMED_EVERY = 100
 
 
 @contextmanager
@@ -74,42 +64,10 @@ def agreement() -> Iterator[None]:
         raise first
 
 
-def join(model: nn.Module, device: torch.device) -> nn.Module:
-    """A replica whose gradients are the mean over all ranks when backward ends. Every rank of the group calls it."""
-    if dist.get_world_size() == 1:
-        return model
-    return DistributedDataParallel(
-        model,
-        device_ids=[device.index] if device.type == "cuda" else None,
-        gradient_as_bucket_view=True,
-    )
-
-
-def how_joined(model: nn.Module) -> Join:
-    """What `join` made of it, in a word."""
-    return "ddp" if isinstance(model, DistributedDataParallel) else "none"
-
-
-def part(model: nn.Module) -> None:
-    """Undo `join` for good: DDP takes its hooks off the weights when its reducer goes, and its logger holds that."""
-    if isinstance(model, DistributedDataParallel):
-        del model.logger
-        del model.reducer
-
-
-def average_gradients(model: nn.Module) -> None:
-    """What `join` does to the gradients, by hand: the mean over all ranks."""
-    world_size = dist.get_world_size()
+def average_gradients(model: nn.Module, group: dist.ProcessGroup | None = None) -> None:
+    """What joined ranks do to their gradients, by hand: the mean over the group; None: over all ranks."""
+    size = dist.get_world_size(group)
     for weight in model.parameters():
-        if weight.grad is not None and world_size > 1:
-            dist.all_reduce(weight.grad)
-            weight.grad /= world_size
-
-
-def steps_before_capture(taken: int) -> int:
-    """How many steps more are to be run before one can be captured, given those that have been."""
-    steps = max(taken, DDP_TIMED_STEPS + 1)
-    # It looks at its count before and after it counts a step.
-    while steps % DDP_TIMED_EVERY in (0, DDP_TIMED_EVERY - 1):
-        steps += 1
-    return steps - taken
+        if weight.grad is not None and size > 1:
+            dist.all_reduce(weight.grad, group=group)
+            weight.grad /= size

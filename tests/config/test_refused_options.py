@@ -59,6 +59,10 @@ WRONG_VALUES = [
     ("compile", "sometimes"),
     ("data", "disk"),
     ("te_attention", "flash"),
+    ("parallel", "zero"),
+    ("tensor_parallel", 0),
+    ("grad_accumulation", 0),
+    ("activation_checkpointing", "most"),
     ("batch_size", "many"),
 ]
 

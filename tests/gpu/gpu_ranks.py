@@ -110,7 +110,7 @@ def settle_here(rank, folder, values, launch="Replay", waits=None, spare=copies.
 
 def _settled(run, rank, device, capture, changed):
     mode, workload = make_mode(run), make_workload(run)
-    choice = choose(run, mode, device)
+    choice = choose(run, mode, device, workload)
     proof = parity.prove(mode, workload, rank, device)
     if changed is not None:
         proof.model.blocks[-1] = changed(proof.model.blocks[-1])
@@ -137,6 +137,7 @@ def _settled(run, rank, device, capture, changed):
         **executed,
         "graph": found.graph.model_dump(),
         "join": found.join,
+        "parallel": found.parallel.model_dump(),
         "losses": losses,
         "warning": found.warning,
         "peak": peak_memory(device, rank, found.captured_peak).peak_allocated_bytes,

@@ -301,3 +301,31 @@ def test_a_price_is_of_the_whole_machine_and_one_per_gpu_is_multiplied(asked, us
 def test_a_price_per_gpu_of_a_machine_without_one_is_refused():
     with pytest.raises(UsageError, match=r"--price-per-gpu 2.5 was given, and 'cpu' has no GPU. Give the price of the"):
         hourly_price(RunRequest(price_per_gpu=2.5), Instance(key="cpu", gpu=None, gpu_count=0))
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"tensor_parallel": 3}, "--tensor-parallel 3 does not divide the 8 ranks of this host"),
+        ({"tensor_parallel": 2, "parallel": "ddp"}, "--parallel ddp wants whole weights on every GPU"),
+        ({"grad_accumulation": 3}, "--grad-accumulation 3 does not divide the 64 samples of a step"),
+        (
+            {"grad_accumulation": 3, "batch_size": "auto"},
+            "does not divide what --batch-size auto tries",
+        ),
+    ],
+)
+def test_what_cannot_be_divided_is_refused_before_anything_runs(asked: dict[str, object], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        planned(**asked)
+
+
+def test_how_a_step_is_divided_is_what_was_requested():
+    [config] = planned(mode=["baseline-bf16"], parallel="fsdp", tensor_parallel=4, grad_accumulation=8)
+    assert (config.parallel, config.tensor_parallel, config.grad_accumulation) == ("fsdp", 4, 8)
+
+
+def test_ranks_that_share_layers_are_of_one_host():
+    two_nodes = Elastic(rank=0, local_rank=0, world_size=16, local_world_size=8)
+    with pytest.raises(UsageError, match="does not divide the 8 ranks of this host"):
+        planned(elastic=two_nodes, mode=["baseline-bf16"], tensor_parallel=16)

@@ -5,7 +5,7 @@ demand, failures that nothing hides.
 from datetime import date
 
 import pytest
-from builders import environment, invalid, machine_called, measured, place, published, rounds, unsupported
+from builders import environment, evidence, invalid, machine_called, measured, place, published, rounds, unsupported
 from report.made_gemm import gemm_record, sweep_record
 
 from fp8bench.records.select import Filter, Measurement, in_order, latest_alike, same_work, select
@@ -127,6 +127,13 @@ def test_of_one_variant_only_the_latest_ok_record_is_kept():
         pytest.param({"settings": {"optimizer": "adam"}}, id="optimizer"),
         pytest.param({"settings": {"data": "device"}}, id="data"),
         pytest.param({"settings": {"sequence_length": 512}}, id="sequence"),
+        pytest.param({"evidence": evidence(join="fsdp")}, id="how ranks are joined"),
+        pytest.param(
+            {"evidence": evidence(join="ddp"), "settings": {"grad_accumulation": 2}}, id="how samples are divided"
+        ),
+        pytest.param(
+            {"evidence": evidence(join="ddp"), "settings": {"activation_checkpointing": "full"}}, id="activations"
+        ),
     ],
 )
 def test_records_that_differ_in_one_part_of_the_variant_are_both_kept(other):
@@ -134,6 +141,25 @@ def test_records_that_differ_in_one_part_of_the_variant_are_both_kept(other):
     one, two = measured(**same), measured(**{**same, **other}, minutes=1)
 
     assert ids(select([one, two], every=False)) == [one.run_id, two.run_id]
+
+
+def test_ranks_of_a_record_that_does_not_say_were_joined_by_ddp():
+    old = measured(mode="te-fp8", recipe="delayed")
+    new = measured(mode="te-fp8", recipe="delayed", evidence=evidence(join="ddp"), minutes=1)
+
+    assert (old.joined, new.joined) == (None, "ddp")
+    assert ids(select([old, new], every=False)) == [new.run_id]
+
+
+def test_a_sharded_run_that_failed_is_not_undone_by_one_that_was_not_sharded():
+    failed = unsupported(recipe="delayed", settings={"parallel": "fsdp"})
+    good = measured(mode="te-fp8", recipe="delayed", minutes=1, settings={"parallel": "auto"})
+    again = measured(
+        mode="te-fp8", recipe="delayed", minutes=2, settings={"parallel": "fsdp"}, evidence=evidence(join="fsdp")
+    )
+
+    assert failed.run_id in ids(select([failed, good], every=False))
+    assert failed.run_id not in ids(select([failed, good, again], every=False))
 
 
 def test_a_later_failure_stands_beside_an_ok_record_and_does_not_displace_it():

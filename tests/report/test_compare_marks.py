@@ -212,3 +212,29 @@ class TestHowItWasExecuted:
         assert [mark for mark in row.marks if mark.startswith("with --")] == marks
         assert row.execution == ("compiled+graphed" if asked["compile"] == "on" else None)
         assert row.compile is (True if asked["compile"] == "on" else None)
+
+
+class TestHowRanksAreJoined:
+    @staticmethod
+    def of(join: str, mode: str, minutes: int, **settings: Any) -> Record:
+        return measured(mode=mode, minutes=minutes, evidence=evidence(join=join), settings=settings)
+
+    @pytest.mark.parametrize(
+        ("join", "settings", "mark"),
+        [
+            ("ddp", {}, None),
+            ("none", {"world_size": 1}, None),
+            ("fsdp", {}, "ranks joined by fsdp, reference ddp"),
+            (
+                "ddp",
+                {"activation_checkpointing": "full"},
+                "ranks joined by ddp, full activation checkpointing, reference",
+            ),
+        ],
+    )
+    def test_another_way_than_the_references_is_marked(self, join, settings, mark):
+        reference, other = self.of("ddp", "baseline-bf16", 0), self.of(join, "te-bf16", 1, **settings)
+        marks = row_of(compared(reference, other), other).marks
+        found = [one for one in marks if one.startswith("ranks joined by")]
+        assert len(found) == (mark is not None)
+        assert all(one.startswith(str(mark)) for one in found)

@@ -32,7 +32,8 @@ def test_what_is_missing_is_said_and_the_optimizer_that_would_fit():
         "this GPU are free: 21.4 GiB are missing"
     )
     assert refused.value.remedy == (
-        "No batch size helps: use --optimizer sgd (it needs 75.3 GiB), a GPU with more memory or a smaller workload"
+        "No batch size helps: use --optimizer sgd (it needs 75.3 GiB), --parallel fsdp on several GPUs, one with "
+        "more memory or a smaller workload"
     )
 
 
@@ -44,16 +45,32 @@ def test_an_optimizer_that_does_not_fit_either_is_not_named():
 
 def test_what_fits_is_let_through(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (141 * GIB, 142 * GIB))
-    memory.require_memory(config(workload="llm-7b", optimizer="adamw"), SaysItsSize(), torch.device("cuda"))
+    memory.require_memory(config(workload="llm-7b", optimizer="adamw"), SaysItsSize(), torch.device("cuda"), False)
 
 
 def test_by_what_is_free_of_the_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (79 * GIB, 142 * GIB))
     with pytest.raises(ModeUnavailable, match=r"79\.0 GiB of this GPU are free"):
-        memory.require_memory(config(workload="llm-7b", optimizer="adamw"), SaysItsSize(), torch.device("cuda"))
+        memory.require_memory(config(workload="llm-7b", optimizer="adamw"), SaysItsSize(), torch.device("cuda"), False)
 
 
 def test_a_cpu_and_a_workload_that_does_not_say_its_size_are_not_examined(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (0, 0))
-    memory.require_memory(config(workload="llm-micro"), SaysItsSize(), torch.device("cpu"))
-    memory.require_memory(config(workload="outside"), object(), torch.device("cuda"))
+    memory.require_memory(config(workload="llm-micro"), SaysItsSize(), torch.device("cpu"), False)
+    memory.require_memory(config(workload="outside"), object(), torch.device("cuda"), False)
+
+
+@pytest.mark.parametrize(("ranks", "missing"), [(2, None), (1, "21.4 GiB are missing")])
+def test_ranks_that_share_weights_keep_a_part_each(ranks, missing, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (79 * GIB, 80 * GIB))
+    asked = config(workload="llm-7b", optimizer="adamw", world_size=ranks)
+    if missing is None:
+        memory.require_memory(asked, SaysItsSize(), torch.device("cuda"), True)
+        return
+    with pytest.raises(ModeUnavailable, match=missing):
+        memory.require_memory(asked, SaysItsSize(), torch.device("cuda"), True)
+
+
+def test_the_gate_looks_at_the_whole_model_however_many_ranks_share_it():
+    with pytest.raises(ModeUnavailable, match=r"needs 50\.2 GiB a GPU for weights and gradients of the whole model"):
+        memory.refuse_too_large(config(workload="llm-7b", optimizer="adamw"), LLAMA_7B, 45 * GIB, 64)

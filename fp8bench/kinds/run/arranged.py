@@ -126,7 +126,7 @@ def best_batches(rows: Sequence[Row]) -> list[Row]:
     best: dict[object, Row] = {}
     for row in rows:
         key = (
-            (*_mode(row), row.execution, row.attention, row.world_size, row.workload)
+            (*_mode(row), row.execution, row.attention, row.joined, row.world_size, row.workload)
             if row.status == "ok"
             else row.run_id
         )

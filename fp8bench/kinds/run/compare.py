@@ -239,7 +239,7 @@ def compared_with(
     """
     is_reference = row.run_id == reference.run_id
     update: dict[str, object] = {
-        "marks": (*row.marks, *like.marks, *unlike_sizes(row, reference)),
+        "marks": (*row.marks, *like.marks, *unlike_sizes(row, reference), *unlike_joins(row, reference)),
         "is_reference": is_reference,
     }
     if not (like.verdict and _comparable(row, reference) and row.throughput_per_s and reference.throughput_per_s):
@@ -262,6 +262,16 @@ def unlike_sizes(row: Row, reference: Row) -> list[str]:
     if row.world_size != reference.world_size:
         marks.append(f"{workers(row.world_size, row.device)}, reference {reference.world_size}")
     return marks
+
+
+def unlike_joins(row: Row, reference: Row) -> list[str]:
+    """A mark for how ranks were joined, where it is not the reference's; of one rank and of several by DDP the number
+    says it.
+    """
+    joined = {row.joined, reference.joined}
+    if None in joined or len(joined) == 1 or joined == {"none", "ddp"}:
+        return []
+    return [f"ranks joined by {row.joined}, reference {reference.joined}"]
 
 
 def _comparable(row: Row, reference: Row) -> bool:

@@ -11,44 +11,33 @@ Blocks are compiled in place, as large-model trainers do: one of them is compile
 so that it takes seconds where the whole model takes minutes. Nothing needs cutting then: gradients of a block are ready
 when its backward is.
 
-On a GPU optimizers are fused: torch's documentation ranks fused above foreach above a loop over the weights. Adam then
-keeps its step count on the device (capturable), so that a CUDA graph can hold a whole step. On a CPU torch's own
-default holds.
+How ranks are joined is chosen in `parallel.choose`. Layers that ranks share are divided first, then blocks are
+checkpointed, then compiled, then joined: gathering a block's weights lies outside of its graph, and outside of what is
+made again in backward.
 """
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from fp8bench.modes.protocol import CompilePolicy, Mode, stated
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.execution import CompileChoice, CompileScope, GraphChoice, OptimizerName
+from fp8bench.schema.execution import CompileChoice, CompileScope, GraphChoice
 from fp8bench.schema.rank import CompileEvidence, GraphEvidence
-from fp8bench.worker.execution.step import Parts
-from fp8bench.worker.parallel import join, part, steps_before_capture
+from fp8bench.worker.execution import checkpointing
+from fp8bench.worker.execution.blocks import repeated_blocks
+from fp8bench.worker.execution.optimizers import make_optimizer
+from fp8bench.worker.execution.parallel.choose import choose_strategy, samples_of
+from fp8bench.worker.execution.parallel.ddp import DDP, steps_before_capture
+from fp8bench.worker.execution.parallel.strategy import Strategy
+from fp8bench.worker.execution.step import Parts, after_update
 from fp8bench.workloads.protocol import Batch, Workload
-
-_CLASSES: dict[OptimizerName, type[Optimizer]] = {
-    "sgd": torch.optim.SGD,
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-}
-
-_SETTINGS: dict[OptimizerName, dict[str, float]] = {
-    "sgd": {"lr": 0.001, "momentum": 0.9},
-    "adam": {"lr": 0.0001},
-    "adamw": {"lr": 0.0001, "weight_decay": 0.01},
-}
-"""SGD's are the articles'. Adam's rate is a tenth of torch's default, under which a large transformer diverges without
-a warm-up of its rate.
-"""
 
 
 @dataclass(frozen=True)
@@ -57,20 +46,39 @@ class Choice:
 
     compile: CompileEvidence
     graph: GraphEvidence
+    strategy: Strategy = field(default_factory=DDP)
 
     def warmup(self, steps: int) -> int:
         """How many steps of warm-up there are, where so many were requested: a capture needs its own number."""
         return steps + steps_before_capture(steps) if self.graph.enabled else steps
 
 
-def choose(config: RunConfig, mode: Mode, device: torch.device) -> Choice:
-    """For one configuration. Raises ModeUnavailable where the request is impossible."""
-    policy = stated(mode, "compile_policy")
-    return Choice(choose_compile(config.compile, policy, device), choose_graph(config.cuda_graphs, mode, device))
+def choose(config: RunConfig, mode: Mode, device: torch.device, workload: Workload) -> Choice:
+    """For one configuration; every rank calls it. Raises ModeUnavailable where the request is impossible."""
+    checkpointing.require(config.activation_checkpointing, mode)
+    strategy = choose_strategy(config, mode, workload, device)
+    not_whole = strategy.whole_refusal or _checkpoints_refusal(config)
+    return Choice(
+        choose_compile(config.compile, stated(mode, "compile_policy"), device, not_whole),
+        choose_graph(config.cuda_graphs, mode, device, strategy.capture_refusal),
+        strategy,
+    )
 
 
-def choose_compile(choice: CompileChoice, policy: CompilePolicy, device: torch.device) -> CompileEvidence:
-    """Whether to compile, what, and why. Raises ModeUnavailable where it is requested and the mode cannot."""
+def _checkpoints_refusal(config: RunConfig) -> str | None:
+    if config.activation_checkpointing == "none":
+        return None
+    return "blocks whose activations are computed again are compiled one by one"
+
+
+def choose_compile(
+    choice: CompileChoice, policy: CompilePolicy, device: torch.device, not_whole: str | None = None
+) -> CompileEvidence:
+    """Whether to compile, what, and why. not_whole: why the whole model cannot be; None: it can. Raises ModeUnavailable
+    where it is requested and the mode cannot, or the model cannot be compiled as a whole.
+    """
+    if choice == "on" and not_whole:
+        raise ModeUnavailable(not_whole, "Use --compile blocks")
     if choice in ("on", "blocks"):
         if policy.refusal:
             raise ModeUnavailable(policy.refusal, "Leave --compile at auto, or choose another recipe")
@@ -80,14 +88,20 @@ def choose_compile(choice: CompileChoice, policy: CompilePolicy, device: torch.d
         return CompileEvidence(enabled=False, reason="requested with --compile off")
     if policy.auto and device.type == "cpu":
         return CompileEvidence(enabled=False, reason="auto: on a CPU compiling takes longer than the run")
-    return CompileEvidence(enabled=policy.auto, reason=f"auto: {policy.reason}")
+    scope = "blocks" if policy.auto and not_whole else "model"
+    reason = f"auto: {policy.reason}" + (f"; {not_whole}" if scope == "blocks" else "")
+    return CompileEvidence(enabled=policy.auto, reason=reason, scope=scope)
 
 
-def choose_graph(choice: GraphChoice, mode: Mode, device: torch.device) -> GraphEvidence:
-    """Whether to capture, and why. Raises ModeUnavailable where it is requested and impossible."""
+def choose_graph(
+    choice: GraphChoice, mode: Mode, device: torch.device, joined_refusal: str | None = None
+) -> GraphEvidence:
+    """Whether to capture, and why. joined_refusal: why steps cannot be captured as ranks are joined; None: they can.
+    Raises ModeUnavailable where it is requested and impossible.
+    """
     if choice == "off":
         return GraphEvidence(enabled=False, reason="requested with --cuda-graphs off")
-    refusal = stated(mode, "capture_refusal")
+    refusal = joined_refusal or stated(mode, "capture_refusal")
     if device.type != "cuda":
         refusal = f"CUDA graphs need an NVIDIA GPU, and this is a {device.type}"
     if choice == "on":
@@ -102,16 +116,26 @@ def choose_graph(choice: GraphChoice, mode: Mode, device: torch.device) -> Graph
 def build(
     config: RunConfig, device: torch.device, mode: Mode, workload: Workload, model: nn.Module, choice: Choice
 ) -> Parts:
-    """What a step needs. model: converted, as the parity gate proved it."""
-    wrapped = wrap(model, choice.compile.scope if choice.compile.enabled else None, config.world_size)
+    """What a step needs. model: converted, as the parity gate proved it. Raises ModeUnavailable for a model whose
+    blocks cannot be shared, checkpointed or compiled.
+    """
+    strategy = choice.strategy
+    strategy.divide(model)
+    checkpoints = checkpointing.apply(config.activation_checkpointing, model, mode)
+    scope = choice.compile.scope if choice.compile.enabled else None
+    wrapped = wrap(model, scope, config.world_size, sharded=strategy.sharded)
+    joined = strategy.join(wrapped, mode, device)
     optimizer = make_optimizer(config.optimizer, model.parameters(), device)
-    return Parts(join(wrapped, device), wrapped, model, optimizer, mode, workload, device)
+    parts = Parts(
+        joined, wrapped, model, optimizer, mode, workload, device, strategy, config.grad_accumulation, checkpoints
+    )
+    after_update(parts)
+    return parts
 
 
 def joined_anew(parts: Parts) -> Parts:
     """The same with ranks joined afresh, after a step that stopped half-way. `parts` is of no more use."""
-    part(parts.model)
-    return replace(parts, model=join(parts.wrapped, parts.device))
+    return replace(parts, model=parts.strategy.rejoin(parts.model, parts.wrapped, parts.mode, parts.device))
 
 
 @contextmanager
@@ -143,7 +167,7 @@ def ready_to_train(
     """What a step needs, and its batches. Where the step may be captured, the current stream is its own meanwhile."""
     with stream(device, choice.graph):
         parts = build(config, device, mode, workload, model, choice)
-        batches = workload.batches(config.batch_size, rank, device)
+        batches = workload.batches(*samples_of(config, rank), device)
         # What has been made so far stays: the collector need not walk it again and again while steps are timed.
         gc.collect()
         gc.freeze()
@@ -156,8 +180,10 @@ def ready_to_train(
                 close()
 
 
-def wrap(model: nn.Module, scope: CompileScope | None, world_size: int) -> nn.Module:
-    """The model, as DDP shall see it. Raises ModeUnavailable for `blocks` of a model that has none."""
+def wrap(model: nn.Module, scope: CompileScope | None, world_size: int, sharded: bool = False) -> nn.Module:
+    """The model, as it shall be joined. Of blocks that will be sharded the forward method alone is compiled: hooks that
+    gather weights stay outside. Raises ModeUnavailable for `blocks` of a model that has none.
+    """
     if scope is None:
         return model
     import torch._dynamo.config
@@ -168,22 +194,15 @@ def wrap(model: nn.Module, scope: CompileScope | None, world_size: int) -> nn.Mo
     blocks = list(repeated_blocks(model))
     if not blocks:
         raise ModeUnavailable(
-            "this model has no list of like blocks to compile one by one", "Use --compile on, which takes it whole"
+            "this model has no list of like blocks to compile one by one",
+            "Use --compile off" if sharded else "Use --compile on, which takes it whole",
         )
     for block in blocks:
-        block.compile()
-    return model
-
-
-def repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """The members of each outermost list of two or more modules of one class (a transformer's layers)."""
-    for child in model.children():
-        members = list(child.children())
-        alike = len(members) > 1 and len({type(member) for member in members}) == 1
-        if alike and isinstance(child, nn.Sequential | nn.ModuleList | nn.ModuleDict):
-            yield from members
+        if sharded:
+            block.forward = torch.compile(block.forward)
         else:
-            yield from repeated_blocks(child)
+            block.compile()
+    return model
 
 
 def uncompiled() -> AbstractContextManager[object]:
@@ -192,17 +211,3 @@ def uncompiled() -> AbstractContextManager[object]:
     A block that is compiled in place has no uncompiled twin to be compared with, but for this.
     """
     return cast(AbstractContextManager[object], torch.compiler.set_stance("force_eager"))
-
-
-def make_optimizer(name: OptimizerName, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
-    settings: dict[str, Any] = dict(_SETTINGS[name])
-    if device.type == "cuda":
-        settings |= {"fused": True} if name == "sgd" else {"fused": True, "capturable": True}
-    return _CLASSES[name](parameters, **settings)
-
-
-def described(name: OptimizerName, device: torch.device) -> str:
-    """Its name in the fingerprint, with its settings and, where we choose it, the implementation."""
-    settings = [f"{setting}={value:g}" for setting, value in _SETTINGS[name].items()]
-    settings += ["fused"] if device.type == "cuda" else []
-    return f"{_CLASSES[name].__name__}({', '.join(settings)})"

@@ -4,7 +4,9 @@
                                              (or, not captured, the same steps as compiled)
 
 The plain steps come first, since a graph keeps its memory, and both would not fit at once. A step that is neither
-compiled nor captured is plain already: nothing is proved of it, and nothing is done here.
+compiled nor captured, of a whole model and one batch, is plain already: nothing is proved of it, and nothing is done
+here. One whose model is sharded, or whose batch is taken in micro-batches, or whose activations are computed again, is
+proved as it is.
 
 With `--cuda-graphs auto` a step that cannot be captured, or whose replay does not compute the same, is launched from
 Python, and the reason is on record; requested with `on`, the one is unsupported and the other invalid. Ranks decide
@@ -20,14 +22,15 @@ import torch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid
 from fp8bench.schema.execution import Join
-from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, Tolerance
+from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, ParallelEvidence, Tolerance
 from fp8bench.worker.counters import allocated_peak, reset_peaks
 from fp8bench.worker.execution import proof
 from fp8bench.worker.execution.build import Choice, joined_anew
 from fp8bench.worker.execution.copies import place_for
+from fp8bench.worker.execution.reference import NotProved, reference_of, whole_bytes
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
 from fp8bench.worker.execution.step import Launch, Parts, PythonLaunch, Snapshot
-from fp8bench.worker.parallel import agreement, how_joined
+from fp8bench.worker.parallel import agreement
 from fp8bench.worker.progress import Stage
 from fp8bench.workloads.protocol import Batch
 
@@ -41,6 +44,7 @@ class Execution:
     launch: Launch
     graph: GraphEvidence
     join: Join
+    parallel: ParallelEvidence
     executed: ExecutedEvidence | None = None
     warning: str | None = None
     captured_peak: int = 0
@@ -73,11 +77,11 @@ def decide(
     Raises MeasurementInvalid where the steps as executed compute something else, and ModeUnavailable where a capture
     was requested and is impossible.
     """
-    decided = Execution(PythonLaunch(parts), choice.graph, how_joined(parts.model))
-    if choice.compile.enabled or choice.graph.enabled:
+    decided = Execution(PythonLaunch(parts), choice.graph, parts.strategy.word, parallel_evidence(parts))
+    if needs_proof(choice, parts):
         taken = [next(batches) for _ in range(proof.STEPS)]
         stage("capturing" if choice.graph.enabled else "comparing")
-        place = place_for(proof.copies_size(parts), parts.device)
+        place = place_for(proof.copies_size(parts) + whole_bytes(parts, config.optimizer), parts.device)
         trial = _Trial(config, choice, parts, Snapshot.of(parts, place), taken, gate, place)
         decided = _decided(decided, trial, stage, capture)
         del trial
@@ -86,13 +90,27 @@ def decide(
     return decided
 
 
+def needs_proof(choice: Choice, parts: Parts) -> bool:
+    """Whether a step is anything else than a plain one."""
+    return choice.compile.enabled or choice.graph.enabled or not parts.plainly_eager
+
+
+def parallel_evidence(parts: Parts) -> ParallelEvidence:
+    """How ranks were joined, and what a step is made of."""
+    return parts.strategy.evidence().model_copy(
+        update={
+            "grad_accumulation": parts.accumulation,
+            "activation_checkpointing": parts.checkpoints.kind,
+            "checkpointed_blocks": len(parts.checkpoints.blocks),
+        }
+    )
+
+
 def _decided(plain: Execution, trial: "_Trial", stage: Callable[[Stage], None], capture: Capture) -> Execution:
     """plain: the step launched from Python, unproved."""
-    parts, compiled = trial.parts, trial.choice.compile.enabled
     try:
-        piece = proof.piece_size(parts, trial.batches[0], compiled)
-        expected = proof.plain_steps(parts, trial.batches, piece, trial.place)
-    except proof.NotProved as refusal:
+        expected = trial.plainly()
+    except NotProved as refusal:
         if trial.config.cuda_graphs == "on":
             raise
         trial.begin_again()
@@ -113,8 +131,10 @@ def _decided(plain: Execution, trial: "_Trial", stage: Callable[[Stage], None], 
 
 
 def _launched(plain: Execution, trial: "_Trial", expected: proof.Expected) -> Execution:
-    """From Python; proved where anything is compiled."""
-    return replace(plain, executed=trial.proved(plain.launch, expected)) if trial.choice.compile.enabled else plain
+    """From Python; proved where it is not a plain step."""
+    if not trial.choice.compile.enabled and trial.parts.plainly_eager:
+        return plain
+    return replace(plain, executed=trial.proved(plain.launch, expected))
 
 
 def _replayed(
@@ -158,6 +178,13 @@ class _Trial:
     gate: Gate
     place: torch.device
 
+    def plainly(self) -> proof.Expected:
+        """What the steps come to plainly. Raises NotProved where there is nothing to compare with."""
+        compiled = self.choice.compile.enabled
+        piece = proof.piece_size(self.parts, self.batches[0], compiled)
+        reference = reference_of(self.parts, self.config.optimizer, compiled, self.batches[0])
+        return proof.plain_steps(self.parts, self.batches, piece, self.place, reference)
+
     def begin_again(self) -> None:
         """Back to the start, with the memory of other attempts given back."""
         self.before.restore(self.parts)
@@ -182,4 +209,4 @@ class _Trial:
                     "Do not use its speed: use --compile off and --cuda-graphs off, or try another torch",
                     "execution",
                 )
-        return proof.to_evidence(errors, expected.piece)
+        return proof.to_evidence(errors, expected)

@@ -1,8 +1,10 @@
 """Proof of what was executed: steps executed as they will be timed against the same steps plainly eager.
 
 The parity gate looks at the model before it is compiled, and at no optimizer. Here, on every rank and from the same
-weights, optimizer state, scales and batches, a few steps run twice: plainly (nothing compiled, nothing replayed, no
-DDP, gradients averaged by hand), and as executed. Compared are, all relative and without unit,
+weights, optimizer state, scales and batches, a few steps run twice: plainly (nothing compiled, nothing replayed, not
+joined, no activation computed again, gradients averaged by hand), and as executed. Where weights are sharded, plain
+steps are those of a second, whole model (`reference`), and each rank compares the part that it holds; the errors are
+of all parts together. Compared are, all relative and without unit,
 
   loss_error      the worst |l' - l| of any step / the largest of |l| and of the fresh model's loss, which is what the
                   tolerance is a share of. On a batch that is learned by heart the loss falls to next to nothing
@@ -10,16 +12,21 @@ DDP, gradients averaged by hand), and as executed. Compared are, all relative an
   gradient_error  |g' - g| / |g| after the last step, |.| the Euclidean norm over all weights together
   update_error    |u' - u| / |u|, u what the steps made of the weights: w_after - w_before
   state_error     the same of the scales that the mode keeps, each tensor in units of its own norm
-  spread          |u_r - mean(u)| / |mean(u)|: how far this rank's weights went from the mean of all ranks'
+  spread          |u_r - mean(u)| / |mean(u)|: how far this rank's weights went from the mean of all ranks' that hold
+                  the same
+  unshared        of sharded gradients, <g' - g, d> / <d, d> with d what a rank's own gradient has beyond the mean g of
+                  all: 0 where gradients were shared, 1 where each rank kept its own. Rounding has no such direction, so
+                  it is seen even where fp8's rounding is as large as d
 
 The first four lie within the mode's tolerance (the loss's; the gradient's for the others). That is wide for fp8, whose
 rounding turns on the last bit, and narrow against what it has to find: a step that never came has an update, or a
 change of scales, of 0, and so an error of 1; a batch that was never copied in has another gradient altogether. Ranks
 that share their gradients stay alike to the last bit, and ranks that forgot to do not.
 
-With a compiled model the plain steps take their batches in pieces, since they may need far more memory; the gate has
-shown that samples do not see each other, so that pieces give the same gradients. A mode that keeps scales from step to
-step must see the whole batch in one piece, and does.
+With a compiled model, or one that is sharded, checkpointed or takes its batch in micro-batches, the plain steps take
+their batches in pieces, since they may need far more memory; the gate has shown that samples do not see each other, so
+that pieces give the same gradients. A mode that keeps scales from step to step must see in one piece what it sees so as
+executed, the whole batch or each micro-batch, and does.
 """
 
 import math
@@ -30,10 +37,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.schema.rank import ExecutedEvidence, Tolerance
+from fp8bench.schema.rank import ExecutedEvidence, Reference, Tolerance
 from fp8bench.worker.execution.build import uncompiled
 from fp8bench.worker.execution.copies import copied, held, size
+from fp8bench.worker.execution.reference import NotProved, held_part
 from fp8bench.worker.execution.step import (
     NO_MARKS,
     Launch,
@@ -43,6 +50,8 @@ from fp8bench.worker.execution.step import (
     gradients,
     others,
     scales,
+    trained,
+    update,
     weights,
 )
 from fp8bench.worker.parallel import agreement, average_gradients
@@ -56,14 +65,14 @@ MAX_SPREAD = 1e-4
 """All ranks apply the same gradients to the same weights; the mean of float32 alone rounds."""
 
 
-class NotProved(ModeUnavailable):
-    """There is nothing to compare with."""
+MAX_UNSHARED = 0.1
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What plain steps came to. piece: samples that they took at once; losses: one a step; gradients: of
-    the last; the rest: after it.
+    """What plain steps came to; of weights and gradients what this rank holds. piece: samples that they took at once;
+    losses: one a step; gradients: of the last; own: the same before they were averaged over ranks, where weights are
+    sharded among several; the rest: after it. of: what they were steps of.
     """
 
     piece: int
@@ -71,6 +80,8 @@ class Expected:
     gradients: list[Tensor]
     weights: list[Tensor]
     scales: list[Tensor]
+    own: list[Tensor] | None = None
+    of: Reference = "whole model"
 
 
 Errors = dict[str, float | None]
@@ -81,34 +92,64 @@ scales."""
 def piece_size(parts: Parts, batch: Batch, compiled: bool) -> int:
     """How many samples plain steps take at once."""
     size = len(batch.inputs)
-    return size if scales(parts) or not compiled else min(stated(parts.workload, "piece"), size)
+    if scales(parts):
+        return size // parts.accumulation
+    return size if parts.plainly_eager and not compiled else min(stated(parts.workload, "piece"), size)
 
 
 def copies_size(parts: Parts) -> int:
     """Bytes of all that a proof keeps beside a step: a snapshot, and what plain steps came to."""
-    trained, kept = size(weights(parts)), size(scales(parts))
-    return trained + size(others(parts)) + kept + 2 * trained + kept
+    of_weights, kept = size(weights(parts)), size(scales(parts))
+    expected = (3 if parts.strategy.sharded else 2) * of_weights + kept
+    return of_weights + size(others(parts)) + kept + expected
 
 
 def copies_held(before: Snapshot, plain: Expected, device: torch.device) -> int:
     """Bytes of it that are on the GPU."""
-    kept = (before.weights, before.others, before.scales, plain.gradients, plain.weights, plain.scales)
+    expected = (plain.gradients, plain.weights, plain.scales, plain.own or [])
+    kept = (before.weights, before.others, before.scales, *expected)
     return sum(held(tensors, device) for tensors in kept)
 
 
-def plain_steps(parts: Parts, batches: Sequence[Batch], piece: int, place: torch.device) -> Expected:
-    """The reference: no part of it is compiled, replayed or joined. place: where its results are kept. Raises NotProved
-    on every rank where the memory of one does not suffice.
+def plain_steps(
+    parts: Parts,
+    batches: Sequence[Batch],
+    piece: int,
+    place: torch.device,
+    plain: tuple[Parts, Reference] | None = None,
+) -> Expected:
+    """The steps that those of `parts` are compared with: no part of them is compiled or replayed. plain: what they are
+    steps of; None: `parts`, not joined. place: where its results are kept. Raises NotProved on every rank where the
+    memory of one does not suffice.
     """
-    with uncompiled():
-        losses = [_plain_step(parts, batch, piece) for batch in batches]
+    reference, of = plain or (parts, "whole model")
+    twin = reference is not parts
+    own: list[Tensor] | None = None
+    with uncompiled(), parts.checkpoints.off():
+        losses = []
+        for number, batch in enumerate(batches, 1):
+            losses.append(_forward_and_backward_all(reference, batch, piece))
+            if not reference.strategy.sharded:
+                if twin and number == len(batches) and dist.get_world_size(parts.strategy.group()) > 1:
+                    own = copied(_held(parts, reference, gradients(reference)), place)
+                average_gradients(reference.plain, parts.strategy.group())
+            update(reference)
     return Expected(
         piece=piece,
         losses=[loss.item() for loss in losses],
-        gradients=copied(gradients(parts), place),
-        weights=copied(weights(parts), place),
-        scales=copied(scales(parts), place),
+        gradients=copied(_held(parts, reference, gradients(reference)), place),
+        weights=copied(_held(parts, reference, weights(reference)), place),
+        scales=copied(scales(reference), place),
+        own=own,
+        of=of,
     )
+
+
+def _held(parts: Parts, reference: Parts, tensors: list[Tensor]) -> list[Tensor]:
+    """What this rank holds of them under `parts`."""
+    if reference is parts:
+        return tensors
+    return [held_part(parts, *named, full) for named, full in zip(trained(parts).items(), tensors, strict=True)]
 
 
 def executed_steps(launch: Launch, batches: Sequence[Batch]) -> list[float]:
@@ -122,25 +163,44 @@ def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[fl
     fresh_loss: the plain model's before any step, as the gate saw it. A number that is not finite stays so, and passes
     no limit.
     """
-    update, spread, gradient = _Share(), _Share(), _Share()
-    for start, one, other in zip(before.weights, plain.weights, weights(parts), strict=True):
+    change, spread, gradient = _Share(), _Share(), _Share()
+    whose = trained(parts).values()
+    for weight, start, one, other in zip(whose, before.weights, plain.weights, weights(parts), strict=True):
         begun = _double(start, parts)
         expected, found = _double(one, parts) - begun, _double(other, parts) - begun
-        mean = found.clone()
-        dist.all_reduce(mean)
-        mean /= dist.get_world_size()
-        update.add(found - expected, expected)
-        spread.add(found - mean, mean)
-    for one, other in zip(plain.gradients, gradients(parts), strict=True):
+        change.add(found - expected, expected)
+        if (group := parts.strategy.replicas(weight)) is not None:
+            mean = found.clone()
+            dist.all_reduce(mean, group=group)
+            mean /= dist.get_world_size(group)
+            spread.add(found - mean, mean)
+    found_gradients = gradients(parts)
+    for one, other in zip(plain.gradients, found_gradients, strict=True):
         expected = _double(one, parts)
         gradient.add(_double(other, parts) - expected, expected)
+    if parts.strategy.sharded:
+        for share in (change, gradient):
+            share.over_ranks(parts.device)
     return {
         "loss_error": loss_error(plain.losses, losses, fresh_loss),
         "gradient_error": gradient.value,
-        "update_error": update.value,
+        "update_error": change.value,
         "state_error": _state_error(parts, before.scales, plain.scales),
-        "spread": spread.value,
+        "spread": spread.value if spread.added else None,
+        "unshared": None if plain.own is None else _unshared(parts, plain.gradients, plain.own, found_gradients),
     }
+
+
+def _unshared(parts: Parts, mean: Sequence[Tensor], own: Sequence[Tensor], found: Sequence[Tensor]) -> float:
+    sums = torch.zeros(2, dtype=torch.float64, device=parts.device)
+    for shared, alone, executed in zip(mean, own, found, strict=True):
+        expected = _double(shared, parts)
+        apart = _double(alone, parts) - expected
+        sums += torch.stack([((_double(executed, parts) - expected) * apart).sum(), (apart * apart).sum()])
+    dist.all_reduce(sums)
+    along, of = sums.tolist()
+    # Ranks whose own gradients are alike have nothing to forget.
+    return 0.0 if of == 0 else abs(along / of)
 
 
 def loss_error(plain: Sequence[float], executed: Sequence[float], fresh: float) -> float:
@@ -157,31 +217,34 @@ def complaint(errors: Errors, tolerance: Tolerance) -> str | None:
         "update_error": ("what it makes of the weights differs", tolerance.input_gradient),
         "state_error": ("what it makes of fp8's scales differs", tolerance.input_gradient),
         "spread": ("its ranks' weights move apart", MAX_SPREAD),
+        "unshared": ("its ranks keep gradients of their own, which differ from the mean", MAX_UNSHARED),
     }
     found = [(*limits[name], error) for name, error in errors.items() if error is not None]
     faults = [f"{what} by {error:.3g} (at most {limit:g})" for what, limit, error in found if not error <= limit]
     return "; ".join(faults) or None
 
 
-def to_evidence(errors: Errors, piece: int) -> ExecutedEvidence:
-    """For the record. piece: samples that the plain steps took at once."""
+def to_evidence(errors: Errors, plain: Expected) -> ExecutedEvidence:
+    """For the record."""
     found = {name: None if error is None else finite(error) for name, error in errors.items()}
-    return ExecutedEvidence(steps=STEPS, batch_size=piece, **found)
+    return ExecutedEvidence(steps=STEPS, batch_size=plain.piece, reference=plain.of, **found)
 
 
-def _plain_step(parts: Parts, batch: Batch, piece: int) -> Tensor:
+def _forward_and_backward_all(parts: Parts, batch: Batch, piece: int) -> Tensor:
+    """On every rank, or refused on every rank."""
+    if parts.strategy.sharded:
+        # Others wait for a rank without memory inside a collective: that ends the run.
+        return _forward_and_backward(parts, batch, piece)
     with agreement():
         try:
-            loss = _forward_and_backward(parts, batch, piece)
+            return _forward_and_backward(parts, batch, piece)
         except torch.OutOfMemoryError as error:
             raise NotProved(
                 "memory does not suffice to compare the steps as executed with the same steps plainly eager",
                 "Lower --batch-size, or use --cuda-graphs off",
                 "oom",
             ) from error
-    average_gradients(parts.plain)
-    parts.optimizer.step()
-    return loss
+    raise AssertionError("an agreement refuses on every rank")
 
 
 def _forward_and_backward(parts: Parts, batch: Batch, piece: int) -> Tensor:
@@ -190,8 +253,9 @@ def _forward_and_backward(parts: Parts, batch: Batch, piece: int) -> Tensor:
     total = torch.zeros((), device=parts.device)
     for first in range(0, size, piece):
         part = Batch(*(tensor[first : first + piece] for tensor in batch))
-        loss = forward(parts, parts.plain, part) * (len(part.inputs) / size)
-        loss.backward()
+        with parts.strategy.sharing(parts.plain, last=first + piece >= size):
+            loss = forward(parts, parts.plain, part) * (len(part.inputs) / size)
+            loss.backward()
         total += loss.detach()
     return total
 
@@ -213,10 +277,18 @@ class _Share:
     def __init__(self) -> None:
         self.apart = 0.0
         self.whole = 0.0
+        self.added = 0
 
     def add(self, difference: Tensor, whole: Tensor) -> None:
+        self.added += 1
         self.apart = math.hypot(self.apart, norm(difference))
         self.whole = math.hypot(self.whole, norm(whole))
+
+    def over_ranks(self, device: torch.device) -> None:
+        """Together with all ranks' parts. Every rank calls it."""
+        squares = torch.tensor([self.apart**2, self.whole**2], dtype=torch.float64, device=device)
+        dist.all_reduce(squares)
+        self.apart, self.whole = squares.sqrt().tolist()
 
     @property
     def value(self) -> float:

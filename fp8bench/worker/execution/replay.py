@@ -1,4 +1,5 @@
-"""The whole step captured once as a CUDA graph, then replayed: forward, backward, all-reduce, optimizer.
+"""The whole step captured once as a CUDA graph, then replayed: forward, backward, all-reduce, optimizer; of several
+micro-batches all of them.
 
 A replay is one launch where Python would make thousands, so that the host decides nothing. The graph reads its batch
 where it was captured; each fresh batch is copied there on the same stream, asynchronously, from where the loader's own
@@ -28,6 +29,7 @@ from torch import Tensor
 
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.schema.rank import GraphEvidence
+from fp8bench.worker.clock import between, passes
 from fp8bench.worker.execution.step import NO_MARKS, Marks, Parts, Split, step
 from fp8bench.workloads.protocol import Batch
 
@@ -50,7 +52,7 @@ class Replay:
         """
         self._batch = Batch(*(tensor.clone() for tensor in batch))
         self._graph = torch.cuda.CUDAGraph()
-        self._passes = _Passes()
+        self._passes = _Passes(parts.accumulation)
         self._ended: deque[torch.cuda.Event] = deque()
         free = torch.cuda.mem_get_info(parts.device)[0]
         start = perf_counter()
@@ -119,29 +121,31 @@ def like(tensor: Tensor) -> str:
 class _Passes:
     """Events around each pass, inside the graph (`external`: each replay records them anew)."""
 
-    def __init__(self) -> None:
-        self._events = [torch.cuda.Event(enable_timing=True, external=True) for _ in range(4)]
+    def __init__(self, micro_batches: int) -> None:
+        self._events = [torch.cuda.Event(enable_timing=True, external=True) for _ in range(2 + 2 * micro_batches)]
+        self._next = 0
 
     def begin(self) -> None:
-        self._events[0].record()
+        self._record()
 
     def forward_done(self) -> None:
-        self._events[1].record()
+        self._record()
 
     def backward_done(self) -> None:
-        self._events[2].record()
+        self._record()
 
     def end(self) -> None:
-        self._events[3].record()
+        self._record()
 
     def seconds(self) -> tuple[float, float, float]:
         """Of forward, backward and optimizer in the replay that ended last."""
-        begun, forward, backward, ended = self._events
-        return (
-            begun.elapsed_time(forward) / 1e3,
-            forward.elapsed_time(backward) / 1e3,
-            backward.elapsed_time(ended) / 1e3,
-        )
+        begun, *ends, ended = self._events
+        forward, backward, optimizer = (part or [] for part in passes([begun], [ends], [ended], between))
+        return forward[0], backward[0], optimizer[0]
+
+    def _record(self) -> None:
+        self._events[self._next].record()
+        self._next += 1
 
 
 @contextmanager

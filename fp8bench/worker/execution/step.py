@@ -9,7 +9,8 @@ addresses.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -17,14 +18,20 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fp8bench.modes.protocol import Mode
+from fp8bench.schema.errors import MeasurementInvalid
+from fp8bench.worker.execution.checkpointing import Checkpoints
 from fp8bench.worker.execution.copies import copied
+from fp8bench.worker.execution.parallel.ddp import DDP
+from fp8bench.worker.execution.parallel.shards import local, reduced
+from fp8bench.worker.execution.parallel.strategy import Strategy
 from fp8bench.workloads.protocol import Batch, Workload
 
 
 @dataclass(frozen=True)
 class Parts:
     """What a step needs. model: as it is trained, wrapped and joined; wrapped: not joined; plain: the same weights with
-    neither.
+    neither, or where they are sharded, the model itself. strategy: how it was joined; accumulation: micro-batches a
+    step.
     """
 
     model: nn.Module
@@ -34,10 +41,18 @@ class Parts:
     mode: Mode
     workload: Workload
     device: torch.device
+    strategy: Strategy = field(default_factory=DDP)
+    accumulation: int = 1
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+
+    @property
+    def plainly_eager(self) -> bool:
+        """Whether a step is what a training script does first: each rank the whole model, one batch, nothing twice."""
+        return self.accumulation == 1 and not self.strategy.sharded and not self.checkpoints.blocks
 
 
 class Marks(Protocol):
-    """Called as a step comes to the end of a pass."""
+    """Called as a step comes to the end of a pass, of each micro-batch in turn."""
 
     def forward_done(self) -> None: ...
 
@@ -89,14 +104,57 @@ def forward(parts: Parts, model: nn.Module, batch: Batch) -> Tensor:
 
 
 def step(parts: Parts, batch: Batch, marks: Marks) -> Tensor:
-    """Forward, backward with what joins the ranks, optimizer. Returns the loss, detached."""
+    """Forward, backward with what joins the ranks, for each micro-batch; optimizer. Returns the mean loss, detached.
+
+    Gradients are those of the whole batch: each micro-batch's loss is divided by their number.
+    """
     parts.optimizer.zero_grad(set_to_none=True)
-    loss = forward(parts, parts.model, batch)
-    marks.forward_done()
-    loss.backward()
-    marks.backward_done()
-    parts.optimizer.step()
+    pieces = micro_batches(batch, parts.accumulation)
+    losses = [_micro_step(parts, piece, marks, last=piece is pieces[-1]) for piece in pieces]
+    update(parts)
+    return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+
+def _micro_step(parts: Parts, piece: Batch, marks: Marks, last: bool) -> Tensor:
+    alone: AbstractContextManager[object] = nullcontext()
+    with alone if parts.accumulation == 1 else parts.strategy.sharing(parts.model, last):
+        loss = forward(parts, parts.model, piece)
+        if parts.accumulation > 1:
+            loss = loss / parts.accumulation
+        marks.forward_done()
+        loss.backward()
+        marks.backward_done()
     return loss.detach()
+
+
+def update(parts: Parts) -> None:
+    """The optimizer's step, and what the mode makes of sharded weights after it."""
+    if parts.strategy.sharded:
+        for weight in trained(parts).values():
+            if weight.grad is not None:
+                weight.grad = reduced(weight.grad, weight)
+    parts.optimizer.step()
+    after_update(parts)
+
+
+def after_update(parts: Parts) -> None:
+    """What the mode makes of sharded weights whenever they have changed. Every rank calls it."""
+    after = getattr(parts.mode, "after_update", None)
+    if after is not None and parts.strategy.sharded:
+        after(parts.model)
+
+
+def micro_batches(batch: Batch, number: int) -> list[Batch]:
+    """The batch in equal pieces, which are views. Raises MeasurementInvalid where it cannot be divided."""
+    size = len(batch.inputs)
+    if number == 1:
+        return [batch]
+    if size % number:
+        raise MeasurementInvalid(
+            f"a batch of {size} samples is not divided by {number} micro-batches (--grad-accumulation)",
+            "Use a workload whose batches are as large as requested",
+        )
+    return [Batch(*pieces) for pieces in zip(*(tensor.chunk(number) for tensor in batch), strict=True)]
 
 
 class PythonLaunch:
@@ -112,14 +170,23 @@ class PythonLaunch:
         """The clock saw them."""
 
 
+def trained(parts: Parts) -> dict[str, nn.Parameter]:
+    """The trained parameters by name, in a fixed order; sharded ones as they are."""
+    return {name: weight for name, weight in parts.plain.named_parameters() if weight.requires_grad}
+
+
 def weights(parts: Parts) -> list[Tensor]:
-    """The trained weights, in a fixed order."""
-    return [weight for weight in parts.plain.parameters() if weight.requires_grad]
+    """What this rank holds of the trained weights, in a fixed order."""
+    return [local(weight) for weight in trained(parts).values()]
 
 
 def gradients(parts: Parts) -> list[Tensor]:
-    """Of those weights; zero where none came."""
-    return [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights(parts)]
+    """Of those weights; zero where none came. Every rank calls it where weights are sharded."""
+    found = trained(parts).values()
+    return [
+        torch.zeros_like(local(weight)) if weight.grad is None else local(reduced(weight.grad, weight))
+        for weight in found
+    ]
 
 
 def scales(parts: Parts) -> list[Tensor]:
@@ -132,7 +199,7 @@ def others(parts: Parts) -> list[Tensor]:
     """Buffers and the optimizer's state, in a fixed order."""
     states = parts.optimizer.state.values()
     held = [value for state in states for value in state.values() if isinstance(value, Tensor)]
-    return [*parts.plain.buffers(), *held]
+    return [local(tensor) for tensor in (*parts.plain.buffers(), *held)]
 
 
 @dataclass(frozen=True)
@@ -166,4 +233,5 @@ class Snapshot:
                 tensor.copy_(then)
         if self.generator is not None:
             torch.cuda.set_rng_state(self.generator, parts.device)
+        after_update(parts)
         parts.optimizer.zero_grad(set_to_none=True)

@@ -2,14 +2,17 @@
 
 import pytest
 import torch
+from outside.outside_plugins import Polite
 from torch import nn
 from worker.execution.executing import CPU, some_parts
 
 from fp8bench.schema.errors import ModeUnavailable
-from fp8bench.worker.execution import build
-from fp8bench.worker.execution.build import described, make_optimizer, repeated_blocks, uncompiled, wrap
+from fp8bench.worker.execution import optimizers
+from fp8bench.worker.execution.build import repeated_blocks, uncompiled, wrap
+from fp8bench.worker.execution.optimizers import described, make_optimizer
+from fp8bench.worker.execution.parallel.ddp import DDP, steps_before_capture
 from fp8bench.worker.execution.step import NO_MARKS, Snapshot, step
-from fp8bench.worker.parallel import average_gradients, join, steps_before_capture
+from fp8bench.worker.parallel import average_gradients
 from fp8bench.workloads.vit import ViTMicro
 
 pytestmark = pytest.mark.usefixtures("process_group")
@@ -76,7 +79,7 @@ class TestWrap:
 class TestJoin:
     def test_a_single_rank_is_not_wrapped(self):
         model = nn.Linear(4, 4)
-        assert join(model, CPU) is model
+        assert DDP().join(model, Polite(), CPU) is model
 
     def test_the_mean_over_one_rank_is_its_own(self):
         model = nn.Linear(4, 4)
@@ -110,7 +113,7 @@ class TestOptimizers:
             assert settings[key] == float(value)
 
     def test_on_a_gpu_a_whole_step_can_stay_on_the_device(self, monkeypatch):
-        monkeypatch.setitem(build._CLASSES, "adam", lambda _parameters, **settings: settings)
+        monkeypatch.setitem(optimizers._CLASSES, "adam", lambda _parameters, **settings: settings)
         made = make_optimizer("adam", [], torch.device("cuda"))
         assert made == {"lr": 0.0001, "fused": True, "capturable": True}
 

@@ -88,6 +88,9 @@ def _what_ran(ran: Sequence[tuple[Shown, Evidence]]) -> Table:
             column("fp8 GEMMs", lambda e: SEEN[e.fp8_kernels] if e.fp8 else NOTHING),
             column("attention", lambda e: e.attention or ""),
             column("gradients shared", lambda e: e.join or ""),
+            column("weights gathered in", lambda e: (e.parallel and e.parallel.gathered_dtype) or ""),
+            column("micro-batches", _micro_batches),
+            column("activations computed again", _checkpointed),
             column(
                 "recompilations", lambda e: "" if e.compile.recompilations is None else str(e.compile.recompilations)
             ),
@@ -96,8 +99,24 @@ def _what_ran(ran: Sequence[tuple[Shown, Evidence]]) -> Table:
             column("recipe", lambda e: e.recipe or "", "note"),
             column("compiled, because", lambda e: e.compile.reason, "note"),
             column("CUDA graph, because", lambda e: e.graph.reason if e.graph else "", "note"),
+            column("joined, because", lambda e: e.parallel.reason if e.parallel else "", "note"),
+            column("notes", lambda e: "; ".join(e.parallel.notes) if e.parallel else "", "note"),
         ],
     )
+
+
+def _micro_batches(evidence: Evidence) -> str:
+    number = evidence.parallel.grad_accumulation if evidence.parallel else 1
+    return str(number) if number > 1 else ""
+
+
+def _checkpointed(evidence: Evidence) -> str:
+    kind = evidence.parallel.activation_checkpointing if evidence.parallel else "none"
+    return kind if kind != "none" else ""
+
+
+def _whole(executed: ExecutedEvidence) -> bool:
+    return executed.reference == "whole model"
 
 
 def _layers(evidence: Evidence) -> str:
@@ -133,6 +152,8 @@ def _proofs(proved: Sequence[tuple[Shown, Parity | None, ExecutedEvidence | None
             proof("weights' update", lambda e: _error(e.update_error)),
             proof("scales", lambda e: _error(e.state_error)),
             proof("spread of ranks", lambda e: _error(e.spread)),
+            proof("gradients unshared", lambda e: _error(e.unshared)),
+            proof("compared with", lambda e: NOTHING if e.unshared is None and _whole(e) else e.reference),
         ],
     )
 

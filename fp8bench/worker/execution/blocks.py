@@ -1,0 +1,16 @@
+"""A model's repeated blocks: a transformer's layers, which are compiled, sharded and checkpointed one by one."""
+
+from collections.abc import Iterator
+
+from torch import nn
+
+
+def repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
+    """The members of each outermost list of two or more modules of one class (a transformer's layers)."""
+    for child in model.children():
+        members = list(child.children())
+        alike = len(members) > 1 and len({type(member) for member in members}) == 1
+        if alike and isinstance(child, nn.Sequential | nn.ModuleList | nn.ModuleDict):
+            yield from members
+        else:
+            yield from repeated_blocks(child)

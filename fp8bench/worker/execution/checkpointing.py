@@ -1,0 +1,111 @@
+"""Activation checkpointing: what a block's forward pass makes is dropped, and made again in the backward pass.
+
+full: each block keeps its input alone, and its whole forward pass runs twice. selective: as torchtitan does, attention
+and every second GEMM keep their outputs, and what is cheap beside them is made again. Both are
+torch.utils.checkpoint's, without re-entry, so that blocks may be compiled and sharded. The second forward pass runs in
+backward, outside of the mode's context: a mode that needs it there brings a `checkpoint` of its own, as Transformer
+Engine does, whose scales are those of the first one then.
+
+Blocks stay what they are: their forward method is replaced, and their names and weights are not.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from fp8bench.modes.protocol import Mode, stated
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.execution import CheckpointChoice
+from fp8bench.worker.execution.blocks import repeated_blocks
+
+_ATTENTION = (
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
+_GEMMS = ("mm", "addmm", "_scaled_mm")
+
+
+@dataclass
+class Checkpoints:
+    """The blocks of a model that are checkpointed. on: whether they are at the moment."""
+
+    kind: CheckpointChoice = "none"
+    blocks: list[nn.Module] = field(default_factory=list)
+    on: bool = True
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """While it lasts, blocks keep what they make: for the plain reference."""
+        self.on = False
+        try:
+            yield
+        finally:
+            self.on = True
+
+
+def require(kind: CheckpointChoice, mode: Mode) -> None:
+    """Raises ModeUnavailable where the mode's GEMMs cannot be told from the rest."""
+    refusal: str | None = stated(mode, "selective_refusal")
+    if kind == "selective" and refusal:
+        raise ModeUnavailable(refusal, "Use --activation-checkpointing full or none")
+
+
+def apply(kind: CheckpointChoice, model: nn.Module, mode: Mode) -> Checkpoints:
+    """Checkpoint each block, in place; before it is compiled or sharded. Raises ModeUnavailable for a model without
+    blocks.
+    """
+    if kind == "none":
+        return Checkpoints()
+    found = Checkpoints(kind, list(repeated_blocks(model)))
+    if not found.blocks:
+        raise ModeUnavailable(
+            "this model has no list of like blocks to checkpoint one by one", "Use --activation-checkpointing none"
+        )
+    for block in found.blocks:
+        block.forward = _checkpointed(block.forward, found, mode)
+    return found
+
+
+def _checkpointed(plain: Callable[..., Any], checkpoints: Checkpoints, mode: Mode) -> Callable[..., Any]:
+    again = getattr(mode, "checkpoint", None)
+    if again is None:
+        selective = {"context_fn": _selective} if checkpoints.kind == "selective" else {}
+        again = partial(checkpoint, use_reentrant=False, **selective)
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return again(plain, *args, **kwargs) if checkpoints.on else plain(*args, **kwargs)
+
+    return forward
+
+
+def _selective() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    """For the first forward pass and the second."""
+    contexts: tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+    contexts = create_selective_checkpoint_contexts(_every_second())
+    return contexts
+
+
+def _every_second() -> Callable[..., CheckpointPolicy]:
+    """A policy that keeps attention's outputs and every second GEMM's; both passes count GEMMs for themselves."""
+    kept = {getattr(torch.ops.aten, name).default for name in _ATTENTION if hasattr(torch.ops.aten, name)}
+    kept.add(torch.ops._c10d_functional.reduce_scatter_tensor.default)
+    gemms = {getattr(torch.ops.aten, name).default for name in _GEMMS}
+    seen = {False: 0, True: 0}
+
+    def policy(ctx: Any, operation: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
+        keep = operation in kept
+        if operation in gemms:
+            seen[ctx.is_recompute] += 1
+            keep = seen[ctx.is_recompute] % 2 == 1
+        return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return policy

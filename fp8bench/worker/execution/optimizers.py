@@ -1,0 +1,57 @@
+"""Optimizers by their names, and how they are made.
+
+On a GPU they are fused: torch's documentation ranks fused above foreach above a loop over the weights. Adam then keeps
+its step count on the device (capturable), so that a CUDA graph can hold a whole step. On a CPU torch's own default
+holds, and for SGD of sharded weights, which torch cannot fuse.
+
+One call of a kernel over many weights wants them sharded alike, so weights of each mesh are a group of their own.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from fp8bench.schema.execution import OptimizerName
+
+_CLASSES: dict[OptimizerName, type[Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
+
+_SETTINGS: dict[OptimizerName, dict[str, float]] = {
+    "sgd": {"lr": 0.001, "momentum": 0.9},
+    "adam": {"lr": 0.0001},
+    "adamw": {"lr": 0.0001, "weight_decay": 0.01},
+}
+"""SGD's are the articles'. Adam's rate is a tenth of torch's default, under which a large transformer diverges without
+a warm-up of its rate.
+"""
+
+
+def make_optimizer(name: OptimizerName, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
+    """parameters: sharded or whole."""
+    groups: dict[object, list[nn.Parameter]] = {}
+    for parameter in parameters:
+        groups.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
+    settings: dict[str, Any] = dict(_SETTINGS[name])
+    if _fused(name, device, sharded=any(mesh is not None for mesh in groups)):
+        settings["fused"] = True
+    if device.type == "cuda" and name != "sgd":
+        settings["capturable"] = True
+    return _CLASSES[name]([{"params": group} for group in groups.values()], **settings)
+
+
+def described(name: OptimizerName, device: torch.device, sharded: bool = False) -> str:
+    """Its name in the fingerprint, with its settings and, where we choose it, the implementation."""
+    settings = [f"{setting}={value:g}" for setting, value in _SETTINGS[name].items()]
+    settings += ["fused"] if _fused(name, device, sharded) else []
+    return f"{_CLASSES[name].__name__}({', '.join(settings)})"
+
+
+def _fused(name: OptimizerName, device: torch.device, sharded: bool) -> bool:
+    return device.type == "cuda" and not (sharded and name == "sgd")

@@ -1,0 +1,86 @@
+"""Which way ranks are joined: as requested with `--parallel` and `--tensor-parallel`, or by what fits.
+
+`auto` takes DDP while weights, gradients and the optimizer's state, all float32, take at most half of each GPU's
+memory: activations, the bf16 copies that autocast makes of all weights, and DDP's own buckets need the rest. Else it
+takes FSDP, whose ranks hold a part of them. Ranks that share layers (tensor parallel) and samples with no other group
+are joined by that alone, and several such groups by FSDP: DDP does not take weights that are sharded.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from fp8bench.modes.protocol import Mode, stated
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.worker.execution.parallel.ddp import DDP
+from fp8bench.worker.execution.parallel.fsdp import FSDP
+from fp8bench.worker.execution.parallel.strategy import Strategy, grid
+from fp8bench.worker.execution.parallel.tensor import TensorParallel
+from fp8bench.worker.memory import kept_bytes
+from fp8bench.worker.parallel import largest
+from fp8bench.workloads.protocol import Workload
+
+MOST = 0.5
+"""The share of a GPU's memory that what training keeps may take under DDP; see the module."""
+
+
+def choose_strategy(config: RunConfig, mode: Mode, workload: Workload, device: torch.device) -> Strategy:
+    """Every rank calls it. Raises ModeUnavailable where the mode cannot be joined as requested."""
+    if config.tensor_parallel > 1:
+        return _sharing_layers(config, mode, device)
+    if config.parallel != "auto":
+        return _requested(config)
+    if device.type != "cuda":
+        return DDP("auto: on a CPU")
+    if config.world_size == 1:
+        return DDP("auto: a single rank has nobody to share with")
+    memory = -largest(-torch.cuda.get_device_properties(device).total_memory, device)
+    return by_memory(kept_bytes(parameters(workload), config.optimizer), memory)
+
+
+def _requested(config: RunConfig) -> Strategy:
+    reason = f"requested with --parallel {config.parallel}"
+    if config.parallel == "fsdp":
+        return FSDP(reason)
+    return DDP(reason if config.world_size > 1 else f"{reason}; a single rank has nobody to share with")
+
+
+def _sharing_layers(config: RunConfig, mode: Mode, device: torch.device) -> Strategy:
+    refusal: str | None = stated(mode, "tensor_parallel_refusal")
+    if refusal:
+        raise ModeUnavailable(refusal, "Omit --tensor-parallel, or use another mode")
+    reason = f"requested with --tensor-parallel {config.tensor_parallel}"
+    place = grid(config.tensor_parallel)
+    tensor = TensorParallel(place.mesh(device), reason)
+    if place.groups == 1 and config.parallel != "fsdp":
+        return tensor
+    if config.parallel == "fsdp":
+        return FSDP(f"{reason} and --parallel fsdp", tensor)
+    return FSDP(f"{reason}; auto: DDP does not take weights that ranks share", tensor)
+
+
+def by_memory(kept: int, memory: int) -> Strategy:
+    """kept: bytes of weights, gradients and optimizer state; memory: bytes of the smallest GPU."""
+    what = f"weights, gradients and optimizer state take {kept / 2**30:.1f} GiB"
+    of = f"of the {memory / 2**30:.1f} GiB of a GPU"
+    if kept <= MOST * memory:
+        return DDP(f"auto: {what}, at most half {of}")
+    return FSDP(f"auto: {what}, more than half {of}")
+
+
+def parameters(workload: Workload) -> int:
+    """How many numbers the workload trains, by its own count where it has one; nothing is computed for it."""
+    count: Callable[[], int] | None = getattr(workload, "parameters", None)
+    if count is not None:
+        return count()
+    model: nn.Module = workload.build(torch.device("meta"))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def samples_of(config: RunConfig, rank: int) -> tuple[int, int]:
+    """(how many samples this rank's batches have, which group's they are): ranks that share layers share samples, those
+    of all of them.
+    """
+    return config.batch_size * config.tensor_parallel, rank // config.tensor_parallel

@@ -1,0 +1,134 @@
+"""FSDP2 (torch.distributed.fsdp.fully_shard): every rank holds a part of each weight, of its gradient and of the
+optimizer's state. A block's weights are gathered while it runs, forward and again backward, and freed after it.
+
+As torchtitan does it: block by block as `build.repeated_blocks` finds them, then the root with the rest; weights are
+gathered in bf16, gradients reduced in float32, and the parts that the optimizer trains stay float32. The loop's bf16
+autocast stays on, under which a block computes what it does under DDP; its input is cast to bf16 too, so that the
+residual stream is bf16 between blocks. A mode that trains in float32 gathers float32.
+
+Blocks are compiled before they are sharded, so that gathering lies outside their graphs. Rank 0's weights are sent to
+all before they are cut, as DDP does: ranks on unlike GPUs draw other ones for a seed.
+
+Where torchao's recipe can (tensorwise), weights are gathered in float8: each rank casts its part with the scale of the
+whole weight, and one all-reduce after each optimizer step makes the next scales of all.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+from fp8bench.modes.protocol import Mode, stated
+from fp8bench.schema.execution import Join, join_of
+from fp8bench.schema.rank import ParallelEvidence
+from fp8bench.worker.execution.blocks import repeated_blocks
+from fp8bench.worker.execution.parallel.strategy import DATA, TENSOR, Grid, grid
+from fp8bench.worker.execution.parallel.tensor import TensorParallel
+
+
+class FSDP:
+    """See the module. reason: why it was chosen, for the record; tensor: what is below it, where ranks share layers."""
+
+    sharded = True
+    capture_refusal = (
+        "FSDP2 gathers weights on streams of its own and frees them after each block, and steps that do so are not "
+        "known to be captured right"
+    )
+    whole_refusal = "FSDP2 gathers the weights of each block outside of it, which cuts a graph of the whole model"
+
+    def __init__(self, reason: str, tensor: TensorParallel | None = None) -> None:
+        self._reason = reason
+        self._tensor = tensor
+        self._mesh: DeviceMesh | None = None
+        self._evidence = ParallelEvidence(reason=reason)
+
+    @property
+    def word(self) -> Join:
+        """`fsdp`, `fsdp+tp2`."""
+        return join_of("fsdp", self._tensor.size if self._tensor else 1)
+
+    def divide(self, model: nn.Module) -> None:
+        """Share layers among the ranks of a group, where they are to be."""
+        if self._tensor is not None:
+            self._tensor.divide(model)
+
+    def join(self, model: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
+        """The same model, sharded in place; its parameters are DTensors from now on."""
+        place: Grid = grid(self._tensor.size if self._tensor else 1)
+        whole = self._tensor.mesh if self._tensor else place.mesh(device)
+        self._mesh = whole[DATA]
+        _send_from_first(model, self.group())
+        before, notes = getattr(mode, "before_sharding", None), tuple(stated(mode, "sharding_notes"))
+        if before is not None and self._tensor is not None:
+            before, notes = None, (*notes, "weights of layers that ranks share are not gathered in float8")
+        float8 = before is not None and bool(before(model))
+        gathered: str | None = stated(mode, "gathered_dtype")
+        policy = MixedPrecisionPolicy(
+            param_dtype=getattr(torch, gathered) if gathered else None,
+            reduce_dtype=torch.float32 if gathered else None,
+        )
+        blocks = list(repeated_blocks(model))
+        for block in blocks:
+            fully_shard(block, mesh=self._mesh, mp_policy=policy, reshard_after_forward=True)
+        fully_shard(model, mesh=self._mesh, mp_policy=policy)
+        self._evidence = ParallelEvidence(
+            reason=self._reason,
+            sharded_blocks=len(blocks),
+            gathered_dtype="float8_e4m3fn" if float8 else (gathered or "float32"),
+            reduced_dtype="float32",
+            resharded_after_forward=True,
+            notes=notes,
+        )
+        return model
+
+    def rejoin(self, joined: nn.Module, wrapped: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
+        """As it is: nothing of a step that stopped is left in it."""
+        return joined
+
+    def sharing(self, joined: nn.Module, last: bool) -> AbstractContextManager[object]:
+        """Gradients of all but the last micro-batch add up unsharded, in float32."""
+        return _synced(joined, last) if isinstance(joined, FSDPModule) else nullcontext()
+
+    def group(self) -> dist.ProcessGroup | None:
+        """Ranks among which weights are sharded."""
+        return None if self._tensor is None or self._mesh is None else self._mesh.get_group()
+
+    def replicas(self, weight: Tensor) -> dist.ProcessGroup | None:
+        """The group of ranks that share layers, for a weight that these do not share."""
+        if self._tensor is None or not isinstance(weight, DTensor):
+            return None
+        shared = TENSOR in (weight.device_mesh.mesh_dim_names or ()) and weight.placements[-1].is_shard()
+        return None if shared else self._tensor.mesh[TENSOR].get_group()
+
+    def order(self, name: str) -> Tensor | None:
+        """As rows were rearranged for ranks that share layers."""
+        return None if self._tensor is None else self._tensor.order(name)
+
+    def evidence(self) -> ParallelEvidence:
+        """What was sharded, and in which precision it travels."""
+        if self._tensor is None:
+            return self._evidence
+        notes = (*self._tensor.evidence().notes, *self._evidence.notes)
+        return self._evidence.model_copy(update={"tensor_parallel": self._tensor.size, "notes": notes})
+
+
+@contextmanager
+def _synced(model: FSDPModule, last: bool) -> Iterator[None]:
+    model.set_requires_gradient_sync(last)
+    try:
+        yield
+    finally:
+        model.set_requires_gradient_sync(True)
+
+
+@torch.no_grad()
+def _send_from_first(model: nn.Module, group: dist.ProcessGroup | None) -> None:
+    """Give every rank of the group the first one's weights and buffers."""
+    first = 0 if group is None else dist.get_process_group_ranks(group)[0]
+    for tensor in [*model.parameters(), *model.buffers()]:
+        dist.broadcast(tensor.to_local() if isinstance(tensor, DTensor) else tensor.detach(), first, group)

@@ -1,0 +1,178 @@
+"""Which layers of a model ranks share, and how: plans for timm's blocks and for Llama's layers in transformers' words.
+
+timm's block: qkv and fc1 by rows, proj and fc2 by columns; norms, which are cheap, are computed by every rank. The rows
+of qkv are all queries, all keys, all values: they are rearranged so that a rank's part is the queries, keys and values
+of its heads.
+
+Llama: q, k, v, gate and up by rows, o and down by columns. Between blocks each rank has a part of the sequence
+(sequence parallel): embeddings are scattered over it, norms work on it, and it is gathered before a layer that is
+shared by rows. The head gives the loss itself (`workloads.head`), of each rank's own tokens. A model whose head gives
+logits is not known here: what lies between its embedding and its layers may count the tokens of a part.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Placement, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+)
+
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.worker.execution.parallel.tokens import LossOfTokens
+
+REMEDY = "Use a --tensor-parallel that divides them, or --parallel fsdp"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """styles: by the layer's dotted name. orders: where rows of a weight are rearranged, which one of the plain model
+    each is. prepare: what is changed before layers are shared.
+    """
+
+    name: str
+    styles: dict[str, ParallelStyle]
+    orders: dict[str, Tensor] = field(default_factory=dict)
+    prepare: Callable[[], None] = lambda: None
+
+
+def plan_for(model: nn.Module, size: int) -> Plan:
+    """For `size` ranks. Raises ModeUnavailable where it has no blocks that are known here, or sizes do not divide."""
+    blocks = getattr(model, "blocks", None)
+    if isinstance(blocks, nn.Sequential) and all(map(_is_timm_block, blocks)):
+        return _of_timm(blocks, size)
+    layers = getattr(getattr(model, "model", None), "layers", None)
+    if isinstance(layers, nn.ModuleList) and all(map(_is_llama_layer, layers)) and _gives_loss(model):
+        return _of_llama(model, layers, size)
+    raise ModeUnavailable(
+        "there is no tensor-parallel plan for this model: its blocks are neither timm's nor Llama's, as they are with "
+        "torch's own layers",
+        "Omit --tensor-parallel: --parallel fsdp shards any model",
+    )
+
+
+def _is_timm_block(block: nn.Module) -> bool:
+    layers = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
+    return all(isinstance(_submodule(block, name), nn.Linear) for name in layers)
+
+
+def _is_llama_layer(layer: nn.Module) -> bool:
+    attention = [f"self_attn.{name}_proj" for name in "qkvo"]
+    layers = [*attention, "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]
+    return all(isinstance(_submodule(layer, name), nn.Linear) for name in layers)
+
+
+def _submodule(module: nn.Module, name: str) -> nn.Module | None:
+    try:
+        return module.get_submodule(name)
+    except AttributeError:
+        return None
+
+
+def _require(what: str, number: int, size: int) -> None:
+    if number % size:
+        raise ModeUnavailable(f"--tensor-parallel {size} does not divide the model's {number} {what}", REMEDY)
+
+
+def _of_timm(blocks: nn.Sequential, size: int) -> Plan:
+    styles: dict[str, ParallelStyle] = {}
+    orders: dict[str, Tensor] = {}
+    attentions: list[Any] = []
+    for number, block in enumerate(blocks):
+        attention: Any = block.attn
+        if not hasattr(attention, "attn_dim"):
+            raise ModeUnavailable(
+                "this timm does not name the width of its attention", "Upgrade it: pip install -U timm"
+            )
+        _require("attention heads", attention.num_heads, size)
+        mlp: Any = block.mlp
+        _require("MLP columns", mlp.fc1.out_features, size)
+        attentions.append(attention)
+        name = f"blocks.{number}"
+        styles |= {
+            f"{name}.attn.qkv": ColwiseParallel(),
+            f"{name}.attn.proj": RowwiseParallel(),
+            f"{name}.mlp.fc1": ColwiseParallel(),
+            f"{name}.mlp.fc2": RowwiseParallel(),
+        }
+        order = heads_together(attention.attn_dim, size).to(attention.qkv.weight.device)
+        orders |= {f"{name}.attn.qkv.{one}": order for one, _ in attention.qkv.named_parameters()}
+
+    @torch.no_grad()
+    def prepare() -> None:
+        for number, attention in enumerate(attentions):
+            for name, weight in attention.qkv.named_parameters():
+                weight.copy_(weight[orders[f"blocks.{number}.attn.qkv.{name}"]])
+            attention.num_heads //= size
+            attention.attn_dim //= size
+
+    return Plan("timm", styles, orders, prepare)
+
+
+def heads_together(width: int, size: int) -> Tensor:
+    """Rows of a fused qkv weight, [3 x width], in an order in which each of `size` equal parts has queries, keys and
+    values of the same heads.
+    """
+    return torch.arange(3 * width).view(3, size, width // size).transpose(0, 1).reshape(-1)
+
+
+def _of_llama(model: nn.Module, layers: nn.ModuleList, size: int) -> Plan:
+    styles: dict[str, ParallelStyle] = {
+        "model.embed_tokens": _Scattered(input_layouts=Replicate(), output_layouts=Shard(1)),
+        "model.norm": SequenceParallel(use_local_output=True),
+        "lm_head": LossOfTokens(),
+    }
+    for number, layer in enumerate(layers):
+        attention: Any = layer.self_attn
+        for what, linear in (("query", attention.q_proj), ("key and value", attention.k_proj)):
+            _require(f"{what} heads", linear.out_features // attention.head_dim, size)
+        mlp: Any = layer.mlp
+        _require("MLP columns", mlp.gate_proj.out_features, size)
+        name = f"model.layers.{number}"
+        gathered: dict[str, Placement] = {"hidden_states": Replicate()}
+        styles |= {
+            f"{name}.input_layernorm": SequenceParallel(),
+            f"{name}.self_attn": PrepareModuleInput(
+                input_kwarg_layouts={"hidden_states": Shard(1)}, desired_input_kwarg_layouts=gathered
+            ),
+            **{f"{name}.self_attn.{one}_proj": ColwiseParallel() for one in "qkv"},
+            f"{name}.self_attn.o_proj": RowwiseParallel(output_layouts=Shard(1)),
+            f"{name}.post_attention_layernorm": SequenceParallel(),
+            f"{name}.mlp": PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)),
+            f"{name}.mlp.gate_proj": ColwiseParallel(),
+            f"{name}.mlp.up_proj": ColwiseParallel(),
+            f"{name}.mlp.down_proj": RowwiseParallel(output_layouts=Shard(1)),
+        }
+    return Plan("llama", styles)
+
+
+def _gives_loss(model: nn.Module) -> bool:
+    head = _submodule(model, "lm_head")
+    return head is not None and "targets" in inspect.signature(head.forward).parameters
+
+
+class _Scattered(RowwiseParallel):
+    """Embeddings, of which each rank gets its part of the sequence."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        size = device_mesh.size()
+
+        def require(_module: nn.Module, inputs: tuple[Tensor]) -> None:
+            length = inputs[0].shape[1]
+            if length % size:
+                raise ModeUnavailable(
+                    f"--tensor-parallel {size} does not divide a sequence of {length} tokens, which ranks share",
+                    f"Use a --sequence-length that is a multiple of {size}",
+                )
+
+        module.register_forward_pre_hook(require)
+        return super()._apply(module, device_mesh)

@@ -1,0 +1,86 @@
+"""Tensor parallel: ranks of one host share every layer of a block, and see the same samples.
+
+A layer whose rows are shared (q, k, v, gate, up; timm's qkv and fc1) gives each rank some of its outputs, whole heads
+of them; one whose columns are shared (o, down; proj, fc2) takes them and gives summands, which one collective adds up.
+A block needs two such collectives forward and two backward. Which layers are shared how is a plan (`plans`), of
+DTensors by torch.distributed.tensor.parallel.
+
+A group of N ranks takes the samples of N: `--batch-size` stays samples a GPU and step, so that a step of a number of
+GPUs is the same work however they share it. Transformer Engine's blocks have a tensor parallel of their own
+(`tp_group`, `sequence_parallel`, `set_parallel_mode`), and its modes are refused here.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import parallelize_module
+
+from fp8bench.modes.protocol import Mode
+from fp8bench.schema.execution import Join, join_of
+from fp8bench.schema.rank import ParallelEvidence
+from fp8bench.worker.execution.parallel.plans import plan_for
+from fp8bench.worker.execution.parallel.strategy import DATA, TENSOR
+
+
+class TensorParallel:
+    """See the module. mesh: [groups, size] ranks. reason: why ranks are joined so, for the record."""
+
+    sharded = True
+    capture_refusal = None
+    whole_refusal = "torch.compile takes the layers that ranks share block by block"
+
+    def __init__(self, mesh: DeviceMesh, reason: str) -> None:
+        self.mesh = mesh
+        self.size = mesh[TENSOR].size()
+        self._reason = reason
+        self._orders: dict[str, Tensor] = {}
+        self._plan = ""
+
+    @property
+    def word(self) -> Join:
+        """`tp2`."""
+        return join_of("", self.size)
+
+    def divide(self, model: nn.Module) -> None:
+        """Share the layers of its blocks. Raises ModeUnavailable where there is no plan for it, or its sizes cannot be
+        divided.
+        """
+        plan = plan_for(model, self.size)
+        self._plan, self._orders = plan.name, plan.orders
+        plan.prepare()
+        parallelize_module(model, self.mesh[TENSOR], plan.styles)
+
+    def join(self, model: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
+        """As it was divided: there is one group, and nobody else to share with."""
+        return model
+
+    def rejoin(self, joined: nn.Module, wrapped: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
+        """As it is."""
+        return joined
+
+    def sharing(self, joined: nn.Module, last: bool) -> AbstractContextManager[object]:
+        """Every micro-batch needs its collectives."""
+        return nullcontext()
+
+    def group(self) -> dist.ProcessGroup | None:
+        """This rank alone has its part of a layer and its samples."""
+        group: dist.ProcessGroup = self.mesh[DATA].get_group()
+        return group
+
+    def replicas(self, weight: Tensor) -> dist.ProcessGroup | None:
+        """The ranks of the group, for a weight that they do not share."""
+        shared = isinstance(weight, DTensor) and weight.placements[-1].is_shard()
+        return None if shared else self.mesh[TENSOR].get_group()
+
+    def order(self, name: str) -> Tensor | None:
+        """As the plan rearranged it."""
+        return self._orders.get(name)
+
+    def evidence(self) -> ParallelEvidence:
+        """Whose plan it was."""
+        notes = (f"layers are shared as in the plan {self._plan!r}",) if self._plan else ()
+        return ParallelEvidence(reason=self._reason, tensor_parallel=self.size, notes=notes)

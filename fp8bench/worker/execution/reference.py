@@ -1,0 +1,135 @@
+"""What the plain steps of a proof are run on, where the model itself is sharded.
+
+A second model, un-joined: built by the workload and converted by the mode as the first one was, with the weights,
+optimizer state and scales that the ranks of the first hold together. So what it comes to owes nothing to sharding. It
+needs a GPU's memory for all of it, beside the first one; where that does not suffice, or the mode cannot have two
+models in one process, the sharded model is its own reference, run plainly: not compiled, its batch in pieces. The
+evidence has which (`ExecutedEvidence.reference`), and the one thing that this cannot show: that gradients are shared.
+"""
+
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from fp8bench.modes.protocol import stated
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.execution import OptimizerName
+from fp8bench.schema.rank import Reference
+from fp8bench.worker.execution.copies import SPARE
+from fp8bench.worker.execution.optimizers import make_optimizer
+from fp8bench.worker.execution.parallel.ddp import DDP
+from fp8bench.worker.execution.parallel.shards import part_of, whole
+from fp8bench.worker.execution.step import Parts, forward, scales, trained
+from fp8bench.worker.memory import kept_bytes
+from fp8bench.worker.parallel import agreement, largest
+from fp8bench.workloads.protocol import Batch
+
+
+class NotProved(ModeUnavailable):
+    """There is nothing to compare with."""
+
+
+def reference_of(parts: Parts, optimizer: OptimizerName, compiled: bool, batch: Batch) -> tuple[Parts, Reference]:
+    """Parts to run plain steps on, from where `parts` are now. Every rank calls it. batch: like those of the steps.
+
+    Raises NotProved on every rank where there is nothing but the same steps again.
+    """
+    if not parts.strategy.sharded:
+        return parts, "whole model"
+    refusal: str | None = stated(parts.mode, "twin_refusal") or _no_room(parts, optimizer)
+    if refusal is None:
+        return _twin(parts, optimizer, batch), "whole model"
+    if compiled or parts.accumulation > 1 or parts.checkpoints.blocks:
+        return parts, "sharded model"
+    raise NotProved(
+        f"the sharded steps have nothing to be compared with: {refusal}",
+        "Compare a smaller workload under the same options",
+        "oom",
+    )
+
+
+def whole_bytes(parts: Parts, optimizer: OptimizerName) -> int:
+    """Of a second model with its gradients and optimizer state; 0 where there will be none."""
+    if not parts.strategy.sharded:
+        return 0
+    return kept_bytes(sum(weight.numel() for weight in trained(parts).values()), optimizer)
+
+
+def _no_room(parts: Parts, optimizer: OptimizerName) -> str | None:
+    if parts.device.type != "cuda":
+        return None
+    torch.cuda.empty_cache()
+    free = torch.cuda.mem_get_info(parts.device)[0]
+    needed = int(SPARE * whole_bytes(parts, optimizer))
+    missing = largest(needed - free, parts.device)
+    return None if missing <= 0 else f"the whole model does not fit beside it, {missing / 2**30:.1f} GiB are missing"
+
+
+def _twin(parts: Parts, optimizer: OptimizerName, batch: Batch) -> Parts:
+    mode = copy(parts.mode)
+    model = mode.convert(parts.workload.build(parts.device))
+    twin = replace(
+        parts,
+        model=model,
+        wrapped=model,
+        plain=model,
+        optimizer=make_optimizer(optimizer, model.parameters(), parts.device),
+        mode=mode,
+        strategy=DDP(),
+        accumulation=1,
+    )
+    with torch.no_grad():
+        for other, mine in zip(_state_of_model(twin), _state_of_model(parts), strict=True):
+            other.copy_(mine)
+        _copy_optimizer(parts, twin)
+        _copy_scales(parts, twin, batch)
+    return twin
+
+
+def _state_of_model(parts: Parts) -> Iterator[Tensor]:
+    """Weights and buffers, whole, as the plain model orders their rows. Of a sharded model every rank calls it."""
+    for name, tensor in (*parts.plain.named_parameters(), *parts.plain.named_buffers()):
+        yield plain_order(parts, name, whole(tensor)) if parts.strategy.sharded else tensor
+
+
+def plain_order(parts: Parts, name: str, full: Tensor) -> Tensor:
+    """Rows of a whole weight of the sharded model as the plain model has them."""
+    order = parts.strategy.order(name)
+    return full if order is None else full[torch.argsort(order.to(full.device))]
+
+
+def held_part(parts: Parts, name: str, like: nn.Parameter, full: Tensor) -> Tensor:
+    """What this rank holds of a whole tensor of the plain model, shaped as the weight of that name is."""
+    order = parts.strategy.order(name)
+    return part_of(full if order is None else full[order.to(full.device)], like)
+
+
+def _copy_optimizer(parts: Parts, twin: Parts) -> None:
+    mine, others = trained(parts), trained(twin)
+    for name, weight in mine.items():
+        state = parts.optimizer.state.get(weight)
+        if state:
+            twin.optimizer.state[others[name]] = {key: _copied(parts, name, value) for key, value in state.items()}
+
+
+def _copied(parts: Parts, name: str, value: object) -> object:
+    if not isinstance(value, Tensor):
+        return value
+    full = whole(value)
+    return (full if full.ndim == 0 else plain_order(parts, name, full)).clone()
+
+
+def _copy_scales(parts: Parts, twin: Parts, batch: Batch) -> None:
+    mine = scales(parts)
+    if mine and len(scales(twin)) != len(mine):
+        # Some modes make what they keep in their first forward pass.
+        forward(twin, twin.plain, batch)
+    others = scales(twin)
+    with agreement():
+        if len(others) != len(mine):
+            raise NotProved("a second model keeps other scales than the first", "Use --parallel ddp")
+    for other, scale in zip(others, mine, strict=True):
+        other.copy_(scale)

@@ -1,0 +1,132 @@
+"""What only GPUs can show of parallelism: NCCL, fused kernels, captured micro-batches, and the memory that is saved."""
+
+import json
+
+import pytest
+from gpu import gpu_ranks
+from gpu.this_gpu import needs_fp8, needs_gpu, needs_two_gpus
+from torch import multiprocessing
+
+pytestmark = [pytest.mark.gpu, needs_gpu, pytest.mark.timeout(900)]
+
+MICRO = {"workload": "vit-micro", "batch_size": 32, "optimizer": "adamw"}
+HUGE = {"workload": "vit-huge", "batch_size": 16, "optimizer": "adamw"}
+
+
+@pytest.fixture
+def settled(tmp_path):
+    """What each rank found, by rank."""
+
+    def run(mode="baseline-bf16", gpus=2, asked="auto", **values):
+        if mode.startswith("te"):
+            pytest.importorskip("transformer_engine.pytorch")
+        name, _, recipe = mode.partition(":")
+        values = {"mode": name, "recipe": recipe or None, "world_size": gpus, "cuda_graphs": asked, **values}
+        multiprocessing.start_processes(
+            gpu_ranks.settle_here, args=(str(tmp_path), values), nprocs=gpus, start_method="spawn"
+        )
+        return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(gpus)]
+
+    return run
+
+
+@needs_two_gpus
+@pytest.mark.parametrize(
+    ("mode", "compile", "gathered"),
+    [
+        ("baseline-bf16", "off", "bfloat16"),
+        ("baseline-bf16", "blocks", "bfloat16"),
+        ("baseline-tf32", "off", "float32"),
+        pytest.param("te-bf16", "off", "bfloat16", marks=needs_fp8),
+        pytest.param("te-fp8:current", "off", "bfloat16", marks=needs_fp8),
+        pytest.param("torchao-float8:tensorwise", "blocks", "float8_e4m3fn", marks=needs_fp8),
+        pytest.param("torchao-float8:rowwise", "blocks", "bfloat16", marks=needs_fp8),
+    ],
+)
+def test_sharded_steps_are_proved_against_a_whole_model(mode, compile, gathered, settled):
+    for found in settled(mode, parallel="fsdp", compile=compile, **MICRO):
+        assert (found["join"], found["reference"]) == ("fsdp", "whole model"), found
+        assert found["parallel"]["gathered_dtype"] == gathered
+        assert found["update_error"] < 0.45
+        assert found["unshared"] < 0.1
+        assert not found["graph"]["enabled"]
+        assert "FSDP2 gathers weights on streams of its own" in found["graph"]["reason"]
+
+
+@needs_two_gpus
+@needs_fp8
+def test_delayed_scaling_has_no_second_model_and_says_so(settled):
+    for found in settled("te-fp8:delayed", parallel="fsdp", **MICRO):
+        assert "nothing to be compared with" in found["warning"], found
+        assert len(set(found["losses"])) == gpu_ranks.AFTERWARDS, "training goes on"
+
+
+@needs_two_gpus
+@needs_fp8
+def test_delayed_scaling_in_micro_batches_is_compared_with_itself_run_plainly(settled):
+    for found in settled("te-fp8:delayed", parallel="fsdp", grad_accumulation=2, **MICRO):
+        assert (found["reference"], found["unshared"]) == ("sharded model", None), found
+        assert found["state_error"] < 0.45
+
+
+@needs_two_gpus
+@pytest.mark.parametrize(
+    ("mode", "compile"),
+    [
+        ("baseline-bf16", "off"),
+        ("baseline-bf16", "blocks"),
+        pytest.param("torchao-float8:tensorwise", "blocks", marks=needs_fp8),
+    ],
+)
+def test_two_gpus_that_share_layers_do_what_one_does(mode, compile, settled):
+    for found in settled(mode, tensor_parallel=2, compile=compile, **MICRO):
+        assert (found["join"], found["reference"]) == ("tp2", "whole model"), found
+        assert found["spread"] < 1e-4
+        assert found["update_error"] < 0.45
+
+
+@needs_two_gpus
+def test_a_gpu_that_holds_a_part_needs_less_memory(settled):
+    whole = settled(parallel="ddp", asked="off", **HUGE)
+    parts = settled(parallel="fsdp", asked="off", **HUGE)
+    assert max(found["peak"] for found in parts) < 0.75 * min(found["peak"] for found in whole)
+
+
+@needs_two_gpus
+def test_auto_takes_ddp_where_everything_fits(settled):
+    for found in settled(parallel="auto", asked="off", **HUGE):
+        assert found["join"] == "ddp"
+        assert found["parallel"]["reason"].startswith("auto: weights, gradients and optimizer state take ")
+
+
+@pytest.mark.parametrize("gpus", [1, pytest.param(2, marks=needs_two_gpus)])
+@pytest.mark.parametrize("mode", ["baseline-bf16", pytest.param("te-fp8:delayed", marks=needs_fp8)])
+def test_a_graph_holds_all_micro_batches_of_a_step(gpus, mode, settled):
+    for found in settled(mode, gpus=gpus, asked="on", grad_accumulation=2, **MICRO):
+        assert found["graph"]["enabled"], found
+        assert found["update_error"] < 0.45
+        assert all(part > 0 for passes in found["split"] for part in passes)
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "compile"),
+    [
+        ("baseline-bf16", "full", "off"),
+        ("baseline-bf16", "selective", "blocks"),
+        pytest.param("te-fp8:delayed", "full", "off", marks=needs_fp8),
+        pytest.param("te-fp8:current", "full", "off", marks=needs_fp8),
+        pytest.param("torchao-float8:tensorwise", "selective", "blocks", marks=needs_fp8),
+    ],
+)
+def test_activations_that_are_computed_again_are_the_same(mode, kind, compile, settled):
+    [found] = settled(mode, gpus=1, asked="off", activation_checkpointing=kind, compile=compile, **MICRO)
+    assert found["parallel"]["checkpointed_blocks"] == 2, found
+    assert found["gradient_error"] < 0.45
+
+
+def test_activations_that_are_dropped_need_no_memory(settled):
+    peaks = {}
+    for kind in ("none", "selective", "full"):
+        [found] = settled(gpus=1, asked="off", activation_checkpointing=kind, **(HUGE | {"batch_size": 64}))
+        peaks[kind] = found["peak"]
+    assert peaks["full"] < peaks["selective"] < peaks["none"]

@@ -1,0 +1,122 @@
+"""Two ranks that settle how steps of a sharded model are executed: rightly, and wrongly in each way. One pair of
+processes for all of it, since each takes seconds to begin.
+
+python -m worker.execution.joined FOLDER
+"""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+from unittest import mock
+
+import torch.distributed as dist
+from torch import multiprocessing
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives
+from torch.distributed.tensor import DTensor
+from worker.execution import executing
+from worker.execution.executing import CAPTURED, CPU, PLAIN, Delayed, Replayed
+
+from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
+from fp8bench.modes.torchao import TorchAOFloat8
+from fp8bench.registry import find_workload, load, workloads
+from fp8bench.schema.errors import Fp8benchError
+from fp8bench.worker.execution.decide import Gate, decide
+from fp8bench.worker.execution.parallel.fsdp import FSDP
+from fp8bench.worker.execution.parallel.strategy import grid
+from fp8bench.worker.execution.parallel.tensor import TensorParallel
+from fp8bench.workloads.vit import ViTMicro
+
+
+class NeverReduced(Replayed):
+    """Gradients are left where they add up, and no weight gets one."""
+
+    def __call__(self, batch, marks):
+        self.parts.model.set_requires_gradient_sync(False)
+        return super().__call__(batch, marks)
+
+
+class OwnGradients(Replayed):
+    """Each rank takes its part of its own gradient for the mean of all."""
+
+    def __call__(self, batch, marks):
+        size, rank = dist.get_world_size(), dist.get_rank()
+
+        def own(_comm, output_tensor, input_tensor, op, **_):
+            summed = op == dist.ReduceOp.SUM
+            output_tensor.copy_(input_tensor.view(size, -1)[rank] * (size if summed else 1))
+
+        with mock.patch.object(_fsdp_collectives.DefaultReduceScatter, "__call__", own):
+            return super().__call__(batch, marks)
+
+
+def fsdp(choice=PLAIN):
+    return replace(choice, strategy=FSDP("test"))
+
+
+def tensor(choice=PLAIN, groups=False):
+    alone = TensorParallel(grid(2).mesh(CPU), "test")
+    return replace(choice, strategy=FSDP("test", alone) if groups else alone)
+
+
+def settled(choice, launch=Replayed, mode=None, tolerance=BF16_TOLERANCE, workload=None, **values):
+    rank = dist.get_rank() // (2 if "tp2" in choice.strategy.word else 1)
+    try:
+        parts, batches = executing.some_parts(
+            mode, workload, choice, warm=1, rank=rank, optimizer="adamw", world_size=2, **{"batch_size": 8, **values}
+        )
+        run = executing.settings(cuda_graphs="on", optimizer="adamw", **values)
+        found = decide(run, parts, choice, batches, Gate(tolerance, 0.0), lambda _stage: None, launch)
+    except Fp8benchError as refusal:
+        return {"refused": refusal.what}
+    executed = found.executed.model_dump() if found.executed else {}
+    held = [weight._local_tensor for weight in parts.plain.parameters() if isinstance(weight, DTensor)]
+    return {
+        "join": found.join,
+        "warning": found.warning,
+        "parallel": found.parallel.model_dump(),
+        "scaled_weights": sum(getattr(weight, "_precomputed_scale", None) is not None for weight in held),
+        **executed,
+    }
+
+
+class ThreeHeads(ViTMicro):
+    architecture: ClassVar = {**ViTMicro.architecture, "embed_dim": 48, "num_heads": 3}
+
+
+def llama(choice, mode=None, tolerance=BF16_TOLERANCE, length=64):
+    """A language model, where this version has one."""
+    if "llm-micro" not in workloads():
+        return None
+    workload = load(find_workload("llm-micro"))(sequence_length=length)
+    return settled(choice, mode=mode, tolerance=tolerance, workload=workload, batch_size=4)
+
+
+SCENES = {
+    "fsdp": lambda: settled(fsdp(), grad_accumulation=2, activation_checkpointing="full"),
+    "stale input": lambda: settled(fsdp(CAPTURED), executing.StaleInput, tolerance=FP8_TOLERANCE),
+    "no optimizer": lambda: settled(fsdp(CAPTURED), executing.NoOptimizer, tolerance=FP8_TOLERANCE),
+    "never reduced": lambda: settled(fsdp(CAPTURED), NeverReduced, tolerance=FP8_TOLERANCE),
+    "own gradients": lambda: settled(fsdp(CAPTURED), OwnGradients, tolerance=FP8_TOLERANCE),
+    "frozen scales": lambda: settled(fsdp(CAPTURED), executing.FrozenScales, mode=Delayed(), tolerance=FP8_TOLERANCE),
+    "float8": lambda: settled(fsdp(), mode=TorchAOFloat8(), tolerance=FP8_TOLERANCE),
+    "tp2": lambda: settled(tensor(), batch_size=16),
+    "fsdp+tp2": lambda: settled(tensor(groups=True), batch_size=16),
+    "three heads": lambda: settled(tensor(), workload=ThreeHeads()),
+    "llama, tp2": lambda: llama(tensor(), mode=TorchAOFloat8(), tolerance=FP8_TOLERANCE),
+    "llama, fsdp+tp2": lambda: llama(tensor(groups=True)),
+    "llama, 33 tokens": lambda: llama(tensor(), length=33),
+}
+
+
+def ranks(rank, folder, names):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    found = {name: SCENES[name]() for name in names or SCENES}
+    (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    folder, *names = sys.argv[1:]
+    multiprocessing.start_processes(ranks, args=(folder, names), nprocs=2, start_method="spawn")

@@ -1,0 +1,94 @@
+"""A step of several micro-batches is the step of the whole batch: the same loss, gradients and update."""
+
+import pytest
+import torch
+from outside.outside_plugins import TinyLinear
+from worker.execution.executing import (
+    CAPTURED,
+    CPU,
+    Delayed,
+    Replayed,
+    plain_parts,
+    settings,
+    some_parts,
+)
+
+from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
+from fp8bench.schema.errors import MeasurementInvalid
+from fp8bench.worker import clock
+from fp8bench.worker.execution.decide import Gate, decide
+from fp8bench.worker.execution.step import NO_MARKS, micro_batches, step
+
+pytestmark = pytest.mark.usefixtures("process_group")
+
+
+def test_the_gradients_are_those_of_the_whole_batch():
+    whole, batches = some_parts(warm=0)
+    batch = next(batches)
+    parts, _ = some_parts(warm=0, grad_accumulation=4)
+    loss, pieces = step(whole, batch, NO_MARKS), step(parts, batch, NO_MARKS)
+
+    assert pieces.item() == pytest.approx(loss.item(), rel=1e-3)
+    for one, other in zip(whole.plain.parameters(), parts.plain.parameters(), strict=True):
+        assert (other.grad - one.grad).norm() <= 0.03 * one.grad.norm() + 1e-6
+
+
+def test_in_float32_they_differ_by_rounding_alone():
+    model = TinyLinear().build(CPU)
+    whole = plain_parts(TinyLinear(), model)
+    batch = next(TinyLinear().batches(8, 0, CPU))
+    with torch.autocast("cpu", enabled=False):
+        losses = [whole.workload.loss(model, piece) / 4 for piece in micro_batches(batch, 4)]
+        sum(losses).backward()
+        pieces = model.weight.grad.clone()
+        model.zero_grad()
+        whole.workload.loss(model, batch).backward()
+    assert torch.allclose(pieces, model.weight.grad, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", [None, Delayed()], ids=["plain", "scales"])
+def test_the_steps_are_proved_against_whole_batches(mode):
+    parts, batches = some_parts(mode, grad_accumulation=2)
+    run = settings(cuda_graphs="on", grad_accumulation=2)
+    tolerance = FP8_TOLERANCE if mode else BF16_TOLERANCE
+    found = decide(run, parts, CAPTURED, batches, Gate(tolerance, 0.0), lambda _stage: None, Replayed)
+
+    assert found.parallel.grad_accumulation == 2
+    assert found.executed.update_error < 0.05
+    # Scales follow from what a pass sees, so that the plain steps see the same micro-batches.
+    assert found.executed.batch_size == (4 if mode else 8)
+
+
+class FirstOnly(Replayed):
+    """Trains on the first of its micro-batches."""
+
+    def __call__(self, batch, marks):
+        first = micro_batches(batch, 2)[0]
+        return super().__call__(type(batch)(*(torch.cat([tensor, tensor]) for tensor in first)), marks)
+
+
+def test_a_micro_batch_that_is_left_out_is_found():
+    parts, batches = some_parts(grad_accumulation=2)
+    run = settings(cuda_graphs="on", grad_accumulation=2)
+    with pytest.raises(MeasurementInvalid, match="its gradients differ"):
+        decide(run, parts, CAPTURED, batches, Gate(BF16_TOLERANCE, 0.0), lambda _stage: None, FirstOnly)
+
+
+def test_a_batch_that_is_not_divided_is_refused():
+    batch = next(TinyLinear().batches(9, 0, CPU))
+    with pytest.raises(MeasurementInvalid, match="a batch of 9 samples is not divided by 2 micro-batches"):
+        micro_batches(batch, 2)
+
+
+def test_passes_of_micro_batches_add_up(monkeypatch):
+    ticks = iter([0.0, 1.0, 2.0, 5.0, 7.0, 11.0, 12.0])
+    monkeypatch.setattr(clock, "perf_counter", lambda: next(ticks))
+    host = clock.HostClock()
+    host.start_step()
+    host.data_ready()
+    for _ in range(2):
+        host.forward_done()
+        host.backward_done()
+    times = host.finish()
+    assert (times.forward_s, times.backward_s, times.optimizer_s) == ([3.0], [7.0], [1.0])
+    assert (times.step_s, times.data_wait_s) == ([12.0], [1.0])

@@ -1,0 +1,102 @@
+"""Two ranks whose model is sharded: steps are proved against a whole model's, and each fault is found.
+
+All scenes run in one pair of processes (see `joined`); a test looks at what both ranks wrote down of one.
+"""
+
+import json
+from pathlib import Path
+
+import fork_server
+import pytest
+from cli.calling import environment
+
+from fp8bench.registry import workloads
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    """What came of each scene, by rank."""
+    folder = tmp_path_factory.mktemp("joined")
+    here = environment(PYTHONPATH=str(Path(__file__).parents[2]))
+    code, _, errors = fork_server.called([str(folder)], folder, here, 280, ("-m", "worker.execution.joined"))
+    assert code == 0, errors
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+def of(scenes, name):
+    return [found[name] for found in scenes]
+
+
+def test_sharded_steps_in_micro_batches_are_proved_against_a_whole_model(scenes):
+    for found in of(scenes, "fsdp"):
+        assert (found["join"], found["reference"], found["warning"]) == ("fsdp", "whole model", None)
+        assert max(found["loss_error"], found["gradient_error"], found["update_error"]) < 0.1
+        assert found["unshared"] < 0.01
+        assert found["spread"] is None, "no rank has what another one has"
+    assert found["parallel"] == {
+        "reason": "test",
+        "tensor_parallel": 1,
+        "grad_accumulation": 2,
+        "activation_checkpointing": "full",
+        "checkpointed_blocks": 2,
+        "sharded_blocks": 2,
+        "gathered_dtype": "bfloat16",
+        "reduced_dtype": "float32",
+        "resharded_after_forward": True,
+        "notes": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("stale input", "its gradients differ by"),
+        ("no optimizer", "what it makes of the weights differs by 1 "),
+        ("never reduced", "its gradients differ by 1 "),
+        ("own gradients", "its ranks keep gradients of their own, which differ from the mean by"),
+        ("frozen scales", "what it makes of fp8's scales differs by 1 "),
+    ],
+)
+def test_sharded_steps_that_are_wrong_are_found_by_every_rank(name, told, scenes):
+    for found in of(scenes, name):
+        assert told in found.get("refused", ""), found
+
+
+def test_weights_that_travel_in_float8_give_the_same_steps(scenes):
+    for found in of(scenes, "float8"):
+        assert found["parallel"]["gathered_dtype"] == "float8_e4m3fn"
+        assert found["scaled_weights"] == 8, "four linear layers of each block have the scale of the whole weight"
+        assert max(found["gradient_error"], found["update_error"]) < 0.1
+
+
+@pytest.mark.parametrize("name", ["tp2", "fsdp+tp2"])
+def test_two_ranks_that_share_layers_do_what_one_does(name, scenes):
+    for found in of(scenes, name):
+        assert (found["join"], found["parallel"]["tensor_parallel"]) == (name, 2)
+        assert found["reference"] == "whole model"
+        assert max(found["loss_error"], found["gradient_error"], found["update_error"]) < 0.1
+        assert found["spread"] == 0, "what both have is alike"
+
+
+def test_heads_that_ranks_cannot_share_are_refused(scenes):
+    for found in of(scenes, "three heads"):
+        assert found["refused"] == "--tensor-parallel 2 does not divide the model's 3 attention heads"
+
+
+needs_llama = pytest.mark.skipif("llm-micro" not in workloads(), reason="this version has no language models")
+
+
+@needs_llama
+@pytest.mark.parametrize("join", ["tp2", "fsdp+tp2"])
+def test_two_ranks_that_share_the_layers_and_the_tokens_of_llama_do_what_one_does(join, scenes):
+    for found in of(scenes, f"llama, {join}"):
+        assert (found["join"], found["reference"], found["spread"]) == (join, "whole model", 0)
+        assert max(found["loss_error"], found["gradient_error"], found["update_error"]) < 0.2
+
+
+@needs_llama
+def test_a_sequence_that_ranks_cannot_share_is_refused(scenes):
+    for found in of(scenes, "llama, 33 tokens"):
+        assert found["refused"] == "--tensor-parallel 2 does not divide a sequence of 33 tokens, which ranks share"

@@ -1,0 +1,152 @@
+"""How ranks are joined: as requested, or by what fits a GPU's memory; the reason is on record."""
+
+import pytest
+import torch
+from builders import config
+from outside.outside_plugins import Polite, TinyLinear
+from worker.execution.executing import PLAIN, settings, some_parts
+
+from fp8bench.modes.baseline import BaselineBF16
+from fp8bench.modes.protocol import BF16_TOLERANCE, CompilePolicy
+from fp8bench.modes.transformer_engine import TEBF16
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.rank import CompileEvidence
+from fp8bench.worker.execution import reference
+from fp8bench.worker.execution.build import Choice, choose, choose_compile
+from fp8bench.worker.execution.decide import Gate, decide
+from fp8bench.worker.execution.parallel.choose import by_memory, choose_strategy, parameters, samples_of
+from fp8bench.worker.execution.parallel.fsdp import FSDP
+from fp8bench.worker.execution.parallel.plans import heads_together, plan_for
+from fp8bench.worker.memory import kept_bytes
+from fp8bench.workloads.vit import ViTMicro
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+GIB = 2**30
+GAINS = CompilePolicy(auto=True, reason="it fuses")
+pytestmark = pytest.mark.usefixtures("process_group")
+
+
+def chosen(device=CPU, mode=None, **asked):
+    return choose_strategy(config(**{"world_size": 1, **asked}), mode or Polite(), ViTMicro(), device)
+
+
+def test_a_model_of_a_billion_parameters_fits_a_gpu_of_80_gb_and_seven_do_not():
+    small = by_memory(kept_bytes(1_230_000_000, "adamw"), 80 * GIB)
+    large = by_memory(kept_bytes(6_740_000_000, "adamw"), 80 * GIB)
+
+    assert small.sharded is False
+    assert small.evidence().reason == (
+        "auto: weights, gradients and optimizer state take 18.3 GiB, at most half of the 80.0 GiB of a GPU"
+    )
+    assert (large.word, large.sharded) == ("fsdp", True)
+    assert large.evidence().reason.startswith("auto: weights, gradients and optimizer state take 100.4 GiB, more than")
+
+
+def test_what_training_keeps_follows_from_the_optimizer():
+    assert (kept_bytes(10, "sgd"), kept_bytes(10, "adamw")) == (120, 160)
+
+
+def test_parameters_are_counted_without_computing_anything_or_by_the_workload_itself():
+    class Counted(TinyLinear):
+        def parameters(self):
+            return 7
+
+    assert parameters(ViTMicro()) == sum(weight.numel() for weight in ViTMicro().build(CPU).parameters())
+    assert parameters(Counted()) == 7
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "word", "reason"),
+    [
+        ({"parallel": "auto"}, CPU, "none", "auto: on a CPU"),
+        ({"parallel": "auto"}, CUDA, "none", "auto: a single rank has nobody to share with"),
+        (
+            {"parallel": "ddp"},
+            CPU,
+            "none",
+            "requested with --parallel ddp; a single rank has nobody to share with",
+        ),
+        ({"parallel": "fsdp"}, CPU, "fsdp", "requested with --parallel fsdp"),
+    ],
+)
+def test_what_was_requested_is_done_and_why_is_said(asked, device, word, reason):
+    strategy = chosen(device, **asked)
+    assert (strategy.word, strategy.evidence().reason) == (word, reason)
+
+
+def test_transformer_engines_blocks_share_layers_by_arguments_of_their_own():
+    with pytest.raises(ModeUnavailable, match=r"own arguments \(tp_group, sequence_parallel\)"):
+        chosen(mode=TEBF16(), tensor_parallel=2)
+
+
+def test_ranks_that_share_layers_take_the_samples_of_all_of_them():
+    run = config(batch_size=8, tensor_parallel=2, world_size=4)
+    assert [samples_of(run, rank) for rank in range(4)] == [(16, 0), (16, 0), (16, 1), (16, 1)]
+
+
+def test_a_sharded_model_is_compiled_block_by_block_and_never_captured():
+    run = config(world_size=1, parallel="fsdp", compile="auto", cuda_graphs="auto")
+    choice = choose(run, BaselineBF16(), CPU, ViTMicro())
+
+    assert choice.graph.enabled is False
+    compiled = choose_compile("auto", GAINS, CUDA, choice.strategy.whole_refusal)
+    assert (compiled.enabled, compiled.scope) == (True, "blocks")
+    assert "FSDP2 gathers the weights of each block" in compiled.reason
+    with pytest.raises(ModeUnavailable, match="cuts a graph of the whole model"):
+        choose_compile("on", GAINS, CUDA, choice.strategy.whole_refusal)
+    with pytest.raises(ModeUnavailable, match="not known to be captured right"):
+        choose(run.model_copy(update={"cuda_graphs": "on", "device": "cpu"}), BaselineBF16(), CUDA, ViTMicro())
+
+
+@pytest.mark.slow
+def test_a_single_rank_may_be_sharded_and_its_blocks_compiled_before(monkeypatch):
+    compiled = []
+
+    def compile(method):
+        compiled.append(method.__self__)
+        return method
+
+    monkeypatch.setattr(torch, "compile", compile)
+    choice = Choice(CompileEvidence(enabled=True, reason="test", scope="blocks"), PLAIN.graph, FSDP("test"))
+    parts, batches = some_parts(choice=choice, warm=1, optimizer="adamw")
+    found = decide(
+        settings(cuda_graphs="off", optimizer="adamw"),
+        parts,
+        choice,
+        batches,
+        Gate(BF16_TOLERANCE, 0.0),
+        lambda _stage: None,
+    )
+
+    assert [type(block).__name__ for block in compiled] == ["FSDPBlock", "FSDPBlock"]
+    assert compiled == list(parts.plain.blocks)
+    assert (found.join, found.parallel.sharded_blocks, found.executed.reference) == ("fsdp", 2, "whole model")
+    assert found.executed.update_error < 0.1
+    assert found.executed.unshared is None, "there is nobody to share with"
+
+
+def test_too_little_memory_for_a_second_model_leaves_the_sharded_one(monkeypatch):
+    monkeypatch.setattr(reference, "_no_room", lambda *_: "the whole model does not fit beside it")
+    choice = Choice(PLAIN.compile, PLAIN.graph, FSDP("test"))
+    for accumulation in (1, 2):
+        values = {"optimizer": "adamw", "grad_accumulation": accumulation}
+        parts, batches = some_parts(choice=choice, warm=1, **values)
+        found = decide(settings(**values), parts, choice, batches, Gate(BF16_TOLERANCE, 0.0), lambda _stage: None)
+        if accumulation == 1:
+            assert found.executed is None
+            assert found.warning.endswith("nothing to be compared with: the whole model does not fit beside it")
+        else:
+            assert (found.executed.reference, found.executed.unshared) == ("sharded model", None)
+            assert found.executed.update_error < 0.1
+
+
+def test_a_model_without_a_plan_cannot_share_layers():
+    with pytest.raises(ModeUnavailable, match="no tensor-parallel plan for this model"):
+        plan_for(TinyLinear().build(CPU), 2)
+
+
+def test_rows_of_qkv_are_rearranged_by_heads_and_back():
+    width, size = 4, 2
+    order = heads_together(width, size)
+    assert order.tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
+    assert torch.argsort(order)[order].tolist() == list(range(12))
