@@ -10,7 +10,7 @@ from fp8bench.report.written import Interval, bounds, change_bounds, counted, nu
 
 TONES: dict[Verdict, doc.Tone] = {"reproduced": "good", "not reproduced": "bad", "inconclusive": "doubtful"}
 
-PUBLISHED = "a value marked `published` is computed from figures that were published, and decides nothing"
+PUBLISHED = "published: computed from figures that were published, which decide nothing about themselves."
 
 
 def document(tested: Tested, claims: Claims) -> doc.Document:
@@ -18,13 +18,13 @@ def document(tested: Tested, claims: Claims) -> doc.Document:
     rows = tested.rows
     letters = doc.Letters()
     settings = {one.source.title: one.source.setting for one in claims.stated}
-    blocks = []
+    blocks: list[list[doc.Part]] = []
     for (title, day), together in groupby(rows, key=lambda row: (row.source, row.published_on)):
         heading = doc.Heading(f"{title}, {day or 'day unknown'}")
         blocks.append([heading, doc.Sentence(settings[title]), _table(list(together), letters)])
     below: list[doc.Part] = [*map(doc.Note, letters.lines())]
     if any(row.value_from == "published" for row in rows):
-        below.append(doc.Note(f"{PUBLISHED[0].upper()}{PUBLISHED[1:]}."))
+        below.append(doc.Note(PUBLISHED))
     if tested.omitted:
         below.append(doc.Note(f"{counted(tested.omitted, 'claim')} about other instances omitted."))
     return doc.Document(
@@ -39,7 +39,8 @@ def _answer(rows: Sequence[ClaimRow]) -> str:
     counts = [(sum(row.verdict == verdict for row in rows), verdict) for verdict in VERDICTS]
     said = ", ".join(f"{count} {verdict}" for count, verdict in counts if count)
     ids = len({row.id for row in rows})
-    return f"{counted(ids, 'claim')} in {counted(len(rows), 'row')} (each on every instance that has records): {said}."
+    tested = "" if ids == len(rows) else f", tested {len(rows)} times"
+    return f"{counted(ids, 'claim')}{tested}: {said}."
 
 
 def _table(rows: Sequence[ClaimRow], letters: doc.Letters) -> doc.Table:
@@ -48,8 +49,8 @@ def _table(rows: Sequence[ClaimRow], letters: doc.Letters) -> doc.Table:
     columns = (
         column("id", lambda row: row.id, "word", once=True),
         column("claim", lambda row: row.words, "word", once=True),
-        column("published", lambda row: _written(row.published, row.unit), "quantity"),
-        column("holds if", _holds_if, "word"),
+        column("published", lambda row: _written(row.published, row.unit), once=True),
+        column("holds if", _holds_if, "word", once=True),
         column("instance", lambda row: row.instance or doc.NOTHING, "word"),
         column("here (95 %)", _here, "interval"),
         column("verdict", lambda row: row.verdict, "verdict", tone=lambda row: TONES.get(row.verdict, "")),
@@ -59,28 +60,36 @@ def _table(rows: Sequence[ClaimRow], letters: doc.Letters) -> doc.Table:
 
 
 def _notes(row: ClaimRow, letters: doc.Letters) -> str:
+    """Where a value that was not measured is from, and letters for the rest."""
     texts = [row.why] if row.why else []
     if row.verdict == "not measured":
-        texts.append(f"would be measured by `{row.command}`" if row.test else f"not told by records: `{row.command}`")
-    return " ".join(f"[{letters.of(text)}]" for text in texts)
+        how = "would be measured by" if row.test else "not told by records of training steps; see"
+        texts.append(f"{how} `{row.command}`")
+    origin = [row.value_from] if row.value_from not in (None, "measured") else []
+    return " ".join([*origin, *(f"[{letters.of(text)}]" for text in texts)])
 
 
 def _holds_if(row: ClaimRow) -> str:
-    """`+27.0 % to +37.0 %`, or one bound."""
+    """`+14 to +24 %`, or one bound as `>= +27 %`; units that stand beside it in the figure are left out."""
     if row.test is None:
         return doc.NOTHING
-    low, high = (_written(one, row.unit) for one in (row.at_least, row.at_most))
+    if row.unit == "yes/no":
+        return "yes"
+    after, low, high = {"gain": " %", "x": "x"}.get(row.unit, ""), _bound(row.at_least, row), _bound(row.at_most, row)
     if row.at_least is None:
-        return f"at most {high}"
-    if row.at_most is None:
-        return f"at least {low}"
-    return low if low == high else f"{low} to {high}"
+        return f"<= {high}{after}"
+    return f">= {low}{after}" if row.at_most is None else f"{low} to {high}{after}"
+
+
+def _bound(value: float | None, row: ClaimRow) -> str:
+    if row.unit == "gain":
+        return number(value, "+.3g", 100) if value else "0"
+    return number(value, ",.5g")
 
 
 def _here(row: ClaimRow) -> str:
     value = _written(row.value, row.unit)
-    ends = f" ({_ends(row.value_ci, row.unit)})" if row.value_ci else ""
-    return f"{value}{ends}{' published' if row.value_from == 'published' else ''}"
+    return f"{value} ({_ends(row.value_ci, row.unit)})" if row.value_ci else value
 
 
 def _ends(interval: Interval, unit: Unit) -> str:

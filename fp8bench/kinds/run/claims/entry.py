@@ -35,7 +35,7 @@ class Source(Frozen):
 
 
 class VariantOf(Frozen):
-    """What a name in an expression stands for: the latest measurement of an instance that has all of it; null takes any.
+    """What a name in an expression stands for: measurements of an instance that have all of it; null takes any.
 
     mode: with its recipe if not the default one. batch_size: a GPU. optimizer and execution: an imported figure, of
     which they are unknown, is taken too.

@@ -4,9 +4,9 @@
     speedup(p5.te_fp8_128, p4d.te_bf16)             of these two
     1 - 1 / (1 + gain(p5.te_fp8_128, p4d.bf16))     how much cheaper an image is
 
-Numbers, + - * /, brackets, and the functions of FUNCTIONS; nothing else. Python's `ast` reads it, this module walks what
-it finds, and nothing is ever evaluated by Python. A variant is named with its instance: `instance` is the one under
-test, another name is of the catalogue. Every name is checked when the claims are read, before any record is.
+Numbers, + - * /, brackets, and the functions of FUNCTIONS; nothing else. Python's `ast` reads it, this module walks
+what it finds, and Python evaluates nothing. A variant is named with its instance: `instance` is the one under test,
+another name is of the catalogue. Every name is checked when the claims are read, before any record is.
 
 Two values that each have an interval are joined by a function (`speedup`, `gain`), which knows their processes, and
 never by an operator, which does not.
@@ -22,6 +22,9 @@ from typing import Literal
 from fp8bench.schema.errors import UsageError, nearest
 
 Kind = Literal["variant", "instance"]
+
+Origin = Literal["measured", "published", "catalogue"]
+"""Whether any of a value was published and not measured here; or else is a price of the catalogue."""
 
 UNDER_TEST = "instance"
 """The name of the instance that a claim is tested on."""
@@ -48,7 +51,7 @@ FUNCTIONS = {
     "gain": Function(2, "variant", False, "units per USD of the first over those of the second, minus 1"),
     "memory": Function(1, "variant", True, "peak bytes allocated on a GPU"),
     "valid": Function(1, "variant", True, "1 where it computes what the plain model does, 0 where it is `invalid`"),
-    "price": Function(1, "instance", True, "USD an hour on the day of the claim's source, by the catalogue"),
+    "price": Function(1, "instance", True, "USD an hour, on demand, today"),
 }
 
 _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
@@ -62,24 +65,29 @@ class Operand:
     variant: str | None
 
 
+def of_both(one: Origin, other: Origin) -> Origin:
+    """The one that proves less: what was published least of all."""
+    return next(origin for origin in ("published", "catalogue", "measured") if origin in (one, other))
+
+
 @dataclass(frozen=True)
 class Value:
     """low, high: of the 95 % interval; None where there is none, and alike where the value is exact.
 
-    measured: whether all of it was; what a source published is not. records: ids of the runs that it is made of. doubt:
-    why the value decides nothing, whatever its interval.
+    records: ids of the runs that it is made of. doubt: why the value decides nothing, whatever its interval.
     """
 
     value: float
     low: float | None
     high: float | None
-    measured: bool = True
+    origin: Origin = "measured"
     records: tuple[str, ...] = ()
     doubt: str | None = None
 
     @classmethod
-    def exact(cls, value: float, records: tuple[str, ...] = (), measured: bool = True) -> "Value":
-        return cls(value, value, value, measured, records)
+    def exact(cls, value: float, records: tuple[str, ...] = (), origin: Origin = "measured") -> "Value":
+        """One that needs no interval."""
+        return cls(value, value, value, origin, records)
 
     def _joined(self, other: "Value", value: float, ends: Iterable[float] | None) -> "Value":
         found = None if ends is None else sorted(ends)
@@ -87,7 +95,7 @@ class Value:
             value=value,
             low=None if found is None else found[0],
             high=None if found is None else found[-1],
-            measured=self.measured and other.measured,
+            origin=of_both(self.origin, other.origin),
             records=tuple(dict.fromkeys((*self.records, *other.records))),
             doubt=self.doubt or other.doubt,
         )
@@ -143,7 +151,9 @@ def parse(text: str, variants: Collection[str], instances: Collection[str]) -> E
     try:
         body = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UsageError(f"{text!r} is not an expression", "Write, for example, gain(instance.a, instance.b)") from error
+        raise UsageError(
+            f"{text!r} is not an expression", "Write, for example, gain(instance.a, instance.b)"
+        ) from error
     known = {one.replace("-", "_"): one for one in instances}
     checked = _Checked(frozenset(variants), known)
     checked.is_exact(body)

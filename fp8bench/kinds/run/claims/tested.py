@@ -1,4 +1,4 @@
-"""Claims tested on records: a value with its interval for each instance that has what the claim names, and what follows.
+"""Claims tested on records: a value with its interval for each instance that has what the claim names, and a verdict.
 
 Steps, what a dollar buys and ratios are those of `compare`: the same rows, prices, likeness and statistics
 (`kinds.run.compare`). What differs is the question. `compare` asks whether a difference is beyond noise; a claim says
@@ -8,7 +8,8 @@ Where a variant is of several machines or executions, the one that buys most is 
 best that may be compared.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import product
@@ -16,18 +17,18 @@ from typing import Literal, get_args
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.claims.entry import Claims, Stated, Unit, VariantOf
-from fp8bench.kinds.run.claims.expression import Operand, Value
+from fp8bench.kinds.run.claims.expression import Operand, Origin, Value, of_both
 from fp8bench.kinds.run.compare import compared_with, likeness, unlike_work
 from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.kinds.run.unit_cost import UnitTime, priced, pricing_day, unit_time
-from fp8bench.pricing.choose import PriceQuery, choose
+from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 from fp8bench.records.select import Filter, Measurement, select
 from fp8bench.registry import find_mode
 from fp8bench.report.written import Interval
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.record import Record, Source
+from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import HOLDS_NOISE
 
 Verdict = Literal["reproduced", "not reproduced", "inconclusive", "not measured"]
@@ -56,7 +57,7 @@ class ClaimRow(Frozen):
     instance: str | None
     value: float | None = None
     value_ci: Interval | None = None
-    value_from: Source | None = None
+    value_from: Origin | None = None
     verdict: Verdict
     why: str | None = None
     command: str
@@ -88,8 +89,8 @@ class _Side:
     found: UnitTime | None
 
     @property
-    def measured(self) -> bool:
-        return self.record.source == "measured"
+    def origin(self) -> Origin:
+        return _origin(self.record)
 
 
 def test(
@@ -151,9 +152,9 @@ def _row(stated: Stated, instance: str | None, bench: "_Bench") -> ClaimRow:
     if test is None:
         return row
     try:
-        value = test.value(bench.on(instance, stated.source.published_on))
+        value = test.value(bench.on(instance))
     except _Untested as untested:
-        return row.model_copy(update={"verdict": untested.verdict, "why": _both(untested.why, claim.why)})
+        return row.model_copy(update={"verdict": untested.verdict, "why": untested.why})
     except UsageError as error:
         raise UsageError(f"claim {claim.id!r}: {error.what}", error.remedy) from error
     verdict, why = _verdict(value, stated)
@@ -162,7 +163,7 @@ def _row(stated: Stated, instance: str | None, bench: "_Bench") -> ClaimRow:
         update={
             "value": value.value,
             "value_ci": (value.low, value.high) if known else None,
-            "value_from": "measured" if value.measured else "published",
+            "value_from": value.origin,
             "verdict": verdict,
             "why": why,
             "run_ids": value.records,
@@ -173,23 +174,19 @@ def _row(stated: Stated, instance: str | None, bench: "_Bench") -> ClaimRow:
 def _verdict(value: Value, stated: Stated) -> tuple[Verdict, str | None]:
     """The verdict and why. What was published proves nothing about itself."""
     claim = stated.claim
-    if not value.measured:
-        return "not measured", claim.why
+    at_least = -math.inf if claim.at_least is None else claim.at_least
+    at_most = math.inf if claim.at_most is None else claim.at_most
+    if value.origin == "published":
+        return "not measured", None if at_least <= value.value <= at_most else claim.why
     if value.doubt is not None:
         return "inconclusive", value.doubt
     if value.low is None or value.high is None:
         return "inconclusive", "too few steps for an interval"
-    low = -float("inf") if claim.at_least is None else claim.at_least
-    high = float("inf") if claim.at_most is None else claim.at_most
-    if low <= value.low and value.high <= high:
+    if at_least <= value.low and value.high <= at_most:
         return "reproduced", None
-    if value.high < low or high < value.low:
+    if value.high < at_least or at_most < value.low:
         return "not reproduced", claim.why
     return "inconclusive", "the interval holds a bound of the claim"
-
-
-def _both(first: str | None, second: str | None) -> str | None:
-    return "; ".join(one for one in (first, second) if one) or None
 
 
 @dataclass(frozen=True)
@@ -202,13 +199,11 @@ class _Bench:
     options: CompareOptions
     whole: Callable[[Record], Record]
     instance: str | None = None
-    day: date | None = None
-    """Of the source that claims it."""
     kept: dict[Operand, list[Measurement]] = field(default_factory=dict)
 
-    def on(self, instance: str | None, day: date | None) -> Callable[[str, tuple[Operand, ...]], Value]:
+    def on(self, instance: str | None) -> Callable[[str, tuple[Operand, ...]], Value]:
         """What answers an expression's calls, on one instance."""
-        return replace(self, instance=instance, day=day, kept={})._answer
+        return replace(self, instance=instance, kept={})._answer
 
     def _answer(self, function: str, operands: tuple[Operand, ...]) -> Value:
         if function == "price":
@@ -216,18 +211,19 @@ class _Bench:
         first = self._measurements(operands[0])
         if function == "valid":
             latest = first[0].latest
-            return Value.exact(float(latest.status == "ok"), (latest.run_id,), latest.source == "measured")
+            return Value.exact(float(latest.status == "ok"), (latest.run_id,), _origin(latest))
         if len(operands) == 1:
             return _of_one(function, self._sides([first[0]])[0])
         return self._of_two(function, operands)
 
     def _price(self, instance: str) -> Value:
+        """Of today, on demand: that of the source's own day would be the source's."""
         known = self.catalog.instances.get(instance)
-        day = self.day or self.options.today
-        price = choose(known.prices, PriceQuery(day, self.day is None)) if known else None
+        today = PriceQuery(self.options.today, True, machine=ANY_MACHINE)
+        price = choose(known.prices, today) if known else None
         if price is None or price.usd_per_hour is None:
-            raise _Untested("not measured", f"no price of {instance or 'this instance'} is known for {day}")
-        return Value.exact(price.usd_per_hour)
+            raise _Untested("not measured", f"no price of {instance or 'this instance'} is known")
+        return Value.exact(price.usd_per_hour, origin="catalogue")
 
     def _measurements(self, operand: Operand, must_run: bool = False) -> list[Measurement]:
         """Of a variant on its instance, the latest of each machine and execution, those that ran first. Raises
@@ -257,9 +253,7 @@ class _Bench:
             batch_size=variant.batch_size,
         )
         fitting = [record for record in wanted.of(self.records) if _executed_as(record, variant)]
-        return [
-            Measurement(tuple(map(self.whole, one.rounds)), one.stopped) for one in select(fitting, every=False)
-        ]
+        return [Measurement(tuple(map(self.whole, one.rounds)), one.stopped) for one in select(fitting, every=False)]
 
     def _sides(self, measurements: Sequence[Measurement], beside: Sequence[Measurement] = ()) -> list[_Side]:
         """As rows, those first that buy most. beside: whose day they are priced on, too."""
@@ -295,6 +289,11 @@ def _executed_as(record: Record, variant: VariantOf) -> bool:
     return optimized and (variant.execution is None or record.status != "ok" or record.execution == variant.execution)
 
 
+def _origin(record: Record) -> Origin:
+    """An external figure, too, is one that was not measured here."""
+    return "measured" if record.source == "measured" else "published"
+
+
 def _of_one(function: str, side: _Side) -> Value:
     row, ids = side.row, side.row.run_ids
     if row.status != "ok":
@@ -303,7 +302,7 @@ def _of_one(function: str, side: _Side) -> Value:
     if function == "memory":
         if row.peak_memory_bytes is None:
             raise _Untested("not measured", f"the record of {row.variant_label} has no peak of memory")
-        return Value.exact(float(row.peak_memory_bytes), ids, side.measured)
+        return Value.exact(float(row.peak_memory_bytes), ids, side.origin)
     value, interval = {
         "step": (row.step_time_s, row.step_time_ci_s),
         "throughput": (row.throughput_per_s, row.throughput_ci_per_s),
@@ -312,8 +311,8 @@ def _of_one(function: str, side: _Side) -> Value:
     if value is None:
         raise _Untested("not measured", f"no price of {row.instance} is known")
     low, high = interval or (None, None)
-    few = side.measured and side.found is not None and len(side.found.processes) < 2
-    return Value(value, low, high, side.measured, ids, "one process is not a measurement" if few else None)
+    few = side.found is not None and len(side.found.processes) < 2
+    return Value(value, low, high, side.origin, ids, "one process is not a measurement" if few else None)
 
 
 def _compared(function: str, row: Row, one: _Side, other: _Side) -> Value:
@@ -330,4 +329,4 @@ def _compared(function: str, row: Row, one: _Side, other: _Side) -> Value:
     # That a difference is small is no doubt here: a claim has bounds of its own.
     doubt = row.verdict_why if row.verdict == "inconclusive" and row.verdict_why != HOLDS_NOISE else None
     records = tuple(dict.fromkeys((*row.run_ids, *other.row.run_ids)))
-    return Value(value, low, high, one.measured and other.measured, records, doubt)
+    return Value(value, low, high, of_both(one.origin, other.origin), records, doubt)
