@@ -13,7 +13,7 @@ from fp8bench.cli.output import load_catalog, require_read, show, tell_broken
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.claims.document import document
 from fp8bench.kinds.run.claims.entry import load
-from fp8bench.kinds.run.claims.tested import Tested, test
+from fp8bench.kinds.run.claims.evaluate import Tested, evaluate
 from fp8bench.pricing.catalog import find
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
@@ -48,7 +48,7 @@ def claims(
     options = CompareOptions(keys, date.today(), parse_reference(None, [*keys, *sorted(read), ""]))
 
     def tested(records: list[Record], whole: Callable[[Record], Record]) -> Tested:
-        return test(stated, records, catalog, options, whole)
+        return evaluate(stated, records, catalog, options, whole)
 
     found = results.read_on_demand(results.read(results_dir, read), tell_broken, tested)
     show(document(found, stated), form)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from fp8bench.kinds.run.claims.entry import Claims, Unit
-from fp8bench.kinds.run.claims.tested import VERDICTS, ClaimRow, Tested, Verdict
+from fp8bench.kinds.run.claims.evaluate import VERDICTS, ClaimRow, Tested, Verdict
 from fp8bench.report import document as doc
 from fp8bench.report.written import Interval, bounds, change_bounds, counted, number
 
@@ -70,15 +70,17 @@ def _notes(row: ClaimRow, letters: doc.Letters) -> str:
 
 
 def _holds_if(row: ClaimRow) -> str:
-    """`+14 to +24 %`, or one bound as `>= +27 %`; units that stand beside it in the figure are left out."""
+    """`+14..+24%`, or one bound as `>=+27%`: without spaces, so that no table divides it. Units that stand beside it in
+    the figure are left out.
+    """
     if row.test is None:
         return doc.NOTHING
     if row.unit == "yes/no":
         return "yes"
-    after, low, high = {"gain": " %", "x": "x"}.get(row.unit, ""), _bound(row.at_least, row), _bound(row.at_most, row)
+    after, low, high = {"gain": "%", "x": "x"}.get(row.unit, ""), _bound(row.at_least, row), _bound(row.at_most, row)
     if row.at_least is None:
-        return f"<= {high}{after}"
-    return f">= {low}{after}" if row.at_most is None else f"{low} to {high}{after}"
+        return f"<={high}{after}"
+    return f">={low}{after}" if row.at_most is None else f"{low}..{high}{after}"
 
 
 def _bound(value: float | None, row: ClaimRow) -> str:

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from fp8bench import registry
 from fp8bench.kinds.run.claims.expression import Expression, parse
-from fp8bench.schema.errors import UsageError, require_known
+from fp8bench.schema.errors import UsageError, nearest, require_known
 from fp8bench.schema.execution import OptimizerName, Variant
 from fp8bench.schema.files import CLAIMS_YAML, Frozen, line_of, parse_mapping, read_text, wrong_field
 
@@ -104,7 +104,7 @@ def load(instances: Collection[str], path: Path = CLAIMS_YAML) -> Claims:
     text = read_text(path)
     document = parse_mapping(text, path)
     for name in document:
-        require_known(f"section of {path}:", name, ("sources", "variants", "claims"), "configs/claims.yaml")
+        _require_named("section", name, ("sources", "variants", "claims"), f"{path} line {line_of(text, (name,))}: ")
     sources = _named(Source, "sources", document, path, text)
     variants = _named(VariantOf, "variants", document, path, text)
     for name, variant in variants.items():
@@ -126,11 +126,18 @@ def _stated(
     claim: Claim, sources: dict[str, Source], variants: dict[str, VariantOf], instances: Collection[str], at: str
 ) -> Stated:
     try:
-        require_known("source", claim.source, list(sources), "configs/claims.yaml")
+        _require_named("source", claim.source, sources)
         test = None if claim.test is None else parse(claim.test, variants, instances)
     except UsageError as error:
         raise UsageError(f"{at}: {error.what}", error.remedy) from error
     return Stated(claim, sources[claim.source], test)
+
+
+def _require_named(kind: str, name: str, known: Collection[str], at: str = "") -> None:
+    """Raises UsageError with the nearest of few names, or all of them."""
+    if name not in known:
+        near = nearest(name, known) or known
+        raise UsageError(f"{at}unknown {kind} {name!r}", f"Did you mean {' or '.join(map(repr, near)) or 'none'}")
 
 
 def _require_variant(name: str, variant: VariantOf, path: Path, text: str) -> None:

@@ -93,7 +93,7 @@ class _Side:
         return _origin(self.record)
 
 
-def test(
+def evaluate(
     claims: Claims,
     records: Sequence[Record],
     catalog: Catalog,
