@@ -31,6 +31,16 @@ def test_an_imported_figure_with_a_date_is_published(fp8bench_in, tmp_path):
     assert json.loads((tmp_path / written.stdout.strip()).read_text())["source"] == "published"
 
 
+def test_a_figure_that_follows_from_what_was_published_is_marked_with_how(fp8bench_in, tmp_path):
+    figure = ("--mode", "te-bf16", "--source", "a paper", "--published-on", "2024-05-01", "--derivation", "0.24 / 1.2")
+    written = fp8bench_in(*IMPORT, *figure)
+    compared = fp8bench_in("compare", "p5", "--format", "json")
+
+    assert json.loads((tmp_path / written.stdout.strip()).read_text())["provenance"]["derivation"] == "0.24 / 1.2"
+    (row,) = [row for row in json.loads(compared.stdout) if row["step_time_s"] == 0.2]
+    assert row["marks"][:2] == ["published", "derived from 0.24 / 1.2"]
+
+
 @pytest.mark.parametrize("step_time", ["150", "199", "0.0002"])
 def test_a_step_that_the_gpu_cannot_take_is_doubted_and_kept(step_time, fp8bench_in):
     outcome = fp8bench_in(*IMPORT, "--mode", "te-bf16", "--source", "a talk", "--step-time", step_time)
