@@ -1,5 +1,5 @@
-"""The README, and the pages about comparing and about claims, show what the program prints: their tables are made again from the
-committed records and held against them.
+"""The README, and the pages about comparing and about claims, show what the program prints: their tables are made again
+from the committed records and held against them.
 """
 
 import json

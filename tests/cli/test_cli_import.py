@@ -13,7 +13,7 @@ IMPORT = ("import", "--instance", "p5", "--step-time", "0.2", "--batch-size", "6
 def test_an_imported_figure_is_written_and_compared_marked_as_external(fp8bench_in, tmp_path):
     written = fp8bench_in(*IMPORT, "--mode", "te-fp8:delayed", "--source", "a talk", "--compile")
     path = tmp_path / written.stdout.strip()
-    compared = fp8bench_in("compare", "p5", "--columns", "mode,throughput,notes")
+    compared = fp8bench_in("compare", "p5", "--batch-size", "64", "--columns", "mode,throughput,notes")
     (line,) = [line for line in compared.stdout.splitlines() if "te-fp8:delayed" in line]
 
     assert (written.code, written.stderr, compared.code) == (0, "", 0)

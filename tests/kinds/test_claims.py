@@ -3,7 +3,7 @@
 from datetime import date
 
 import pytest
-from builders import environment, invalid, measured, published, rounds
+from builders import environment, invalid, measured, published, rounds, unsupported
 from built_claims import BF16, FILE, FP8, SPEEDUP
 
 from fp8bench.kinds.kind import CompareOptions
@@ -168,6 +168,17 @@ class TestVerdicts:
         proved = only(tmp_path, [*BF16, failed], test="valid(instance.te_fp8)", at_least=1)
         assert (proved.verdict, proved.value) == ("not reproduced", 0)
 
+    def test_what_could_not_run_is_neither_valid_nor_invalid(self, tmp_path):
+        stopped = unsupported("p5", "te-fp8", recipe="delayed")
+        for test in ("valid(instance.te_fp8)", "step(instance.te_fp8)", SPEEDUP):
+            row = only(tmp_path, [*BF16, stopped], "p5", test=test, at_least=0.01)
+            assert (row.verdict, row.value) == ("not measured", None)
+            assert stopped.reason in row.why
+
+    def test_a_measured_side_is_not_compared_with_a_published_one(self, tmp_path):
+        row = only(tmp_path, [*BF16, published("p5", "te-fp8", "delayed")], "p5")
+        assert (row.verdict, row.why) == ("not measured", "one side was measured here, and the other published")
+
     def test_memory_is_exact(self, tmp_path):
         row = only(tmp_path, [*BF16, *FP8], test="memory(instance.te_fp8) / memory(instance.bf16)", at_least=1)
         assert (row.value, row.value_ci, row.verdict) == (1.0, None, "reproduced")
@@ -183,6 +194,10 @@ class TestInstances:
         assert [row.instance for row in rows_of(tmp_path, there).rows] == ["p5"]
         requested = rows_of(tmp_path, there, "p5", "p4d").rows
         assert [(row.instance, row.verdict) for row in requested] == [("p5", "reproduced"), ("p4d", "not measured")]
+
+    def test_where_nothing_was_measured_no_other_instance_stands_in(self, tmp_path):
+        row = only(tmp_path, [published("p5"), published("p5", "te-fp8", "delayed")])
+        assert (row.instance, row.verdict, row.value) == (None, "not measured", None)
 
     def test_a_claim_of_other_instances_is_omitted_and_counted(self, tmp_path):
         found = rows_of(tmp_path, BF16, "h200-1x", test="step(p5.bf16)", at_least=0)

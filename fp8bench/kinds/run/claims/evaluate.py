@@ -208,13 +208,11 @@ class _Bench:
     def _answer(self, function: str, operands: tuple[Operand, ...]) -> Value:
         if function == "price":
             return self._price(operands[0].instance or self.instance or "")
-        first = self._measurements(operands[0])
+        if len(operands) > 1:
+            return self._of_two(function, operands)
         if function == "valid":
-            latest = first[0].latest
-            return Value.exact(float(latest.status == "ok"), (latest.run_id,), _origin(latest))
-        if len(operands) == 1:
-            return _of_one(function, self._sides([first[0]])[0])
-        return self._of_two(function, operands)
+            return _valid([one.latest for one in self._measurements(operands[0])])
+        return _of_one(function, self._sides(self._that_ran(operands[0]))[0])
 
     def _price(self, instance: str) -> Value:
         """Of today, on demand: that of the source's own day would be the source's."""
@@ -225,33 +223,30 @@ class _Bench:
             raise _Untested("not measured", f"no price of {instance or 'this instance'} is known")
         return Value.exact(price.usd_per_hour, origin="catalogue")
 
-    def _measurements(self, operand: Operand, must_run: bool = False) -> list[Measurement]:
-        """Of a variant on its instance, the latest of each machine and execution, those that ran first. Raises
-        _Untested where there is none.
-        """
+    def _measurements(self, operand: Operand) -> list[Measurement]:
+        """Of a variant on its instance, the latest of each machine and execution. Raises _Untested for none."""
         if operand not in self.kept:
             self.kept[operand] = self._found(operand)
-        found = self.kept[operand]
-        name = f"{operand.instance or self.instance or 'any instance'}.{operand.variant}"
-        if not found:
+        if not self.kept[operand]:
             raise _Untested("not measured", None)
+        return self.kept[operand]
+
+    def _that_ran(self, operand: Operand) -> list[Measurement]:
+        """Raises _Untested where none did: what is invalid reproduces nothing."""
+        found = self._measurements(operand)
         ran = [one for one in found if one.latest.status == "ok"]
-        if must_run and not ran:
-            record = found[0].latest
-            verdict: Verdict = "not reproduced" if record.status == "invalid" else "not measured"
-            raise _Untested(verdict, f"{name} is {record.status}: {record.reason}")
-        return ran or found
+        if not ran:
+            record = max((one.latest for one in found), key=lambda one: one.created_utc)
+            raise _Untested("not reproduced" if record.status == "invalid" else "not measured", _why_stopped(record))
+        return ran
 
     def _found(self, operand: Operand) -> list[Measurement]:
-        variant = self.claims.variants[operand.variant or ""]
+        instance, variant = operand.instance or self.instance, self.claims.variants[operand.variant or ""]
+        if instance is None:
+            return []
         entry, recipe = find_mode(variant.mode)
         mode = f"{entry.name}:{recipe}" if recipe else entry.name
-        wanted = Filter(
-            instance=operand.instance or self.instance,
-            mode=mode,
-            workload=variant.workload,
-            batch_size=variant.batch_size,
-        )
+        wanted = Filter(instance=instance, mode=mode, workload=variant.workload, batch_size=variant.batch_size)
         fitting = [record for record in wanted.of(self.records) if _executed_as(record, variant)]
         return [Measurement(tuple(map(self.whole, one.rounds)), one.stopped) for one in select(fitting, every=False)]
 
@@ -268,15 +263,19 @@ class _Bench:
 
     def _of_two(self, function: str, operands: tuple[Operand, ...]) -> Value:
         """Of the best two that may be compared. Raises _Untested where no two may."""
-        mine, theirs = (self._measurements(one, must_run=True) for one in operands)
+        mine, theirs = map(self._that_ran, operands)
         unlike: list[str] = []
         for one, other in product(self._sides(mine, theirs), self._sides(theirs, mine)):
+            if one.origin != other.origin:
+                continue
             like = likeness(one.record, other.record, allow_mismatch=False)
             work = unlike_work(one.record.fingerprint, other.record.fingerprint)
             if like.verdict and not work:
                 row = compared_with(one.row, other.row, one.found, other.found, like)
                 return _compared(function, row, one, other)
             unlike.append(", ".join((*like.marks, *(f"unlike in {name}" for name in work))))
+        if not unlike:
+            raise _Untested("not measured", "one side was measured here, and the other published")
         raise _Untested("inconclusive", f"the records are not comparable: {unlike[0]}")
 
 
@@ -294,11 +293,22 @@ def _origin(record: Record) -> Origin:
     return "measured" if record.source == "measured" else "published"
 
 
+def _why_stopped(record: Record) -> str:
+    return f"{record.what.mode} is {record.status}: {record.reason}"
+
+
+def _valid(records: Sequence[Record]) -> Value:
+    """By the latest that was proved or refuted. records: at least one. Raises _Untested where none was."""
+    decided = [record for record in records if record.status in ("ok", "invalid")]
+    if not decided:
+        raise _Untested("not measured", _why_stopped(records[-1]))
+    latest = max(decided, key=lambda record: record.created_utc)
+    return Value.exact(float(latest.status == "ok"), (latest.run_id,), _origin(latest))
+
+
 def _of_one(function: str, side: _Side) -> Value:
+    """side: of what ran."""
     row, ids = side.row, side.row.run_ids
-    if row.status != "ok":
-        verdict: Verdict = "not reproduced" if row.status == "invalid" else "not measured"
-        raise _Untested(verdict, f"{row.variant_label} is {row.status}: {row.reason}")
     if function == "memory":
         if row.peak_memory_bytes is None:
             raise _Untested("not measured", f"the record of {row.variant_label} has no peak of memory")
@@ -323,7 +333,7 @@ def _compared(function: str, row: Row, one: _Side, other: _Side) -> Value:
         else (row.gain_vs_reference, row.gain_ci_vs_reference)
     )
     if value is None:
-        what = "they count different things" if row.speedup_vs_reference is None else "one of them has no price"
+        what = "unlike units or devices" if row.speedup_vs_reference is None else "one of them has no price"
         raise _Untested("inconclusive", f"the records are not comparable: {what}")
     low, high = interval or (None, None)
     # That a difference is small is no doubt here: a claim has bounds of its own.
