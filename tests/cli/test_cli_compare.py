@@ -28,7 +28,7 @@ def test_compare_prints_markdown_csv_and_json_that_parse(fp8bench_in):
     markdown, table, listed = (fp8bench_in(*PAIR, "--wide", "--format", form) for form in ("markdown", "csv", "json"))
 
     table_lines = markdown.stdout.split("\n\n")[0].splitlines()
-    assert [len(line.split("|")) for line in table_lines] == [15] * 4
+    assert [len(line.split("|")) for line in table_lines] == [16] * 4
     assert [line["instance"] for line in csv.DictReader(io.StringIO(table.stdout))] == ["p4d", "p5"]
     rows = json.loads(listed.stdout)
     assert [(row["instance"], row["source"], row["price_as_of"]) for row in rows] == [

@@ -12,8 +12,8 @@ from fp8bench.predict.held_out import HeldOut, held_out, kept_cases
 from fp8bench.predict.model_error import merged, model_error
 from fp8bench.records import results
 from fp8bench.schema.errors import RunFailed
-from fp8bench.schema.record import Provenance
 from fp8bench.schema.files import ROOT
+from fp8bench.schema.record import Provenance
 
 RESULTS = ROOT / "results"
 
