@@ -1,5 +1,5 @@
-"""The README, and the page about comparing, show what the program prints: their tables are made again from the
-committed records and held against them.
+"""The README, and the pages about comparing and about claims, show what the program prints: their tables are made again
+from the committed records and held against them.
 """
 
 import json
@@ -16,8 +16,11 @@ MADE = re.compile(r"<!-- made by: fp8bench (.+?) -->\n(.+?)\n<!-- end -->", re.D
 TABLES = MADE.findall(README)
 
 
+PAGES = [shown for name in ("compare", "claims") for shown in MADE.findall((ROOT / "docs" / f"{name}.md").read_text())]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("command", "shown"), [*TABLES, *MADE.findall((ROOT / "docs" / "compare.md").read_text())])
+@pytest.mark.parametrize(("command", "shown"), [*TABLES, *PAGES])
 def test_a_table_in_the_readme_is_what_its_command_prints(command, shown):
     done = call(ROOT, *shlex.split(command), "--format", "markdown")
     assert done.code == 0, done.stderr

@@ -41,6 +41,7 @@ OWN = {
         "report:report",
         "The comparison as one page of HTML that needs nothing beside itself, or one plot of it.",
     ),
+    "claims": ("claims:claims", "What articles and tutorials say, beside what was measured here."),
     "predict": ("predict:predict", "What an instance that you do not have would make of a measured mode."),
     "scaling": (
         "scaling:scaling",

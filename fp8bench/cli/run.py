@@ -168,6 +168,9 @@ class Figure:
     published_on: Annotated[
         str | None, option("DATE", "Makes it `published`, priced for that day; else `external`.")
     ] = None
+    derivation: Annotated[
+        str | None, typer.Option(help="How the step time follows from what was published [as it was].")
+    ] = None
     workload: Annotated[str, typer.Option(help="What was trained.")] = "vit-huge"
     compile: Annotated[bool | None, typer.Option(help="Whether torch.compile was on [unknown].")] = None
     attention: Annotated[str | None, typer.Option(help="Attention implementation [unknown].")] = None

@@ -41,6 +41,7 @@ class ImportedFigure(Frozen):
     gpus: int = Field(ge=1, le=1_000_000)
     source: str
     published_on: date | None
+    derivation: str | None = None
     compile: bool | None
     attention: str | None
 
@@ -78,7 +79,7 @@ def to_record(figure: ImportedFigure, instance: str) -> Record:
         run_id=new_run_id(f"{instance}-{figure.mode}", now),
         status="ok",
         source="published" if figure.published_on else "external",
-        provenance=Provenance(citation=figure.source, published_on=figure.published_on),
+        provenance=Provenance(citation=figure.source, published_on=figure.published_on, derivation=figure.derivation),
         created_utc=now,
         instance=instance,
         figure=made_of(Figure, figure, mode=entry.name, recipe=recipe, world_size=figure.gpus),

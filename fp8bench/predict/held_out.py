@@ -55,7 +55,7 @@ def kept_cases(path: Path = PREDICTION_ERRORS_JSON) -> tuple[Case, ...]:
 def held_out(records: Sequence[Record], catalog: Catalog, whole: Callable[[Record], Record]) -> HeldOut:
     """records: of all instances, oldest first. Only those are read whole that have another to be compared with."""
     found, omitted = _paired(select(records, every=False), catalog, whole)
-    figures = [record for record in records if record.figure is not None and record.source == "published"]
+    figures = [record for record in records if _published_as_it_is(record)]
     cases = [*_of_pairs(found, omitted), *_of_figures(figures, found, catalog, omitted)]
     return HeldOut(cases=tuple(cases), omitted=tuple(dict.fromkeys(omitted)))
 
@@ -126,6 +126,11 @@ def _parts(step: Step, measured: Work) -> tuple[PartCase, ...]:
         PartCase(name=name, predicted_s=predicted.get(name, 0.0), measured_s=there.get(name, 0.0))
         for name in dict.fromkeys([*predicted, *there])
     )
+
+
+def _published_as_it_is(record: Record) -> bool:
+    """Whether it is a step that was published, and not derived from percentages that were rounded."""
+    return record.source == "published" and record.provenance is not None and record.provenance.derivation is None
 
 
 def _of_figures(

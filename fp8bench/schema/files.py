@@ -20,6 +20,7 @@ ROOT = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent
 """Of the files that travel with the program: inside the package in a wheel, in a checkout the repository's root."""
 
 INSTANCES_YAML = ROOT / "configs" / "instances.yaml"
+CLAIMS_YAML = ROOT / "configs" / "claims.yaml"
 PUBLISHED_RESULTS = ROOT / "results" / "published"
 PREDICTION_ERRORS_JSON = ROOT / "configs" / "prediction-errors.json"
 

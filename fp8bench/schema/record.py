@@ -14,7 +14,7 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
   5  how a batch size was found (session.batch_search), where it was left to the machine.
   6  how ranks are joined and a step is divided (evidence.parallel, and four settings); what steps were compared with.
      The length of a sequence of tokens (config.sequence_length), and of a causal model what its tokens see of later
-     ones (parity.later_leakage).
+     ones (parity.later_leakage). How a published figure was derived (provenance.derivation).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
@@ -110,6 +110,9 @@ class Provenance(Frozen):
 
     citation: str
     published_on: date | None
+    derivation: str | None = Field(
+        default=None, description="how it follows from what was published; null: it was published as it is"
+    )
 
 
 class Figure(Frozen):

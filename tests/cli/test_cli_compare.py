@@ -10,9 +10,12 @@ import pytest
 from builders import environment, measured, unsupported
 from cli.calling import keep, one_line
 
+PAIR = ("compare", "p4d", "p5", "--batch-size", "64", "--filter", "mode=baseline-bf16")
+"""The two figures that were published as they are."""
+
 
 def test_compare_in_an_empty_folder_shows_the_published_pair(fp8bench_in, tmp_path):
-    outcome = fp8bench_in("compare", "p4d", "p5", "--wide")
+    outcome = fp8bench_in(*PAIR, "--wide")
     first, second = (re.split(r"\s{2,}", line) for line in outcome.stdout.splitlines()[2:4])
 
     assert (outcome.code, outcome.stderr) == (0, "")
@@ -22,12 +25,10 @@ def test_compare_in_an_empty_folder_shows_the_published_pair(fp8bench_in, tmp_pa
 
 
 def test_compare_prints_markdown_csv_and_json_that_parse(fp8bench_in):
-    markdown, table, listed = (
-        fp8bench_in("compare", "p4d", "p5", "--wide", "--format", form) for form in ("markdown", "csv", "json")
-    )
+    markdown, table, listed = (fp8bench_in(*PAIR, "--wide", "--format", form) for form in ("markdown", "csv", "json"))
 
     table_lines = markdown.stdout.split("\n\n")[0].splitlines()
-    assert [len(line.split("|")) for line in table_lines] == [15] * 4
+    assert [len(line.split("|")) for line in table_lines] == [16] * 4
     assert [line["instance"] for line in csv.DictReader(io.StringIO(table.stdout))] == ["p4d", "p5"]
     rows = json.loads(listed.stdout)
     assert [(row["instance"], row["source"], row["price_as_of"]) for row in rows] == [
@@ -35,6 +36,25 @@ def test_compare_prints_markdown_csv_and_json_that_parse(fp8bench_in):
         ("p5", "published", "2023-11-15"),
     ]
     assert rows[1]["gain_vs_reference"] == pytest.approx(-0.3133, abs=1e-4)
+
+
+def test_the_articles_own_rows_turn_a_loss_in_bf16_into_a_gain_with_te_and_fp8(fp8bench_in):
+    outcome = fp8bench_in("compare", "p4d", "p5", "--reference", "p4d:te-bf16", "--format", "json")
+    rows = json.loads(outcome.stdout)
+    found = {(row["instance"], row["mode"], row["batch_size"]): row for row in rows}
+
+    assert {name: round(row["units_per_usd"], -1) for name, row in found.items()} == {
+        ("p4d", "baseline-bf16", 64): 137_190,
+        ("p4d", "te-bf16", 64): 163_250,
+        ("p5", "baseline-bf16", 64): 94_210,
+        ("p5", "baseline-bf16", 128): 105_120,
+        ("p5", "te-bf16", 128): 138_760,
+        ("p5", "te-fp8", 128): 166_520,
+    }
+    assert found["p5", "te-fp8", 128]["gain_vs_reference"] == pytest.approx(0.02, abs=1e-4)
+    derived = [row for row in rows if any(mark.startswith("derived from ") for mark in row["marks"])]
+    assert len(derived) == 4
+    assert {row["source"] for row in rows} == {"published"}
 
 
 def test_price_as_of_today_prices_published_rows_anew(fp8bench_in):
@@ -47,7 +67,7 @@ def test_price_as_of_today_prices_published_rows_anew(fp8bench_in):
 
 
 def test_an_instance_answers_to_the_clouds_own_name_and_is_shown_once(fp8bench_in):
-    outcome = fp8bench_in("compare", "p5.48xlarge", "p5", "--format", "json")
+    outcome = fp8bench_in("compare", "p5.48xlarge", "p5", "--batch-size", "64", "--format", "json")
 
     assert [row["instance"] for row in json.loads(outcome.stdout)] == ["p5"]
 
@@ -94,7 +114,7 @@ def test_one_instance_has_one_price_in_the_readmes_own_example(fp8bench_in):
         "whose, where",
     )
     fp8bench_in("import", "--instance", "p5", *figure)
-    outcome = fp8bench_in("compare", "p5", "--format", "json")
+    outcome = fp8bench_in("compare", "p5", "--batch-size", "64", "--format", "json")
     first, second = json.loads(outcome.stdout)
 
     assert (outcome.code, outcome.stderr) == (0, "")
@@ -121,7 +141,8 @@ def test_a_region_that_no_price_is_of_is_wrong_usage_with_those_there_are(fp8ben
     ],
 )
 def test_what_has_no_price_says_why_under_the_table(asked, words, fp8bench_in):
-    outcome = fp8bench_in("compare", "p4d", "--format", "markdown", *asked)
+    alone = ("--filter", "mode=baseline-bf16")
+    outcome = fp8bench_in("compare", "p4d", *alone, "--format", "markdown", *asked)
     (note,) = outcome.stdout.strip().split("\n\n")[1:]
 
     assert outcome.code == 0

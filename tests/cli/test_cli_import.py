@@ -13,7 +13,7 @@ IMPORT = ("import", "--instance", "p5", "--step-time", "0.2", "--batch-size", "6
 def test_an_imported_figure_is_written_and_compared_marked_as_external(fp8bench_in, tmp_path):
     written = fp8bench_in(*IMPORT, "--mode", "te-fp8:delayed", "--source", "a talk", "--compile")
     path = tmp_path / written.stdout.strip()
-    compared = fp8bench_in("compare", "p5", "--columns", "mode,throughput,notes")
+    compared = fp8bench_in("compare", "p5", "--batch-size", "64", "--columns", "mode,throughput,notes")
     (line,) = [line for line in compared.stdout.splitlines() if "te-fp8:delayed" in line]
 
     assert (written.code, written.stderr, compared.code) == (0, "", 0)
@@ -29,6 +29,16 @@ def test_an_imported_figure_with_a_date_is_published(fp8bench_in, tmp_path):
     assert written.code == 0
     assert Path(written.stdout.strip()).parent == Path("results/published")
     assert json.loads((tmp_path / written.stdout.strip()).read_text())["source"] == "published"
+
+
+def test_a_figure_that_follows_from_what_was_published_is_marked_with_how(fp8bench_in, tmp_path):
+    figure = ("--mode", "te-bf16", "--source", "a paper", "--published-on", "2024-05-01", "--derivation", "0.24 / 1.2")
+    written = fp8bench_in(*IMPORT, *figure)
+    compared = fp8bench_in("compare", "p5", "--format", "json")
+
+    assert json.loads((tmp_path / written.stdout.strip()).read_text())["provenance"]["derivation"] == "0.24 / 1.2"
+    (row,) = [row for row in json.loads(compared.stdout) if row["step_time_s"] == 0.2]
+    assert row["marks"][:2] == ["published", "derived from 0.24 / 1.2"]
 
 
 @pytest.mark.parametrize("step_time", ["150", "199", "0.0002"])

@@ -133,7 +133,7 @@ def test_a_published_figure_beside_an_invalid_mode_is_no_answer(fp8bench_in, tmp
 
     assert fp8bench_in("report").code == 0
     text = (tmp_path / "report.html").read_text()
-    assert "Nothing here was measured. Of published figures, p5 baseline-bf16 stands first" in text
+    assert "Nothing here was measured. Of published figures, p5 te-fp8:delayed stands first" in text
     assert "p5 torchao-float8:tensorwise (invalid)" in text
 
 

@@ -1,5 +1,7 @@
 """Machines predicted from one another: which pairs are cases, which count, and those that travel with the program."""
 
+from datetime import date
+
 import pytest
 from builders import published
 from known import catalog, gpu, records
@@ -11,6 +13,7 @@ from fp8bench.predict.model_error import merged, model_error
 from fp8bench.records import results
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.files import ROOT
+from fp8bench.schema.record import Provenance
 
 RESULTS = ROOT / "results"
 
@@ -114,6 +117,11 @@ def test_figures_of_two_articles_or_of_other_work_make_no_ratio():
     elsewhere = published("fast-8x", step_time_s=0.2, published_on=None)
     assert "ratio" not in [case.what for case in cases(figures()[0], elsewhere, *records())]
     assert cases(*figures(batch_size=8), *records()) == ()
+
+
+def test_what_is_derived_from_percentages_is_no_step_that_was_published():
+    source = Provenance(citation="an article", published_on=date(2023, 11, 15), derivation="0.6 s / 1.2")
+    assert cases(*figures(provenance=source), *records()) == ()
 
 
 def test_an_article_is_predicted_from_what_is_executed_most_like_it():

@@ -16,6 +16,7 @@ from fp8bench.kinds.run.compare import compare
 from fp8bench.pricing.catalog import load
 from fp8bench.records import results
 from fp8bench.records.named import parse_reference
+from fp8bench.records.select import Filter
 from fp8bench.schema.errors import UsageError
 
 
@@ -182,7 +183,8 @@ def test_a_price_without_a_date_gives_no_warning_about_dates():
 
 
 def test_the_published_pair_that_travels_with_the_program_gives_the_figures_of_the_article(tmp_path):
-    asked = CompareOptions(("p4d", "p5"), date(2026, 11, 21), parse_reference(None, ["p4d", "p5"]))
+    bf16 = Filter(mode="baseline-bf16", batch_size=64)
+    asked = CompareOptions(("p4d", "p5"), date(2026, 11, 21), parse_reference(None, ["p4d", "p5"]), wanted=bf16)
     records = [kept.record for kept in results.read(tmp_path / "results", ["p4d", "p5"])]
     comparison = compare(records, load(), asked)
     first, second = comparison.rows

@@ -42,6 +42,8 @@ def _kind(record: Record) -> Iterable[str]:
         yield "emulated"
     if record.source != "measured":
         yield record.source
+    if record.provenance is not None and record.provenance.derivation is not None:
+        yield f"derived from {record.provenance.derivation}"
 
 
 def _requested(record: Record) -> Iterable[str]:

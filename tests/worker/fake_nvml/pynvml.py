@@ -38,6 +38,14 @@ class NVMLError(Exception):
         return _WORDS[self.value]
 
 
+class NVMLError_LibraryNotFound(NVMLError):
+    pass
+
+
+class NVMLError_DriverNotLoaded(NVMLError):
+    pass
+
+
 def _answer(function, value):
     if function in _SCRIPT.get("denied", {}):
         raise NVMLError(_SCRIPT["denied"][function])
@@ -46,7 +54,7 @@ def _answer(function, value):
 
 def nvmlInit():
     if _SCRIPT.get("missing"):
-        raise NVMLError(NVML_ERROR_LIBRARY_NOT_FOUND)
+        raise NVMLError_LibraryNotFound(NVML_ERROR_LIBRARY_NOT_FOUND)
 
 
 def nvmlShutdown():

@@ -1,0 +1,1 @@
+"""What others claim, beside what was measured here."""

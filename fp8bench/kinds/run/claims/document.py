@@ -1,0 +1,115 @@
+"""Claims as a document: what holds in a sentence, then for each source a table with a row a claim and instance."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from fp8bench.kinds.run.claims.entry import Claims, Unit
+from fp8bench.kinds.run.claims.evaluate import VERDICTS, ClaimRow, Tested, Verdict
+from fp8bench.report import document as doc
+from fp8bench.report.written import Interval, bounds, change_bounds, counted, number
+
+TONES: dict[Verdict, doc.Tone] = {"reproduced": "good", "not reproduced": "bad", "inconclusive": "doubtful"}
+
+PUBLISHED = "published: computed from figures that were published, which decide nothing about themselves."
+
+
+def document(tested: Tested, claims: Claims) -> doc.Document:
+    """Machines get every field of every `ClaimRow`."""
+    rows = tested.rows
+    letters = doc.Letters()
+    settings = {one.source.title: one.source.setting for one in claims.stated}
+    blocks: list[list[doc.Part]] = []
+    for (title, day), together in groupby(rows, key=lambda row: (row.source, row.published_on)):
+        heading = doc.Heading(f"{title}, {day or 'day unknown'}")
+        blocks.append([heading, doc.Sentence(settings[title]), _table(list(together), letters)])
+    below: list[doc.Part] = [*map(doc.Note, letters.lines())]
+    if any(row.value_from == "published" for row in rows):
+        below.append(doc.Note(PUBLISHED))
+    if tested.omitted:
+        below.append(doc.Note(f"{counted(tested.omitted, 'claim')} about other instances omitted."))
+    return doc.Document(
+        doc.blocks([doc.Sentence(_answer(rows))], *blocks, below), data=rows, lines=doc.Lines.of(ClaimRow, rows)
+    )
+
+
+def _answer(rows: Sequence[ClaimRow]) -> str:
+    """How many of the rows have each verdict."""
+    if not rows:
+        return "No claim is about these instances."
+    counts = [(sum(row.verdict == verdict for row in rows), verdict) for verdict in VERDICTS]
+    said = ", ".join(f"{count} {verdict}" for count, verdict in counts if count)
+    ids = len({row.id for row in rows})
+    tested = "" if ids == len(rows) else f", tested {len(rows)} times"
+    return f"{counted(ids, 'claim')}{tested}: {said}."
+
+
+def _table(rows: Sequence[ClaimRow], letters: doc.Letters) -> doc.Table:
+    column = doc.Rows(rows).column
+    emphasis: tuple[doc.Emphasis, ...] = tuple("faint" if row.verdict == "not measured" else "" for row in rows)
+    columns = (
+        column("id", lambda row: row.id, "word", once=True),
+        column("claim", lambda row: row.words, "word", once=True),
+        column("published", lambda row: _written(row.published, row.unit), once=True),
+        column("holds if", _holds_if, "word", once=True),
+        column("instance", lambda row: row.instance or doc.NOTHING, "word"),
+        column("here (95 %)", _here, "interval"),
+        column("verdict", lambda row: row.verdict, "verdict", tone=lambda row: TONES.get(row.verdict, "")),
+        column("notes", lambda row: _notes(row, letters), "note"),
+    )
+    return doc.Table(columns, naming=1, whole=True, emphasis=emphasis)
+
+
+def _notes(row: ClaimRow, letters: doc.Letters) -> str:
+    """Where a value that was not measured is from, and letters for the rest."""
+    texts = [row.why] if row.why else []
+    if row.verdict == "not measured":
+        how = "would be measured by" if row.test else "not told by records of training steps; see"
+        texts.append(f"{how} `{row.command}`")
+    origin = [row.value_from] if row.value_from not in (None, "measured") else []
+    return " ".join([*origin, *(f"[{letters.of(text)}]" for text in texts)])
+
+
+def _holds_if(row: ClaimRow) -> str:
+    """`+14..+24%`, or one bound as `>=+27%`: without spaces, so that no table divides it. Units that stand beside it in
+    the figure are left out.
+    """
+    if row.test is None:
+        return doc.NOTHING
+    if row.unit == "yes/no":
+        return "yes"
+    after, low, high = {"gain": "%", "x": "x"}.get(row.unit, ""), _bound(row.at_least, row), _bound(row.at_most, row)
+    if row.at_least is None:
+        return f"<={high}{after}"
+    return f">={low}{after}" if row.at_most is None else f"{low}..{high}{after}"
+
+
+def _bound(value: float | None, row: ClaimRow) -> str:
+    if row.unit == "gain":
+        return number(value, "+.3g", 100) if value else "0"
+    return number(value, ",.5g")
+
+
+def _here(row: ClaimRow) -> str:
+    value = _written(row.value, row.unit)
+    return f"{value} ({_ends(row.value_ci, row.unit)})" if row.value_ci else value
+
+
+def _ends(interval: Interval, unit: Unit) -> str:
+    if unit == "gain":
+        return change_bounds(*interval)
+    return bounds(*interval, lambda end: _written(end, unit).removesuffix(" s").removesuffix("x"))
+
+
+def _written(value: float | None, unit: Unit) -> str:
+    """With its unit, but for images a dollar, whose number says enough."""
+    if value is None:
+        return doc.NOTHING
+    if unit == "yes/no":
+        return "yes" if value else "no"
+    if unit == "gain":
+        return number(value, "+.1f", 100, " %")
+    if unit == "x":
+        return number(value, ".2f", after="x")
+    if unit == "s":
+        return number(value, ".3f", after=" s")
+    return number(value, ",.2f" if unit == "USD/h" else ",.0f", after=" USD/h" if unit == "USD/h" else "")

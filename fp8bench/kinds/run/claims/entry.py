@@ -1,0 +1,164 @@
+"""A claim as configs/claims.yaml has it, and reading that file: sources, variants, and a list of claims.
+
+Everything that a claim names is looked up when the file is read, so that a wrong word is an error of the file, by line
+and by the claim's id, and never a claim that is silently not tested.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field, ValidationError
+
+from fp8bench import registry
+from fp8bench.kinds.run.claims.expression import Expression, parse
+from fp8bench.schema.errors import UsageError, nearest, require_known
+from fp8bench.schema.execution import OptimizerName, Variant
+from fp8bench.schema.files import CLAIMS_YAML, Frozen, line_of, parse_mapping, read_text, wrong_field
+
+Unit = Literal["gain", "x", "s", "USD/h", "images/USD", "yes/no"]
+"""How a value is written; `gain` is a share, written in per cent."""
+
+_Model = TypeVar("_Model", bound=Frozen)
+
+ID = r"^[a-z0-9][a-z0-9-]*$"
+
+
+class Source(Frozen):
+    """Who claims it. published_on: null where the day is unknown."""
+
+    title: str
+    setting: str = Field(description="what was measured there, in words")
+    published_on: date | None
+
+
+class VariantOf(Frozen):
+    """What a name in an expression stands for: measurements of an instance that have all of it; null takes any.
+
+    mode: with its recipe if not the default one. batch_size: a GPU. optimizer and execution: an imported figure, of
+    which they are unknown, is taken too.
+    """
+
+    mode: str
+    workload: str
+    batch_size: int = Field(gt=0)
+    execution: Variant | None = None
+    optimizer: OptimizerName | None = None
+
+
+class Claim(Frozen):
+    """One claim. words: what is claimed. published: the figure, in the unit; null: it was said in words alone.
+
+    test: the expression, in the unit; null: records of training steps cannot tell. at_least, at_most: the claim holds
+    where the whole interval of the value lies between them; null does not bound. command: what would measure it.
+    why: of a claim that is known not to hold somewhere.
+    """
+
+    id: str = Field(pattern=ID)
+    source: str
+    words: str
+    published: float | None
+    unit: Unit
+    test: str | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    command: str
+    why: str | None = None
+
+    def model_post_init(self, _context: Any) -> None:
+        bounds = (self.at_least, self.at_most)
+        if self.test is not None and bounds == (None, None):
+            raise ValueError("a claim with a test needs at_least, at_most or both")
+        if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
+            raise ValueError("at_least is above at_most")
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A claim with what it names. test: None: records of training steps cannot tell."""
+
+    claim: Claim
+    source: Source
+    test: Expression | None
+
+
+@dataclass(frozen=True)
+class Claims:
+    """variants: by the name that expressions give them. stated: in the order of the file."""
+
+    variants: dict[str, VariantOf]
+    stated: tuple[Stated, ...]
+
+    def of(self, ids: Iterable[str]) -> "Claims":
+        """Those of these ids, in the order of the file; none given takes all. Raises UsageError with the nearest id."""
+        wanted, known = list(ids), [one.claim.id for one in self.stated]
+        for name in wanted:
+            require_known("claim", name, known, "fp8bench claims")
+        return Claims(self.variants, tuple(one for one in self.stated if not wanted or one.claim.id in wanted))
+
+
+def load(instances: Collection[str], path: Path = CLAIMS_YAML) -> Claims:
+    """instances: the catalogue's. Raises UsageError by file, line and claim."""
+    text = read_text(path)
+    document = parse_mapping(text, path)
+    for name in document:
+        _require_named("section", name, ("sources", "variants", "claims"), f"{path} line {line_of(text, (name,))}: ")
+    sources = _named(Source, "sources", document, path, text)
+    variants = _named(VariantOf, "variants", document, path, text)
+    for name, variant in variants.items():
+        _require_variant(name, variant, path, text)
+    entries = document.get("claims") or []
+    if not isinstance(entries, list):
+        raise UsageError(f"{path} line {line_of(text, ('claims',))}: claims is not a list", "Begin its items with `-`")
+    stated: list[Stated] = []
+    for place, entry in enumerate(entries):
+        claim = _validated(Claim, entry, path, text, ("claims", place))
+        at = f"{path} line {line_of(text, ('claims', place))}: claim {claim.id!r}"
+        if claim.id in {one.claim.id for one in stated}:
+            raise UsageError(f"{at} is there twice", "Give one of them another id")
+        stated.append(_stated(claim, sources, variants, instances, at))
+    return Claims(variants, tuple(stated))
+
+
+def _stated(
+    claim: Claim, sources: dict[str, Source], variants: dict[str, VariantOf], instances: Collection[str], at: str
+) -> Stated:
+    try:
+        _require_named("source", claim.source, sources)
+        test = None if claim.test is None else parse(claim.test, variants, instances)
+    except UsageError as error:
+        raise UsageError(f"{at}: {error.what}", error.remedy) from error
+    return Stated(claim, sources[claim.source], test)
+
+
+def _require_named(kind: str, name: str, known: Collection[str], at: str = "") -> None:
+    """Raises UsageError with the nearest of few names, or all of them."""
+    if name not in known:
+        near = nearest(name, known) or known
+        raise UsageError(f"{at}unknown {kind} {name!r}", f"Did you mean {' or '.join(map(repr, near)) or 'none'}")
+
+
+def _require_variant(name: str, variant: VariantOf, path: Path, text: str) -> None:
+    try:
+        registry.find_mode(variant.mode)
+        registry.find_workload(variant.workload)
+    except UsageError as error:
+        at = f"{path} line {line_of(text, ('variants', name))}: variant {name!r}"
+        raise UsageError(f"{at}: {error.what}", error.remedy) from error
+
+
+def _named(model: type[_Model], section: str, document: dict[str, Any], path: Path, text: str) -> dict[str, _Model]:
+    entries = document.get(section) or {}
+    if not isinstance(entries, dict):
+        where = f"{path} line {line_of(text, (section,))}"
+        raise UsageError(f"{where}: {section} is not a mapping of names", "Write `name:` and its fields below it")
+    return {str(name): _validated(model, entry, path, text, (section, str(name))) for name, entry in entries.items()}
+
+
+def _validated(model: type[_Model], entry: Any, path: Path, text: str, where: tuple[str | int, ...]) -> _Model:
+    try:
+        return model.model_validate(entry)
+    except ValidationError as error:
+        raise wrong_field(error, path, text, where) from error

@@ -1,0 +1,342 @@
+"""Claims tested on records: a value with its interval for each instance that has what the claim names, and a verdict.
+
+Steps, what a dollar buys and ratios are those of `compare`: the same rows, prices, likeness and statistics
+(`kinds.run.compare`). What differs is the question. `compare` asks whether a difference is beyond noise; a claim says
+how large it is, and holds where the whole interval lies within the bounds that it states.
+
+Where a variant is of several machines or executions, the one that buys most is taken; of two that are compared, the
+best that may be compared.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from itertools import product
+from typing import Literal, get_args
+
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.run.claims.entry import Claims, Stated, Unit, VariantOf
+from fp8bench.kinds.run.claims.expression import Operand, Origin, Value, of_both
+from fp8bench.kinds.run.compare import compared_with, likeness, unlike_work
+from fp8bench.kinds.run.row import Row, to_row
+from fp8bench.kinds.run.unit_cost import UnitTime, priced, pricing_day, unit_time
+from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
+from fp8bench.records.select import Filter, Measurement, select
+from fp8bench.registry import find_mode
+from fp8bench.report.written import Interval
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.instance import Catalog
+from fp8bench.schema.record import Record
+from fp8bench.stats.certainty import HOLDS_NOISE
+
+Verdict = Literal["reproduced", "not reproduced", "inconclusive", "not measured"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+"""reproduced, not reproduced: the whole interval lies within, or beyond, the claim's bounds.
+inconclusive: the interval holds a bound, or what was measured is not comparable or too little
+not measured: there is no record of it, or only figures that were published
+"""
+
+
+class ClaimRow(Frozen):
+    """A claim on one instance. value, published and the bounds in the unit; a pair is a 95 % interval. instance: null
+    where none has the records; of several that the expression names all. value_from: null where there is no value.
+    why: of the verdict. The names are the keys of `claims --format json` and the columns of csv.
+    """
+
+    id: str
+    words: str
+    source: str
+    published_on: date | None
+    published: float | None
+    unit: Unit
+    test: str | None
+    at_least: float | None
+    at_most: float | None
+    instance: str | None
+    value: float | None = None
+    value_ci: Interval | None = None
+    value_from: Origin | None = None
+    verdict: Verdict
+    why: str | None = None
+    command: str
+    run_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tested:
+    """rows: in the order of the claims. omitted: how many claims are of other instances than those requested."""
+
+    rows: tuple[ClaimRow, ...]
+    omitted: int = 0
+
+
+class _Untested(Exception):
+    """Why there is no value."""
+
+    def __init__(self, verdict: Verdict, why: str | None) -> None:
+        super().__init__(verdict, why)
+        self.verdict, self.why = verdict, why
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A measurement, or a published figure, as a row."""
+
+    record: Record
+    row: Row
+    found: UnitTime | None
+
+    @property
+    def origin(self) -> Origin:
+        return _origin(self.record)
+
+
+def evaluate(
+    claims: Claims,
+    records: Sequence[Record],
+    catalog: Catalog,
+    options: CompareOptions,
+    whole: Callable[[Record], Record],
+) -> Tested:
+    """records: of every instance that a claim may be tested on, oldest first, without their samples; `whole` gives one
+    with them. options: instances: those requested; none takes every one that has records.
+
+    Raises UsageError where an expression divides by zero.
+    """
+    rows: list[ClaimRow] = []
+    omitted = 0
+    measured = dict.fromkeys(record.instance for record in records if record.source == "measured")
+    for stated in claims.stated:
+        on = _instances(stated, options.instances, tuple(sorted(measured)))
+        rows += _rows(stated, on, _Bench(claims, records, catalog, options, whole), bool(options.instances))
+        omitted += not on
+    return Tested(tuple(rows), omitted)
+
+
+def _instances(stated: Stated, requested: Sequence[str], measured: Sequence[str]) -> tuple[str | None, ...]:
+    """Those that the claim is tested on; None: as far as it is tested, on those that it names. None at all: the claim
+    is not of the requested ones.
+    """
+    if stated.test is not None and stated.test.of_any:
+        return tuple(requested or measured or (None,))
+    named = stated.test.instances if stated.test is not None else ()
+    return (None,) if not requested or not named or set(named) & set(requested) else ()
+
+
+def _rows(stated: Stated, instances: Iterable[str | None], bench: "_Bench", requested: bool) -> list[ClaimRow]:
+    """One for each instance that has the records; where none has them, one that says so. requested: instances were, so
+    that each has its row.
+    """
+    found = [_row(stated, instance, bench) for instance in instances]
+    telling = [row for row in found if requested or row.value is not None or row.verdict != "not measured"]
+    if telling or not found:
+        return telling
+    alone = found[0] if len(found) == 1 else found[0].model_copy(update={"instance": None})
+    return [alone]
+
+
+def _row(stated: Stated, instance: str | None, bench: "_Bench") -> ClaimRow:
+    claim, test = stated.claim, stated.test
+    named = ", ".join(test.instances) if test is not None else ""
+    row = ClaimRow(
+        **{name: getattr(claim, name) for name in ("id", "words", "published", "unit", "test", "command")},
+        at_least=claim.at_least,
+        at_most=claim.at_most,
+        source=stated.source.title,
+        published_on=stated.source.published_on,
+        instance=instance if test is not None and test.of_any else named or None,
+        verdict="not measured",
+    )
+    if test is None:
+        return row
+    try:
+        value = test.value(bench.on(instance))
+    except _Untested as untested:
+        return row.model_copy(update={"verdict": untested.verdict, "why": untested.why})
+    except UsageError as error:
+        raise UsageError(f"claim {claim.id!r}: {error.what}", error.remedy) from error
+    verdict, why = _verdict(value, stated)
+    known = value.low is not None and value.high is not None and value.low != value.high
+    return row.model_copy(
+        update={
+            "value": value.value,
+            "value_ci": (value.low, value.high) if known else None,
+            "value_from": value.origin,
+            "verdict": verdict,
+            "why": why,
+            "run_ids": value.records,
+        }
+    )
+
+
+def _verdict(value: Value, stated: Stated) -> tuple[Verdict, str | None]:
+    """The verdict and why. What was published proves nothing about itself."""
+    claim = stated.claim
+    at_least = -math.inf if claim.at_least is None else claim.at_least
+    at_most = math.inf if claim.at_most is None else claim.at_most
+    if value.origin == "published":
+        return "not measured", None if at_least <= value.value <= at_most else claim.why
+    if value.doubt is not None:
+        return "inconclusive", value.doubt
+    if value.low is None or value.high is None:
+        return "inconclusive", "too few steps for an interval"
+    if at_least <= value.low and value.high <= at_most:
+        return "reproduced", None
+    if value.high < at_least or at_most < value.low:
+        return "not reproduced", claim.why
+    return "inconclusive", "the interval holds a bound of the claim"
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """What functions of an expression are answered from."""
+
+    claims: Claims
+    records: Sequence[Record]
+    catalog: Catalog
+    options: CompareOptions
+    whole: Callable[[Record], Record]
+    instance: str | None = None
+    kept: dict[Operand, list[Measurement]] = field(default_factory=dict)
+
+    def on(self, instance: str | None) -> Callable[[str, tuple[Operand, ...]], Value]:
+        """What answers an expression's calls, on one instance."""
+        return replace(self, instance=instance, kept={})._answer
+
+    def _answer(self, function: str, operands: tuple[Operand, ...]) -> Value:
+        if function == "price":
+            return self._price(operands[0].instance or self.instance or "")
+        if len(operands) > 1:
+            return self._of_two(function, operands)
+        if function == "valid":
+            return _valid([one.latest for one in self._measurements(operands[0])])
+        return _of_one(function, self._sides(self._that_ran(operands[0]))[0])
+
+    def _price(self, instance: str) -> Value:
+        """Of today, on demand: that of the source's own day would be the source's."""
+        known = self.catalog.instances.get(instance)
+        today = PriceQuery(self.options.today, True, machine=ANY_MACHINE)
+        price = choose(known.prices, today) if known else None
+        if price is None or price.usd_per_hour is None:
+            raise _Untested("not measured", f"no price of {instance or 'this instance'} is known")
+        return Value.exact(price.usd_per_hour, origin="catalogue")
+
+    def _measurements(self, operand: Operand) -> list[Measurement]:
+        """Of a variant on its instance, the latest of each machine and execution. Raises _Untested for none."""
+        if operand not in self.kept:
+            self.kept[operand] = self._found(operand)
+        if not self.kept[operand]:
+            raise _Untested("not measured", None)
+        return self.kept[operand]
+
+    def _that_ran(self, operand: Operand) -> list[Measurement]:
+        """Raises _Untested where none did: what is invalid reproduces nothing."""
+        found = self._measurements(operand)
+        ran = [one for one in found if one.latest.status == "ok"]
+        if not ran:
+            record = max((one.latest for one in found), key=lambda one: one.created_utc)
+            raise _Untested("not reproduced" if record.status == "invalid" else "not measured", _why_stopped(record))
+        return ran
+
+    def _found(self, operand: Operand) -> list[Measurement]:
+        instance, variant = operand.instance or self.instance, self.claims.variants[operand.variant or ""]
+        if instance is None:
+            return []
+        entry, recipe = find_mode(variant.mode)
+        mode = f"{entry.name}:{recipe}" if recipe else entry.name
+        wanted = Filter(instance=instance, mode=mode, workload=variant.workload, batch_size=variant.batch_size)
+        fitting = [record for record in wanted.of(self.records) if _executed_as(record, variant)]
+        return [Measurement(tuple(map(self.whole, one.rounds)), one.stopped) for one in select(fitting, every=False)]
+
+    def _sides(self, measurements: Sequence[Measurement], beside: Sequence[Measurement] = ()) -> list[_Side]:
+        """As rows, those first that buy most. beside: whose day they are priced on, too."""
+        latest = [one.latest for one in (*measurements, *beside)]
+        day = pricing_day(latest, self.options)
+        sides = []
+        for one in measurements:
+            price = priced(one.latest, self.catalog, self.options, day)
+            found = unit_time(one)
+            sides.append(_Side(one.latest, to_row(one, found, price, self.catalog), found))
+        return sorted(sides, key=lambda side: -(side.row.units_per_usd or side.row.throughput_per_s or 0))
+
+    def _of_two(self, function: str, operands: tuple[Operand, ...]) -> Value:
+        """Of the best two that may be compared. Raises _Untested where no two may."""
+        mine, theirs = map(self._that_ran, operands)
+        unlike: list[str] = []
+        for one, other in product(self._sides(mine, theirs), self._sides(theirs, mine)):
+            if one.origin != other.origin:
+                continue
+            like = likeness(one.record, other.record, allow_mismatch=False)
+            work = unlike_work(one.record.fingerprint, other.record.fingerprint)
+            if like.verdict and not work:
+                row = compared_with(one.row, other.row, one.found, other.found, like)
+                return _compared(function, row, one, other)
+            unlike.append(", ".join((*like.marks, *(f"unlike in {name}" for name in work))))
+        if not unlike:
+            raise _Untested("not measured", "one side was measured here, and the other published")
+        raise _Untested("inconclusive", f"the records are not comparable: {unlike[0]}")
+
+
+def _executed_as(record: Record, variant: VariantOf) -> bool:
+    """Whether it was executed and optimized so, or is a figure of which that is not known."""
+    config = record.config
+    if config is None:
+        return True
+    optimized = variant.optimizer in (None, config.optimizer)
+    return optimized and (variant.execution is None or record.status != "ok" or record.execution == variant.execution)
+
+
+def _origin(record: Record) -> Origin:
+    """An external figure, too, is one that was not measured here."""
+    return "measured" if record.source == "measured" else "published"
+
+
+def _why_stopped(record: Record) -> str:
+    return f"{record.what.mode} is {record.status}: {record.reason}"
+
+
+def _valid(records: Sequence[Record]) -> Value:
+    """By the latest that was proved or refuted. records: at least one. Raises _Untested where none was."""
+    decided = [record for record in records if record.status in ("ok", "invalid")]
+    if not decided:
+        raise _Untested("not measured", _why_stopped(records[-1]))
+    latest = max(decided, key=lambda record: record.created_utc)
+    return Value.exact(float(latest.status == "ok"), (latest.run_id,), _origin(latest))
+
+
+def _of_one(function: str, side: _Side) -> Value:
+    """side: of what ran."""
+    row, ids = side.row, side.row.run_ids
+    if function == "memory":
+        if row.peak_memory_bytes is None:
+            raise _Untested("not measured", f"the record of {row.variant_label} has no peak of memory")
+        return Value.exact(float(row.peak_memory_bytes), ids, side.origin)
+    value, interval = {
+        "step": (row.step_time_s, row.step_time_ci_s),
+        "throughput": (row.throughput_per_s, row.throughput_ci_per_s),
+        "units_per_usd": (row.units_per_usd, row.units_per_usd_ci),
+    }[function]
+    if value is None:
+        raise _Untested("not measured", f"no price of {row.instance} is known")
+    low, high = interval or (None, None)
+    few = side.found is not None and len(side.found.processes) < 2
+    return Value(value, low, high, side.origin, ids, "one process is not a measurement" if few else None)
+
+
+def _compared(function: str, row: Row, one: _Side, other: _Side) -> Value:
+    """row: of the one, with its ratios to the other."""
+    value, interval = (
+        (row.speedup_vs_reference, row.speedup_ci_vs_reference)
+        if function == "speedup"
+        else (row.gain_vs_reference, row.gain_ci_vs_reference)
+    )
+    if value is None:
+        what = "unlike units or devices" if row.speedup_vs_reference is None else "one of them has no price"
+        raise _Untested("inconclusive", f"the records are not comparable: {what}")
+    low, high = interval or (None, None)
+    # That a difference is small is no doubt here: a claim has bounds of its own.
+    doubt = row.verdict_why if row.verdict == "inconclusive" and row.verdict_why != HOLDS_NOISE else None
+    records = tuple(dict.fromkeys((*row.run_ids, *other.row.run_ids)))
+    return Value(value, low, high, of_both(one.origin, other.origin), records, doubt)

@@ -1,0 +1,282 @@
+"""The expression of a claim: what of the records tests it.
+
+    gain(instance.te_fp8, instance.te_bf16)         of each instance that has both
+    speedup(p5.te_fp8_128, p4d.te_bf16)             of these two
+    1 - 1 / (1 + gain(p5.te_fp8_128, p4d.bf16))     how much cheaper an image is
+
+Numbers, + - * /, brackets, and the functions of FUNCTIONS; nothing else. Python's `ast` reads it, this module walks
+what it finds, and Python evaluates nothing. A variant is named with its instance: `instance` is the one under test,
+another name is of the catalogue. Every name is checked when the claims are read, before any record is.
+
+Two values that each have an interval are joined by a function (`speedup`, `gain`), which knows their processes, and
+never by an operator, which does not.
+"""
+
+import ast
+import difflib
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from fp8bench.schema.errors import UsageError, nearest
+
+Kind = Literal["variant", "instance"]
+
+Origin = Literal["measured", "published", "catalogue"]
+"""Whether any of a value was published and not measured here; or else is a price of the catalogue."""
+
+UNDER_TEST = "instance"
+"""The name of the instance that a claim is tested on."""
+
+LONGEST = 300
+"""Characters of an expression; a claim that needs more is two."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """takes: how many of what. exact: whether its values have no interval because they need none."""
+
+    takes: int
+    of: Kind
+    exact: bool
+    help: str
+
+
+FUNCTIONS = {
+    "step": Function(1, "variant", False, "seconds a step"),
+    "throughput": Function(1, "variant", False, "images (or tokens) a second"),
+    "units_per_usd": Function(1, "variant", False, "images (or tokens) for a dollar"),
+    "speedup": Function(2, "variant", False, "throughput of the first over that of the second"),
+    "gain": Function(2, "variant", False, "units per USD of the first over those of the second, minus 1"),
+    "memory": Function(1, "variant", True, "peak bytes allocated on a GPU"),
+    "valid": Function(1, "variant", True, "1 where it computes what the plain model does, 0 where it is `invalid`"),
+    "price": Function(1, "instance", True, "USD an hour, on demand, today"),
+}
+
+_OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a function is of. instance: None is the one under test. variant: by its name in the file; None: none."""
+
+    instance: str | None
+    variant: str | None
+
+
+def of_both(one: Origin, other: Origin) -> Origin:
+    """The one that proves less: what was published least of all."""
+    return next(origin for origin in ("published", "catalogue", "measured") if origin in (one, other))
+
+
+@dataclass(frozen=True)
+class Value:
+    """low, high: of the 95 % interval; None where there is none, and alike where the value is exact.
+
+    records: ids of the runs that it is made of. doubt: why the value decides nothing, whatever its interval.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    origin: Origin = "measured"
+    records: tuple[str, ...] = ()
+    doubt: str | None = None
+
+    @classmethod
+    def exact(cls, value: float, records: tuple[str, ...] = (), origin: Origin = "measured") -> "Value":
+        """One that needs no interval."""
+        return cls(value, value, value, origin, records)
+
+    def _joined(self, other: "Value", value: float, ends: Iterable[float] | None) -> "Value":
+        found = None if ends is None else sorted(ends)
+        return Value(
+            value=value,
+            low=None if found is None else found[0],
+            high=None if found is None else found[-1],
+            origin=of_both(self.origin, other.origin),
+            records=tuple(dict.fromkeys((*self.records, *other.records))),
+            doubt=self.doubt or other.doubt,
+        )
+
+
+Call = Callable[[str, tuple[Operand, ...]], Value]
+"""What a function gives of its operands."""
+
+
+@dataclass(frozen=True)
+class Expression:
+    """text: as written. operands: every one that it names, by how it is written."""
+
+    text: str
+    body: ast.expr
+    operands: Mapping[str, Operand]
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        """Those that it names; without the one under test."""
+        return tuple(dict.fromkeys(one.instance for one in self.operands.values() if one.instance is not None))
+
+    @property
+    def of_any(self) -> bool:
+        """Whether it is of the instance under test."""
+        return any(one.instance is None for one in self.operands.values())
+
+    def value(self, call: Call) -> Value:
+        """Raises UsageError where it divides by zero, and whatever `call` raises."""
+        return self._value(self.body, call)
+
+    def _value(self, node: ast.expr, call: Call) -> Value:
+        if isinstance(node, ast.Constant):
+            return Value.exact(_number(node))
+        if isinstance(node, ast.UnaryOp):
+            inner = self._value(node.operand, call)
+            return _applied("*", inner, Value.exact(-1.0)) if isinstance(node.op, ast.USub) else inner
+        if isinstance(node, ast.BinOp):
+            operator = _OPERATORS[type(node.op)]
+            return _applied(operator, self._value(node.left, call), self._value(node.right, call))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return call(node.func.id, tuple(self.operands[ast.unparse(one)] for one in node.args))
+        raise _no_part(node)
+
+
+def parse(text: str, variants: Collection[str], instances: Collection[str]) -> Expression:
+    """variants: names that the file defines. instances: the catalogue's; in an expression a `_` stands for a `-`.
+
+    Raises UsageError for what is no expression, and for a name that is not known, with the nearest.
+    """
+    if len(text) > LONGEST:
+        raise UsageError(f"the expression has {len(text)} characters, more than {LONGEST}", "Make two claims of it")
+    try:
+        body = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(
+            f"{text!r} is not an expression", "Write, for example, gain(instance.a, instance.b)"
+        ) from error
+    known = {one.replace("-", "_"): one for one in instances}
+    checked = _Checked(frozenset(variants), known)
+    checked.is_exact(body)
+    return Expression(text, body, checked.operands)
+
+
+class _Checked:
+    """One walk over an expression: every name is known, and intervals meet in functions alone."""
+
+    def __init__(self, variants: Collection[str], instances: dict[str, str]) -> None:
+        self.variants, self.instances = variants, instances
+        self.operands: dict[str, Operand] = {}
+
+    def is_exact(self, node: ast.expr) -> bool:
+        """Whether its value needs no interval. Raises UsageError for what does not belong into an expression."""
+        if isinstance(node, ast.Constant):
+            _number(node)
+            return True
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+            return self.is_exact(node.operand)
+        if isinstance(node, ast.BinOp):
+            return self._joins_exactly(node)
+        if isinstance(node, ast.Call):
+            return self._calls_exactly(node)
+        if isinstance(node, ast.Name):
+            raise self._unknown_variable(node.id)
+        if isinstance(node, ast.Attribute):
+            raise UsageError(
+                f"{ast.unparse(node)} is a variant, and no number", f"Give it to a function: {', '.join(FUNCTIONS)}"
+            )
+        raise _no_part(node)
+
+    def _joins_exactly(self, node: ast.BinOp) -> bool:
+        if type(node.op) not in _OPERATORS:
+            raise _no_part(node)
+        left, right = self.is_exact(node.left), self.is_exact(node.right)
+        if not left and not right:
+            raise UsageError(
+                f"{ast.unparse(node)}: both sides have an interval, which no operator joins",
+                "Use speedup(a, b) or gain(a, b), which know the processes of both",
+            )
+        return left and right
+
+    def _calls_exactly(self, node: ast.Call) -> bool:
+        if not isinstance(node.func, ast.Name):
+            raise _no_part(node.func)
+        name = node.func.id
+        if name not in FUNCTIONS:
+            raise _unknown("function", name, FUNCTIONS)
+        function = FUNCTIONS[name]
+        if node.keywords or len(node.args) != function.takes:
+            what = f"{function.takes} {function.of}{'s' if function.takes > 1 else ''}"
+            raise UsageError(f"{ast.unparse(node)}: {name} takes {what}", f"It is {function.help}")
+        for argument in node.args:
+            self.operands[ast.unparse(argument)] = self._operand(argument, function)
+        return function.exact
+
+    def _operand(self, node: ast.expr, function: Function) -> Operand:
+        if function.of == "instance":
+            if not isinstance(node, ast.Name):
+                raise UsageError(f"{ast.unparse(node)} is not an instance", "Name one alone, as p5 or instance")
+            return Operand(self._instance(node.id), None)
+        if isinstance(node, ast.Name):
+            raise self._unknown_variable(node.id)
+        if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+            raise UsageError(f"{ast.unparse(node)} is not a variant", "Name its instance and it, as instance.te_fp8")
+        if node.attr not in self.variants:
+            raise _unknown("variant", node.attr, self.variants)
+        return Operand(self._instance(node.value.id), node.attr)
+
+    def _instance(self, name: str) -> str | None:
+        if name == UNDER_TEST:
+            return None
+        if name not in self.instances:
+            raise _unknown("variable", name, [UNDER_TEST, *self.instances])
+        return self.instances[name]
+
+    def _unknown_variable(self, name: str) -> UsageError:
+        if name in self.variants:
+            return UsageError(f"variant {name!r} has no instance", f"Write {UNDER_TEST}.{name}, or p5.{name}")
+        known = [UNDER_TEST, *(f"{UNDER_TEST}.{one}" for one in self.variants), *self.instances]
+        close = [f"{UNDER_TEST}.{one}" for one in nearest(name, self.variants)]
+        return _unknown("variable", name, known, close)
+
+
+def _unknown(kind: str, name: str, known: Iterable[str], close: Iterable[str] = ()) -> UsageError:
+    every = list(known)
+    near = list(close) or nearest(name, every) or difflib.get_close_matches(name, every, 1, 0)
+    return UsageError(f"unknown {kind} {name!r}", f"Did you mean {' or '.join(map(repr, near))}")
+
+
+def _no_part(node: ast.AST) -> UsageError:
+    return UsageError(
+        f"{ast.unparse(node)!r} does not belong into an expression",
+        f"It has numbers, + - * /, and {', '.join(FUNCTIONS)}",
+    )
+
+
+def _number(node: ast.Constant) -> float:
+    value = node.value
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise _no_part(node)
+    return float(value)
+
+
+def _applied(operator: str, left: Value, right: Value) -> Value:
+    """One of the two is exact, so that the ends are those of the other, moved or scaled."""
+    if operator == "/" and right.value == 0:
+        raise UsageError("the expression divides by zero", "Turn it round")
+    value = _computed(operator, left.value, right.value)
+    if not math.isfinite(value):
+        raise UsageError("the expression's value is no finite number", "Use smaller numbers")
+    if left.low is None or left.high is None or right.low is None or right.high is None:
+        return left._joined(right, value, None)
+    if operator == "/" and right.low <= 0 <= right.high:
+        return left._joined(right, value, None)
+    ends = [_computed(operator, a, b) for a in (left.low, left.high) for b in (right.low, right.high)]
+    return left._joined(right, value, ends)
+
+
+def _computed(operator: str, left: float, right: float) -> float:
+    if operator == "+":
+        return left + right
+    if operator == "-":
+        return left - right
+    return left * right if operator == "*" else left / right
