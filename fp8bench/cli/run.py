@@ -15,6 +15,8 @@ from fp8bench.cli.progress import listener
 
 if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
+    from fp8bench.launch.nodes.leader import Leader
+    from fp8bench.launch.nodes.place import Elastic
     from fp8bench.launch.prepare import Prepared
     from fp8bench.launch.rounds import Schedule
     from fp8bench.remote.mirror import Mirror
@@ -34,26 +36,39 @@ def run(
     """Train a model for a hundred steps or more in each precision mode, in several fresh processes, and keep a record
     of each. A mode is first proved to compute what the plain model does, then timed.
     """
+    from fp8bench.cli.nodes import as_torchrun_has_it
     from fp8bench.cli.remote import synced
     from fp8bench.config.sources import resolve
     from fp8bench.schema.files import parse_mapping, read_text
 
-    flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
-    # Once, since a pipe (`--config <(...)`) has nothing left for a second reader.
-    file_text = read_text(config) if config else ""
-    file_values = parse_mapping(file_text, config) if config else {}
-    resolved = resolve(flags, os.environ, file_values, str(config) if config else None, file_text)
-    with synced(resolved.request.results_dir, measuring=True) as mirror:
-        _run(resolved, mirror, dry_run, quiet, as_json)
+    with as_torchrun_has_it(os.environ, alone=dry_run) as (place, group):
+        flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
+        # Once, since a pipe (`--config <(...)`) has nothing left for a second reader.
+        file_text = read_text(config) if config else ""
+        file_values = parse_mapping(file_text, config) if config else {}
+        resolved = resolve(flags, os.environ, file_values, str(config) if config else None, file_text)
+        leader = group.meet(resolved.request) if group is not None else None
+        with synced(resolved.request.results_dir, measuring=True) as mirror:
+            _run(resolved, mirror, dry_run, quiet, as_json, place, leader)
 
 
-def _run(resolved: "Resolved", mirror: "Mirror | None", dry_run: bool, quiet: bool, as_json: bool) -> None:
-    """mirror: of the results' address, if that is where they are kept."""
+def _run(
+    resolved: "Resolved",
+    mirror: "Mirror | None",
+    dry_run: bool,
+    quiet: bool,
+    as_json: bool,
+    place: "Elastic | None",
+    leader: "Leader | None",
+) -> None:
+    """mirror: of the results' address, if that is where they are kept. place: under torchrun. leader: of several
+    nodes.
+    """
     from fp8bench.launch.place import settle
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare
 
-    prepared = prepare(resolved.request, os.environ)
+    prepared = prepare(resolved.request, os.environ, place, leader)
     named = bool(resolved.request.mode)
     resolved = resolved.resumed(prepared.resumed, prepared.session or "")
     price_of_machine = hourly_price(resolved.request, prepared.instance)
@@ -62,8 +77,7 @@ def _run(resolved: "Resolved", mirror: "Mirror | None", dry_run: bool, quiet: bo
 
         print_dry_run(resolved, prepared, price_of_machine, as_json)
         return
-    if prepared.keeps_records:
-        settle(prepared, price_of_machine, date.today(), log)
+    settle(prepared, price_of_machine, date.today(), log)
     raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json))
 
 
@@ -74,23 +88,22 @@ def _measure_and_print(prepared: "Prepared", mirror: "Mirror | None", named: boo
 
     with (
         session(prepared, log) as rounds,
-        listener(rounds, quiet or not prepared.keeps_records) as listening,
+        listener(rounds, quiet) as listening,
     ):
-        tell = log if prepared.keeps_records and not quiet else lambda _line: None
+        tell = log if not quiet else lambda _line: None
         records, reached = [], mirror is not None
         for record, path in measure(prepared, rounds, listening, say=tell):
             records.append(record)
             # At once, since a machine may be taken away; a remote that fails is not waited for again.
             if mirror is not None and reached and path is not None:
                 reached = send_one(mirror, path)
-    if not records and prepared.keeps_records:
+    if not records:
         log(f"nothing was left to run: session {rounds.session_id} has its rounds")
-    if prepared.keeps_records and as_json:
+    if as_json:
         typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
-    elif prepared.keeps_records:
+    else:
         _print_session(rounds.session_id, prepared)
-    if prepared.keeps_records:
-        _say_whether_precise(rounds)
+    _say_whether_precise(rounds)
     code = exit_code(records, named)
     return _judge_itself(rounds) if code == 0 and rounds.entries[0].arm else code
 

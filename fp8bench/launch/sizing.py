@@ -74,7 +74,7 @@ def search(config: RunConfig, alike: Sequence[Record], executor: Executor, where
         nonlocal marks
         marks = where.marks(candidate)
         say(f"{config.mode_label}: trying batch size {candidate.batch_size}")
-        return executor.run(candidate, lambda _progress: None, None, marks) or []
+        return executor.run(candidate, lambda _progress: None, None, marks)
 
     def assembled(candidate: RunConfig, reports: Sequence[RankReport]) -> Record:
         now = datetime.now(UTC)

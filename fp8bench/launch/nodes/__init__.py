@@ -1,4 +1,5 @@
-"""Several nodes through torchrun: `torchrun --nnodes N --nproc-per-node G -m fp8bench run ...`, for all modes and rounds.
+"""Several nodes through torchrun, all modes and rounds in one call: `torchrun --nnodes N --nproc-per-node G -m fp8bench
+run ...`.
 
 torchrun starts G processes on each of N nodes, and each mode of each round needs fresh ones. So the process of local
 rank 0 becomes its node's agent, which starts the ranks of one run after the other, as a run on one machine does; the

@@ -13,6 +13,7 @@ STORE = ("MASTER_ADDR", "MASTER_PORT")
 TORCHRUN = (*RANKS, *SIZES, *STORE)
 GROUP = ("GROUP_RANK", "GROUP_WORLD_SIZE")
 LARGEST_PORT = 2**16 - 1
+MOST_DIGITS = 9
 REMEDY = "Start with torchrun, or unset its variables to let fp8bench make its own processes"
 
 
@@ -98,9 +99,13 @@ def _node(environ: Mapping[str, str], first_rank: int, world_size: int, local_wo
 
 def _number(environ: Mapping[str, str], name: str, least: int = 0) -> int:
     text = environ[name]
-    if not (text.isascii() and text.isdecimal()) or int(text) < least:
+    if not _is_number(text) or int(text) < least:
         raise UsageError(f"{name}={text!r} in the environment is not a value that torchrun sets", REMEDY)
     return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
 
 
 def _require_below(value: int, limit: int, name: str, of: str) -> None:
@@ -110,7 +115,7 @@ def _require_below(value: int, limit: int, name: str, of: str) -> None:
 
 def _port(environ: Mapping[str, str]) -> int:
     text = environ["MASTER_PORT"]
-    if not (text.isascii() and text.isdecimal()) or not 0 < int(text) <= LARGEST_PORT:
+    if not _is_number(text) or not 0 < int(text) <= LARGEST_PORT:
         raise UsageError(
             f"MASTER_PORT={text!r} in the environment is not a port",
             f"Give a number from 1 to {LARGEST_PORT} (torchrun --master-port, or --rdzv-endpoint HOST:PORT)",

@@ -1,8 +1,8 @@
 """The local ranks beside a node's agent, which do nothing but wait for it and leave with its exit code.
 
-They meet at a socket in Linux's abstract namespace, which is named after the group: it needs no folder, and is gone with
-the agent, however that ends. Nobody accepts a connection before the end: a waiting rank stands in the queue, and the
-kernel hangs up on it when the agent is gone.
+They meet at a socket in Linux's abstract namespace, which is named after the group: it needs no folder, and is gone
+with the agent, however that ends. Nobody accepts a connection before the end: a waiting rank stands in the queue, and
+the kernel hangs up on it when the agent is gone.
 """
 
 import hashlib

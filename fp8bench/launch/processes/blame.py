@@ -116,8 +116,8 @@ class End:
 
 @dataclass(frozen=True)
 class Lost:
-    """A node that is gone with its ranks. alive_s: when it last gave a sign of life. what: is gone, in words. stage: the
-    phase in which its ranks were then; None: unknown.
+    """A node that is gone with its ranks. alive_s: when it last gave a sign of life. what: is gone, in words. stage:
+    the phase in which its ranks were then; None: unknown.
     """
 
     ranks: tuple[int, ...]

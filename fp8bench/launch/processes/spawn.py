@@ -89,7 +89,7 @@ class SpawnExecutor:
 
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
-    ) -> list[RankReport] | None:
+    ) -> list[RankReport]:
         """Start the ranks, wait for them, and read what they wrote. Raises Interrupt once all are ended."""
         with held_back() as interrupted:
             done = run_ranks(Task(config=config, trace=trace), self.timeout_s, watch, interrupted)

@@ -43,8 +43,8 @@ def reports_of(
     lost: Sequence[Lost] = (),
     where: Callable[[int, Stage], str] = lambda _rank, _stage: "",
 ) -> list[RankReport]:
-    """One a rank, by rank. views: of every rank, by rank; of ranks nobody sees any more (`lost`) empty ones. where: what
-    is said of a rank and its phase after the reason.
+    """One a rank, by rank. views: of every rank, by rank; of ranks nobody sees any more (`lost`) empty ones. where:
+    what is said of a rank and its phase after the reason.
     """
     found = {view.rank: view.report for view in views if view.report is not None}
     if len(found) == len(views):
