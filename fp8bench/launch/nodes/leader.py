@@ -164,17 +164,18 @@ class _Hearing:
 def lost_node(gone: NodeGone, config: RunConfig) -> Lost:
     """The node, with its ranks. A record names it by its number alone: machines' names are nobody else's business."""
     ranks = ranks_of(gone.node, config)
-    return Lost(tuple(ranks), gone.at_s, f"{_died(ranks)}: node {gone.node} {gone.how}", gone.stage)
+    return Lost(tuple(ranks), gone.at_s, f"{_with_ranks(gone.node, ranks)} {gone.how}", gone.stage)
 
 
 def lost_store(gone: StoreLost, config: RunConfig, node: int) -> Lost:
     """node: that is out of reach with the store."""
     ranks = ranks_of(node, config)
-    return Lost(tuple(ranks), time.time(), f"{_died(ranks)}, or are out of reach: {gone.what}")
+    return Lost(tuple(ranks), time.time(), f"{_with_ranks(node, ranks)} died or is out of reach: {gone.what}")
 
 
-def _died(ranks: range) -> str:
-    return f"rank {ranks[0]} died" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]} died"
+def _with_ranks(node: int, ranks: range) -> str:
+    """`node 1 with ranks 8 to 15`, or `node 1 with rank 1`."""
+    return f"node {node} with " + (f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}")
 
 
 def ranks_of(node: int, config: RunConfig) -> range:
@@ -183,9 +184,10 @@ def ranks_of(node: int, config: RunConfig) -> range:
     return range(node * a_node, (node + 1) * a_node)
 
 
-def where_of(rank: int, stage: Stage, config: RunConfig) -> str:
-    """After a reason: on which node, and in which phase."""
-    return f", on node {rank // (config.world_size // config.nodes)}, in the phase {stage!r}"
+def where_of(rank: int | None, stage: Stage | None, config: RunConfig) -> str:
+    """After a reason: on which node the rank is, and in which phase it was; None: the reason says so."""
+    node = "" if rank is None else f", on node {rank // (config.world_size // config.nodes)}"
+    return node + ("" if stage is None else f", in the phase {stage!r}")
 
 
 def all_ranks(config: RunConfig, views: dict[int, NodeView]) -> list[RankView]:

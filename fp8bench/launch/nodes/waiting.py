@@ -25,6 +25,9 @@ BEGIN_S = 120.0
 PARTING_S = 25.0
 """After a signal: how long the agent, which got it too, may take to end its ranks. torchrun kills after 30 s."""
 
+LEAVE_S = 5.0
+"""How long the agent may take to be gone once it has told its exit code."""
+
 POLL_S = 0.1
 RUN_ID = "TORCHELASTIC_RUN_ID"
 """Set by torchrun, which is then the parent of this process."""
@@ -81,8 +84,10 @@ def _tell(listener: socket.socket, code: int) -> None:
     with suppress(BlockingIOError):
         while True:
             connection, _ = listener.accept()
-            with connection, suppress(OSError):
+            with suppress(OSError):
                 connection.sendall(bytes([code & 0xFF]))
+            # The kernel closes it with this process: who leaves before that has torchrun end this process by a signal.
+            connection.detach()
 
 
 def _connect(connection: socket.socket, name: bytes) -> None:
@@ -110,6 +115,9 @@ def _code(connection: socket.socket) -> int:
             "See what ended it: `dmesg`, or the scheduler's log",
             "host-death",
         )
+    with suppress(OSError):
+        connection.settimeout(LEAVE_S)
+        connection.recv(1)
     return said[0]
 
 

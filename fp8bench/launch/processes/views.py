@@ -37,23 +37,32 @@ class RankView(Frozen):
         return None if self.stage is None else Progress(self.stage, self.step, None)
 
 
+Where = Callable[[int | None, Stage | None], str]
+"""What is said after a reason: of the rank and of its phase, or of one of them where the reason says the other."""
+
+
 def reports_of(
     views: Sequence[RankView],
     overdue: Overdue | None = None,
     lost: Sequence[Lost] = (),
-    where: Callable[[int, Stage], str] = lambda _rank, _stage: "",
+    where: Where = lambda _rank, _stage: "",
 ) -> list[RankReport]:
-    """One a rank, by rank. views: of every rank, by rank; of ranks nobody sees any more (`lost`) empty ones. where:
-    what is said of a rank and its phase after the reason.
-    """
+    """One a rank, by rank. views: of every rank, by rank; of ranks nobody sees any more (`lost`) empty ones."""
     found = {view.rank: view.report for view in views if view.report is not None}
     if len(found) == len(views):
         return [found[view.rank] for view in views]
     why = why_failed(views, overdue, lost)
     if why is not None:
-        stage = next((one.stage for one in lost if one.ranks == why.ranks), None) or views[why.ranks[0]].stage
-        why = Blame(why.ranks, why.reason + where(why.ranks[0], stage or "starting"), why.cause, why.remedy)
+        why = Blame(why.ranks, why.reason + _place(why, views, lost, where), why.cause, why.remedy)
     return [found.get(view.rank) or blame.report_of_failed(view.rank, why, found, view.log) for view in views]
+
+
+def _place(why: Blame, views: Sequence[RankView], lost: Sequence[Lost], where: Where) -> str:
+    for node in lost:
+        if node.ranks == why.ranks:
+            return where(None, node.stage)
+    first = why.ranks[0]
+    return where(first, None if why.cause == "timeout" else views[first].stage or "starting")
 
 
 def why_failed(views: Sequence[RankView], overdue: Overdue | None, lost: Sequence[Lost]) -> Blame | None:
