@@ -43,6 +43,8 @@ SILENT_S = 15.0
 PART_S = 8.0
 """How long node 0 waits until all have heard of the end: with it the store may go."""
 
+DYING_S = 0.5
+DYING_LOOKS = 5
 POLL_S = 0.2
 
 
@@ -150,10 +152,16 @@ class Agent:
     def _gone(self, node: int, how: str, at_s: float, stage: Stage | None = None) -> NodeGone:
         return NodeGone(node, self.called(node), how, at_s, stage)
 
-    @property
     def orphaned(self) -> bool:
-        """Whether torchrun is gone, of which this process then hears by SIGTERM."""
-        return os.getppid() != self.parent
+        """Whether torchrun is gone, of which this process then hears by SIGTERM: a little before the kernel is done
+        with a process of many threads.
+        """
+        for _ in range(DYING_LOOKS):
+            torchrun = signals.process(self.parent)
+            if os.getppid() != self.parent or torchrun is None or torchrun.state == signals.ZOMBIE:
+                return True
+            self.sleep(DYING_S / DYING_LOOKS)
+        return False
 
     def leave(self, error: BaseException) -> None:
         """Tell the others that this node ends before its time, and why."""
@@ -162,7 +170,7 @@ class Agent:
             number = error.number if isinstance(error, signals.Interrupt) else signal.SIGINT
             name = signal.Signals(number).name
             left = Left(what=f"was ended by {name}", at_s=time.time(), interrupted=number)
-        if self.orphaned:
+        if self.orphaned():
             left = Left(what="lost its torchrun, which was killed", at_s=time.time())
         try:
             self.store.put(left_of(self.place.node), left.model_dump_json())

@@ -33,13 +33,14 @@ AT_MOST = 4
 def hello(place: Elastic, request: RunRequest, machine: Machine, environ: Mapping[str, str]) -> Hello:
     """What this node is, and what was asked of it."""
     asked = request.model_dump(mode="json", exclude=set(EACH_ITS_OWN))
+    found = software_here(machine.has_gpu)
     return Hello(
         node=place.node,
         host=socket.gethostname(),
         processes=place.local_world_size,
         settings=asked,
         hardware={"GPU": _counted(machine.gpus) or "none"},
-        software={"fp8bench": __version__, **software_here(machine.has_gpu)},
+        software={"fp8bench": __version__, **{name: it or "absent" for name, it in found.items()}},
         harmless={"CPU": cpu_model(), "CPU cores": machine.cpu_count, **_variables(environ)},
         machine=this_machines_identity(request.name),
     )

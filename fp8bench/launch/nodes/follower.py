@@ -75,10 +75,11 @@ class Follower:
 
             def noticed() -> bool:
                 nonlocal told_all
-                if interrupted() and agent.orphaned and not told_all:
-                    # Before its ranks end, which makes those elsewhere fail.
+                if interrupted() and not told_all:
                     told_all = True
-                    agent.leave(KeyboardInterrupt())
+                    if agent.orphaned():
+                        # Before its ranks end, which makes those elsewhere fail.
+                        agent.leave(KeyboardInterrupt())
                 return interrupted()
 
             try:
