@@ -16,6 +16,7 @@ What is run is fp8bench, or any module or script that trains: torchrun, whose ra
 """
 
 import atexit
+import fcntl
 import gc
 import importlib
 import importlib.abc
@@ -57,6 +58,7 @@ READ_AT_IMPORT = re.compile("FP8BENCH_|NO_COLOR|FORCE_COLOR|COLUMNS|TTY_|PYDANTI
 """Variables that what is imported must not have seen; whoever gives one starts a fresh process."""
 
 _LARGEST = 1 << 16
+_HIGH = 500
 
 
 def start(folder: Path) -> "subprocess.Popen[bytes]":
@@ -387,7 +389,8 @@ def _fork_store(errors: IO[bytes]) -> _Forked:
     from fp8bench.lifeline import leave_with
 
     parent = os.getpid()
-    (asked, ask), (answered, answer) = os.pipe(), os.pipe()
+    # Far from the numbers of files that were closed after a fork, which those who held them may close again.
+    asked, ask, answered, answer = (_high(end) for pipe in (os.pipe(), os.pipe()) for end in pipe)
     pid = _fork()
     if pid:
         os.close(asked)
@@ -402,6 +405,12 @@ def _fork_store(errors: IO[bytes]) -> _Forked:
         main()
     finally:
         os._exit(1)
+
+
+def _high(descriptor: int) -> int:
+    found = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+    os.close(descriptor)
+    return found
 
 
 def _fork_of_torchrun(handler: Any, command: Sequence[str], environ: Mapping[str, str]) -> _Forked:

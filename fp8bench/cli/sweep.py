@@ -11,7 +11,6 @@ from fp8bench.cli.output import FORMATS, load_catalog, log, show
 
 if TYPE_CHECKING:
     from fp8bench.config.request import RunRequest
-    from fp8bench.launch.prepare import Prepared
     from fp8bench.launch.sweep.search import Sweep, Swept
     from fp8bench.launch.sweep.space import Axes
 
@@ -120,7 +119,6 @@ def _planned(
         update={"session": None, "mode": request.mode or _default_modes(device), **_first(values)}
     )
     prepared = prepare(asked, os.environ)
-    _refuse_torchrun(prepared)
     base = prepared.entries[0].config
     axes = _axes(values, base.batch_size)
     catalog = load_catalog(prepared.results_dir)
@@ -194,16 +192,6 @@ def _default_modes(device: str) -> tuple[str, ...]:
     return tuple(
         f"{entry.name}:{recipe}" if recipe else entry.name for entry in entries for recipe in entry.recipes or (None,)
     )
-
-
-def _refuse_torchrun(prepared: "Prepared") -> None:
-    from fp8bench.schema.errors import UsageError
-
-    if prepared.elastic is not None:
-        raise UsageError(
-            "torchrun makes one group of processes, and a sweep needs fresh ones for each configuration",
-            "Call `fp8bench sweep` without torchrun, on one machine",
-        )
 
 
 def _held(planned: "Sweep") -> Any:

@@ -154,7 +154,9 @@ class StoreProcess:
     def _last_words(self) -> str:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "its process was killed"
+        # Not those of a stack in C++.
+        said = [line for line in lines if not line.startswith(("frame #", "<"))]
+        return said[-1] if said else "its process was killed"
 
 
 def _write(pipe: IO[bytes], data: bytes) -> None:

@@ -49,8 +49,9 @@ class Agent:
                 return {"text": get(self.store, key)}
             case {"drop": key}:
                 drop(self.store, key)
-            case {"say": status}:
+            case {"say": status} if status != self.status:
                 self.status = status
+                self.beat(time.monotonic())
             case {"heard": node}:
                 return {"silent_s": self.heard[node].silent_s, "status": self.heard[node].status}
         return {}
