@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fp8bench.launch.nodes.messages import Turn
     from fp8bench.launch.nodes.place import Elastic
     from fp8bench.launch.prepare import Prepared
+    from fp8bench.schema.config import RunConfig
     from fp8bench.schema.rank import RankReport
 
 
@@ -38,10 +39,13 @@ class Group:
         """
         from fp8bench.launch.nodes.alike import hello
         from fp8bench.launch.nodes.leader import Leader
+        from fp8bench.launch.prepare import prepare
         from fp8bench.machine.gpus import this_machine
 
         agent = self.agent
         mine = hello(agent.place, request, this_machine(os.environ), os.environ)
+        # What keeps this node from running is found before any node begins. The session is node 0's to look up.
+        prepared = prepare(request.model_copy(update={"session": None}), os.environ, agent.place)
         self.met = True
         verdict = agent.meet(mine)
         if agent.leads:
@@ -51,20 +55,16 @@ class Group:
                 log(f"warning: {mark}")
             return Leader(agent, request.timeout_s)
         log(f"{agent.called(agent.place.node)} follows {agent.called(0)}, which keeps the records")
-        raise typer.Exit(self._follow(request))
+        raise typer.Exit(self._follow(prepared))
 
-    def _follow(self, request: "RunRequest") -> int:
+    def _follow(self, prepared: "Prepared") -> int:
         from fp8bench.launch.nodes.follower import Follower
-        from fp8bench.launch.prepare import prepare
         from fp8bench.machine.busy import require_idle
 
-        # What it would need to keep a record in place of node 0; the session is node 0's to look up.
-        prepared = prepare(request.model_copy(update={"session": None}), os.environ, self.agent.place)
+        def marks(config: "RunConfig") -> Sequence[str]:
+            return require_idle(os.environ, None, prepared.allow_busy) if config.device == "cuda" else ()
 
-        def marks(config: Any) -> Sequence[str]:
-            return require_idle(os.environ, None, request.allow_busy) if config.device == "cuda" else ()
-
-        return Follower(self.agent, marks, _keeper(prepared), request.timeout_s).obey()
+        return Follower(self.agent, marks, _keeper(prepared), prepared.timeout_s).obey()
 
 
 def _keeper(prepared: "Prepared") -> "Callable[[Turn, Sequence[RankReport]], None]":
@@ -153,7 +153,12 @@ def _joined(place: "Elastic") -> Iterator[Group]:
 
 
 def _tell_the_others(group: Group, error: BaseException) -> None:
+    from fp8bench.launch.nodes.store import StoreLost
+
     agent, code = group.agent, code_of(error)
+    if isinstance(error, StoreLost):
+        # There is nobody to tell.
+        return
     if not group.met and isinstance(error, Fp8benchError):
         agent.refuse(error, socket.gethostname())
     elif agent.leads:

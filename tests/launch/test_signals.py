@@ -82,3 +82,12 @@ def test_a_program_that_is_ending_is_not_interrupted_any_more():
         os.kill(os.getpid(), number)
 
     assert [signal.getsignal(number) for number in SIGNALS] == [signal.SIG_IGN] * 3
+
+
+def test_held_back_within_held_back_it_waits_for_the_outer_end():
+    with pytest.raises(Interrupt) as interrupt, held_back() as outer:
+        with held_back() as inner:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert (inner(), outer()) == (True, False)
+        assert outer()
+    assert interrupt.value.number == signal.SIGTERM

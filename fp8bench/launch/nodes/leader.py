@@ -184,10 +184,12 @@ def ranks_of(node: int, config: RunConfig) -> range:
     return range(node * a_node, (node + 1) * a_node)
 
 
-def where_of(rank: int | None, stage: Stage | None, config: RunConfig) -> str:
-    """After a reason: on which node the rank is, and in which phase it was; None: the reason says so."""
-    node = "" if rank is None else f", on node {rank // (config.world_size // config.nodes)}"
-    return node + ("" if stage is None else f", in the phase {stage!r}")
+def where_of(ranks: Sequence[int], stage: Stage | None, config: RunConfig) -> str:
+    """After a reason: on which nodes these ranks are, and in which phase; neither where the reason says so."""
+    nodes = sorted({rank // (config.world_size // config.nodes) for rank in ranks})
+    *before, last = map(str, nodes) if nodes else ("",)
+    on = f", on nodes {', '.join(before)} and {last}" if before else f", on node {last}" if last else ""
+    return on + ("" if stage is None else f", in the phase {stage!r}")
 
 
 def all_ranks(config: RunConfig, views: dict[int, NodeView]) -> list[RankView]:

@@ -37,15 +37,15 @@ class RankView(Frozen):
         return None if self.stage is None else Progress(self.stage, self.step, None)
 
 
-Where = Callable[[int | None, Stage | None], str]
-"""What is said after a reason: of the rank and of its phase, or of one of them where the reason says the other."""
+Where = Callable[[Sequence[int], Stage | None], str]
+"""What is said after a reason: of where these ranks are, and of their phase where the reason does not say that."""
 
 
 def reports_of(
     views: Sequence[RankView],
     overdue: Overdue | None = None,
     lost: Sequence[Lost] = (),
-    where: Where = lambda _rank, _stage: "",
+    where: Where = lambda _ranks, _stage: "",
 ) -> list[RankReport]:
     """One a rank, by rank. views: of every rank, by rank; of ranks nobody sees any more (`lost`) empty ones."""
     found = {view.rank: view.report for view in views if view.report is not None}
@@ -60,9 +60,8 @@ def reports_of(
 def _place(why: Blame, views: Sequence[RankView], lost: Sequence[Lost], where: Where) -> str:
     for node in lost:
         if node.ranks == why.ranks:
-            return where(None, node.stage)
-    first = why.ranks[0]
-    return where(first, None if why.cause == "timeout" else views[first].stage or "starting")
+            return where((), node.stage)
+    return where(why.ranks, None if why.cause == "timeout" else views[why.ranks[0]].stage or "starting")
 
 
 def why_failed(views: Sequence[RankView], overdue: Overdue | None, lost: Sequence[Lost]) -> Blame | None:
@@ -83,6 +82,8 @@ def _furthest_behind(overdue: Overdue, without: Sequence[RankView]) -> Overdue:
     """A launcher that sees some of the ranks finds the latest of these; others may be further behind."""
     stages = {view.rank: view.stage or "starting" for view in without}
     last = min(stages.values(), key=STAGES.index, default=overdue.stage)
+    found = {rank for rank, stage in stages.items() if stage == last}
     if STAGES.index(last) >= STAGES.index(overdue.stage):
-        return overdue
-    return Overdue(tuple(rank for rank, stage in stages.items() if stage == last), last, overdue.limit_s)
+        last = overdue.stage
+        found = {*overdue.ranks, *(rank for rank, stage in stages.items() if stage == last)}
+    return Overdue(tuple(sorted(found)), last, overdue.limit_s)

@@ -100,6 +100,21 @@ def test_the_rank_that_is_behind_is_blamed_wherever_its_lateness_is_seen_first()
     assert pair.end(5) == 5
 
 
+def test_ranks_of_two_nodes_that_hang_in_one_phase_are_all_blamed():
+    def late(task, timeout_s, watch, interrupted, others):
+        others([None, None], 0.0)
+        views = tuple(RankView(rank=rank, stage="proving", stack="") for rank in task.ranks_here)
+        return Outcome(views, Overdue((0, 1), "proving", 600.0))
+
+    pair = Pair(late, waiting_in("proving"))
+
+    found = reasons(pair.run())
+    assert list(found) == [0, 1, 2, 3]
+    assert found[0].startswith("ranks 0, 1, 2 and 3 held up the phase 'proving' for more than 600 s")
+    assert found[0].endswith(", on nodes 0 and 1")
+    assert pair.end(5) == 5
+
+
 def test_a_node_that_falls_silent_is_a_record_and_the_end_of_the_session():
     pair = Pair(waiting_in("timing"), waiting_in("timing"))
     running = InBackground(pair.run)
