@@ -50,7 +50,8 @@ class Group:
         verdict = agent.meet(mine)
         if agent.leads:
             hosts = ", ".join(map(agent.called, range(agent.place.nodes)))
-            log(f"{hosts}: {agent.place.local_world_size} processes each")
+            each = agent.place.local_world_size
+            log(f"{hosts}: {each} {'rank' if each == 1 else 'ranks'} each")
             for mark in verdict.marks:
                 log(f"warning: {mark}")
             return Leader(agent, request.timeout_s)

@@ -85,9 +85,16 @@ def test_a_program_that_is_ending_is_not_interrupted_any_more():
 
 
 def test_held_back_within_held_back_it_waits_for_the_outer_end():
-    with pytest.raises(Interrupt) as interrupt, held_back() as outer:
-        with held_back() as inner:
-            os.kill(os.getpid(), signal.SIGTERM)
-            assert (inner(), outer()) == (True, False)
-        assert outer()
+    seen = []
+
+    def work():
+        with held_back() as outer:
+            with held_back() as inner:
+                os.kill(os.getpid(), signal.SIGTERM)
+                seen.append((inner(), outer()))
+            seen.append(outer())
+
+    with pytest.raises(Interrupt) as interrupt:
+        work()
+    assert seen == [(True, False), True]
     assert interrupt.value.number == signal.SIGTERM

@@ -72,8 +72,8 @@ class Leader:
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
     ) -> list[RankReport]:
         """As every executor. The reports name their machines; those of the first rank of a node have what that node
-        found of its circumstances. Raises ModeUnavailable where another node cannot run, and RunFailed where one was
-        gone before its ranks began.
+        found of its circumstances. Raises ModeUnavailable where another node cannot run, and RunFailed where one is
+        gone since an earlier run.
         """
         self.require_all()
         turn, self._turns = self._turns, self._turns + 1
