@@ -43,7 +43,7 @@ def on_a_node(tmp_path):
     stand_in("torchrun", 'printf "%s\\n" "$@" > "$TOLD"')
     stand_in("nvidia-smi", "for i in 0 1 2 3; do echo GPU $i; done")
     stand_in("scontrol", "echo host-a; echo host-b")
-    stand_in("srun", 'shift; exec "$@"')
+    stand_in("srun", 'while [[ $1 == --* ]]; do shift; done; exec "$@"')
 
     def run(command, *arguments, **variables):
         told = tmp_path / "told"

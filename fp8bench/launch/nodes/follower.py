@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fp8bench.launch.nodes.agent import POLL_S, Agent, NodeGone
-from fp8bench.launch.nodes.leader import all_ranks, lost_node, lost_store, where_of
+from fp8bench.launch.nodes.leader import all_ranks, lost_node, lost_store, on_machines, where_of
 from fp8bench.launch.nodes.messages import END, End, Ready, Refusal, Turn, bye_of, go_of, ready_of, turn_of, view_of
 from fp8bench.launch.nodes.store import StoreLost
 from fp8bench.launch.nodes.turn import RunRanks, run_turn
@@ -101,7 +101,7 @@ class Follower:
         lost = lost_node(gone, config) if isinstance(gone, NodeGone) else lost_store(gone, config, 0)
         reports = reports_of(all_ranks(config, {}), None, [lost], partial(where_of, config=config))
         if self.agent.place.node == 1 and told.place is not None:
-            self.keep(told, reports)
+            self.keep(told, on_machines(reports, config, self.agent.verdict.machines))
         return gone
 
 

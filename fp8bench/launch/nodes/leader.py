@@ -30,6 +30,7 @@ from fp8bench.launch.processes.views import RankView, reports_of
 from fp8bench.launch.rounds import Entry
 from fp8bench.launch.signals import held_back
 from fp8bench.schema.config import RunConfig
+from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Record, Session
 from fp8bench.worker.progress import Stage
@@ -137,14 +138,12 @@ class Leader:
     def _with_circumstances(
         self, config: RunConfig, reports: Sequence[RankReport], marks: dict[int, tuple[str, ...]]
     ) -> list[RankReport]:
-        machines = self.agent.verdict.machines
         found = []
-        for report in reports:
+        for report in on_machines(reports, config, self.agent.verdict.machines):
             node, local_rank = divmod(report.rank, config.world_size // config.nodes)
             own = marks.get(node, ()) if local_rank == 0 else ()
             general = self.agent.verdict.marks if report.rank == 0 else ()
-            update = {"machine": machines[node], "marks": (*general, *own, *report.marks)}
-            found.append(report.model_copy(update=update))
+            found.append(report.model_copy(update={"marks": (*general, *own, *report.marks)}))
         return found
 
 
@@ -190,6 +189,14 @@ def where_of(ranks: Sequence[int], stage: Stage | None, config: RunConfig) -> st
     *before, last = map(str, nodes) if nodes else ("",)
     on = f", on nodes {', '.join(before)} and {last}" if before else f", on node {last}" if last else ""
     return on + ("" if stage is None else f", in the phase {stage!r}")
+
+
+def on_machines(
+    reports: Sequence[RankReport], config: RunConfig, machines: Sequence[MachineIdentity | None]
+) -> list[RankReport]:
+    """The reports, each with its machine. machines: by node."""
+    a_node = config.world_size // config.nodes
+    return [report.model_copy(update={"machine": machines[report.rank // a_node]}) for report in reports]
 
 
 def all_ranks(config: RunConfig, views: dict[int, NodeView]) -> list[RankView]:

@@ -40,7 +40,18 @@ def leave_with_torchrun(environ: Mapping[str, str]) -> None:
 
 
 def follow(place: Elastic, environ: Mapping[str, str]) -> int:
-    """Wait for the node's agent, and return its exit code. Raises RunFailed where it ends without one."""
+    """Wait for the node's agent, and return its exit code. Where it ends without one the first of those that wait raises
+    RunFailed for all, so that it is said once.
+    """
+    try:
+        return _followed(place, environ)
+    except RunFailed:
+        if place.local_rank == 1:
+            raise
+        return RunFailed.exit_code
+
+
+def _followed(place: Elastic, environ: Mapping[str, str]) -> int:
     leave_with_torchrun(environ)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:

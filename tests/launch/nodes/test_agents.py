@@ -163,6 +163,7 @@ def test_where_node_0_is_gone_node_1_keeps_the_record():
     [(turn, reports)] = pair.kept
     assert (turn.place, turn.config) == (PLACE, RUN)
     assert list(reasons(reports)) == [0, 1]
+    assert [report.machine for report in reports] == [machine_called(name) for name in "aabb"]
 
 
 def test_where_the_store_is_gone_all_end_and_both_know_a_culprit():
