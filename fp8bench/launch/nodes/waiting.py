@@ -40,8 +40,8 @@ def leave_with_torchrun(environ: Mapping[str, str]) -> None:
 
 
 def follow(place: Elastic, environ: Mapping[str, str]) -> int:
-    """Wait for the node's agent, and return its exit code. Where it ends without one the first of those that wait raises
-    RunFailed for all, so that it is said once.
+    """Wait for the node's agent, and return its exit code. Where it ends without one the first of those that wait
+    raises RunFailed for all, so that it is said once.
     """
     try:
         return _followed(place, environ)
