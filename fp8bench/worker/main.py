@@ -26,7 +26,7 @@ from fp8bench.worker.counters import peak_memory, reset_peaks
 from fp8bench.worker.environment import environment
 from fp8bench.worker.evidence import to_evidence, with_execution
 from fp8bench.worker.execution.build import choose, described, ready_to_train
-from fp8bench.worker.execution.decide import Execution, decide
+from fp8bench.worker.execution.decide import Execution, Gate, decide
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.parallel import agreement, process_group
 from fp8bench.worker.profiler import STEPS as PROFILED_STEPS
@@ -149,9 +149,10 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     progress.stage("warming up")
     with ready_to_train(config, rank, device, mode, workload, proof.model, choice) as (parts, batches):
         decided: list[Execution] = []
+        gate = Gate(proof.parity.tolerance, proof.plain_loss)
 
         def as_decided(warm: Training) -> Training:
-            decided.append(decide(config, parts, choice, warm.batches, proof.parity.tolerance, progress.stage))
+            decided.append(decide(config, parts, choice, warm.batches, gate, progress.stage))
             plain = not (choice.compile.enabled or choice.graph.enabled)
             return warm if plain else replace(warm, launch=decided[0].launch)
 

@@ -15,7 +15,7 @@ from fp8bench.worker import parity
 from fp8bench.worker.counters import peak_memory
 from fp8bench.worker.execution import copies
 from fp8bench.worker.execution.build import choose, ready_to_train
-from fp8bench.worker.execution.decide import decide
+from fp8bench.worker.execution.decide import Gate, decide
 from fp8bench.worker.execution.replay import Replay
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
 from fp8bench.worker.main import make_mode, make_workload, rank_group
@@ -114,7 +114,15 @@ def _settled(run, rank, device, capture, changed):
         for _ in range(choice.warmup(run.warmup)):
             first(next(batches), NO_MARKS)
         try:
-            found = decide(run, parts, choice, batches, proof.parity.tolerance, lambda _stage: None, capture)
+            found = decide(
+                run,
+                parts,
+                choice,
+                batches,
+                Gate(proof.parity.tolerance, proof.plain_loss),
+                lambda _stage: None,
+                capture,
+            )
         except Fp8benchError as refusal:
             return {"refused": refusal.what, "cause": refusal.cause}
         losses = [found.launch(next(batches), NO_MARKS).item() for _ in range(AFTERWARDS)]

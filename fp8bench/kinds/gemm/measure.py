@@ -133,9 +133,10 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
         _require_aligned(shapes)
     place, device, warnings = _place(request, environ)
     of_workload = not shapes and not request.sweep
+    default = next(entry.name for entry in registry.BUILTIN_WORKLOADS if device in entry.default_on)
     config = GemmConfig(
         device=device,
-        workload=(request.workload or _default_workload(device)) if of_workload else None,
+        workload=(request.workload or default) if of_workload else None,
         batch_size=(batch_size or RunRequest().on(device, "batch_size")) if of_workload else None,
         shapes=shapes,
         sweep=request.sweep,
@@ -171,7 +172,7 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
         what = f"{product.label}, {product.shape}" if product.layers else product.label
         log(f"{number} of {len(work.products)}: {what}")
         found.append(bench.measure(product, config.precisions))
-    asked_fp8 = any(precision != "bf16" for precision in config.precisions)
+    has_fp8 = any(precision != "bf16" for precision in config.precisions)
     label = f"gemm-{config.workload or ('sweep' if config.sweep else 'shapes')}"
     return GemmRecord(
         **head(prepared, label, datetime.now(UTC)),
@@ -182,7 +183,7 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
         products=tuple(found),
         ceilings=ceilings,
         bounds=most_of_fp8(found, *kept) if config.workload is not None else (),
-        scaled_mm=bench.kernel.name if asked_fp8 else None,
+        scaled_mm=bench.kernel.name if has_fp8 else None,
         flush_bytes=bench.timer.flush_bytes,
         warnings=(*prepared.warnings, *work.warnings),
     )
@@ -237,7 +238,7 @@ def parse_shape(text: str) -> Shape:
 def parse_precisions(names: Sequence[str]) -> tuple[Precision, ...]:
     """In the order of PRECISIONS; none named: all of them. bf16 is always among them, as the reference of fp8.
 
-    Raises UsageError for one that nobody has heard of.
+    Raises UsageError for an unknown one.
     """
     for name in names:
         require_known("precision", name, PRECISIONS, LISTING)
@@ -284,10 +285,6 @@ def _torch_sees_cuda() -> bool:
     from fp8bench.numerics.gemm.bench import sees_cuda
 
     return sees_cuda()
-
-
-def _default_workload(device: Device) -> str:
-    return next(entry.name for entry in registry.BUILTIN_WORKLOADS if device in entry.default_on)
 
 
 def _work(config: GemmConfig) -> _Work:

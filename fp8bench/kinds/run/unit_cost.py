@@ -21,6 +21,7 @@ from fp8bench.pricing.catalog import doubted
 from fp8bench.pricing.choose import PriceQuery, choose, only_another_machines, why_no_price
 from fp8bench.pricing.share import has_no_price, of_listed
 from fp8bench.records.select import Measurement
+from fp8bench.report.written import Interval
 from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import longest_rank, slow_steps
@@ -46,6 +47,12 @@ class UnitTime:
 
         return estimate(self.processes, statistic="mean")
 
+    def step_time_s(self, units: int) -> tuple[float, Interval | None]:
+        """Of a step of so many units, by elapsed time, with its interval."""
+        found = self.by_elapsed
+        interval = None if found.low is None or found.high is None else (found.low * units, found.high * units)
+        return found.value * units, interval
+
     @cached_property
     def by_medians(self) -> "Estimate":
         """The same by each process's median step."""
@@ -65,7 +72,6 @@ class UnitTime:
 
     @property
     def steps(self) -> int:
-        """Of all processes together."""
         return sum(map(len, self.processes))
 
     @property
@@ -75,7 +81,7 @@ class UnitTime:
 
     @property
     def uneven(self) -> bool:
-        """Whether elapsed time and median can answer differently, so that both have to be asked."""
+        """Whether elapsed time and median can answer differently, so that both are needed."""
         return abs(self.mean_above_median) > APART or self.slow_steps > 0
 
 
@@ -128,7 +134,7 @@ def pricing_day(records: Iterable[Record], options: CompareOptions) -> date:
     """The day for which every row of the table is priced. records: those that it shows."""
     if options.as_of is not None:
         return options.as_of
-    days = [_published_on(record) for record in records if record.status == "ok"]
+    days = [r.provenance.published_on if r.provenance else None for r in records if r.status == "ok"]
     known = [day for day in days if day is not None]
     return max(known) if known and len(known) == len(days) else options.today
 
@@ -193,10 +199,6 @@ def _not_yet(instance: Instance | None, today: date) -> str:
     if instance is None or not days:
         return ""
     return f"your price of {instance.key} is of {min(days)}, which is in the future, and not used: correct its as_of"
-
-
-def _published_on(record: Record) -> date | None:
-    return record.provenance.published_on if record.provenance else None
 
 
 def _nodes(record: Record, instance: Instance | None) -> int:

@@ -46,6 +46,14 @@ class Execution:
     captured_peak: int = 0
 
 
+@dataclass(frozen=True)
+class Gate:
+    """What the parity gate leaves to this proof. tolerance: the mode's; fresh_loss: of the plain model, untrained."""
+
+    tolerance: Tolerance
+    fresh_loss: float
+
+
 Capture = Callable[[Parts, Batch], Replay]
 """How a replay comes to be: the seam at which a test puts in a faulty one."""
 
@@ -55,7 +63,7 @@ def decide(
     parts: Parts,
     choice: Choice,
     batches: Iterator[Batch],
-    tolerance: Tolerance,
+    gate: Gate,
     stage: Callable[[Stage], None],
     capture: Capture = Replay,
 ) -> Execution:
@@ -70,7 +78,7 @@ def decide(
         taken = [next(batches) for _ in range(proof.STEPS)]
         stage("capturing" if choice.graph.enabled else "comparing")
         place = place_for(proof.copies_size(parts), parts.device)
-        trial = _Trial(config, choice, parts, Snapshot.of(parts, place), taken, tolerance, place)
+        trial = _Trial(config, choice, parts, Snapshot.of(parts, place), taken, gate, place)
         decided = _decided(decided, trial, stage, capture)
         del trial
     # The copies are gone; what is timed begins with peaks of its own.
@@ -147,7 +155,7 @@ class _Trial:
     parts: Parts
     before: Snapshot
     batches: list[Batch]
-    tolerance: Tolerance
+    gate: Gate
     place: torch.device
 
     def begin_again(self) -> None:
@@ -165,8 +173,8 @@ class _Trial:
     def proved(self, launch: Launch, expected: proof.Expected) -> ExecutedEvidence:
         """Run the steps by `launch`. Raises MeasurementInvalid where they come to something else than expected."""
         losses = proof.executed_steps(launch, self.batches)
-        errors = proof.compare(self.parts, self.before, expected, losses)
-        wrong = proof.complaint(errors, self.tolerance)
+        errors = proof.compare(self.parts, self.before, expected, losses, self.gate.fresh_loss)
+        wrong = proof.complaint(errors, self.gate.tolerance)
         with agreement():
             if wrong:
                 raise MeasurementInvalid(
