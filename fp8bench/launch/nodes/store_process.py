@@ -132,3 +132,7 @@ def _serve(agent: Agent) -> None:
 def _say(answer: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

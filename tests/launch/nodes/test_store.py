@@ -1,11 +1,16 @@
 """The thin process: what it makes of an agent's questions, signs of life, and real ones that meet at a port."""
 
+import os
 import random
+import signal
 import socket
 from dataclasses import dataclass, field
 
+import fork_server
 import pytest
+from cli.calling import environment
 
+from fp8bench.launch.nodes import store as store_module
 from fp8bench.launch.nodes import store_process
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.nodes.store import StoreLost, StoreProcess
@@ -76,8 +81,28 @@ def test_time_in_which_a_node_was_stopped_itself_is_not_anothers_silence():
     assert first.heard[1].silent_s == 2 * store_process.BEAT_S
 
 
+class Forked:
+    """As much of a Popen as is used, of a process whose imports are done."""
+
+    def __init__(self, errors, folder):
+        (asked, ask), (answered, answer) = os.pipe(), os.pipe()
+        program = ("-m", "fp8bench.launch.nodes.store_process")
+        self.running = fork_server.begin([], folder, environment(), [asked, answer, errors.fileno()], program)
+        os.close(asked)
+        os.close(answer)
+        self.stdin, self.stdout = open(ask, "wb", buffering=0), open(answered, "rb", buffering=0)
+
+    def kill(self):
+        if self.running.returncode is None:
+            self.running.send_signal(signal.SIGKILL)
+
+    def wait(self):
+        return self.running.wait(60)
+
+
 @pytest.mark.slow
-def test_two_processes_meet_at_a_port_and_know_when_the_other_is_gone():
+def test_two_processes_meet_at_a_port_and_know_when_the_other_is_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_module, "_start", lambda errors: Forked(errors, tmp_path))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
