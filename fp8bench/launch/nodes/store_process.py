@@ -98,9 +98,12 @@ def drop(store: Any, key: str) -> None:
 
 def main() -> None:
     """Until standard input ends. An error of the store is the last answer."""
+    # While the agent looks at its machine.
+    from torch.distributed import PrefixStore, TCPStore
+
     settings = json.loads(sys.stdin.readline())
     try:
-        agent = _joined(**settings)
+        agent = _joined(TCPStore, PrefixStore, **settings)
         _say({})
         _serve(agent)
     except (RuntimeError, ValueError) as error:
@@ -108,11 +111,12 @@ def main() -> None:
         _say({"lost": str(error).partition("\n")[0]})
 
 
-def _joined(address: str, port: int, host: bool, prefix: str, node: int, watch: Sequence[int]) -> Agent:
-    from torch.distributed import PrefixStore, TCPStore
-
-    store = TCPStore(address, port, is_master=host, wait_for_workers=False, timeout=TIMEOUT)
-    return Agent(PrefixStore(prefix, store), node, {other: Heard() for other in watch}, _beat_at=time.monotonic())
+def _joined(
+    connect: Any, below: Any, address: str, port: int, host: bool, prefix: str, node: int, watch: Sequence[int]
+) -> Agent:
+    """connect, below: torch's TCPStore and PrefixStore."""
+    store = connect(address, port, is_master=host, wait_for_workers=False, timeout=TIMEOUT)
+    return Agent(below(prefix, store), node, {other: Heard() for other in watch}, _beat_at=time.monotonic())
 
 
 def _serve(agent: Agent) -> None:

@@ -15,7 +15,6 @@ from fp8bench.launch.nodes import store_process
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.nodes.store import StoreLost, StoreProcess
 from fp8bench.launch.nodes.store_process import Agent, Heard
-from fp8bench.schema.errors import UsageError
 
 
 @dataclass
@@ -112,14 +111,9 @@ def test_two_processes_meet_at_a_port_and_know_when_the_other_is_gone(tmp_path, 
     with StoreProcess(places[0]) as first, StoreProcess(places[1]) as second:
         first.join()
         second.join()
-        first.put("turn/0", "ü" * 5_000_000)
-        assert second.get("turn/0") == "ü" * 5_000_000
+        first.put("turn/0", "ü" * 500_000)
+        assert second.get("turn/0") == "ü" * 500_000
         assert second.get("turn/1") is None
-        with (
-            StoreProcess(places[0]) as third,
-            pytest.raises(UsageError, match=f"cannot hold the group's store at .*{port}"),
-        ):
-            third.join()
         first.close()
         with pytest.raises(StoreLost, match="the store of the group no longer answers") as lost:
             second.get("turn/1")
