@@ -64,7 +64,7 @@ class NodeGone(RunFailed):
 
 @dataclass
 class Agent:
-    """place: this node's. parent: torchrun's process id. hosts, verdict: of the nodes that have met."""
+    """place: this node's. parent: torchrun's process id. verdict: of the nodes, once they have met."""
 
     place: Elastic
     store: Store
@@ -103,7 +103,7 @@ class Agent:
         return met
 
     def _hello(self, node: int, mine: Hello) -> Hello:
-        return mine if node == self.place.node else self.await_message(hello_of(node), Hello, (), MEET_S, node)
+        return mine if node == self.place.node else self.await_message(hello_of(node), Hello, (node,), MEET_S, node)
 
     def refuse(self, error: Fp8benchError, host: str) -> None:
         """Say instead of the first word that this node cannot run, and hear what the others make of it."""
@@ -125,7 +125,7 @@ class Agent:
     ) -> Message:
         """Wait for what another node says. watched: nodes whose end ends the wait. sender: where it is not node 0.
 
-        Raises NodeGone, also where the message did not come in time, and Interrupted where a watched node was.
+        Raises NodeGone, also where the message did not come in time, and Interrupt where a signal ended a watched node.
         """
         deadline = self.clock() + limit_s
         while (found := self.find(key, kind)) is None:

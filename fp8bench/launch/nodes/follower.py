@@ -4,6 +4,7 @@ Where node 0 is gone there is nobody else to keep the record of the run that fai
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -60,7 +61,9 @@ class Follower:
             agent.sleep(POLL_S)
 
     def _part(self, end: End) -> int:
-        self.agent.store.put(bye_of(self.agent.place.node), "{}")
+        # Node 0 need not have waited for it.
+        with suppress(StoreLost):
+            self.agent.store.put(bye_of(self.agent.place.node), "{}")
         if end.why:
             self.agent.log(f"{self.agent.called(0)}: {end.why}")
         return end.code

@@ -225,6 +225,14 @@ class TestMeeting:
         with pytest.raises(NodeGone, match=r"node 1 \(host-b\) said nothing for 0 s"):
             first.meet(self.hello(0))
 
+    def test_a_node_that_is_ended_before_its_first_word_ends_the_others(self):
+        first, second = agents(Shared())
+        second.leave(signals.Interrupt(2))
+
+        with pytest.raises(signals.Interrupt) as interrupt:
+            first.meet(self.hello(0))
+        assert signals.exit_code(interrupt.value) == 130
+
     def test_node_0_does_not_wait_for_nodes_that_are_gone_at_the_end(self):
         shared = Shared(silent={1: 30.0})
         began = time.monotonic()
