@@ -17,7 +17,7 @@ from fp8bench.launch.processes.spawn import run_ranks
 from fp8bench.launch.processes.views import reports_of
 from fp8bench.launch.signals import held_back
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import ModeUnavailable, RunFailed
+from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import Progress
 
@@ -88,7 +88,8 @@ class Follower:
             try:
                 view = run_turn(agent, turn, told.config, _nobody, noticed, self.timeout_s, run=self.run_ranks)
             except (NodeGone, StoreLost) as gone:
-                raise self._bereft(gone, told) from gone
+                self._keep_failed(gone, told)
+                raise
             if view is not None:
                 agent.store.put(view_of(turn, agent.place.node), view.model_dump_json())
 
@@ -98,14 +99,13 @@ class Follower:
         except ModeUnavailable as refusal:
             return Ready(refusal=Refusal.of(refusal))
 
-    def _bereft(self, gone: NodeGone | StoreLost, told: Turn) -> RunFailed:
-        """Without node 0: what to end with, once its record is kept."""
+    def _keep_failed(self, gone: NodeGone | StoreLost, told: Turn) -> None:
+        """In place of node 0."""
         config = told.config
         lost = lost_node(gone, config) if isinstance(gone, NodeGone) else lost_store(gone, config, 0)
         reports = reports_of(all_ranks(config, {}), None, [lost], partial(where_of, config=config))
         if self.agent.place.node == 1 and told.place is not None:
             self.keep(told, on_machines(reports, config, self.agent.verdict.machines))
-        return gone
 
 
 def _nobody(_progress: Progress) -> None:

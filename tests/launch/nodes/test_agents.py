@@ -158,8 +158,9 @@ def test_where_node_0_is_gone_node_1_keeps_the_record():
     time.sleep(0.3)
     pair.shared.silent[0] = 20.0
 
-    with pytest.raises(NodeGone, match=r"node 0 \(host-a\) gave no sign of life for 20 s"):
+    with pytest.raises(NodeGone, match=r"node 0 \(host-a\) gave no sign of life for 20 s") as gone:
         pair.following.done()
+    assert signals.interrupt_behind(gone.value) is None
     [(turn, reports)] = pair.kept
     assert (turn.place, turn.config) == (PLACE, RUN)
     assert list(reasons(reports)) == [0, 1]
