@@ -39,7 +39,7 @@ class StoreLost(RunFailed):
 
     def __init__(self, why: str) -> None:
         super().__init__(
-            f"the store of the group no longer answers: {why}",
+            f"the store of the group no longer answers: {why.partition('. ')[0].rstrip('.?')}",
             "See what ended the node that holds it (MASTER_ADDR), and start all nodes again",
             "host-death",
         )
