@@ -6,7 +6,9 @@ outside package adds modes and workloads through the entry-point groups `fp8benc
 entry names a class.
 """
 
+import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -157,6 +159,11 @@ KINDS = (
         "fp8bench.kinds.numerics:KIND",
         "What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump.",
     ),
+    KindEntry(
+        "collectives",
+        "fp8bench.kinds.collectives:KIND",
+        "All-reduce, all-gather and reduce-scatter between GPUs: bus bandwidth over sizes, each proved first.",
+    ),
 )
 
 
@@ -217,10 +224,15 @@ def load(entry: ModeEntry | WorkloadEntry | KindEntry) -> Any:
 
 
 def _entry_points(group: str) -> Any:
-    # Imported here: it takes a moment that an answer without modes and workloads does not have.
+    return _installed(tuple(sys.path)).select(group=group)
+
+
+@lru_cache(maxsize=1)
+def _installed(_path: tuple[str, ...]) -> Any:
+    """All entry points of packages on this path. To read them takes a tenth of a second where many are installed."""
     from importlib.metadata import entry_points
 
-    return entry_points(group=group)
+    return entry_points()
 
 
 def _package(entry: Any) -> str:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from fp8bench.cli import names as known
-from fp8bench.cli.options import FormOfTables, ResultsDir, option
+from fp8bench.cli.options import FormOfTables, Optimizer, ResultsDir, Workload, option
 from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
 from fp8bench.cli.progress import listener
 from fp8bench.kinds.run.explain.choice import Choice, alone, choose
@@ -29,6 +29,8 @@ from fp8bench.records.results import Found, Kept, read_on_demand, read_record
 from fp8bench.records.select import ALL, Filter
 from fp8bench.report.paper import require_drawable
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.execution import OptimizerName
+from fp8bench.schema.option import flag_of, variable_of
 from fp8bench.schema.record import Record
 
 AT_MOST = 2
@@ -47,15 +49,18 @@ def explain(
         option("MODE", "Measure this mode now; twice: the second is the reference.", known.modes, "--mode"),
     ] = None,
     batch_size: Annotated[int | None, option("N", "Of the modes that are named [as in `compare`'s first row].")] = None,
+    workload: Workload = None,
+    optimizer: Optimizer = None,
     plot: Annotated[Path | None, option("FILE", "Draw the steps as bars, .png, .svg or .pdf.")] = None,
     trace: Annotated[Path | None, option("FILE", "With --mode, keep the Chrome trace.")] = None,
     form: FormOfTables = "table",
     results_dir: ResultsDir = Path("results"),
 ) -> None:
-    _require_one_way(names or [], modes or [], trace, batch_size)
+    wanted = Filter(workload=workload, batch_size=batch_size, optimizer=cast("OptimizerName | None", optimizer))
+    _require_one_way(names or [], modes or [], trace, wanted)
     if plot is not None:
         require_drawable(plot)
-    chosen = measure_now(modes, trace, results_dir) if modes else find_all(names, results_dir, batch_size)
+    chosen = measure_now(modes, trace, results_dir) if modes else find_all(names, results_dir, wanted)
     shown = document(explain_steps(chosen[0], chosen[1] if len(chosen) == AT_MOST else None))
     show(shown, form)
     draw(shown, PICTURE, plot)
@@ -70,16 +75,15 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     from fp8bench.cli.command import heeded
     from fp8bench.config.request import OPTIONS
     from fp8bench.config.sources import resolve
-    from fp8bench.launch.place import settle
+    from fp8bench.launch.place import register
     from fp8bench.launch.prepare import prepare
     from fp8bench.launch.session import exit_code, measure, session
-    from fp8bench.schema.option import variable_of
 
     idle = set(map(variable_of, OPTIONS.keys() - heeded("explain", ("--mode",))))
     environ = {name: value for name, value in os.environ.items() if name not in idle}
     flags = {"mode": tuple(modes), "rounds": 1, "results_dir": results_dir}
     prepared = prepare(resolve(flags, environ, {}, None).request, environ)
-    settle(prepared, None, date.today(), log)
+    register(prepared, None, date.today(), log)
     traces = {prepared.entries[0].label: trace} if trace else None
     with session(prepared, log) as rounds, listener(rounds, quiet=False) as listening:
         records = [record for record, _ in measure(prepared, rounds, listening, traces)]
@@ -89,7 +93,7 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
     return [_facts(record, record.run_id, results_dir) for record in records]
 
 
-def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None, batch_size: int | None) -> None:
+def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None, wanted: Filter) -> None:
     """Raises UsageError unless either records are named or modes are to be measured, one or two of them."""
     remedy = "Name one or two records, or measure one or two modes with --mode"
     if bool(names) == bool(modes):
@@ -100,25 +104,27 @@ def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | N
         raise UsageError(
             "--trace keeps the trace of a measurement, and nothing is measured", "Give --mode MODE with it"
         )
-    if batch_size is not None and modes:
+    given = [name for name, value in vars(wanted).items() if value is not None]
+    if given and modes:
+        variable = variable_of(given[0])
         raise UsageError(
-            "--batch-size chooses among records, and --mode measures",
-            f"Set FP8BENCH_BATCH_SIZE={batch_size} to measure at that size",
+            f"{flag_of(given[0])} chooses among records, and --mode measures",
+            f"Set {variable}={getattr(wanted, given[0])} to measure so",
         )
 
 
-def find_all(names: Sequence[str], results_dir: Path, batch_size: int | None = None) -> list[Facts]:
+def find_all(names: Sequence[str], results_dir: Path, wanted: Filter = ALL) -> list[Facts]:
     """The mode to explain, and the reference if one is named, of the same work where there is a choice.
 
-    batch_size: of modes; None: of `compare`'s first row.
+    wanted: of modes; what it leaves open is that of `compare`'s first row.
     """
     found: list[Facts] = []
     for name in names:
-        found.append(find(name, results_dir, batch_size, like=found[0] if found else None))
+        found.append(find(name, results_dir, wanted, like=found[0] if found else None))
     return found
 
 
-def find(name: str, results_dir: Path, batch_size: int | None = None, like: Facts | None = None) -> Facts:
+def find(name: str, results_dir: Path, wanted: Filter = ALL, like: Facts | None = None) -> Facts:
     """What a word on the command line names. Raises UsageError where it names nothing, several, or no profile."""
     if named.names_a_file(name):
         return _from_file(Path(name), results_dir)
@@ -128,7 +134,7 @@ def find(name: str, results_dir: Path, batch_size: int | None = None, like: Fact
     path = named.by_id(name, {one.record.run_id: one.path for one in kept})
     if path is not None:
         return _facts(results.read_record(path), name, results_dir)
-    return _of_mode(name, kept, named.parse_mode(name, measured), batch_size, like, results_dir)
+    return _of_mode(name, kept, named.parse_mode(name, measured), wanted, like, results_dir)
 
 
 def _from_file(path: Path, results_dir: Path) -> Facts:
@@ -161,7 +167,7 @@ def _of_mode(
     name: str,
     kept: Sequence[Kept[Record]],
     reference: Reference,
-    batch_size: int | None,
+    wanted: Filter,
     like: Facts | None,
     results_dir: Path,
 ) -> Facts:
@@ -176,7 +182,7 @@ def _of_mode(
         work = Filter(workload=like.workload, batch_size=like.batch_size, world_size=like.world_size)
 
     def choices(records: list[Record], whole: Callable[[Record], Record]) -> dict[str, Choice]:
-        fitting = candidates(name, records, reference, batch_size, work)
+        fitting = candidates(name, records, reference, wanted, work)
         if not fitting:
             raise nothing_called(name, kept)
         found = {}

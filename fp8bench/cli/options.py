@@ -9,6 +9,7 @@ import typer
 from fp8bench.cli import names
 from fp8bench.report import render
 from fp8bench.schema.errors import require_known
+from fp8bench.schema.execution import OPTIMIZERS
 
 
 def option(metavar: str, help: str, complete: Callable[..., list[str]] | None = None, *flags: str) -> Any:
@@ -41,5 +42,6 @@ FormOfTables = Annotated[str, choice("--format", [form for form in FORMATS if fo
 """Of a document that has no lines for csv."""
 
 Workload = Annotated[str | None, typer.Option(autocompletion=names.workloads, help="Only records of this workload.")]
+Optimizer = Annotated[str | None, choice("--optimizer", OPTIMIZERS, "Only records of this optimizer.")]
 Region = Annotated[str | None, typer.Option(help="Only prices of this region.")]
 ResultsDir = Annotated[Path, option("DIR", "Where records are.")]

@@ -60,7 +60,7 @@ def _run(
     """mirror: of the results' address, if that is where they are kept. place: under torchrun. leader: of several
     nodes.
     """
-    from fp8bench.launch.place import settle
+    from fp8bench.launch.place import register
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare
 
@@ -74,7 +74,7 @@ def _run(
         form = "json" if as_json else "table"
         show(document(requested, prepared, look_ahead(prepared, price_of_machine)), form)
         return
-    settle(prepared, price_of_machine, date.today(), log)
+    register(prepared, price_of_machine, date.today(), log)
     raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json))
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, cast
 
 from fp8bench import registry
 from fp8bench.cli import names
-from fp8bench.cli.options import PURCHASES, Region, Workload, choice, option, switch
+from fp8bench.cli.options import PURCHASES, Optimizer, Region, Workload, choice, option, switch
 from fp8bench.cli.output import load_catalog, require_read
 from fp8bench.config.words import whole
 from fp8bench.kinds.kind import CompareOptions
@@ -21,24 +21,15 @@ from fp8bench.records.named import parse_reference
 from fp8bench.records.results import Folders
 from fp8bench.records.select import Filter
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.execution import OPTIMIZERS, OptimizerName
+from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.option import IMPORTED_BATCH_SIZE
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Of these options none need be given."""
+class Scope:
+    """Which records, at which prices. Of these options none need be given."""
 
-    reference: Annotated[
-        str | None,
-        option(
-            "INSTANCE:MODE[:RECIPE][/VARIANT]",
-            "Row to compare the others with, in one of its variants (as /graphed) or its best [the first's "
-            "baseline-bf16].",
-            names.references,
-        ),
-    ] = None
     price_as_of: Annotated[
         str | None,
         option("DATE|today", "Price all rows on this day [today; of published figures alone, the newest's day]."),
@@ -47,7 +38,7 @@ class Selection:
     purchase: Annotated[str | None, choice("--purchase", PURCHASES, f"How it is bought [{PURCHASES[0]}].")] = None
     workload: Workload = None
     batch_size: Annotated[str | None, option("N", "Only records of this batch size a worker.")] = None
-    optimizer: Annotated[str | None, choice("--optimizer", OPTIMIZERS, "Only records of this optimizer.")] = None
+    optimizer: Optimizer = None
     every: Annotated[bool, switch("--all", "Every record, not only the latest of each variant.")] = False
     allow_mismatch: Annotated[
         bool,
@@ -61,8 +52,9 @@ class Selection:
         prices: Iterable[str] = (),
         job: float | None = None,
         view: View | None = None,
+        reference: str | None = None,
     ) -> tuple[CompareOptions, Catalog]:
-        """With what `compare` takes besides. Raises UsageError for an option that means nothing."""
+        """With what `compare` takes besides; reference: as its option is. Raises UsageError for what means nothing."""
         size = None if self.batch_size is None else whole("--batch-size", self.batch_size, 1, IMPORTED_BATCH_SIZE)
         if self.workload is not None:
             registry.find_workload(self.workload)
@@ -80,7 +72,7 @@ class Selection:
 
         keys = list(dict.fromkeys(map(key_of, instances)))
         require_read(catalog, keys)
-        named = parse_reference(self.reference, keys)
+        named = parse_reference(reference, keys)
         today = date.today()
         options = CompareOptions(
             instances=tuple(keys),
@@ -99,6 +91,21 @@ class Selection:
             view=view or AS_IT_IS,
         )
         return options, catalog
+
+
+@dataclass(frozen=True)
+class Selection(Scope):
+    """The same, with the row that others are compared with."""
+
+    reference: Annotated[
+        str | None,
+        option(
+            "INSTANCE:MODE[:RECIPE][/VARIANT]",
+            "Row to compare the others with, in one of its variants (as /graphed) or its best [the first's "
+            "baseline-bf16].",
+            names.references,
+        ),
+    ] = None
 
 
 def day_of(text: str | None, today: date) -> date | None:

@@ -11,7 +11,7 @@ from fp8bench.records import results
 from fp8bench.records.files import Broken
 from fp8bench.records.layout import SomeRecord
 from fp8bench.records.results import Kept
-from fp8bench.records.select import Filter
+from fp8bench.records.select import Filter, work_of
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, split_variant, suffix
 from fp8bench.schema.record import Record
@@ -110,18 +110,18 @@ def of_mode(reference: Reference, kept: Iterable[Kept[Record]]) -> list[Kept[Rec
 
 
 def candidates(
-    name: str, records: Iterable[Record], reference: Reference, batch_size: int | None, like: Filter
+    name: str, records: Iterable[Record], reference: Reference, wanted: Filter, like: Filter
 ) -> list[Record]:
-    """Of a mode's records those that are ok, executed as named, of the batch size, and of the work `like` if there are
-    any; none where no record is ok and executed so. name: as the user wrote it. Raises UsageError where there are such,
-    but of other batch sizes.
+    """Of a mode's records those that are ok, executed as named, `wanted`, and of the work `like` if there are any; none
+    where no record is ok and executed so. name: as the user wrote it. Raises UsageError where there are such, but none
+    that is wanted.
     """
     fitting = Filter(status="ok", execution=reference.execution).of(records)
-    of_size = Filter(batch_size=batch_size).of(fitting)
-    if fitting and not of_size:
-        sizes = sorted({record.what.batch_size for record in fitting})
-        raise UsageError(f"{name} has no record at batch size {batch_size}", f"It has: {', '.join(map(str, sizes))}")
-    return like.of(of_size) or of_size
+    found = wanted.of(fitting)
+    if fitting and not found:
+        there = dict.fromkeys(work_of(record).words.removeprefix(" of ") for record in fitting)
+        raise UsageError(f"{name} has no record{wanted.words}", f"It has: {'; '.join(there)}")
+    return like.of(found) or found
 
 
 def nothing_called(name: str, kept: Iterable[Kept[Record]]) -> UsageError:

@@ -61,6 +61,12 @@ class Filter:
         return f"{of}{at} with {self.optimizer}" if self.optimizer else f"{of}{at}"
 
 
+def work_of(record: Record) -> Filter:
+    """What `wanted` of the options of a command would have to be, so that this record is taken."""
+    optimizer = record.config.optimizer if record.config else None
+    return Filter(workload=record.what.workload, batch_size=record.what.batch_size, optimizer=optimizer)
+
+
 def _values(record: RecordHead, name: str) -> tuple[object, ...]:
     """What a record has in the field of a filter; a mode has two names."""
     if name in OF_THE_RECORD:
@@ -70,7 +76,7 @@ def _values(record: RecordHead, name: str) -> tuple[object, ...]:
     if name == "session":
         return (session(record),)
     if name == "mode":
-        return record.what.mode, ":".join(filter(None, (record.what.mode, record.what.recipe)))
+        return record.what.mode, record.what.mode_label
     return (getattr(record.what, name, None),)
 
 

@@ -48,17 +48,20 @@ def test_a_mode_without_its_recipe_takes_any(text, found, tmp_path):
 def test_of_a_mode_those_of_a_variant_a_batch_size_or_the_same_work_are_taken():
     records, reference = [SMALL, LARGE], Reference("", "te-fp8")
 
-    assert candidates("te-fp8", records, reference, 128, Filter()) == [LARGE]
-    assert candidates("te-fp8", records, reference, None, Filter(workload="vit-huge", batch_size=64, world_size=8)) == [
-        SMALL
-    ]
+    assert candidates("te-fp8", records, reference, Filter(batch_size=128), Filter()) == [LARGE]
+    assert candidates(
+        "te-fp8", records, reference, Filter(), Filter(workload="vit-huge", batch_size=64, world_size=8)
+    ) == [SMALL]
     assert (
-        candidates("te-fp8", records, reference, None, Filter(workload="another", batch_size=1, world_size=1))
+        candidates("te-fp8", records, reference, Filter(), Filter(workload="another", batch_size=1, world_size=1))
         == records
     )
-    assert candidates("te-fp8", records, Reference("", "te-fp8", "graphed"), None, Filter()) == []
-    with pytest.raises(UsageError, match=r"te-fp8 has no record at batch size 7. It has: 64, 128"):
-        candidates("te-fp8", records, reference, 7, Filter())
+    assert candidates("te-fp8", records, Reference("", "te-fp8", "graphed"), Filter(), Filter()) == []
+    with pytest.raises(
+        UsageError,
+        match=r"no record at batch size 7. It has: vit-huge at batch size 64 with sgd; vit-huge at batch size 128 ",
+    ):
+        candidates("te-fp8", records, reference, Filter(batch_size=7), Filter())
 
 
 def test_a_name_of_nothing_is_told_with_what_there_is(tmp_path):

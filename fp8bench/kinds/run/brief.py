@@ -2,7 +2,8 @@
 reference, whether that can be said, and what to know of it. With a job, what that takes and costs instead.
 
 It is at most WIDTH characters wide where names allow it: first the default recipe is omitted from the names of modes,
-then digits of steps. A column that says the same of every row, as the batch size mostly does, is not there.
+then an instance that all rows have, then digits of steps. A column that says the same of every row, as the batch size
+mostly does, is not there.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,13 +29,21 @@ PARETO = "Pareto"
 
 @dataclass(frozen=True)
 class Density:
-    """recipes: whether a default recipe is named. tenths: of a step's milliseconds, or three digits of these."""
+    """recipes: whether a default recipe is named; instance: whether one that all rows have is. tenths: of a step's
+    milliseconds, or three digits of these.
+    """
 
     recipes: bool
+    instance: bool
     tenths: bool
 
 
-DENSITIES = (Density(True, True), Density(False, True), Density(False, False))
+DENSITIES = (
+    Density(True, True, True),
+    Density(False, True, True),
+    Density(False, False, True),
+    Density(False, True, False),
+)
 """From the roomiest on; the first that fits is taken, or the last."""
 
 
@@ -61,7 +70,8 @@ def _width(column: Column) -> int:
 def _columns(rows: Sequence[Row], density: Density) -> Iterator[Column]:
     column = Rows(rows).column
     yield column("mode", lambda row: _mode(row, density.recipes), "word")
-    yield column("instance", lambda row: row.instance, "word")
+    if density.instance or len({row.instance for row in rows}) > 1:
+        yield column("instance", lambda row: row.instance, "word")
     sizes = _sizes(rows)
     if sizes is not None:
         yield column(*sizes)

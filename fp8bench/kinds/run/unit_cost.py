@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.catalog import doubted
-from fp8bench.pricing.choose import PriceQuery, choose, only_another_machines, why_no_price
-from fp8bench.pricing.share import has_no_price, of_listed
+from fp8bench.pricing.choose import PriceQuery, choose, has_no_price, of_listed, only_another_machines, why_no_price
 from fp8bench.records.select import Measurement
 from fp8bench.report.written import Interval
 from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.schema.record import Record
-from fp8bench.stats.steps import longest_rank, slow_steps
+from fp8bench.stats.steps import slow_steps, unit_steps
 
 if TYPE_CHECKING:
     from fp8bench.stats.estimate import Estimate
@@ -87,11 +86,7 @@ class UnitTime:
 
 def unit_time(measurement: Measurement) -> UnitTime | None:
     """None where there are no samples, as of a published figure."""
-    processes = tuple(
-        tuple(step / record.summary.units_per_step for step in longest_rank([rank.step_s for rank in record.samples]))
-        for record in measurement.rounds
-        if record.summary is not None and record.samples
-    )
+    processes = unit_steps(measurement.rounds)
     return UnitTime(processes) if processes else None
 
 
