@@ -2,7 +2,7 @@
 # make install  set up as `make bench` does, and measure nothing
 # make test    set up, run every test: side by side, then alone those that take the time of something
 # make test-quick  the tests of the inner loop: none that starts a process, draws a picture or takes the time of something
-# make check   lint, types, layers, workflows
+# make check   lint, types, layers, workflows, shell scripts, launch recipes
 # make overhead  what measuring costs: the tool's loop against a bare one (a benchmark: idle machine, no tests beside it)
 # make simulate  coverage, false verdicts and power of the intervals where the truth is known (about ten minutes)
 # make prediction-errors  how far predictions are off, computed from the committed records (docs/prediction.md)
@@ -40,6 +40,9 @@ check: $(INSTALLED)
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(wildcard .github/workflows/*.yml)
 	$(BIN)/zizmor --offline --quiet .github/workflows
+	$(BIN)/shellcheck .ci/run .github/*.sh install/*.sh configs/launch/*.sh configs/launch/*.sbatch
+	$(BIN)/kubernetes-validate --strict --quiet configs/launch/kubernetes.yaml
+	$(BIN)/check-jsonschema --schemafile tests/recipes/skypilot-task.schema.json configs/launch/skypilot.yaml
 
 overhead: $(INSTALLED)
 	$(BIN)/python benchmarks/overhead.py

@@ -28,6 +28,11 @@ def leave_with(parent: int) -> None:
         os._exit(GONE)
 
 
+def signal_with_parent(number: int) -> None:
+    """Have the kernel send this signal to this process when its parent ends, so that it can end in order."""
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(number), 0, 0, 0)
+
+
 def adopt_orphans(wanted: bool) -> bool:
     """Whether descendants of this process whose parents end become its children. Returns what held before."""
     libc = ctypes.CDLL(None)

@@ -5,7 +5,7 @@
 # reason is said, and the te-* modes are reported as unsupported. A build that failed is not tried again until the
 # environment is set up anew, or its note (.transformer-engine-failed beside bin/) is removed.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 
 PYTHON=${1:?"usage: transformer-engine.sh PYTHON"}
 ENVIRONMENT=$("$PYTHON" -c 'import sys; print(sys.prefix)') || exit

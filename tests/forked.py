@@ -3,6 +3,7 @@ too.
 """
 
 import atexit
+import fcntl
 import importlib
 import io
 import math
@@ -16,9 +17,12 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from fork_server import trains
+
+HIGH = 500
+"""Files of which number no process here has otherwise."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +55,15 @@ def become(call: Call) -> None:
 
 
 def _fork_instead_of_spawning() -> None:
-    """Ranks of the launcher, of torchrun, and of `torch.multiprocessing`."""
+    """Ranks of the launcher, of torchrun, and of `torch.multiprocessing`; and the process with a group's store."""
     from torch import multiprocessing
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
+    from fp8bench.launch.nodes import store
     from fp8bench.launch.processes import spawn
 
     spawn._start = _fork_rank
+    store._start = _fork_store
     SubprocessHandler._popen = _fork_of_torchrun
     start_processes = multiprocessing.start_processes
     multiprocessing.start_processes = lambda *what, **how: start_processes(*what, **{**how, "start_method": "fork"})
@@ -75,9 +81,16 @@ def _open_streams() -> None:
 class _Forked:
     """As much of a Popen as the launcher and torchrun use."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, stdin: IO[bytes] | None = None, stdout: IO[bytes] | None = None) -> None:
         self.pid = pid
+        self.stdin = stdin
+        self.stdout = stdout
         self.returncode: int | None = None
+
+    def kill(self) -> None:
+        """Unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
 
     def poll(self) -> int | None:
         """None while it runs."""
@@ -113,6 +126,36 @@ def _fork_rank(folder: Path, rank: int) -> _Forked:
         main(folder, rank)
     finally:
         os._exit(1)
+
+
+def _fork_store(errors: IO[bytes]) -> _Forked:
+    """In place of `nodes.store._start`."""
+    from fp8bench.launch.nodes.store_process import main
+    from fp8bench.lifeline import leave_with
+
+    parent = os.getpid()
+    # Far from the numbers of files that were closed after a fork, which those who held them may close again.
+    asked, ask, answered, answer = (_high(end) for pipe in (os.pipe(), os.pipe()) for end in pipe)
+    pid = _fork()
+    if pid:
+        os.close(asked)
+        os.close(answer)
+        return _Forked(pid, open(ask, "wb", buffering=0), open(answered, "rb", buffering=0))
+    try:
+        os.dup2(asked, 0)
+        os.dup2(answer, 1)
+        os.dup2(errors.fileno(), 2)
+        _renew()
+        leave_with(parent)
+        main()
+    finally:
+        os._exit(1)
+
+
+def _high(descriptor: int) -> int:
+    found = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, HIGH)
+    os.close(descriptor)
+    return found
 
 
 def _fork_of_torchrun(handler: Any, command: Sequence[str], environ: Mapping[str, str]) -> _Forked:

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fp8bench.cli.command import resolved
+from fp8bench.cli.nodes import as_torchrun_has_it
 from fp8bench.cli.options import ResultsDir, option, switch
 from fp8bench.cli.output import load_catalog, log, show, tell_broken, warn
 from fp8bench.cli.progress import listener
 
 if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
+    from fp8bench.launch.nodes.leader import Leader
+    from fp8bench.launch.nodes.place import Elastic
     from fp8bench.launch.prepare import Prepared
     from fp8bench.launch.rounds import Schedule
     from fp8bench.remote.mirror import Mirror
@@ -38,18 +41,30 @@ def run(
 ) -> None:
     from fp8bench.cli.remote import synced
 
-    requested = resolved(settings, config)
-    with synced(requested.request.results_dir, measuring=True) as mirror:
-        _run(requested, mirror, dry_run, quiet, as_json)
+    with as_torchrun_has_it(os.environ, alone=dry_run) as (place, group):
+        requested = resolved(settings, config)
+        leader = group.meet(requested.request) if group is not None else None
+        with synced(requested.request.results_dir, measuring=True) as mirror:
+            _run(requested, mirror, dry_run, quiet, as_json, place, leader)
 
 
-def _run(requested: "Resolved", mirror: "Mirror | None", dry_run: bool, quiet: bool, as_json: bool) -> None:
-    """mirror: of the results' address, if that is where they are kept."""
+def _run(
+    requested: "Resolved",
+    mirror: "Mirror | None",
+    dry_run: bool,
+    quiet: bool,
+    as_json: bool,
+    place: "Elastic | None",
+    leader: "Leader | None",
+) -> None:
+    """mirror: of the results' address, if that is where they are kept. place: under torchrun. leader: of several
+    nodes.
+    """
     from fp8bench.launch.place import register
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare
 
-    prepared = prepare(requested.request, os.environ)
+    prepared = prepare(requested.request, os.environ, place, leader)
     named = bool(requested.request.mode)
     requested = requested.resumed(prepared.resumed, prepared.session or "")
     price_of_machine = hourly_price(requested.request, prepared.instance)
@@ -59,8 +74,7 @@ def _run(requested: "Resolved", mirror: "Mirror | None", dry_run: bool, quiet: b
         form = "json" if as_json else "table"
         show(document(requested, prepared, look_ahead(prepared, price_of_machine)), form)
         return
-    if prepared.keeps_records:
-        register(prepared, price_of_machine, date.today(), log)
+    register(prepared, price_of_machine, date.today(), log)
     raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json))
 
 
@@ -71,23 +85,22 @@ def _measure_and_print(prepared: "Prepared", mirror: "Mirror | None", named: boo
 
     with (
         session(prepared, log) as rounds,
-        listener(rounds, quiet or not prepared.keeps_records) as listening,
+        listener(rounds, quiet) as listening,
     ):
-        tell = log if prepared.keeps_records and not quiet else lambda _line: None
+        tell = log if not quiet else lambda _line: None
         records, reached = [], mirror is not None
         for record, path in measure(prepared, rounds, listening, say=tell):
             records.append(record)
             # At once, since a machine may be taken away; a remote that fails is not waited for again.
             if mirror is not None and reached and path is not None:
                 reached = send_one(mirror, path)
-    if not records and prepared.keeps_records:
+    if not records:
         log(f"nothing was left to run: session {rounds.session_id} has its rounds")
-    if prepared.keeps_records and as_json:
+    if as_json:
         typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
-    elif prepared.keeps_records:
+    else:
         _print_session(rounds.session_id, prepared)
-    if prepared.keeps_records:
-        _say_whether_precise(rounds)
+    _say_whether_precise(rounds)
     code = exit_code(records, named)
     return _judge_itself(rounds) if code == 0 and rounds.entries[0].arm else code
 

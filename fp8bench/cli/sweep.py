@@ -16,7 +16,6 @@ from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, RunFaile
 
 if TYPE_CHECKING:
     from fp8bench.config.request import RunRequest
-    from fp8bench.launch.prepare import Prepared
     from fp8bench.launch.sweep.search import Sweep, Swept
 
 DEFAULT_BUDGET = "30min"
@@ -121,7 +120,6 @@ def _planned(
     first = {name: found[0] for name, found in values.items()} | ({"batch_size": None} if auto else {})
     requested = request.model_copy(update={"session": None, "mode": request.mode or _default_modes(device), **first})
     prepared = prepare(requested, os.environ)
-    _refuse_torchrun(prepared)
     base = prepared.entries[0].config
     sizes = (base.batch_size,) if auto else values["batch_size"]
     axes = Axes(sizes, values["compile"], values["cuda_graphs"], values["te_attention"])
@@ -168,14 +166,6 @@ def _default_modes(device: str) -> tuple[str, ...]:
     return tuple(
         f"{entry.name}:{recipe}" if recipe else entry.name for entry in entries for recipe in entry.recipes or (None,)
     )
-
-
-def _refuse_torchrun(prepared: "Prepared") -> None:
-    if prepared.elastic is not None:
-        raise UsageError(
-            "torchrun makes one group of processes, and a sweep needs fresh ones for each configuration",
-            "Call `fp8bench sweep` without torchrun, on one machine",
-        )
 
 
 def _held(planned: "Sweep") -> Any:

@@ -10,9 +10,10 @@ from pydantic import JsonValue
 
 from fp8bench.machine.identity import together
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.machine import MachineIdentity
-from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity, RankReport, WorkloadFacts
+from fp8bench.schema.machine import Environment, MachineIdentity, NodeEnvironment
+from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity, RankReport, RankSamples, WorkloadFacts
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION, Record, Session
+from fp8bench.stats.straggler import straggler
 from fp8bench.stats.summary import summarize
 
 EXECUTED = ("loss_error", "gradient_error", "update_error", "state_error", "spread", "unshared")
@@ -66,7 +67,7 @@ def assemble(
     summary = None
     if culprit is None and first.facts:
         summary = summarize(samples, first.facts, telemetry, config.device == "cuda", first.profile)
-        marked = [*marks, *(mark for report in reports for mark in report.marks)]
+        marked = [*marks, *(mark for report in reports for mark in report.marks), *_late(config, samples)]
         summary = summary.model_copy(update={"flags": (*dict.fromkeys(marked), *summary.flags)})
     return Record(
         **measured_head(run_id, now, instance, together(named) if any(named) else machine),
@@ -77,7 +78,7 @@ def assemble(
         session=session,
         config=config,
         fingerprint=fingerprint(config, first.facts),
-        environment=first.environment,
+        environment=_environment(config, reports),
         evidence=_evidence(reports),
         parity=_worst_parity(reports),
         samples=samples,
@@ -86,6 +87,35 @@ def assemble(
         telemetry=telemetry,
         profile=first.profile,
     )
+
+
+def _environment(config: RunConfig, reports: Sequence[RankReport]) -> Environment | None:
+    """Rank 0's; of several nodes with that of each, as its first rank has it."""
+    first = reports[0].environment
+    if config.nodes == 1 or first is None:
+        return first
+    a_node = config.world_size // config.nodes
+    nodes = tuple(
+        NodeEnvironment(
+            node=report.rank // a_node,
+            ranks=(report.rank, report.rank + a_node - 1),
+            machine=report.machine,
+            environment=report.environment,
+        )
+        for report in reports[::a_node]
+    )
+    return first.model_copy(update={"nodes": nodes})
+
+
+def _late(config: RunConfig, samples: Sequence[RankSamples]) -> list[str]:
+    """A mark that names the rank that holds up the others. CPU processes of one machine share its cores, and the one
+    that gets less of them is no fault.
+    """
+    found = straggler(samples) if config.device == "cuda" or config.nodes > 1 else None
+    if found is None:
+        return []
+    node = f" on node {found.rank // (config.world_size // config.nodes)}" if config.nodes > 1 else ""
+    return [f"straggler: rank {found.rank}{node} {found}"]
 
 
 def log_of(reports: Sequence[RankReport]) -> str:

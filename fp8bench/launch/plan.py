@@ -3,13 +3,13 @@ torch. In which order, see rounds.py.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
 from fp8bench import registry
 from fp8bench.config.request import OBEYED_BY_WORKERS, RunRequest
 from fp8bench.launch.division import require_division
+from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.rounds import ARMS, Entry, Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.batch import AUTO
@@ -23,42 +23,12 @@ MOST_PROCESSES_A_CORE = 4
 MIN_ROUNDS_AA = 4
 """An arm. Its eight processes split in 35 ways."""
 MAX_LOADER_WORKERS = 16
-TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
-
-@dataclass(frozen=True)
-class Elastic:
-    """This process's place in a group that torchrun has made."""
-
-    rank: int
-    local_rank: int
-    world_size: int
-    local_world_size: int
-
-    @property
-    def nodes(self) -> int:
-        """Machines in the group."""
-        return self.world_size // self.local_world_size
-
-
-def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
-    """The group in torchrun's variables, or None where they are absent."""
-    if not all(name in environ for name in TORCHRUN):
-        return None
-    for name in TORCHRUN[:4]:
-        if not environ[name].isdecimal() or (name.endswith("SIZE") and int(environ[name]) < 1):
-            raise UsageError(
-                f"{name}={environ[name]!r} in the environment is not a value that torchrun sets",
-                "Start with torchrun, or unset its variables to let fp8bench make its own processes",
-            )
-    return Elastic(*(int(environ[name]) for name in TORCHRUN[:4]))
 
 
 def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> list[RunConfig]:
     """One configuration a mode, in the order requested. Under torchrun its world size holds, and --gpus must agree.
 
-    Raises UsageError for unknown names, for what does not divide and for several modes under torchrun, ModeUnavailable
-    for missing GPUs.
+    Raises UsageError for unknown names and for what does not divide, ModeUnavailable for missing GPUs.
     """
     device: Device = "cuda" if machine.has_gpu else "cpu"
     world_size = elastic.world_size if elastic else _world_size(request, machine)
@@ -73,15 +43,10 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
     entry = registry.find_workload(workload)
     _require_extra(entry)
     labels = request.mode or tuple(entry.name for entry in registry.modes().values() if device in entry.default_on)
-    if elastic and len(labels) != 1:
-        raise UsageError(
-            f"torchrun makes one group of processes, and each of the {len(labels)} modes needs fresh ones",
-            "Name one with --mode and call torchrun once a mode",
-        )
     settings = request.of_workers(device, entry.usual)
     _require_sequence(settings["sequence_length"], entry)
     if request.batch_size == AUTO:
-        settings["batch_size"] = _first_size(entry.usual, device, elastic)
+        settings["batch_size"] = _first_size(entry.usual, device)
     if settings["workers"] is None:
         settings["workers"] = _workers(settings["data"], machine, per_node)
     require_division(settings, request.batch_size == AUTO, world_size, per_node)
@@ -120,13 +85,8 @@ def _require_sequence(length: int | None, workload: registry.WorkloadEntry) -> N
     )
 
 
-def _first_size(usual: Mapping[str, Any], device: Device, elastic: Elastic | None) -> int:
-    """With --batch-size auto: the size that is tried first. Raises UsageError under torchrun."""
-    if elastic:
-        raise UsageError(
-            f"torchrun makes one group of processes, and --batch-size {AUTO} needs fresh ones for each size",
-            "Give a number, or find it with `fp8bench run --batch-size auto` without torchrun",
-        )
+def _first_size(usual: Mapping[str, Any], device: Device) -> int:
+    """With --batch-size auto: the size that is tried first."""
     return int(usual.get("batch_size") or OBEYED_BY_WORKERS["batch_size"].default.on(device))
 
 
@@ -137,15 +97,8 @@ def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:
     return [Entry(config, arm) for config in configs for arm in ARMS]
 
 
-def stop(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> Stop:
-    """How many rounds. Raises UsageError under torchrun for more than one, since each round needs fresh processes."""
-    if elastic:
-        if (request.rounds or 1) > 1 or request.precision is not None or request.aa:
-            raise UsageError(
-                "torchrun makes one group of processes, and each round needs fresh ones",
-                "Omit --rounds, --precision and --aa, and call torchrun once a round",
-            )
-        return Stop(rounds=1)
+def stop(request: RunRequest, machine: Machine) -> Stop:
+    """How many rounds."""
     fewest = MIN_ROUNDS_AA if request.aa else 1
     rounds = request.rounds or max(fewest, int(request.on("cuda" if machine.has_gpu else "cpu", "rounds")))
     if rounds < fewest:

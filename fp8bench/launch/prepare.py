@@ -3,19 +3,22 @@ not in an hour: where it is measured, its plan, and the session that it resumes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import resume
+from fp8bench.launch.nodes.leader import Leader
+from fp8bench.launch.nodes.place import Elastic, elastic_from
 from fp8bench.launch.place import Place, moved, place_on
-from fp8bench.launch.plan import Elastic, elastic_from, entries, plan, stop
+from fp8bench.launch.plan import entries, plan, stop
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine, this_machine
-from fp8bench.machine.identity import Here
+from fp8bench.machine.identity import Here, together
 from fp8bench.records import results
 from fp8bench.schema.batch import AUTO, BatchSearch
 from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +26,14 @@ class Prepared(Place):
     """A run: what is executed, and as part of which session; here: the machine that a resumed session must be of.
     resumed: settings that the session brought, by the request's names. timeout_s: of a phase; None: by the phase.
     to_size: configurations whose batch size is yet to be found; searches: how it was, of those of the session.
-    named: the instance as the user named it; None: it is this machine's, or the session's.
+    named: the instance as the user named it; None: it is this machine's, or the session's. elastic: this process's
+    place under torchrun; leader: of several nodes.
     """
 
     entries: list[Entry]
     stop: Stop
     elastic: Elastic | None
+    leader: Leader | None = None
     allow_busy: bool
     session: str | None = None
     resumed: Mapping[str, Any] = field(default_factory=dict)
@@ -37,25 +42,25 @@ class Prepared(Place):
     searches: Mapping[RunConfig, BatchSearch] = field(default_factory=dict)
     named: str | None = None
 
-    @property
-    def keeps_records(self) -> bool:
-        """Whether this process writes and prints: all but the ranks above 0 under torchrun."""
-        return self.elastic is None or self.elastic.rank == 0
 
-
-def prepare(request: RunRequest, environ: Mapping[str, str]) -> Prepared:
-    """Look at the machine, at the session that is resumed, and plan. Writes nothing. Raises UsageError and
-    ModeUnavailable.
+def prepare(
+    request: RunRequest, environ: Mapping[str, str], elastic: Elastic | None = None, leader: Leader | None = None
+) -> Prepared:
+    """Look at the machine, at the session that is resumed, and plan. Writes nothing. elastic: this process's place
+    under torchrun. leader: of several nodes that have met. Raises UsageError and ModeUnavailable.
     """
+    if elastic is None:
+        _refuse_torchrun(environ)
     machine = this_machine(environ)
-    elastic = elastic_from(environ)
-    one = elastic is None or elastic.nodes == 1
     has_price = request.price is not None or request.price_per_gpu is not None
-    place = place_on(machine, request.instance, request.results_dir, request.name, one, has_price)
+    place = place_on(machine, request.instance, request.results_dir, request.name, has_price=has_price)
+    if leader is not None and place.here is not None:
+        # All nodes together are the machine: a session goes on where the same ones meet again.
+        here = replace(place.here, machine=together(leader.agent.verdict.machines))
+        place = replace(place, here=here)
     named = "instance" in request.model_fields_set
     kept, resumed = None, {}
-    # Several nodes need not see the same results, and all ranks need the same settings.
-    if request.session is not None and one:
+    if request.session is not None:
         own = place if named else _where_kept(request.session, place, machine)
         kept = _kept(request.session, own)
         resumed = resume.settings_of(kept, request, elastic is not None)
@@ -73,8 +78,9 @@ def prepare(request: RunRequest, environ: Mapping[str, str]) -> Prepared:
     return Prepared(
         **vars(place),
         entries=entries(request, configs),
-        stop=stop(request, machine, elastic),
+        stop=stop(request, machine),
         elastic=elastic,
+        leader=leader,
         allow_busy=request.allow_busy,
         session=kept.session_id if kept is not None else request.session,
         resumed=resumed,
@@ -83,6 +89,14 @@ def prepare(request: RunRequest, environ: Mapping[str, str]) -> Prepared:
         searches=searches,
         named=request.instance if named else None,
     )
+
+
+def _refuse_torchrun(environ: Mapping[str, str]) -> None:
+    if elastic_from(environ) is not None:
+        raise UsageError(
+            "torchrun made this process one of a group, and this command measures with processes of its own",
+            "Call it without torchrun; `fp8bench run` works with it",
+        )
 
 
 def _where_kept(name: str, place: Place, machine: Machine) -> Place:

@@ -108,8 +108,8 @@ def find(name: str, records: Iterable[Record], here: Here, where: str) -> Kept:
 def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any]:
     """The session's settings that the request leaves open, by the request's names.
 
-    elastic: torchrun made the processes, so it decides how many there are, and there is one round. Raises UsageError
-    where the session's records differ in one.
+    elastic: torchrun made the processes, so it decides how many there are. Raises UsageError where the session's
+    records differ in one.
     """
     configs = [record.config for record in kept.records if record.config is not None]
     if not configs:
@@ -130,8 +130,6 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
         found[name] = values[0]
     if "mode" not in given:
         found["mode"] = tuple(dict.fromkeys(config.mode_label for config in configs))
-    if elastic:
-        return found
     if "aa" not in given and _arms(kept):
         found["aa"] = True
     place = kept.records[-1].session

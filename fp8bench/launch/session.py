@@ -12,9 +12,8 @@ from fp8bench.launch import resume, sizing
 from fp8bench.launch.assemble import assemble, log_of, new_run_id, new_session_id
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
-from fp8bench.launch.processes.elastic import ElasticExecutor
 from fp8bench.launch.processes.spawn import SpawnExecutor
-from fp8bench.launch.rounds import Entry, Schedule, Stop
+from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code as exit_code_after
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.identity import Here
@@ -62,7 +61,7 @@ def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedul
 
     warn: called where that cannot be ensured. Raises UsageError where another call has it, and as `schedule`.
     """
-    if prepared.session is None or not prepared.keeps_records:
+    if prepared.session is None:
         yield schedule(prepared, warn)
         return
     path = prepared.results_dir / prepared.instance.key / f".session-{prepared.session}.lock"
@@ -79,7 +78,7 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     Raises UsageError where `latest` was asked for and there is none, and where what is kept of the session is not of
     this machine, its software and these settings.
     """
-    if prepared.session is None or not prepared.keeps_records:
+    if prepared.session is None:
         return Schedule(prepared.entries, prepared.stop, new_session_id(datetime.now(UTC)))
     found = results.read(prepared.results_dir, [prepared.instance.key])
     # Looked at again, since another call may have added to it between `prepare` and the lock.
@@ -93,9 +92,6 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     for broken in (*found.broken, *(one for one in whole if isinstance(one, Broken))):
         warn(f"warning: not read: {broken}")
     rounds.restore(record for record in whole if isinstance(record, Record))
-    if prepared.elastic:
-        # torchrun makes one group of processes a call, and so one more round.
-        rounds.stop = Stop(rounds=rounds.first_round)
     return rounds
 
 
@@ -109,13 +105,15 @@ def measure(
     """Run every turn of `rounds`, after the batch sizes that are yet to be found. say: takes a line about each size
     that is tried. See session.measure_all for what it yields and raises.
     """
-    local_rank = prepared.elastic.local_rank if prepared.elastic else None
+    leader = prepared.leader
 
     def marks(config: RunConfig) -> tuple[str, ...]:
-        return require_idle(os.environ, local_rank, prepared.allow_busy) if config.device == "cuda" else ()
+        if leader is not None:
+            leader.require_all()
+        return require_idle(os.environ, None, prepared.allow_busy) if config.device == "cuda" else ()
 
     stop = prepared.stop
-    asked = {} if prepared.elastic else resume.asked_for(stop.rounds, stop.precision, stop.max_rounds)
+    asked = resume.asked_for(stop.rounds, stop.precision, stop.max_rounds)
     machine = prepared.here.machine if prepared.here else None
     where = Where(
         prepared.instance.key,
@@ -128,9 +126,8 @@ def measure(
         prepared.searches,
     )
     executor = _executor(prepared)
-    if isinstance(executor, ElasticExecutor):
-        [(entry, place)] = rounds.round(rounds.first_round)
-        executor.keep_failed = lambda reports: listener.ended(entry, place, *_keep(entry, place, reports, where, ()))
+    if leader is not None:
+        listener = leader.hearing(listener)
     if prepared.to_size:
         return _sized_then_measured(prepared, rounds, executor, where, listener, say)
     return measure_all(rounds, executor, where, listener)
@@ -161,16 +158,13 @@ def _executor(prepared: Prepared) -> Executor:
     # torch's profiler writes to every rank's standard error, in the middle of the progress, unless this is set before
     # its first use.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    if prepared.elastic is None:
-        return SpawnExecutor(prepared.timeout_s)
-    machine = prepared.here.machine if prepared.here else None
-    return ElasticExecutor(prepared.elastic, machine, prepared.timeout_s)
+    return prepared.leader or SpawnExecutor(prepared.timeout_s)
 
 
 def measure_all(
     schedule: Schedule, executor: Executor, where: Where, listener: Listener
 ) -> Iterator[tuple[Record, Path]]:
-    """Yield each record with the path where it is kept; none on a rank that keeps none.
+    """Yield each record with the path where it is kept.
 
     Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, when every worker has ended.
     """
@@ -184,8 +178,6 @@ def measure_all(
                 trace = (where.traces or {}).get(entry.label) if number == first else None
                 watch = listener.begins(entry, place)
                 reports = executor.run(entry.config, watch, trace, marks)
-                if reports is None:
-                    continue
                 record, path = _keep(entry, place, reports, where, marks)
             except KeyboardInterrupt as interrupt:
                 raise Interrupted(

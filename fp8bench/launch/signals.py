@@ -78,20 +78,31 @@ def ignore_signals() -> None:
 def held_back() -> Iterator[Callable[[], bool]]:
     """Note the signals instead of being interrupted by them; the first is raised as Interrupt at the end.
 
-    Yields whether one has come. In a thread other than the main one, where none arrives, it does nothing.
+    Yields whether one has come. In a thread other than the main one, where none arrives, it does nothing. Within
+    another one it hands over to that what it has noted.
     """
-    noted: list[int] = []
+    noted = _Noted()
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    before = _handle(lambda number, _frame: noted.append(number))
+    before = _handle(noted)
     try:
         yield lambda: bool(noted)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         if noted:
-            raise Interrupt(noted[0])
+            around = before.get(signal.Signals(noted[0]))
+            if not isinstance(around, _Noted):
+                raise Interrupt(noted[0])
+            around.extend(noted)
+
+
+class _Noted(list[int]):
+    """A handler that notes the signals that come."""
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        self.append(number)
 
 
 def _handle(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, _Handler]:

@@ -101,7 +101,7 @@ def _search(config: RunConfig, known: BatchSearch, executor: Executor, where: "W
     def run(candidate: RunConfig) -> Record:
         marks = where.marks(candidate)
         say(f"{config.mode_label}: trying batch size {candidate.batch_size}")
-        reports = executor.run(candidate, lambda _progress: None, None, marks) or []
+        reports = executor.run(candidate, lambda _progress: None, None, marks)
         now = datetime.now(UTC)
         run_id = new_run_id(candidate.mode_label, now)
         record = assemble(candidate, reports, where.instance, run_id, now, None, marks, where.machine)

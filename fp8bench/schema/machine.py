@@ -57,6 +57,18 @@ class Environment(Frozen):
     variables: dict[str, str]
     git_commit: str | None = None
     git_dirty: bool | None = None
+    nodes: tuple["NodeEnvironment", ...] = Field(
+        default=(), description="of several nodes, each one's, in order; empty: there is one"
+    )
+
+
+class NodeEnvironment(Frozen):
+    """One of several nodes. ranks: its first and its last. machine, environment: null where its ranks reported none."""
+
+    node: int = Field(ge=0)
+    ranks: tuple[int, int]
+    machine: MachineIdentity | None = None
+    environment: Environment | None = None
 
 
 Software: TypeAlias = Mapping[str, str | None]

@@ -112,8 +112,9 @@ def out_of_host_memory(rank: int, error: MemoryError | RuntimeError) -> RunFaile
 
 def _device(config: RunConfig, local_rank: int) -> torch.device:
     if config.device == "cpu":
-        # Ranks share the cores; more threads than cores would make each slower.
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // config.world_size))
+        # The ranks of a node share its cores; more threads than cores would make each slower.
+        here = config.world_size // config.nodes
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // here))
         return torch.device("cpu")
     visible = torch.cuda.device_count()
     if visible <= local_rank:

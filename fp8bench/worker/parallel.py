@@ -11,10 +11,13 @@ How they share a model and its gradients is `execution.parallel`'s; for the refe
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.rendezvous import register_rendezvous_handler
 
 from fp8bench.schema.errors import Fp8benchError
 
@@ -22,6 +25,22 @@ TIMEOUT = timedelta(days=2)
 """How long a collective waits for a late rank: longer than any phase may take. A rank that comes late is ended by the
 phase's deadline, and named then; a collective that gave up first would name a rank that waited.
 """
+
+JOIN = timedelta(seconds=60)
+"""How long the store may take to answer the first time."""
+
+
+def _at_a_store(url: str, timeout: timedelta = TIMEOUT, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:
+    """Meets at `store://HOST:PORT/PREFIX`: a TCPStore that somebody else holds, under a prefix of this group alone."""
+    found = urlsplit(url)
+    query = {name: int(values[0]) for name, values in parse_qs(found.query).items() if name in ("rank", "world_size")}
+    store = dist.TCPStore(str(found.hostname), found.port or 0, is_master=False, timeout=JOIN, wait_for_workers=False)
+    store.set_timeout(timeout)
+    yield dist.PrefixStore(found.path, store), query["rank"], query["world_size"]
+
+
+# For several nodes: each run has fresh processes, and the store by which torchrun's find each other outlives them.
+register_rendezvous_handler("store", _at_a_store)
 
 
 @contextmanager

@@ -304,3 +304,36 @@ def test_over_several_nodes_of_which_one_is_unknown_it_is_unknown():
     reports = rank_report(0, machine=machine_called("a")), rank_report(1)
 
     assert assembled(*reports, machine=machine_called("a")).machine is None
+
+
+class TestSeveralNodes:
+    RUN = config(world_size=4, nodes=2)
+
+    def reports(self, late=0.0):
+        reports = [rank_report(rank, (0.1,) * 12) for rank in range(4)]
+        samples = reports[3].samples.model_copy(update={"data_wait_s": (late,) * 12})
+        machines = [machine_called(name) for name in "aabb"]
+        found = [r.model_copy(update={"machine": m}) for r, m in zip(reports, machines, strict=True)]
+        return [*found[:3], found[3].model_copy(update={"samples": samples})]
+
+    def test_the_record_has_every_nodes_environment_and_machine(self):
+        record = assemble(self.RUN, self.reports(), "p5", "id", NOW)
+
+        assert [(one.node, one.ranks, one.machine) for one in record.environment.nodes] == [
+            (0, (0, 1), machine_called("a")),
+            (1, (2, 3), machine_called("b")),
+        ]
+        assert record.environment.nodes[1].environment == rank_report(2).environment
+        assert record.machine.basis == "nodes"
+        assert Record.model_validate_json(record.model_dump_json()) == record
+
+    def test_a_single_node_is_not_listed(self):
+        record = assemble(config(world_size=1), [rank_report(0)], "p5", "id", NOW)
+
+        assert record.environment.nodes == ()
+
+    def test_a_rank_that_holds_up_the_others_is_marked_with_its_node(self):
+        record = assemble(self.RUN, self.reports(late=0.03), "p5", "id", NOW)
+
+        mark = "straggler: rank 3 on node 1 spends 20 % of a step more than the other ranks waiting for data"
+        assert mark in record.summary.flags

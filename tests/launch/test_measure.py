@@ -7,10 +7,8 @@ import pytest
 from builders import config, instance, machine_called, rank_report, steps_about
 
 from fp8bench.launch import session as launching
-from fp8bench.launch.plan import Elastic
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Watch
-from fp8bench.launch.processes.elastic import ElasticExecutor
 from fp8bench.launch.processes.spawn import SpawnExecutor
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.launch.session import measure, schedule
@@ -64,13 +62,13 @@ def asked(monkeypatch):
     return questions
 
 
-def prepared(tmp_path: Path, device: str = "cuda", elastic: Elastic | None = None, allow_busy: bool = True) -> Prepared:
+def prepared(tmp_path: Path, device: str = "cuda", allow_busy: bool = True) -> Prepared:
     return Prepared(
         entries=[Entry(config(device=device, world_size=2))],
         stop=Stop(rounds=2),
         instance=instance("h200-2x"),
         in_catalog=False,
-        elastic=elastic,
+        elastic=None,
         allow_busy=allow_busy,
         results_dir=tmp_path,
     )
@@ -102,12 +100,6 @@ def test_on_a_cpu_nobody_asks(tmp_path, executor, asked):
     assert [record.summary.flags for record in found if record.summary] == [(), ()]
 
 
-def test_under_torchrun_each_rank_asks_about_its_own_gpu(tmp_path, executor, asked):
-    records(prepared(tmp_path, elastic=Elastic(rank=9, local_rank=1, world_size=16, local_world_size=8)))
-
-    assert asked == [(1, True)] * 2
-
-
 def test_all_records_of_a_call_are_of_one_session_and_those_of_the_next_of_another(tmp_path, executor, asked):
     first, second = (records(prepared(tmp_path)) for _ in range(2))
     ids = [{record.session.session_id for record in found if record.session} for found in (first, second)]
@@ -123,13 +115,8 @@ def test_traces_reach_the_executor(tmp_path, executor, asked):
     assert executor.traces == [tmp_path / "trace.json", None]
 
 
-def test_torchruns_processes_are_joined_and_without_it_fresh_ones_are_made(tmp_path):
-    place = Elastic(rank=0, local_rank=0, world_size=2, local_world_size=2)
-
+def test_without_other_nodes_fresh_processes_are_made_here(tmp_path):
     assert isinstance(launching._executor(prepared(tmp_path)), SpawnExecutor)
-    joined = launching._executor(prepared(tmp_path, elastic=place))
-    assert isinstance(joined, ElasticExecutor)
-    assert joined.place == place
 
 
 def test_every_record_names_the_machine_and_what_its_session_was_asked_for(tmp_path, executor, asked):
@@ -141,10 +128,3 @@ def test_every_record_names_the_machine_and_what_its_session_was_asked_for(tmp_p
     assert [(r.session.rounds, r.session.precision, r.session.max_rounds) for r in found if r.session] == [
         (2, 0.5, 4)
     ] * len(found)
-
-
-def test_under_torchrun_each_node_says_its_own_machine(tmp_path):
-    place = Elastic(rank=0, local_rank=0, world_size=2, local_world_size=1)
-    what = replace(prepared(tmp_path, elastic=place), here=Here(machine_called("node-0"), {}, one=False))
-
-    assert launching._executor(what).machine == machine_called("node-0")

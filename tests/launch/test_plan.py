@@ -1,11 +1,10 @@
-"""A request and a machine become configurations and a number of rounds: defaults by device, refusals, and the place
-under torchrun.
-"""
+"""A request and a machine become configurations and a number of rounds: defaults by device, and refusals."""
 
 import pytest
 
 from fp8bench.config.request import RunRequest
-from fp8bench.launch.plan import TORCHRUN, Elastic, elastic_from, entries, hourly_price, plan, stop
+from fp8bench.launch.nodes.place import Elastic, elastic_from
+from fp8bench.launch.plan import entries, hourly_price, plan, stop
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.registry import find_workload
@@ -21,12 +20,13 @@ def planned(machine: Machine = EIGHT_GPUS, elastic: Elastic | None = None, **ask
     return plan(RunRequest.model_validate(asked), machine, elastic)
 
 
-def stopped(machine: Machine = EIGHT_GPUS, elastic: Elastic | None = None, **asked: object) -> Stop:
-    return stop(RunRequest.model_validate(asked), machine, elastic)
+def stopped(machine: Machine = EIGHT_GPUS, **asked: object) -> Stop:
+    return stop(RunRequest.model_validate(asked), machine)
 
 
 def variables(rank: int = 0, local_rank: int = 0, world_size: int = 8, local_world_size: int = 8) -> dict[str, str]:
-    numbers = dict(zip(TORCHRUN, map(str, (rank, local_rank, world_size, local_world_size)), strict=False))
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    numbers = dict(zip(names, map(str, (rank, local_rank, world_size, local_world_size)), strict=True))
     return {**numbers, "MASTER_ADDR": "node0", "MASTER_PORT": "29500"}
 
 
@@ -182,35 +182,10 @@ def test_a_number_of_gpus_that_agrees_with_torchrun_is_taken():
     assert (config.world_size, config.nodes) == (16, 2)
 
 
-@pytest.mark.parametrize("mode", [[], ["baseline-bf16", "te-fp8"]], ids=["defaults", "two"])
-def test_several_modes_under_torchrun_are_refused(mode):
-    with pytest.raises(UsageError, match="torchrun makes one group of processes"):
-        planned(elastic=elastic_from(variables()), mode=mode)
+def test_under_torchrun_all_modes_run_in_one_call():
+    configs = planned(elastic=elastic_from(variables(world_size=16)), mode=["baseline-bf16", "te-fp8"])
 
-
-def test_the_place_in_the_group_is_read_from_the_variables_of_torchrun():
-    assert elastic_from(variables(9, 1, 16, 8)) == Elastic(rank=9, local_rank=1, world_size=16, local_world_size=8)
-
-
-@pytest.mark.parametrize("name", ["WORLD_SIZE", "LOCAL_WORLD_SIZE"])
-def test_a_group_of_nobody_is_wrong_usage(name):
-    with pytest.raises(UsageError, match=f"^{name}='0' in the environment is not a value that torchrun"):
-        elastic_from({**dict.fromkeys(TORCHRUN, "1"), name: "0"})
-
-
-@pytest.mark.parametrize("name", TORCHRUN[:4])
-@pytest.mark.parametrize("text", ["x", "", "-1", "1.5"])
-def test_a_variable_that_is_no_number_is_wrong_usage(name, text):
-    with pytest.raises(UsageError, match=f"^{name}={text!r} in the environment is not a value that torchrun"):
-        elastic_from({**variables(), name: text})
-
-
-@pytest.mark.parametrize("missing", TORCHRUN)
-def test_without_one_of_its_variables_there_is_no_torchrun(missing):
-    environ = variables()
-    del environ[missing]
-
-    assert elastic_from(environ) is None
+    assert [(config.mode_label, config.nodes) for config in configs] == [("baseline-bf16", 2), ("te-fp8:delayed", 2)]
 
 
 @pytest.mark.parametrize(("machine", "rounds"), [(EIGHT_GPUS, 4), (NO_GPU, 2)], ids=["GPU", "CPU"])
@@ -265,20 +240,6 @@ def test_without_that_every_mode_is_an_entry_of_its_own():
     configs = planned()
 
     assert entries(RunRequest(), configs) == [Entry(config) for config in configs]
-
-
-def test_under_torchrun_there_is_one_round_since_its_processes_are_not_ours_to_renew():
-    group = elastic_from(variables())
-
-    assert stopped(elastic=group) == stopped(elastic=group, rounds=1) == Stop(rounds=1)
-
-
-@pytest.mark.parametrize("asked", [{"rounds": 3}, {"precision": "1%"}, {"aa": True}], ids=str)
-def test_more_than_one_round_is_refused_under_torchrun(asked):
-    with pytest.raises(UsageError, match="each round needs fresh ones") as refusal:
-        stopped(elastic=elastic_from(variables()), **asked)
-
-    assert all(flag in refusal.value.remedy for flag in ("--rounds", "--precision", "--aa"))
 
 
 def test_more_processes_than_the_cores_can_take_are_refused_before_any_starts():

@@ -47,3 +47,26 @@ def test_what_was_there_before_stays_and_what_came_since_ends_also_if_it_heeds_n
     for one in (before, deaf, stopped):
         one.wait()
         one.stdout.close()
+
+
+def test_a_process_hears_of_its_parents_end_by_the_signal_that_it_asked_for(tmp_path, slowness):
+    told = tmp_path / "told"
+    child = f"""
+import os, signal, sys, time
+from fp8bench.lifeline import signal_with_parent
+def tell(number, frame):
+    open({str(told)!r}, "w").write(str(number))
+    sys.exit()
+signal.signal(signal.SIGTERM, tell)
+signal_with_parent(signal.SIGTERM)
+print(flush=True)
+time.sleep(600)
+"""
+    parent = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as running:
+        running.stdout.readline()
+        running.kill()
+        deadline = time.monotonic() + 20 * slowness
+        while not (told.exists() and told.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert told.read_text() == "15"

@@ -125,7 +125,7 @@ class TestSettings:
 
         assert asked.items() <= settings_of(session, RunRequest(), elastic=False).items()
         assert "rounds" not in settings_of(session, RunRequest(rounds=7), elastic=False)
-        assert not set(asked) & set(settings_of(session, RunRequest(), elastic=True))
+        assert "gpus" not in settings_of(session, RunRequest(), elastic=True)
 
     def test_a_mode_held_against_itself_goes_on_as_that(self):
         session = find("nightly", [kept(1, session=place(1, "nightly", arm="A"))], HERE, "")
@@ -300,18 +300,13 @@ class TestAlone:
         with launching.session(one, print), launching.session(replace(one, session=None), print) as rounds:
             assert rounds.session_id != "nightly"
 
-    def test_under_torchrun_rank_0_alone_locks(self, here, tmp_path):
+    def test_a_command_that_does_not_know_of_torchrun_is_refused_under_it(self, here, tmp_path):
         torchrun = {
             **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3"},
             **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
         }
-        results.write(kept(1), tmp_path)
-        first = prepared(tmp_path, environ=torchrun)
-        second = prepared(tmp_path, environ={**torchrun, "RANK": "1", "LOCAL_RANK": "1"})
-
-        assert [entry.config for entry in first.entries] == [entry.config for entry in second.entries]
-        with launching.session(first, print), launching.session(second, print):
-            assert [path.name for path in tmp_path.rglob("*.lock")] == [".session-nightly.lock"]
+        with pytest.raises(UsageError, match="this command measures with processes of its own"):
+            prepared(tmp_path, environ=torchrun)
 
     def test_a_round_that_cannot_be_read_is_told_and_run_again(self, here, tmp_path):
         found = prepared(tmp_path, kept(1), kept(2), rounds=2)

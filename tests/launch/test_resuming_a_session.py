@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from builders import config, instance, measured, rank_samples, steps_about, unsupported
 
-from fp8bench.launch.plan import Elastic
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import schedule
@@ -71,13 +70,13 @@ def test_what_is_not_the_same_configuration_or_came_to_nothing_does_not_count(ot
     assert labels(restored(other, rounds=1)) == [["1:baseline-bf16", "1:te-bf16", "1:te-fp8"]]
 
 
-def prepared(folder: Path, session: str | None, elastic: Elastic | None = None) -> Prepared:
+def prepared(folder: Path, session: str | None) -> Prepared:
     return Prepared(
         entries=[A, B],
         stop=Stop(2),
         instance=instance(KEY),
         in_catalog=True,
-        elastic=elastic,
+        elastic=None,
         allow_busy=False,
         results_dir=folder,
         session=session,
@@ -108,11 +107,3 @@ def test_without_a_name_each_call_is_a_session_of_its_own(tmp_path):
     first, second = (schedule(prepared(tmp_path, None)) for _ in range(2))
 
     assert first.session_id != second.session_id
-
-
-def test_under_torchrun_each_call_adds_a_round(tmp_path):
-    for entry in (A, B):
-        results.write(kept(entry, 1), tmp_path)
-    place = Elastic(rank=0, local_rank=0, world_size=8, local_world_size=8)
-
-    assert labels(schedule(prepared(tmp_path, "nightly", place))) == [["2:te-bf16", "2:baseline-bf16"]]

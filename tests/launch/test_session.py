@@ -36,7 +36,7 @@ def finished(config: RunConfig) -> list[RankReport]:
 class FakeExecutor:
     """Answers each turn in order (the last answer for ever), after noting what lies on disk by then."""
 
-    def __init__(self, results_dir: Path, *answers: Callable[[RunConfig], list[RankReport] | None]) -> None:
+    def __init__(self, results_dir: Path, *answers: Callable[[RunConfig], list[RankReport]]) -> None:
         self.answers = list(answers)
         self.results_dir = results_dir
         self.on_disk_before: list[int] = []
@@ -46,7 +46,7 @@ class FakeExecutor:
 
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: tuple[str, ...] = ()
-    ) -> list[RankReport] | None:
+    ) -> list[RankReport]:
         self.on_disk_before.append(len(list(self.results_dir.rglob("*.json"))))
         self.ran.append(config.mode_label)
         self.traces.append(trace)
@@ -77,7 +77,7 @@ def session(
     return measure_all(schedule, executor, Where("p5", executor.results_dir, **where), listener or Told())
 
 
-def interrupted(_config: RunConfig) -> list[RankReport] | None:
+def interrupted(_config: RunConfig) -> list[RankReport]:
     raise KeyboardInterrupt
 
 
@@ -211,14 +211,6 @@ def test_the_executor_is_told_what_was_found_before_its_turn(tmp_path):
     list(session(executor, BASELINE, marks=lambda _config: ("busy GPU",)))
 
     assert executor.marks == [("busy GPU",)]
-
-
-def test_a_rank_that_keeps_no_record_writes_nothing(tmp_path):
-    executor = FakeExecutor(tmp_path, lambda config: None)
-
-    assert list(session(executor, BASELINE)) == []
-    assert list(tmp_path.iterdir()) == []
-    assert len(executor.on_disk_before) == 1
 
 
 def test_what_is_found_before_each_turn_is_marked_in_its_record_alone(tmp_path):

@@ -82,3 +82,19 @@ def test_a_program_that_is_ending_is_not_interrupted_any_more():
         os.kill(os.getpid(), number)
 
     assert [signal.getsignal(number) for number in SIGNALS] == [signal.SIG_IGN] * 3
+
+
+def test_held_back_within_held_back_it_waits_for_the_outer_end():
+    seen = []
+
+    def work():
+        with held_back() as outer:
+            with held_back() as inner:
+                os.kill(os.getpid(), signal.SIGTERM)
+                seen.append((inner(), outer()))
+            seen.append(outer())
+
+    with pytest.raises(Interrupt) as interrupt:
+        work()
+    assert seen == [(True, False), True]
+    assert interrupt.value.number == signal.SIGTERM

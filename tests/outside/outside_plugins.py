@@ -2,7 +2,6 @@
 fp8bench.
 """
 
-import ctypes
 import os
 import signal
 import time
@@ -74,28 +73,6 @@ class Killed(Polite):
     def evidence(self, model):
         if dist.get_rank() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().evidence(model)
-
-
-class FirstKilled(Polite):
-    """As Killed, of rank 0."""
-
-    name = "outside-first-killed"
-
-    def evidence(self, model):
-        if dist.get_rank() == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().evidence(model)
-
-
-class FirstDeaf(Killed):
-    """As Killed, while rank 0 is inside a native call that does not return, as one that waits for a GPU."""
-
-    name = "outside-first-deaf"
-
-    def evidence(self, model):
-        if dist.get_rank() == 0:
-            wait_in_a_native_call()
         return super().evidence(model)
 
 
@@ -172,25 +149,6 @@ class Waits(Polite):
     def forward_context(self):
         time.sleep(float(os.environ.get("OUTSIDE_WAIT_S", "0")))
         return super().forward_context()
-
-
-class Deaf(Polite):
-    """As Sleeps, inside a native call during which Python hears no signal."""
-
-    name = "outside-deaf"
-
-    def evidence(self, model):
-        with open(os.path.join(os.environ["OUTSIDE_PIDS"], str(os.getpid())), "w"):
-            pass
-        wait_in_a_native_call()
-        return super().evidence(model)
-
-
-def wait_in_a_native_call():
-    mutex = ctypes.create_string_buffer(64)
-    libc = ctypes.CDLL(None)
-    libc.pthread_mutex_lock(mutex)
-    libc.pthread_mutex_lock(mutex)
 
 
 class TinyLinear:

@@ -95,7 +95,7 @@ class CollectivesRecord(RecordHead):
 
 def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared[CollectivesConfig]:
     """Check the words, then look at the machine. Raises UsageError and ModeUnavailable."""
-    from fp8bench.launch.plan import elastic_from
+    from fp8bench.launch.nodes.place import elastic_from
 
     operations = _chosen("operation", request.operations, OPERATIONS)
     dtypes = _chosen("dtype", request.dtypes, DTYPES)

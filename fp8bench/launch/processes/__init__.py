@@ -1,7 +1,7 @@
 """The processes of one run: who starts them, how long they may take, and who is to blame when one fails.
 
-`Executor` is the seam between what is measured and how processes come to be: `spawn` starts them, `elastic` joins the
-ones that torchrun started, and tests use a fake one, with made-up times, whose tables are the same every time.
+`Executor` is the seam between what is measured and how processes come to be: `spawn` starts them on this machine,
+`launch.nodes.leader` on several, and tests use a fake one, with made-up times, whose tables are the same every time.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,10 +21,9 @@ class Executor(Protocol):
 
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
-    ) -> list[RankReport] | None:
+    ) -> list[RankReport]:
         """trace: where rank 0 keeps the Chrome trace of its profile; None: nowhere. marks: what this process found of
-        the circumstances; where others look for themselves too (torchrun's), each rank's report carries its own.
+        the circumstances; what other nodes find of theirs is in the reports.
 
-        One report a rank, by rank; a rank that died has one too, with status failed. None: this process is not the
-        one that keeps the record (a rank other than 0 under torchrun).
+        One report a rank, by rank; a rank that died has one too, with status failed.
         """

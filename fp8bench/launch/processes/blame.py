@@ -38,6 +38,7 @@ LONGEST_LOOK_S = 5.0
 """Between two looks. What is more, nobody saw."""
 
 ONE_OR_ALL = "`--gpus 1` tells whether it is one GPU or the group"
+NODE_GONE = "See what ended it there: `dmesg`, or the scheduler's log; then start all nodes again"
 _OF_SIGNALS: Mapping[int, str] = {
     signal.SIGKILL: "Somebody ended it, or the kernel did since the host ran out of memory: see `dmesg`",
     signal.SIGTERM: "Find out who ended it: a job scheduler, or another user",
@@ -114,6 +115,18 @@ class End:
 
 
 @dataclass(frozen=True)
+class Lost:
+    """A node that is gone with its ranks. alive_s: when it last gave a sign of life. what: is gone, in words. stage:
+    the phase in which its ranks were then; None: unknown.
+    """
+
+    ranks: tuple[int, ...]
+    alive_s: float
+    what: str
+    stage: Stage | None = None
+
+
+@dataclass(frozen=True)
 class Blame:
     """The ranks that made a run fail, and why."""
 
@@ -123,15 +136,21 @@ class Blame:
     remedy: str
 
 
-def of_deaths(ends: Collection[End], errors: Mapping[int, RankError]) -> Blame | None:
-    """ends: of ranks that left no report. errors: by rank, of those that raised one. None where there is neither."""
+def of_deaths(ends: Collection[End], errors: Mapping[int, RankError], lost: Sequence[Lost] = ()) -> Blame | None:
+    """ends: of ranks that left no report. errors: by rank, of those that raised one. lost: nodes, whose ranks are in
+    neither. All are dated by one clock. None where there is none of them.
+    """
     # The first item is 0 for what may have made the run fail, and more for what follows from another's end.
     dated = [(2 if error.connection_lost else 0, error.at_s, rank) for rank, error in errors.items()]
     silent = {end.rank: end for end in ends if end.rank not in errors}
     dated += [(int(end.exit_code in (None, -signal.SIGABRT)), end.alive_s, rank) for rank, end in silent.items()]
+    gone = {node.ranks[0]: node for node in lost}
+    dated += [(0, node.alive_s, rank) for rank, node in gone.items()]
     if not dated:
         return None
     _, _, rank = min(dated)
+    if rank in gone:
+        return Blame(gone[rank].ranks, gone[rank].what, "host-death", NODE_GONE)
     return _of_end(silent[rank]) if rank in silent else _of_error(rank, errors[rank])
 
 

@@ -38,6 +38,9 @@ CONNECTION_LOST = (
 )
 """Of errors that a rank gets because another ended: the connection to it broke."""
 
+STORE_AT = "store://"
+"""Before `HOST:PORT/PREFIX`, of a store that somebody else holds (see `worker.parallel`)."""
+
 ANSWER_S = 2.0
 """How long an answer is waited for. A process that hangs inside a driver gives none."""
 
@@ -49,11 +52,29 @@ IN_COLLECTIVES = ("torch/distributed/", "torch/nn/parallel/distributed.py", "tor
 """Files of torch's in which a rank waits for others, or for a GPU that does."""
 
 
+class Rendezvous(Frozen):
+    """Where the ranks of several nodes meet: a store, and in it a place of this run alone."""
+
+    address: str
+    port: int
+    prefix: str
+
+
 class Task(Frozen):
-    """What all ranks of a run are to do. trace: where rank 0 keeps its Chrome trace."""
+    """What all ranks of a run are to do. trace: where rank 0 keeps its Chrome trace. node: of several, this one. meet:
+    None: all ranks are on this machine, and meet by a file.
+    """
 
     config: RunConfig
     trace: Path | None = None
+    node: int = 0
+    meet: Rendezvous | None = None
+
+    @property
+    def ranks_here(self) -> range:
+        """All nodes have as many."""
+        a_node = self.config.world_size // self.config.nodes if self.meet else self.config.world_size
+        return range(self.node * a_node, (self.node + 1) * a_node)
 
 
 def task_path(folder: Path) -> Path:
@@ -85,8 +106,10 @@ def _measure(task: Task, folder: Path, rank: int) -> None:
     from fp8bench.worker.main import Aside, measure, rank_group, stopped
 
     aside = Aside(rank_path(folder, rank, "progress"), task.trace if rank == 0 else None)
+    local_rank = rank - task.ranks_here.start
+    _say_place(rank, local_rank)
     try:
-        with rank_group(task.config, rank, local_rank=rank, init_method=f"file://{folder}/rendezvous") as device:
+        with rank_group(task.config, rank, local_rank, _init_method(task, folder)) as device:
             # Inside the group: to leave it is what makes the others fail.
             with _ended_by_errors(folder, rank):
                 report = measure(task.config, rank, device, aside)
@@ -94,6 +117,20 @@ def _measure(task: Task, folder: Path, rank: int) -> None:
     except ModeUnavailable as refusal:
         # Before it joined: nobody else knows.
         write_whole(rank_path(folder, rank, "report"), stopped(refusal, {"rank": rank}).model_dump_json())
+
+
+def _init_method(task: Task, folder: Path) -> str:
+    if task.meet is None:
+        return f"file://{folder}/rendezvous"
+    host = f"[{task.meet.address}]" if ":" in task.meet.address else task.meet.address
+    return f"{STORE_AT}{host}:{task.meet.port}/{task.meet.prefix}"
+
+
+def _say_place(rank: int, local_rank: int) -> None:
+    """Under torchrun, whose variables a rank inherits from the agent: libraries read them."""
+    for name, value in (("RANK", rank), ("LOCAL_RANK", local_rank)):
+        if name in os.environ:
+            os.environ[name] = str(value)
 
 
 @contextmanager

@@ -16,10 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fp8bench.launch.processes import Watch, blame
+from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.blame import Deadlines, End, Overdue, PhaseClock
 from fp8bench.launch.processes.rank import (
     RankError,
@@ -31,6 +32,7 @@ from fp8bench.launch.processes.rank import (
     stack_written,
     task_path,
 )
+from fp8bench.launch.processes.views import RankView, reports_of
 from fp8bench.launch.signals import held_back, process_tree
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Status
@@ -59,6 +61,25 @@ anything heavy is imported.
 """
 
 
+Others = Callable[[Sequence[Progress | None], float | None], float | None]
+"""Called a few times a second with how far each rank has come, and with how long they may go on since one of them ended
+otherwise than well (None: none did). Returns that, or what ranks elsewhere leave them.
+"""
+
+
+def alone(_seen: Sequence[Progress | None], grace_s: float | None) -> float | None:
+    """There are no others."""
+    return grace_s
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the launcher saw of its ranks, by rank, and which of them were late."""
+
+    views: tuple[RankView, ...]
+    overdue: Overdue | None = None
+
+
 class SpawnExecutor:
     """Runs each configuration in processes of its own."""
 
@@ -68,21 +89,31 @@ class SpawnExecutor:
 
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
-    ) -> list[RankReport] | None:
+    ) -> list[RankReport]:
         """Start the ranks, wait for them, and read what they wrote. Raises Interrupt once all are ended."""
-        with (
-            held_back() as interrupted,
-            tempfile.TemporaryDirectory(prefix="fp8bench-", ignore_cleanup_errors=True) as name,
-            process_tree(),
-        ):
-            folder = Path(name)
-            task_path(folder).write_text(Task(config=config, trace=trace).model_dump_json())
-            (folder / "path.json").write_text(json.dumps(sys.path))
-            group = _Group(folder, [_start(folder, rank) for rank in range(config.world_size)])
-            clock = PhaseClock(Deadlines(config, self.timeout_s), config.world_size, time.monotonic())
-            overdue = group.wait(clock, watch, interrupted)
+        with held_back() as interrupted:
+            done = run_ranks(Task(config=config, trace=trace), self.timeout_s, watch, interrupted)
             # Interrupted, there is nothing to report: the ranks were well.
-            return [] if interrupted() else group.reports(overdue)
+            return [] if done is None else reports_of(done.views, done.overdue)
+
+
+def run_ranks(
+    task: Task, timeout_s: float | None, watch: Watch, interrupted: Callable[[], bool], others: Others = alone
+) -> Outcome | None:
+    """The task's ranks of this machine, from their start to their end; None of ranks that an interrupt ended. When it
+    returns or raises, none is left.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="fp8bench-", ignore_cleanup_errors=True) as name,
+        process_tree(),
+    ):
+        folder = Path(name)
+        task_path(folder).write_text(task.model_dump_json())
+        (folder / "path.json").write_text(json.dumps(sys.path))
+        group = _Group(folder, {rank: _start(folder, rank) for rank in task.ranks_here})
+        clock = PhaseClock(Deadlines(task.config, timeout_s), len(task.ranks_here), time.monotonic())
+        overdue = group.wait(clock, watch, interrupted, others)
+        return None if interrupted() else Outcome(group.views(), overdue)
 
 
 def _start(folder: Path, rank: int) -> "subprocess.Popen[bytes]":
@@ -97,49 +128,66 @@ def _start(folder: Path, rank: int) -> "subprocess.Popen[bytes]":
 class _Group:
     """The ranks' processes, by rank, and how those ended that ended by themselves."""
 
-    def __init__(self, folder: Path, processes: "Sequence[subprocess.Popen[bytes]]") -> None:
+    def __init__(self, folder: Path, processes: "Mapping[int, subprocess.Popen[bytes]]") -> None:
         self.folder = folder
         self.processes = processes
         self._ends: dict[int, End] = {}
         self._statuses: dict[int, Status | None] = {}
         self._seen_s = time.monotonic()
 
-    def wait(self, clock: PhaseClock, watch: Watch, interrupted: Callable[[], bool]) -> Overdue | None:
+    def wait(
+        self, clock: PhaseClock, watch: Watch, interrupted: Callable[[], bool], others: Others = alone
+    ) -> Overdue | None:
         """Until all ranks have ended, or one failed and its siblings had their grace, or a phase took too long, which
-        is returned; or until an interrupt. `watch` is called with rank 0's progress meanwhile.
+        is returned; or until an interrupt. `watch` is called with rank 0's progress meanwhile, where it is here.
         """
         failed_s: float | None = None
         while len(self._ends) < len(self.processes) and not interrupted():
             self._look()
             now = time.monotonic()
-            grace_s = self._grace_s()
-            failed_s = failed_s or (None if grace_s is None else now)
-            if failed_s and grace_s is not None and now - failed_s > grace_s:
-                return None
             seen = self._progress()
-            if seen[0] is not None:
+            grace_s = others(seen, self._grace_s())
+            failed_s = failed_s or (None if grace_s is None else now)
+            if failed_s and grace_s is not None and now - failed_s >= grace_s:
+                return None
+            if 0 in self.processes and seen[0] is not None:
                 watch(seen[0])
             overdue = clock.look(now, seen)
             if overdue is not None and failed_s is None:
-                return overdue
+                others(seen, 0.0)
+                ranks = list(self.processes)
+                return replace(overdue, ranks=tuple(ranks[place] for place in overdue.ranks))
             time.sleep(POLL_S)
         return None
 
-    def reports(self, overdue: Overdue | None) -> list[RankReport]:
-        """One a rank, by rank. Call it once: ranks that still live write their stacks, and are to be ended."""
-        ranks = range(len(self.processes))
-        found = {rank: report for rank in ranks if (report := _read_report(self.folder, rank))}
-        if len(found) == len(ranks):
-            return [found[rank] for rank in ranks]
+    def views(self) -> tuple[RankView, ...]:
+        """Of each rank. Call it once: where one left no report, those that still live write their stacks, and are to
+        be ended.
+        """
+        found = {rank: report for rank in self.processes if (report := _read_report(self.folder, rank))}
+        if len(found) == len(self.processes):
+            return tuple(RankView(rank=rank, report=report, stage="done") for rank, report in found.items())
         self._look()
-        errors = {rank: error for rank in ranks if (error := read_error(self.folder, rank))}
-        seen = self._progress()
-        stacks = ask_for_stacks(self.folder, {r: self.processes[r].pid for r in ranks if r not in self._ends})
-        why = blame.of_deaths([end for rank, end in self._ends.items() if rank not in found], errors)
-        if why is None and overdue is not None:
-            why = blame.of_delay(overdue, seen, stacks)
-        logs = {rank: self._log(rank, seen[rank], errors.get(rank), stacks) for rank in ranks}
-        return [found.get(rank) or blame.report_of_failed(rank, why, found, logs[rank]) for rank in ranks]
+        seen = dict(zip(self.processes, self._progress(), strict=True))
+        living = {rank: process.pid for rank, process in self.processes.items() if rank not in self._ends}
+        stacks = ask_for_stacks(self.folder, living)
+        return tuple(self._view(rank, found.get(rank), seen[rank], stacks) for rank in self.processes)
+
+    def _view(self, rank: int, report: RankReport | None, progress: Progress | None, stacks: Stacks) -> RankView:
+        end, error, epoch_s = self._ends.get(rank), read_error(self.folder, rank), time.time() - time.monotonic()
+        return RankView(
+            rank=rank,
+            report=report,
+            error=error and error.model_copy(update={"at_s": error.at_s + epoch_s}),
+            ended=end is not None,
+            exit_code=end.exit_code if end else None,
+            alive_s=end.alive_s + epoch_s if end else 0.0,
+            stage=progress.stage if progress else None,
+            step=progress.step if progress else 0,
+            stack=stacks.text.get(rank),
+            stopped=rank in stacks.stopped,
+            log=self._log(rank, progress, error, stacks),
+        )
 
     def _log(self, rank: int, progress: Progress | None, error: RankError | None, stacks: Stacks) -> str:
         """A rank's part of the log: how it ended, how far it had come, its traceback, and what faulthandler wrote."""
@@ -155,7 +203,7 @@ class _Group:
     def _look(self) -> None:
         """Note who has ended since the last look."""
         before, self._seen_s = self._seen_s, time.monotonic()
-        for rank, process in enumerate(self.processes):
+        for rank, process in self.processes.items():
             if rank not in self._ends and (code := process.poll()) is not None:
                 self._ends[rank] = End(rank, code, before)
                 report = _read_report(self.folder, rank)
@@ -169,7 +217,7 @@ class _Group:
         return PARTING_S if found - {"ok"} else None
 
     def _progress(self) -> list[Progress | None]:
-        return [read_progress(rank_path(self.folder, rank, "progress")) for rank in range(len(self.processes))]
+        return [read_progress(rank_path(self.folder, rank, "progress")) for rank in self.processes]
 
 
 def _read_report(folder: Path, rank: int) -> RankReport | None:

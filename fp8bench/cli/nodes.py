@@ -1,0 +1,169 @@
+"""`fp8bench run` under torchrun: which of its processes does what, and how all of them end together.
+
+Nothing of it is used where torchrun's variables are absent.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import typer
+
+from fp8bench.cli.output import log
+from fp8bench.schema.errors import Fp8benchError, Interrupted
+
+if TYPE_CHECKING:
+    from fp8bench.config.request import RunRequest
+    from fp8bench.launch.nodes.agent import Agent
+    from fp8bench.launch.nodes.leader import Leader
+    from fp8bench.launch.nodes.messages import Turn
+    from fp8bench.launch.nodes.place import Elastic
+    from fp8bench.launch.prepare import Prepared
+    from fp8bench.schema.config import RunConfig
+    from fp8bench.schema.rank import RankReport
+
+
+class Group:
+    """The nodes of one call, as node 0 needs them."""
+
+    def __init__(self, agent: "Agent") -> None:
+        self.agent = agent
+        self.met = False
+
+    def meet(self, request: "RunRequest") -> "Leader":
+        """Let the nodes find out whether they are alike. Returns the executor of node 0; on every other node it runs
+        what that says, and then raises typer.Exit. Raises what keeps the nodes from running together.
+        """
+        from fp8bench.launch.nodes.alike import hello
+        from fp8bench.launch.nodes.leader import Leader
+        from fp8bench.launch.prepare import prepare
+        from fp8bench.machine.gpus import this_machine
+
+        agent = self.agent
+        mine = hello(agent.place, request, this_machine(os.environ), os.environ)
+        # What keeps this node from running is found before any node begins. The session is node 0's to look up.
+        prepared = prepare(request.model_copy(update={"session": None}), os.environ, agent.place)
+        self.met = True
+        verdict = agent.meet(mine)
+        if agent.leads:
+            hosts = ", ".join(map(agent.called, range(agent.place.nodes)))
+            each = agent.place.local_world_size
+            log(f"{hosts}: {each} {'rank' if each == 1 else 'ranks'} each")
+            for mark in verdict.marks:
+                log(f"warning: {mark}")
+            return Leader(agent, request.timeout_s)
+        log(f"{agent.called(agent.place.node)} follows {agent.called(0)}, which keeps the records")
+        raise typer.Exit(self._follow(prepared))
+
+    def _follow(self, prepared: "Prepared") -> int:
+        from fp8bench.launch.nodes.follower import Follower
+        from fp8bench.machine.busy import require_idle
+
+        def marks(config: "RunConfig") -> Sequence[str]:
+            return require_idle(os.environ, None, prepared.allow_busy) if config.device == "cuda" else ()
+
+        return Follower(self.agent, marks, _keeper(prepared), prepared.timeout_s).obey()
+
+
+def _keeper(prepared: "Prepared") -> "Callable[[Turn, Sequence[RankReport]], None]":
+    """Keeps a record in place of node 0."""
+
+    def keep(turn: "Turn", reports: "Sequence[RankReport]") -> None:
+        from fp8bench.launch.assemble import assemble, new_run_id
+        from fp8bench.records import results
+
+        now = datetime.now(UTC)
+        key, run_id = prepared.instance.key, new_run_id(turn.config.mode_label, now)
+        try:
+            results.require_writable(prepared.results_dir)
+            path = results.write(assemble(turn.config, reports, key, run_id, now, turn.place), prepared.results_dir)
+        except (Fp8benchError, OSError) as error:
+            log(f"warning: no record of what failed could be kept here: {error}")
+        else:
+            log(f"node 0 is gone, so the record of what failed is kept here: {path}")
+
+    return keep
+
+
+@contextmanager
+def as_torchrun_has_it(environ: Mapping[str, str], alone: bool) -> "Iterator[tuple[Elastic | None, Group | None]]":
+    """This process's place and its group of nodes, which is None on a single one. Local ranks but the first of a node
+    wait here for that, and leave with its exit code. However the block ends, so do the other nodes.
+
+    alone: nothing is run, so that no node needs another; all but node 0 leave at once.
+    """
+    from fp8bench.launch.nodes.place import elastic_from
+
+    place = elastic_from(environ)
+    if place is None:
+        yield None, None
+        return
+    from fp8bench.launch.nodes import waiting
+
+    if alone and place.rank > 0:
+        raise typer.Exit(0)
+    if place.local_rank > 0:
+        raise typer.Exit(waiting.follow(place, environ))
+    with waiting.awaited(place, environ) as codes, _ending(codes):
+        if place.nodes == 1 or alone:
+            yield place, None
+            return
+        with _joined(place) as group:
+            yield place, group
+
+
+@contextmanager
+def _ending(codes: list[int]) -> Iterator[None]:
+    """Notes the exit code with which the block ends."""
+    try:
+        yield
+    except BaseException as error:
+        codes.append(code_of(error))
+        raise
+    codes.append(0)
+
+
+def code_of(error: BaseException) -> int:
+    """The exit code that an error becomes."""
+    from fp8bench.launch import signals
+
+    if isinstance(error, KeyboardInterrupt):
+        return signals.exit_code(error)
+    return int(getattr(error, "exit_code", 1))
+
+
+@contextmanager
+def _joined(place: "Elastic") -> Iterator[Group]:
+    """The group, whose nodes learn how the block ends."""
+    from fp8bench.launch.nodes.agent import Agent
+    from fp8bench.launch.nodes.store import StoreProcess
+
+    with StoreProcess(place) as store:
+        store.join()
+        group = Group(Agent(place, store, log))
+        try:
+            yield group
+        except BaseException as error:
+            _tell_the_others(group, error)
+            raise
+        if group.agent.leads:
+            group.agent.end(0, "")
+
+
+def _tell_the_others(group: Group, error: BaseException) -> None:
+    from fp8bench.launch.nodes.store import StoreLost
+
+    agent, code = group.agent, code_of(error)
+    if isinstance(error, StoreLost):
+        # There is nobody to tell.
+        return
+    if not group.met and isinstance(error, Fp8benchError):
+        agent.refuse(error, socket.gethostname())
+    elif agent.leads:
+        ours = isinstance(error, Fp8benchError) and not isinstance(error, Interrupted)
+        agent.end(code, str(error) if ours else "" if code == 0 else f"ended with exit code {code}")
+    elif not isinstance(error, typer.Exit):
+        agent.leave(error)

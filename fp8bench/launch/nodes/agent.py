@@ -1,0 +1,192 @@
+"""A node's agent, from its first word to the others to its last.
+
+All talk goes through the store. Node 0 listens for the signs of life of every node, and every node for those of node 0:
+a node that was silent for `SILENT_S` is gone, and so is the one that holds the store when that no longer answers.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from fp8bench.launch import signals
+from fp8bench.launch.nodes.alike import judge, named
+from fp8bench.launch.nodes.messages import (
+    END,
+    VERDICT,
+    End,
+    Hello,
+    Left,
+    Refusal,
+    Status,
+    Verdict,
+    bye_of,
+    hello_of,
+    left_of,
+)
+from fp8bench.launch.nodes.place import Elastic
+from fp8bench.launch.nodes.store import Store, StoreLost
+from fp8bench.schema.errors import Fp8benchError, RunFailed
+from fp8bench.schema.files import Frozen
+from fp8bench.worker.progress import Stage
+
+Message = TypeVar("Message", bound=Frozen)
+
+MEET_S = 120.0
+"""How long a node may take to say its first word after another did."""
+
+SILENT_S = 15.0
+"""A node without a sign of life for this long is gone; there is one every second."""
+
+PART_S = 8.0
+"""How long node 0 waits until all have heard of the end: with it the store may go."""
+
+DYING_S = 0.5
+DYING_LOOKS = 5
+POLL_S = 0.2
+
+
+class NodeGone(RunFailed):
+    """Another node ended before its time."""
+
+    def __init__(self, node: int, called: str, how: str, at_s: float, stage: Stage | None = None) -> None:
+        """called: as `Agent.called` names it. how: it ended, after its name. at_s: when, in seconds since 1970."""
+        remedy = "See what ended it there, and start all nodes again: what is kept is not repeated"
+        super().__init__(f"{called} {how}", remedy, "host-death")
+        self.args = (node, called, how, at_s, stage)
+        self.node = node
+        self.how = how
+        self.at_s = at_s
+        self.stage = stage
+
+
+@dataclass
+class Agent:
+    """place: this node's. parent: torchrun's process id. verdict: of the nodes, once they have met."""
+
+    place: Elastic
+    store: Store
+    log: Callable[[str], None]
+    parent: int = field(default_factory=os.getppid)
+    verdict: Verdict = field(default_factory=Verdict)
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node decides, writes and prints."""
+        return self.place.node == 0
+
+    @property
+    def others(self) -> list[int]:
+        """Nodes beside this one."""
+        return [node for node in range(self.place.nodes) if node != self.place.node]
+
+    def called(self, node: int) -> str:
+        """For a line on standard error: `node 1 (ip-10-0-0-12)`."""
+        hosts = self.verdict.hosts
+        return named(node, hosts[node]) if node < len(hosts) else f"node {node}"
+
+    def meet(self, mine: Hello) -> Verdict:
+        """Every node calls it once. Raises what keeps them from running together, on all of them."""
+        self.store.put(hello_of(self.place.node), mine.model_dump_json())
+        if self.leads:
+            met = judge([self._hello(node, mine) for node in range(self.place.nodes)])
+            self.store.put(VERDICT, met.model_dump_json())
+        else:
+            met = self.await_message(VERDICT, Verdict, (0,), MEET_S)
+        self.verdict = met
+        if met.refusal is not None:
+            raise met.refusal.error()
+        return met
+
+    def _hello(self, node: int, mine: Hello) -> Hello:
+        return mine if node == self.place.node else self.await_message(hello_of(node), Hello, (node,), MEET_S, node)
+
+    def refuse(self, error: Fp8benchError, host: str) -> None:
+        """Say instead of the first word that this node cannot run, and hear what the others make of it."""
+        refusal = Refusal.of(error)
+        mine = Hello(node=self.place.node, host=host, processes=self.place.local_world_size, refusal=refusal)
+        try:
+            self.meet(mine)
+        except Fp8benchError as heard:
+            if heard.exit_code != error.exit_code:
+                self.log(f"warning: {heard}")
+
+    def find(self, key: str, kind: type[Message]) -> Message | None:
+        """What is there under the key."""
+        text = self.store.get(key)
+        return None if text is None else kind.model_validate_json(text)
+
+    def await_message(
+        self, key: str, kind: type[Message], watched: tuple[int, ...], limit_s: float, sender: int | None = None
+    ) -> Message:
+        """Wait for what another node says. watched: nodes whose end ends the wait. sender: where it is not node 0.
+
+        Raises NodeGone, also where the message did not come in time, and Interrupt where a signal ended a watched node.
+        """
+        deadline = self.clock() + limit_s
+        while (found := self.find(key, kind)) is None:
+            for node in watched:
+                self.require_alive(node)
+            if self.clock() > deadline:
+                raise self._gone(sender or 0, f"said nothing for {limit_s:.0f} s", time.time() - limit_s)
+            self.sleep(POLL_S)
+        return found
+
+    def require_alive(self, node: int) -> None:
+        """Raises NodeGone where the node has left or is silent, and Interrupt where a signal ended it."""
+        left = self.find(left_of(node), Left)
+        if left is not None and left.interrupted is not None:
+            self.log(f"{self.called(node)} {left.what}")
+            raise signals.Interrupt(left.interrupted)
+        silent_s, status = self.store.heard(node)
+        stage = Status.model_validate_json(status).stage if status else None
+        if left is not None:
+            raise self._gone(node, left.what, left.at_s, stage)
+        if silent_s > SILENT_S:
+            raise self._gone(node, f"gave no sign of life for {silent_s:.0f} s", time.time() - silent_s, stage)
+
+    def _gone(self, node: int, how: str, at_s: float, stage: Stage | None = None) -> NodeGone:
+        return NodeGone(node, self.called(node), how, at_s, stage)
+
+    def orphaned(self) -> bool:
+        """Whether torchrun is gone, of which this process then hears by SIGTERM: a little before the kernel is done
+        with a process of many threads.
+        """
+        for _ in range(DYING_LOOKS):
+            torchrun = signals.process(self.parent)
+            if os.getppid() != self.parent or torchrun is None or torchrun.state == signals.ZOMBIE:
+                return True
+            self.sleep(DYING_S / DYING_LOOKS)
+        return False
+
+    def leave(self, error: BaseException) -> None:
+        """Tell the others that this node ends before its time, and why."""
+        left = Left(what="was ended by an error", at_s=time.time())
+        if isinstance(error, KeyboardInterrupt):
+            number = error.number if isinstance(error, signals.Interrupt) else signal.SIGINT
+            name = signal.Signals(number).name
+            left = Left(what=f"was ended by {name}", at_s=time.time(), interrupted=number)
+        if self.orphaned():
+            left = Left(what="lost its torchrun, which was killed", at_s=time.time())
+        try:
+            self.store.put(left_of(self.place.node), left.model_dump_json())
+        except StoreLost as lost:
+            self.log(f"warning: the other nodes could not be told: {lost.what}")
+
+    def end(self, code: int, why: str) -> None:
+        """Node 0 tells all that it is over, and waits a moment until they have heard it."""
+        try:
+            self.store.put(END, End(code=code, why=why).model_dump_json())
+            deadline = self.clock() + PART_S
+            while not all(map(self._parted, self.others)) and self.clock() < deadline:
+                self.sleep(POLL_S)
+        except StoreLost as lost:
+            self.log(f"warning: the other nodes could not be told: {lost.what}")
+
+    def _parted(self, node: int) -> bool:
+        gone = self.store.get(bye_of(node)) is not None or self.store.get(left_of(node)) is not None
+        return gone or self.store.heard(node)[0] > SILENT_S

@@ -1,0 +1,112 @@
+"""Every node but node 0: it runs what it is told to, writes nothing, and leaves with the exit code that it is told.
+
+Where node 0 is gone there is nobody else to keep the record of the run that failed: node 1 does.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from fp8bench.launch.nodes.agent import POLL_S, Agent, NodeGone
+from fp8bench.launch.nodes.leader import all_ranks, lost_node, lost_store, on_machines, where_of
+from fp8bench.launch.nodes.messages import END, End, Ready, Refusal, Turn, bye_of, go_of, ready_of, turn_of, view_of
+from fp8bench.launch.nodes.store import StoreLost
+from fp8bench.launch.nodes.turn import RunRanks, run_turn
+from fp8bench.launch.processes.spawn import run_ranks
+from fp8bench.launch.processes.views import reports_of
+from fp8bench.launch.signals import held_back
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.rank import RankReport
+from fp8bench.worker.progress import Progress
+
+Marks = Callable[[RunConfig], Sequence[str]]
+"""What a node finds of its circumstances before a run; raises ModeUnavailable where it should not run."""
+
+Keep = Callable[[Turn, Sequence[RankReport]], object]
+"""Keeps the record of a run whose leader is gone."""
+
+
+@dataclass
+class Follower:
+    """One that obeys `agent`'s node 0. timeout_s: of each phase; None: by the phase."""
+
+    agent: Agent
+    marks: Marks
+    keep: Keep
+    timeout_s: float | None = None
+    run_ranks: RunRanks = run_ranks
+
+    def obey(self) -> int:
+        """Run what node 0 says until that says that it is over; returns the exit code. Raises RunFailed where node 0 is
+        gone, when the record is kept.
+        """
+        turn = 0
+        while True:
+            told = self._next(turn_of(turn))
+            if isinstance(told, End):
+                return self._part(told)
+            self._take(turn, told)
+            turn += 1
+
+    def _next(self, key: str) -> "Turn | End":
+        """What stands under the key once it does, or the end."""
+        agent = self.agent
+        while True:
+            for found in (agent.find(key, Turn), agent.find(END, End)):
+                if found is not None:
+                    return found
+            agent.require_alive(0)
+            agent.sleep(POLL_S)
+
+    def _part(self, end: End) -> int:
+        # Node 0 need not have waited for it.
+        with suppress(StoreLost):
+            self.agent.store.put(bye_of(self.agent.place.node), "{}")
+        if end.why:
+            self.agent.log(f"{self.agent.called(0)}: {end.why}")
+        return end.code
+
+    def _take(self, turn: int, told: Turn) -> None:
+        agent, told_all = self.agent, False
+        ready = self._ready(told.config)
+        agent.store.put(ready_of(turn, agent.place.node), ready.model_dump_json())
+        if isinstance(self._next(go_of(turn)), End):
+            return
+        with held_back() as interrupted:
+
+            def noticed() -> bool:
+                nonlocal told_all
+                if interrupted() and not told_all:
+                    told_all = True
+                    if agent.orphaned():
+                        # Before its ranks end, which makes those elsewhere fail.
+                        agent.leave(KeyboardInterrupt())
+                return interrupted()
+
+            try:
+                view = run_turn(agent, turn, told.config, _nobody, noticed, self.timeout_s, run=self.run_ranks)
+            except (NodeGone, StoreLost) as gone:
+                self._keep_failed(gone, told)
+                raise
+            if view is not None:
+                agent.store.put(view_of(turn, agent.place.node), view.model_dump_json())
+
+    def _ready(self, config: RunConfig) -> Ready:
+        try:
+            return Ready(marks=tuple(self.marks(config)))
+        except ModeUnavailable as refusal:
+            return Ready(refusal=Refusal.of(refusal))
+
+    def _keep_failed(self, gone: NodeGone | StoreLost, told: Turn) -> None:
+        """In place of node 0."""
+        config = told.config
+        lost = lost_node(gone, config) if isinstance(gone, NodeGone) else lost_store(gone, config, 0)
+        reports = reports_of(all_ranks(config, {}), None, [lost], partial(where_of, config=config))
+        if self.agent.place.node == 1 and told.place is not None:
+            self.keep(told, on_machines(reports, config, self.agent.verdict.machines))
+
+
+def _nobody(_progress: Progress) -> None:
+    """Progress is shown by node 0."""

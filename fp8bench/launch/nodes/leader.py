@@ -1,0 +1,205 @@
+"""Node 0: an executor like any other, whose ranks are on several nodes.
+
+A rank that fails anywhere ends its run on all nodes; what they saw makes one record, and the session goes on. A node
+that is gone ends the session: its ranks are the ones that failed, and nothing can be run without it.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from fp8bench.launch.nodes.agent import Agent, NodeGone
+from fp8bench.launch.nodes.messages import (
+    NodeView,
+    Ready,
+    Turn,
+    go_of,
+    ready_of,
+    turn_of,
+    view_of,
+)
+from fp8bench.launch.nodes.store import StoreLost
+from fp8bench.launch.nodes.turn import RunRanks, run_turn
+from fp8bench.launch.processes import Watch
+from fp8bench.launch.processes.blame import Lost
+from fp8bench.launch.processes.spawn import run_ranks
+from fp8bench.launch.processes.views import RankView, reports_of
+from fp8bench.launch.rounds import Entry
+from fp8bench.launch.signals import held_back
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.machine import MachineIdentity
+from fp8bench.schema.rank import RankReport
+from fp8bench.schema.record import Record, Session
+from fp8bench.worker.progress import Stage
+
+if TYPE_CHECKING:
+    from fp8bench.launch.session import Listener
+
+Answer = TypeVar("Answer", Ready, NodeView)
+
+READY_S = 60.0
+"""How long a node may take to look at its GPUs."""
+
+VIEW_S = 40.0
+"""How much later than this node's ranks those of another may end: they part in order, or have a grace of 30 s."""
+
+
+class Leader:
+    """Runs each configuration on all nodes."""
+
+    def __init__(self, agent: Agent, timeout_s: float | None = None, run: RunRanks = run_ranks) -> None:
+        """timeout_s: of each phase; None: by the phase."""
+        self.agent = agent
+        self.timeout_s = timeout_s
+        self.place: Session | None = None
+        """Of the record that the next run makes, if it is kept: another node may have to keep it."""
+        self._run_ranks = run
+        self._turns = 0
+        self._gone: NodeGone | StoreLost | None = None
+
+    def hearing(self, listener: "Listener") -> "Listener":
+        """The listener, of which this one hears too which record comes next."""
+        return _Hearing(self, listener)
+
+    def require_all(self) -> None:
+        """Raises what has ended a node: nothing more can be run."""
+        if self._gone is not None:
+            raise self._gone
+
+    def run(
+        self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
+    ) -> list[RankReport]:
+        """As every executor. The reports name their machines; those of the first rank of a node have what that node
+        found of its circumstances. Raises ModeUnavailable where another node cannot run, and RunFailed where one is
+        gone since an earlier run.
+        """
+        self.require_all()
+        turn, self._turns = self._turns, self._turns + 1
+        store = self.agent.store
+        place, self.place = self.place, None
+        told = Turn(config=config, place=place).model_dump_json()
+        store.put(turn_of(turn), told)
+        ready, lost = self._gathered(lambda node: self._ready(turn, node), config)
+        for node, one in ready.items():
+            if one.refusal is not None:
+                raise one.refusal.error(f"{self.agent.called(node)}: ")
+        views: dict[int, NodeView] = {}
+        if not lost:
+            store.put(go_of(turn), told)
+            views, lost = self._views(turn, config, watch, trace)
+        overdue = next((view.overdue for _, view in sorted(views.items()) if view.overdue is not None), None)
+        where = partial(where_of, config=config)
+        reports = reports_of(all_ranks(config, views), overdue, lost, where)
+        return self._with_circumstances(config, reports, {node: one.marks for node, one in ready.items()})
+
+    def _ready(self, turn: int, node: int) -> Ready:
+        return self.agent.await_message(ready_of(turn, node), Ready, (node,), READY_S, node)
+
+    def _view(self, turn: int, node: int, deadline: float) -> NodeView:
+        limit_s = max(1.0, deadline - time.monotonic())
+        found = self.agent.await_message(view_of(turn, node), NodeView, (node,), limit_s, node)
+        self.agent.store.drop(view_of(turn, node))
+        return found
+
+    def _views(
+        self, turn: int, config: RunConfig, watch: Watch, trace: Path | None
+    ) -> tuple[dict[int, NodeView], list[Lost]]:
+        """What each node saw of its ranks, by node, and the nodes that are gone."""
+        try:
+            with held_back() as interrupted:
+                mine = run_turn(
+                    self.agent, turn, config, watch, interrupted, self.timeout_s, trace, run=self._run_ranks
+                )
+        except (NodeGone, StoreLost) as gone:
+            return {}, [self._lost(gone, config)]
+        if mine is None:
+            return {}, []
+        deadline = time.monotonic() + VIEW_S
+        views, lost = self._gathered(lambda node: self._view(turn, node, deadline), config)
+        return {0: mine, **views}, lost
+
+    def _gathered(self, ask: Callable[[int], Answer], config: RunConfig) -> tuple[dict[int, Answer], list[Lost]]:
+        """What each other node answers, and those that are gone."""
+        answers, lost = {}, []
+        for node in self.agent.others:
+            try:
+                answers[node] = ask(node)
+            except (NodeGone, StoreLost) as gone:
+                lost.append(self._lost(gone, config))
+        return answers, lost
+
+    def _lost(self, gone: NodeGone | StoreLost, config: RunConfig) -> Lost:
+        self._gone = self._gone or gone
+        return lost_node(gone, config) if isinstance(gone, NodeGone) else lost_store(gone, config, 1)
+
+    def _with_circumstances(
+        self, config: RunConfig, reports: Sequence[RankReport], marks: dict[int, tuple[str, ...]]
+    ) -> list[RankReport]:
+        found = []
+        for report in on_machines(reports, config, self.agent.verdict.machines):
+            node, local_rank = divmod(report.rank, config.world_size // config.nodes)
+            own = marks.get(node, ()) if local_rank == 0 else ()
+            general = self.agent.verdict.marks if report.rank == 0 else ()
+            found.append(report.model_copy(update={"marks": (*general, *own, *report.marks)}))
+        return found
+
+
+@dataclass(frozen=True)
+class _Hearing:
+    leader: Leader
+    listener: "Listener"
+
+    def begins(self, entry: Entry, place: Session) -> Watch:
+        self.leader.place = place
+        return self.listener.begins(entry, place)
+
+    def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None:
+        self.listener.ended(entry, place, record, path)
+
+
+def lost_node(gone: NodeGone, config: RunConfig) -> Lost:
+    """The node, with its ranks. A record names it by its number alone: machines' names are nobody else's business."""
+    ranks = ranks_of(gone.node, config)
+    return Lost(tuple(ranks), gone.at_s, f"{_with_ranks(gone.node, ranks)} {gone.how}", gone.stage)
+
+
+def lost_store(gone: StoreLost, config: RunConfig, node: int) -> Lost:
+    """node: that is out of reach with the store."""
+    ranks = ranks_of(node, config)
+    return Lost(tuple(ranks), time.time(), f"{_with_ranks(node, ranks)} died or is out of reach: {gone.what}")
+
+
+def _with_ranks(node: int, ranks: range) -> str:
+    """`node 1 with ranks 8 to 15`, or `node 1 with rank 1`."""
+    return f"node {node} with " + (f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}")
+
+
+def ranks_of(node: int, config: RunConfig) -> range:
+    """All nodes have as many."""
+    a_node = config.world_size // config.nodes
+    return range(node * a_node, (node + 1) * a_node)
+
+
+def where_of(ranks: Sequence[int], stage: Stage | None, config: RunConfig) -> str:
+    """After a reason: on which nodes these ranks are, and in which phase; neither where the reason says so."""
+    nodes = sorted({rank // (config.world_size // config.nodes) for rank in ranks})
+    *before, last = map(str, nodes) if nodes else ("",)
+    on = f", on nodes {', '.join(before)} and {last}" if before else f", on node {last}" if last else ""
+    return on + ("" if stage is None else f", in the phase {stage!r}")
+
+
+def on_machines(
+    reports: Sequence[RankReport], config: RunConfig, machines: Sequence[MachineIdentity | None]
+) -> list[RankReport]:
+    """The reports, each with its machine. machines: by node."""
+    a_node = config.world_size // config.nodes
+    return [report.model_copy(update={"machine": machines[report.rank // a_node]}) for report in reports]
+
+
+def all_ranks(config: RunConfig, views: dict[int, NodeView]) -> list[RankView]:
+    """Of every rank, by rank; empty ones of those that nobody sees."""
+    seen = {view.rank: view for node in views.values() for view in node.ranks}
+    return [seen.get(rank) or RankView(rank=rank) for rank in range(config.world_size)]

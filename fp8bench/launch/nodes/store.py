@@ -1,0 +1,205 @@
+"""The store through which agents talk: keys and texts that every node can read, and signs of life of each node.
+
+It is torch's TCPStore, which torchrun holds for the processes that it starts. To use it takes torch, which an agent
+does not import: a thin process of its own does (`store_process`), is asked by lines of JSON, and ends with the agent.
+"""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from tempfile import TemporaryFile
+from typing import IO, Any, Protocol
+
+from fp8bench.launch.nodes.place import Elastic
+from fp8bench.launch.signals import held_back
+from fp8bench.schema.errors import RunFailed, UsageError
+
+JOIN_S = 120.0
+"""How long the process may take to import torch, on a busy host, and to reach the store."""
+
+ANSWER_S = 20.0
+"""After this long without an answer the node that holds the store is gone."""
+
+_BOOT = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[2])
+from fp8bench.lifeline import leave_with
+leave_with(int(sys.argv[1]))
+from fp8bench.launch.nodes.store_process import main
+main()
+"""
+
+
+class StoreLost(RunFailed):
+    """The store no longer answers: the node that holds it is gone."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the store of the group no longer answers: {why.partition('. ')[0].rstrip('.?')}",
+            "See what ended the node that holds it (MASTER_ADDR), and start all nodes again",
+            "host-death",
+        )
+
+
+class Store(Protocol):
+    """What an agent needs of it. All raise StoreLost."""
+
+    def put(self, key: str, text: str) -> None:
+        """For every node."""
+
+    def get(self, key: str) -> str | None:
+        """None where there is nothing yet."""
+
+    def drop(self, key: str) -> None:
+        """What nobody will read again."""
+
+    def say(self, status: str) -> None:
+        """What the others read beside this node's signs of life."""
+
+    def heard(self, node: int) -> tuple[float, str]:
+        """Seconds since the node's last sign of life, and what it said with it."""
+
+
+class StoreProcess:
+    """The agent's side of the thin process. Close it, or use it as a context."""
+
+    def __init__(self, place: Elastic) -> None:
+        """Starts it; `join` waits until it has reached the store."""
+        self._place = place
+        self._errors: IO[bytes] = TemporaryFile()
+        self._process = _start(self._errors)
+        self._joined = False
+
+    def __enter__(self) -> "StoreProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process, and with it the store where it holds that."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._errors.close()
+
+    def join(self) -> None:
+        """Raises UsageError where there is no store at the address, or the port is taken."""
+        if self._joined:
+            return
+        place = self._place
+        settings = {
+            "address": place.address,
+            "port": place.port,
+            "host": place.node == 0 and not place.hosted,
+            "prefix": f"fp8bench/{place.attempt}",
+            "node": place.node,
+            "watch": [node for node in range(place.nodes) if node != place.node and 0 in (node, place.node)],
+        }
+        try:
+            answer = self._ask(settings, JOIN_S)
+        except StoreLost as error:
+            raise _refused(place, error.what) from error
+        if "lost" in answer:
+            raise _refused(place, str(answer["lost"]))
+        self._joined = True
+
+    def put(self, key: str, text: str) -> None:
+        self._ask_joined({"put": key, "text": text})
+
+    def get(self, key: str) -> str | None:
+        text = self._ask_joined({"get": key})["text"]
+        return None if text is None else str(text)
+
+    def drop(self, key: str) -> None:
+        self._ask_joined({"drop": key})
+
+    def say(self, status: str) -> None:
+        self._ask_joined({"say": status})
+
+    def heard(self, node: int) -> tuple[float, str]:
+        answer = self._ask_joined({"heard": node})
+        return float(answer["silent_s"]), str(answer["status"])
+
+    def _ask_joined(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        answer = self._ask(question, ANSWER_S)
+        if "lost" in answer:
+            raise StoreLost(str(answer["lost"]))
+        return answer
+
+    def _ask(self, question: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+        # Whole questions and whole answers, whatever signal comes meanwhile.
+        with held_back():
+            asked, answers = self._process.stdin, self._process.stdout
+            if asked is None or answers is None:
+                raise StoreLost("its process has no pipes")
+            try:
+                _write(asked, json.dumps(question).encode() + b"\n")
+            except OSError as error:
+                raise StoreLost(self._last_words()) from error
+            line = _line(answers, limit_s)
+            if line is None:
+                raise StoreLost(f"no answer within {limit_s:.0f} s")
+            if not line:
+                raise StoreLost(self._last_words())
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        # Not those of a stack in C++.
+        said = [line for line in lines if not line.startswith(("frame #", "<"))]
+        return said[-1] if said else "its process was killed"
+
+
+def _write(pipe: IO[bytes], data: bytes) -> None:
+    """All of it: a signal may cut a write short."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(pipe.fileno(), rest) :]
+
+
+def _line(pipe: IO[bytes], limit_s: float) -> bytes | None:
+    """Empty at the end of the pipe, None where none came in time. The pipe has no buffer."""
+    deadline, found = time.monotonic() + limit_s, b""
+    while not found.endswith(b"\n"):
+        ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return None
+        part = os.read(pipe.fileno(), 1 << 20)
+        if not part:
+            return b""
+        found += part
+    return found
+
+
+def _refused(place: Elastic, why: str) -> UsageError:
+    where = f"{place.address}:{place.port}"
+    if place.node == 0 and not place.hosted:
+        return UsageError(
+            f"cannot hold the group's store at {where} (MASTER_ADDR, MASTER_PORT): {why}",
+            "Choose a free port of this machine (torchrun --master-port, or --rdzv-endpoint HOST:PORT)",
+        )
+    return UsageError(
+        f"no store of this group answers at {where} (MASTER_ADDR, MASTER_PORT): {why}",
+        "Give every node the same address and port, reachable from all of them, where nothing else listens",
+    )
+
+
+def _start(errors: IO[bytes]) -> "subprocess.Popen[bytes]":
+    """The thin process, in a session of its own: Ctrl-C reaches the agent alone, which ends it last."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _BOOT, str(os.getpid()), json.dumps(sys.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        start_new_session=True,
+        bufsize=0,
+    )

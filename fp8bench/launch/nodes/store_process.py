@@ -1,0 +1,142 @@
+"""The process that talks to the store for an agent: a line of JSON in, a line out; a sign of life every second.
+
+Texts are compressed, and cut into pieces that the store takes (the reports of eight ranks are megabytes).
+"""
+
+import json
+import select
+import sys
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+BEAT_S = 1.0
+PIECE_BYTES = 1 << 20
+TIMEOUT = timedelta(seconds=60)
+"""For the first answer of the store, and for keys that are known to be there."""
+
+
+@dataclass
+class Heard:
+    """Of another node: its latest sign of life, and for how long there has been no other."""
+
+    sign: bytes = b""
+    status: str = ""
+    silent_s: float = 0.0
+
+
+@dataclass
+class Agent:
+    """store: a torch Store, with the group's prefix. node: this one. heard: by node, those that are watched."""
+
+    store: Any
+    node: int
+    heard: dict[int, Heard]
+    status: str = ""
+    _beats: Any = field(default_factory=count)
+    _beat_at: float = 0.0
+
+    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """One question of the agent's, by its only or first key."""
+        match asked:
+            case {"put": key, "text": text}:
+                put(self.store, key, text)
+            case {"get": key}:
+                return {"text": get(self.store, key)}
+            case {"drop": key}:
+                drop(self.store, key)
+            case {"say": status} if status != self.status:
+                self.status = status
+                self.beat(time.monotonic())
+            case {"heard": node}:
+                return {"silent_s": self.heard[node].silent_s, "status": self.heard[node].status}
+        return {}
+
+    def beat(self, now: float) -> None:
+        """Give a sign of life, and look for those of the others. now: of the monotonic clock. Time in which this
+        process was stopped does not count.
+        """
+        passed_s, self._beat_at = min(now - self._beat_at, 2 * BEAT_S), now
+        self.store.set(f"beat/{self.node}", json.dumps([next(self._beats), self.status]))
+        for node, heard in self.heard.items():
+            sign = self.store.get(f"beat/{node}") if self.store.check([f"beat/{node}"]) else b""
+            # Before the first one its agent may still be starting.
+            if sign == heard.sign:
+                heard.silent_s += passed_s if sign else 0.0
+            else:
+                self.heard[node] = Heard(sign, json.loads(sign)[1])
+
+
+def put(store: Any, key: str, text: str) -> None:
+    """The number of pieces last, since whoever finds it reads them."""
+    data = zlib.compress(text.encode())
+    pieces = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
+    for number, piece in enumerate(pieces):
+        store.set(f"{key}#{number}", piece)
+    store.set(key, str(len(pieces)))
+
+
+def get(store: Any, key: str) -> str | None:
+    """None where there is nothing of that name."""
+    if not store.check([key]):
+        return None
+    pieces = (store.get(f"{key}#{number}") for number in range(int(store.get(key))))
+    return zlib.decompress(b"".join(pieces)).decode()
+
+
+def drop(store: Any, key: str) -> None:
+    """Nothing where there is nothing of that name."""
+    if store.check([key]):
+        pieces = int(store.get(key))
+        for name in (key, *(f"{key}#{number}" for number in range(pieces))):
+            store.delete_key(name)
+
+
+def main() -> None:
+    """Until standard input ends. An error of the store is the last answer."""
+    # While the agent looks at its machine.
+    from torch.distributed import PrefixStore, TCPStore
+
+    settings = json.loads(sys.stdin.readline())
+    try:
+        agent = _joined(TCPStore, PrefixStore, **settings)
+        _say({})
+        _serve(agent)
+    except (RuntimeError, ValueError) as error:
+        # torch's errors of a store are RuntimeErrors; the rest of their lines are C++.
+        _say({"lost": str(error).partition("\n")[0]})
+
+
+def _joined(
+    connect: Any, below: Any, address: str, port: int, host: bool, prefix: str, node: int, watch: Sequence[int]
+) -> Agent:
+    """connect, below: torch's TCPStore and PrefixStore."""
+    store = connect(address, port, is_master=host, wait_for_workers=False, timeout=TIMEOUT)
+    return Agent(below(prefix, store), node, {other: Heard() for other in watch}, _beat_at=time.monotonic())
+
+
+def _serve(agent: Agent) -> None:
+    due = time.monotonic()
+    while True:
+        ready, _, _ = select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))
+        if ready:
+            line = sys.stdin.readline()
+            if not line:
+                return
+            _say(agent.answer(json.loads(line)))
+        if time.monotonic() >= due:
+            agent.beat(time.monotonic())
+            due = time.monotonic() + BEAT_S
+
+
+def _say(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""One run on one node: its ranks, watched together with those elsewhere."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fp8bench.launch.nodes.agent import Agent
+from fp8bench.launch.nodes.messages import END, NodeView, Status, Stop, stop_of
+from fp8bench.launch.processes import Watch
+from fp8bench.launch.processes.rank import Rendezvous, Task
+from fp8bench.launch.processes.spawn import Others, Outcome, run_ranks
+from fp8bench.schema.config import RunConfig
+from fp8bench.worker.progress import STAGES, Progress, Stage
+
+LOOK_S = 0.5
+"""Between two looks at the store, while ranks run."""
+
+RunRanks = Callable[[Task, float | None, Watch, Callable[[], bool], Others], Outcome | None]
+"""As `spawn.run_ranks`; tests have another."""
+
+
+def run_turn(
+    agent: Agent,
+    turn: int,
+    config: RunConfig,
+    watch: Watch,
+    interrupted: Callable[[], bool],
+    timeout_s: float | None,
+    trace: Path | None = None,
+    run: RunRanks = run_ranks,
+) -> NodeView | None:
+    """This node's ranks from their start to their end; None where an interrupt ended them. Raises what `Elsewhere`
+    does, once all are ended.
+    """
+    place = agent.place
+    meet = Rendezvous(address=place.address, port=place.port, prefix=f"fp8bench/{place.attempt}/group/{turn}")
+    task = Task(config=config, trace=trace, node=place.node, meet=meet)
+    done = run(task, timeout_s, watch, interrupted, Elsewhere(agent, turn))
+    return None if done is None else NodeView(ranks=done.views, overdue=done.overdue)
+
+
+class Elsewhere:
+    """The other nodes, as the ranks' launcher asks for them: how long its ranks may go on since one elsewhere failed.
+
+    Raises NodeGone where another node is gone, StoreLost where that is which holds the store, and Interrupt where a
+    signal ended one.
+    """
+
+    def __init__(self, agent: Agent, turn: int) -> None:
+        self._agent = agent
+        self._turn = turn
+        self._due = 0.0
+        self._told = False
+        self._grace_s: float | None = None
+
+    def __call__(self, seen: Sequence[Progress | None], grace_s: float | None) -> float | None:
+        if grace_s is not None and not self._told:
+            self._told = True
+            stop = Stop(node=self._agent.place.node, grace_s=grace_s)
+            self._agent.store.put(stop_of(self._turn), stop.model_dump_json())
+        if self._grace_s is None and (now := time.monotonic()) >= self._due:
+            self._due = now + LOOK_S
+            self._look(seen)
+        known = [one for one in (grace_s, self._grace_s) if one is not None]
+        return min(known, default=None)
+
+    def _look(self, seen: Sequence[Progress | None]) -> None:
+        agent = self._agent
+        agent.store.say(Status(stage=last_stage(seen)).model_dump_json())
+        stop = agent.find(stop_of(self._turn), Stop)
+        if stop is not None:
+            self._grace_s = stop.grace_s
+        elif agent.store.get(END) is not None:
+            self._grace_s = 0.0
+        for node in agent.others if agent.leads else (0,):
+            agent.require_alive(node)
+
+
+def last_stage(seen: Sequence[Progress | None]) -> Stage:
+    """In which the last of the ranks is."""
+    return min(("starting" if one is None else one.stage for one in seen), key=STAGES.index)

@@ -1,0 +1,138 @@
+"""The local ranks beside a node's agent, which do nothing but wait for it and leave with its exit code.
+
+They meet at a socket in Linux's abstract namespace, which is named after the group: it needs no folder, and is gone
+with the agent, however that ends. Nobody accepts a connection before the end: a waiting rank stands in the queue, and
+the kernel hangs up on it when the agent is gone.
+"""
+
+import hashlib
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from fp8bench.launch import signals
+from fp8bench.launch.nodes.place import STORE, Elastic
+from fp8bench.lifeline import signal_with_parent
+from fp8bench.schema.errors import RunFailed, UsageError
+
+BEGIN_S = 120.0
+"""How long the agent may take to be there: torchrun starts all local ranks at once, on a host that may be busy."""
+
+PARTING_S = 25.0
+"""After a signal: how long the agent, which got it too, may take to end its ranks. torchrun kills after 30 s."""
+
+LEAVE_S = 5.0
+"""How long the agent may take to be gone once it has told its exit code."""
+
+POLL_S = 0.1
+RUN_ID = "TORCHELASTIC_RUN_ID"
+"""Set by torchrun, which is then the parent of this process."""
+
+
+def leave_with_torchrun(environ: Mapping[str, str]) -> None:
+    """Have this process ended by SIGTERM, in order, when torchrun is gone: a torchrun that is killed ends nobody."""
+    if RUN_ID in environ:
+        signal_with_parent(signal.SIGTERM)
+
+
+def follow(place: Elastic, environ: Mapping[str, str]) -> int:
+    """Wait for the node's agent, and return its exit code. Where it ends without one the first of those that wait
+    raises RunFailed for all, so that it is said once.
+    """
+    try:
+        return _followed(place, environ)
+    except RunFailed:
+        if place.local_rank == 1:
+            raise
+        return RunFailed.exit_code
+
+
+def _followed(place: Elastic, environ: Mapping[str, str]) -> int:
+    leave_with_torchrun(environ)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            _connect(connection, _name(place, environ))
+            return _code(connection)
+        except KeyboardInterrupt as interrupt:
+            signals.ignore_signals()
+            ready, _, _ = select.select([connection], [], [], PARTING_S)
+            code = signals.exit_code(interrupt)
+            if ready:
+                with suppress(RunFailed):
+                    code = _code(connection)
+            return code
+
+
+@contextmanager
+def awaited(place: Elastic, environ: Mapping[str, str]) -> Iterator[list[int]]:
+    """The agent's side. The last of the yielded list is the exit code with which the waiting ranks leave.
+
+    Raises UsageError where there is an agent of this place already.
+    """
+    leave_with_torchrun(environ)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        try:
+            listener.bind(_name(place, environ))
+        except OSError as error:
+            raise UsageError(
+                f"another process is node {place.node} of the group at {place.address}:{place.port} already",
+                "Give each process a LOCAL_RANK of its own, or use another MASTER_PORT",
+            ) from error
+        listener.listen(place.local_world_size)
+        codes = [1]
+        try:
+            yield codes
+        finally:
+            _tell(listener, codes[-1])
+
+
+def _tell(listener: socket.socket, code: int) -> None:
+    listener.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            connection, _ = listener.accept()
+            with suppress(OSError):
+                connection.sendall(bytes([code & 0xFF]))
+            # The kernel closes it with this process: who leaves before that has torchrun end this process by a signal.
+            connection.detach()
+
+
+def _connect(connection: socket.socket, name: bytes) -> None:
+    deadline = time.monotonic() + BEGIN_S
+    while True:
+        try:
+            connection.connect(name)
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise RunFailed(
+                    f"the process of local rank 0, which runs this node, was not there within {BEGIN_S:.0f} s",
+                    "See what it says, in what torchrun prints",
+                ) from error
+            time.sleep(POLL_S)
+
+
+def _code(connection: socket.socket) -> int:
+    said = b""
+    with suppress(ConnectionResetError):
+        said = connection.recv(1)
+    if not said:
+        raise RunFailed(
+            "the process of local rank 0, which ran this node, was killed",
+            "See what ended it: `dmesg`, or the scheduler's log",
+            "host-death",
+        )
+    with suppress(OSError):
+        connection.settimeout(LEAVE_S)
+        connection.recv(1)
+    return said[0]
+
+
+def _name(place: Elastic, environ: Mapping[str, str]) -> bytes:
+    """One for all local ranks of a node, and for nobody else on the machine: nodes may share one."""
+    words = (*(environ[name] for name in STORE), environ.get(RUN_ID, ""), place.attempt, place.first_rank, os.getuid())
+    return b"\0fp8bench-" + hashlib.sha256("\n".join(map(str, words)).encode()).hexdigest()[:32].encode()

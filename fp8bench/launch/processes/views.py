@@ -1,0 +1,89 @@
+"""What a launcher sees of the ranks on its machine when a run is over, and the reports that follow from it. Pure.
+
+Launchers of several nodes put what they see together, so times are of the day: every machine has a monotonic clock of
+its own.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from fp8bench.launch.processes import blame
+from fp8bench.launch.processes.blame import Blame, End, Lost, Overdue
+from fp8bench.launch.processes.rank import RankError, Stacks
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.rank import RankReport
+from fp8bench.worker.progress import STAGES, Progress, Stage
+
+
+class RankView(Frozen):
+    """One rank. report, error: what it left. ended: by itself, before anybody sent a signal; with this exit code, last
+    seen alive at this time, in seconds since 1970. stage: None of one that had not begun. stack: as faulthandler wrote
+    it, where the rank was asked. stopped: its process was. log: for the file beside the record.
+    """
+
+    rank: int
+    report: RankReport | None = None
+    error: RankError | None = None
+    ended: bool = False
+    exit_code: int | None = None
+    alive_s: float = 0.0
+    stage: Stage | None = None
+    step: int = 0
+    stack: str | None = None
+    stopped: bool = False
+    log: str = ""
+
+    @property
+    def progress(self) -> Progress | None:
+        return None if self.stage is None else Progress(self.stage, self.step, None)
+
+
+Where = Callable[[Sequence[int], Stage | None], str]
+"""What is said after a reason: of where these ranks are, and of their phase where the reason does not say that."""
+
+
+def reports_of(
+    views: Sequence[RankView],
+    overdue: Overdue | None = None,
+    lost: Sequence[Lost] = (),
+    where: Where = lambda _ranks, _stage: "",
+) -> list[RankReport]:
+    """One a rank, by rank. views: of every rank, by rank; of ranks nobody sees any more (`lost`) empty ones."""
+    found = {view.rank: view.report for view in views if view.report is not None}
+    if len(found) == len(views):
+        return [found[view.rank] for view in views]
+    why = why_failed(views, overdue, lost)
+    if why is not None:
+        why = Blame(why.ranks, why.reason + _place(why, views, lost, where), why.cause, why.remedy)
+    return [found.get(view.rank) or blame.report_of_failed(view.rank, why, found, view.log) for view in views]
+
+
+def _place(why: Blame, views: Sequence[RankView], lost: Sequence[Lost], where: Where) -> str:
+    for node in lost:
+        if node.ranks == why.ranks:
+            return where((), node.stage)
+    return where(why.ranks, None if why.cause == "timeout" else views[why.ranks[0]].stage or "starting")
+
+
+def why_failed(views: Sequence[RankView], overdue: Overdue | None, lost: Sequence[Lost]) -> Blame | None:
+    """None where all ranks left a report, or nothing is known."""
+    without = [view for view in views if view.report is None]
+    errors: Mapping[int, RankError] = {view.rank: view.error for view in views if view.error is not None}
+    ends = [End(view.rank, view.exit_code, view.alive_s) for view in without if view.ended]
+    why = blame.of_deaths(ends, errors, lost)
+    if why is None and overdue is not None:
+        seen = [view.progress for view in views]
+        texts = {view.rank: view.stack for view in views if view.stack is not None}
+        stacks = Stacks(texts, frozenset(view.rank for view in views if view.stopped))
+        return blame.of_delay(_furthest_behind(overdue, without), seen, stacks)
+    return why
+
+
+def _furthest_behind(overdue: Overdue, without: Sequence[RankView]) -> Overdue:
+    """A launcher that sees some of the ranks finds the latest of these; others may be further behind."""
+    stages = {view.rank: view.stage or "starting" for view in without}
+    last = min(stages.values(), key=STAGES.index, default=overdue.stage)
+    found = {rank for rank, stage in stages.items() if stage == last}
+    if STAGES.index(last) >= STAGES.index(overdue.stage):
+        last = overdue.stage
+        found = {*overdue.ranks, *(rank for rank, stage in stages.items() if stage == last)}
+    return Overdue(tuple(sorted(found)), last, overdue.limit_s)

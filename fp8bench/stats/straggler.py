@@ -1,0 +1,62 @@
+"""Which rank holds up the others, if one does. Pure.
+
+Ranks that share their gradients meet in every step, so that their steps take equally long, whoever is late. What
+differs is how long each is at its own work before it meets the others: it waits for its data, and runs its forward
+pass. Where ranks do not meet, their steps differ. Medians over steps are compared, so that a step that was late once
+names nobody.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from fp8bench.schema.rank import RankSamples
+from fp8bench.stats.steps import longest_rank, typical
+
+LATE_SHARE = 0.05
+"""Ours: of a step, by which a rank is later than the others' median. Ranks of like machines differ by less: of the
+records of two H200s (results/) forward passes differ by at most 0.8 % of a step."""
+
+FEWEST_STEPS = 10
+"""Fewer have no median to speak of."""
+
+MEASURES: Mapping[str, Callable[[RankSamples], Sequence[float] | None]] = {
+    "waiting for data": lambda rank: rank.data_wait_s,
+    "in its forward pass": lambda rank: rank.forward_s,
+    "in its steps": lambda rank: rank.step_s,
+}
+"""In this order where two show it alike: the first is the cause of the second on a GPU."""
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A rank that is later than the others in each step. share: of a step, by which. where: it loses its time."""
+
+    rank: int
+    share: float
+    where: str
+
+    def __str__(self) -> str:
+        return f"spends {self.share * 100:.0f} % of a step more than the other ranks {self.where}"
+
+
+def straggler(samples: Sequence[RankSamples]) -> Straggler | None:
+    """samples: one entry a rank. None where no rank is later than LATE_SHARE of a step, or too little is known."""
+    if len(samples) < 2 or min(len(rank.step_s) for rank in samples) < FEWEST_STEPS:
+        return None
+    step_s = typical(longest_rank([rank.step_s for rank in samples]))
+    found = [one for where, of in MEASURES.items() if (one := _latest(samples, where, of, step_s)) is not None]
+    worst = max(found, key=lambda one: one.share, default=None)
+    return worst if worst is not None and worst.share >= LATE_SHARE else None
+
+
+def _latest(
+    samples: Sequence[RankSamples], where: str, of: Callable[[RankSamples], Sequence[float] | None], step_s: float
+) -> Straggler | None:
+    """The rank with the largest median; None where a rank has none of this."""
+    each = {rank.rank: typical(series) for rank in samples if (series := of(rank))}
+    if len(each) < len(samples):
+        return None
+    rank = max(each, key=each.__getitem__)
+    others = median(value for other, value in each.items() if other != rank)
+    return Straggler(rank, (each[rank] - others) / step_s, where)

@@ -1,0 +1,257 @@
+"""Node 0 leads and the others follow, through a store in this process: what becomes of a run on two nodes of two ranks
+each, whoever fails, hangs or goes away.
+"""
+
+import time
+from dataclasses import replace
+
+import pytest
+from builders import machine_called
+from launch.nodes.groups import (
+    RUN,
+    InBackground,
+    Shared,
+    agents,
+    all_well,
+    failing,
+    in_turns,
+    reasons,
+    waiting_in,
+)
+
+from fp8bench.launch import signals
+from fp8bench.launch.nodes import agent as agent_module
+from fp8bench.launch.nodes.agent import NodeGone
+from fp8bench.launch.nodes.follower import Follower
+from fp8bench.launch.nodes.leader import Leader
+from fp8bench.launch.nodes.messages import Hello, Left, Refusal, Status, left_of
+from fp8bench.launch.nodes.store import StoreLost
+from fp8bench.launch.processes.blame import Overdue
+from fp8bench.launch.processes.spawn import Outcome
+from fp8bench.launch.processes.views import RankView
+from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.record import Session
+
+NOBODY = lambda _progress: None  # noqa: E731
+PLACE = Session(session_id="monday", round=2, position=1)
+
+
+class Pair:
+    """A leader here and a follower in a thread."""
+
+    def __init__(self, mine, theirs, marks=lambda _config: ()):
+        self.shared = Shared()
+        self.kept, self.said = [], []
+        first, second = agents(self.shared, self.said.append)
+        self.leader = Leader(first, run=mine)
+        keep = lambda turn, reports: self.kept.append((turn, reports))  # noqa: E731
+        self.following = InBackground(Follower(second, marks, keep, run_ranks=theirs).obey)
+
+    def run(self):
+        return self.leader.run(RUN, NOBODY)
+
+    def end(self, code=0, why=""):
+        self.leader.agent.end(code, why)
+        return self.following.done()
+
+
+def test_all_ranks_of_all_nodes_report_turn_after_turn_and_all_leave_with_one_exit_code():
+    pair = Pair(all_well, all_well, marks=lambda _config: ("busy GPU: 1 other process",))
+
+    for _ in range(2):
+        reports = pair.run()
+        assert [(report.rank, report.status) for report in reports] == [(rank, "ok") for rank in range(4)]
+        assert [report.machine for report in reports] == [machine_called(name) for name in "aabb"]
+        assert [report.marks for report in reports] == [(), (), ("busy GPU: 1 other process",), ()]
+    assert pair.end(4, "the parity gate said no") == 4
+    assert pair.said == ["node 0 (host-a): the parity gate said no"]
+
+
+def test_a_rank_that_fails_on_another_node_is_named_with_node_and_phase_and_the_session_goes_on():
+    pair = Pair(in_turns(waiting_in("timing"), all_well), in_turns(failing(3, "ZeroDivisionError: enough"), all_well))
+
+    reports = pair.run()
+    assert reasons(reports) == {3: "rank 3 died: ZeroDivisionError: enough, on node 1, in the phase 'timing'"}
+    assert [report.log for report in reports] == ["", "", "", "own"]
+    assert reports[0].reason == "rank 0 was ended because rank 3 failed"
+    assert {report.status for report in pair.run()} == {"ok"}
+    assert pair.end() == 0
+
+
+def test_a_rank_that_fails_here_ends_those_elsewhere():
+    pair = Pair(failing(1, "ValueError: no"), waiting_in("warming up"))
+
+    assert reasons(pair.run()) == {1: "rank 1 died: ValueError: no, on node 0, in the phase 'timing'"}
+    assert pair.end(5) == 5
+
+
+def test_the_rank_that_is_behind_is_blamed_wherever_its_lateness_is_seen_first():
+    def late(task, timeout_s, watch, interrupted, others):
+        others([None, None], 0.0)
+        views = tuple(RankView(rank=rank, stage="timing", step=9, stack="") for rank in task.ranks_here)
+        return Outcome(views, Overdue((0, 1), "timing", 120.0))
+
+    pair = Pair(late, waiting_in("proving"))
+
+    reasons_found = reasons(pair.run())
+    assert list(reasons_found) == [2, 3]
+    assert reasons_found[2].startswith("ranks 2 and 3 held up the phase 'proving' for more than 120 s")
+    assert reasons_found[2].endswith(", on node 1")
+    assert pair.end(5) == 5
+
+
+def test_ranks_of_two_nodes_that_hang_in_one_phase_are_all_blamed():
+    def late(task, timeout_s, watch, interrupted, others):
+        others([None, None], 0.0)
+        views = tuple(RankView(rank=rank, stage="proving", stack="") for rank in task.ranks_here)
+        return Outcome(views, Overdue((0, 1), "proving", 600.0))
+
+    pair = Pair(late, waiting_in("proving"))
+
+    found = reasons(pair.run())
+    assert list(found) == [0, 1, 2, 3]
+    assert found[0].startswith("ranks 0, 1, 2 and 3 held up the phase 'proving' for more than 600 s")
+    assert found[0].endswith(", on nodes 0 and 1")
+    assert pair.end(5) == 5
+
+
+def test_a_node_that_falls_silent_is_a_record_and_the_end_of_the_session():
+    pair = Pair(waiting_in("timing"), waiting_in("timing"))
+    running = InBackground(pair.run)
+    time.sleep(0.3)
+    pair.shared.said[1] = Status(stage="timing").model_dump_json()
+    pair.shared.silent[1] = 16.0
+
+    assert reasons(running.done()) == dict.fromkeys(
+        (2, 3), "node 1 with ranks 2 to 3 gave no sign of life for 16 s, in the phase 'timing'"
+    )
+    with pytest.raises(NodeGone, match=r"node 1 \(host-b\) gave no sign of life for 16 s") as gone:
+        pair.leader.require_all()
+    assert (gone.value.exit_code, gone.value.cause) == (5, "host-death")
+
+
+def test_a_node_whose_torchrun_was_killed_says_so():
+    pair = Pair(waiting_in("timing"), waiting_in("timing"))
+    left = Left(what="lost its torchrun, which was killed", at_s=time.time())
+    running = InBackground(pair.run)
+    pair.shared.texts[left_of(1)] = left.model_dump_json()
+
+    assert set(reasons(running.done()).values()) == {"node 1 with ranks 2 to 3 lost its torchrun, which was killed"}
+
+
+def test_a_signal_to_one_node_interrupts_all():
+    pair = Pair(waiting_in("timing"), waiting_in("timing"))
+    running = InBackground(pair.run)
+    agents(pair.shared)[1].leave(signals.Interrupt(15))
+
+    with pytest.raises(signals.Interrupt) as interrupt:
+        running.done()
+    assert signals.exit_code(interrupt.value) == 143
+    assert pair.said == ["node 1 (host-b) was ended by SIGTERM"]
+    assert pair.end(143) == 143
+
+
+def test_where_node_0_is_gone_node_1_keeps_the_record():
+    pair = Pair(waiting_in("timing"), waiting_in("timing"))
+    pair.leader.place = PLACE
+    InBackground(pair.run)
+    time.sleep(0.3)
+    pair.shared.silent[0] = 20.0
+
+    with pytest.raises(NodeGone, match=r"node 0 \(host-a\) gave no sign of life for 20 s") as gone:
+        pair.following.done()
+    assert signals.interrupt_behind(gone.value) is None
+    [(turn, reports)] = pair.kept
+    assert (turn.place, turn.config) == (PLACE, RUN)
+    assert list(reasons(reports)) == [0, 1]
+    assert [report.machine for report in reports] == [machine_called(name) for name in "aabb"]
+
+
+def test_where_the_store_is_gone_all_end_and_both_know_a_culprit():
+    pair = Pair(waiting_in("timing"), waiting_in("timing"))
+    pair.leader.place = PLACE
+    running = InBackground(pair.run)
+    time.sleep(0.3)
+    pair.shared.lost = True
+
+    with pytest.raises(StoreLost, match="the store of the group no longer answers: connection closed"):
+        pair.following.done()
+    assert list(reasons(pair.kept[0][1])) == [0, 1]
+    assert list(reasons(running.done())) == [2, 3]
+
+
+def test_a_node_with_a_busy_gpu_refuses_for_all_before_any_rank_begins():
+    def busy(_config):
+        raise ModeUnavailable("GPU 3 is busy: 1 other process holds 2.0 GiB", "End them")
+
+    pair = Pair(None, None, marks=busy)
+
+    with pytest.raises(ModeUnavailable, match=r"node 1 \(host-b\): GPU 3 is busy") as refusal:
+        pair.run()
+    assert refusal.value.exit_code == 3
+    assert pair.end(3) == 3
+
+
+class TestMeeting:
+    def hello(self, node, **changes):
+        return Hello(node=node, host=f"host-{node}", processes=2, machine=machine_called("ab"[node]), **changes)
+
+    def test_nodes_that_are_alike_know_each_other(self):
+        first, second = agents(Shared())
+        other = InBackground(lambda: second.meet(self.hello(1)))
+
+        assert first.meet(self.hello(0)) == other.done()
+        assert second.called(0) == "node 0 (host-0)"
+
+    def test_unlike_nodes_are_refused_on_each_of_them(self):
+        first, second = agents(Shared())
+        other = InBackground(lambda: second.meet(self.hello(1, settings={"steps": 8})))
+
+        for meeting in (lambda: first.meet(self.hello(0, settings={"steps": 4})), other.done):
+            with pytest.raises(UsageError, match=r"steps is 4 on node 0 \(host-0\), 8 on node 1 \(host-1\)"):
+                meeting()
+
+    def test_a_node_that_cannot_run_says_so_instead(self):
+        first, second = agents(Shared())
+        other = InBackground(lambda: second.refuse(UsageError("unknown mode 'x'", "See modes"), "host-1"))
+
+        with pytest.raises(UsageError, match=r"node 1 \(host-1\): unknown mode 'x'"):
+            first.meet(self.hello(0))
+        assert other.done() is None
+
+    def test_a_node_that_never_comes_is_named(self, monkeypatch):
+        monkeypatch.setattr(agent_module, "MEET_S", 0.1)
+        first, _ = agents(Shared())
+
+        with pytest.raises(NodeGone, match=r"node 1 \(host-b\) said nothing for 0 s"):
+            first.meet(self.hello(0))
+
+    def test_a_node_that_is_ended_before_its_first_word_ends_the_others(self):
+        first, second = agents(Shared())
+        second.leave(signals.Interrupt(2))
+
+        with pytest.raises(signals.Interrupt) as interrupt:
+            first.meet(self.hello(0))
+        assert signals.exit_code(interrupt.value) == 130
+
+    def test_node_0_does_not_wait_for_nodes_that_are_gone_at_the_end(self):
+        shared = Shared(silent={1: 30.0})
+        began = time.monotonic()
+        agents(shared)[0].end(5, "")
+
+        assert time.monotonic() - began < 1
+
+
+def test_torchruns_end_is_no_wish_of_a_users():
+    shared, lines = Shared(), []
+    second = replace(agents(shared, lines.append)[1], parent=-1)
+    second.leave(signals.Interrupt(15))
+
+    left = Left.model_validate_json(shared.texts[left_of(1)])
+    assert (left.what, left.interrupted) == ("lost its torchrun, which was killed", None)
+
+
+def test_a_refusal_keeps_its_words_and_its_exit_code_on_the_way():
+    for error in (UsageError("a", "b"), ModeUnavailable("a", "b"), NodeGone(1, "node 1", "was killed", 0.0)):
+        again = Refusal.model_validate_json(Refusal.of(error).model_dump_json()).error("node 1: ")
+        assert (again.what, again.remedy, again.exit_code) == (f"node 1: {error.what}", error.remedy, error.exit_code)

@@ -1,0 +1,92 @@
+"""The local ranks beside an agent leave with its exit code, and know when it was killed."""
+
+import threading
+
+import pytest
+
+from fp8bench.launch.nodes import waiting
+from fp8bench.launch.nodes.place import Elastic
+from fp8bench.schema.errors import RunFailed, UsageError
+
+AGENT = Elastic(rank=0, local_rank=0, world_size=2, local_world_size=2)
+BESIDE = Elastic(rank=1, local_rank=1, world_size=2, local_world_size=2)
+
+
+@pytest.fixture
+def environ(tmp_path, monkeypatch):
+    """A group of the test's own."""
+    monkeypatch.setattr(waiting, "LEAVE_S", 0.1)
+    return {"MASTER_ADDR": str(tmp_path), "MASTER_PORT": "29500"}
+
+
+@pytest.fixture
+def followed(environ):
+    """Starts a rank beside the agent; what comes of it is in the list once it is joined."""
+    threads = []
+
+    def start():
+        found = []
+
+        def wait():
+            try:
+                found.append(waiting.follow(BESIDE, environ))
+            except RunFailed as failed:
+                found.append(failed)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        threads.append(thread)
+        return thread, found
+
+    yield start
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize("code", [0, 5, 143])
+def test_the_others_leave_with_the_agents_exit_code_whoever_comes_first(environ, followed, code):
+    early, first = followed()
+    with waiting.awaited(AGENT, environ) as codes:
+        late, second = followed()
+        early.join(0.3)
+        late.join(0.3)
+        assert (first, second) == ([], [])
+        codes.append(code)
+    early.join()
+    late.join()
+
+    assert (first, second) == ([code], [code])
+
+
+def test_an_agent_that_ends_without_a_word_was_killed(environ, followed, monkeypatch):
+    monkeypatch.setattr(waiting, "_tell", lambda listener, code: None)
+    with waiting.awaited(AGENT, environ):
+        thread, found = followed()
+        thread.join(0.3)
+    thread.join()
+
+    assert "the process of local rank 0, which ran this node, was killed" in str(found[0])
+    assert found[0].exit_code == 5
+
+
+def test_an_agent_that_never_comes_is_not_waited_for_for_ever(environ, monkeypatch):
+    monkeypatch.setattr(waiting, "BEGIN_S", 0.2)
+
+    with pytest.raises(RunFailed, match="local rank 0, which runs this node, was not there within 0 s"):
+        waiting.follow(BESIDE, environ)
+
+
+def test_a_second_agent_of_the_same_place_is_refused(environ):
+    with (
+        waiting.awaited(AGENT, environ),
+        pytest.raises(UsageError, match="another process is node 0 of the group"),
+        waiting.awaited(AGENT, environ),
+    ):
+        pass
+
+
+def test_two_nodes_on_one_machine_do_not_meet(environ):
+    other = Elastic(rank=2, local_rank=0, world_size=4, local_world_size=2, node=1, nodes=2)
+
+    assert waiting._name(AGENT, environ) != waiting._name(other, environ)
+    assert waiting._name(AGENT, environ) == waiting._name(BESIDE, environ)

@@ -1,0 +1,237 @@
+"""Under torchrun with real processes: two torchruns on loopback are two nodes, and gloo joins their ranks; and a node
+by itself.
+"""
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import fork_server
+import pytest
+from cli.calling import LIMIT_S, call, environment, one_line
+
+from fp8bench.launch.signals import descendants, process, processes
+
+pytestmark = pytest.mark.slow
+
+TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "--min-time", "0")
+
+PLACE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
+
+
+class Node:
+    """A torchrun in the background, in a folder of its own, and what it said."""
+
+    def __init__(self, folder, number, nodes, port, flags, variables, processes_a_node):
+        folder.mkdir()
+        self.folder = folder
+        self.out, self.err = TemporaryFile(), TemporaryFile()
+        words = ["--nnodes", str(nodes), "--node-rank", str(number), "--nproc-per-node", str(processes_a_node)]
+        words += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
+        words += ["--log-dir", str(folder / "logs"), "-m", "fp8bench", "run", *TINY, *flags]
+        given = open(os.devnull)
+        streams = [given.fileno(), self.out.fileno(), self.err.fileno()]
+        self.torchrun = fork_server.begin(words, folder, variables, streams, fork_server.TORCHRUN)
+        given.close()
+
+    def below(self):
+        return [one.pid for one in descendants(self.torchrun.pid, processes())]
+
+    def stdout(self):
+        return self._text(self.out)
+
+    def errors(self):
+        return self._text(self.err)
+
+    def _text(self, file):
+        return os.pread(file.fileno(), 1 << 22, 0).decode()
+
+    def records(self):
+        return [json.loads(path.read_text()) for path in sorted(self.folder.glob("results/cpu/*.json"))]
+
+    def close(self):
+        below = self.below() if self.torchrun.returncode is None else []
+        self.torchrun.__exit__()
+        for pid in below:
+            if process(pid) is not None:
+                os.kill(pid, signal.SIGKILL)
+        self.out.close()
+        self.err.close()
+
+
+@pytest.fixture
+def started(tmp_path, outside_site):
+    """Starts the nodes; flags may differ: one sequence a node."""
+    nodes = []
+
+    def start(*flags, processes_a_node=1):
+        port = free_port()
+        variables = environment(PYTHONPATH=str(outside_site))
+        for number, own in enumerate(flags):
+            folder = tmp_path / f"node-{number}"
+            nodes.append(Node(folder, number, len(flags), port, own, variables, processes_a_node))
+        return nodes
+
+    yield start
+    for node in nodes:
+        node.close()
+
+
+def until(found, patience_s=LIMIT_S):
+    deadline = time.monotonic() + patience_s
+    while not (answer := found()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return answer
+
+
+def ended(pids):
+    return all((one := process(pid)) is None or one.state == "Z" for pid in pids)
+
+
+def test_two_nodes_measure_all_modes_and_rounds_in_one_call_and_node_0_keeps_the_records(started):
+    flags = (
+        "--mode",
+        "baseline-bf16",
+        "--mode",
+        "baseline-fp32",
+        "--rounds",
+        "2",
+        "--steps",
+        "3",
+        "--session",
+        "monday",
+    )
+    first, second = started((*flags, "--json"), flags)
+
+    codes = [node.torchrun.wait(LIMIT_S) for node in (first, second)]
+    assert codes == [0, 0], first.errors() + second.errors()
+    records = first.records()
+    assert json.loads(first.stdout()) == records
+    assert (second.records(), second.stdout()) == ([], "")
+    where = [(r["config"]["mode"], r["session"]["session_id"], r["session"]["round"]) for r in records]
+    assert where == [
+        ("baseline-bf16", "monday", 1),
+        ("baseline-fp32", "monday", 1),
+        ("baseline-fp32", "monday", 2),
+        ("baseline-bf16", "monday", 2),
+    ]
+    for record in records:
+        assert (record["status"], record["config"]["world_size"], record["config"]["nodes"]) == ("ok", 2, 2)
+        assert [samples["rank"] for samples in record["samples"]] == [0, 1]
+        assert [node["ranks"] for node in record["environment"]["nodes"]] == [[0, 0], [1, 1]]
+    assert records[0]["samples"][0]["loss"][0] != records[0]["samples"][1]["loss"][0]
+    assert "follows node 0" in second.errors()
+
+
+@pytest.mark.serial
+def test_a_node_that_is_killed_ends_the_other_within_a_minute_with_a_record_and_without_orphans(started, slowness):
+    flags = ("--mode", "baseline-bf16", "--rounds", "2", "--steps", "100000")
+    first, second = started(flags, flags, processes_a_node=2)
+    until(lambda: ": timing," in first.errors())
+    # Until node 0 has heard of it.
+    time.sleep(2 * slowness)
+    theirs, ours = second.below(), first.below()
+    began = time.monotonic()
+    for pid in (second.torchrun.pid, *theirs):
+        os.kill(pid, signal.SIGKILL)
+    assert first.torchrun.wait(60 * slowness) == 1
+    assert time.monotonic() - began < 60 * slowness
+    until(lambda: ended([*ours, *theirs]), 10)
+    [record] = first.records()
+    assert (record["status"], record["cause"]) == ("failed", "host-death")
+    assert record["reason"].startswith("node 1 with ranks 2 to 3 gave no sign of life for 1")
+    assert record["reason"].endswith("in the phase 'timing'")
+    assert f"fp8bench: baseline-bf16: {record['reason']}. {record['remedy']}." in first.errors()
+    # torchrun itself ends with 1, and tells its processes' codes.
+    assert "exitcode  : 5" in first.errors()
+
+
+def test_a_node_alone_measures_all_rounds_and_its_other_ranks_wait(started):
+    [node] = started(
+        ("--mode", "baseline-bf16", "--rounds", "2", "--steps", "3", "--name", "box-7"), processes_a_node=2
+    )
+
+    assert node.torchrun.wait(LIMIT_S) == 0, node.errors()
+    assert [(r["status"], r["session"]["round"], r["config"]["world_size"]) for r in node.records()] == [
+        ("ok", 1, 2),
+        ("ok", 2, 2),
+    ]
+    assert node.errors().count("baseline-bf16, round 1 of 2: outside-linear") == 1
+
+
+class TestRefusals:
+    """As torchrun would start one process; no group is needed to refuse."""
+
+    @pytest.mark.parametrize("command", [("sweep", "--budget", "1min"), ("explain", "--mode", "baseline-bf16")])
+    def test_other_commands_that_measure_are_refused(self, command, tmp_path):
+        done = call(tmp_path, *command, **PLACE, MASTER_PORT="29500")
+
+        assert done.code == 2
+        assert "measures with processes of its own" in one_line(done)
+
+    def test_variables_that_cannot_be_true_are_one_line(self, tmp_path):
+        done = call(
+            tmp_path, "run", "--workload", "vit-micro", **{**PLACE, "LOCAL_WORLD_SIZE": "4"}, MASTER_PORT="29500"
+        )
+
+        assert (done.code, list(tmp_path.iterdir())) == (2, [])
+        assert "LOCAL_WORLD_SIZE=4 in the environment is above WORLD_SIZE=2" in one_line(done)
+
+    def test_a_port_that_is_taken_is_one_line(self, tmp_path):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            done = call(tmp_path, "run", "--workload", "vit-micro", **PLACE, MASTER_PORT=str(port))
+
+        assert (done.code, list(tmp_path.iterdir())) == (2, [])
+        said = one_line(done)
+        assert f"cannot hold the group's store at 127.0.0.1:{port} (MASTER_ADDR, MASTER_PORT)" in said
+        assert "Choose a free port" in said
+
+    def test_a_dry_run_needs_no_other_node(self, tmp_path):
+        done = call(tmp_path, "run", "--workload", "vit-micro", "--dry-run", **PLACE, MASTER_PORT="29500")
+        beside = call(
+            tmp_path, "run", "--workload", "vit-micro", "--dry-run", **{**PLACE, "RANK": "1"}, MASTER_PORT="29500"
+        )
+
+        assert (done.code, beside.code, beside.stdout) == (0, 0, "")
+        assert "baseline-bf16" in done.stdout
+
+
+def test_unlike_nodes_are_refused_on_both_before_any_rank_begins(tmp_path):
+    """Two agents, without torchrun: the first holds the store itself."""
+    port = str(free_port())
+    place = {**PLACE, "MASTER_PORT": port}
+    done = {}
+
+    def node(rank, batch_size):
+        folder = tmp_path / f"node-{rank}"
+        folder.mkdir()
+        words = ("run", "--workload", "vit-micro", "--batch-size", batch_size)
+        done[rank] = call(folder, *words, **{**place, "RANK": str(rank)})
+
+    threads = [threading.Thread(target=node, args=(rank, size)) for rank, size in ((0, "4"), (1, "8"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert {rank: outcome.code for rank, outcome in done.items()} == {0: 2, 1: 2}
+    for outcome in done.values():
+        said = one_line(outcome)
+        assert "the nodes are not alike: batch_size is 4 on node 0 (" in said
+        assert ", 8 on node 1 (" in said
+    assert list(Path(tmp_path).rglob("*.json")) == []
