@@ -16,8 +16,11 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
+
+from pydantic import Field
 
 from fp8bench.launch.signals import STOPPED, process, send
 from fp8bench.schema.config import RunConfig
@@ -49,11 +52,24 @@ IN_COLLECTIVES = ("torch/distributed/", "torch/nn/parallel/distributed.py", "tor
 """Files of torch's in which a rank waits for others, or for a GPU that does."""
 
 
+class Work(Frozen):
+    """What each rank does inside its group: a function, which is called as `worker.main.measure` is, and with `given`
+    as keywords. It returns the rank's report; what only its kind knows is the report's `found`.
+    """
+
+    target: str = Field(default="fp8bench.worker.main:measure", pattern=r"^[\w.]+:\w+$")
+    given: dict[str, Any] = Field(default_factory=dict, description="plain values, as JSON has them")
+
+
+MEASURES_A_RUN = Work()
+
+
 class Task(Frozen):
     """What all ranks of a run are to do. trace: where rank 0 keeps its Chrome trace."""
 
     config: RunConfig
     trace: Path | None = None
+    work: Work = MEASURES_A_RUN
 
 
 def task_path(folder: Path) -> Path:
@@ -82,14 +98,16 @@ def main(folder: Path, rank: int) -> NoReturn:
 def _measure(task: Task, folder: Path, rank: int) -> None:
     # Brings torch.
     from fp8bench.schema.errors import ModeUnavailable
-    from fp8bench.worker.main import Aside, measure, rank_group, stopped
+    from fp8bench.worker.main import Aside, rank_group, stopped
 
+    module, _, function = task.work.target.partition(":")
+    measure = getattr(import_module(module), function)
     aside = Aside(rank_path(folder, rank, "progress"), task.trace if rank == 0 else None)
     try:
         with rank_group(task.config, rank, local_rank=rank, init_method=f"file://{folder}/rendezvous") as device:
             # Inside the group: to leave it is what makes the others fail.
             with _ended_by_errors(folder, rank):
-                report = measure(task.config, rank, device, aside)
+                report = measure(task.config, rank, device, aside, **task.work.given)
             write_whole(rank_path(folder, rank, "report"), report.model_dump_json())
     except ModeUnavailable as refusal:
         # Before it joined: nobody else knows.

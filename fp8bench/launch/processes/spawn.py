@@ -22,9 +22,11 @@ from pathlib import Path
 from fp8bench.launch.processes import Watch, blame
 from fp8bench.launch.processes.blame import Deadlines, End, Overdue, PhaseClock
 from fp8bench.launch.processes.rank import (
+    MEASURES_A_RUN,
     RankError,
     Stacks,
     Task,
+    Work,
     ask_for_stacks,
     rank_path,
     read_error,
@@ -62,9 +64,10 @@ anything heavy is imported.
 class SpawnExecutor:
     """Runs each configuration in processes of its own."""
 
-    def __init__(self, timeout_s: float | None = None) -> None:
-        """timeout_s: of each phase; None: by the phase."""
+    def __init__(self, timeout_s: float | None = None, work: Work = MEASURES_A_RUN) -> None:
+        """timeout_s: of each phase; None: by the phase. work: what each rank does."""
         self.timeout_s = timeout_s
+        self.work = work
 
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
@@ -76,7 +79,7 @@ class SpawnExecutor:
             process_tree(),
         ):
             folder = Path(name)
-            task_path(folder).write_text(Task(config=config, trace=trace).model_dump_json())
+            task_path(folder).write_text(Task(config=config, trace=trace, work=self.work).model_dump_json())
             (folder / "path.json").write_text(json.dumps(sys.path))
             group = _Group(folder, [_start(folder, rank) for rank in range(config.world_size)])
             clock = PhaseClock(Deadlines(config, self.timeout_s), config.world_size, time.monotonic())
