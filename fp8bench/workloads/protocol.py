@@ -12,6 +12,11 @@ deliver in bursts. Without the attribute nothing is taken to be made ahead.
 A batch is (inputs, targets), both on the device. Inputs are floating point, or integer tokens for a model that takes
 them in by torch.nn.Embedding: the parity gate takes the gradient at the inputs or at what the embedding makes of them,
 and reads the logits from the model's output.
+
+A target of a language model is the token after its input, and no loss shifts it again. One whose sizes can be changed
+has a method `resized(**sizes)`: the same workload with other whole numbers for some of `sizes()`, by their names, of
+which `vocab_size` and `sequence_length` are two. So a text of 256 kinds of tokens can be trained on
+(`workloads.on_text`).
 """
 
 from collections.abc import Iterator
