@@ -4,10 +4,10 @@ apart from the cheapest.
 
 from collections.abc import Iterator, Sequence
 
+from fp8bench.kinds.priced import WHAT_IF
 from fp8bench.kinds.run.brief import PARETO
 from fp8bench.kinds.run.columns import COLUMNS
 from fp8bench.kinds.run.row import Row
-from fp8bench.kinds.run.unit_cost import WHAT_IF
 from fp8bench.kinds.view import View
 from fp8bench.pricing.cost import break_even_usd_per_hour
 
