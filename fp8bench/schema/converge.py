@@ -13,7 +13,7 @@ from fp8bench.schema.config import Device, TEAttention
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CompileChoice, GraphChoice, OptimizerName
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.rank import Duration, Evidence, Parity, RankMemory
+from fp8bench.schema.rank import Evidence, Parity, RankMemory
 
 Loss = Annotated[float, Field(ge=0)] | None
 """Nats; null where it was not finite."""
@@ -74,7 +74,7 @@ class Curve(Frozen):
     """One training. It ends early where a loss was not finite: no step after it would mean anything."""
 
     train_loss: tuple[Loss, ...] = Field(description="one a step, mean over the ranks")
-    step_s: tuple[Duration, ...] = Field(description="one a step, of the slowest rank")
+    step_s: tuple[PositiveFloat, ...] = Field(description="one a step, of the slowest rank")
     validation: tuple[Validation, ...] = Field(min_length=1, description="before the first step, and then now and then")
 
     @property

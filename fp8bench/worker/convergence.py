@@ -43,9 +43,9 @@ from fp8bench.worker.parallel import agreement
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.relative import finite
 from fp8bench.worker.timing import PACE_STEPS, Training, compiled_to, pace_s, train
-from fp8bench.workloads.on_text import OnText, byte_level
+from fp8bench.workloads.on_text import OnText
 from fp8bench.workloads.protocol import Batch, Workload
-from fp8bench.workloads.text import read
+from fp8bench.workloads.text import byte_level, read
 
 
 def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside, plan: dict[str, Any]) -> RankReport:

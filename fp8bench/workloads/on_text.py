@@ -4,33 +4,14 @@ A target is the byte after its input. The whole text lies on the device, so a ba
 delays a step.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.workloads.protocol import Batch, Workload
-from fp8bench.workloads.text import VOCABULARY, Text, held_out_starts, starts
-
-
-def byte_level(workload: Workload, sizes: Mapping[str, int]) -> Workload:
-    """The workload with a vocabulary of bytes and these other sizes.
-
-    Raises UsageError for one that takes no tokens, or whose sizes cannot be changed, and for a size that it has not.
-    """
-    resized: Callable[..., Workload] | None = getattr(workload, "resized", None)
-    if workload.unit != "tokens" or resized is None:
-        fault = "has sizes that cannot be changed" if workload.unit == "tokens" else f"takes {workload.unit}"
-        raise UsageError(
-            f"workload {workload.name!r} {fault}, and a text is trained on as tokens of {VOCABULARY} kinds",
-            "Choose a language model with --workload; see `fp8bench workloads`",
-        )
-    known = [name for name, size in workload.sizes().items() if isinstance(size, int) and name != "vocab_size"]
-    for name in sizes:
-        require_known(f"size of {workload.name}", name, known, f"fp8bench converge --size: {', '.join(known)}")
-    return resized(vocab_size=VOCABULARY, **sizes)
+from fp8bench.workloads.text import Text, held_out_starts, starts
 
 
 class OnText:

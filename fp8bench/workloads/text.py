@@ -11,15 +11,16 @@ all ranks, and each rank its share: two ranks see together what one sees whose b
 import hashlib
 import os
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from fp8bench.schema.converge import TextFacts
-from fp8bench.schema.errors import UsageError
+from fp8bench.schema.errors import UsageError, require_known
 
 VOCABULARY = 256
 
@@ -54,6 +55,24 @@ class Text:
             train_bytes=len(self.train),
             validation_bytes=len(self.validation),
         )
+
+
+def byte_level(workload: Any, sizes: Mapping[str, int]) -> Any:
+    """A `Workload` with a vocabulary of bytes and these other sizes.
+
+    Raises UsageError for one that takes no tokens, or whose sizes cannot be changed, and for a size that it has not.
+    """
+    resized = getattr(workload, "resized", None)
+    if workload.unit != "tokens" or resized is None:
+        fault = "has sizes that cannot be changed" if workload.unit == "tokens" else f"takes {workload.unit}"
+        raise UsageError(
+            f"workload {workload.name!r} {fault}, and a text is trained on as tokens of {VOCABULARY} kinds",
+            "Choose a language model with --workload; see `fp8bench workloads`",
+        )
+    known = [name for name, size in workload.sizes().items() if isinstance(size, int) and name != "vocab_size"]
+    for name in sizes:
+        require_known(f"size of {workload.name}", name, known, f"fp8bench converge --size: {', '.join(known)}")
+    return resized(vocab_size=VOCABULARY, **sizes)
 
 
 def read(file: str | None) -> Text:
