@@ -6,7 +6,8 @@ outside package adds modes and workloads through the entry-point groups `fp8benc
 entry names a class.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +22,14 @@ WORKLOAD_GROUP = "fp8bench.workloads"
 
 @dataclass(frozen=True)
 class Needs:
-    """What a mode requires, as far as it is known without torch; the class's `check` decides.
+    """What a mode or a workload requires, as far as it is known without torch; the class's `check` decides.
 
-    module: what is imported. compute_capability: the least of a GPU. recipes_of_gpu: recipes that no CPU can emulate.
+    module: what is imported. extra: of this package, which installs it. compute_capability: the least of a GPU.
+    recipes_of_gpu: recipes that no CPU can emulate.
     """
 
     module: str | None = None
+    extra: str | None = None
     compute_capability: tuple[int, int] | None = None
     gpu: bool = False
     recipes_of_gpu: tuple[str, ...] = ()
@@ -57,12 +60,23 @@ class ModeEntry:
 
 @dataclass(frozen=True)
 class WorkloadEntry:
-    """A workload before it is imported. default_on: the devices on which it runs when none is named."""
+    """A workload before it is imported.
+
+    default_on: the devices on which it runs when none is named. defaults: its own of a run's options, by their fields;
+    a workload that takes a sequence length has it there; None: an outside workload, whose class knows.
+    """
 
     name: str
     target: str
     summary: str
     default_on: tuple["Device", ...] = ()
+    defaults: Mapping[str, Any] | None = field(default_factory=dict)
+    needs: Needs = Needs()
+
+    @property
+    def usual(self) -> dict[str, Any]:
+        """The defaults of a run of it that follow from the workload."""
+        return {"optimizer": "sgd", **(self.defaults or {})}
 
 
 @dataclass(frozen=True)
@@ -74,8 +88,11 @@ class KindEntry:
     summary: str
 
 
+_LLM = Needs("transformers", extra="llm")
+_LLM_DEFAULTS = {"optimizer": "adamw", "sequence_length": 2048}
+
 _TE = "fp8bench.modes.transformer_engine"
-_TE_BF16 = Needs("transformer_engine", (8, 0), gpu=True)
+_TE_BF16 = Needs("transformer_engine", compute_capability=(8, 0), gpu=True)
 
 _LIKE_BASELINE: dict[str, Any] = {"compiled_by_auto": True, "heeds_te_attention": False}
 _LIKE_TE: dict[str, Any] = {"compiled_by_auto": False, "heeds_te_attention": True}
@@ -103,7 +120,7 @@ BUILTIN_MODES = (
         "Transformer Engine's block, fp8 GEMMs",
         recipes=("delayed", "current", "block", "mxfp8"),
         default_on=("cuda",),
-        needs=Needs("transformer_engine", (8, 9), gpu=True),
+        needs=Needs("transformer_engine", compute_capability=(8, 9), gpu=True),
         never_compiled=("delayed",),
         **_LIKE_TE,
     ),
@@ -113,7 +130,7 @@ BUILTIN_MODES = (
         "torchao's Float8Linear; emulated on a CPU",
         recipes=("tensorwise", "rowwise", "rowwise_with_gw_hp"),
         default_on=("cuda", "cpu"),
-        needs=Needs("torchao", (8, 9), recipes_of_gpu=("rowwise_with_gw_hp",)),
+        needs=Needs("torchao", compute_capability=(8, 9), recipes_of_gpu=("rowwise_with_gw_hp",)),
         **_LIKE_BASELINE,
     ),
     ModeEntry(
@@ -147,6 +164,27 @@ BUILTIN_WORKLOADS = (
         "vit-huge-256", "fp8bench.workloads.vit:ViTHuge256", "ViT-Huge/16, 256 px, no class token, 1024 classes"
     ),
     WorkloadEntry("vit-micro", "fp8bench.workloads.vit:ViTMicro", "a tiny ViT for CPUs and tests", default_on=("cpu",)),
+    WorkloadEntry(
+        "llm-1b",
+        "fp8bench.workloads.llama:LLM1B",
+        "Llama, 1.23 G parameters, grouped-query attention, 2048 tokens a sample",
+        defaults={**_LLM_DEFAULTS, "batch_size": 4},
+        needs=_LLM,
+    ),
+    WorkloadEntry(
+        "llm-7b",
+        "fp8bench.workloads.llama:LLM7B",
+        "Llama, 6.74 G parameters (Llama 2 7B's sizes), 2048 tokens a sample",
+        defaults={**_LLM_DEFAULTS, "batch_size": 1},
+        needs=_LLM,
+    ),
+    WorkloadEntry(
+        "llm-micro",
+        "fp8bench.workloads.llama:LLMMicro",
+        "a tiny Llama for CPUs and tests, 64 tokens a sample",
+        defaults={**_LLM_DEFAULTS, "batch_size": 8, "sequence_length": 64},
+        needs=_LLM,
+    ),
 )
 
 KINDS = (
@@ -173,7 +211,8 @@ def modes() -> dict[str, ModeEntry]:
 
 def workloads() -> dict[str, WorkloadEntry]:
     """Every workload by name."""
-    outside = (WorkloadEntry(e.name, e.value, f"from {_package(e)}") for e in _entry_points(WORKLOAD_GROUP))
+    found = _entry_points(WORKLOAD_GROUP)
+    outside = (WorkloadEntry(e.name, e.value, f"from {_package(e)}", defaults=None) for e in found)
     return {entry.name: entry for entry in (*outside, *BUILTIN_WORKLOADS)}
 
 

@@ -7,11 +7,13 @@ import pytest
 import torch
 
 from fp8bench import registry
+from fp8bench.modes.protocol import stated
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.rank import CompileEvidence, Tolerance
 from fp8bench.worker.evidence import to_evidence
-from fp8bench.worker.parity import prove, stated
+from fp8bench.worker.parity import prove
+from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.vit import ViTMicro
 
 CPU = torch.device("cpu")
@@ -95,6 +97,19 @@ class TestWorkloads:
         assert workload.flops_per_step(8) == 8 * workload.flops_per_step(1) > 0
         assert workload.sizes()
 
+    def test_the_options_that_it_asks_for_are_fields_of_the_configuration(self, name):
+        workload_class = registry.load(registry.find_workload(name))
+        taken = inspect.signature(workload_class).parameters
+        for option in of_workload.stated(workload_class, "config_fields"):
+            assert option in RunConfig.model_fields
+            assert option in taken
+
+    def test_its_own_defaults_are_of_options_that_it_takes(self, name):
+        entry = registry.find_workload(name)
+        fields = of_workload.stated(registry.load(entry), "config_fields")
+        own = set(entry.defaults or {}) - {"batch_size", "optimizer"}
+        assert own <= set(fields)
+
     def test_its_batches_are_as_long_as_asked_and_alike_for_a_seed_but_not_for_a_rank(self, name):
         workload = self.workload(name)
         first, again = (next(workload.batches(2, 0, CPU)) for _ in range(2))
@@ -105,7 +120,7 @@ class TestWorkloads:
         assert not torch.equal(first.inputs, other.inputs)
 
 
-@pytest.mark.parametrize("name", ["vit-micro", "outside-linear"])
+@pytest.mark.parametrize("name", ["vit-micro", "llm-micro", "outside-linear"])
 def test_a_workload_builds_the_same_float32_model_for_the_same_seed(name):
     workload = registry.load(registry.find_workload(name))(seed=3)
     first, again = workload.build(CPU), workload.build(CPU)

@@ -2,6 +2,7 @@
 whole, declared here.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
@@ -45,6 +46,7 @@ OBEYED_BY_WORKERS = {
 
 OF_BATCH_SIZE = {
     "help": "Samples a GPU and step; auto finds the most that fit in memory, for each mode",
+    "if_unset": "64; on a CPU 16; of llm-1b 4, of llm-7b 1",
     "metavar": f"N|{AUTO}",
     "one_round": True,
 }
@@ -223,9 +225,13 @@ class RunRequest(_OptionsOfWorkers):
         Path, BeforeValidator(local), Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")
     ] = Path("results")
 
-    def of_workers(self, device: Device) -> dict[str, Any]:
-        """Values of the options that a configuration has too; None is left to the machine."""
-        return {name: self.on(device, name) for name in OBEYED_BY_WORKERS}
+    def of_workers(self, device: Device, usual: Mapping[str, Any]) -> dict[str, Any]:
+        """Values of the options that a configuration has too; None is left to the machine. usual: the workload's own
+        defaults.
+        """
+        found = {name: self.on(device, name) for name in OBEYED_BY_WORKERS}
+        own = {name: value for name, value in usual.items() if getattr(self, name) is None}
+        return found | own
 
     def on(self, device: Device, name: str) -> Any:
         """The value of one option, or the default that the device has; None is left to the machine."""

@@ -4,6 +4,8 @@ torch. In which order, see rounds.py.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
 
 from fp8bench import registry
 from fp8bench.config.request import OBEYED_BY_WORKERS, RunRequest
@@ -66,21 +68,23 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
             f"--gpus {request.gpus} disagrees with torchrun, which made {world_size} processes", "Omit --gpus"
         )
     workload = request.workload or next(w.name for w in registry.workloads().values() if device in w.default_on)
-    registry.find_workload(workload)
+    entry = registry.find_workload(workload)
+    _require_extra(entry)
     labels = request.mode or tuple(entry.name for entry in registry.modes().values() if device in entry.default_on)
     if elastic and len(labels) != 1:
         raise UsageError(
             f"torchrun makes one group of processes, and each of the {len(labels)} modes needs fresh ones",
             "Name one with --mode and call torchrun once a mode",
         )
-    settings = request.of_workers(device)
+    settings = request.of_workers(device, entry.usual)
+    _require_sequence(settings["sequence_length"], entry)
     if request.batch_size == AUTO:
-        settings["batch_size"] = _first_size(device, elastic)
+        settings["batch_size"] = _first_size(entry.usual, device, elastic)
     if settings["workers"] is None:
         settings["workers"] = _workers(settings["data"], machine, per_node)
     return [
         RunConfig(
-            mode=entry.name,
+            mode=mode.name,
             recipe=recipe,
             workload=workload,
             device=device,
@@ -88,19 +92,39 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
             nodes=elastic.nodes if elastic else 1,
             **settings,
         )
-        for entry, recipe in dict.fromkeys(map(registry.find_mode, labels))
+        for mode, recipe in dict.fromkeys(map(registry.find_mode, labels))
     ]
 
 
-def _first_size(device: Device, elastic: Elastic | None) -> int:
+def _require_extra(workload: registry.WorkloadEntry) -> None:
+    """Raises ModeUnavailable where the package that the workload's model is made by is not installed."""
+    needs = workload.needs
+    if needs.module is not None and find_spec(needs.module) is None:
+        raise ModeUnavailable(
+            f"workload {workload.name!r} needs the Python package {needs.module}, which is not installed",
+            f"Install it with `pip install 'fp8bench[{needs.extra}]'`",
+        )
+
+
+def _require_sequence(length: int | None, workload: registry.WorkloadEntry) -> None:
+    """Raises UsageError for a sequence length of a workload that has none. An outside one is asked when it runs."""
+    if length is None or workload.defaults is None or "sequence_length" in workload.defaults:
+        return
+    of_tokens = [one.name for one in registry.BUILTIN_WORKLOADS if one.defaults and "sequence_length" in one.defaults]
+    raise UsageError(
+        f"--sequence-length {length} does not apply to {workload.name!r}, which is trained on images",
+        f"Omit it, or name a language model with --workload: {', '.join(of_tokens)}",
+    )
+
+
+def _first_size(usual: Mapping[str, Any], device: Device, elastic: Elastic | None) -> int:
     """With --batch-size auto: the size that is tried first. Raises UsageError under torchrun."""
     if elastic:
         raise UsageError(
             f"torchrun makes one group of processes, and --batch-size {AUTO} needs fresh ones for each size",
             "Give a number, or find it with `fp8bench run --batch-size auto` without torchrun",
         )
-    default = OBEYED_BY_WORKERS["batch_size"].default
-    return int(default.on(device))
+    return int(usual.get("batch_size") or OBEYED_BY_WORKERS["batch_size"].default.on(device))
 
 
 def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:

@@ -16,13 +16,17 @@ from torch import nn
 
 from fp8bench.modes.te_block import transformer_layer
 from fp8bench.modes.timm_block import Block, BlockShape
-from fp8bench.modes.transformer_engine import TEBF16
+from fp8bench.modes.transformer_engine import TEBF16, import_te
 
 
 class TEBF16Article(TEBF16):
     """te.TransformerLayer with its defaults inside a batch-first model."""
 
     name = "te-bf16-article"
+
+    def convert(self, model: nn.Module) -> nn.Module:
+        """timm's blocks alone: there the articles have theirs."""
+        return self.convert_timm(import_te(), model)
 
     def block_class(self) -> Callable[[Any, BlockShape, Block], nn.Module]:
         """The articles' block, but with the model's own weights."""

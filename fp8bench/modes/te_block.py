@@ -123,35 +123,36 @@ def transformer_layer(te: Any, shape: BlockShape, block: Block, **options: Any) 
 
 def copy_layernorm_linear(layer: Any, block: Block) -> None:
     """norm1 and qkv into a te.LayerNormLinear."""
-    _copy(layer.layer_norm_weight, block.norm1.weight)
-    _copy(layer.layer_norm_bias, block.norm1.bias)
+    copy_weight(layer.layer_norm_weight, block.norm1.weight)
+    copy_weight(layer.layer_norm_bias, block.norm1.bias)
     copy_linear(layer, block.attn.qkv.weight, block.attn.qkv.bias)
 
 
 def copy_linear(layer: Any, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
     """Weight and bias into a te.Linear (or the linear part of a te.LayerNormLinear)."""
-    _copy(layer.weight, weight)
+    copy_weight(layer.weight, weight)
     if bias is not None:
-        _copy(layer.bias, bias)
+        copy_weight(layer.bias, bias)
 
 
 def copy_layernorm_mlp(layer: Any, block: Block) -> None:
     """norm2, fc1 and fc2 into a te.LayerNormMLP."""
     fc1, fc2 = block.mlp.fc1, block.mlp.fc2
-    _copy(layer.layer_norm_weight, block.norm2.weight)
-    _copy(layer.layer_norm_bias, block.norm2.bias)
-    _copy(layer.fc1_weight, fc1.weight)
-    _copy(layer.fc2_weight, fc2.weight)
+    copy_weight(layer.layer_norm_weight, block.norm2.weight)
+    copy_weight(layer.layer_norm_bias, block.norm2.bias)
+    copy_weight(layer.fc1_weight, fc1.weight)
+    copy_weight(layer.fc2_weight, fc2.weight)
     if fc1.bias is not None and fc2.bias is not None:
-        _copy(layer.fc1_bias, fc1.bias)
-        _copy(layer.fc2_bias, fc2.bias)
+        copy_weight(layer.fc1_bias, fc1.bias)
+        copy_weight(layer.fc2_bias, fc2.bias)
 
 
 @torch.no_grad()
-def _copy(target: Any, source: torch.Tensor) -> None:
+def copy_weight(target: Any, source: torch.Tensor) -> None:
+    """Raises ModeUnavailable where Transformer Engine keeps it in another shape."""
     if target.shape != source.shape:
         raise ModeUnavailable(
-            f"this Transformer Engine keeps a weight as {list(target.shape)} where timm has {list(source.shape)}",
+            f"this Transformer Engine keeps a weight as {list(target.shape)} where the model has {list(source.shape)}",
             "Use the Transformer Engine version in constraints.txt",
         )
     target.copy_(source)

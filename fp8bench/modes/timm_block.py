@@ -37,8 +37,8 @@ def timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
     found = [(name, part) for name, part in model.named_modules() if type(part) is vision_transformer.Block]
     if not found:
         raise ModeUnavailable(
-            "the model has no timm Block, which is what this mode knows how to convert",
-            "Use a vit workload, or write a mode for this model",
+            "the model has no timm Block and no Llama layer, which are what this mode knows how to convert",
+            "Use a vit or an llm workload, or write a mode for this model",
         )
     return found
 

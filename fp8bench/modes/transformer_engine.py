@@ -1,4 +1,5 @@
-"""NVIDIA's Transformer Engine: `te-bf16` and `te-fp8`, over blocks that compute timm's Block (see te_block.py).
+"""NVIDIA's Transformer Engine: `te-bf16` and `te-fp8`, over blocks that compute timm's Block (see te_block.py) or a
+layer of transformers' Llama (see te_llama.py), whichever the model is made of.
 
 te-fp8 runs the blocks' linear layers in fp8 (forward e4m3; backward e5m2 under `delayed` and `current`, e4m3 under
 `block` and `mxfp8`). The recipe is pinned here, `delayed` by default, because Transformer Engine's own
@@ -22,6 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from fp8bench.modes.llama_block import has_llama_layers
 from fp8bench.modes.protocol import (
     BF16_TOLERANCE,
     FP8_TOLERANCE,
@@ -30,12 +32,14 @@ from fp8bench.modes.protocol import (
     count_linears,
 )
 from fp8bench.modes.te_block import TEBlock, TESDPABlock
+from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
+from fp8bench.modes.te_llama import convert_llama
 from fp8bench.modes.timm_block import Block, BlockShape, read_shape, timm_blocks
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
 
 GEMMS = {"Linear": 1, "LayerNormLinear": 1, "LayerNormMLP": 2}
-"""Linear layers of the plain model inside each Transformer Engine module."""
+"""Linear layers of the plain model inside each Transformer Engine module, where that is timm's."""
 
 DELAYED_SETTLE_PASSES = 3
 """Delayed scaling starts from a scale of 1; after the first pass every amax is in the history, and a further one lets
@@ -71,6 +75,7 @@ class TEBF16:
             raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Use `--mode {self.name}`")
         self.te_attention = te_attention
         self._attention_log: AttentionLog | None = None
+        self._gemms = GEMMS
 
     def check(self, device: torch.device) -> None:
         """Needs an NVIDIA GPU with bf16 units (compute capability 8.0), and Transformer Engine."""
@@ -84,10 +89,18 @@ class TEBF16:
         import_te()
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Replace every timm Block, in place, by a block with the same weights."""
-        te, block_class = import_te(), self.block_class()
+        """Replace every block that is known here, in place, by one with the same weights."""
+        te = import_te()
         if self.te_attention == "te":
             self._attention_log = listen()
+        if not has_llama_layers(model):
+            return self.convert_timm(te, model)
+        self._gemms = LLAMA_GEMMS
+        return convert_llama(te, model, self.te_attention)
+
+    def convert_timm(self, te: Any, model: nn.Module) -> nn.Module:
+        """Replace every timm Block."""
+        block_class = self.block_class()
         for name, block in timm_blocks(model):
             converted = block_class(te, read_shape(block), block)
             model.set_submodule(name, converted.train(block.training))
@@ -103,7 +116,7 @@ class TEBF16:
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         """Transformer Engine layers as counted in the model, and the attention backend that it chose."""
-        converted = sum(GEMMS[type(module).__name__] for module in te_layers(model))
+        converted = sum(self._gemms[type(module).__name__] for module in te_layers(model))
         backend = attention_backend() if self.te_attention == "te" else None
         dtypes = {str(m.residual_dtype).removeprefix("torch.") for m in model.modules() if hasattr(m, "residual_dtype")}
         return {
@@ -112,7 +125,7 @@ class TEBF16:
             "recipe": None,
             "attention": f"te:{backend or 'unknown'}" if self.te_attention == "te" else None,
             "residual_dtypes": sorted(dtypes),
-            "gelu": "tanh",
+            **({"gelu": "tanh"} if self._gemms is GEMMS else {}),
             "cudnn": ".".join(map(str, import_te().get_cudnn_version())),
             "warnings": _attention_warnings(backend),
             **(self._attention_log.evidence() if self._attention_log else {}),
@@ -168,7 +181,7 @@ class TEFP8(TEBF16):
         recipes = {str(layer.fp8_meta.get("recipe")) for layer in te_layers(model) if layer.fp8_initialized}
         if not recipes:
             raise MeasurementInvalid("no Transformer Engine layer ran in fp8", "Report this with the record's evidence")
-        layers = sum(GEMMS[type(layer).__name__] for layer in te_layers(model) if layer.fp8_initialized)
+        layers = sum(self._gemms[type(layer).__name__] for layer in te_layers(model) if layer.fp8_initialized)
         return {**super().evidence(model), "recipe": "; ".join(sorted(recipes)), "fp8_layers": layers}
 
     def step_state(self, model: nn.Module) -> list[torch.Tensor]:

@@ -106,7 +106,7 @@ class Measurement:
 def variant(record: Record) -> Key:
     """What makes two records two rows and not two tries at one: all that is compared, and all that is marked."""
     what, config = record.what, record.config
-    trained_with = (config.optimizer, config.data) if config is not None else ()
+    trained_with = (config.optimizer, config.data, config.sequence_length) if config is not None else ()
     sizes = (what.workload, what.batch_size, what.world_size)
     return (*mode(record), record.execution, record.attention, *sizes, *trained_with)
 
@@ -244,7 +244,7 @@ def _not_run_again(records: Sequence[Record]) -> list[Record]:
 def _planned(record: Record, config: RunConfig) -> Key:
     """What is known of any run before it starts: the mode on its instance, what it trains, and with what."""
     sizes = (config.workload, config.batch_size, config.world_size, config.nodes)
-    return (*mode(record), *sizes, config.optimizer, config.data)
+    return (*mode(record), *sizes, config.optimizer, config.data, config.sequence_length)
 
 
 def _same_variant(record: Record, other: Record) -> bool:

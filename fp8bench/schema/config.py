@@ -56,7 +56,14 @@ class RunConfig(Frozen):
         GraphChoice,
         Option("Replay each step as one CUDA graph: auto does where that works and is proved", default="auto"),
     ] = "off"
-    optimizer: Annotated[OptimizerName, Option("Optimizer: sgd has momentum", default="sgd")] = "sgd"
+    optimizer: Annotated[
+        OptimizerName,
+        Option(
+            "Optimizer: sgd has momentum",
+            if_unset="sgd; of language models adamw",
+            shown_unset="by workload",
+        ),
+    ] = "sgd"
     data: Annotated[DataSource, Option("Read batches with a DataLoader, or keep one on the GPU", default="loader")]
     workers: Annotated[
         NonNegativeInt,
@@ -66,6 +73,16 @@ class RunConfig(Frozen):
     te_attention: Annotated[
         TEAttention, Option("Attention of the te modes: Transformer Engine's or torch's", default="te")
     ]
+    sequence_length: Annotated[
+        Annotated[int, Field(ge=2)] | None,
+        Option(
+            "Tokens a sample, of a language model",
+            if_unset="2048; of llm-micro 64",
+            shown_unset="by workload",
+            bound=option.SEQUENCE_LENGTH,
+            metavar="TOKENS",
+        ),
+    ] = None
 
     @property
     def mode_label(self) -> str:

@@ -55,6 +55,9 @@ Software: TypeAlias = Mapping[str, str | None]
 """Versions by name, and what computes: `GPU`, or without one `CPU`. Null is unknown or absent."""
 
 PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton")
+OF_SOME = ("transformers",)
+"""Packages that only records of workloads which use them name."""
+
 LIBRARIES = ("cuda", "cudnn", "nccl")
 HARDWARE = ("GPU", "CPU")
 """What two instances are expected to differ in."""
@@ -69,6 +72,7 @@ def software_of(environment: Environment | None) -> Software | None:
         return None
     versions = environment.versions
     found: dict[str, str | None] = {name: versions.get(name) for name in (*PACKAGES, *LIBRARIES)}
+    found |= {name: versions[name] for name in OF_SOME if name in versions}
     found["driver"] = environment.driver
     found["python"] = minor(environment.python)
     found["GPU"] = environment.device_name

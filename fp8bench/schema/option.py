@@ -32,6 +32,7 @@ IMPORTED_BATCH_SIZE = Bound(10_000_000, "no record, and no figure from elsewhere
 STEPS = Bound(1_000_000, "every step's time is kept in the record")
 TIMED_S = Bound(86_400, "that is a day for each mode and round")
 TIMEOUT_S = Bound(86_400, "a phase that takes a day is no measurement")
+SEQUENCE_LENGTH = Bound(2**20, "no GPU holds the activations of a longer sample")
 SEED = Bound(2**32 - 1, "generators take seeds of 32 bits")
 GPUS = Bound(4096, "each is a process of its own, and no cluster measured here has more")
 LOADER_WORKERS = Bound(256, "each is a process of its own, for every GPU")
@@ -76,7 +77,7 @@ class Option:
     def full_help(self, default: Any) -> str:
         """With the default of a request: `Samples a GPU and step [64; on a CPU 16].`"""
         text = self.if_unset or ("" if default is None or default is False else str(default))
-        if isinstance(self.default, ByDevice):
+        if isinstance(self.default, ByDevice) and not self.if_unset:
             text = f"{self.default.cuda:g}; on a CPU {self.default.cpu:g}"
         return f"{self.help} [{text}]." if text else f"{self.help}."
 

@@ -44,6 +44,7 @@ class Parity(Frozen):
     input_gradient_error: float | None
     separation: float | None
     leakage: float | None
+    later_leakage: float | None = Field(default=None, description="of a causal model; null of any other")
     tolerance: Tolerance
 
 

@@ -54,7 +54,7 @@ def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside, pl
     Raises as `worker.main.measure` does, and RunFailed where the text is not that of the plan.
     """
     text_plan = TextPlan.model_validate(plan)
-    return reported(lambda found: _stages(config, text_plan, rank, device, aside, found), rank, config.batch_size)
+    return reported(lambda found: _stages(config, text_plan, rank, device, aside, found), rank, config)
 
 
 def _stages(

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -22,14 +23,14 @@ A_PATH = "(a path)"
 """Stands for one: that something was set may matter, and where it lies is nobody else's business."""
 
 
-def environment(device: torch.device) -> Environment:
-    """Everything that may move a number and that a reader could not find out afterwards."""
+def environment(device: torch.device, packages: Sequence[str] = ()) -> Environment:
+    """Everything that may move a number and that a reader could not find out afterwards. packages: of the workload."""
     on_gpu = device.type == "cuda"
     commit, dirty = _git_state()
     return Environment(
         fp8bench=__version__,
         python=platform.python_version(),
-        versions={**{name: installed(name) for name in PACKAGES}, **_cuda_versions(on_gpu)},
+        versions={**{name: installed(name) for name in (*PACKAGES, *packages)}, **_cuda_versions(on_gpu)},
         device_name=torch.cuda.get_device_name(device) if on_gpu else None,
         compute_capability="{}.{}".format(*torch.cuda.get_device_capability(device)) if on_gpu else None,
         driver=driver_version() if on_gpu else None,

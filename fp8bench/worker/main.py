@@ -28,12 +28,14 @@ from fp8bench.worker.evidence import to_evidence, with_execution
 from fp8bench.worker.execution.build import Choice, choose, described, ready_to_train
 from fp8bench.worker.execution.decide import Execution, decide
 from fp8bench.worker.execution.step import PythonLaunch
+from fp8bench.worker.memory import require_memory
 from fp8bench.worker.parallel import agreement, process_group
 from fp8bench.worker.parity import Proof
 from fp8bench.worker.profiler import STEPS as PROFILED_STEPS
 from fp8bench.worker.profiler import Profiled, profile_steps
 from fp8bench.worker.progress import ProgressFile
 from fp8bench.worker.timing import Length, Training, compiled_to, time_steps, train
+from fp8bench.workloads import protocol as of_workload
 from fp8bench.workloads.protocol import Workload
 
 
@@ -61,10 +63,10 @@ def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) ->
     Raises RunFailed when the GPU's memory does not suffice, or the host's: siblings may be waiting, and must be ended
     from outside.
     """
-    return reported(lambda found: _stages(config, rank, device, aside, found), rank, config.batch_size)
+    return reported(lambda found: _stages(config, rank, device, aside, found), rank, config)
 
 
-def reported(stages: Callable[[dict[str, Any]], None], rank: int, batch_size: int) -> RankReport:
+def reported(stages: Callable[[dict[str, Any]], None], rank: int, config: RunConfig) -> RankReport:
     """The report of a rank whose stages fill in its fields. See `measure`."""
     found: dict[str, Any] = {"rank": rank}
     try:
@@ -72,7 +74,7 @@ def reported(stages: Callable[[dict[str, Any]], None], rank: int, batch_size: in
     except (ModeUnavailable, MeasurementInvalid) as refusal:
         return stopped(refusal, found)
     except torch.OutOfMemoryError as error:
-        raise out_of_memory(rank, batch_size, error) from error
+        raise out_of_memory(rank, config, error) from error
     except MemoryError as error:
         raise out_of_host_memory(rank, error) from error
     except RuntimeError as error:
@@ -87,12 +89,13 @@ def stopped(error: Fp8benchError, found: dict[str, Any]) -> RankReport:
     return RankReport(**found, status=error.status, reason=error.what, cause=error.cause, remedy=error.remedy)
 
 
-def out_of_memory(rank: int, batch_size: int, error: BaseException) -> RunFailed:
+def out_of_memory(rank: int, config: RunConfig, error: BaseException) -> RunFailed:
     """Which rank, how much it requested (in torch's words), and what to do."""
+    shorter = "" if config.sequence_length is None else f" or --sequence-length (now {config.sequence_length})"
     asked = next((part for part in str(error).split(". ") if "ried to allocate" in part), str(error).split("\n")[0])
     return RunFailed(
-        f"rank {rank} ran out of GPU memory at batch size {batch_size}: {asked.strip().rstrip('.')}",
-        f"Lower --batch-size (now {batch_size} a GPU), or end the other processes on this GPU",
+        f"rank {rank} ran out of GPU memory at batch size {config.batch_size}: {asked.strip().rstrip('.')}",
+        f"Lower --batch-size (now {config.batch_size} a GPU){shorter}, or end the other processes on this GPU",
         "oom",
     )
 
@@ -177,9 +180,11 @@ def proved(
     Raises ModeUnavailable where the mode cannot run, and MeasurementInvalid where it fails the gate.
     """
     with agreement():
-        found["environment"] = environment(device)
+        found["environment"] = environment(device, of_workload.stated(workload, "packages"))
         mode.check(device)
+        check_workload(workload, config, mode)
         choice = choose(config, mode, device)
+        require_memory(config, workload, device)
     found["facts"] = _facts(workload, config, device)
     progress.stage("proving")
     proof = parity.prove(mode, workload, rank, device)
@@ -217,9 +222,23 @@ def make_mode(config: RunConfig) -> Mode:
 
 
 def make_workload(config: RunConfig) -> Workload:
+    """The workload's object, with the fields of the configuration that its class names."""
     workload_class = registry.load(registry.find_workload(config.workload))
-    workload: Workload = workload_class(data=config.data, workers=config.workers, seed=config.seed)
+    options = {name: getattr(config, name) for name in of_workload.stated(workload_class, "config_fields")}
+    workload: Workload = workload_class(data=config.data, workers=config.workers, seed=config.seed, **options)
     return workload
+
+
+def check_workload(workload: Workload, config: RunConfig, mode: Mode) -> None:
+    """Raises ModeUnavailable where the workload says that it cannot be trained so, or does not know a setting."""
+    if config.sequence_length is not None and "sequence_length" not in of_workload.stated(workload, "config_fields"):
+        raise ModeUnavailable(
+            f"workload {config.workload!r} takes no sequence length (--sequence-length {config.sequence_length})",
+            "Omit --sequence-length, or name a language model with --workload",
+        )
+    check: Callable[[int, bool], None] | None = getattr(workload, "check", None)
+    if check is not None:
+        check(config.batch_size, bool(stated(mode, "fp8")))
 
 
 def _facts(workload: Workload, config: RunConfig, device: torch.device) -> WorkloadFacts:

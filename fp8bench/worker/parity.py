@@ -1,7 +1,7 @@
 """The parity gate: a mode is proved to compute the same thing before it is timed.
 
 One batch goes through the plain model (bf16 autocast) and, with the same weights, through the converted one. Five
-numbers come of it, all relative and all without unit:
+numbers come of it, of a causal model six, all relative and all without unit:
 
   logits_error          the larger of |z' - z| / |z| and, with the mean over the batch taken off both,
                         |c' - c| / |c|. The second is the error in what the *input* makes of the logits: in a fresh
@@ -12,9 +12,12 @@ numbers come of it, all relative and all without unit:
                         twice, and is zero or turned wherever attention looks at the wrong tokens.
   separation            |c'| / |c|: how far apart different inputs end; 0 where the output ignores them.
                         Integer tokens have no gradient; their embeddings stand for them.
-  leakage               the gradient of one image's logits at the *other* images of the batch, against that at its
+  leakage               the gradient of one sample's logits at the *other* samples of the batch, against that at its
                         own: 0 unless samples see each other. Small or shallow models attend so weakly when fresh that
                         attention across the batch would hide inside the other bounds; it cannot hide here.
+  later_leakage         of a causal workload: the gradient of the logits of the sample's first half at the tokens of its
+                        second half, against that at the first half: 0 unless tokens see later ones, and so the targets
+                        that they are to predict.
 
 |.| is the Euclidean norm over the batch. Measured on ViT-Huge, 224 and 256 px: emulated fp8 against float32 gives
 0.17 and 0.13 for the logits, 0.21 and 0.14 for the gradient; attention across the batch or under a causal mask 0.93
@@ -24,24 +27,23 @@ What it is not: a proof of torch.compile's output, since the model is examined b
 `execution.proof`'s); nor of convergence.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from fp8bench.modes.protocol import Mode, stated
+from fp8bench.modes import protocol as modes
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.rank import Parity, Tolerance
 from fp8bench.worker.execution.step import bf16_autocast
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
-from fp8bench.workloads.protocol import Batch, Workload
+from fp8bench.workloads.protocol import Batch, Workload, stated
 
-BATCH_SIZE = 16
-"""Images in the gate's batch: enough to distinguish inputs, and a number that fp8 kernels can take."""
+_Found = TypeVar("_Found")
 
 _SDPA_KERNELS = {
     "ScaledDotProductFlashAttentionForCpu": "flash-cpu",
@@ -69,49 +71,66 @@ def look(
     model: nn.Module, workload: Workload, batch: Batch, context: AbstractContextManager[Any] | None = None
 ) -> View:
     """One forward and backward pass; no weight changes, and no gradient is left behind."""
-    inputs, logits, loss = _forward(model, workload, batch, context)
+    inputs, (logits, loss) = _forward(observed, model, workload, batch, context)
     kernels = sdpa_kernels(loss)
     loss.backward()
     return View(logits.detach().float(), loss.item(), _take_gradient(model, inputs), kernels)
 
 
+@dataclass(frozen=True)
+class Leaks:
+    """How much logits depend on what they must not, against how much on their own; NaN: they depend on nothing.
+
+    samples: on other samples. later: on later tokens; None: the workload is not causal.
+    """
+
+    samples: float
+    later: float | None = None
+
+
 def leakage(
     model: nn.Module, workload: Workload, batch: Batch, context: AbstractContextManager[Any] | None = None
-) -> float:
-    """How much one sample's logits depend on the other samples, against how much on itself. NaN: on neither.
+) -> Leaks:
+    """By the gradient of one sample's logits at what the model takes in; of a causal model, of its first half.
 
     The sample is one in the middle, so that attention to earlier or to later samples alone shows too.
     """
-    inputs, logits, _ = _forward(model, workload, batch, context)
-    middle = logits.shape[0] // 2
-    logits[middle].float().sum().backward()
+    inputs, logits = _forward(logits_of, model, workload, batch, context)
+    middle, causal = logits.shape[0] // 2, stated(workload, "causal")
+    half = logits.shape[1] // 2
+    (logits[middle, :half] if causal else logits[middle]).float().sum().backward()
     gradient = _take_gradient(model, inputs)
     own = gradient[middle].clone()
     gradient[middle] = 0
-    return ratio(norm(gradient), norm(own))
+    later = ratio(norm(own[half:]), norm(own[:half])) if causal else None
+    return Leaks(ratio(norm(gradient), norm(own)), later)
 
 
 def _forward(
-    model: nn.Module, workload: Workload, batch: Batch, context: AbstractContextManager[Any] | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(what takes the gradient at the input, logits, loss), under autocast."""
+    passes: Callable[[nn.Module, Workload, Batch], _Found],
+    model: nn.Module,
+    workload: Workload,
+    batch: Batch,
+    context: AbstractContextManager[Any] | None,
+) -> tuple[Tensor, _Found]:
+    """What takes the gradient at the input, and what `passes` gives, under autocast."""
     inputs = batch.inputs.detach().clone()
     embedded: list[Tensor] = []
     if inputs.is_floating_point():
         embedded.append(inputs.requires_grad_())
     with _embedding(model, embedded), bf16_autocast(inputs.device), context or nullcontext():
-        logits, loss = observed(model, workload, batch._replace(inputs=inputs))
-    return embedded[0], logits, loss
+        found = passes(model, workload, batch._replace(inputs=inputs))
+    return embedded[0], found
 
 
 @contextmanager
 def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
-    """While it stands, what the first embedding of a pass gives is put into `found`, where that is empty, and keeps its
-    gradient. Raises MeasurementInvalid where none was met.
+    """While it stands, what the first embedding of a pass with gradients gives is put into an empty `found`, and keeps
+    its gradient. Raises MeasurementInvalid where none was met.
     """
 
     def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
-        if not found:
+        if not found and output.requires_grad:
             output.retain_grad()
             found.append(output)
 
@@ -130,7 +149,13 @@ def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
 
 
 def observed(model: nn.Module, workload: Workload, batch: Batch) -> tuple[Tensor, Tensor]:
-    """(logits, loss) of one forward pass. The logits are what the model gives to the workload's loss."""
+    """(logits, loss). The logits are what the model gives to the workload's loss, or, from a pass of their own without
+    gradients, what the workload says they are.
+    """
+    if hasattr(workload, "logits"):
+        with torch.no_grad():
+            logits = logits_of(model, workload, batch)
+        return logits, workload.loss(model, batch)
     outputs: list[Tensor] = []
     handle = model.register_forward_hook(lambda _module, _args, output: outputs.append(output))
     try:
@@ -138,6 +163,12 @@ def observed(model: nn.Module, workload: Workload, batch: Batch) -> tuple[Tensor
     finally:
         handle.remove()
     return outputs[-1], loss
+
+
+def logits_of(model: nn.Module, workload: Workload, batch: Batch) -> Tensor:
+    """The logits alone, as `observed` gives them."""
+    by_workload: Callable[[nn.Module, Batch], Tensor] | None = getattr(workload, "logits", None)
+    return by_workload(model, batch) if by_workload is not None else observed(model, workload, batch)[0]
 
 
 def _take_gradient(model: nn.Module, inputs: Tensor) -> Tensor:
@@ -172,17 +203,17 @@ class Proof:
     kernels: frozenset[str]
 
 
-def prove(mode: Mode, workload: Workload, rank: int, device: torch.device) -> Proof:
+def prove(mode: modes.Mode, workload: Workload, rank: int, device: torch.device) -> Proof:
     """Build the plain model, look at it, convert it, look again. Every rank does so, on its own GPU.
 
     Raises what `mode.convert` raises, on every rank (see worker.parallel.agreement).
     """
-    batch = next(workload.batches(BATCH_SIZE, rank, device))
+    batch = next(workload.batches(stated(workload, "piece"), rank, device))
     model = workload.build(device)
     plain = look(model, workload, batch)
     with agreement():
         model = mode.convert(model)
-    tolerance: Tolerance = stated(mode, "tolerance")
+    tolerance: Tolerance = modes.stated(mode, "tolerance")
     for _ in range(tolerance.settle_passes):
         look(model, workload, batch, mode.forward_context())
     converted = look(model, workload, batch, mode.forward_context())
@@ -190,16 +221,18 @@ def prove(mode: Mode, workload: Workload, rank: int, device: torch.device) -> Pr
     return Proof(model, compare(plain, converted, leaked, tolerance), converted.sdpa_kernels)
 
 
-def compare(plain: View, converted: View, leaked: float, tolerance: Tolerance) -> Parity:
-    """Measure and judge. leaked: see `leakage`. A number that is not finite never passes."""
+def compare(plain: View, converted: View, leaked: Leaks, tolerance: Tolerance) -> Parity:
+    """Measure and judge. A number that is not finite never passes."""
     own, others = centred(plain.logits), centred(converted.logits)
     measured = {
         "logits_error": logits_error(plain.logits, converted.logits),
         "loss_error": ratio(abs(converted.loss - plain.loss), abs(plain.loss)),
         "input_gradient_error": relative_error([plain.input_gradient], [converted.input_gradient]),
         "separation": ratio(norm(others), norm(own)),
-        "leakage": leaked,
+        "leakage": leaked.samples,
     }
+    if leaked.later is not None:
+        measured["later_leakage"] = leaked.later
     reason = judge(measured, tolerance, gradient_is_zero=not converted.input_gradient.any().item())
     return Parity(
         passed=reason is None,
@@ -224,6 +257,11 @@ def judge(measured: dict[str, float], tolerance: Tolerance, gradient_is_zero: bo
         faults.append(
             "the samples of a batch see each other "
             f"(leakage {measured['leakage']:.3g}, at most {tolerance.max_leakage:g})"
+        )
+    if not measured.get("later_leakage", 0.0) <= tolerance.max_leakage:
+        faults.append(
+            "its tokens see later ones, which a causal model must not "
+            f"(leakage {measured['later_leakage']:.3g}, at most {tolerance.max_leakage:g})"
         )
     for name, label in (("logits", "logits"), ("loss", "loss"), ("input_gradient", "input gradient")):
         error, bound = measured[f"{name}_error"], getattr(tolerance, name)

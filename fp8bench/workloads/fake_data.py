@@ -1,16 +1,19 @@
-"""Random images that look like a data set: a million of them, float32, normally distributed.
+"""Random samples that look like a data set, a million of them: images, float32 and normally distributed, or sequences
+of tokens, any word as likely as another.
 
-Normal values and not zeros, because matrix units draw less power on zeros and run faster. Image i is the same in every
-process and every run with the same seed; its label is i modulo the number of classes.
+Normal values and not zeros, because matrix units draw less power on zeros and run faster. Sample i is the same in every
+process and every run with the same seed. An image's label is i modulo the number of classes; a token's target is the
+token that follows it.
 """
 
 import os
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from fp8bench.lifeline import leave_with
 from fp8bench.workloads.protocol import Batch
@@ -38,6 +41,26 @@ class FakeDataset(Dataset[tuple[Tensor, int]]):
             raise IndexError(index)
         generator = torch.Generator().manual_seed(self.seed * self.length + index)
         return torch.randn(3, self.image_px, self.image_px, generator=generator), index % self.classes
+
+
+class FakeTokens(Dataset[tuple[Tensor, Tensor]]):
+    """Items are (tokens, the tokens that follow each), both [sequence] int64."""
+
+    def __init__(self, sequence: int, words: int, seed: int, length: int = LENGTH) -> None:
+        self.sequence = sequence
+        self.words = words
+        self.seed = seed
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if not 0 <= index < self.length:
+            raise IndexError(index)
+        generator = torch.Generator().manual_seed(self.seed * self.length + index)
+        text = torch.randint(self.words, (self.sequence + 1,), generator=generator)
+        return text[:-1], text[1:]
 
 
 class EndlessSampler(Sampler[int]):
@@ -68,7 +91,7 @@ class LoaderBatches:
 
     def __init__(
         self,
-        dataset: Dataset[tuple[Tensor, int]],
+        dataset: Dataset[Any],
         sampler: Sampler[int],
         batch_size: int,
         device: torch.device,
@@ -94,8 +117,8 @@ class LoaderBatches:
     def __next__(self) -> Batch:
         if self._batches is None:
             self._batches = iter(self._loader)
-        images, labels = next(self._batches)
-        return Batch(images.to(self._device, non_blocking=True), labels.to(self._device, non_blocking=True))
+        inputs, targets = next(self._batches)
+        return Batch(inputs.to(self._device, non_blocking=True), targets.to(self._device, non_blocking=True))
 
     def close(self) -> None:
         """End the loader's processes now: they end with the iterator that started them."""
@@ -107,9 +130,9 @@ def _leave_with_rank(rank: int, _worker: int) -> None:
     leave_with(rank)
 
 
-def device_batches(dataset: FakeDataset, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
+def device_batches(dataset: Dataset[Any], batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
     """One batch that stays on the device, over and over: what the step costs without a loader."""
-    images, labels = zip(*(dataset[rank * batch_size + i] for i in range(batch_size)), strict=True)
-    batch = Batch(torch.stack(images).to(device), torch.tensor(labels).to(device))
+    inputs, targets = default_collate([dataset[rank * batch_size + i] for i in range(batch_size)])
+    batch = Batch(inputs.to(device), targets.to(device))
     while True:
         yield batch

@@ -13,14 +13,22 @@ A batch is (inputs, targets), both on the device. Inputs are floating point, or 
 them in by torch.nn.Embedding: the parity gate takes the gradient at the inputs or at what the embedding makes of them,
 and reads the logits from the model's output.
 
-A target of a language model is the token after its input, and no loss shifts it again. One whose sizes can be changed
-has a method `resized(**sizes)`: the same workload with other whole numbers for some of `sizes()`, by their names, of
-which `vocab_size` and `sequence_length` are two. So a text of 256 kinds of tokens can be trained on
-(`workloads.on_text`).
+A class need not inherit from `Workload`; where it does not state `config_fields`, `packages`, `causal` or `piece`, the
+values here hold. It may have four methods more:
+
+  logits(model, batch)     the logits of the batch, [batch, ...], for a model whose output under `loss` is not them (a
+                           language model that never holds all of them): the gate asks it, and never a timed step
+  check(batch_size, fp8)   raises ModeUnavailable, before anything is built, where this batch cannot be trained on here,
+                           by a mode with fp8 GEMMs or by one without
+  parameters()             how many numbers are trained: memory that cannot hold them is found before it is used
+  resized(**sizes)         the same workload with other whole numbers for some of `sizes()`, by their names: a language
+                           model whose `vocab_size` is 256 can read a text byte by byte (`workloads.on_text`)
+
+A target of a language model is the token after its input, and no loss shifts it again.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -36,10 +44,18 @@ class Batch(NamedTuple):
 
 
 class Workload(Protocol):
-    """The contract. unit: what throughput counts, "images" or "tokens"."""
+    """The contract. unit: what throughput counts, "images" or "tokens". config_fields: further fields of RunConfig that
+    its class takes as keywords. packages: that its model is made by, whose versions are recorded. causal: a logit for
+    every token, [batch, tokens, ...], which depends on no later token. piece: samples that a proof takes at once: two
+    or more, and a number that fp8 kernels can take.
+    """
 
     name: str
     unit: str
+    config_fields: ClassVar[tuple[str, ...]] = ()
+    packages: ClassVar[tuple[str, ...]] = ()
+    causal: ClassVar[bool] = False
+    piece: int = 16
 
     def __init__(self, data: DataSource = "loader", workers: int = 0, seed: int = 0) -> None: ...
 
@@ -62,6 +78,11 @@ class Workload(Protocol):
 
     def sizes(self) -> dict[str, int | str]:
         """What makes two runs the same work; goes into the fingerprint."""
+
+
+def stated(workload: Workload | type[Workload], name: str) -> Any:
+    """What a workload states about itself, or the protocol's default where it is silent."""
+    return getattr(workload, name, getattr(Workload, name))
 
 
 def prefetched(batches: Iterator[Batch]) -> int:

@@ -17,6 +17,7 @@ from fp8bench.worker.execution.decide import decide
 from fp8bench.worker.execution.replay import Replay
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
 from fp8bench.worker.main import make_mode, make_workload, rank_group
+from fp8bench.workloads.llama import LLM1B
 
 AFTERWARDS = 3
 
@@ -87,13 +88,15 @@ class WaitingInBackward(Waiting):
 
 
 LAUNCHES = {one.__name__: one for one in (Replay, StaleInput, NoOptimizer, NoAllReduce, FrozenScales)}
-CHANGED = {None: lambda block: block, "forward": Waiting, "backward": WaitingInBackward}
+CHANGED = {None: None, "forward": Waiting, "backward": WaitingInBackward}
 
 
-def settle_here(rank, folder, values, launch="Replay", waits=None):
+def settle_here(rank, folder, values, launch="Replay", waits=None, layers=None):
     """values: of the configuration. launch: the name of what makes a replay; waits: the pass in which the last block
-    waits for the GPU.
+    waits for the GPU; layers: of a language model, fewer than it has.
     """
+    if layers is not None:
+        LLM1B.architecture = {**LLM1B.architecture, "num_hidden_layers": layers}
     run = config(**{"warmup": 2, "steps": 3, "data": "device", "workers": 0, "compile": "off", **values})
     with rank_group(run, rank, rank, f"file://{folder}/rendezvous") as device:
         outcome = _settled(run, rank, device, LAUNCHES[launch], CHANGED[waits])
@@ -105,7 +108,8 @@ def _settled(run, rank, device, capture, changed):
     mode, workload = make_mode(run), make_workload(run)
     choice = choose(run, mode, device)
     proof = parity.prove(mode, workload, rank, device)
-    proof.model.blocks[-1] = changed(proof.model.blocks[-1])
+    if changed is not None:
+        proof.model.blocks[-1] = changed(proof.model.blocks[-1])
     with ready_to_train(run, rank, device, mode, workload, proof.model, choice) as (parts, batches):
         first = PythonLaunch(parts)
         for _ in range(choice.warmup(run.warmup)):

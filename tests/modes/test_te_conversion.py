@@ -1,11 +1,7 @@
 """Transformer Engine's conversion on a stand-in: arguments, copied weights, refusals. tests/gpu has the real one."""
 
-import sys
-import types
-
 import pytest
 import torch
-from modes import te_stand_in
 
 from fp8bench.modes.te_article import TEBF16Article
 from fp8bench.modes.te_block import TEBlock
@@ -24,15 +20,6 @@ def vision_transformer(**sizes):
     from timm.models.vision_transformer import VisionTransformer
 
     return VisionTransformer(**sizes)
-
-
-@pytest.fixture
-def stand_in(monkeypatch):
-    package = types.ModuleType("transformer_engine")
-    package.pytorch = te_stand_in
-    monkeypatch.setitem(sys.modules, "transformer_engine", package)
-    monkeypatch.setitem(sys.modules, "transformer_engine.pytorch", te_stand_in)
-    return te_stand_in
 
 
 @pytest.mark.usefixtures("process_group", "stand_in")

@@ -126,6 +126,7 @@ def test_of_one_variant_only_the_latest_ok_record_is_kept():
         pytest.param({"settings": {"world_size": 4}}, id="GPUs"),
         pytest.param({"settings": {"optimizer": "adam"}}, id="optimizer"),
         pytest.param({"settings": {"data": "device"}}, id="data"),
+        pytest.param({"settings": {"sequence_length": 512}}, id="sequence"),
     ],
 )
 def test_records_that_differ_in_one_part_of_the_variant_are_both_kept(other):

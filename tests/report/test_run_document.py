@@ -178,7 +178,7 @@ def test_what_is_unknown_is_a_dash_and_a_price_without_a_date_says_so():
     (line,) = plain_lines(row(compile=None, execution=None, attention=None))[2:]
     (undated,) = plain_lines(row(usd_per_hour=40.0))[2:]
 
-    assert line.split() == ["p5", "te-fp8:delayed", "64", "x", "8", "1", *["-"] * 9]
+    assert line.split() == ["p5", "te-fp8:delayed", "64", "x", "8", "1", *["-"] * 10]
     assert "undated" in undated
 
 

@@ -14,6 +14,7 @@ from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.modes.torchao import TorchAOFloat8
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.worker import parity
+from fp8bench.workloads.llama import LLMMicro
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.vit import ViTMicro
 
@@ -157,6 +158,93 @@ class TestProve:
         parity.leakage(model, workload, batch)
         assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
         assert all(parameter.grad is None for parameter in model.parameters())
+
+
+class Bidirectional(nn.Module):
+    """A layer whose tokens attend to those after them too."""
+
+    def __init__(self, layer):
+        super().__init__()
+        layer.self_attn.is_causal = False
+        self.layer = layer
+
+    def forward(self, x, **rest):
+        return self.layer(x, **rest)
+
+
+class AcrossTheSamples(nn.Module):
+    """A layer that takes [batch, tokens, width] for [tokens, batch, width], as a causal one: a token attends to the
+    same token of the samples before its own.
+    """
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x, position_embeddings, **rest):
+        at_start = tuple(part[:, : x.shape[0]] for part in position_embeddings)
+        return self.layer(x.transpose(0, 1), position_embeddings=at_start, **rest).transpose(0, 1)
+
+
+class SeesTheNext(nn.Module):
+    """A layer that mixes a little of the next token in, which is the target."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x, **rest):
+        return self.layer(x + 1e-3 * x.roll(-1, 1), **rest)
+
+
+def mode_with_layer(layer_class):
+    """The baseline, but with every layer of a Llama wrapped."""
+
+    class Wrapped(BaselineBF16):
+        def convert(self, model):
+            model.model.layers = nn.ModuleList(layer_class(layer) for layer in model.model.layers)
+            return model
+
+    return Wrapped()
+
+
+@pytest.mark.usefixtures("process_group")
+class TestCausal:
+    """llm-micro, whose loss never holds its logits: the gate asks the workload for them."""
+
+    def test_the_plain_model_agrees_with_itself_exactly_and_sees_nothing_later(self):
+        found = verdict(BaselineBF16(), LLMMicro)
+        assert found.passed, found.reason
+        assert (found.logits_error, found.loss_error, found.input_gradient_error) == (0, 0, 0)
+        assert (found.leakage, found.later_leakage, found.batch_size) == (0, 0, 2)
+
+    def test_emulated_float8_passes(self):
+        found = verdict(TorchAOFloat8("tensorwise"), LLMMicro)
+        assert found.passed, found.reason
+        assert 0 < found.logits_error < FP8_TOLERANCE.logits
+        assert (found.leakage, found.later_leakage) == (0, 0)
+
+    @pytest.mark.parametrize("layer_class", [Bidirectional, SeesTheNext])
+    def test_a_token_that_sees_later_ones_is_refused(self, layer_class):
+        found = verdict(mode_with_layer(layer_class), LLMMicro)
+        assert not found.passed
+        assert "its tokens see later ones, which a causal model must not" in found.reason
+        assert found.later_leakage > BF16_TOLERANCE.max_leakage
+        assert found.leakage == 0
+
+    def test_a_little_of_the_next_token_hides_from_every_other_bound(self):
+        found = verdict(mode_with_layer(SeesTheNext), LLMMicro)
+        assert found.logits_error < BF16_TOLERANCE.logits
+        assert found.loss_error < BF16_TOLERANCE.loss
+        assert found.input_gradient_error < BF16_TOLERANCE.input_gradient
+
+    def test_attention_across_the_samples_is_refused(self):
+        found = verdict(mode_with_layer(AcrossTheSamples), LLMMicro)
+        assert not found.passed
+        assert "the samples of a batch see each other" in found.reason
+
+    def test_a_workload_that_is_not_causal_is_not_asked(self):
+        assert verdict(BaselineBF16(), Tokens).later_leakage is None
 
 
 @pytest.mark.usefixtures("process_group")

@@ -65,7 +65,7 @@ class ConvergeRequest(Request):
         tuple[str, ...],
         Option("Another size of the model, as num_hidden_layers=4. Repeatable", metavar="NAME=N"),
     ] = ()
-    sequence_length: Annotated[str | None, Option("Tokens a sample", if_unset="the model's own")] = None
+    sequence_length: Annotated[str | None, of_run("sequence_length")] = None
     batch_size: Annotated[str | None, Option("Samples a GPU and step", default=BATCH_SIZE)] = None
     gpus: Annotated[str | None, Option("GPUs to train on", if_unset="all; on a CPU 1 process")] = None
     validate_every: Annotated[str | None, Option("Steps between two validations", if_unset="a fifteenth of all")] = None
@@ -164,7 +164,7 @@ def _sizes(request: ConvergeRequest) -> dict[str, int]:
             raise UsageError(f"--size {quoted(text)} is not NAME=N", "Give, for example, --size num_hidden_layers=4")
         found[name.strip()] = whole(f"--size {name.strip()}", number, 1, SIZE)
     if request.sequence_length is not None:
-        found["sequence_length"] = whole("--sequence-length", request.sequence_length, 2, SIZE)
+        found["sequence_length"] = whole("--sequence-length", request.sequence_length, 2, bounds.SEQUENCE_LENGTH)
     return found
 
 

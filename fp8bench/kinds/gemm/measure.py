@@ -136,7 +136,7 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
     config = GemmConfig(
         device=device,
         workload=(request.workload or _default_workload(device)) if of_workload else None,
-        batch_size=(batch_size or RunRequest().on(device, "batch_size")) if of_workload else None,
+        batch_size=(batch_size or _usual_batch(request.workload, device)) if of_workload else None,
         shapes=shapes,
         sweep=request.sweep,
         precisions=precisions,
@@ -284,6 +284,12 @@ def _torch_sees_cuda() -> bool:
     from fp8bench.numerics.gemm.bench import sees_cuda
 
     return sees_cuda()
+
+
+def _usual_batch(workload: str | None, device: Device) -> int:
+    """That of a run of it."""
+    entry = registry.find_workload(workload or _default_workload(device))
+    return int(RunRequest().of_workers(device, entry.usual)["batch_size"])
 
 
 def _default_workload(device: Device) -> str:

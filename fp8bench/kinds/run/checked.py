@@ -198,7 +198,7 @@ def _one_each(theirs: Sequence[Side], mine: Sequence[Side]) -> list[Side]:
 def _planned(record: Record) -> Key:
     """What is known of it before it runs."""
     config = record.config
-    trained_with = (config.optimizer, config.data) if config is not None else ()
+    trained_with = (config.optimizer, config.data, config.sequence_length) if config is not None else ()
     what = record.what
     return (*mode(record), what.workload, what.batch_size, what.world_size, *trained_with)
 

@@ -146,6 +146,7 @@ COLUMNS: dict[str, RowColumn] = {
     ),
     "step": RowColumn("step, ms (95 % interval)", step, lambda r: _scaled(r.step_time_s, 1e3), "interval"),
     "throughput": _rate("{units}/s", lambda r: r.throughput_per_s),
+    "per-gpu": _rate("{units}/s/GPU", lambda r: r.throughput_per_gpu_per_s),
     "price": _number("USD/h", lambda r: r.usd_per_hour, ",.2f"),
     "price-as-of": _word(_price_date, "price as of"),
     "cost": _number("USD/M {units}", lambda r: r.usd_per_million_units, ",.3f"),

@@ -64,6 +64,7 @@ class Row(Frozen):
     spread_within_process: float | None = None
     unseen_share: float | None = None
     throughput_per_s: float | None = None
+    throughput_per_gpu_per_s: float | None = None
     unit: str | None = None
     usd_per_hour: float | None = None
     price_as_of: date | None = None
@@ -191,6 +192,7 @@ def _measured(
     return {
         **times,
         "throughput_per_s": throughput_per_s,
+        "throughput_per_gpu_per_s": throughput_per_s / row.world_size,
         "unit": summary.unit,
         "units_per_usd": per_usd,
         "units_per_usd_ci": cost.rate_interval(per_usd, step_time_s, times["step_time_ci_s"]) if per_usd else None,

@@ -15,6 +15,7 @@ from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
 from fp8bench.launch.sweep.search import Swept
 from fp8bench.launch.sweep.space import Untried, in_words
 from fp8bench.pricing.cost import units_per_usd
+from fp8bench.registry import find_workload
 from fp8bench.report.document import (
     NOTHING,
     Column,
@@ -311,8 +312,9 @@ def _runner_up_against_winner(swept: Swept) -> Ratio | None:
 def command_line(config: RunConfig, program: Literal["fp8bench run"] = "fp8bench run") -> str:
     """What measures this configuration again: what has no default, and what is not the default."""
     words = ["--mode", config.mode_label, "--workload", config.workload, "--gpus", str(config.world_size)]
+    of_workload = find_workload(config.workload).usual
     for name, option in OBEYED_BY_WORKERS.items():
-        value, default = getattr(config, name), option.default
+        value, default = getattr(config, name), of_workload.get(name, option.default)
         usual = default.on(config.device) if isinstance(default, ByDevice) else default
         if name == "batch_size" or (value != usual and name != "workers"):
             words += [flag_of(name), f"{value:g}" if isinstance(value, float) else str(value)]

@@ -45,13 +45,10 @@ from fp8bench.worker.execution.step import (
 )
 from fp8bench.worker.parallel import agreement, average_gradients
 from fp8bench.worker.relative import finite, norm, ratio
-from fp8bench.workloads.protocol import Batch
+from fp8bench.workloads.protocol import Batch, stated
 
 STEPS = 3
 """One would not show a batch that is read again, nor scales that follow from the step before."""
-
-PIECE = 16
-"""Samples that plain steps take at once beside a compiled model: a number that fp8 kernels can take."""
 
 MAX_SPREAD = 1e-4
 """All ranks apply the same gradients to the same weights; the mean of float32 alone rounds."""
@@ -82,7 +79,7 @@ scales."""
 def piece_size(parts: Parts, batch: Batch, compiled: bool) -> int:
     """How many samples plain steps take at once."""
     size = len(batch.inputs)
-    return size if scales(parts) or not compiled else min(PIECE, size)
+    return size if scales(parts) or not compiled else min(stated(parts.workload, "piece"), size)
 
 
 def plain_steps(parts: Parts, batches: Sequence[Batch], piece: int) -> Expected:

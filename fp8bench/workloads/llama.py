@@ -1,0 +1,232 @@
+"""Llama by transformers' own classes, on random tokens: two sizes of published studies, and a tiny one for CPUs.
+
+A model is made from a configuration alone: weights are drawn, and nothing is downloaded. `CausalLM` calls transformers'
+embedding, layers and norm itself and not through LlamaModel.forward, which builds a causal mask under torch.compile
+before torch 2.14, so that attention loses its fast kernels, and looks into the positions on the host, which no CUDA
+graph can. Without a mask every layer's attention is torch's scaled_dot_product_attention with is_causal.
+
+llm-1b has 1,225,861,120 parameters, llm-7b (Llama 2 7B's sizes) 6,738,415,616. Work is counted by FlopCounterMode: a
+multiply-add is two operations, and attention counts as if it were not causal.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from math import gcd
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from fp8bench.schema.config import DataSource
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.formats import ALIGNMENT
+from fp8bench.workloads.fake_data import EndlessSampler, FakeTokens, LoaderBatches, device_batches
+from fp8bench.workloads.head import Head
+from fp8bench.workloads.protocol import Batch
+
+INITIAL_STD = 0.02
+"""Of weights, as Llama's configuration has it."""
+
+
+class CausalLM(nn.Module):
+    """Parameters have the names of transformers' LlamaForCausalLM."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.model = _llama().LlamaModel(config)
+        self.lm_head = Head(config.hidden_size, config.vocab_size, bias=False)
+        nn.init.normal_(self.lm_head.weight, std=INITIAL_STD)
+
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
+        """tokens: [batch, sequence] int64. Logits [batch, sequence, words], or with targets, of the same shape as the
+        tokens, the mean loss.
+        """
+        x = self.model.embed_tokens(tokens)
+        positions = torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(0)
+        rotary = self.model.rotary_emb(x, positions)
+        for layer in self.model.layers:
+            x = layer(x, position_embeddings=rotary)
+        output: Tensor = self.lm_head(self.model.norm(x), targets)
+        return output
+
+
+class LLM1B:
+    """Per layer Llama 3.2 1B's sizes: grouped-query attention, 4 query heads a group."""
+
+    name = "llm-1b"
+    unit = "tokens"
+    causal: ClassVar[bool] = True
+    config_fields: ClassVar[tuple[str, ...]] = ("sequence_length",)
+    packages: ClassVar[tuple[str, ...]] = ("transformers",)
+    usual_length: ClassVar[int] = 2048
+    architecture: ClassVar[dict[str, Any]] = dict(
+        hidden_size=2048,
+        num_hidden_layers=18,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        intermediate_size=8192,
+        vocab_size=32000,
+        rope_theta=500000.0,
+    )
+
+    def __init__(
+        self, data: DataSource = "loader", workers: int = 0, seed: int = 0, sequence_length: int | None = None
+    ) -> None:
+        self.data = data
+        self.workers = workers
+        self.seed = seed
+        self.sequence_length = sequence_length or self.usual_length
+
+    def resized(self, **sizes: int) -> "LLM1B":
+        """The same with other numbers for some of its sizes."""
+        length = sizes.pop("sequence_length", self.sequence_length)
+        other = type(type(self).__name__, (type(self),), {"architecture": {**self.architecture, **sizes}})
+        made: LLM1B = other(self.data, self.workers, self.seed, length)
+        return made
+
+    @property
+    def piece(self) -> int:
+        """Two samples show whether one sees the other; more where fewer tokens are no multiple that fp8 can take."""
+        return max(2, ALIGNMENT // gcd(ALIGNMENT, self.sequence_length))
+
+    def check(self, batch_size: int, fp8: bool) -> None:
+        """Raises ModeUnavailable where transformers is missing, and for fp8 where tokens do not fill its GEMMs."""
+        _llama()
+        tokens = self.units_per_step(batch_size)
+        if fp8 and tokens % ALIGNMENT:
+            length, fewer = self.sequence_length, self.sequence_length // ALIGNMENT * ALIGNMENT
+            raise ModeUnavailable(
+                f"fp8 GEMMs need a multiple of {ALIGNMENT} tokens, and batch {batch_size} x sequence {length} are "
+                f"{tokens:,}",
+                f"Use --sequence-length {fewer or ALIGNMENT} or {fewer + ALIGNMENT}, or a --batch-size that is a "
+                f"multiple of {ALIGNMENT // gcd(ALIGNMENT, length)}",
+            )
+
+    def build(self, device: torch.device) -> nn.Module:
+        """Weights are drawn on the device itself. GPUs of one kind draw the same ones for a seed; others, and CPUs,
+        draw others.
+        """
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), device:
+            torch.manual_seed(self.seed)
+            model = _causal_lm(self.architecture, self.sequence_length)
+        return model.to(device).train()
+
+    def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
+        """Batches without end, from a DataLoader or kept on the device."""
+        dataset = FakeTokens(self.sequence_length, self.architecture["vocab_size"], self.seed)
+        if self.data == "device":
+            return device_batches(dataset, batch_size, rank, device)
+        sampler = EndlessSampler(len(dataset), batch_size, rank)
+        return LoaderBatches(dataset, sampler, batch_size, device, self.workers)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """In the forward pass itself, by the model's head: see `workloads.head`."""
+        loss: Tensor = model(batch.inputs, batch.targets)
+        return loss
+
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        """[batch, sequence, words], all of them at once."""
+        logits: Tensor = model(batch.inputs)
+        return logits
+
+    def units_per_step(self, batch_size: int) -> int:
+        """Tokens."""
+        return batch_size * self.sequence_length
+
+    def flops_per_step(self, batch_size: int) -> int:
+        """Every operation is linear in the batch, so one sample is counted."""
+        return batch_size * self._of_one_sample()[1]
+
+    def parameters(self) -> int:
+        """How many numbers are trained."""
+        return self._of_one_sample()[0]
+
+    def sizes(self) -> dict[str, int | str]:
+        return {**self.architecture, "sequence_length": self.sequence_length}
+
+    def _of_one_sample(self) -> tuple[int, int]:
+        return _parameters_and_flops(tuple(self.architecture.items()), self.sequence_length)
+
+
+class LLM7B(LLM1B):
+    """Llama 2 7B's sizes: every query head has a key and a value head of its own."""
+
+    name = "llm-7b"
+    architecture: ClassVar[dict[str, Any]] = dict(
+        hidden_size=4096,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=32,
+        intermediate_size=11008,
+        vocab_size=32000,
+        rope_theta=10000.0,
+    )
+
+
+class LLMMicro(LLM1B):
+    """Small enough for two CPU cores; its words are bytes, and its widths multiples of 16, so that float8 layers can be
+    emulated.
+    """
+
+    name = "llm-micro"
+    usual_length: ClassVar[int] = 64
+    architecture: ClassVar[dict[str, Any]] = dict(
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=128,
+        vocab_size=256,
+        rope_theta=10000.0,
+    )
+
+
+def _llama() -> Any:
+    """transformers' module of Llama. Raises ModeUnavailable where it is missing."""
+    try:
+        from transformers.models.llama import modeling_llama
+    except ImportError as error:
+        raise ModeUnavailable(
+            f"language models need transformers, which cannot be imported: {error}",
+            "Install it with `pip install 'fp8bench[llm]'`",
+        ) from error
+    return modeling_llama
+
+
+def _causal_lm(architecture: dict[str, Any], sequence_length: int) -> CausalLM:
+    sizes = dict(architecture)
+    theta = sizes.pop("rope_theta")
+    config = _llama().LlamaConfig(
+        **sizes,
+        max_position_embeddings=sequence_length,
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
+        initializer_range=INITIAL_STD,
+        tie_word_embeddings=False,
+        use_cache=False,
+        attn_implementation="sdpa",
+    )
+    return CausalLM(config)
+
+
+@cache
+def _parameters_and_flops(architecture: tuple[tuple[str, Any], ...], sequence_length: int) -> tuple[int, int]:
+    """Of the model, and of one sample's step. Layers cost the same: the first one is counted with all that is around
+    them, and a second one once.
+    """
+    sizes = dict(architecture)
+    one = _count({**sizes, "num_hidden_layers": 1}, sequence_length)
+    two = _count({**sizes, "num_hidden_layers": 2}, sequence_length)
+    more = int(sizes["num_hidden_layers"]) - 1
+    parameters, flops = (first + (second - first) * more for first, second in zip(one, two, strict=True))
+    return parameters, flops
+
+
+def _count(sizes: dict[str, Any], sequence_length: int) -> tuple[int, int]:
+    # On the meta device nothing is computed; attention takes the plain path there, whose GEMMs are all counted once.
+    with torch.device("meta"):
+        model = _causal_lm(sizes, sequence_length)
+        tokens = torch.empty(1, sequence_length, dtype=torch.int64)
+    with FlopCounterMode(display=False) as counter:
+        model(tokens).sum().backward()
+    return sum(parameter.numel() for parameter in model.parameters()), int(counter.get_total_flops())

@@ -1,0 +1,140 @@
+"""Transformer Engine's layers in Llama, on a stand-in: arguments, copied weights, refusals. tests/gpu has the real one.
+
+Weights are drawn large here, so that attention is sharp: whatever is wrong about it then moves every logit.
+"""
+
+import pytest
+import torch
+from modes import te_stand_in
+from torch import nn
+
+from fp8bench.modes.te_article import TEBF16Article
+from fp8bench.modes.te_llama import TELlamaLayer
+from fp8bench.modes.transformer_engine import TEBF16
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.worker.parity import prove
+from fp8bench.workloads.llama import LLMMicro
+
+CPU = torch.device("cpu")
+SHARP = 0.25
+
+
+def sharp_model():
+    """With weights of every kind: norms are not all ones."""
+    workload = LLMMicro(data="device", sequence_length=32)
+    model = workload.build(CPU)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, SHARP, generator=generator)
+            else:
+                parameter.uniform_(0.5, 1.5, generator=generator)
+    return workload, model, next(workload.batches(2, 0, CPU))
+
+
+def logits_error(mode, change=lambda _model: None):
+    """Of the converted model in float32, without the bf16 that hides small differences."""
+    workload, model, batch = sharp_model()
+    with torch.no_grad():
+        plain = workload.logits(model, batch)
+        model = mode.convert(model)
+        change(model)
+        found = workload.logits(model, batch)
+    return float((found - plain).norm() / plain.norm())
+
+
+@pytest.mark.usefixtures("stand_in")
+class TestConversion:
+    @pytest.mark.parametrize("attention", ["te", "sdpa"])
+    def test_both_ways_compute_llamas_layer_with_its_weights(self, attention):
+        assert logits_error(TEBF16(te_attention=attention)) < 1e-5
+
+    @pytest.mark.parametrize("part", ["angles", "gate and up", "queries"])
+    def test_what_could_be_mixed_up_would_show(self, part):
+        def change(model):
+            for layer in model.model.layers:
+                attention, mlp = layer.layer.self_attention, layer.layer.layernorm_mlp
+                if part == "angles":
+                    layer.angles = layer.angles * 0.5
+                elif part == "gate and up":
+                    mlp.fc1_weight.copy_(mlp.fc1_weight.roll(len(mlp.fc1_weight) // 2, 0))
+                else:
+                    queries = attention.layernorm_qkv.weight[: attention.rows[0]]
+                    queries.copy_(queries.roll(attention.width, 0))
+
+        assert logits_error(TEBF16(), change) > 0.1
+
+    def test_the_layer_is_told_everything_that_its_defaults_get_wrong(self):
+        _, model, _ = sharp_model()
+        layer = TEBF16().convert(model).model.layers[0]
+        assert isinstance(layer, TELlamaLayer)
+        inner = layer.layer
+        assert (inner.batch_first, inner.causal, inner.hidden_dropout, inner.attention_dropout) == (True, True, 0, 0)
+        assert inner.self_attention.rows == [64, 32, 32]
+        assert inner.self_attention.layernorm_qkv.eps == inner.layernorm_mlp.eps == 1e-6
+        assert inner.layernorm_mlp.layer_norm_bias is inner.layernorm_mlp.fc1_bias is None
+
+    def test_the_rotation_has_the_models_own_base(self):
+        class Wide(LLMMicro):
+            architecture = {**LLMMicro.architecture, "rope_theta": 500000.0}  # noqa: RUF012
+
+        layers = TEBF16().convert(Wide(sequence_length=32).build(CPU)).model.layers
+        assert layers[0].angles is layers[1].angles
+        assert layers[0].angles.shape == (32, 1, 1, 16)
+        # Pair 1 of 8, at position 31.
+        assert float(layers[0].angles[31, 0, 0, 1]) == pytest.approx(31 * 500000.0 ** (-2 / 16), rel=1e-5)
+
+    @pytest.mark.parametrize(("attention", "kinds"), [("te", {"LayerNormLinear": 2}), ("sdpa", {"Linear": 14})])
+    def test_the_head_and_the_embedding_stay_plain(self, attention, kinds):
+        _, model, _ = sharp_model()
+        model = TEBF16(te_attention=attention).convert(model)
+        found = [type(module).__name__ for module in model.modules() if type(module).__module__ == te_stand_in.__name__]
+        assert {kind: found.count(kind) for kind in kinds} == kinds
+        assert isinstance(model.lm_head, nn.Linear)
+        assert isinstance(model.model.embed_tokens, nn.Embedding)
+
+    def test_the_articles_block_is_of_another_model(self):
+        _, model, _ = sharp_model()
+        with pytest.raises(ModeUnavailable, match="no timm Block"):
+            TEBF16Article().convert(model)
+
+    def test_a_mask_is_refused_instead_of_ignored(self):
+        _, model, _ = sharp_model()
+        layer = TEBF16().convert(model).model.layers[0]
+        with pytest.raises(ModeUnavailable, match="attention mask"):
+            layer(torch.zeros(1, 32, 64), attention_mask=torch.ones(1, 1, 32, 32, dtype=torch.bool))
+
+
+@pytest.mark.usefixtures("stand_in", "process_group")
+@pytest.mark.parametrize("attention", ["te", "sdpa"])
+def test_both_ways_pass_the_gate(attention):
+    found = prove(TEBF16(te_attention=attention), LLMMicro(data="device"), 0, CPU).parity
+    assert found.passed, found.reason
+    assert (found.leakage, found.later_leakage) == (0, 0)
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        (lambda layer: setattr(layer.self_attn.config, "hidden_act", "gelu"), "the activation gelu"),
+        (lambda layer: setattr(layer.self_attn, "is_causal", False), "not causal"),
+        (lambda layer: setattr(layer.self_attn, "o_proj", nn.Linear(64, 64)), "biases"),
+        (lambda layer: setattr(layer.input_layernorm, "variance_epsilon", 1e-3), "two different norm epsilons"),
+        (lambda layer: setattr(layer, "input_layernorm", nn.LayerNorm(64)), "a norm that is not LlamaRMSNorm"),
+    ],
+)
+def test_what_the_converted_layer_would_not_compute_is_refused_by_name(changed, named):
+    _, model, _ = sharp_model()
+    changed(model.model.layers[1])
+    with pytest.raises(ModeUnavailable, match=named):
+        TEBF16().convert(model)
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_a_rotation_that_changes_while_the_model_runs_is_refused():
+    _, model, _ = sharp_model()
+    model.model.rotary_emb.rope_type = "dynamic"
+    with pytest.raises(ModeUnavailable, match="rotated by 'dynamic'"):
+        TEBF16().convert(model)

@@ -1,0 +1,126 @@
+"""Language models by their published sizes, their tokens, and what they refuse."""
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from fp8bench.modes.torchao import TorchAOFloat8
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.workloads.fake_data import FakeTokens
+from fp8bench.workloads.llama import LLM1B, LLM7B, LLMMicro
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(("workload_class", "published"), [(LLM1B, 1.2e9), (LLM7B, 6.7e9)])
+def test_the_sizes_are_the_published_ones(workload_class, published):
+    assert workload_class().parameters() == pytest.approx(published, rel=0.05)
+
+
+def test_parameters_and_flops_of_all_layers_follow_from_two():
+    class Shallow(LLM1B):
+        architecture = {**LLM1B.architecture, "num_hidden_layers": 3}  # noqa: RUF012
+
+    meta = torch.device("meta")
+    model = Shallow(sequence_length=64).build(meta)
+    assert sum(parameter.numel() for parameter in model.parameters()) == Shallow(sequence_length=64).parameters()
+    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+
+
+def test_a_token_costs_six_operations_a_weight_and_its_attention():
+    """Weights of GEMMs alone: an embedding is looked up."""
+    workload = LLM1B()
+    sizes = workload.architecture
+    multiplied = workload.parameters() - sizes["vocab_size"] * sizes["hidden_size"]
+    # Two GEMMs a layer of sequence x width a token, forward and twice backward.
+    attention = 12 * sizes["num_hidden_layers"] * sizes["hidden_size"] * 2048
+    assert workload.flops_per_step(1) / 2048 == pytest.approx(6 * multiplied + attention, rel=1e-3)
+    assert workload.flops_per_step(4) == 4 * workload.flops_per_step(1)
+
+
+def test_a_shorter_sequence_is_another_work():
+    short, usual = LLM1B(sequence_length=512), LLM1B()
+    assert (short.units_per_step(4), usual.units_per_step(4)) == (2048, 8192)
+    assert short.sizes() == {**usual.sizes(), "sequence_length": 512}
+    assert short.flops_per_step(4) < usual.flops_per_step(1)
+
+
+def test_targets_are_the_tokens_that_follow():
+    tokens, targets = FakeTokens(sequence=100, words=50, seed=0)[7]
+    assert torch.equal(tokens[1:], targets[:-1])
+    assert (tokens.dtype, int(tokens.min()) >= 0, int(targets.max()) < 50) == (torch.int64, True, True)
+    assert not torch.equal(tokens, FakeTokens(sequence=100, words=50, seed=0)[8][0])
+    assert not torch.equal(tokens, FakeTokens(sequence=100, words=50, seed=1)[7][0])
+    with pytest.raises(IndexError):
+        FakeTokens(sequence=100, words=50, seed=0)[1_000_000]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_gives_the_same_tokens_whatever_its_processes(workers):
+    batches = LLMMicro(data="loader", workers=workers).batches(4, 0, CPU)
+    first = next(batches)
+    batches.close()
+    assert (first.inputs.shape, first.targets.shape) == ((4, 64), (4, 64))
+    assert torch.equal(first.inputs[2], FakeTokens(64, 256, 0)[2][0])
+
+
+class TestModel:
+    def test_it_computes_what_transformers_model_does_with_its_weights(self):
+        from transformers.models.llama.modeling_llama import LlamaForCausalLM
+
+        workload = LLMMicro(data="device")
+        model = workload.build(CPU)
+        plain = LlamaForCausalLM(model.model.config)
+        plain.load_state_dict(model.state_dict())
+        tokens = next(workload.batches(2, 0, CPU)).inputs
+        with torch.no_grad():
+            assert torch.allclose(model(tokens), plain(tokens).logits, atol=1e-6)
+
+    def test_its_loss_is_the_cross_entropy_of_its_logits(self):
+        workload = LLMMicro(data="device")
+        model, batch = workload.build(CPU), next(workload.batches(2, 0, CPU))
+        expected = nn.functional.cross_entropy(workload.logits(model, batch).flatten(0, 1), batch.targets.flatten())
+        assert float(workload.loss(model, batch)) == pytest.approx(float(expected), rel=1e-6)
+
+    def test_queries_share_keys_and_every_layer_but_the_head_goes_to_float8(self):
+        model = LLMMicro().build(CPU)
+        attention = model.model.layers[0].self_attn
+        assert (attention.q_proj.out_features, attention.k_proj.out_features) == (64, 32)
+        mode = TorchAOFloat8()
+        evidence = mode.evidence(mode.convert(model))
+        assert (evidence["converted_layers"], evidence["total_layers"]) == (14, 15)
+        assert type(model.lm_head).__name__ == "Head"
+
+    def test_drawing_the_weights_leaves_the_callers_random_numbers_alone(self):
+        torch.manual_seed(11)
+        expected = torch.rand(3)
+        torch.manual_seed(11)
+        LLMMicro(seed=5).build(CPU)
+        assert torch.equal(torch.rand(3), expected)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(("length", "batch_size"), [(64, 1), (24, 2), (10, 8), (2048, 3)])
+    def test_tokens_that_fill_fp8s_gemms_are_taken(self, length, batch_size):
+        LLMMicro(sequence_length=length).check(batch_size, fp8=True)
+
+    def test_tokens_that_do_not_are_refused_with_both_dimensions_and_both_remedies(self):
+        with pytest.raises(ModeUnavailable) as refused:
+            LLMMicro(sequence_length=1001).check(4, fp8=True)
+        assert refused.value.what == ("fp8 GEMMs need a multiple of 16 tokens, and batch 4 x sequence 1001 are 4,004")
+        assert refused.value.remedy == "Use --sequence-length 992 or 1008, or a --batch-size that is a multiple of 16"
+        LLMMicro(sequence_length=1001).check(4, fp8=False)
+
+    @pytest.mark.parametrize(("length", "piece"), [(2048, 2), (24, 2), (20, 4), (1001, 16)])
+    def test_what_a_proof_takes_at_once_fills_them_too(self, length, piece):
+        workload = LLMMicro(sequence_length=length)
+        assert workload.piece == piece
+        workload.check(workload.piece, fp8=True)
+
+    def test_without_transformers_it_says_what_installs_it(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "transformers.models.llama", None)
+        with pytest.raises(ModeUnavailable, match="need transformers, which cannot be imported") as refused:
+            LLMMicro().check(16, fp8=False)
+        assert refused.value.remedy == "Install it with `pip install 'fp8bench[llm]'`"
