@@ -114,5 +114,4 @@ class WorkFacts(Frozen):
     """What the workload said of itself. tokens_per_step: over all ranks."""
 
     sizes: dict[str, Any]
-    optimizer: str
     tokens_per_step: PositiveInt

@@ -13,7 +13,7 @@ STEP_S = {BASELINE: 0.1, FP8: 0.075}
 COSTS = {BASELINE: 0.0, FP8: 0.01}
 """Nats that a mode's loss is higher at each step."""
 
-WORK = WorkFacts(sizes={"layers": 2, "sequence_length": 128}, optimizer="AdamW(lr=0.0001)", tokens_per_step=1024)
+WORK = WorkFacts(sizes={"layers": 2, "sequence_length": 128}, tokens_per_step=1024)
 
 
 def config(**changes):

@@ -127,9 +127,10 @@ def in_turns(config: ConvergeConfig) -> Iterator[tuple[str, int]]:
 
 
 def run_config(config: ConvergeConfig, mode: str, seed: int) -> RunConfig:
-    """What the ranks of one training obey."""
+    """What the ranks of one training obey. The sequence length is one of the model's sizes, which the plan has."""
     entry, recipe = registry.find_mode(mode)
-    same = {name: getattr(config, name) for name in RunConfig.model_fields if name in ConvergeConfig.model_fields}
+    names = (RunConfig.model_fields.keys() & ConvergeConfig.model_fields.keys()) - {"sequence_length"}
+    same = {name: getattr(config, name) for name in names}
     return RunConfig(mode=entry.name, recipe=recipe, seed=seed, workers=0, **EXECUTED, **same)
 
 
@@ -157,9 +158,7 @@ def _done(trained: Trained, reports: Sequence[RankReport]) -> Done:
     if first.environment is None or first.facts is None:
         raise ValueError("a rank that is ok reports its environment and its workload")
     facts = first.facts
-    work = WorkFacts(
-        sizes=dict(facts.sizes), optimizer=facts.optimizer, tokens_per_step=facts.units_per_step * len(reports)
-    )
+    work = WorkFacts(sizes=dict(facts.sizes), tokens_per_step=facts.units_per_step * len(reports))
     return Done(trained=trained, environment=first.environment, work=work)
 
 
@@ -195,7 +194,7 @@ def fingerprint(config: ConvergeConfig, work: WorkFacts | None) -> dict[str, Any
         "kind": "converge",
         "workload": config.workload,
         "sizes": dict(work.sizes) if work else None,
-        "optimizer": work.optimizer if work else None,
+        "optimizer": config.optimizer,
         "learning_rate": config.learning_rate,
         "rate_warmup": config.rate_warmup,
         "steps": config.steps,
