@@ -1,9 +1,11 @@
 """A record of trainings made by hand, for what looks at one."""
 
-from builders import at, environment, evidence, parity
+from builders import at, environment, evidence, parity, workload_facts
 
 from fp8bench.kinds.converge.measure import ConvergeRecord, fingerprint
+from fp8bench.launch.signals import Interrupt
 from fp8bench.schema.converge import ConvergeConfig, Curve, TextFacts, Trained, Validation, WorkFacts
+from fp8bench.schema.rank import RankMemory, RankReport
 from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION
 
 BASELINE, FP8 = "baseline-bf16", "te-fp8:delayed"
@@ -101,3 +103,33 @@ def record(*trainings, instance="p5", minutes=0, settings=None, **changes):
         "trainings": trainings,
     }
     return ConvergeRecord(**{**values, **changes})
+
+
+class Ranks:
+    """Reports as ranks give them. stops: by mode and seed, what a training reports instead; interrupt: at which one a
+    signal comes.
+    """
+
+    def __init__(self, stops=None, interrupt=None):
+        self.ran = []
+        self.stops = stops or {}
+        self.interrupt = interrupt
+
+    def run(self, config, watch, trace=None, marks=()):
+        turn = (config.mode_label, config.seed)
+        if turn == self.interrupt:
+            raise Interrupt(15)
+        self.ran.append(turn)
+        if turn in self.stops:
+            return [RankReport(rank=0, **self.stops[turn])]
+        return [
+            RankReport(
+                rank=0,
+                environment=environment(device_name=None),
+                facts=workload_facts(),
+                evidence=evidence(),
+                parity=parity(),
+                memory=RankMemory(rank=0, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=1),
+                found=curve(*turn).model_dump(mode="json"),
+            )
+        ]

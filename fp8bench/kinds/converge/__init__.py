@@ -26,7 +26,10 @@ KIND = Converge(
     name="converge",
     request=ConvergeRequest,
     record=ConvergeRecord,
-    example=("--steps", "4", "--seeds", "1", "--batch-size", "2", "--sequence-length", "16"),
+    example=(
+        *("--mode", "baseline-bf16", "--mode", "baseline-fp32", "--seeds", "1", "--steps", "4"),
+        *("--batch-size", "2", "--sequence-length", "16"),
+    ),
     prepare=request.prepare,
     measure=measure.measure,
     exit_code=measure.exit_code,
