@@ -23,15 +23,22 @@ class OnText:
         self._text = text
         self._world_size = world_size
         self._seed = seed
+        self._on: Tensor | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._workload, name)
 
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
         """From the beginning of the seed's order."""
-        tokens = on_device(self._text.train, device)
+        tokens = self._train(device)
         order = starts(len(self._text.train), self._length, batch_size, rank, self._world_size, self._seed)
         return (batch_at(tokens, begin, self._length) for begin in order)
+
+    def _train(self, device: torch.device) -> Tensor:
+        """Once for all batches: a text may be large."""
+        if self._on is None or self._on.device != device:
+            self._on = on_device(self._text.train, device)
+        return self._on
 
     def validation(self, batch_size: int, batches: int, rank: int, device: torch.device) -> list[Batch]:
         """This rank's share of what is held out: so many batches of this size, or fewer where the text is short."""

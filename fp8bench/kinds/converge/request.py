@@ -19,6 +19,10 @@ from fp8bench.schema.option import Bound, ByDevice, Option
 from fp8bench.workloads.text import Text, byte_level, read, require_enough
 
 HELP = "fp8bench converge --help"
+MODES: dict[Device, tuple[str, ...]] = {
+    "cuda": ("baseline-bf16", "te-fp8", "torchao-float8"),
+    "cpu": ("baseline-bf16", "torchao-float8"),
+}
 WORKLOADS: dict[Device, str] = {"cuda": "llm-1b", "cpu": "llm-micro"}
 RATES: dict[Device, float] = {"cuda": 3e-4, "cpu": 2e-3}
 STEPS = ByDevice(cuda=300, cpu=120)
@@ -49,7 +53,7 @@ class ConvergeRequest(Request):
             "Precision mode to train in, the reference first: two or more. Repeatable",
             metavar="MODE",
             complete="modes",
-            if_unset="every default mode of this machine",
+            if_unset="baseline-bf16, te-fp8, torchao-float8; on a CPU without te-fp8",
         ),
     ] = ()
     seeds: Annotated[str | None, Option("How many seeds: each trains every mode", if_unset=str(SEEDS))] = None
@@ -74,9 +78,15 @@ class ConvergeRequest(Request):
         None
     )
     seed: Annotated[str | None, of_run("seed", "The first seed, of weights and of the order of data")] = None
-    compile: Annotated[str | None, Option("As of `run`", if_unset="auto", metavar="auto|on|off|blocks")] = None
-    cuda_graphs: Annotated[str | None, Option("As of `run`", if_unset="auto", metavar="auto|on|off")] = None
-    te_attention: Annotated[str | None, Option("As of `run`", if_unset="te", metavar="te|sdpa")] = None
+    compile: Annotated[
+        str | None, Option("Use torch.compile, as in `run`", if_unset="auto", metavar="auto|on|off|blocks")
+    ] = None
+    cuda_graphs: Annotated[
+        str | None, Option("Replay each step as one CUDA graph, as in `run`", if_unset="auto", metavar="auto|on|off")
+    ] = None
+    te_attention: Annotated[
+        str | None, Option("Attention of the te modes, as in `run`", if_unset="te", metavar="te|sdpa")
+    ] = None
     timeout_s: Annotated[str | None, of_run("timeout_s")] = None
     allow_busy: Annotated[bool, of_run("allow_busy")] = False
 
@@ -105,7 +115,7 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
         timeout_s = above_zero("--timeout", request.timeout_s, 600, bounds.TIMEOUT_S)
     machine = this_machine(environ)
     runs = plan(_as_of_a_run(request, machine), machine)
-    _require_two(runs, bool(request.modes))
+    _require_two(runs)
     place = place_of(request, machine)
     sizes = _sizes(request)
     text = read(request.text)
@@ -133,7 +143,7 @@ def _as_of_a_run(request: ConvergeRequest, machine: Machine) -> RunRequest:
         "cuda_graphs": _word("--cuda-graphs", request.cuda_graphs, "auto", ("auto", "on", "off")),
         "te_attention": _word("--te-attention", request.te_attention, "te", ("te", "sdpa")),
     }
-    return RunRequest(mode=request.modes, **given)
+    return RunRequest(mode=request.modes or MODES[device], **given)
 
 
 def _number(flag: str, text: str | None, default: int, bound: Bound, least: int = 1) -> int:
@@ -146,11 +156,11 @@ def _word(flag: str, given: str | None, default: str, known: tuple[str, ...]) ->
     return given or default
 
 
-def _require_two(runs: Sequence[RunConfig], named: bool) -> None:
+def _require_two(runs: Sequence[RunConfig]) -> None:
     if len(runs) < 2:
         only = runs[0].mode_label
         raise UsageError(
-            f"{only} alone was {'named' if named else 'found'}, and there is nothing that its loss is compared with",
+            f"{only} alone was named, and there is nothing that its loss is compared with",
             f"Name the reference first: --mode baseline-{'fp32' if only == 'baseline-bf16' else 'bf16'} --mode {only}",
         )
 
