@@ -155,6 +155,10 @@ class TestTable:
         assert money.startswith("-0.12"), "and it costs even less"
         assert sentences(found)[1].startswith("baseline-bf16 on p4d shows no difference at equal steps and gains 0.12")
 
+    def test_two_records_of_one_instance_are_told_apart(self, catalog):
+        found = shown([record(), record(minutes=5)], catalog, options())
+        assert sentences(found)[0].startswith("te-fp8:delayed on p5 2026-")
+
     def test_other_work_has_a_table_of_its_own(self, catalog):
         other = record(
             instance="p4d", fingerprint={"kind": "converge"}, environment=environment("NVIDIA A100-SXM4-40GB")
@@ -171,7 +175,7 @@ class TestTable:
 
     def test_the_share_of_an_instance_is_said(self, catalog):
         found = shown([record(settings={"world_size": 2})], catalog, options())
-        assert "p5: 13.76 USD an hour, a price of 2026-11-09; 2 of 8 GPUs of p5." in render(found, "markdown")
+        assert "p5: 13.76 USD an hour for 2 of 8 GPUs of p5, by a price of 2026-11-09." in render(found, "markdown")
 
 
 class TestMachines:
@@ -197,7 +201,9 @@ def test_the_curves_are_drawn_and_the_same_ones_give_the_same_bytes(catalog, tmp
     assert paths[0].read_bytes() == paths[1].read_bytes()
     if suffix == ".svg":
         text = Path(paths[0]).read_text()
-        assert all(word in text for word in ("p4d: te-fp8:delayed", "USD", "step", "gap to baseline-bf16, nats"))
+        assert all(
+            word in text for word in ("te-fp8:delayed on p4d", "USD", "step", "gap to baseline-bf16 on p5, nats")
+        )
 
 
 def test_without_prices_curves_are_drawn_over_time(catalog, tmp_path):

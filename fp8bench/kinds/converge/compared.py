@@ -74,14 +74,14 @@ class Row(Frozen):
 
 class ConvergeReport(Frozen):
     """One record, beside the reference of its group. price_as_of: null: it has no price, or an undated one. share: of
-    the price, in words; empty: all of it is counted.
+    an instance's price, in words; null: all of it is counted.
     """
 
     run_id: str
     instance: str
     device_name: str | None
     price_as_of: date | None
-    share: str
+    share: str | None
     no_price: str | None
     rows: tuple[Row, ...]
     trainings: tuple[Trained, ...]
@@ -125,6 +125,13 @@ class Group:
         """What the others are compared with."""
         return self.rows[0]
 
+    def name(self, row: Row) -> str:
+        """The mode, and of several records whose it is."""
+        if len(self.records) == 1:
+            return row.mode
+        names = {record.run_id: name for record, name in zip(self.records, self.names, strict=True)}
+        return f"{row.mode} on {names[row.run_id]}"
+
 
 def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> Group:
     """records: of one fingerprint, at least one."""
@@ -163,7 +170,7 @@ def _report(
         instance=record.instance,
         device_name=record.environment.device_name if record.environment else None,
         price_as_of=price.price.as_of if price.price else None,
-        share=f"; {price.gpus[0]} of {price.gpus[1]} GPUs of {price.share_of}" if price.gpus else "",
+        share=f"{price.gpus[0]} of {price.gpus[1]} GPUs of {price.share_of}" if price.gpus else None,
         no_price=price.why_none or None,
         rows=tuple(_row(record, mode, lines[record.run_id, mode], reference, price) for mode in record.config.modes),
         trainings=record.trainings,

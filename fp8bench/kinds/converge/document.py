@@ -209,7 +209,7 @@ def _how(one: Diverged) -> str:
 
 def sentence(row: Row, group: Group) -> str:
     """The answer for one mode: what it costs at equal steps, and what it gains for the same time or money."""
-    name = row.mode if len(group.reports) == 1 else f"{row.mode} on {row.instance}"
+    name = group.name(row)
     if row.diverged:
         return f"{name} diverged under {len(row.diverged)} of {row.seeds} seeds: {diverged(row)}."
     if row.equal_steps is None:
@@ -261,10 +261,7 @@ def _seconds(value: float | None) -> str:
 def _notes(group: Group) -> Iterator[str]:
     yield from differences_line(differences(group.records), group.names)
     rows = group.rows
-    reference = group.reference.mode
-    if len(group.reports) > 1:
-        reference = f"{reference} on {group.reference.instance}"
-    yield METHOD.format(reference=reference)
+    yield METHOD.format(reference=group.name(group.reference))
     if _same_instance(rows):
         yield SAME_INSTANCE
     if any(row.emulated for row in rows):
@@ -275,11 +272,12 @@ def _notes(group: Group) -> Iterator[str]:
             yield f"{name}: {report.no_price}."
         elif usd := next(iter(prices)):
             dated = f"of {report.price_as_of}" if report.price_as_of else "without a date"
-            yield f"{name}: {usd:,.2f} USD an hour, a price {dated}{report.share}."
+            share = f" for {report.share}" if report.share else ""
+            yield f"{name}: {usd:,.2f} USD an hour{share}, by a price {dated}."
 
 
 def _warnings(group: Group) -> Iterator[str]:
     if group.reference.diverged:
-        yield f"the reference, {group.reference.mode}, diverged: {diverged(group.reference)}"
+        yield f"the reference, {group.name(group.reference)}, diverged: {diverged(group.reference)}"
     for report, name in zip(group.reports, group.names, strict=True):
         yield from (f"{name}: {text}" if len(group.reports) > 1 else text for text in report.warnings)

@@ -1,8 +1,8 @@
-"""Curves of trainings, drawn: what is held out is foretold how well, over steps, and over what was spent.
+"""Curves of trainings, drawn: the loss on what is held out over steps, and over what was spent.
 
-Above, the loss; a line a mode is the mean over its seeds, and the pale lines around it are the seeds. Below, the gap to
-the reference with its 95 % interval over seeds, the same panel beneath: left at equal steps, right at equal money, or
-at equal time where there is no price. No two modes differ by colour alone.
+Above, the loss: a line a mode is the mean over its seeds, and the pale lines around it are the seeds. Below, the gap to
+the reference with its 95 % interval over seeds: left at equal steps, right at equal money, or at equal time where there
+is no price. No two modes differ by colour alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,8 +53,8 @@ def curves(group: Group, path: Path) -> None:
             for axes in (above, below):
                 _plain(axes)
         panels[0][0].set_title("loss on what is held out, nats a byte", **_small_title())
-        panels[1][0].set_title(f"gap to {group.reference.mode}, nats: below 0 is better", **_small_title())
-        _legend(figure, styles, several=len(group.reports) > 1)
+        panels[1][0].set_title(f"gap to {group.name(group.reference)}, nats: below 0 is better", **_small_title())
+        _legend(figure, {group.name(row): style for row, style in styles.items()})
 
 
 def _what_is_spent(lines: dict[Row, Line]) -> tuple[Way, str]:
@@ -108,11 +108,10 @@ def _small_title() -> dict[str, Any]:
     return {"fontsize": 9.5, "color": INK, "loc": "left", "pad": 4}
 
 
-def _legend(figure: Any, styles: dict[Row, dict[str, Any]], several: bool) -> None:
+def _legend(figure: Any, styles: dict[str, dict[str, Any]]) -> None:
     from matplotlib.lines import Line2D
 
-    names = {row: f"{row.instance}: {row.mode}" if several else row.mode for row in styles}
-    handles = [Line2D([], [], linewidth=1.8, label=names[row], **style) for row, style in styles.items()]
+    handles = [Line2D([], [], linewidth=1.8, label=name, **style) for name, style in styles.items()]
     paper.legend(figure, handles, min(3, len(handles)), handlelength=3.2)
 
 

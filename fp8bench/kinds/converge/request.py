@@ -26,7 +26,6 @@ MODES: dict[Device, tuple[str, ...]] = {
 WORKLOADS: dict[Device, str] = {"cuda": "llm-1b", "cpu": "llm-micro"}
 RATES: dict[Device, float] = {"cuda": 3e-4, "cpu": 2e-3}
 STEPS = ByDevice(cuda=300, cpu=120)
-BATCH_SIZE = ByDevice(cuda=4, cpu=16)
 SEEDS = 3
 VALIDATIONS = 15
 """So many over a training, unless --validate-every says otherwise."""
@@ -70,7 +69,9 @@ class ConvergeRequest(Request):
         Option("Another size of the model, as num_hidden_layers=4. Repeatable", metavar="NAME=N"),
     ] = ()
     sequence_length: Annotated[str | None, of_run("sequence_length")] = None
-    batch_size: Annotated[str | None, Option("Samples a GPU and step", default=BATCH_SIZE)] = None
+    batch_size: Annotated[str | None, Option("Samples a GPU and step", if_unset="4; of llm-micro 8, of llm-7b 1")] = (
+        None
+    )
     gpus: Annotated[str | None, Option("GPUs to train on", if_unset="all; on a CPU 1 process")] = None
     validate_every: Annotated[str | None, Option("Steps between two validations", if_unset="a fifteenth of all")] = None
     optimizer: Annotated[str | None, Option("Optimizer", if_unset="adamw", metavar="|".join(OPTIMIZERS))] = None
@@ -129,12 +130,11 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
 
 
 def _as_of_a_run(request: ConvergeRequest, machine: Machine) -> RunRequest:
-    """Raises UsageError."""
+    """A batch size that is not given is the workload's own. Raises UsageError."""
     device: Device = "cuda" if machine.has_gpu else "cpu"
     given: dict[str, Any] = {
         **EXECUTED,
         "workload": request.workload or WORKLOADS[device],
-        "batch_size": _number("--batch-size", request.batch_size, int(BATCH_SIZE.on(device)), bounds.BATCH_SIZE),
         "steps": _number("--steps", request.steps, int(STEPS.on(device)), bounds.STEPS),
         "seed": _number("--seed", request.seed, 0, bounds.SEED, least=0),
         "gpus": _number("--gpus", request.gpus, len(machine.gpus) or 1, bounds.GPUS),
@@ -143,6 +143,8 @@ def _as_of_a_run(request: ConvergeRequest, machine: Machine) -> RunRequest:
         "cuda_graphs": _word("--cuda-graphs", request.cuda_graphs, "auto", ("auto", "on", "off")),
         "te_attention": _word("--te-attention", request.te_attention, "te", ("te", "sdpa")),
     }
+    if request.batch_size is not None:
+        given["batch_size"] = whole("--batch-size", request.batch_size, 1, bounds.BATCH_SIZE)
     return RunRequest(mode=request.modes or MODES[device], **given)
 
 
