@@ -86,7 +86,7 @@ class TestAnswer:
             sentences(found)
         )
         assert "equal money" not in table(found)
-        assert "time to the same loss" in table(found)
+        assert table(found)["to the same loss"] == ("-", "-24.1 (-24.2 to -24.0)")
         assert "own: no price: the catalogue does not know 'own'" in render(found, "markdown")
 
     def test_of_emulated_fp8_time_and_money_mean_nothing(self, catalog):
@@ -137,7 +137,7 @@ class TestTable:
         modes = (BASELINE, TORCHAO, FP8)
         trainings = [*(trained(mode, seed) for mode in modes[:2] for seed in SEEDS), stopped()]
         found = shown([record(*trainings, settings={"modes": modes})], catalog, options())
-        assert table(found)["notes"] == ("reference", "", "unsupported [a]")
+        assert table(found)["notes"] == ("", "", "unsupported [a]")
         assert "[a] it needs another GPU" in render(found, "plain")
         assert len(sentences(found)) == 1
 
@@ -148,7 +148,8 @@ class TestTable:
 
     def test_instances_are_compared_with_the_first_ones_reference(self, catalog):
         found = shown([record(), on_a100()], catalog, options("p5", "p4d"))
-        assert table(found)["notes"] == ("reference", "", "", "")
+        assert table(found)["instance"] == ("p5", "p5", "p4d", "p4d")
+        assert table(found)["equal steps"][0] == "-"
         assert table(found)["equal steps"][2] == "+0.0000 (+0.0000 to +0.0000)"
         later, money = (table(found)[name][2] for name in ("equal time", "equal money"))
         assert later.startswith("+0.79"), "it is slower"

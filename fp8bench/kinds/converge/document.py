@@ -130,10 +130,10 @@ def _table(group: Group, letters: Letters) -> Table:
         _gaps("equal steps", rows, lambda row: row.equal_steps),
         _gaps("equal time", rows, lambda row: row.equal_time, spare=_same_instance(rows)),
         _gaps("equal money", rows, lambda row: row.equal_money),
-        _ratios("money to the same loss", rows, lambda row: row.money_to_same_loss),
+        _ratios("% money", rows, lambda row: row.money_to_same_loss),
     ]
     if not found[-1].says_something:
-        found[-1] = _ratios("time to the same loss", rows, lambda row: row.time_to_same_loss)
+        found[-1] = _ratios("% time", rows, lambda row: row.time_to_same_loss)
     notes = Column("notes", tuple(_marks(row, letters) for row in rows), "note")
     columns = (*naming, seeds, losses, *telling(steps, *found, notes))
     return Table(columns, len(naming), tight=True)
@@ -155,10 +155,10 @@ def _gaps(heading: str, rows: Sequence[Row], of: Callable[[Row], Gap | None], sp
     return Column(heading, cells, "interval", unit="nats", tones=_tones(every), spare=spare)
 
 
-def _ratios(heading: str, rows: Sequence[Row], of: Callable[[Row], Gap | None]) -> Column:
+def _ratios(unit: str, rows: Sequence[Row], of: Callable[[Row], Gap | None]) -> Column:
     every = [of(row) for row in rows]
     cells = tuple(NOTHING if gap is None else _with_ends(gap, percent) for gap in every)
-    return Column(heading, cells, "interval", unit="%", tones=_tones(every))
+    return Column("to the same loss", cells, "interval", unit=unit, tones=_tones(every))
 
 
 def _tones(every: Sequence[Gap | None]) -> tuple[Tone, ...]:
@@ -187,8 +187,7 @@ def _ms(row: Row) -> str:
 
 def _marks(row: Row, letters: Letters) -> str:
     """What a reader must know of the row."""
-    marks = ["reference"] if row.is_reference else []
-    marks += ["emulated"] if row.emulated else []
+    marks = ["emulated"] if row.emulated else []
     if row.diverged:
         marks.append(f"diverged [{letters.of(f'{row.mode}: {diverged(row)}')}]")
     if row.reason is not None:
