@@ -46,7 +46,7 @@ OBEYED_BY_WORKERS = {
 
 OF_BATCH_SIZE = {
     "help": "Samples a GPU and step; auto finds the most that fit in memory, for each mode",
-    "if_unset": "64; on a CPU 16; of llm-1b 4, of llm-7b 1",
+    "if_unset": "64; on a CPU 16; of llm-1b 4, llm-7b 1, llm-micro 8",
     "metavar": f"N|{AUTO}",
     "one_round": True,
 }

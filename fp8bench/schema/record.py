@@ -11,7 +11,8 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
   4  how a step was executed and the proof of it (evidence.graph, evidence.executed), which takes the place of the two
      errors in evidence.compile; cause; the optimizer is a setting. A field is a line of the file, arrays of numbers
      within it, and so is an element of an array of objects (see `records.layout`).
-  5  how a batch size was found (session.batch_search), where it was left to the machine.
+  5  how a batch size was found (session.batch_search), where it was left to the machine; the length of a sequence of
+     tokens (config.sequence_length), and of a causal model what its tokens see of later ones (parity.later_leakage).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user asks for it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the

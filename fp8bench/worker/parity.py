@@ -155,6 +155,8 @@ def observed(model: nn.Module, workload: Workload, batch: Batch) -> tuple[Tensor
     if hasattr(workload, "logits"):
         with torch.no_grad():
             logits = logits_of(model, workload, batch)
+        # Autocast keeps what it has cast, and this has no gradient.
+        torch.clear_autocast_cache()
         return logits, workload.loss(model, batch)
     outputs: list[Tensor] = []
     handle = model.register_forward_hook(lambda _module, _args, output: outputs.append(output))

@@ -27,8 +27,7 @@ class Head(nn.Linear):
         if targets is None:
             return super().forward(input)
         hidden = input.flatten(0, -2).to(_compute_dtype(input))
-        loss: Tensor = _ChunkedLoss.apply(hidden, self.weight, targets.flatten(), torch.is_grad_enabled())
-        return loss
+        return _chunked_loss(hidden, self.weight, targets.flatten(), torch.is_grad_enabled())
 
 
 def _compute_dtype(tensor: Tensor) -> torch.dtype:
@@ -55,7 +54,9 @@ class _ChunkedLoss(torch.autograd.Function):
             index = wanted.unsqueeze(-1)
             loss -= log_p.gather(-1, index).sum()
             if needs_gradient:
-                gradient = log_p.exp_().to(hidden.dtype)
+                # Into its own dtype at once: a cast of its own would read and write all logits again.
+                held = log_p if hidden.dtype == log_p.dtype else torch.empty_like(log_p, dtype=hidden.dtype)
+                gradient = torch.exp(log_p, out=held)
                 gradient.scatter_add_(-1, index, torch.full_like(index, -1, dtype=hidden.dtype))
                 of_hidden.append(gradient @ matrix)
                 product = (gradient.t() @ part).float()
@@ -72,3 +73,12 @@ class _ChunkedLoss(torch.autograd.Function):
         of_hidden, of_weight = ctx.saved_tensors
         scale = gradients[0] / ctx.tokens
         return of_hidden * scale.to(of_hidden.dtype), of_weight * scale, None, None
+
+
+@torch.compiler.allow_in_graph
+def _chunked_loss(hidden: Tensor, weight: Tensor, targets: Tensor, needs_gradient: bool) -> Tensor:
+    """One node for torch.compile, which looks into it where kernels are made: it would take an autograd.Function of its
+    own accord for a higher-order operator, which DDP's cutting of graphs at buckets may refuse.
+    """
+    loss: Tensor = _ChunkedLoss.apply(hidden, weight, targets, needs_gradient)
+    return loss

@@ -67,7 +67,7 @@ class LLM1B:
         num_key_value_heads=8,
         intermediate_size=8192,
         vocab_size=32000,
-        rope_theta=500000.0,
+        rope_theta=500_000,
     )
 
     def __init__(
@@ -160,7 +160,7 @@ class LLM7B(LLM1B):
         num_key_value_heads=32,
         intermediate_size=11008,
         vocab_size=32000,
-        rope_theta=10000.0,
+        rope_theta=10_000,
     )
 
 
@@ -178,7 +178,7 @@ class LLMMicro(LLM1B):
         num_key_value_heads=2,
         intermediate_size=128,
         vocab_size=256,
-        rope_theta=10000.0,
+        rope_theta=10_000,
     )
 
 
@@ -200,7 +200,7 @@ def _causal_lm(architecture: dict[str, Any], sequence_length: int) -> CausalLM:
     config = _llama().LlamaConfig(
         **sizes,
         max_position_embeddings=sequence_length,
-        rope_parameters={"rope_type": "default", "rope_theta": theta},
+        rope_parameters={"rope_type": "default", "rope_theta": float(theta)},
         initializer_range=INITIAL_STD,
         tie_word_embeddings=False,
         use_cache=False,

@@ -45,6 +45,12 @@ def test_an_unknown_name_is_wrong_usage_and_the_line_has_the_nearest_name(argume
         (("run", "--dry-run", "--compile", "maybe"), "--compile: invalid value 'maybe'"),
         (("run", "--dry-run", "--precision", "often"), "--precision: invalid value 'often'"),
         (("run", "--dry-run", "--rounds", "0"), "--rounds: invalid value '0'"),
+        (("run", "--dry-run", "--sequence-length", "1"), "--sequence-length: invalid value '1'"),
+        (
+            ("run", "--dry-run", "--workload", "vit-huge", "--sequence-length", "512"),
+            "--sequence-length 512 does not apply to 'vit-huge', which is trained on images. Omit it, or name a "
+            "language model with --workload: llm-1b, llm-7b, llm-micro",
+        ),
         (
             ("run", "--dry-run", "--rounds", "3", "--precision", "1%", "--max-rounds", "2"),
             "--max-rounds 2 is less than --rounds 3",

@@ -10,11 +10,13 @@ from pydantic import ValidationError
 
 from fp8bench.config.request import OPTIONS, RunRequest
 from fp8bench.config.sources import resolve
+from fp8bench.registry import find_workload
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import parse_mapping
 
 FILE = "nightly.yaml"
+OF_IMAGES = find_workload("vit-micro").usual
 
 TEXT_OF_EVERY_FIELD = {
     "mode": ("te-fp8:current", ("te-fp8:current",)),
@@ -33,6 +35,7 @@ TEXT_OF_EVERY_FIELD = {
     "workers": ("0", 0),
     "seed": ("9", 9),
     "te_attention": ("sdpa", "sdpa"),
+    "sequence_length": ("512", 512),
     "rounds": ("5", 5),
     "precision": ("0.5%", 0.005),
     "max_rounds": ("4", 4),
@@ -110,7 +113,9 @@ def test_an_option_of_the_workers_has_the_name_and_the_type_that_their_configura
     request = resolve({field: text}, {}, {}, None).request
     others = {"mode": "baseline-bf16", "recipe": None, "workload": "vit-micro", "device": "cpu", "world_size": 1}
 
-    config = RunConfig(**{**others, **request.of_workers("cpu"), "workers": 0, field: getattr(request, field)})
+    config = RunConfig(
+        **{**others, **request.of_workers("cpu", OF_IMAGES), "workers": 0, field: getattr(request, field)}
+    )
     assert getattr(config, field) == value
 
 
@@ -118,10 +123,10 @@ def test_an_option_of_the_workers_has_the_name_and_the_type_that_their_configura
 def test_a_default_by_device_is_filled_in_and_what_only_the_machine_knows_stays_open(
     device: Device, batch_size: int, min_time_s: float
 ) -> None:
-    values = RunRequest(steps=7).of_workers(device)
+    values = RunRequest(steps=7).of_workers(device, OF_IMAGES)
 
     assert (values["batch_size"], values["min_time_s"], values["steps"]) == (batch_size, min_time_s, 7)
-    assert [name for name, value in values.items() if value is None] == ["workers"]
+    assert [name for name, value in values.items() if value is None] == ["workers", "sequence_length"]
 
 
 @pytest.mark.parametrize("field", list(RunRequest.model_fields))

@@ -8,6 +8,7 @@ from fp8bench.config.request import RunRequest
 from fp8bench.launch.plan import TORCHRUN, Elastic, elastic_from, entries, hourly_price, plan, stop
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine
+from fp8bench.registry import find_workload
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.instance import Instance
@@ -77,7 +78,7 @@ def test_what_was_asked_for_goes_before_the_defaults():
         te_attention="sdpa",
     )
 
-    defaults = RunRequest().of_workers("cuda")
+    defaults = RunRequest().of_workers("cuda", find_workload("vit-huge").usual)
     asked = {
         "mode": "te-fp8",
         "recipe": "current",

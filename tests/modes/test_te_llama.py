@@ -77,7 +77,7 @@ class TestConversion:
 
     def test_the_rotation_has_the_models_own_base(self):
         class Wide(LLMMicro):
-            architecture = {**LLMMicro.architecture, "rope_theta": 500000.0}  # noqa: RUF012
+            architecture = {**LLMMicro.architecture, "rope_theta": 500_000}  # noqa: RUF012
 
         layers = TEBF16().convert(Wide(sequence_length=32).build(CPU)).model.layers
         assert layers[0].angles is layers[1].angles

@@ -130,6 +130,7 @@ def _proofs(proved: Sequence[tuple[Shown, Parity | None, ExecutedEvidence | None
             gate("input gradient", lambda p: _bounded(p.input_gradient_error, p.tolerance.input_gradient)),
             gate("separation", lambda p: number(p.separation, ".2f")),
             gate("leakage", lambda p: _error(p.leakage)),
+            gate("from later tokens", lambda p: _error(p.later_leakage)),
             proof("steps proved", lambda e: str(e.steps)),
             proof("loss of steps", lambda e: _error(e.loss_error)),
             proof("gradients", lambda e: _error(e.gradient_error)),
