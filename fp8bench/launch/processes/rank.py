@@ -87,6 +87,8 @@ def main(folder: Path, rank: int) -> NoReturn:
     stack = rank_path(folder, rank, "stack").open("w")
     faulthandler.enable(stack)
     faulthandler.register(ASK, stack)
+    # torch's profiler writes to standard error, in the middle of the progress, unless this is set before its first use.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with _ended_by_errors(folder, rank):
         # The run's own folder takes what multiprocessing leaves lying about when it is killed (a loader's sockets).
         _keep_sockets_in(folder)
