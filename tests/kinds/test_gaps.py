@@ -125,30 +125,42 @@ class TestCurves:
 
 
 class TestGaps:
-    def test_at_equal_steps_the_last_losses_are_compared(self):
-        ours, reference = curve(5.0, 4.2, 3.3), curve(5.0, 4.0, 3.0)
+    def test_at_equal_steps_losses_of_the_same_step_are_compared(self):
+        ours, reference = curve(5.3, 4.3, 3.8, step_s=0.25), curve(5.0, 4.0, 3.5)
         assert gaps.gap_in_the_end(gaps.by_steps(ours), gaps.by_steps(reference)) == pytest.approx(0.3)
 
+    def test_the_last_quarter_counts_and_no_single_moment(self):
+        """Three quarters alike, then 0.1 above and below by turns, as losses move from step to step."""
+        level = [5.0 - 0.1 * number for number in range(17)]
+        ours = [*level[:13], level[13] + 0.1, level[14] - 0.1, level[15] + 0.1, level[16] - 0.1]
+        gap = gaps.gap_in_the_end(gaps.by_steps(curve(*ours)), gaps.by_steps(curve(*level)))
+        assert abs(gap) < 0.02
+
     def test_at_equal_time_the_faster_one_has_come_further(self):
-        """Ours took half the time: in its 1 s the reference came half the way."""
-        ours, reference = curve(5.0, 4.2, 3.3, step_s=0.25), curve(5.0, 4.0, 3.0)
-        assert gaps.gap_in_the_end(gaps.by_cost(ours), gaps.by_cost(reference)) == pytest.approx(3.3 - 4.0)
+        """It falls by 2 a second and the reference by 1: apart by 0.75 to 1 in the last quarter of the first second."""
+        ours, reference = curve(5.0, 4.0, 3.0, step_s=0.25), curve(5.0, 4.0, 3.0)
+        assert gaps.gap_in_the_end(gaps.by_cost(ours), gaps.by_cost(reference)) == pytest.approx(-0.875)
 
     def test_at_equal_money_a_dearer_machine_has_to_be_faster(self):
-        """Twice as fast and three times as dear: for what the reference spends, ours comes two thirds of the way."""
+        """Twice as fast and three times as dear: for the reference's 2 USD it falls by 4 / 3, and not by 2."""
         ours, reference = curve(5.0, 4.0, 3.0, step_s=0.25), curve(5.0, 4.0, 3.0)
         gap = gaps.gap_in_the_end(gaps.by_cost(ours, 3.0), gaps.by_cost(reference, 1.0))
-        assert gap == pytest.approx((5 - 2 * 2 / 3) - 3.0)
+        assert gap == pytest.approx(2 / 3 * 0.875)
         assert gaps.ratio_to_same_loss(gaps.by_cost(ours, 3.0), gaps.by_cost(reference, 1.0)) == pytest.approx(1.5)
 
-    def test_to_the_same_loss_is_to_the_higher_of_both_ends(self):
-        """The reference, which falls by 1 a second, is at 3.3 after 1.7 s, ours after 1 s."""
-        ours, reference = curve(5.0, 4.2, 3.3, step_s=0.25), curve(5.0, 4.0, 3.0)
+    def test_to_the_same_loss_is_to_one_that_both_came_to(self):
+        """By 1.6 a second and by 1; ours ends at 3.4, the reference at 3.0."""
+        ours, reference = curve(5.0, 4.2, 3.4, step_s=0.25), curve(5.0, 4.0, 3.0)
         found = gaps.ratio_to_same_loss(gaps.by_cost(ours), gaps.by_cost(reference))
-        assert found == pytest.approx(1.0 / 1.7)
+        assert found == pytest.approx(1 / 1.6)
+        assert gaps.ratio_to_same_loss(gaps.by_cost(reference), gaps.by_cost(ours)) == pytest.approx(1.6)
 
     def test_without_a_curve_there_is_no_gap(self):
         points = gaps.by_steps(curve(5.0, 4.0))
         assert gaps.gap_in_the_end([], points) is None
         assert gaps.ratio_to_same_loss(points, []) is None
         assert gaps.gap_at(points, points, math.inf) is None
+
+    def test_a_loss_that_never_fell_has_no_ratio(self):
+        flat = gaps.by_steps(curve(5.0, 5.0))
+        assert gaps.ratio_to_same_loss(flat, flat) is None

@@ -40,8 +40,9 @@ CURVES = "curves"
 TONES: dict[str, Tone] = {"gains": "good", "costs": "bad", "diverged": "bad", "inconclusive": "doubtful"}
 METHOD = (
     "Losses are of the text that is held out, in nats a byte; gaps are against {reference}, so that below 0 is better. "
-    "Brackets: 95 % intervals over seeds, each seed a pair. Time is that of training steps alone; money is that time "
-    "at the price of an hour. It is what so many steps show: a longer training may come to something else."
+    "Each is a mean over the last quarter of the steps, the time or the money. Brackets: 95 % intervals over seeds, "
+    "each seed a pair. Time is that of training steps alone; money is that time at the price of an hour. It is what so "
+    "many steps show: a longer training may come to something else."
 )
 UNSEEN = 5e-5
 """Nats that are shown as none."""

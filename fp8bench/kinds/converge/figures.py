@@ -44,11 +44,16 @@ def curves(group: Group, path: Path) -> None:
         panels = figure.subplots(2, 2, height_ratios=(1.5, 1), sharex="col")
         for column, (way, label) in enumerate(((Line.by_steps, "step"), (spent, unit))):
             above, below = panels[0][column], panels[1][column]
+            reference = group.lines[group.reference.run_id, group.reference.mode]
+            drawn = False
             for row, line in lines.items():
                 _losses(above, line, way, styles[row])
-                if not row.is_reference:
-                    _gap(below, line, group.lines[group.reference.run_id, group.reference.mode], way, styles[row])
-            below.axhline(0, color=INK, linewidth=0.9, zorder=2)
+                drawn |= not row.is_reference and _gap(below, line, reference, way, styles[row])
+            if drawn:
+                below.axhline(0, color=INK, linewidth=0.9, zorder=2)
+            else:
+                below.set_yticks([])
+                below.text(0.5, 0.5, "nothing to compare", transform=below.transAxes, ha="center", color=FAINT)
             below.set_xlabel(label, fontsize=9.5, color=FAINT)
             for axes in (above, below):
                 _plain(axes)
@@ -74,7 +79,8 @@ def _losses(axes: "Axes", line: Line, way: Way, style: dict[str, Any]) -> None:
         axes.plot(*zip(*means, strict=True), linewidth=1.8, zorder=3, **style)
 
 
-def _gap(axes: "Axes", line: Line, reference: Line, way: Way, style: dict[str, Any]) -> None:
+def _gap(axes: "Axes", line: Line, reference: Line, way: Way, style: dict[str, Any]) -> bool:
+    """Whether there was any."""
     pairs = [(way(line, seed), way(reference, seed)) for seed in line.curves if seed in reference.curves]
     pairs = [(mine, theirs) for mine, theirs in pairs if mine and theirs]
     found: list[tuple[float, Estimate]] = []
@@ -83,12 +89,13 @@ def _gap(axes: "Axes", line: Line, reference: Line, way: Way, style: dict[str, A
         estimate = gaps.estimate(each) if len(each) == len(pairs) else None
         found += [(place, estimate)] if estimate else []
     if not found:
-        return
+        return False
     places = [place for place, _ in found]
     axes.plot(places, [one.value for _, one in found], linewidth=1.8, zorder=3, **style)
     if all(one.low is not None for _, one in found):
         ends = [one.low or 0.0 for _, one in found], [one.high or 0.0 for _, one in found]
         axes.fill_between(places, *ends, color=style["color"], alpha=0.15, linewidth=0, zorder=1)
+    return True
 
 
 def _places(every: Sequence[Points]) -> list[float]:

@@ -11,8 +11,9 @@ constructing local monotone piecewise cubic interpolants, SIAM J. Sci. Stat. Com
 above a curve that falls by ever less, and so flatter whichever mode is done first: by more than fp8 costs.
 
 "At equal time" is at all that the one of a pair took which was done first; "money" is time times what an hour costs.
-"To the same loss" is to the higher one of a pair's two last losses, which both came to: the ratio of what they had
-spent when they first did, and its interval by the logarithm.
+"To the same loss" is to the higher one of a pair's two losses, which both came to: the ratio of what they had spent
+when they first did, and its interval by the logarithm. From one step to the next a loss moves by more than modes
+differ, so each of these is a mean over the last quarter of what is spent, and no single moment of it.
 """
 
 import math
@@ -30,6 +31,9 @@ Verdict = Literal["costs", "gains", "inconclusive", "diverged"]
 Points = Sequence[tuple[float, float]]
 """(spent, loss) at each validation; what is spent rises: steps, seconds or USD."""
 
+
+LAST_QUARTER = tuple(1 - 0.25 * number / 8 for number in range(9))
+"""Of what is spent, the parts at which the end is looked at."""
 
 HALVINGS = 50
 """Of the distance between two validations: to the last bit."""
@@ -178,14 +182,24 @@ def gap_at(ours: Points, reference: Points, spent: float) -> float | None:
 
 
 def gap_in_the_end(ours: Points, reference: Points) -> float | None:
-    """At all that the first of them to be done had spent."""
-    return gap_at(ours, reference, min(ours[-1][0], reference[-1][0])) if ours and reference else None
+    """Over the last quarter of all that the first of them to be done had spent."""
+    if not ours or not reference:
+        return None
+    end = min(ours[-1][0], reference[-1][0])
+    found = [gap_at(ours, reference, end * part) for part in LAST_QUARTER]
+    return fmean(gap for gap in found if gap is not None)
 
 
 def ratio_to_same_loss(ours: Points, reference: Points) -> float | None:
-    """What we spend over what the reference does."""
+    """What we spend over what the reference does, over the losses of the last quarter; None where there is none that
+    both came to.
+    """
     if not ours or not reference:
         return None
-    loss = max(ours[-1][1], reference[-1][1])
-    mine, theirs = spent_to(ours, loss), spent_to(reference, loss)
-    return mine / theirs if mine and theirs else None
+    found: list[float] = []
+    for part in LAST_QUARTER:
+        losses = [loss_at(points, points[-1][0] * part) for points in (ours, reference)]
+        loss = max(loss for loss in losses if loss is not None)
+        mine, theirs = spent_to(ours, loss), spent_to(reference, loss)
+        found += [math.log(mine / theirs)] if mine and theirs else []
+    return math.exp(fmean(found)) if found else None
