@@ -75,10 +75,12 @@ class _ChunkedLoss(torch.autograd.Function):
         return of_hidden * scale.to(of_hidden.dtype), of_weight * scale, None, None
 
 
-@torch.compiler.allow_in_graph
 def _chunked_loss(hidden: Tensor, weight: Tensor, targets: Tensor, needs_gradient: bool) -> Tensor:
     """One node for torch.compile, which looks into it where kernels are made: it would take an autograd.Function of its
     own accord for a higher-order operator, which DDP's cutting of graphs at buckets may refuse.
     """
     loss: Tensor = _ChunkedLoss.apply(hidden, weight, targets, needs_gradient)
     return loss
+
+
+torch.compiler.allow_in_graph(_chunked_loss)

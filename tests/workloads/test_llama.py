@@ -82,7 +82,7 @@ class TestModel:
         workload = LLMMicro(data="device")
         model, batch = workload.build(CPU), next(workload.batches(2, 0, CPU))
         expected = nn.functional.cross_entropy(workload.logits(model, batch).flatten(0, 1), batch.targets.flatten())
-        assert float(workload.loss(model, batch)) == pytest.approx(float(expected), rel=1e-6)
+        assert workload.loss(model, batch).item() == pytest.approx(expected.item(), rel=1e-6)
 
     def test_queries_share_keys_and_every_layer_but_the_head_goes_to_float8(self):
         model = LLMMicro().build(CPU)
