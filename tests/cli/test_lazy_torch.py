@@ -75,10 +75,11 @@ def test_the_trap_would_catch_a_run(trapped):
         (["run", "--help"], "--precision"),
         (["explain", "--help"], "Where a mode's step goes"),
         (["doctor", "--help"], "Usage: fp8bench doctor"),
+        (["converge", "--help"], "--seeds"),
     ],
     ids=[
         *["--help", "compare", "modes", "workloads", "instances", "import", "run --dry-run", "run --help"],
-        *["explain --help", "doctor --help"],
+        *["explain --help", "doctor --help", "converge --help"],
     ],
 )
 def test_a_command_that_trains_nothing_imports_no_torch(command, words, trapped):

@@ -150,6 +150,16 @@ class TestByteLevel:
             "depth": 1,
         }
 
+    def test_a_cut_llama_keeps_its_other_sizes_and_leaves_the_whole_one_alone(self):
+        from fp8bench.workloads.llama import LLM1B
+
+        whole = LLM1B(data="device", seed=3)
+        cut = byte_level(whole, {"num_hidden_layers": 4, "sequence_length": 512})
+        changed = {"vocab_size": 256, "num_hidden_layers": 4, "sequence_length": 512}
+        assert cut.sizes() == {**whole.sizes(), **changed}
+        assert (cut.name, cut.seed, cut.units_per_step(2)) == ("llm-1b", 3, 1024)
+        assert whole.sizes() == LLM1B().sizes()
+
     def test_a_size_that_it_has_not_is_told_with_the_nearest(self):
         from outside.outside_plugins import TinyLanguage
 
