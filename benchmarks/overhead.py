@@ -33,7 +33,7 @@ from fp8bench.stats.estimate import estimate
 from fp8bench.worker import parity
 from fp8bench.worker.clock import StepTimes, clock_for
 from fp8bench.worker.execution.build import choose, ready_to_train
-from fp8bench.worker.execution.decide import decide
+from fp8bench.worker.execution.decide import Gate, decide
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
 from fp8bench.worker.main import make_mode, make_workload, rank_group
 from fp8bench.worker.progress import ProgressFile
@@ -112,7 +112,9 @@ def _measure(_rank: int, label: str, asked: argparse.Namespace, folder: str) -> 
                 progress = ProgressFile(Path(folder) / "progress")
                 tool = ToolLoop(progress)
                 bare_block(Training(PythonLaunch(parts), batches, device), choice.warmup(asked.warmup))
-                settled = decide(config, parts, choice, batches, proof.parity.tolerance, progress.stage)
+                settled = decide(
+                    config, parts, choice, batches, Gate(proof.parity.tolerance, proof.plain_loss), progress.stage
+                )
                 training = Training(settled.launch, batches, device)
                 bare_block(training, asked.steps)
                 kinds = {"tool": tool.block, "bare": bare_block}

@@ -37,20 +37,33 @@ def test_every_preset_resolves(preset):
 
 
 SUMMARY = re.findall(
-    r"^\| `(\S+)`, batch (\d+)(?: on each of (\d) GPUs)? \| (\S+ \(.+?\)) \| (\S+) % \| (\S+) % \|",
+    r"^\| (.+?), batch (\d+)(?: on each of (\d) GPUs)? \| (\S+ \(.+?\)) \| (\S+) % \| (\S+) % \|",
     README,
     re.MULTILINE,
 )
+CALLED = {
+    "`te-fp8`": ("te-fp8", "graphed", "vit-huge"),
+    "`te-fp8`, 256 px, Adam": ("te-fp8", "graphed", "vit-huge-256"),
+    "`torchao-float8`": ("torchao-float8", "compiled+graphed", "vit-huge"),
+    "eager bf16": ("baseline-bf16", "eager", "vit-huge"),
+}
+"""Mode, execution and workload of a line of the summary."""
 
 
-@pytest.mark.parametrize(("mode", "batch_size", "gpus", "speed", "gain", "energy"), SUMMARY)
-def test_a_line_of_the_summary_is_what_the_records_say(mode, batch_size, gpus, speed, gain, energy):
-    instance = f"h200-{gpus or 1}x"
-    done = call(ROOT, "compare", instance, "--batch-size", batch_size, "--format", "json")
+def compared(instance, batch_size, workload):
+    """(rows by mode and execution, the reference)."""
+    done = call(ROOT, "compare", instance, "--batch-size", batch_size, "--workload", workload, "--format", "json")
     assert done.code == 0, done.stderr
     rows = json.loads(done.stdout)
     (reference,) = (row for row in rows if row["is_reference"])
-    (row,) = (row for row in rows if row["mode"] == mode)
+    return {(row["mode"], row["execution"]): row for row in rows}, reference
+
+
+@pytest.mark.parametrize(("name", "batch_size", "gpus", "speed", "gain", "energy"), SUMMARY)
+def test_a_line_of_the_summary_is_what_the_records_say(name, batch_size, gpus, speed, gain, energy):
+    *variant, workload = CALLED[name]
+    rows, reference = compared(f"h200-{gpus or 1}x", batch_size, workload)
+    row = rows[tuple(variant)]
     low, high = row["speedup_ci_vs_reference"]
     assert speed == f"{row['speedup_vs_reference']:.2f}x ({low:.2f} to {high:.2f})"
     assert gain == f"{row['gain_vs_reference'] * 100:+.0f}"
@@ -60,3 +73,11 @@ def test_a_line_of_the_summary_is_what_the_records_say(mode, batch_size, gpus, s
 def test_the_summary_has_a_line_that_gains_and_one_that_loses():
     assert {line[4][0] for line in SUMMARY} == {"+", "-"}
     assert {line[2] for line in SUMMARY} == {"", "2"}
+    assert {line[0] for line in SUMMARY} == set(CALLED)
+
+
+def test_the_gain_over_the_articles_baseline_is_what_the_records_say():
+    (claimed,) = re.findall(r"`te-fp8` is (\S+)x as fast as the eager bf16 that the articles compare with", README)
+    rows, _ = compared("h200-1x", "64", "vit-huge")
+    ratio = rows["baseline-bf16", "eager"]["step_time_s"] / rows["te-fp8", "graphed"]["step_time_s"]
+    assert claimed == f"{ratio:.2f}"

@@ -2,7 +2,7 @@
 
 0 done    1 regression    2 wrong usage    3 unsupported here    4 measurement invalid    5 the run broke
 130 interrupted (Ctrl-C)    143 ended by SIGTERM    129 by SIGHUP
-141 whoever read the output stopped (`| head`), as a shell says of a program that SIGPIPE ended
+141 the reader of the output stopped (`| head`): what a shell reports of a program that SIGPIPE ended
 """
 
 import errno
@@ -16,33 +16,54 @@ from typing import Any, NoReturn, cast
 import typer
 
 from fp8bench import __version__, registry
-from fp8bench.cli.command import Answer, Command, with_options
+from fp8bench.cli.command import Command, with_options
 from fp8bench.launch import signals
 from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError, inert
 
 OWN = {
-    "run": "fp8bench.cli.run:run",
-    "sweep": "fp8bench.cli.sweep:sweep",
-    "compare": "fp8bench.cli.compare:compare",
-    "check": "fp8bench.cli.check:check",
-    "explain": "fp8bench.cli.explain:explain",
-    "report": "fp8bench.cli.report:report",
-    "predict": "fp8bench.cli.predict:predict",
-    "doctor": "fp8bench.cli.doctor:doctor",
-    "results": "fp8bench.cli.results:results",
-    "dtypes": "fp8bench.cli.listings:dtypes",
-    "import": "fp8bench.cli.run:import_figure",
-    "modes": "fp8bench.cli.listings:modes",
-    "workloads": "fp8bench.cli.listings:workloads",
-    "instances": "fp8bench.cli.listings:instances",
+    "run": (
+        "run:run",
+        "Train a model for a hundred steps or more in each precision mode, in several fresh processes, "
+        "and keep a record of each. A mode is first proved to compute what the plain model does, then "
+        "timed.",
+    ),
+    "sweep": (
+        "sweep:sweep",
+        "Search mode, recipe, execution, batch size and attention for the most that a dollar buys on this machine.",
+    ),
+    "compare": ("compare:compare", "Which mode on which instance buys most for a dollar."),
+    "check": (
+        "check:check",
+        "Has anything become slower than is allowed? Exit code 1 if so, or if a mode is missing or failed.",
+    ),
+    "explain": ("explain:explain", "Where a mode's step goes, and why it is not faster than another."),
+    "report": (
+        "report:report",
+        "The comparison as one page of HTML that needs nothing beside itself, or one plot of it.",
+    ),
+    "predict": ("predict:predict", "What an instance that you do not have would make of a measured mode."),
+    "doctor": ("doctor:doctor", "Is this machine fit to be measured? Exit code 3 if there is a problem."),
+    "results": (
+        "results:results",
+        "Records of many hosts: `push` sends what the address lacks and never overwrites; `verify` reads "
+        "every record strictly, exit code 4 where one is bad; `prune` lists what is superseded or failed, "
+        "and removes it with --yes.",
+    ),
+    "dtypes": ("listings:dtypes", "What each number format can hold, and what a cast to it does."),
+    "import": ("run:import_figure", "Import a step time from an article or another tool, always marked as such."),
+    "modes": ("listings:modes", "List the precision modes and their recipes, the default recipe first."),
+    "workloads": ("listings:workloads", "List the workloads."),
+    "instances": ("listings:instances", "List the instances: GPUs, and the newest known on-demand price of each."),
 }
-"""Commands with a function of their own; each other kind of thing that is measured has the one of `cli.measure`."""
+"""Commands with a function of their own: where it is in `cli`, and what help says; each other kind of thing that is
+measured has the command of `cli.measure`.
+"""
 
-GROUPS = {"prices": ("fp8bench.cli.prices:COMMANDS", "What instances cost: list it, update it, set your own.")}
-"""Commands with commands of their own: where these are, and what help says."""
+GROUPS = {"prices": ("prices:COMMANDS", "What instances cost: list it, update it, set your own.")}
+"""Commands with commands of their own."""
 
 COMMANDS = tuple(dict.fromkeys((*OWN, *GROUPS, *(entry.name for entry in registry.KINDS))))
-HELP = frozenset(("-h", "--help"))
+HELP = ("-h", "--help")
 READER_GONE = 141
 COMPLETE = "_FP8BENCH_COMPLETE"
 """Set by the shell's completion script, which then wants names and not an answer."""
@@ -93,7 +114,7 @@ def _answer(arguments: Sequence[str]) -> int:
     completing = COMPLETE in os.environ
     if len(arguments) == 1 and arguments[0] in GROUPS:
         arguments = [*arguments, "--help"]
-    command = typer.main.get_command(program([] if completing else arguments))
+    command = typer.main.get_command(program(_completed_words() if completing else arguments))
     if completing:
         return int(command.main(list(arguments), prog_name="fp8bench", standalone_mode=False) or 0)
     code = 0
@@ -108,48 +129,47 @@ def _answer(arguments: Sequence[str]) -> int:
 
 
 def program(arguments: Sequence[str]) -> typer.Typer:
-    """The command line with the commands that `arguments` name, or with all of them: one that is not asked for is not
-    imported, since the program is to answer within a moment.
+    """The command line with the commands that `arguments` name. Where they name none all are listed, without their
+    options: a command that is not called is not imported, since the program is to answer within a moment. No arguments
+    at all: with every command and its options.
     """
     app = typer.Typer(
         help="Which precision mode, on which GPU instance, trains your model for the least money, and how sure are we?",
-        context_settings={"help_option_names": sorted(HELP, key=len)},
+        context_settings={"help_option_names": list(HELP)},
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
     app.callback()(_root)
     named = [name for name in COMMANDS if name in arguments]
-    listed = not named and not HELP.isdisjoint(arguments)
+    listed = bool(arguments) and not named
     for name in named or COMMANDS:
         if name in GROUPS:
-            app.add_typer(_group(name), name=name)
-            continue
-        # A list of commands needs no options, and is made without what these bring.
-        help, answer = _answer_of(name, listed)
-        app.command(name, cls=Command, help=help)(answer)
+            app.add_typer(_group(name, listed), name=name)
+        elif name in OWN:
+            place, help = OWN[name]
+            app.command(name, cls=Command, help=help)(_root if listed else with_options(_at(place)))
+        else:
+            entry = registry.find_kind(name)
+            app.command(name, cls=Command, help=entry.summary)(_root if listed else _at("measure:command_of")(entry))
     return app
 
 
-def _group(name: str) -> typer.Typer:
-    """A command that has commands of its own."""
+def _at(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"fp8bench.cli.{module}"), name)
+
+
+def _group(name: str, listed: bool) -> typer.Typer:
     place, help = GROUPS[name]
-    module, _, commands = place.partition(":")
     group = typer.Typer(help=help)
-    for inner, answer in getattr(import_module(module), commands).items():
+    for inner, answer in ({} if listed else _at(place)).items():
         group.command(inner, cls=Command, help=answer.__doc__)(answer)
     return group
 
 
-def _answer_of(name: str, listed: bool) -> tuple[str | None, Answer]:
-    """A command's help and function. listed: only its help is wanted."""
-    if name not in OWN:
-        from fp8bench.cli.measure import command_of
-
-        entry = registry.find_kind(name)
-        return entry.summary, _root if listed else command_of(registry.load(entry))
-    module, _, function = OWN[name].partition(":")
-    answer = getattr(import_module(module), function)
-    return answer.__doc__, _root if listed else with_options(answer)
+def _completed_words() -> list[str]:
+    """What a shell has so far, the program's own name first; zsh and fish have another variable for it than bash."""
+    return (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or "").split() or [COMPLETE]
 
 
 def _version(wanted: bool) -> None:
@@ -197,7 +217,7 @@ def _fail_interrupted(interrupt: KeyboardInterrupt) -> NoReturn:
 
 def _fail(line: str, code: int) -> NoReturn:
     signals.ignore_signals()
-    # A terminal that is gone takes no line; the exit code is what is left to tell.
+    # A terminal that is gone takes no line; the exit code is all that is left.
     with suppress(OSError):
         typer.echo(f"fp8bench: {inert(line)}", err=True)
     sys.exit(code)

@@ -1,91 +1,67 @@
 """`fp8bench check`: has anything become slower than is allowed? For continuous integration."""
 
-import gc
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 import typer
 
-from fp8bench.cli import names
-from fp8bench.cli.output import FORMATS, log, show, tell_broken, warn
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fp8bench.kinds.run.checked import Check
-    from fp8bench.records.files import Broken
+from fp8bench.cli.options import Form, ResultsDir, option, switch
+from fp8bench.cli.output import Unread, log, show, warn
+from fp8bench.config.words import share
+from fp8bench.kinds.run.check import result
+from fp8bench.kinds.run.check.document import document, sentence
+from fp8bench.kinds.run.check.exports import EXPORTS
+from fp8bench.kinds.run.check.records import find
+from fp8bench.kinds.run.check.result import Check
+from fp8bench.records.results import write_atomically
+from fp8bench.schema.errors import MeasurementInvalid, UsageError, require_known
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """GitHub's variable for the file whose markdown stands on the page of a run."""
 
-EXPORTED = "github-smaller|github-bigger|bencher|junit|csv|markdown|json"
-
 
 def check(
-    against: str = typer.Option(
-        ..., "--against", metavar="DIR|SESSION", help="Reference: a folder of results, or a session in --results-dir."
-    ),
-    max_regression: str = typer.Option("3%", "--max-regression", metavar="3%", help="How much longer a step may take."),
-    session: str = typer.Option(None, "--session", metavar="NAME", help="Session to check [the latest]."),
-    strict: bool = typer.Option(
-        False, "--strict", help="Fail for inconclusive variants too; exit code 4 where a record is broken."
-    ),
-    allow_mismatch: bool = typer.Option(
-        False, "--allow-mismatch", help="Check against another machine, software or work, marked."
-    ),
-    export: list[str] = typer.Option(
-        [], "--export", metavar="FORMAT=FILE", help=f"Write a file too: {EXPORTED}. Repeat for several."
-    ),
-    summary: bool = typer.Option(False, "--summary", help=f"Append the result as markdown to ${SUMMARY}."),
-    form: str = typer.Option(
-        "table", "--format", metavar="|".join(FORMATS), autocompletion=names.one_of(*FORMATS), help="How to print."
-    ),
-    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
+    against: Annotated[str, option("DIR|SESSION", "Reference: a folder of results, or a session in --results-dir.")],
+    max_regression: Annotated[str, option("3%", "How much longer a step may take.")] = "3%",
+    session: Annotated[str | None, option("NAME", "Session to check [the latest].")] = None,
+    strict: Annotated[
+        bool, switch("--strict", "Fail for inconclusive variants too; exit code 4 where a record is broken.")
+    ] = False,
+    allow_mismatch: Annotated[
+        bool, switch("--allow-mismatch", "Check against another machine, software or work, marked.")
+    ] = False,
+    export: Annotated[
+        list[str] | None, option("FORMAT=FILE", f"Write a file too: {'|'.join(EXPORTS)}. Repeat for several.")
+    ] = None,
+    summary: Annotated[bool, switch("--summary", f"Append the result as markdown to ${SUMMARY}.")] = False,
+    form: Form = "table",
+    results_dir: ResultsDir = Path("results"),
 ) -> None:
-    """Has anything become slower than is allowed? Exit code 1 if so, or if a mode is missing or failed."""
-    # A command of a moment, over records that hold each other in no circle: collecting garbage only costs.
-    gc.disable()
-    from fp8bench.config.words import share
-    from fp8bench.kinds.run import checked
-    from fp8bench.kinds.run.check_document import document, sentence
-    from fp8bench.kinds.run.check_records import find
-    from fp8bench.schema.errors import MeasurementInvalid, require_known
-
-    require_known("--format", form, FORMATS, "fp8bench check --help")
-    exports = _exports(export)
-    options = checked.CheckOptions(share("--max-regression", max_regression), strict, allow_mismatch)
-    broken: list[Broken] = []
-
-    def unread(found: "Sequence[Broken]") -> None:
-        # A folder that is its own reference is read twice.
-        new = [one for one in found if str(one) not in map(str, broken)]
-        tell_broken(new)
-        broken.extend(new)
-
+    exports = _exports(export or ())
+    options = result.CheckOptions(share("--max-regression", max_regression), strict, allow_mismatch)
+    unread = Unread()
     found = find(results_dir, session, against, unread)
-    result = checked.check(found.now, found.before, options, found.reference)
-    show(document(result), form)
-    _write(result, exports)
+    done = result.check(found.now, found.before, options, found.reference)
+    show(document(done), form)
+    _write(done, exports)
     if summary:
-        _append_summary(result)
-    if result.exit_code:
-        log(sentence(result))
-        raise typer.Exit(result.exit_code)
-    if broken and strict:
+        _append_summary(done)
+    if done.exit_code:
+        log(sentence(done))
+        raise typer.Exit(done.exit_code)
+    if unread.found and strict:
         raise typer.Exit(MeasurementInvalid.exit_code)
 
 
-def _exports(words: "Sequence[str]") -> dict[Path, str]:
+def _exports(words: Sequence[str]) -> dict[Path, str]:
     """File -> format. Raises UsageError for what is not FORMAT=FILE, and for a file that is named twice."""
-    from fp8bench.kinds.run.check_exports import EXPORTS
-    from fp8bench.schema.errors import UsageError, require_known
-
     found: dict[Path, str] = {}
     for word in words:
         form, equals, name = word.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"--export {word!r} is not FORMAT=FILE", "Say, for example, --export junit=check.xml")
+            raise UsageError(f"--export {word!r} is not FORMAT=FILE", "Give, for example, --export junit=check.xml")
         require_known("--export format", form, tuple(EXPORTS), "fp8bench check --help")
         if Path(name) in found:
             raise UsageError(f"--export names {name} twice", "Give each format a file of its own")
@@ -93,12 +69,8 @@ def _exports(words: "Sequence[str]") -> dict[Path, str]:
     return found
 
 
-def _write(result: "Check", exports: dict[Path, str]) -> None:
+def _write(result: Check, exports: dict[Path, str]) -> None:
     """Each file whole or not at all, in the place of an older one. Raises UsageError where one cannot be written."""
-    from fp8bench.kinds.run.check_exports import EXPORTS
-    from fp8bench.records.results import write_atomically
-    from fp8bench.schema.errors import UsageError
-
     for path, form in exports.items():
         try:
             write_atomically(path, EXPORTS[form](result) + "\n", replace=True)
@@ -107,10 +79,7 @@ def _write(result: "Check", exports: dict[Path, str]) -> None:
         log(f"{form} written to {path}")
 
 
-def _append_summary(result: "Check") -> None:
-    from fp8bench.kinds.run.check_exports import EXPORTS
-    from fp8bench.schema.errors import UsageError
-
+def _append_summary(result: Check) -> None:
     path = os.environ.get(SUMMARY)
     if not path:
         warn(f"--summary has nowhere to write: {SUMMARY} is not set, as it is in a step of GitHub Actions")

@@ -1,16 +1,18 @@
 """What holds for the options of every command: how they are made of declared ones, that none takes an empty value, and
 that FP8BENCH_ variables are obeyed or warned of.
 
-`run`, and `explain` where it measures, lay variables over files and defaults themselves (`config.sources`), so that
+`run`, and `explain` where it measures, merge variables, files and defaults themselves (`config.sources`), so that
 each value keeps its origin.
 """
 
+import gc
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -23,36 +25,71 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import PREFIX, Option, flag_of, variable_of
 
 if TYPE_CHECKING:
+    from fp8bench.config.sources import Resolved
     from fp8bench.kinds.one_record import Request
 
-Answer = Callable[..., None]
+Function = Callable[..., None]
 
 
 NOT_IN = {"sweep": frozenset(("aa", "precision", "max_rounds"))}
 """Options of `run` that a command which measures otherwise does not have."""
 
 
-def with_options(command: Answer) -> Answer:
-    """The command with all options of `run` in the place of its `**settings`; one that has none as it is."""
-    signature = inspect.signature(command)
-    own = list(signature.parameters.values())
-    if not own or own[-1].kind is not inspect.Parameter.VAR_KEYWORD:
-        return command
+def with_options(command: Function) -> Function:
+    """The command with all options of `run` in the place of its `**settings`, and those that a dataclass declares in
+    the place of a parameter of that type.
+    """
+    own = list(inspect.signature(command).parameters.values())
+    if own and own[-1].kind is inspect.Parameter.VAR_KEYWORD:
+        return with_parameters(command, [*_run_parameters(command.__name__, own), *own[:-1]])
+    groups: dict[str, Any] = {one.name: one.annotation for one in own if is_dataclass(one.annotation)}
+
+    @wraps(command)
+    def answer(**given: Any) -> None:
+        made = {
+            name: group(**{one.name: given.pop(one.name) for one in fields(group)}) for name, group in groups.items()
+        }
+        command(**given, **made)
+
+    declared = [each for one in own for each in (_declared_by(one.annotation) if one.name in groups else [one])]
+    return with_parameters(answer, declared)
+
+
+def _run_parameters(command: str, own: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
+    """The options of `run` that this command has, beside its own."""
     # Imported here: it brings pydantic, and a list of all commands is made without.
     from fp8bench.config.request import OPTIONS, RunRequest, kind_of
 
-    fields = RunRequest.model_fields
-    omitted = NOT_IN.get(command.__name__, frozenset()) | signature.parameters.keys()
-    declared = [
-        parameter(name, kind_of(fields[name]), option, fields[name].default)
+    declared = RunRequest.model_fields
+    omitted = NOT_IN.get(command, frozenset()) | {one.name for one in own}
+    return [
+        parameter(name, kind_of(declared[name]), option, declared[name].default)
         for name, option in OPTIONS.items()
         if name not in omitted
     ]
-    return with_parameters(command, [*declared, *own[:-1]])
 
 
-def with_parameters(command: Answer, parameters: list[inspect.Parameter]) -> Answer:
-    """The command, which takes these by their names."""
+def _declared_by(group: Any) -> list[inspect.Parameter]:
+    """Its fields, each annotated with an option of typer's."""
+    hints = get_type_hints(group, include_extras=True)
+    bare = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=hints[name]) for name in hints]
+    return [one.replace(default=group.__dict__.get(one.name, inspect.Parameter.empty)) for one in bare]
+
+
+def resolved(settings: Mapping[str, Any], config: Path | None) -> "Resolved":
+    """The settings of a call, from its flags, variables and file. Raises UsageError for an invalid one."""
+    from fp8bench.config.sources import resolve
+    from fp8bench.schema.files import parse_mapping, read_text
+
+    flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
+    if config is None:
+        return resolve(flags, os.environ, {}, None)
+    # Once, since a pipe (`--config <(...)`) has nothing left for a second reader.
+    text = read_text(config)
+    return resolve(flags, os.environ, parse_mapping(text, config), str(config), text)
+
+
+def with_parameters(command: Function, parameters: list[inspect.Parameter]) -> Function:
 
     @wraps(command)
     def answer(**given: Any) -> None:
@@ -99,10 +136,11 @@ LISTS_ONLY = ("modes", "workloads", "dtypes", "doctor")
 
 RESULTS_DIR = frozenset(("results_dir",))
 
+OF_A_MOMENT = frozenset(("compare", "check", "explain", "report", "predict"))
+"""Commands over records that hold each other in no circle: collecting garbage only costs."""
+
 
 class Command(TyperCommand):
-    """A command of this program."""
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Raises UsageError for an option or an argument that is given as an empty string."""
         if not ctx.resilient_parsing:
@@ -121,12 +159,17 @@ class Command(TyperCommand):
             # The variable names one folder, whose name may have a colon, at which click would divide it.
             ctx.params["results_dir"] = [Path(str(local(os.environ[variable_of("results_dir")])))]
         for folder in _folders(ctx):
-            _require_folder(folder)
+            # One that is not there has no results, and may be made; a file in its place is an error.
+            if folder.is_file():
+                raise UsageError(f"--results-dir {folder} is a file", "Name a folder")
         return rest
 
     def invoke(self, ctx: Any) -> Any:
         """With the results of other hosts fetched before, and what is new sent after. `run` does so itself, since
-        addresses may come from its file."""
+        addresses may come from its file.
+        """
+        if self.name in OF_A_MOMENT:
+            gc.disable()
         folders = [folder for folder in _folders(ctx) if address_of(folder) is not None]
         if not folders or self.name == "run":
             return super().invoke(ctx)
@@ -138,7 +181,7 @@ class Command(TyperCommand):
 
     def _heed_variables(self, args: Sequence[str]) -> None:
         settings = heeded(str(self.name), args)
-        if _lays_sources_itself(str(self.name), args):
+        if _merges_sources_itself(str(self.name), args):
             settings = settings & RESULTS_DIR if self.name == "explain" else frozenset()
         for option in self.params:
             if option.name in settings:
@@ -167,12 +210,6 @@ def refuse_empty(words: Sequence[str]) -> None:
             raise UsageError(what, f"Give {flag} a value, or omit it" if flag else "Omit it, or give a value")
 
 
-def _require_folder(results_dir: Path) -> None:
-    """One that is not there has no results, and may be made; a file in its place is a slip."""
-    if results_dir.is_file():
-        raise UsageError(f"--results-dir {results_dir} is a file", "Name a folder")
-
-
 def heeded(command: str, words: Sequence[str]) -> frozenset[str]:
     """Settings that a command takes from FP8BENCH_ variables. words: its own, since what is only shown again, or read,
     takes fewer than what is measured.
@@ -180,7 +217,7 @@ def heeded(command: str, words: Sequence[str]) -> frozenset[str]:
     flags = _flags(words)
     if command in LISTS_ONLY:
         return frozenset()
-    if _lays_sources_itself(command, words):
+    if _merges_sources_itself(command, words):
         # Imported here: it costs pydantic's models, and most calls have no such variable.
         from fp8bench.config.request import OPTIONS
 
@@ -193,8 +230,8 @@ def heeded(command: str, words: Sequence[str]) -> frozenset[str]:
     return RESULTS_DIR
 
 
-def _lays_sources_itself(command: str, words: Sequence[str]) -> bool:
-    """Whether the command asks `config.sources` to lay its settings together."""
+def _merges_sources_itself(command: str, words: Sequence[str]) -> bool:
+    """Whether the command has `config.sources` merge its settings."""
     return command in ("run", "sweep") or (command == "explain" and "--mode" in _flags(words))
 
 
@@ -219,6 +256,6 @@ def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, 
     if idle and command not in LISTS_ONLY:
         verb = "does" if len(idle) == 1 else "do"
         lines.append(f"{', '.join(idle)} {verb} not apply to this call of `fp8bench {command}`")
-    if not _lays_sources_itself(command, words):
+    if not _merges_sources_itself(command, words):
         lines += [str(unknown_variable(name)) for name in present if name not in known]
     return lines

@@ -4,23 +4,17 @@ import os
 
 import typer
 
-from fp8bench.cli import names
-from fp8bench.cli.output import FORMATS, show
+from fp8bench.cli.options import Form
+from fp8bench.cli.output import show
+from fp8bench.doctor.examine import examine
+from fp8bench.report.doctor import document
 
 
 def doctor(
     as_json: bool = typer.Option(False, "--json", help="The same as --format json."),
-    form: str = typer.Option(
-        "table", "--format", metavar="|".join(FORMATS), autocompletion=names.one_of(*FORMATS), help="How to print."
-    ),
+    form: Form = "table",
     quick: bool = typer.Option(False, "--quick", help="Skip what imports torch or Transformer Engine."),
 ) -> None:
-    """Is this machine fit to be measured? Exit code 3 if there is a problem."""
-    from fp8bench.doctor.examine import examine
-    from fp8bench.report.doctor import document
-    from fp8bench.schema.errors import require_known
-
-    require_known("--format", form, FORMATS, "fp8bench doctor --help")
     examination = examine(os.environ, quick)
     show(document(examination), "json" if as_json else form)
     if examination.exit_code:

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from fp8bench.cli.output import load_catalog, show
+from fp8bench.cli.output import load_catalog
 from fp8bench.config.request import OPTIONS
 from fp8bench.launch.forecast import Forecast, execution, forecast, obstacle
 from fp8bench.machine.gpus import this_machine
 from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.records import results
 from fp8bench.report.document import NOTHING, Column, Document, Sentence, Table, blocks
+from fp8bench.report.written import counted
 from fp8bench.schema.batch import AUTO
 
 if TYPE_CHECKING:
@@ -23,13 +24,10 @@ if TYPE_CHECKING:
 MINUTE_S = 60
 
 
-def print_dry_run(resolved: "Resolved", prepared: "Prepared", usd_per_hour: float | None, as_json: bool) -> None:
-    """usd_per_hour: as the user gave it, of the whole machine; None: the catalogue's price applies."""
-    show(document(resolved, prepared, look_ahead(prepared, usd_per_hour)), "json" if as_json else "table")
-
-
 def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> Forecast:
-    """From the machine, the catalogue and the records. Imports no torch."""
+    """From the machine, the catalogue and the records. usd_per_hour: as the user gave it, of the whole machine; None:
+    the catalogue's price applies.
+    """
     machine, catalog = this_machine(os.environ), load_catalog(prepared.results_dir)
     if usd_per_hour is None:
         usd_per_hour = price_today(prepared, catalog)
@@ -57,7 +55,7 @@ def price_today(place: "Place", catalog: "Catalog") -> float | None:
 
 def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Document:
     """The settings, the configuration that each mode gets from them, and the forecast."""
-    asked = resolved.request.model_dump(mode="json")
+    requested = resolved.request.model_dump(mode="json")
     runs = [entry.config.model_dump(mode="json") for entry in prepared.entries]
     for entry, run in zip(prepared.entries, runs, strict=True):
         if entry.config in prepared.to_size:
@@ -65,10 +63,10 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Doc
     # The same for all modes.
     executed = execution(prepared.entries[0].config)
     settings = {
-        "setting": asked,
+        "setting": requested,
         # A value that is not set depends on the machine; a few are then off.
-        "value": [OPTIONS[name].shown_unset if value in (None, []) else value for name, value in asked.items()],
-        "origin": [resolved.origins[name] for name in asked],
+        "value": [OPTIONS[name].shown_unset if value in (None, []) else value for name, value in requested.items()],
+        "origin": [resolved.origins[name] for name in requested],
     }
     configs = {name: [NOTHING if run[name] is None else run[name] for run in runs] for name in runs[0]}
     planned = [f"instance: {prepared.instance.key}", f"would run {_rounds(found)} of these, each in fresh processes:"]
@@ -80,25 +78,30 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Doc
             "without them"
         )
     return Document(
-        blocks([_table(settings, 1)], _sentences(planned), [_table(configs, 2)], _sentences(outlook)),
+        blocks([_table(settings, 1)], [*map(Sentence, planned)], [_table(configs, 2)], [*map(Sentence, outlook)]),
         data={
-            "settings": {name: {"value": asked[name], "origin": resolved.origins[name]} for name in asked},
+            "settings": {name: {"value": requested[name], "origin": resolved.origins[name]} for name in requested},
             "instance": prepared.instance.key,
             "rounds": prepared.stop.rounds,
             "runs": runs,
             "execution": executed,
             "cannot_run": [{"mode": turn.label, "reason": turn.obstacle} for turn in found.turns if turn.obstacle],
-            "estimate": _estimate(found),
+            # Null is unknown.
+            "estimate": {
+                "seconds": found.seconds,
+                "start_up_s": found.start_up_s,
+                "usd": found.usd,
+                "usd_per_hour": found.usd_per_hour,
+                "rounds": found.rounds,
+                "unknown": found.unknown,
+                "modes": [{"mode": turn.label, "seconds_per_round": turn.seconds} for turn in found.turns],
+            },
         },
     )
 
 
 def _table(columns: Mapping[str, Iterable[object]], naming: int) -> Table:
     return Table(tuple(Column(name, tuple(map(str, cells)), "word") for name, cells in columns.items()), naming)
-
-
-def _sentences(lines: Iterable[str]) -> list[Sentence]:
-    return [Sentence(line) for line in lines]
 
 
 def lines(found: Forecast) -> list[str]:
@@ -128,22 +131,9 @@ def _time_and_cost(found: Forecast) -> list[str]:
     ]
 
 
-def _estimate(found: Forecast) -> dict[str, Any]:
-    """Null is unknown."""
-    return {
-        "seconds": found.seconds,
-        "start_up_s": found.start_up_s,
-        "usd": found.usd,
-        "usd_per_hour": found.usd_per_hour,
-        "rounds": found.rounds,
-        "unknown": found.unknown,
-        "modes": [{"mode": turn.label, "seconds_per_round": turn.seconds} for turn in found.turns],
-    }
-
-
 def _rounds(found: Forecast) -> str:
     fewest, most = found.rounds
-    return f"{fewest} to {most} rounds" if most > fewest else f"{most} round{'s' if most > 1 else ''}"
+    return f"{fewest} to {most} rounds" if most > fewest else counted(most, "round")
 
 
 def _span(ends: tuple[float, float], shown: Any) -> str:

@@ -5,27 +5,31 @@ beginning of a run's id; INSTANCE:MODE, where there are results of that instance
 `compare`'s first row of it, and its step time the row's.
 """
 
-import gc
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 import typer
 
 from fp8bench.cli import names as known
-from fp8bench.cli.output import FORMATS_OF_TABLES as FORMATS
+from fp8bench.cli.options import FormOfTables, ResultsDir, option
 from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
 from fp8bench.cli.progress import listener
-
-if TYPE_CHECKING:
-    from fp8bench.kinds.run.choice import Choice
-    from fp8bench.profiling.facts import Facts
-    from fp8bench.records.named import Reference
-    from fp8bench.records.results import Kept
-    from fp8bench.schema.record import Record
+from fp8bench.kinds.run.explain.choice import Choice, alone, choose
+from fp8bench.kinds.run.explain.document import PICTURE, document
+from fp8bench.kinds.run.explain.steps import explain_steps
+from fp8bench.profiling.facts import Facts, facts_of, facts_of_trace
+from fp8bench.profiling.trace import looks_like_a_trace, read_trace
+from fp8bench.records import named, results
+from fp8bench.records.named import Reference, candidates, nothing_called, of_mode
+from fp8bench.records.results import Found, Kept, read_on_demand, read_record
+from fp8bench.records.select import ALL, Filter
+from fp8bench.report.paper import require_drawable
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.record import Record
 
 AT_MOST = 2
 
@@ -38,32 +42,16 @@ def explain(
         help="A record's or kept trace's file, a run's id or its beginning, INSTANCE:MODE, or MODE; "
         "a mode may have its :RECIPE and /VARIANT (as /graphed).",
     ),
-    modes: list[str] = typer.Option(
-        None,
-        "--mode",
-        metavar="MODE",
-        autocompletion=known.modes,
-        help="Measure this mode now; twice: the second is the reference.",
-    ),
-    batch_size: int = typer.Option(
-        None, "--batch-size", metavar="N", help="Of the modes that are named [as in `compare`'s first row]."
-    ),
-    plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw the steps as bars, .png, .svg or .pdf."),
-    trace: Path = typer.Option(None, "--trace", metavar="FILE", help="With --mode, keep the Chrome trace."),
-    form: str = typer.Option(
-        "table", "--format", metavar="|".join(FORMATS), autocompletion=known.one_of(*FORMATS), help="How to print."
-    ),
-    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
+    modes: Annotated[
+        list[str] | None,
+        option("MODE", "Measure this mode now; twice: the second is the reference.", known.modes, "--mode"),
+    ] = None,
+    batch_size: Annotated[int | None, option("N", "Of the modes that are named [as in `compare`'s first row].")] = None,
+    plot: Annotated[Path | None, option("FILE", "Draw the steps as bars, .png, .svg or .pdf.")] = None,
+    trace: Annotated[Path | None, option("FILE", "With --mode, keep the Chrome trace.")] = None,
+    form: FormOfTables = "table",
+    results_dir: ResultsDir = Path("results"),
 ) -> None:
-    """Where a mode's step goes, and why it is not faster than another."""
-    # A command of a moment, over events that hold each other in no circle: collecting garbage only costs.
-    gc.disable()
-    from fp8bench.kinds.run.steps import explain_steps
-    from fp8bench.kinds.run.steps_shown import PICTURE, document
-    from fp8bench.report.paper import require_drawable
-    from fp8bench.schema.errors import require_known
-
-    require_known("--format", form, FORMATS, "fp8bench explain --help")
     _require_one_way(names or [], modes or [], trace, batch_size)
     if plot is not None:
         require_drawable(plot)
@@ -73,7 +61,7 @@ def explain(
     draw(shown, PICTURE, plot)
 
 
-def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> "list[Facts]":
+def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> list[Facts]:
     """Run each mode once on this machine, as `fp8bench run` would; the first is explained. trace: where its Chrome
     trace is kept. Settings are taken from FP8BENCH_* variables and defaults.
 
@@ -89,8 +77,8 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
 
     idle = set(map(variable_of, OPTIONS.keys() - heeded("explain", ("--mode",))))
     environ = {name: value for name, value in os.environ.items() if name not in idle}
-    asked = {"mode": tuple(modes), "rounds": 1, "results_dir": results_dir}
-    prepared = prepare(resolve(asked, environ, {}, None).request, environ)
+    flags = {"mode": tuple(modes), "rounds": 1, "results_dir": results_dir}
+    prepared = prepare(resolve(flags, environ, {}, None).request, environ)
     settle(prepared, None, date.today(), log)
     traces = {prepared.entries[0].label: trace} if trace else None
     with session(prepared, log) as rounds, listener(rounds, quiet=False) as listening:
@@ -103,8 +91,6 @@ def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> 
 
 def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | None, batch_size: int | None) -> None:
     """Raises UsageError unless either records are named or modes are to be measured, one or two of them."""
-    from fp8bench.schema.errors import UsageError
-
     remedy = "Name one or two records, or measure one or two modes with --mode"
     if bool(names) == bool(modes):
         raise UsageError("both records and --mode were given" if names else "nothing to explain was named", remedy)
@@ -121,7 +107,7 @@ def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | N
         )
 
 
-def find_all(names: Sequence[str], results_dir: Path, batch_size: int | None = None) -> "list[Facts]":
+def find_all(names: Sequence[str], results_dir: Path, batch_size: int | None = None) -> list[Facts]:
     """The mode to explain, and the reference if one is named, of the same work where there is a choice.
 
     batch_size: of modes; None: of `compare`'s first row.
@@ -132,10 +118,8 @@ def find_all(names: Sequence[str], results_dir: Path, batch_size: int | None = N
     return found
 
 
-def find(name: str, results_dir: Path, batch_size: int | None = None, like: "Facts | None" = None) -> "Facts":
+def find(name: str, results_dir: Path, batch_size: int | None = None, like: Facts | None = None) -> Facts:
     """What a word on the command line names. Raises UsageError where it names nothing, several, or no profile."""
-    from fp8bench.records import named, results
-
     if named.names_a_file(name):
         return _from_file(Path(name), results_dir)
     measured = results.known_instances(results_dir)
@@ -147,30 +131,21 @@ def find(name: str, results_dir: Path, batch_size: int | None = None, like: "Fac
     return _of_mode(name, kept, named.parse_mode(name, measured), batch_size, like, results_dir)
 
 
-def _from_file(path: Path, results_dir: Path) -> "Facts":
+def _from_file(path: Path, results_dir: Path) -> Facts:
     """A record, or a trace: the two are told apart by the list of events that only a trace has."""
-    from fp8bench.profiling.facts import facts_of_trace
-    from fp8bench.profiling.trace import looks_like_a_trace, read_trace
-    from fp8bench.records.results import read_record
-
     if looks_like_a_trace(path):
         return facts_of_trace(read_trace(path), path.name)
     return _facts(read_record(path), str(path), results_dir)
 
 
-def _facts(record: "Record", name: str, results_dir: Path) -> "Facts":
+def _facts(record: Record, name: str, results_dir: Path) -> Facts:
     """Of one record, whose step time is its own. Raises UsageError for one that has nothing to explain."""
-    from fp8bench.kinds.run.choice import alone
-    from fp8bench.profiling.facts import facts_of
-
     _require_profile(record, name)
     row = alone(record, load_catalog(results_dir), date.today())
     return replace(facts_of(record), step_time_s=row.step_time_s)
 
 
-def _require_profile(record: "Record", name: str) -> None:
-    from fp8bench.schema.errors import UsageError
-
+def _require_profile(record: Record, name: str) -> None:
     mode = record.what.mode
     if record.status != "ok":
         raise UsageError(f"{name} is a record of status {record.status}: {record.reason}", "Name one that is ok")
@@ -184,31 +159,23 @@ def _require_profile(record: "Record", name: str) -> None:
 
 def _of_mode(
     name: str,
-    kept: "Sequence[Kept[Record]]",
-    reference: "Reference",
+    kept: Sequence[Kept[Record]],
+    reference: Reference,
     batch_size: int | None,
-    like: "Facts | None",
+    like: Facts | None,
     results_dir: Path,
-) -> "Facts":
+) -> Facts:
     """What is kept of [INSTANCE:]MODE[:RECIPE][/VARIANT]. A mode without its recipe takes any. like: what did the same
     work goes before what did not. Says on standard error which measurement it is.
 
     Raises UsageError where there is none, or a mode without its instance was profiled on several.
     """
-    from fp8bench.kinds.run.choice import choose
-    from fp8bench.profiling.facts import facts_of
-    from fp8bench.records.named import candidates, nothing_called, of_mode
-    from fp8bench.records.results import Found, read_on_demand
-    from fp8bench.records.select import ALL, Filter
-    from fp8bench.schema.errors import UsageError
-
     catalog, today = load_catalog(results_dir), date.today()
     work = ALL
     if like is not None:
         work = Filter(workload=like.workload, batch_size=like.batch_size, world_size=like.world_size)
 
-    def choices(records: "list[Record]", whole: "Callable[[Record], Record]") -> "dict[str, Choice]":
-        """By instance, what is explained of each."""
+    def choices(records: list[Record], whole: Callable[[Record], Record]) -> dict[str, Choice]:
         fitting = candidates(name, records, reference, batch_size, work)
         if not fitting:
             raise nothing_called(name, kept)

@@ -15,13 +15,13 @@ from pathlib import Path
 import typer
 
 from fp8bench import registry
-from fp8bench.cli import names as completed
-from fp8bench.cli.output import FORMATS_OF_TABLES as FORMATS
+from fp8bench.cli.options import FormOfTables
 from fp8bench.cli.output import draw, load_catalog, require_read, show
+from fp8bench.report.paper import require_drawable
+from fp8bench.schema.errors import UsageError, require_known
 
 
 def modes(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
-    """List the precision modes and their recipes, the default recipe first."""
     shown = [entry for entry in registry.modes().values() if not entry.hidden]
     if as_json:
         _print_json(shown, "name", "recipes", "default_on", "summary")
@@ -34,7 +34,6 @@ def modes(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> 
 
 
 def workloads(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
-    """List the workloads."""
     shown = registry.workloads().values()
     if as_json:
         _print_json(shown, "name", "default_on", "summary")
@@ -48,7 +47,6 @@ def instances(
     as_json: bool = typer.Option(False, "--json", help="Print every price with its source, as JSON."),
     results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where own instances are."),
 ) -> None:
-    """List the instances: GPUs, and the newest known on-demand price of each."""
     from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 
     catalog = load_catalog(results_dir)
@@ -86,18 +84,10 @@ def dtypes(
     names: list[str] = typer.Option(None, "--dtype", metavar="NAME", help="Only this format. Repeatable."),
     every: bool = typer.Option(False, "--all", help="The fnuz formats too, which no NVIDIA GPU has."),
     plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw what they can hold, .png, .svg or .pdf."),
-    form: str = typer.Option(
-        "table", "--format", metavar="|".join(FORMATS), autocompletion=completed.one_of(*FORMATS), help="How to print."
-    ),
+    form: FormOfTables = "table",
 ) -> None:
-    """What each number format can hold, and what a cast to it does."""
-    from fp8bench.schema.errors import require_known
-
-    require_known("--format", form, FORMATS, "fp8bench dtypes --help")
     values = [number for text in cast or [] for number in parse_numbers(text)]
     if plot is not None:
-        from fp8bench.report.paper import require_drawable
-
         require_drawable(plot)
     # Here and not above: torch takes seconds, and a mistyped word should fail before.
     from fp8bench.numerics.formats import examine
@@ -111,14 +101,12 @@ def dtypes(
 
 def parse_numbers(text: str) -> list[float]:
     """Numbers with commas between. Raises UsageError for the first that is none, or that float64 cannot tell from 0 or
-    from infinity: it would be shown as another than the one that was asked for.
+    from infinity: it would be shown as another number.
     """
     return [_number(word.strip()) for word in text.split(",")]
 
 
 def _number(word: str) -> float:
-    from fp8bench.schema.errors import UsageError
-
     try:
         value = float(word)
     except ValueError as error:
@@ -136,7 +124,6 @@ def _number(word: str) -> float:
 def _chosen(names: Sequence[str], every: bool) -> list[str]:
     """The chosen formats, each once, in their own order. Raises UsageError for one that this torch lacks."""
     from fp8bench.numerics.formats import known_names
-    from fp8bench.schema.errors import require_known
 
     known = known_names(every=True)
     for name in names:

@@ -4,66 +4,61 @@ import inspect
 import os
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import typer
 
-from fp8bench.cli import names
-from fp8bench.cli.command import Answer, request_parameters, with_parameters
-from fp8bench.cli.output import FORMATS, draw, load_catalog, log, show, tell_broken
+from fp8bench import registry
+from fp8bench.cli.command import Function, request_parameters, with_parameters
+from fp8bench.cli.options import Form, option
+from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
+from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord
+from fp8bench.launch.place import settle
+from fp8bench.records import results
+from fp8bench.records.named import find_kept
+from fp8bench.report.paper import require_drawable
+from fp8bench.schema.errors import UsageError
 
-if TYPE_CHECKING:
-    from fp8bench.kinds.one_record import OneRecord
+Record = Annotated[str | None, option("RECORD", "Measure nothing: show one that was kept, a file or a run's id.")]
 
 
-def command_of(kind: "OneRecord[Any, Any, Any]") -> Answer:
+def command_of(entry: registry.KindEntry) -> Function:
     """Its options, then those that every kind has."""
+    kind: OneRecord[Any, Any, Any] = registry.load(entry)
 
     def answer(record: str | None, form: str, **given: Any) -> None:
         _answer(kind, record, form, given)
 
     figures = [
-        _option(name, Path, None, "FILE", f"Draw {what}, .png, .svg or .pdf.")
+        _parameter(name, Annotated[Path | None, option("FILE", f"Draw {what}, .png, .svg or .pdf.")])
         for name, (_, what) in kind.figures.items()
     ]
-    shown = [
-        _option("record", str, None, "RECORD", "Measure nothing: show one that was kept, a file or a run's id."),
-        *figures,
-        _option("form", str, "table", "|".join(FORMATS), "How to print.", "--format", names.one_of(*FORMATS)),
-    ]
-    return with_parameters(answer, [*request_parameters(kind.request), *shown])
+    return with_parameters(
+        answer,
+        [*request_parameters(kind.request), _parameter("record", Record), *figures, _parameter("form", Form, "table")],
+    )
 
 
-def _option(
-    name: str, kind: type, default: Any, metavar: str, help: str, flag: str | None = None, complete: Any = None
-) -> inspect.Parameter:
-    flag = flag or f"--{name.replace('_', '-')}"
-    option = typer.Option(default, flag, metavar=metavar, help=help, autocompletion=complete)
-    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=option, annotation=kind)
+def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
-def _answer(kind: "OneRecord[Any, Any, Any]", kept: str | None, form: str, given: dict[str, Any]) -> None:
+def _answer(kind: OneRecord[Any, Any, Any], kept: str | None, form: str, given: dict[str, Any]) -> None:
     """kept: names a record. given: the other options, by parameter."""
-    from fp8bench.launch.place import settle
-    from fp8bench.records import results
-    from fp8bench.records.named import find_kept
-    from fp8bench.report.paper import require_drawable
-    from fp8bench.schema.errors import require_known
-
-    require_known("--format", form, FORMATS, f"fp8bench {kind.name} --help")
     plots = {name: given.pop(name) for name in kind.figures}
     for path in plots.values():
         if path is not None:
             require_drawable(path)
-    asked = {
+    settings = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in given.items()
         if value not in (None, False, [])
     }
-    asked["results_dir"] = Path(asked.get("results_dir", kind.request.results_dir))
-    request = kind.request(**asked)
+    settings["results_dir"] = Path(settings.get("results_dir", kind.request.results_dir))
+    request = kind.request(**settings)
     if kept is not None:
-        _refuse_beside_record(kind, asked)
+        _refuse_beside_record(kind, settings)
         _show(kind, find_kept(kept, request.results_dir, kind.record, tell_broken), request.results_dir, form, plots)
         return
     prepared = kind.prepare(request, os.environ)
@@ -74,21 +69,18 @@ def _answer(kind: "OneRecord[Any, Any, Any]", kept: str | None, form: str, given
     raise typer.Exit(kind.exit_code(record, request))
 
 
-def _refuse_beside_record(kind: "OneRecord[Any, Any, Any]", given: dict[str, Any]) -> None:
+def _refuse_beside_record(kind: OneRecord[Any, Any, Any], given: dict[str, Any]) -> None:
     """Raises UsageError for an option of a measurement."""
-    from fp8bench.kinds.one_record import OF_THE_MACHINE
-    from fp8bench.schema.errors import UsageError
-
-    for option in request_parameters(kind.request):
-        if option.name in given.keys() - OF_THE_MACHINE:
-            (flag,) = option.default.param_decls
+    for one in request_parameters(kind.request):
+        if one.name in given.keys() - OF_THE_MACHINE:
+            (flag,) = one.default.param_decls
             raise UsageError(f"--record shows what was kept, and {flag} belongs to a measurement", "Give one of them")
 
 
 def _show(
-    kind: "OneRecord[Any, Any, Any]", record: Any, results_dir: Path, form: str, plots: dict[str, Path | None]
+    kind: OneRecord[Any, Any, Any], record: Any, results_dir: Path, form: str, plots: dict[str, Path | None]
 ) -> None:
-    """Printed, and drawn where that was asked for."""
+    """Printed, and drawn where that was requested."""
     document = kind.document([record], load_catalog(results_dir))
     show(document, form)
     for name, (figure, _) in kind.figures.items():

@@ -4,19 +4,15 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from fp8bench import registry
+
 
 def modes() -> list[str]:
-    """Every mode, and with each of its recipes."""
-    from fp8bench import registry
-
     shown = [entry for entry in registry.modes().values() if not entry.hidden]
     return [name for e in shown for name in (e.name, *(f"{e.name}:{recipe}" for recipe in e.recipes or ()))]
 
 
 def workloads() -> list[str]:
-    """Every workload."""
-    from fp8bench import registry
-
     return list(registry.workloads())
 
 
@@ -56,12 +52,8 @@ def _with_variants(labels: list[str], incomplete: str) -> list[str]:
 
 
 def columns() -> list[str]:
-    """Of a table of runs."""
-    from fp8bench import registry
-
     return list(registry.load(registry.find_kind("run")).columns)
 
 
 def one_of(*words: str) -> Callable[[], list[str]]:
-    """These words."""
     return lambda: list(words)

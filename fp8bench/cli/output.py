@@ -1,7 +1,7 @@
 """What commands share: results on standard output, lines on standard error, and the catalogue beside the results."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from fp8bench.records.results import Folders
     from fp8bench.report.document import Document
     from fp8bench.schema.instance import Catalog
-
-FORMATS = ("table", *render.FORMATS)
-FORMATS_OF_TABLES = tuple(form for form in FORMATS if form != "csv")
-"""Of a document that has no lines for csv."""
 
 
 def log(line: str) -> None:
@@ -36,6 +32,18 @@ def tell_broken(broken: "Iterable[Broken]") -> None:
     """Each by its file, line and reason, a line on standard error."""
     for one in broken:
         warn(f"not read: {one}")
+
+
+class Unread:
+    """Tells of each file that could not be read, once: a folder may be read twice."""
+
+    def __init__(self) -> None:
+        self.found: list[Broken] = []
+
+    def __call__(self, found: "Sequence[Broken]") -> None:
+        new = [one for one in found if str(one) not in map(str, self.found)]
+        tell_broken(new)
+        self.found.extend(new)
 
 
 def load_catalog(results_dir: "Folders") -> "Catalog":
@@ -57,7 +65,7 @@ def require_read(catalog: "Catalog", keys: Iterable[str]) -> None:
 
 
 def show(document: "Document", form: str) -> None:
-    """form: one of FORMATS; `table` is drawn in a terminal, and plain text elsewhere."""
+    """form: one of `options.FORMATS`; `table` is drawn in a terminal, and plain text elsewhere."""
     if form == "table":
         form = render.TERMINAL if sys.stdout.isatty() else render.PIPE
     typer.echo(render.render(document, form))

@@ -1,74 +1,66 @@
 """`fp8bench predict`: a step's time and its price-performance on an instance that you do not have."""
 
-import gc
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import Annotated, cast
 
 import typer
 
 from fp8bench.cli import names
-from fp8bench.cli.output import FORMATS, load_catalog, require_read, show, tell_broken
-from fp8bench.cli.selection import PURCHASES, day_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fp8bench.predict.held_out import HeldOut
-    from fp8bench.predict.source import Sources
-    from fp8bench.predict.target import Target
-    from fp8bench.pricing.choose import PriceQuery
-    from fp8bench.records.select import Filter
-    from fp8bench.schema.instance import Catalog, Purchase
-    from fp8bench.schema.record import Record
+from fp8bench.cli.options import PURCHASES, Form, Region, ResultsDir, Workload, choice, option, switch
+from fp8bench.cli.output import load_catalog, require_read, show, tell_broken
+from fp8bench.cli.selection import day_of
+from fp8bench.config.words import whole
+from fp8bench.predict.document import document, document_of_errors
+from fp8bench.predict.held_out import HeldOut, held_out, kept_cases
+from fp8bench.predict.model_error import merged
+from fp8bench.predict.prediction import predictions
+from fp8bench.predict.source import Sources, parse_source, sources, wanted
+from fp8bench.predict.target import Target, target
+from fp8bench.pricing.catalog import find
+from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, require_region
+from fp8bench.records import results
+from fp8bench.records.named import names_a_file
+from fp8bench.records.results import read_record
+from fp8bench.records.select import Filter, Measurement
+from fp8bench.registry import find_workload
+from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.instance import Catalog, Purchase
+from fp8bench.schema.option import IMPORTED_BATCH_SIZE
+from fp8bench.schema.record import Record
 
 
 def predict(
     instance: str = typer.Argument(
         None, metavar="[INSTANCE]", autocompletion=names.instances, help="To predict: a name in the catalogue."
     ),
-    source: str = typer.Option(
-        None,
-        "--from",
-        metavar="INSTANCE[:MODE[:RECIPE]][/VARIANT]|FILE",
-        autocompletion=names.references,
-        help="Whose records to predict from, all modes or one; or a record's file.",
-    ),
-    gpu_words: str = typer.Option(None, "--gpus", metavar="N", help="How many of its GPUs train [all]."),
-    batch_words: str = typer.Option(None, "--batch-size", metavar="N", help="Only records of this batch size a GPU."),
-    workload: str = typer.Option(
-        None, "--workload", autocompletion=names.workloads, help="Only records of this workload."
-    ),
-    price_as_of: str = typer.Option(None, "--price-as-of", metavar="DATE|today", help="Prices of this day [today]."),
-    region: str = typer.Option(None, "--region", help="Only prices of this region."),
-    purchase: str = typer.Option(
-        PURCHASES[0], "--purchase", metavar="|".join(PURCHASES), help="How the instance is bought."
-    ),
-    check: bool = typer.Option(
-        False, "--check", help="Show how far the model is off for machines whose records are here, and end."
-    ),
-    form: str = typer.Option(
-        "table", "--format", metavar="|".join(FORMATS), autocompletion=names.one_of(*FORMATS), help="How to print."
-    ),
-    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
+    source: Annotated[
+        str | None,
+        option(
+            "INSTANCE[:MODE[:RECIPE]][/VARIANT]|FILE",
+            "Whose records to predict from, all modes or one; or a record's file.",
+            names.references,
+            "--from",
+        ),
+    ] = None,
+    gpus: Annotated[str | None, option("N", "How many of its GPUs train [all].")] = None,
+    batch_size: Annotated[str | None, option("N", "Only records of this batch size a GPU.")] = None,
+    workload: Workload = None,
+    price_as_of: Annotated[str | None, option("DATE|today", "Prices of this day [today].")] = None,
+    region: Region = None,
+    purchase: Annotated[str, choice("--purchase", PURCHASES, "How the instance is bought.")] = PURCHASES[0],
+    check: Annotated[
+        bool, switch("--check", "Show how far the model is off for machines whose records are here, and end.")
+    ] = False,
+    form: Form = "table",
+    results_dir: ResultsDir = Path("results"),
 ) -> None:
-    """What an instance that you do not have would make of a measured mode."""
-    # A command of a moment, over records that hold each other in no circle: collecting garbage only costs.
-    gc.disable()
-    from fp8bench.predict.document import document, document_of_errors
-    from fp8bench.predict.held_out import kept_cases
-    from fp8bench.predict.model_error import merged
-    from fp8bench.predict.prediction import predictions
-    from fp8bench.registry import find_workload
-    from fp8bench.schema.errors import ModeUnavailable, UsageError, require_known
-
-    for value, known, flag in ((form, FORMATS, "--format"), (purchase, PURCHASES, "--purchase")):
-        require_known(flag, value, known, "fp8bench predict --help")
     if workload is not None:
         find_workload(workload)
     catalog = load_catalog(results_dir)
     if check:
-        beside = {"INSTANCE": instance, "--from": source, "--gpus": gpu_words, "--batch-size": batch_words}
+        beside = {"INSTANCE": instance, "--from": source, "--gpus": gpus, "--batch-size": batch_size}
         _refuse_beside("--check", {**beside, "--workload": workload, "--region": region, "--price-as-of": price_as_of})
         _, others = _read(None, catalog, results_dir)
         show(document_of_errors(others), form)
@@ -78,8 +70,8 @@ def predict(
         raise UsageError(missing, "Give both, as in `fp8bench predict p5 --from h200-1x`, or --check alone")
     require_read(catalog, [instance, source.partition("/")[0].partition(":")[0]])
     query = _query(price_as_of, region, purchase)
-    target = _target(instance, _whole("--gpus", gpu_words), catalog, query)
-    sources, others = _sources(source, workload, batch_words, catalog, results_dir)
+    target = _target(instance, _whole("--gpus", gpus), catalog, query)
+    sources, others = _sources(source, workload, batch_size, catalog, results_dir)
     predicted = predictions(sources, target, merged(kept_cases(), others.cases), catalog, query)
     show(document(predicted), form)
     if all(row.status == "unsupported" for row in predicted.rows):
@@ -88,74 +80,54 @@ def predict(
 
 def _refuse_beside(what: str, given: dict[str, object]) -> None:
     """Raises UsageError where anything was given that does not go with it."""
-    from fp8bench.schema.errors import UsageError
-
     for name, value in given.items():
         if value is not None:
             raise UsageError(f"{name} does not apply to {what}", f"Omit {name}")
 
 
 def _whole(flag: str, words: str | None) -> int | None:
-    from fp8bench.config.words import whole
-    from fp8bench.schema.option import IMPORTED_BATCH_SIZE
-
     return None if words is None else whole(flag, words, 1, IMPORTED_BATCH_SIZE)
 
 
-def _query(price_as_of: str | None, region: str | None, purchase: str) -> "PriceQuery":
+def _query(price_as_of: str | None, region: str | None, purchase: str) -> PriceQuery:
     """For the predicted instance and for the measured one."""
-    from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery
-
     today = date.today()
     day = day_of(price_as_of, today) or today
     return PriceQuery(day, day >= today, region, cast("Purchase", purchase), ANY_MACHINE)
 
 
-def _target(name: str, gpus: int | None, catalog: "Catalog", query: "PriceQuery") -> "Target":
-    from fp8bench.predict.target import target
-    from fp8bench.pricing.catalog import find
-    from fp8bench.pricing.choose import require_region
-
+def _target(name: str, gpus: int | None, catalog: Catalog, query: PriceQuery) -> Target:
     instance = find(catalog, name)
     require_region(query.region, catalog, [instance.key])
     return target(instance, catalog, gpus, query)
 
 
 def _sources(
-    name: str, workload: str | None, batch_words: str | None, catalog: "Catalog", results_dir: Path
-) -> "tuple[Sources, HeldOut]":
+    name: str, workload: str | None, batch_words: str | None, catalog: Catalog, results_dir: Path
+) -> tuple[Sources, HeldOut]:
     """What `--from` names: a record's file, or the measurements of an instance, all or of one mode and variant."""
-    from fp8bench.predict.source import parse_source, sources
-    from fp8bench.records.named import names_a_file
-    from fp8bench.records.results import read_record
-    from fp8bench.records.select import Measurement
-
     if names_a_file(name):
         _refuse_beside("a record's file", {"--batch-size": batch_words, "--workload": workload})
         found = sources([Measurement((read_record(Path(name)),))], catalog, lambda one: one)
         return found, _read(None, catalog, results_dir)[1]
-    asked = parse_source(name, workload, _whole("--batch-size", batch_words))
-    return _read(asked, catalog, results_dir)
+    requested = parse_source(name, workload, _whole("--batch-size", batch_words))
+    return _read(requested, catalog, results_dir)
 
 
-def _read(asked: "Filter | None", catalog: "Catalog", results_dir: Path) -> "tuple[Sources, HeldOut]":
-    """From what of that which is asked for something can be predicted; and machines predicted from one another, of all
-    records here and of the published figures that travel with the program. asked: None asks for nothing.
+def _read(requested: Filter | None, catalog: Catalog, results_dir: Path) -> tuple[Sources, HeldOut]:
+    """What a prediction can be made from, of the requested records; and machines predicted from one another, of all
+    records here and of the published figures that travel with the program. requested: None: nothing is.
     """
-    from fp8bench.predict.held_out import held_out
-    from fp8bench.predict.source import Sources, sources, wanted
-    from fp8bench.records import results
-    from fp8bench.records.select import Filter
 
-    def found(records: "list[Record]", whole: "Callable[[Record], Record]") -> "tuple[Sources, HeldOut]":
+    def found(records: list[Record], whole: Callable[[Record], Record]) -> tuple[Sources, HeldOut]:
         others = held_out(records, catalog, whole)
-        if asked is None:
+        if requested is None:
             return Sources((), ()), others
-        of_instance = Filter(instance=asked.instance).of(records)
+        of_instance = Filter(instance=requested.instance).of(records)
         if not of_instance:
             remedy = "Name one that has records with --from, or a record's file"
-            raise results.nothing_found(f"for instance {asked.instance!r}", results_dir, remedy)
-        return sources(wanted(of_instance, asked), catalog, whole), others
+            raise results.nothing_found(f"for instance {requested.instance!r}", results_dir, remedy)
+        return sources(wanted(of_instance, requested), catalog, whole), others
 
     kept = results.read(results_dir, {*results.known_instances(results_dir), *catalog.instances})
     return results.read_on_demand(kept, tell_broken, found)

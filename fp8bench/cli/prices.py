@@ -1,27 +1,30 @@
 """`fp8bench prices`: what instances cost and since when; current offers; and one's own contract."""
 
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import Annotated, cast
 
 import typer
 
 from fp8bench.cli import names
-from fp8bench.cli.output import FORMATS, load_catalog, log, require_read, show, warn
-from fp8bench.cli.selection import PURCHASES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fp8bench.pricing.offers import Fetched
-    from fp8bench.schema.instance import Catalog, Instance, Purchase
-    from fp8bench.schema.snapshot import Offer
+from fp8bench.cli.options import PURCHASES, Form, Region, choice
+from fp8bench.cli.output import load_catalog, log, require_read, show, warn
+from fp8bench.config.words import above_zero
+from fp8bench.pricing import offers, snapshot
+from fp8bench.pricing.catalog import find
+from fp8bench.pricing.choose import ANY_MACHINE, EVERYWHERE, PriceQuery, require_region
+from fp8bench.pricing.known import known
+from fp8bench.records import results
+from fp8bench.records.instances import keep, keep_snapshot, snapshots
+from fp8bench.report.prices import document_of_changes, document_of_known
+from fp8bench.schema.errors import UsageError, require_known
+from fp8bench.schema.instance import Catalog, Instance, Price, Purchase
+from fp8bench.schema.option import USD_PER_HOUR
+from fp8bench.schema.snapshot import Offer
 
 INSTANCES = typer.Argument(None, metavar="[INSTANCE]...", autocompletion=names.instances, help="Only these [all].")
 PROVIDER = typer.Option(None, "--provider", metavar="NAME", help="Only this one's instances. Repeatable.")
-FORM = typer.Option(
-    "table", "--format", metavar="|".join(FORMATS), autocompletion=names.one_of(*FORMATS), help="How to print."
-)
 RESULTS_DIR = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where own prices and snapshots are.")
 
 
@@ -29,25 +32,18 @@ def show_prices(
     instances: list[str] = INSTANCES,
     providers: list[str] = PROVIDER,
     gpu: str = typer.Option(None, "--gpu", metavar="NAME", help="Only instances with this GPU, such as h100."),
-    purchase: str = typer.Option(
-        None, "--purchase", metavar="|".join(PURCHASES), help=f"Only prices of this kind [{PURCHASES[0]}]."
-    ),
-    region: str = typer.Option(None, "--region", help="Only prices of this region."),
+    purchase: Annotated[
+        str | None, choice("--purchase", PURCHASES, f"Only prices of this kind [{PURCHASES[0]}].")
+    ] = None,
+    region: Region = None,
     every: bool = typer.Option(False, "--all", help="Every price that is known, not only those in force."),
-    form: str = FORM,
+    form: Form = "table",
     results_dir: Path = RESULTS_DIR,
 ) -> None:
     """List what instances cost: price, purchase, region, day, age and source."""
-    from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, require_region
-    from fp8bench.pricing.known import known
-    from fp8bench.report.prices import document_of_known
-    from fp8bench.schema.errors import UsageError, require_known
-
-    for value, words, flag in ((form, FORMATS, "--format"), (purchase or PURCHASES[0], PURCHASES, "--purchase")):
-        require_known(flag, value, words, "fp8bench prices show --help")
     catalog = load_catalog(results_dir)
     require_read(catalog, instances or ())
-    wanted = [one for one in _wanted(instances, providers, catalog) if _has(one, gpu)]
+    wanted = [one for one in _wanted(instances, providers, catalog) if (gpu or "").lower() in (one.gpu or "").lower()]
     if not wanted:
         raise UsageError(f"no instance has a GPU called {gpu!r}", "See every one with `fp8bench instances`")
     require_region(region, catalog, [one.key for one in wanted])
@@ -68,22 +64,15 @@ def update(
     instances: list[str] = INSTANCES,
     providers: list[str] = PROVIDER,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print what changed, and keep nothing."),
-    form: str = FORM,
+    form: Form = "table",
     results_dir: Path = RESULTS_DIR,
 ) -> None:
     """Take current offers from gpuhunt's catalogue (extra `prices`) into a new dated snapshot beside the old ones."""
-    from fp8bench.pricing import offers, snapshot
-    from fp8bench.records import results
-    from fp8bench.records.instances import keep_snapshot
-    from fp8bench.report.prices import document_of_changes
-    from fp8bench.schema.errors import UsageError, require_known
-
-    require_known("--format", form, FORMATS, "fp8bench prices update --help")
     catalog = load_catalog(results_dir)
     wanted = [one for one in _wanted(instances, providers, catalog) if one.provider]
     require_read(catalog, [one.key for one in wanted])
-    asked = [one for one in offers.PROVIDERS if one in {instance.provider for instance in wanted}]
-    if not asked:
+    requested = [one for one in offers.PROVIDERS if one in {instance.provider for instance in wanted}]
+    if not requested:
         listed = ", ".join(offers.PROVIDERS)
         raise UsageError(
             f"gpuhunt has no offers of {', '.join(instances or providers or ['these'])}",
@@ -91,7 +80,7 @@ def update(
         )
     if not dry_run:
         results.require_writable(results_dir)
-    fetched = offers.fetch(asked)
+    fetched = offers.fetch(requested)
     for line in (*fetched.said, *(f"gpuhunt has no catalogue of {one} here" for one in fetched.missing)):
         warn(line)
     covered = [one for one in wanted if one.provider in fetched.items]
@@ -103,25 +92,19 @@ def update(
     last = _last(results_dir, catalog, covered)
     changed = snapshot.changes(found, snapshot.known_offers(catalog), [offer.place for offer in last])
     path = None
-    if _is_news(found, last) and not dry_run:
+    same = {offer.model_dump_json() for offer in found} == {offer.model_dump_json() for offer in last}
+    if not same and not dry_run:
         path = keep_snapshot(snapshot.text_of(found), date.today(), results_dir)
     if dry_run:
         log("--dry-run: no snapshot is kept")
     offered = {offer.instance for offer in found}
     missing = [one.key for one in wanted if one.key not in offered]
-    show(document_of_changes(changed, len(found), path, _versions(fetched), missing), form)
+    versions = [f"{one} ({fetched.versions.get(one) or 'local'})" for one in fetched.items]
+    show(document_of_changes(changed, len(found), path, versions, missing), form)
 
 
-def _is_news(found: "Sequence[Offer]", last: "Sequence[Offer]") -> bool:
-    """Whether the last snapshot does not say the same already."""
-    return {offer.model_dump_json() for offer in found} != {offer.model_dump_json() for offer in last}
-
-
-def _last(results_dir: Path, catalog: "Catalog", covered: "Sequence[Instance]") -> "list[Offer]":
+def _last(results_dir: Path, catalog: Catalog, covered: Sequence[Instance]) -> list[Offer]:
     """What the newest snapshot of each of these instances' providers offered of them."""
-    from fp8bench.pricing import snapshot
-    from fp8bench.records.instances import snapshots
-
     provider_of = {one.key: one.provider for one in covered}
     newest: dict[str | None, list[Offer]] = {}
     for path in snapshots(results_dir):
@@ -133,14 +116,10 @@ def _last(results_dir: Path, catalog: "Catalog", covered: "Sequence[Instance]") 
     return [offer for offers in newest.values() for offer in offers]
 
 
-def _versions(fetched: "Fetched") -> list[str]:
-    return [f"{one} ({fetched.versions.get(one) or 'local'})" for one in fetched.items]
-
-
 def set_price(
     instance: str = typer.Argument(..., metavar="INSTANCE", autocompletion=names.instances, help="Whose price it is."),
     usd: str = typer.Argument(..., metavar="USD", help="Of an hour of the whole machine."),
-    purchase: str = typer.Option(PURCHASES[0], "--purchase", metavar="|".join(PURCHASES), help="How it is bought."),
+    purchase: Annotated[str, choice("--purchase", PURCHASES, "How it is bought.")] = PURCHASES[0],
     region: str = typer.Option(None, "--region", help="Where it holds [everywhere]."),
     as_of: str = typer.Option(None, "--as-of", metavar="DATE", help="Since when it holds [today]."),
     per_gpu: bool = typer.Option(False, "--per-gpu", help="USD is of one GPU: times the GPUs of the machine."),
@@ -148,16 +127,6 @@ def set_price(
     results_dir: Path = RESULTS_DIR,
 ) -> None:
     """Keep your own price of an instance, which goes before the catalogue's from its day on."""
-    from fp8bench.config.words import above_zero
-    from fp8bench.pricing.catalog import find
-    from fp8bench.pricing.choose import EVERYWHERE
-    from fp8bench.records import results
-    from fp8bench.records.instances import keep
-    from fp8bench.schema.errors import UsageError, require_known
-    from fp8bench.schema.instance import Price
-    from fp8bench.schema.option import USD_PER_HOUR
-
-    require_known("--purchase", purchase, PURCHASES, "fp8bench prices set --help")
     catalog = load_catalog(results_dir)
     require_read(catalog, [instance])
     try:
@@ -187,8 +156,6 @@ def set_price(
 
 def _day(text: str | None) -> date:
     """Raises UsageError for what is no date, and for one in the future: a price holds from its day on."""
-    from fp8bench.schema.errors import UsageError
-
     try:
         day = date.fromisoformat(text) if text else date.today()
     except ValueError as error:
@@ -198,11 +165,8 @@ def _day(text: str | None) -> date:
     return day
 
 
-def _wanted(names: "Sequence[str] | None", providers: "Sequence[str] | None", catalog: "Catalog") -> "list[Instance]":
+def _wanted(names: Sequence[str] | None, providers: Sequence[str] | None, catalog: Catalog) -> list[Instance]:
     """Raises UsageError for a name or a provider that is not known, and where they have nothing in common."""
-    from fp8bench.pricing.catalog import find
-    from fp8bench.schema.errors import UsageError, require_known
-
     known = sorted({one.provider for one in catalog.instances.values() if one.provider})
     for provider in providers or ():
         require_known("provider", provider, known, "fp8bench instances")
@@ -211,10 +175,6 @@ def _wanted(names: "Sequence[str] | None", providers: "Sequence[str] | None", ca
     if not found:
         raise UsageError(f"none of {', '.join(names or ())} is of {', '.join(providers or ())}", "Omit one of them")
     return [catalog.instances[key] for key in found]
-
-
-def _has(instance: "Instance", gpu: str | None) -> bool:
-    return gpu is None or gpu.lower() in (instance.gpu or "").lower()
 
 
 COMMANDS = {"show": show_prices, "update": update, "set": set_price}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.cli.output import log, warn
+from fp8bench.report.written import with_interval, workers
 
 if TYPE_CHECKING:
     from fp8bench.launch.processes import Watch
@@ -49,7 +50,6 @@ class Quiet:
     """Reports only a turn that stopped, and warnings."""
 
     def begins(self, entry: "Entry", place: "Session") -> "Watch":
-        """Nothing."""
         return lambda _progress: None
 
     def ended(self, entry: "Entry", place: "Session", record: "Record", path: Path) -> None:
@@ -78,12 +78,13 @@ class Lines(Quiet):
                 return
             last.update(stage=progress.stage, at=now)
             median = f", median {progress.median_s * 1e3:.1f} ms" if progress.median_s else ""
-            log(f"  after {now - began:.0f} s: {progress.stage}, step {progress.step}{_of_steps(progress)}{median}")
+            # How many there will be is agreed after warm-up.
+            steps = "" if progress.steps is None else f" of {progress.steps}"
+            log(f"  after {now - began:.0f} s: {progress.stage}, step {progress.step}{steps}{median}")
 
         return watch
 
     def ended(self, entry: "Entry", place: "Session", record: "Record", path: Path) -> None:
-        """Its outcome, and the mode's interval so far."""
         log(f"  {_outcome(record, self._schedule.estimate(entry))}: {path}")
         super().ended(entry, place, record, path)
 
@@ -97,7 +98,6 @@ class Live(Quiet):
         self._task: Any = None
 
     def begins(self, entry: "Entry", place: "Session") -> "Watch":
-        """A fresh bar."""
         what = f"{entry.label}, round {place.round}{_of(self._schedule)}"
         task = self._bars.add_task("starting", total=None, what=what, median="")
         self._task = task
@@ -111,7 +111,6 @@ class Live(Quiet):
         return watch
 
     def ended(self, entry: "Entry", place: "Session", record: "Record", path: Path) -> None:
-        """Its outcome stays above the bar."""
         self._bars.remove_task(self._task)
         line = f"{entry.label}, round {place.round}: {_outcome(record, self._schedule.estimate(entry))}"
         self._bars.console.print(line, markup=False, highlight=False)
@@ -123,18 +122,11 @@ def _of(schedule: "Schedule") -> str:
     return f" of {stop.rounds}" if stop.precision is None else f" (at most {stop.max_rounds})"
 
 
-def _of_steps(progress: "Progress") -> str:
-    """How many there will be is agreed after warm-up."""
-    return "" if progress.steps is None else f" of {progress.steps}"
-
-
 def _work(entry: "Entry") -> str:
     config = entry.config
-    worker = {"cuda": "GPU", "cpu": "CPU process"}[config.device]
-    plural = "" if config.world_size == 1 else "es" if config.device == "cpu" else "s"
+    trained_by = workers(config.world_size, config.device).replace("process", "CPU process")
     return (
-        f"{config.workload}, batch {config.batch_size} x {config.world_size} {worker}{plural}, "
-        f"{config.warmup} + at least {config.steps} steps"
+        f"{config.workload}, batch {config.batch_size} x {trained_by}, {config.warmup} + at least {config.steps} steps"
     )
 
 
@@ -144,8 +136,6 @@ def _outcome(record: "Record", so_far: "Estimate | None") -> str:
     executed = f", {record.execution}" if record.execution else ""
     text = f"{record.status}{executed}, {record.summary.step_time_s * 1e3:.1f} ms a step"
     if so_far.processes > 1 and so_far.low is not None and so_far.high is not None:
-        text += (
-            f"; over {so_far.processes} processes {so_far.value * 1e3:.1f} "
-            f"({so_far.low * 1e3:.1f}-{so_far.high * 1e3:.1f})"
-        )
+        over = with_interval(so_far.value, (so_far.low, so_far.high), ".1f", 1e3)
+        text += f"; over {so_far.processes} processes {over}"
     return text

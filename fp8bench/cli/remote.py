@@ -8,14 +8,13 @@ import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fp8bench.cli.output import log, warn
+from fp8bench.remote.mirror import Mirror, Sent
+from fp8bench.remote.store import Unreachable
+from fp8bench.report.written import counted
 from fp8bench.schema.address import address_of
 from fp8bench.schema.errors import Fp8benchError, RunFailed
-
-if TYPE_CHECKING:
-    from fp8bench.remote.mirror import Mirror, Sent
 
 MEASURING = frozenset(("run", "gemm", "numerics", "sweep", "import"))
 """Commands whose records are kept before they are sent."""
@@ -30,8 +29,6 @@ def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:
     if address is None:
         yield None
         return
-    from fp8bench.remote.mirror import Mirror
-    from fp8bench.remote.store import Unreachable
 
     mirror = Mirror(address, warn)
     try:
@@ -58,7 +55,7 @@ def synced(folder: Path, measuring: bool) -> Iterator["Mirror | None"]:
 
 
 @contextmanager
-def all_synced(folders: "list[Path]", measuring: bool) -> Iterator[None]:
+def all_synced(folders: list[Path], measuring: bool) -> Iterator[None]:
     """Each of several."""
     with ExitStack() as stack:
         for folder in folders:
@@ -66,22 +63,22 @@ def all_synced(folders: "list[Path]", measuring: bool) -> Iterator[None]:
         yield
 
 
-def _send_new(mirror: "Mirror", before: list[str]) -> None:
+def _send_new(mirror: Mirror, before: list[str]) -> None:
     pending = mirror.pending()
     if not pending:
         return
     if pending == before:
-        warn(f"not at {mirror.address} yet: {_files(len(pending))} of {mirror.folder}. {how_to_send(mirror)}")
+        warn(f"not at {mirror.address} yet: {counted(len(pending), 'file')} of {mirror.folder}. {how_to_send(mirror)}")
         return
     try:
         done = mirror.push()
     except Fp8benchError as error:
-        what = f"{error.what}: {_files(len(mirror.pending()))} kept in {mirror.folder}"
+        what = f"{error.what}: {counted(len(mirror.pending()), 'file')} kept in {mirror.folder}"
         raise RunFailed(what, how_to_send(mirror)) from error
-    tell(done, mirror)
+    report_sent(done, mirror)
 
 
-def send_one(mirror: "Mirror", path: Path) -> bool:
+def send_one(mirror: Mirror, path: Path) -> bool:
     """One record, at once. Returns whether it is there: what is not is tried again after the measurement."""
     try:
         done = mirror.push([path.relative_to(mirror.folder).as_posix()])
@@ -91,19 +88,15 @@ def send_one(mirror: "Mirror", path: Path) -> bool:
     return not done.refused
 
 
-def tell(done: "Sent", mirror: "Mirror") -> None:
+def report_sent(done: Sent, mirror: Mirror) -> None:
     """What was sent; raises RunFailed for what was not."""
     if done.sent:
-        log(f"sent {_files(len(done.sent))} to {mirror.address}")
+        log(f"sent {counted(len(done.sent), 'file')} to {mirror.address}")
     if done.refused:
         what = f"{mirror.address} has other files of the same name, which stay: {', '.join(done.refused)}"
         raise RunFailed(what, f"Compare them with those in {mirror.folder}, and rename or remove these")
 
 
-def how_to_send(mirror: "Mirror") -> str:
+def how_to_send(mirror: Mirror) -> str:
     """The remedy, without its full stop. A hidden password is left to the reader."""
     return f"Send them with `fp8bench results push {mirror.address} --results-dir {shlex.quote(str(mirror.folder))}`"
-
-
-def _files(number: int) -> str:
-    return f"{number} file" if number == 1 else f"{number} files"

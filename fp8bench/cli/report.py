@@ -1,20 +1,28 @@
 """`fp8bench report`: what `compare` shows, and everything that it rests on, as one page of HTML; or one plot of it."""
 
-import gc
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 import typer
 
-from fp8bench.cli import names, selection
+from fp8bench.cli import names
+from fp8bench.cli.options import ResultsDir, choice, option, switch
 from fp8bench.cli.output import log, tell_broken, warn
+from fp8bench.cli.selection import Selection
+from fp8bench.kinds.run import Gathered, gather
+from fp8bench.kinds.run.page.build import page, shown_rows
+from fp8bench.kinds.run.page.plots import MILLION, PLOTS, charts
+from fp8bench.kinds.view import parse_job
+from fp8bench.records import results
+from fp8bench.records.results import write_atomically
+from fp8bench.report.page import picture
+from fp8bench.report.page.page import render
+from fp8bench.schema.errors import RunFailed, UsageError
 
-if TYPE_CHECKING:
-    from fp8bench.kinds.run import Gathered
-
-PLOTS = ("price-performance", "time-cost", "speed", "steps", "breakdown", "memory", "energy")
 FORMATS = ("html", "png", "svg", "pdf")
 PAGE = "html"
+REPLACE = "Name another file, or replace it with --force"
 
 
 def report(
@@ -24,65 +32,25 @@ def report(
         autocompletion=names.instances,
         help="Names in the catalogue or in the results [all that were measured].",
     ),
-    output: Path = typer.Option(
-        None, "-o", "--output", metavar="FILE", help="Where it is written [report.html, or the plot's name]."
-    ),
-    force: bool = typer.Option(False, "--force", help="Replace the file if it exists."),
-    plot: str = typer.Option(
-        None,
-        "--plot",
-        metavar="|".join(PLOTS),
-        autocompletion=names.one_of(*PLOTS),
-        help="Draw only this, as .png, .svg or .pdf.",
-    ),
-    form: str = typer.Option(
-        None,
-        "--format",
-        metavar="|".join(FORMATS),
-        autocompletion=names.one_of(*FORMATS),
-        help="Of the file [as its name ends].",
-    ),
-    job: str = typer.Option(
-        None, "--job", metavar="UNITS", help="Time and cost of so many images or tokens, as 90M or 1.2e9 [a million]."
-    ),
-    reference: str = selection.REFERENCE,
-    price_as_of: str = selection.PRICE_AS_OF,
-    region: str = selection.REGION,
-    purchase: str = selection.PURCHASE,
-    workload: str = selection.WORKLOAD,
-    batch_size: str = selection.BATCH_SIZE,
-    optimizer: str = selection.OPTIMIZER,
-    every: bool = selection.EVERY,
-    allow_mismatch: bool = selection.ALLOW_MISMATCH,
-    results_dir: Path = selection.RESULTS_DIR,
+    output: Annotated[
+        Path | None, option("FILE", "Where it is written [report.html, or the plot's name].", None, "-o", "--output")
+    ] = None,
+    force: Annotated[bool, switch("--force", "Replace the file if it exists.")] = False,
+    plot: Annotated[str | None, choice("--plot", tuple(PLOTS), "Draw only this, as .png, .svg or .pdf.")] = None,
+    form: Annotated[str | None, choice("--format", FORMATS, "Of the file [as its name ends].")] = None,
+    job: Annotated[
+        str | None, option("UNITS", "Time and cost of so many images or tokens, as 90M or 1.2e9 [a million].")
+    ] = None,
+    selection: Selection = Selection(),
+    results_dir: ResultsDir = Path("results"),
 ) -> None:
-    """The comparison as one page of HTML that needs nothing beside itself, or one plot of it."""
-    gc.disable()
-    from fp8bench.kinds.run import gather
-    from fp8bench.kinds.view import parse_job
-    from fp8bench.records import results
-    from fp8bench.report.page.place import require_place
-
     units = None if job is None else parse_job(job)
     path, kind = _place(output, plot, form)
-    require_place(path, force)
+    _require_free(path, force)
     keys = instances or sorted(results.known_instances(results_dir))
     if not keys:
         raise results.nothing_found("to report", results_dir, "Measure with `fp8bench run`, or name an instance")
-    options, catalog = selection.selected(
-        "report",
-        keys,
-        results_dir,
-        reference=reference,
-        price_as_of=price_as_of,
-        region=region,
-        purchase=purchase,
-        workload=workload,
-        batch_size=batch_size,
-        optimizer=optimizer,
-        every=every,
-        allow_mismatch=allow_mismatch,
-    )
+    options, catalog = selection.resolved(keys, results_dir)
     found = gather(options, catalog, results_dir, tell_broken)
     for text in found.comparison.warnings:
         warn(text)
@@ -97,12 +65,6 @@ def report(
 
 def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Path, str]:
     """Where it goes, and in which format. Raises UsageError where name, plot and format do not fit together."""
-    from fp8bench.schema.errors import UsageError, require_known
-
-    if plot is not None:
-        require_known("--plot", plot, PLOTS, "fp8bench report --help")
-    if form is not None:
-        require_known("--format", form, FORMATS, "fp8bench report --help")
     if output is not None and output.is_dir():
         raise UsageError(f"{output} is a folder", "Name a file in it")
     ending = output.suffix.lower().removeprefix(".") if output is not None else ""
@@ -116,32 +78,42 @@ def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Pat
         raise UsageError(f"--format {kind} does not fit the name {path}", f"End it in .{kind}, or omit --format")
     if (kind == PAGE) != (plot is None):
         what = "a plot is no page" if kind == PAGE else f"a page cannot be {kind}"
-        raise UsageError(what, "Omit --plot for the page" if kind == PAGE else f"Say which --plot: {', '.join(PLOTS)}")
+        raise UsageError(
+            what, "Omit --plot for the page" if kind == PAGE else f"Choose one with --plot: {', '.join(PLOTS)}"
+        )
     return path, kind
 
 
-def _write_page(found: "Gathered", path: Path, force: bool, bought: str, units: float | None) -> None:
-    from datetime import date
+def _require_free(path: Path, force: bool) -> None:
+    """Before anything is computed. Raises UsageError where the file cannot go there."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", "Name a file in it")
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no folder {path.parent}", f"Make it with `mkdir -p {path.parent}`, or name another")
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists", REPLACE)
 
-    from fp8bench.kinds.run.page.build import page
-    from fp8bench.report.page.page import render
-    from fp8bench.report.page.place import write_text
 
-    write_text(path, render(page(found.comparison, found.rounds, date.today(), bought, units)), force)
+def _write(path: Path, text: str, force: bool) -> None:
+    """All of it or nothing. Raises UsageError where a file has come there since, RunFailed where it cannot be kept."""
+    try:
+        write_atomically(path, text, replace=force)
+    except FileExistsError as error:
+        raise UsageError(f"{path} exists", REPLACE) from error
+    except OSError as error:
+        raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file with -o") from error
 
 
-def _draw(found: "Gathered", plot: str | None, path: Path, force: bool, units: float | None) -> None:
+def _write_page(found: Gathered, path: Path, force: bool, bought: str, units: float | None) -> None:
+    _write(path, render(page(found.comparison, found.rounds, date.today(), bought, units)), force)
+
+
+def _draw(found: Gathered, plot: str | None, path: Path, force: bool, units: float | None) -> None:
     """Raises UsageError where no row has what the plot shows."""
-    from fp8bench.kinds.run.page.build import shown_rows
-    from fp8bench.kinds.run.page.plots import MILLION, PLOTS, charts
-    from fp8bench.report.page import picture
-    from fp8bench.report.page.place import write_text
-    from fp8bench.schema.errors import UsageError
-
     chart = charts(shown_rows(found.comparison, found.rounds), units or MILLION).get(str(plot))
     if chart is None:
         raise UsageError(f"no row has anything to draw of {PLOTS[str(plot)]}", "See the rows with `fp8bench compare`")
     if path.suffix.lower() == ".svg":
-        write_text(path, picture.svg_text(chart), force)
+        _write(path, picture.svg_text(chart), force)
     else:
         picture.draw(chart, path)

@@ -1,17 +1,19 @@
 """`fp8bench results`: send records to another host, read every one strictly, and remove what no table shows."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from fp8bench import registry
 from fp8bench.cli import names
-from fp8bench.cli.output import FORMATS, show, tell_broken, warn
-
-if TYPE_CHECKING:
-    from fp8bench.records.audit import Models
-    from fp8bench.report.document import Document
+from fp8bench.cli.options import Form
+from fp8bench.cli.output import show, tell_broken, warn
+from fp8bench.records.audit import Models, spent, verify
+from fp8bench.remote.mirror import LOG, RECORD, Mirror, names_in, send
+from fp8bench.report.document import Document
+from fp8bench.report.kept import prunable, pushed, verified
+from fp8bench.schema.address import address_of, parse
+from fp8bench.schema.errors import MeasurementInvalid, UsageError, require_known
 
 ACTIONS = ("push", "verify", "prune")
 
@@ -22,20 +24,12 @@ def results(
     ),
     url: str = typer.Argument(None, metavar="[URL]", help="Where `push` sends them: s3://, gs://, ssh:// or sftp://."),
     yes: bool = typer.Option(False, "--yes", help="With prune: remove what is listed."),
-    form: str = typer.Option(
-        "table", "--format", metavar="|".join(FORMATS), autocompletion=names.one_of(*FORMATS), help="How to print."
-    ),
+    form: Form = "table",
     results_dir: Path = typer.Option(
         Path("results"), "--results-dir", metavar="DIR|URL", help="Where records are: a folder or an address."
     ),
 ) -> None:
-    """Records of many hosts: `push` sends what the address lacks and never overwrites; `verify` reads every record
-    strictly, exit code 4 where one is bad; `prune` lists what is superseded or failed, and removes it with --yes.
-    """
-    from fp8bench.schema.errors import MeasurementInvalid, UsageError, require_known
-
     require_known("action", action, ACTIONS, "fp8bench results --help")
-    require_known("--format", form, FORMATS, "fp8bench results --help")
     if (action == "push") != (url is not None):
         what = "push was given no URL" if url is None else f"{action} takes no URL"
         remedy = "Add it, as s3://bucket/results" if url is None else "Name the address with --results-dir"
@@ -51,11 +45,7 @@ def results(
         raise typer.Exit(MeasurementInvalid.exit_code)
 
 
-def _push(url: str, folder: Path) -> "tuple[Document, bool]":
-    from fp8bench.remote.mirror import Mirror, names_in, send
-    from fp8bench.report.kept import pushed
-    from fp8bench.schema.address import parse
-
+def _push(url: str, folder: Path) -> tuple[Document, bool]:
     mirror = Mirror(parse(url), warn)
     if folder.resolve() == mirror.folder.resolve():
         done = mirror.push()
@@ -64,18 +54,12 @@ def _push(url: str, folder: Path) -> "tuple[Document, bool]":
     return pushed(str(mirror.address), done.sent, done.same, done.refused), not done.refused
 
 
-def _verify(folder: Path) -> "tuple[Document, bool]":
-    from fp8bench.records.audit import verify
-    from fp8bench.report.kept import verified
-
+def _verify(folder: Path) -> tuple[Document, bool]:
     audit = verify(folder, _models())
     return verified(_called(folder), audit), not audit.bad
 
 
-def _prune(folder: Path, yes: bool) -> "tuple[Document, bool]":
-    from fp8bench.records.audit import spent
-    from fp8bench.report.kept import prunable
-
+def _prune(folder: Path, yes: bool) -> tuple[Document, bool]:
     found, broken = spent(folder, _models())
     tell_broken(broken)
     named = [(one.path.relative_to(folder).as_posix(), one) for one in found]
@@ -86,9 +70,6 @@ def _prune(folder: Path, yes: bool) -> "tuple[Document, bool]":
 
 def _remove(folder: Path, names: list[str]) -> None:
     """Each record with its log, here and at the address that the folder stands for."""
-    from fp8bench.remote.mirror import LOG, RECORD, Mirror
-    from fp8bench.schema.address import address_of
-
     all_names = [each for name in names for each in (name, name.removesuffix(RECORD) + LOG)]
     address = address_of(folder)
     if address is not None:
@@ -99,10 +80,8 @@ def _remove(folder: Path, names: list[str]) -> None:
 
 
 def _called(folder: Path) -> str:
-    from fp8bench.schema.address import address_of
-
     return str(address_of(folder) or folder)
 
 
-def _models() -> "Models":
+def _models() -> Models:
     return {entry.name: registry.load(entry).record for entry in registry.KINDS}

@@ -4,13 +4,16 @@ elsewhere beside them, which never passes for measured.
 
 import json
 import os
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fp8bench.cli.output import load_catalog, log, show, tell_broken
+from fp8bench.cli.command import resolved
+from fp8bench.cli.options import ResultsDir, option, switch
+from fp8bench.cli.output import load_catalog, log, show, tell_broken, warn
 from fp8bench.cli.progress import listener
 
 if TYPE_CHECKING:
@@ -22,45 +25,39 @@ if TYPE_CHECKING:
 
 def run(
     config: Path = typer.Option(None, "--config", metavar="FILE", help="YAML file with any of these settings."),
-    dry_run: bool = typer.Option(
-        False,
-        "--dry-run",
-        help="Print every setting with its origin, what cannot run here, and the time and cost; run nothing.",
-    ),
+    dry_run: Annotated[
+        bool,
+        switch(
+            "--dry-run",
+            "Print every setting with its origin, what cannot run here, and the time and cost; run nothing.",
+        ),
+    ] = False,
     quiet: bool = typer.Option(False, "--quiet", help="No progress; warnings and errors only."),
     as_json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
     **settings: Any,
 ) -> None:
-    """Train a model for a hundred steps or more in each precision mode, in several fresh processes, and keep a record
-    of each. A mode is first proved to compute what the plain model does, then timed.
-    """
     from fp8bench.cli.remote import synced
-    from fp8bench.config.sources import resolve
-    from fp8bench.schema.files import parse_mapping, read_text
 
-    flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
-    # Once, since a pipe (`--config <(...)`) has nothing left for a second reader.
-    file_text = read_text(config) if config else ""
-    file_values = parse_mapping(file_text, config) if config else {}
-    resolved = resolve(flags, os.environ, file_values, str(config) if config else None, file_text)
-    with synced(resolved.request.results_dir, measuring=True) as mirror:
-        _run(resolved, mirror, dry_run, quiet, as_json)
+    requested = resolved(settings, config)
+    with synced(requested.request.results_dir, measuring=True) as mirror:
+        _run(requested, mirror, dry_run, quiet, as_json)
 
 
-def _run(resolved: "Resolved", mirror: "Mirror | None", dry_run: bool, quiet: bool, as_json: bool) -> None:
+def _run(requested: "Resolved", mirror: "Mirror | None", dry_run: bool, quiet: bool, as_json: bool) -> None:
     """mirror: of the results' address, if that is where they are kept."""
     from fp8bench.launch.place import settle
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare
 
-    prepared = prepare(resolved.request, os.environ)
-    named = bool(resolved.request.mode)
-    resolved = resolved.resumed(prepared.resumed, prepared.session or "")
-    price_of_machine = hourly_price(resolved.request, prepared.instance)
+    prepared = prepare(requested.request, os.environ)
+    named = bool(requested.request.mode)
+    requested = requested.resumed(prepared.resumed, prepared.session or "")
+    price_of_machine = hourly_price(requested.request, prepared.instance)
     if dry_run:
-        from fp8bench.cli.dry_run import print_dry_run
+        from fp8bench.cli.dry_run import document, look_ahead
 
-        print_dry_run(resolved, prepared, price_of_machine, as_json)
+        form = "json" if as_json else "table"
+        show(document(requested, prepared, look_ahead(prepared, price_of_machine)), form)
         return
     if prepared.keeps_records:
         settle(prepared, price_of_machine, date.today(), log)
@@ -109,7 +106,7 @@ def _say_whether_precise(rounds: "Schedule") -> None:
 
 
 def _judge_itself(rounds: "Schedule") -> int:
-    """Modes compared with themselves: differences found there convict the machine, or the method's intervals."""
+    """Modes compared with themselves: a difference is a fault of the machine, or of the method's intervals."""
     from fp8bench.stats.ratio import LIMIT
 
     check = rounds.self_check()
@@ -117,14 +114,14 @@ def _judge_itself(rounds: "Schedule") -> int:
         log("the A/A test has too few processes or steps to judge by. Use more --rounds or --steps.")
         return 4
     compared = rounds.arms_compared()
-    for label, held in compared:
-        log(f"{label} compared with itself: {held.value:.4f} ({held.low:.4f} to {held.high:.4f}), {held.verdict}")
-    convicted = [label for label, held in compared if held.verdict != "inconclusive"]
+    for label, ratio in compared:
+        log(f"{label} compared with itself: {ratio.value:.4f} ({ratio.low:.4f} to {ratio.high:.4f}), {ratio.verdict}")
+    differing = [label for label, ratio in compared if ratio.verdict != "inconclusive"]
     what = (
         f"{check.excluding} of {check.splits} ways to split the processes of a mode look like a difference "
         f"({check.share * 100:.0f} %, at most {LIMIT * 100:.0f} %)"
     )
-    if check.passed and not convicted:
+    if check.passed and not differing:
         log(f"{what}: the A/A test passes")
         return 0
     log(f"{what}: the A/A test fails. No interval measured here can be trusted: see `fp8bench doctor`.")
@@ -158,39 +155,33 @@ def _print_session(session_id: str, prepared: "Prepared") -> None:
     show(document(shown), "table")
 
 
-def import_figure(
-    instance: str = typer.Option(..., "--instance", help="Name in the catalogue."),
-    mode: str = typer.Option(..., "--mode", help="Mode, with its recipe where known."),
-    step_time: str = typer.Option(..., "--step-time", metavar="SECONDS", help="Of one step."),
-    batch_size: str = typer.Option(..., "--batch-size", metavar="N", help="Samples a GPU and step."),
-    gpus: str = typer.Option(..., "--gpus", metavar="N", help="GPUs over all."),
-    source: str = typer.Option(..., "--source", help="Where the figure is from: a title, an address."),
-    published_on: str = typer.Option(
-        None, "--published-on", metavar="DATE", help="Makes it `published`, priced for that day; else `external`."
-    ),
-    workload: str = typer.Option("vit-huge", "--workload", help="What was trained."),
-    compile: bool = typer.Option(None, "--compile/--no-compile", help="Whether torch.compile was on [unknown]."),
-    attention: str = typer.Option(None, "--attention", help="Attention implementation [unknown]."),
-    results_dir: Path = typer.Option(Path("results"), "--results-dir", metavar="DIR", help="Where records are."),
-) -> None:
-    """Import a step time from an article or another tool, always marked as such."""
-    from fp8bench.kinds.run.choice import notices
+@dataclass(frozen=True)
+class Figure:
+    """Options of `import` that say what the figure is, in words."""
+
+    instance: Annotated[str, typer.Option(help="Name in the catalogue.")]
+    mode: Annotated[str, typer.Option(help="Mode, with its recipe where known.")]
+    step_time_s: Annotated[str, option("SECONDS", "Of one step.", None, "--step-time")]
+    batch_size: Annotated[str, option("N", "Samples a GPU and step.")]
+    gpus: Annotated[str, option("N", "GPUs over all.")]
+    source: Annotated[str, typer.Option(help="Where the figure is from: a title, an address.")]
+    published_on: Annotated[
+        str | None, option("DATE", "Makes it `published`, priced for that day; else `external`.")
+    ] = None
+    workload: Annotated[str, typer.Option(help="What was trained.")] = "vit-huge"
+    compile: Annotated[bool | None, typer.Option(help="Whether torch.compile was on [unknown].")] = None
+    attention: Annotated[str | None, typer.Option(help="Attention implementation [unknown].")] = None
+
+
+def import_figure(words: Figure, results_dir: ResultsDir = Path("results")) -> None:
+    from fp8bench.kinds.run.imported import notices
     from fp8bench.launch.imported import ImportedFigure, doubts, to_record
     from fp8bench.pricing.catalog import find, require_read
     from fp8bench.records import results
-    from fp8bench.schema.errors import inert
 
-    figure = ImportedFigure.parse(
-        mode=mode,
-        workload=workload,
-        step_time_s=step_time,
-        batch_size=batch_size,
-        gpus=gpus,
-        source=source,
-        published_on=published_on,
-        compile=compile,
-        attention=attention,
-    )
+    given = vars(words).copy()
+    instance = given.pop("instance")
+    figure = ImportedFigure.parse(**given)
     catalog = load_catalog(results_dir)
     require_read(catalog, [instance])
     key = find(catalog, instance, results.known_instances(results_dir)).key
@@ -200,4 +191,4 @@ def import_figure(
     kept = [one.record for one in results.read(results_dir, [key])]
     typer.echo(results.write(record, results_dir))
     for warning in (*doubts(figure, key, catalog), *notices(record, kept)):
-        log(f"warning: {inert(warning)}")
+        warn(warning)

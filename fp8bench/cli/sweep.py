@@ -3,17 +3,21 @@
 import os
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fp8bench.cli.output import FORMATS, load_catalog, log, show
+from fp8bench import registry
+from fp8bench.cli.command import resolved
+from fp8bench.cli.options import Form, option, switch
+from fp8bench.cli.output import load_catalog, log, show
+from fp8bench.schema.batch import AUTO
+from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, RunFailed, UsageError
 
 if TYPE_CHECKING:
     from fp8bench.config.request import RunRequest
     from fp8bench.launch.prepare import Prepared
     from fp8bench.launch.sweep.search import Sweep, Swept
-    from fp8bench.launch.sweep.space import Axes
 
 DEFAULT_BUDGET = "30min"
 LOOK_STEPS = 20
@@ -35,57 +39,46 @@ USUAL: dict[str, dict[str, tuple[Any, ...]]] = {
 
 
 def sweep(
-    config: Path = typer.Option(None, "--config", metavar="FILE", help="YAML file with settings, as of `run`."),
-    batch_size: str = typer.Option(
-        None, "--batch-size", metavar="LIST|auto", help="Samples a GPU and step: 64,256 or auto [auto; on a CPU 16,32]."
-    ),
-    compile: str = typer.Option(
-        None, "--compile", metavar="LIST", help="Of auto, on, blocks and off [auto,blocks,off; on a CPU auto]."
-    ),
-    cuda_graphs: str = typer.Option(
-        None, "--cuda-graphs", metavar="LIST", help="Of auto, on and off [auto,off; on a CPU auto]."
-    ),
-    te_attention: str = typer.Option(None, "--te-attention", metavar="LIST", help="Of te and sdpa [both]."),
+    config: Annotated[Path | None, option("FILE", "YAML file with settings, as of `run`.")] = None,
+    batch_size: Annotated[
+        str | None, option("LIST|auto", "Samples a GPU and step: 64,256 or auto [auto; on a CPU 16,32].")
+    ] = None,
+    compile: Annotated[
+        str | None, option("LIST", "Of auto, on, blocks and off [auto,blocks,off; on a CPU auto].")
+    ] = None,
+    cuda_graphs: Annotated[str | None, option("LIST", "Of auto, on and off [auto,off; on a CPU auto].")] = None,
+    te_attention: Annotated[str | None, option("LIST", "Of te and sdpa [both].")] = None,
     look_steps: int = typer.Option(
         LOOK_STEPS, "--look-steps", min=2, max=10_000, metavar="N", help="Timed steps of a look."
     ),
-    budget: str = typer.Option(
-        None, "--budget", metavar="TIME", help=f"Of this call: 600s, 10min or 2h [{DEFAULT_BUDGET}]."
-    ),
-    budget_usd: float = typer.Option(None, "--budget-usd", metavar="USD", help="The same in money."),
-    session: str = typer.Option(
-        None,
-        "--session",
-        metavar="NAME|latest",
-        help="Name of the sweep; one that exists is resumed, nothing repeated.",
-    ),
-    quiet: bool = typer.Option(False, "--quiet", help="No progress; warnings and errors only."),
-    form: str = typer.Option("table", "--format", metavar="|".join(FORMATS), help="How to print."),
-    as_json: bool = typer.Option(False, "--json", help="The same as --format json."),
+    budget: Annotated[str | None, option("TIME", f"Of this call: 600s, 10min or 2h [{DEFAULT_BUDGET}].")] = None,
+    budget_usd: Annotated[float | None, option("USD", "The same in money.")] = None,
+    session: Annotated[
+        str | None, option("NAME|latest", "Name of the sweep; one that exists is resumed, nothing repeated.")
+    ] = None,
+    quiet: Annotated[bool, switch("--quiet", "No progress; warnings and errors only.")] = False,
+    form: Form = "table",
+    as_json: Annotated[bool, switch("--json", "The same as --format json.")] = False,
     **settings: Any,
 ) -> None:
-    """Search mode, recipe, execution, batch size and attention for the most that a dollar buys on this machine."""
+    from fp8bench.cli.sweep_progress import listener
     from fp8bench.kinds.run.sweep import document
     from fp8bench.launch.place import settle
     from fp8bench.launch.sweep import search
-    from fp8bench.schema.errors import require_known
 
-    require_known("--format", form, FORMATS, "fp8bench sweep --help")
     lists = {"batch_size": batch_size, "compile": compile, "cuda_graphs": cuda_graphs, "te_attention": te_attention}
-    given = {name: _list(text) for name, text in lists.items() if text is not None}
+    given = {
+        name: tuple(filter(None, map(str.strip, text.split(",")))) for name, text in lists.items() if text is not None
+    }
     planned, price = _planned({**settings, "session": session}, given, config, look_steps, (budget, budget_usd))
     search.require_budget(planned)
     settle(planned.prepared, price, date.today(), log)
-    with _held(planned), _listener(planned, quiet) as listening:
+    with _held(planned), listener(planned, quiet) as listening:
         if not quiet:
             _announce(planned)
         swept = search.run(planned, search.spawn(planned.prepared.timeout_s), listening)
     _require_any(swept)
     show(document(swept), "json" if as_json else form)
-
-
-def _list(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _planned(
@@ -105,24 +98,25 @@ def _planned(
     from fp8bench.launch.sweep import budget as budgets
     from fp8bench.launch.sweep import search
     from fp8bench.launch.sweep.halving import Rule
-    from fp8bench.launch.sweep.space import space
+    from fp8bench.launch.sweep.space import Axes, space
     from fp8bench.machine.gpus import this_machine
 
     budgets.parse_time(limits[0] or DEFAULT_BUDGET)
     machine = this_machine(os.environ)
     device = "cuda" if machine.has_gpu else "cpu"
-    request, values = _resolved(settings, lists, config, device)
-    auto = _is_auto(values["batch_size"])
+    request, values = _request_and_values(settings, lists, config, device)
+    auto = values["batch_size"] == (AUTO,)
     session = request.session
     if session is not None:
         session = search.latest(request.results_dir) if session == "latest" else session
-    asked = request.model_copy(
-        update={"session": None, "mode": request.mode or _default_modes(device), **_first(values)}
-    )
-    prepared = prepare(asked, os.environ)
+    # The usual value of each; a batch size that is yet to be found begins at the machine's default.
+    first = {name: found[0] for name, found in values.items()} | ({"batch_size": None} if auto else {})
+    requested = request.model_copy(update={"session": None, "mode": request.mode or _default_modes(device), **first})
+    prepared = prepare(requested, os.environ)
     _refuse_torchrun(prepared)
     base = prepared.entries[0].config
-    axes = _axes(values, base.batch_size)
+    sizes = (base.batch_size,) if auto else values["batch_size"]
+    axes = Axes(sizes, values["compile"], values["cuda_graphs"], values["te_attention"])
     catalog = load_catalog(prepared.results_dir)
     found = space([entry.config for entry in prepared.entries], axes, lambda one: obstacle(one, machine, catalog))
     given = hourly_price(request, prepared.instance)
@@ -133,29 +127,22 @@ def _planned(
     return search.Sweep(prepared, session or new_session_id(datetime.now(UTC)), found, rule, look, limit), given
 
 
-def _resolved(
+def _request_and_values(
     settings: dict[str, Any], lists: dict[str, tuple[str, ...]], config: Path | None, device: str
 ) -> "tuple[RunRequest, dict[str, tuple[Any, ...]]]":
     """The request, and the values of each setting of SEVERAL: those of the flag, else the one of a variable or file,
     else the usual ones. Raises UsageError for a value that `run` refuses.
     """
     from fp8bench.config.sources import resolve
-    from fp8bench.schema.batch import AUTO
-    from fp8bench.schema.errors import UsageError
-    from fp8bench.schema.files import parse_mapping, read_text
 
-    flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
-    text = read_text(config) if config else ""
-    file_values = parse_mapping(text, config) if config else {}
-    name_of_file = str(config) if config else None
-    resolved = resolve(flags, os.environ, file_values, name_of_file, text)
+    requested = resolved(settings, config)
     values = {}
     for name in SEVERAL:
         if name in lists:
             each = [resolve({name: one}, {}, {}, None).request for one in lists[name]]
             values[name] = tuple(dict.fromkeys(getattr(one, name) for one in each))
-        elif resolved.origins[name] != "default":
-            values[name] = (getattr(resolved.request, name),)
+        elif requested.origins[name] != "default":
+            values[name] = (getattr(requested.request, name),)
         else:
             values[name] = USUAL[device][name]
     if AUTO in values["batch_size"] and len(values["batch_size"]) > 1:
@@ -164,32 +151,11 @@ def _resolved(
             f"--batch-size {said}: {AUTO} finds the sizes itself, so that none can be given beside it",
             f"Give a list of numbers, or {AUTO} alone",
         )
-    return resolved.request, values
-
-
-def _is_auto(sizes: tuple[Any, ...]) -> bool:
-    from fp8bench.schema.batch import AUTO
-
-    return sizes == (AUTO,)
-
-
-def _first(values: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
-    """The usual value of each; a batch size that is yet to be found begins at the machine's default."""
-    first = {name: found[0] for name, found in values.items()}
-    return {**first, "batch_size": None} if _is_auto(values["batch_size"]) else first
-
-
-def _axes(values: dict[str, tuple[Any, ...]], first_size: int) -> "Axes":
-    from fp8bench.launch.sweep.space import Axes
-
-    sizes = (first_size,) if _is_auto(values["batch_size"]) else values["batch_size"]
-    return Axes(sizes, values["compile"], values["cuda_graphs"], values["te_attention"])
+    return requested.request, values
 
 
 def _default_modes(device: str) -> tuple[str, ...]:
     """Every default mode of the machine, with each of its recipes."""
-    from fp8bench import registry
-
     entries = [entry for entry in registry.modes().values() if device in entry.default_on]
     return tuple(
         f"{entry.name}:{recipe}" if recipe else entry.name for entry in entries for recipe in entry.recipes or (None,)
@@ -197,8 +163,6 @@ def _default_modes(device: str) -> tuple[str, ...]:
 
 
 def _refuse_torchrun(prepared: "Prepared") -> None:
-    from fp8bench.schema.errors import UsageError
-
     if prepared.elastic is not None:
         raise UsageError(
             "torchrun makes one group of processes, and a sweep needs fresh ones for each configuration",
@@ -215,12 +179,6 @@ def _held(planned: "Sweep") -> Any:
     return lock.held(planned.looks_dir / ".lock", f"sweep {planned.name!r}", remedy, log)
 
 
-def _listener(planned: "Sweep", quiet: bool) -> Any:
-    from fp8bench.cli.sweep_progress import listener
-
-    return listener(planned, quiet)
-
-
 def _announce(planned: "Sweep") -> None:
     count, rule = len(planned.space.candidates), planned.rule
     sizes = ", and batch sizes of the best up to the largest that fits" if rule.blank is not None else ""
@@ -233,14 +191,13 @@ def _announce(planned: "Sweep") -> None:
 def _require_any(swept: "Swept") -> None:
     """Raises the error of what failed where no configuration is left."""
     from fp8bench.launch.session import exit_code_of
-    from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, RunFailed
 
     if swept.standings.leaders:
         return
     looks = list(swept.seen.looks.values())
     family = {3: ModeUnavailable, 4: MeasurementInvalid, 5: RunFailed}
     if not looks:
-        why = swept.untried[0].why if swept.untried else "none was asked for"
+        why = swept.untried[0].why if swept.untried else "none was requested"
         raise ModeUnavailable(f"no configuration can run here: {why}", "Name other modes with --mode")
     config, last = list(swept.seen.looks.items())[-1]
     raise family.get(exit_code_of(record.status for record in looks), RunFailed)(

@@ -44,11 +44,9 @@ class Quiet:
     """Only what failed."""
 
     def begins(self, turn: "Turn", expected_s: float) -> "Watch":
-        """Nothing."""
         return lambda _progress: None
 
     def ended(self, turn: "Turn", record: "Record", seen: "Seen", now: "Standings") -> None:
-        """Why it stopped."""
         if record.reason:
             log(f"{in_words(turn.config)}: {record.reason}. {record.remedy}.")
 
@@ -60,12 +58,10 @@ class Lines(Quiet):
         self._sweep = sweep
 
     def begins(self, turn: "Turn", expected_s: float) -> "Watch":
-        """What runs, and how long it may take."""
         log(f"{_of(turn)}: {in_words(turn.config)} (about {time_in_words(expected_s)})")
         return lambda _progress: None
 
     def ended(self, turn: "Turn", record: "Record", seen: "Seen", now: "Standings") -> None:
-        """Its outcome, and the leader."""
         if record.status != "ok":
             log(f"  {record.status}{f' ({record.cause})' if record.cause else ''}")
         else:
@@ -83,7 +79,6 @@ class Table(Quiet):
         self._rows: list[tuple[str, ...]] = []
 
     def begins(self, turn: "Turn", expected_s: float) -> "Watch":
-        """The last line moves on."""
         what, began = f"{_of(turn)}: {in_words(turn.config)}", time.monotonic()
 
         def watch(progress: "Progress | None") -> None:
@@ -95,7 +90,6 @@ class Table(Quiet):
         return watch
 
     def ended(self, turn: "Turn", record: "Record", seen: "Seen", now: "Standings") -> None:
-        """The standings anew."""
         places = {config: str(place) for place, config in enumerate(now.leaders, start=1)}
         dropped = [config for config in seen.looks if config not in places]
         self._rows = [
@@ -137,7 +131,7 @@ def _worth(config: "RunConfig", seen: "Seen", sweep: "Sweep") -> str:
     def said(throughput: float) -> str:
         return rate(throughput if price is None else units_per_usd(throughput, price))
 
-    per = "units/s" if price is None else "units/USD"
+    text = f"{said(1 / found_s)} units/{'s' if price is None else 'USD'}"
     if rounds is None or rounds.processes < 2 or rounds.low is None or rounds.high is None:
-        return f"{said(1 / found_s)} {per}"
-    return f"{said(1 / found_s)} {per} ({bounds(1 / rounds.high, 1 / rounds.low, said)})"
+        return text
+    return f"{text} ({bounds(1 / rounds.high, 1 / rounds.low, said)})"

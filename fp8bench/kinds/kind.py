@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.records.files import Broken
 from fp8bench.records.named import Reference
 from fp8bench.records.select import ALL, Filter
 from fp8bench.report.document import Document
+from fp8bench.schema.execution import Variant, suffix
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.record import RecordHead
@@ -29,8 +30,8 @@ Unread = Callable[[Sequence[Broken]], None]
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """What a user asks of a comparison. wanted: of the instances' records only those that it takes. every: each record
-    is a row. as_of: None prices all rows for today, or, where all are published figures, for the day of the newest.
+    """What a user requests of a comparison. wanted: of the instances' records only those that it takes. every: each
+    record is a row. as_of: None prices all rows for today, or, where all are published figures, for the newest's day.
     price: of an instance, USD an hour, instead of what any file says. job: units of work that a row has to finish.
     view: which rows and columns are shown.
     """
@@ -69,6 +70,31 @@ class Kind(ABC):
         self, options: CompareOptions, catalog: Catalog, results_dirs: Sequence[Path], log: Log, unread: Unread
     ) -> Document:
         """The chosen records of some instances, side by side. Raises UsageError where an instance has none."""
+
+
+class Labelled:
+    """What a row that has an instance, a mode and an execution is called."""
+
+    if TYPE_CHECKING:
+        instance: str
+        mode: str
+        recipe: str | None
+        execution: Variant | None
+
+    @property
+    def mode_label(self) -> str:
+        """`te-fp8:delayed`."""
+        return f"{self.mode}:{self.recipe}" if self.recipe else self.mode
+
+    @property
+    def variant_label(self) -> str:
+        """`te-fp8:delayed/eager`."""
+        return f"{self.mode_label}{suffix(self.execution)}"
+
+    @property
+    def label(self) -> str:
+        """`p5:te-fp8:delayed/eager`, as `--reference` takes it."""
+        return f"{self.instance}:{self.variant_label}"
 
 
 ModelT = TypeVar("ModelT", bound=Frozen)

@@ -1,4 +1,4 @@
-"""Which rows and columns of a comparison a user asks to see, and in which order; and the words for it on the command
+"""Which rows and columns of a comparison a user requests, and in which order; and the words for it on the command
 line.
 
 What it is not: which records are compared (`records.select`), and against which row.

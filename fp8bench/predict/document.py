@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from fp8bench.kinds.run.steps import PARTS
+from fp8bench.kinds.run.explain.steps import PARTS
 from fp8bench.predict.held_out import HeldOut
 from fp8bench.predict.model_error import Case, Change, ModelError, model_error
 from fp8bench.predict.prediction import Measured, Prediction, Predictions

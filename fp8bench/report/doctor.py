@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fp8bench.doctor.finding import Examination, Finding, MachineSummary, Status, Subject
-from fp8bench.report.document import Column, Document, Emphasis, Heading, Lines, Part, Sentence, Table, Tone, blocks
+from fp8bench.report.document import Document, Emphasis, Heading, Lines, Part, Rows, Sentence, Table, Tone, blocks
 
 SUBJECTS: dict[Subject, str] = {"gpu": "GPU", "software": "Software", "host": "Host"}
 WORST_FIRST: tuple[Status, ...] = ("problem", "warning", "ok", "unknown")
@@ -35,7 +35,7 @@ def document(examination: Examination) -> Document:
             [Sentence(examination.summary)],
         ),
         data=examination,
-        lines=Lines(tuple(Finding.model_fields), tuple(tuple(one.model_dump().values()) for one in findings)),
+        lines=Lines.of(Finding, findings),
     )
 
 
@@ -51,13 +51,13 @@ def _group(subject: Subject, findings: Sequence[Finding]) -> list[Part]:
     rows = [*_known(here), *_unknown(here)]
     if not rows:
         return []
-    statuses, checks, found = zip(*rows, strict=True)
+    column = Rows(rows).column
     columns = (
-        Column("status", statuses, "verdict", tones=tuple(TONES.get(status, "") for status in statuses)),
-        Column("check", checks, "word"),
-        Column("found", found, "note"),
+        column("status", lambda row: row.status, "verdict", tone=lambda row: TONES.get(row.status, "")),
+        column("check", lambda row: row.check, "word"),
+        column("found", lambda row: row.found, "note"),
     )
-    emphasis = tuple(EMPHASIS.get(status, "") for status in statuses)
+    emphasis = tuple(EMPHASIS.get(row.status, "") for row in rows)
     return [Heading(SUBJECTS[subject]), Table(columns, naming=2, tight=True, emphasis=emphasis)]
 
 
@@ -70,7 +70,6 @@ def _known(findings: Sequence[Finding]) -> Iterable[Row]:
 
 
 def _unknown(findings: Sequence[Finding]) -> Iterable[Row]:
-    """One row a reason."""
     checks: dict[str, list[str]] = {}
     for finding in findings:
         if finding.status == "unknown":

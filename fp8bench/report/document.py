@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 NOTHING = "-"
 """A cell of which nothing is known."""
@@ -74,13 +77,34 @@ class Column:
 
     @property
     def says_something(self) -> bool:
-        """Whether any of its cells does."""
         return any(cell not in ("", NOTHING) for cell in self.cells)
 
     def at(self, places: Sequence[int]) -> "Column":
-        """The same of some rows."""
         tones = tuple(self.tones[place] for place in places) if self.tones else ()
         return replace(self, cells=tuple(self.cells[place] for place in places), tones=tones)
+
+
+RowT = TypeVar("RowT")
+
+
+@dataclass(frozen=True)
+class Rows(Generic[RowT]):
+    """What the rows of a table are of: their columns are made from it."""
+
+    of: Sequence[RowT]
+
+    def column(
+        self,
+        heading: str,
+        write: Callable[[RowT], str],
+        kind: CellKind = "quantity",
+        *,
+        tone: Callable[[RowT], Tone] | None = None,
+        **looks: Any,
+    ) -> Column:
+        """write, tone: of a cell, from what its row is of. looks: other fields of the column."""
+        tones = tuple(map(tone, self.of)) if tone else ()
+        return Column(heading, tuple(map(write, self.of)), kind, tones=tones, **looks)
 
 
 @dataclass(frozen=True)
@@ -103,11 +127,9 @@ class Table:
 
     @property
     def height(self) -> int:
-        """Its rows."""
         return len(self.columns[0].cells)
 
     def at(self, places: Sequence[int], columns: Sequence[Column]) -> "Table":
-        """Some rows of these columns."""
         emphasis = tuple(self.emphasis[place] for place in places) if self.emphasis else ()
         return replace(self, columns=tuple(column.at(places) for column in columns), emphasis=emphasis)
 
@@ -155,6 +177,11 @@ class Lines:
     fields: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
 
+    @classmethod
+    def of(cls, model: "type[BaseModel]", rows: "Iterable[BaseModel]") -> "Lines":
+        """Every field of every row. model: of the rows."""
+        return cls(tuple(model.model_fields), tuple(tuple(row.model_dump(mode="json").values()) for row in rows))
+
 
 @dataclass(frozen=True)
 class Document:
@@ -169,7 +196,6 @@ class Document:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """All of them, in order."""
         return tuple(part.text for block in self.blocks for part in block if isinstance(part, Warned))
 
     def figure(self, name: str) -> Figure | None:
@@ -178,7 +204,6 @@ class Document:
 
 
 def blocks(*parts: Sequence[Part]) -> tuple[tuple[Part, ...], ...]:
-    """Those that have anything."""
     return tuple(tuple(block) for block in parts if block)
 
 

@@ -12,7 +12,7 @@ row. A negative value is marked where its magnitude is, and what has no place on
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import groupby
@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.report import paper
-from fp8bench.report.document import NOTHING, CellKind, Column, Document, Figure, Note, Table, Tone, blocks
+from fp8bench.report.document import NOTHING, Document, Figure, Note, Rows, Table, Tone, blocks
 from fp8bench.report.paper import FAINT, GRID, INK
+from fp8bench.report.written import number
 from fp8bench.schema.formats import CastBehaviour, Format, FormatReport, Reach, Rounded
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ def document(report: FormatReport) -> Document:
 
 
 def _data(report: FormatReport) -> Any:
-    """Null where there is none."""
     formats = [_flat(one) for one in report.formats]
     whole = {"torch": report.torch, "device": report.device, "dtypes": formats, "casts": [*map(asdict, report.casts)]}
     return _finite(whole)
@@ -66,48 +66,47 @@ def _finite(value: Any) -> Any:
 
 
 def _limits(formats: Sequence[Format]) -> Table:
-    def limit(heading: str, write: Callable[[Format], float | None]) -> Column:
-        return Column(heading, tuple(_number(write(one), 6) for one in formats))
+    column = Rows(formats).column
 
-    behaviours = [one.behaviour for one in formats]
+    def above_max(one: Format) -> str:
+        return one.behaviour.above_max if one.behaviour else NO_CAST
+
+    def inf(one: Format) -> str:
+        return one.behaviour.inf if one.behaviour else NOTHING
+
     columns = (
-        Column("dtype", tuple(one.reach.name for one in formats), "word"),
-        Column("bits", tuple(str(one.reach.bits) for one in formats)),
-        Column("s+e+m", tuple(map(_layout, formats))),
-        limit("max", lambda one: one.reach.max),
-        limit("min", lambda one: one.reach.min),
-        limit("smallest normal", lambda one: one.reach.smallest_normal),
-        limit("smallest subnormal", lambda one: one.reach.smallest_subnormal),
-        limit("eps", lambda one: one.reach.eps),
-        _outcome("above max becomes", [one.above_max if one else NO_CAST for one in behaviours], "word"),
-        _outcome("inf becomes", [one.inf if one else NOTHING for one in behaviours], "word"),
+        column("dtype", lambda one: one.reach.name, "word"),
+        column("bits", lambda one: str(one.reach.bits)),
+        column("s+e+m", lambda one: f"{one.reach.sign_bits}+{one.reach.exponent_bits}+{one.reach.mantissa_bits}"),
+        column("max", lambda one: number(one.reach.max, ".6g")),
+        column("min", lambda one: number(one.reach.min, ".6g")),
+        column("smallest normal", lambda one: number(one.reach.smallest_normal, ".6g")),
+        column("smallest subnormal", lambda one: number(one.reach.smallest_subnormal, ".6g")),
+        column("eps", lambda one: number(one.reach.eps, ".6g")),
+        column("above max becomes", above_max, "word", tone=lambda one: _tone(above_max(one))),
+        column("inf becomes", inf, "word", tone=lambda one: _tone(inf(one))),
     )
     return Table(columns, tight=True)
 
 
-def _layout(one: Format) -> str:
-    return f"{one.reach.sign_bits}+{one.reach.exponent_bits}+{one.reach.mantissa_bits}"
-
-
 def _casts(casts: Sequence[Rounded]) -> Table:
-    becomes = [_number(one.becomes, 8) + (BY_DEFINITION if one.by == "definition" else "") for one in casts]
+    column = Rows(casts).column
+
+    def becomes(one: Rounded) -> str:
+        return number(one.becomes, ".8g") + (BY_DEFINITION if one.by == "definition" else "")
+
     columns = (
-        Column("value", tuple(_number(one.value, 8) for one in casts)),
-        Column("dtype", tuple(one.dtype for one in casts), "word"),
-        _outcome("becomes", becomes, "quantity"),
-        Column("absolute error", tuple(_number(one.absolute_error, 3) for one in casts)),
-        Column("relative error", tuple(_number(one.relative_error, 3) for one in casts)),
+        column("value", lambda one: number(one.value, ".8g")),
+        column("dtype", lambda one: one.dtype, "word"),
+        column("becomes", becomes, tone=lambda one: _tone(becomes(one))),
+        column("absolute error", lambda one: number(one.absolute_error, ".3g")),
+        column("relative error", lambda one: number(one.relative_error, ".3g")),
     )
     return Table(columns, naming=2, tight=True)
 
 
-def _outcome(heading: str, cells: Sequence[str], kind: CellKind) -> Column:
-    tones: tuple[Tone, ...] = tuple("bad" if cell.lstrip("-") in LOST else "" for cell in cells)
-    return Column(heading, tuple(cells), kind, tones=tones)
-
-
-def _number(value: float | None, digits: int) -> str:
-    return NOTHING if value is None else f"{value:.{digits}g}"
+def _tone(cell: str) -> Tone:
+    return "bad" if cell.lstrip("-") in LOST else ""
 
 
 def notes(report: FormatReport) -> list[str]:
@@ -207,7 +206,7 @@ def number_lines(report: FormatReport, path: Path) -> None:
 
 
 def panels(formats: Sequence[Reach]) -> list[Panel]:
-    """The close-up, if any format has its values told; before it the reach of all, unless the close-up shows it all."""
+    """The close-up, if any format has its values listed; before it the reach of all, unless the close-up has it."""
     ticked = tuple(one for one in formats if one.positive)
     narrow = [one for one in ticked if math.log10(one.max / _smallest(one)) < WIDE_DECADES]
     close_up = [Panel("every value, where 8 bits or fewer", ticked, _ends(narrow or ticked), True)] if ticked else []

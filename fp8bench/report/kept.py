@@ -1,16 +1,18 @@
 """What is kept, as documents: files that were sent, records that are broken, and those that can go."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from fp8bench.records.audit import Audit, Spent
-from fp8bench.report.document import Column, Document, Lines, Part, Sentence, Table, Warned, blocks
+from fp8bench.report.document import Document, Lines, Part, Rows, Sentence, Table, Warned, blocks
+from fp8bench.report.written import counted
 
 
 def pushed(address: str, sent: Sequence[str], same: Sequence[str], refused: Sequence[str]) -> Document:
     """By what became of each file; those that were there already are counted only."""
     rows = [*(("sent", name) for name in sent), *(("refused", name) for name in refused)]
-    said = f"{address}: {_files(len(sent))} sent, {len(same)} there already, {len(refused)} refused."
+    said = f"{address}: {counted(len(sent), 'file')} sent, {len(same)} there already, {len(refused)} refused."
     warned = [Warned("what is refused has the name of another file there, which stays")] if refused else []
     return _document(
         rows, ("result", "file"), [Sentence(said), *warned],
@@ -19,9 +21,8 @@ def pushed(address: str, sent: Sequence[str], same: Sequence[str], refused: Sequ
 
 
 def verified(where: str, audit: Audit) -> Document:
-    """Each bad file with its reason."""
     rows = [(one.path, one.reason) for one in audit.bad]
-    said = f"{where}: {_files(audit.read)} read, {len(rows)} bad."
+    said = f"{where}: {counted(audit.read, 'file')} read, {len(rows)} bad."
     data = {"where": where, "read": audit.read, "bad": [{"file": path, "reason": reason} for path, reason in rows]}
     return _document(rows, ("file", "reason"), [Sentence(said)], data)
 
@@ -36,12 +37,7 @@ def prunable(where: str, found: Sequence[tuple[str, Spent]], removed: bool) -> D
     return _document(rows, ("file", "created, UTC", "reason"), [Sentence(said)], data)
 
 
-def _files(number: int) -> str:
-    return f"{number} file" if number == 1 else f"{number} files"
-
-
 def _document(rows: Sequence[tuple[str, ...]], headings: tuple[str, ...], said: list[Part], data: Any) -> Document:
-    cells = list(zip(*rows, strict=True))
-    columns = tuple(Column(heading, cells[place], "word") for place, heading in enumerate(headings)) if rows else ()
-    table = [Table(columns)] if rows else []
+    columns = [Rows(rows).column(heading, itemgetter(place), "word") for place, heading in enumerate(headings)]
+    table = [Table(tuple(columns))] if rows else []
     return Document(blocks(table, said), data=data, lines=Lines(headings, tuple(rows)))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from fp8bench.pricing.known import KnownPrice
 from fp8bench.pricing.snapshot import Change
-from fp8bench.report.document import NOTHING, Column, Document, Letters, Lines, Note, Sentence, Table, blocks
+from fp8bench.report.document import NOTHING, Document, Letters, Lines, Note, Rows, Sentence, Table, blocks
+from fp8bench.report.written import number
 
 OLD_DAYS = 90
 """From which age a price is to be looked at again: GPU prices fell by a third and more within a year."""
@@ -19,41 +20,28 @@ def document_of_known(prices: Sequence[KnownPrice], hidden: int) -> Document:
     """prices: in the order to show. hidden: how many more are known of the same instances."""
     said = Letters()
     alone = all(one.in_force or one.usd_per_hour is None for one in prices)
+    column = Rows(prices).column
     columns = (
-        Column("instance", tuple(one.instance for one in prices), "word", once=True),
-        Column(
-            "GPUs",
-            tuple(f"{one.gpu_count} x {one.gpu}" if one.gpu_count else "none" for one in prices),
-            "word",
-            once=True,
-        ),
-        Column("bought", tuple(one.purchase for one in prices), "word"),
-        Column("region", tuple(one.region or NOTHING for one in prices), "word"),
-        Column("USD/h", tuple(_usd(one.usd_per_hour) for one in prices)),
-        Column("USD/GPU-h", tuple(_usd(one.usd_per_gpu_hour) for one in prices)),
-        Column("as of", tuple(_day(one) for one in prices), "word"),
-        Column("age, days", tuple(NOTHING if one.age_days is None else str(one.age_days) for one in prices)),
-        Column("source", tuple(f"[{said.of(one.source)}]" if one.source else NOTHING for one in prices), "word"),
-        Column("notes", tuple(_notes(one, said, alone) for one in prices), "note"),
+        column("instance", lambda one: one.instance, "word", once=True),
+        column("GPUs", lambda one: f"{one.gpu_count} x {one.gpu}" if one.gpu_count else "none", "word", once=True),
+        column("bought", lambda one: one.purchase, "word"),
+        column("region", lambda one: one.region or NOTHING, "word"),
+        column("USD/h", lambda one: _usd(one.usd_per_hour)),
+        column("USD/GPU-h", lambda one: _usd(one.usd_per_gpu_hour)),
+        column("as of", _day, "word"),
+        column("age, days", lambda one: number(one.age_days, "d")),
+        column("source", lambda one: f"[{said.of(one.source)}]" if one.source else NOTHING, "word"),
+        column("notes", lambda one: _notes(one, said, alone), "note"),
     )
     return Document(
-        blocks(
-            [Table(columns)],
-            [Note(line) for line in said.lines()],
-            [Sentence(line) for line in _counts(prices, hidden)],
-        ),
+        blocks([Table(columns)], [*map(Note, said.lines())], [*map(Sentence, _counts(prices, hidden))]),
         data=list(prices),
-        lines=_lines(prices),
+        lines=Lines.of(KnownPrice, prices),
     )
-
-
-def _lines(prices: Sequence[KnownPrice]) -> Lines:
-    fields = tuple(KnownPrice.model_fields)
-    return Lines(fields, tuple(tuple(one.model_dump(mode="json").values()) for one in prices))
 
 
 def _usd(price: float | None) -> str:
-    return NOTHING if price is None else f"{price:,.2f}"
+    return number(price, ",.2f")
 
 
 def _day(one: KnownPrice) -> str:
@@ -99,16 +87,17 @@ def document_of_changes(
     changes: Sequence[Change], offers: int, path: Path | None, versions: Sequence[str], not_offered: Sequence[str]
 ) -> Document:
     """What an update found. path: of the new snapshot; None: nothing changed, so none was written. versions: of the
-    catalogues, in words. not_offered: instances asked for of which nothing is offered.
+    catalogues, in words. not_offered: instances that were requested, and have no offer.
     """
+    column = Rows(changes).column
     columns = (
-        Column("instance", tuple(one.place.instance for one in changes), "word", once=True),
-        Column("bought", tuple(one.place.purchase for one in changes), "word"),
-        Column("region", tuple(one.place.region or NOTHING for one in changes), "word"),
-        Column("was, USD/h", tuple(_usd(one.before) for one in changes)),
-        Column("as of", tuple(_since(one.before, one.since) for one in changes), "word"),
-        Column("is, USD/h", tuple("gone" if one.now is None else _usd(one.now) for one in changes)),
-        Column("change", tuple(NOTHING if one.share is None else f"{one.share * 100:+.1f} %" for one in changes)),
+        column("instance", lambda one: one.place.instance, "word", once=True),
+        column("bought", lambda one: one.place.purchase, "word"),
+        column("region", lambda one: one.place.region or NOTHING, "word"),
+        column("was, USD/h", lambda one: _usd(one.before)),
+        column("as of", lambda one: _since(one.before, one.since), "word"),
+        column("is, USD/h", lambda one: "gone" if one.now is None else _usd(one.now)),
+        column("change", lambda one: number(one.share, "+.1f", 100, " %")),
     )
     said = [f"{offers} offers of instances of the catalogue, from {', '.join(versions)}.", _kept(changes, path)]
     if not_offered:
@@ -116,7 +105,7 @@ def document_of_changes(
         more = f" and {len(not_offered) - MOST_NAMED} more" if len(not_offered) > MOST_NAMED else ""
         said.append(f"Not offered there, so that their prices stay as they were: {shown}{more}.")
     return Document(
-        blocks([Table(columns, naming=3)] if changes else [], [Sentence(line) for line in said]),
+        blocks([Table(columns, naming=3)] if changes else [], [*map(Sentence, said)]),
         data={
             "snapshot": str(path) if path else None,
             "offers": offers,

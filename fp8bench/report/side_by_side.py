@@ -7,13 +7,10 @@ that needs, and by their ids where even the second is the same.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from fp8bench.report.document import NOTHING, CellKind, Column, Tone
+from fp8bench.report.document import NOTHING
 from fp8bench.schema.machine import Environment
 from fp8bench.schema.record import RecordHead
-
-ReadingT = TypeVar("ReadingT")
 
 READ = ("", "torch", "cuda", "transformer-engine", "torchao", "driver")
 """Of an environment, what changes a GEMM's time or a mode's error: the device, versions of packages, the driver."""
@@ -80,18 +77,6 @@ def _machines(records: Sequence[RecordHead]) -> list[Difference]:
     return [Difference("machine", tuple(str(record.machine) if record.machine else None for record in records))]
 
 
-def of_record(
-    label: str,
-    quantity: str,
-    readings: Sequence[ReadingT],
-    write: Callable[[ReadingT], str],
-    kind: CellKind = "quantity",
-    tones: tuple[Tone, ...] = (),
-) -> Column:
-    """A column of one record. readings: its own, one a row."""
-    return Column(quantity, tuple(map(write, readings)), kind, of=label, tones=tones)
-
-
 def differences_line(differences: Sequence[Difference], labels: Sequence[str]) -> list[str]:
     """One line of what differs, record by record; none where nothing does."""
     if not differences:
@@ -109,8 +94,7 @@ def said_by(labels: Sequence[str], sentences: Sequence[Sequence[str]]) -> list[s
     for label, said in zip(labels, sentences, strict=True):
         for sentence in said:
             who.setdefault(sentence, []).append(label)
-    return [_said(sentence, saying, len(labels)) for sentence, saying in who.items()]
-
-
-def _said(sentence: str, saying: Sequence[str], every: int) -> str:
-    return sentence if len(saying) == every else f"{', '.join(saying)}: {sentence}"
+    return [
+        sentence if len(saying) == len(labels) else f"{', '.join(saying)}: {sentence}"
+        for sentence, saying in who.items()
+    ]

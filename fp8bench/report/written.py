@@ -15,9 +15,24 @@ def number(value: float | None, form: str, scale: float = 1, after: str = "") ->
     return NOTHING if value is None else f"{value * scale:{form}}{after}"
 
 
+def counted(count: int, word: str, words: str = "") -> str:
+    """`1 file`, `2 files`. words: the plural where an `s` does not make it."""
+    return f"{count} {word if count == 1 else words or f'{word}s'}"
+
+
+def workers(count: int, device: str) -> str:
+    """`1 GPU`, `2 processes`: each trains on its own batches."""
+    return counted(count, "GPU") if device == "cuda" else counted(count, "process", "processes")
+
+
 def rate(value: float | None) -> str:
     """Whole numbers, but three digits of a small one."""
     return number(value, ",.0f" if value is None or value >= 100 else ".3g")
+
+
+def rate_with_interval(value: float | None, interval: Interval | None) -> str:
+    """`512,000 (508,000-516,000)`; without its interval where it has none."""
+    return f"{rate(value)} ({bounds(*interval, rate)})" if interval else rate(value)
 
 
 def with_interval(value: float | None, interval: Interval | None, form: str, scale: float = 1, after: str = "") -> str:
@@ -49,9 +64,15 @@ def bounds(low: float, high: float, write: Callable[[float], str]) -> str:
     return _between(low, high, write, "-")
 
 
-def gain_bounds(low: float, high: float, write: Callable[[float], str]) -> str:
-    """`+24.5 to +25.3`, likewise. low and high: ratios minus 1, so that nothing is below -1."""
-    return _between(low + 1, high + 1, lambda one: write(one - 1), " to ")
+def change(value: float | None, interval: Interval | None) -> str:
+    """`+24.9 % (+24.5 to +25.3)`; without its interval where it has none. value: a ratio minus 1, its ends too."""
+    said = number(value, "+.1f", 100, " %")
+    return said if interval is None else f"{said} ({change_bounds(*interval)})"
+
+
+def change_bounds(low: float, high: float) -> str:
+    """`+24.5 to +25.3`, as `bounds`: a ratio minus 1 is not below -1."""
+    return _between(low + 1, high + 1, lambda one: f"{(one - 1) * 100:+.1f}", " to ")
 
 
 def _between(low: float, high: float, write: Callable[[float], str], word: str) -> str:

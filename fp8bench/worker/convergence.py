@@ -31,13 +31,14 @@ from torch import Tensor
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.converge import Curve, TextPlan, Validation
 from fp8bench.schema.errors import RunFailed
-from fp8bench.schema.rank import RankReport, Tolerance
+from fp8bench.schema.rank import RankReport
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.counters import compilations, peak_memory, reset_peaks
 from fp8bench.worker.evidence import NOT_PROFILED, to_evidence, with_execution
 from fp8bench.worker.execution.build import Choice, ready_to_train, uncompiled
-from fp8bench.worker.execution.decide import Execution, decide
-from fp8bench.worker.execution.step import Parts, PythonLaunch, forward, on_host, scales, weights
+from fp8bench.worker.execution.copies import copied
+from fp8bench.worker.execution.decide import Execution, Gate, decide
+from fp8bench.worker.execution.step import Parts, PythonLaunch, forward, scales, weights
 from fp8bench.worker.main import Aside, make_mode, make_workload, profile, proved, reported, require_fp8_kernels
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.progress import ProgressFile
@@ -74,7 +75,7 @@ def _stages(
         rate = Rate(parts)
         start = Start.of(parts)
         warm = _Warm(config, parts, choice, progress)
-        execution = warm.up(batches, proof.parity.tolerance)
+        execution = warm.up(batches, Gate(proof.parity.tolerance, proof.plain_loss))
         start.again(parts)
         held_out = workload.validation(config.batch_size, plan.validation_batches, rank, device)
         training = Training(execution.launch, workload.batches(config.batch_size, rank, device), device)
@@ -90,7 +91,7 @@ def _stages(
 
         curve = trained(training, config.steps, plan.validate_every, before, validated)
         at_end = compilations()
-        found["memory"] = peak_memory(device, rank)
+        found["memory"] = peak_memory(device, rank, execution.captured_peak)
         progress.stage("profiling")
         profiled = NOT_PROFILED
         if device.type == "cuda":
@@ -139,6 +140,10 @@ def rate_at(step: int, plan: TextPlan) -> float:
     return plan.learning_rate * min(1.0, (step + 1) / (plan.rate_warmup + 1))
 
 
+HOST = torch.device("cpu")
+"""Where the start is kept: it is needed once, and beside a GPU's training there may be no room."""
+
+
 @dataclass(frozen=True)
 class Start:
     """What a step changes, before the first one, but for the optimizer's state, which is then zero; on the host."""
@@ -149,7 +154,8 @@ class Start:
 
     @classmethod
     def of(cls, parts: Parts) -> "Start":
-        return cls(on_host(weights(parts)), on_host(list(parts.plain.buffers())), on_host(scales(parts)))
+        kept = (weights(parts), parts.plain.buffers(), scales(parts))
+        return cls(*(copied(tensors, HOST) for tensors in kept))
 
     def again(self, parts: Parts) -> None:
         """Back to it, in place."""
@@ -174,13 +180,13 @@ class _Warm:
         self.pace_s = 0.0
         self.after_first_step = compilations()
 
-    def up(self, batches: Iterator[Batch], tolerance: Tolerance) -> Execution:
+    def up(self, batches: Iterator[Batch], gate: Gate) -> Execution:
         """Warm up, and decide how steps are executed."""
         training = Training(PythonLaunch(self._parts), batches, self._parts.device)
         self._train(training, 1)
         self.after_first_step = compilations()
         self._train(training, self._choice.warmup(self._config.warmup) - self.steps)
-        execution = decide(self._config, self._parts, self._choice, batches, tolerance, self._progress.stage)
+        execution = decide(self._config, self._parts, self._choice, batches, gate, self._progress.stage)
         self._train(replace(training, launch=execution.launch), PACE_STEPS)
         return execution
 

@@ -64,14 +64,19 @@ def reset_peaks(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def peak_memory(device: torch.device, rank: int) -> RankMemory:
+def allocated_peak(device: torch.device) -> int:
+    """Bytes, since the last reset; 0 on a CPU."""
+    return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0
+
+
+def peak_memory(device: torch.device, rank: int, captured: int = 0) -> RankMemory:
     """Peaks since the last reset, a graph's own pool among them; the host's is of the process's whole life (ru_maxrss,
-    KiB on Linux).
+    KiB on Linux). captured: bytes allocated at most while a step was captured; its replays allocate nothing.
     """
     on_gpu = device.type == "cuda"
     return RankMemory(
         rank=rank,
-        peak_allocated_bytes=torch.cuda.max_memory_allocated(device) if on_gpu else None,
+        peak_allocated_bytes=max(captured, allocated_peak(device)) if on_gpu else None,
         peak_reserved_bytes=torch.cuda.max_memory_reserved(device) if on_gpu else None,
         peak_host_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     )

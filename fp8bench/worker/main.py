@@ -26,7 +26,7 @@ from fp8bench.worker.counters import peak_memory, reset_peaks
 from fp8bench.worker.environment import environment
 from fp8bench.worker.evidence import to_evidence, with_execution
 from fp8bench.worker.execution.build import Choice, choose, described, ready_to_train
-from fp8bench.worker.execution.decide import Execution, decide
+from fp8bench.worker.execution.decide import Execution, Gate, decide
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import require_memory
 from fp8bench.worker.parallel import agreement, process_group
@@ -142,16 +142,18 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     progress.stage("warming up")
     with ready_to_train(config, rank, device, mode, workload, proof.model, choice) as (parts, batches):
         decided: list[Execution] = []
+        gate = Gate(proof.parity.tolerance, proof.plain_loss)
 
         def as_decided(warm: Training) -> Training:
-            decided.append(decide(config, parts, choice, warm.batches, proof.parity.tolerance, progress.stage))
+            decided.append(decide(config, parts, choice, warm.batches, gate, progress.stage))
             plain = not (choice.compile.enabled or choice.graph.enabled)
             return warm if plain else replace(warm, launch=decided[0].launch)
 
         length = Length(choice.warmup(config.warmup), config.steps, config.min_time_s)
         training = Training(PythonLaunch(parts), batches, device)
         timed = time_steps(training, rank, length, progress, as_decided)
-        found |= {"samples": timed.samples, "telemetry": timed.telemetry, "memory": peak_memory(device, rank)}
+        memory = peak_memory(device, rank, decided[0].captured_peak)
+        found |= {"samples": timed.samples, "telemetry": timed.telemetry, "memory": memory}
         progress.stage("profiling")
         training = replace(training, launch=decided[0].launch)
         profiled = profile(training, rank, config.mode_label, fmean(timed.samples.step_s), aside)

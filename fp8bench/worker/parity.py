@@ -198,11 +198,12 @@ def sdpa_kernels(loss: Tensor) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Proof:
-    """The converted model, the verdict on it, and torch's attention kernels seen in its pass."""
+    """The converted model, the verdict on it, torch's attention kernels in its pass, and the plain model's loss."""
 
     model: nn.Module
     parity: Parity
     kernels: frozenset[str]
+    plain_loss: float
 
 
 def prove(mode: modes.Mode, workload: Workload, rank: int, device: torch.device) -> Proof:
@@ -220,7 +221,7 @@ def prove(mode: modes.Mode, workload: Workload, rank: int, device: torch.device)
         look(model, workload, batch, mode.forward_context())
     converted = look(model, workload, batch, mode.forward_context())
     leaked = leakage(model, workload, batch, mode.forward_context())
-    return Proof(model, compare(plain, converted, leaked, tolerance), converted.sdpa_kernels)
+    return Proof(model, compare(plain, converted, leaked, tolerance), converted.sdpa_kernels, plain.loss)
 
 
 def compare(plain: View, converted: View, leaked: Leaks, tolerance: Tolerance) -> Parity:

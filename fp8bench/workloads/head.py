@@ -3,8 +3,8 @@
 For 8,192 tokens of a vocabulary of 32,000 the logits alone take 1 GiB in float32, their softmax and gradient two more.
 So tokens are taken in chunks, and each chunk's gradients are computed with its loss, as they are linear in what the
 backward pass brings later: a scalar. That makes the same three GEMMs as plain cross entropy, and no fourth one that a
-recomputation would need. torch.nn.functional.linear_cross_entropy does the same in chunks, but torch 2.11 lacks it, and
-torch.compile breaks its graph at it; one way for every version keeps records comparable.
+recomputation would need. torch.nn.functional.linear_cross_entropy does the same in chunks in torch 2.15, but by its
+documentation torch.compile falls back to eager there, and one way for every torch keeps records comparable.
 
 It is an nn.Linear by its weights and by its name: without targets it gives plain logits.
 """
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 LOGITS_AT_ONCE = 2**27
-"""In a chunk: 512 MiB in float32, of which two and their bf16 forms are held at a time. GEMMs of 4,194 tokens and
-32,000 words are as fast as larger ones."""
+"""In a chunk: 512 MiB in float32, of which two and their bf16 forms are held at a time: 4,194 tokens of 32,000
+words."""
 
 
 class Head(nn.Linear):

@@ -112,7 +112,7 @@ def test_a_broken_record_is_named_and_fails_under_strict_alone(folder):
 
 REFUSED = {
     "no reference": (["--against", "nowhere"], "neither a folder nor a session in results"),
-    "itself": (["--against", NEW], "held against itself"),
+    "itself": (["--against", NEW], "compared with itself"),
     "several": (["--against", "202605"], "2 sessions begin with"),
     "no session": (["--against", OLD, "--session", "2030"], "--session '2030' is no session"),
     "no share": (["--against", OLD, "--max-regression", "3"], "not a share"),

@@ -12,8 +12,10 @@ from torch import nn
 
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.worker import parity
+from fp8bench.worker.counters import peak_memory
+from fp8bench.worker.execution import copies
 from fp8bench.worker.execution.build import choose, ready_to_train
-from fp8bench.worker.execution.decide import decide
+from fp8bench.worker.execution.decide import Gate, decide
 from fp8bench.worker.execution.replay import Replay
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
 from fp8bench.worker.main import make_mode, make_workload, rank_group
@@ -91,10 +93,12 @@ LAUNCHES = {one.__name__: one for one in (Replay, StaleInput, NoOptimizer, NoAll
 CHANGED = {None: None, "forward": Waiting, "backward": WaitingInBackward}
 
 
-def settle_here(rank, folder, values, launch="Replay", waits=None, layers=None):
+def settle_here(rank, folder, values, launch="Replay", waits=None, spare=copies.SPARE, layers=None):
     """values: of the configuration. launch: the name of what makes a replay; waits: the pass in which the last block
-    waits for the GPU; layers: of a language model, fewer than it has.
+    waits for the GPU; spare: of the GPU's memory beside copies, where infinity keeps them on the host; layers: of a
+    language model, fewer than it has.
     """
+    copies.SPARE = spare
     if layers is not None:
         LLM1B.architecture = {**LLM1B.architecture, "num_hidden_layers": layers}
     run = config(**{"warmup": 2, "steps": 3, "data": "device", "workers": 0, "compile": "off", **values})
@@ -115,7 +119,15 @@ def _settled(run, rank, device, capture, changed):
         for _ in range(choice.warmup(run.warmup)):
             first(next(batches), NO_MARKS)
         try:
-            found = decide(run, parts, choice, batches, proof.parity.tolerance, lambda _stage: None, capture)
+            found = decide(
+                run,
+                parts,
+                choice,
+                batches,
+                Gate(proof.parity.tolerance, proof.plain_loss),
+                lambda _stage: None,
+                capture,
+            )
         except Fp8benchError as refusal:
             return {"refused": refusal.what, "cause": refusal.cause}
         losses = [found.launch(next(batches), NO_MARKS).item() for _ in range(AFTERWARDS)]
@@ -127,5 +139,6 @@ def _settled(run, rank, device, capture, changed):
         "join": found.join,
         "losses": losses,
         "warning": found.warning,
+        "peak": peak_memory(device, rank, found.captured_peak).peak_allocated_bytes,
         "split": None if split is None else [split.forward_s, split.backward_s, split.optimizer_s],
     }

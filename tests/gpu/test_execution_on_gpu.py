@@ -1,6 +1,7 @@
 """What only a GPU can show of execution: real captures, replays that are wrong in each way, and captures that fail."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -8,6 +9,8 @@ import pytest
 from gpu import gpu_ranks
 from gpu.this_gpu import needs_fp8, needs_gpu, needs_two_gpus
 from torch import multiprocessing
+
+from fp8bench.worker.execution import copies
 
 pytestmark = [
     pytest.mark.gpu,
@@ -23,13 +26,13 @@ HUGE = {"workload": "vit-huge", "batch_size": 32}
 def settled(tmp_path):
     """What each rank found, by rank."""
 
-    def run(mode="baseline-bf16", launch="Replay", gpus=1, asked="on", waits=None, **values):
+    def run(mode="baseline-bf16", launch="Replay", gpus=1, asked="on", waits=None, spare=copies.SPARE, **values):
         if mode.startswith("te"):
             pytest.importorskip("transformer_engine.pytorch")
         name, _, recipe = mode.partition(":")
         values = {"mode": name, "recipe": recipe or None, "world_size": gpus, "cuda_graphs": asked, **values}
         multiprocessing.start_processes(
-            gpu_ranks.settle_here, args=(str(tmp_path), values, launch, waits), nprocs=gpus, start_method="spawn"
+            gpu_ranks.settle_here, args=(str(tmp_path), values, launch, waits, spare), nprocs=gpus, start_method="spawn"
         )
         return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(gpus)]
 
@@ -57,6 +60,13 @@ def test_a_whole_step_is_captured_and_proved(mode, compile, settled):
     assert found["update_error"] < 0.45
     assert all(part > 0 for passes in found["split"] for part in passes)
     assert len(set(found["losses"])) == gpu_ranks.AFTERWARDS, "training goes on"
+
+
+def test_the_peak_of_a_replay_is_the_same_wherever_its_proof_keeps_copies(settled):
+    [on_gpu] = settled(optimizer="adam", **HUGE)
+    [on_host] = settled(optimizer="adam", spare=math.inf, **HUGE)
+    assert [found["graph"]["enabled"] for found in (on_gpu, on_host)] == [True, True]
+    assert on_gpu["peak"] == pytest.approx(on_host["peak"], rel=0.01)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])

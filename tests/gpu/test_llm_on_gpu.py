@@ -13,6 +13,7 @@ from gpu.this_gpu import needs_fp8, needs_gpu, needs_two_gpus
 from torch import multiprocessing, nn
 
 from fp8bench.modes.transformer_engine import TEBF16
+from fp8bench.worker.execution import copies
 from fp8bench.workloads.head import Head
 from fp8bench.workloads.llama import LLM1B, LLMMicro
 
@@ -48,7 +49,7 @@ def settled(tmp_path):
         values = {"world_size": gpus, "cuda_graphs": "on", "optimizer": "adamw", **of_mode(label), **values}
         multiprocessing.start_processes(
             gpu_ranks.settle_here,
-            args=(str(tmp_path), values, launch, None, layers),
+            args=(str(tmp_path), values, launch, None, copies.SPARE, layers),
             nprocs=gpus,
             start_method="spawn",
         )
@@ -159,6 +160,14 @@ def test_two_gpus_share_the_gradients_of_tokens_inside_the_graph(label, settled)
     sizes = {"workload": "llm-1b", "batch_size": 2, "sequence_length": 2048, "data": "loader"}
     found = settled(label, gpus=2, layers=2, **sizes)
     assert [(one["join"], one["graph"]["enabled"], one["spread"]) for one in found] == [("ddp", True, 0)] * 2
+
+
+@needs_two_gpus
+def test_two_gpus_compile_the_whole_model_with_its_loss(settled):
+    """torch cuts the graph at DDP's buckets, which an operator of a higher order may forbid."""
+    sizes = {"workload": "llm-1b", "batch_size": 2, "sequence_length": 2048, "data": "loader"}
+    found = settled("baseline-bf16", gpus=2, layers=2, **sizes, compile="on")
+    assert [(one.get("join"), one.get("spread")) for one in found] == [("ddp", 0)] * 2, found
 
 
 @needs_fp8

@@ -20,9 +20,9 @@ from builders import (
     unsupported,
 )
 
-from fp8bench.kinds.run.check_document import document, sentence
-from fp8bench.kinds.run.check_exports import EXPORTS
-from fp8bench.kinds.run.checked import Check, CheckedRow, CheckOptions, check
+from fp8bench.kinds.run.check.document import document, sentence
+from fp8bench.kinds.run.check.exports import EXPORTS
+from fp8bench.kinds.run.check.result import Check, CheckedRow, CheckOptions, check
 from fp8bench.records.select import select
 from fp8bench.report.render import render
 

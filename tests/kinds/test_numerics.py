@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fp8bench.kinds.numerics import measure as measuring
-from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest, examine, exit_code, prepare
+from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest, exit_code, measure, prepare
 from fp8bench.launch.place import settle
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
@@ -31,7 +31,7 @@ def error(status="ok", mode="baseline-bf16", **changes):
 def record(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     words = {"layers": ("linear",), "inputs": ("normal",), "width": "32", "seed": "7", "name": "box-7"}
-    return examine(prepared(folder, "baseline-bf16", "te-fp8", **words), NOW, lambda _stage: None)
+    return measure(prepared(folder, "baseline-bf16", "te-fp8", **words), lambda _stage: None, NOW)
 
 
 class TestPrepare:
@@ -117,7 +117,7 @@ class TestRecord:
 
     def test_nothing_that_ran_is_unsupported_with_its_reason(self, tmp_path):
         words = {"layers": ("linear",), "inputs": ("normal",), "width": "32"}
-        found = examine(prepared(tmp_path, "te-fp8", "te-fp8:mxfp8", **words), NOW, lambda _stage: None)
+        found = measure(prepared(tmp_path, "te-fp8", "te-fp8:mxfp8", **words), lambda _stage: None)
         assert (found.status, exit_code(found, NumericsRequest())) == ("unsupported", 3)
         assert "needs an NVIDIA GPU" in found.reason
         assert found.remedy
@@ -125,7 +125,7 @@ class TestRecord:
     def test_the_stages_are_told(self, tmp_path):
         told = []
         words = {"layers": ("linear",), "inputs": ("normal", "outlier"), "width": "32"}
-        examine(prepared(tmp_path, "baseline-fp32", **words), NOW, told.append)
+        measure(prepared(tmp_path, "baseline-fp32", **words), told.append)
         assert told == ["linear, normal input", "linear, outlier input", "a jump under delayed scaling"]
 
     def test_settling_makes_the_folder(self, tmp_path):

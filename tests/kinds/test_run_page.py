@@ -19,7 +19,7 @@ from report.comparing import NEW, catalog, compared, instance, price
 
 from fp8bench.kinds.run.page.answer import answer
 from fp8bench.kinds.run.page.build import page, shown_rows
-from fp8bench.kinds.run.page.plots import charts, count_said, time_said
+from fp8bench.kinds.run.page.plots import PLOTS, charts, count_said, time_said
 from fp8bench.report.document import Table
 from fp8bench.report.page.bars import Bars
 from fp8bench.report.page.page import render
@@ -101,10 +101,10 @@ def test_without_a_price_the_answer_is_of_speed_and_says_how_to_give_one():
     assert section(shown, "value") is None
 
 
-def test_a_cpu_says_nothing_about_a_gpu():
+def test_a_cpus_speed_predicts_no_gpus():
     shown, _ = made(*rounds(0.1, 0.1, 0.1, instance="box", make=measured_on_cpu), prices=catalog())
 
-    assert any("a CPU, whose speed says nothing" in text for text in shown.grounds)
+    assert any("a CPU, whose speed does not predict" in text for text in shown.grounds)
 
 
 def test_published_figures_are_no_ground_for_a_purchase():
@@ -165,8 +165,23 @@ def test_charts_have_the_numbers_of_the_rows():
     assert value.mark == rows[1].units_per_usd
     assert [point.y for point in cost.points] == pytest.approx([row.usd_per_million_units for row in rows])
     assert [point.front for point in cost.points] == [True, False]
+    assert list(drawn) == [name for name in PLOTS if name in drawn]
     assert [len(strip.rounds) for strip in drawn["steps"].strips] == [4, 4]
     assert sum(len(steps) for steps in drawn["steps"].strips[0].rounds) == 4 * 21
+
+
+def test_a_chart_that_has_no_room_for_all_rows_says_so_in_its_title():
+    records = [
+        record for size in range(1, 31) for record in rounds(0.1, 0.1, settings={"batch_size": size}, minutes=10 * size)
+    ]
+    comparison = compared(*records)
+    drawn = charts(shown_rows(comparison, {record.run_id: record for record in records}))
+
+    assert len(comparison.rows) == 30
+    assert drawn["price-performance"].title == "Images for a dollar, the first 24 of 30 rows"
+    assert len(drawn["price-performance"].bars) == 24
+    assert len(drawn["steps"].strips) == 24
+    assert "the first 24 of 30 rows" in drawn["steps"].draw(560).title
 
 
 def test_intervals_of_what_a_dollar_buys_are_the_step_times_turned_round():

@@ -3,7 +3,7 @@
 import pytest
 from builders import measured, measured_on_cpu, profile, summary
 
-from fp8bench.kinds.run.steps import explain_steps, lines
+from fp8bench.kinds.run.explain.steps import explain_steps, lines
 from fp8bench.profiling.facts import Facts, facts_of
 from fp8bench.schema.errors import UsageError
 

@@ -5,8 +5,8 @@ from builders import measured, published
 from report.comparing import CATALOG, TODAY
 
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.run.choice import notices
 from fp8bench.kinds.run.compare import compare
+from fp8bench.kinds.run.imported import notices
 from fp8bench.records.named import parse_reference
 
 FIGURE = published("p5", "te-fp8", published_on=None, minutes=10)

@@ -111,24 +111,24 @@ def test_a_jump_with_the_same_answers_has_no_rows():
 
 def test_a_scale_that_comes_back_later_is_told_and_nothing_else():
     (found,) = jumps(jump_of(trace(back=DOWN_AT + 1)), jump_of(trace(back=DOWN_AT + 3)))
-    assert (found.quantity, [one.steps_to_come_back for one in found.answers]) == ("steps to come back", [1, 3])
-    assert jumps(jump_of(trace(back=None)), jump_of(trace(back=DOWN_AT + 1)))[0].answers[0].steps_to_come_back is None
+    assert (found.quantity, [one.steps_to_come_back for one in found.responses]) == ("steps to come back", [1, 3])
+    assert jumps(jump_of(trace(back=None)), jump_of(trace(back=DOWN_AT + 1)))[0].responses[0].steps_to_come_back is None
 
 
 def test_worst_errors_and_steps_that_saturate_are_told_where_they_differ():
     more = trace().model_copy(update={"saturated": (0.96,) * 2 + (0.0,) * (STEPS - 2)})
     (found,) = jumps(jump_of(trace()), jump_of(more))
-    assert (found.quantity, [one.steps_that_saturate for one in found.answers]) == ("steps that saturate", [1, 2])
+    assert (found.quantity, [one.steps_that_saturate for one in found.responses]) == ("steps that saturate", [1, 2])
     worse = trace().model_copy(update={"relative_error": (1.1,) * STEPS})
     (found,) = jumps(jump_of(trace()), jump_of(worse))
-    assert (found.quantity, [one.worst_error for one in found.answers]) == ("worst error", [0.97, 1.1])
+    assert (found.quantity, [one.worst_error for one in found.responses]) == ("worst error", [0.97, 1.1])
     close = trace().model_copy(update={"relative_error": (0.98,) * STEPS})
     assert jumps(jump_of(trace()), jump_of(close)) == ()
 
 
 def test_a_way_that_one_record_did_not_try_is_told_once():
     found = jumps(history(), history(measured=True))
-    assert [(one.trace.source, one.quantity, one.answers[0]) for one in found] == [
+    assert [(one.trace.source, one.quantity, one.responses[0]) for one in found] == [
         ("transformer_engine", "worst error", None)
     ] * 3
-    assert found[0].answers[1].worst_error == 0.97
+    assert found[0].responses[1].worst_error == 0.97

@@ -4,7 +4,7 @@ import pytest
 from report.made_rows import row
 from report.test_run_document import plain_lines
 
-from fp8bench.report.written import bounds, gain_bounds, with_interval
+from fp8bench.report.written import bounds, change_bounds, with_interval
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ def test_a_step_and_a_product_show_none():
     [((0.2, 0.3), "+20.0 to +30.0"), ((-0.9999, 0.01), "not bounded"), ((-1.0, 0.3), "at most +30.0")],
 )
 def test_nobody_is_told_of_a_gain_that_few_processes_cannot_bound(ends, text):
-    assert gain_bounds(*ends, lambda gain: f"{gain * 100:+.1f}") == text
+    assert change_bounds(*ends) == text

@@ -31,6 +31,17 @@ def test_where_no_gpu_computes_the_cpu_is_named():
     assert software_of(environment("NVIDIA H200", cpu="a CPU"))["CPU"] is None
 
 
+def test_what_only_some_workloads_use_is_software_of_their_records_alone() -> None:
+    of_images = software_of(environment("NVIDIA H200", versions=VERSIONS))
+    old, new = (
+        software_of(environment("NVIDIA H200", versions={**VERSIONS, "transformers": version}))
+        for version in ("5.17.0", "5.23.0")
+    )
+    assert of_images is not None
+    assert "transformers" not in of_images
+    assert differing(old, new) == ["transformers"]
+
+
 @pytest.mark.parametrize(
     ("change", "names"),
     [

@@ -16,3 +16,9 @@ def test_settings_are_kept_and_paths_are_not(monkeypatch):
     assert found["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert "CUDNN_HOME" not in found
     assert not [value for value in found.values() if value.startswith("/")]
+
+
+def test_packages_that_only_some_workloads_use_are_named_by_these_alone():
+    device = torch.device("cpu")
+    assert "transformers" not in environment(device).versions
+    assert environment(device, ("transformers",)).versions["transformers"]

@@ -11,14 +11,13 @@ the upper ones: wider than it need be where the GEMMs' errors are independent.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.kinds.gemm.rows import CAST_WAYS, GemmReport, Verdict, gemm_report, judge, speedup, tflops_of
 from fp8bench.report.side_by_side import Difference, differences, labels
 from fp8bench.schema.gemm import PRECISIONS, Casts, Precision, ProductTimings, Shape, Timing, TimingStatus
 from fp8bench.schema.instance import Catalog
-
-Key = tuple[str, Shape, Precision, Casts]
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,6 @@ class GemmComparison:
 
     @property
     def emulated(self) -> tuple[str, ...]:
-        """The labels of those that emulated anything."""
         every = zip(self.labels, self.reports, strict=True)
         return tuple(label for label, report in every if any(row.emulated for row in report.rows))
 
@@ -93,19 +91,20 @@ def compare_products(records: Sequence[GemmRecord], catalog: Catalog) -> GemmCom
 
 def _rows(records: Sequence[GemmRecord]) -> Iterator[ProductRow]:
     """By GEMM as they come, then precision, then way of casting; only what any record has tried."""
-    tried = [{_key(one, timing): timing for one in record.products for timing in one.timings} for record in records]
+    tried = [
+        {
+            (one.product.label, one.product.shape, t.precision, t.casts): t
+            for one in record.products
+            for t in one.timings
+        }
+        for record in records
+    ]
     products = dict.fromkeys((one.product.label, one.product.shape) for record in records for one in record.products)
-    for product, shape in products:
-        for precision in PRECISIONS:
-            for casts in CAST_WAYS:
-                timings = [known.get((product, shape, precision, casts)) for known in tried]
-                if any(timing is not None for timing in timings):
-                    readings = _against_first(_reading(timing, shape) for timing in timings)
-                    yield ProductRow(product, shape, precision, casts, readings)
-
-
-def _key(one: ProductTimings, timing: Timing) -> Key:
-    return one.product.label, one.product.shape, timing.precision, timing.casts
+    for (label, shape), precision, casts in product(products, PRECISIONS, CAST_WAYS):
+        timings = [known.get((label, shape, precision, casts)) for known in tried]
+        if any(timing is not None for timing in timings):
+            readings = _against_first(_reading(timing, shape) for timing in timings)
+            yield ProductRow(label, shape, precision, casts, readings)
 
 
 def _reading(timing: Timing | None, shape: Shape) -> Reading:
@@ -122,15 +121,11 @@ def _against_first(readings: Iterable[Reading]) -> tuple[Reading, ...]:
 
 def _steps(records: Sequence[GemmRecord], rows: Sequence[ProductRow]) -> Iterator[StepRow]:
     """Only of a workload, and only where any record has every GEMM's time."""
-    for precision, casts in sorted({(row.precision, row.casts) for row in rows}, key=_place):
+    ways = {(row.precision, row.casts) for row in rows}
+    for precision, casts in (way for way in product(PRECISIONS, CAST_WAYS) if way in ways):
         readings = _against_first(_step(record.products, precision, casts) for record in records)
         if any(reading.status for reading in readings):
             yield StepRow(precision, casts, readings)
-
-
-def _place(way: tuple[Precision, Casts]) -> tuple[int, int]:
-    precision, casts = way
-    return PRECISIONS.index(precision), CAST_WAYS.index(casts)
 
 
 def _step(products: Sequence[ProductTimings], precision: Precision, casts: Casts) -> Reading:

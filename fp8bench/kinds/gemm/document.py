@@ -11,27 +11,10 @@ from fp8bench.kinds.gemm.compared import GemmComparison, ProductRow, Reading, St
 from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.kinds.gemm.rows import CAST_WAYS, BreakEven, GemmReport, GemmRow, WithCasts, gemm_report
 from fp8bench.records.select import same_work
-from fp8bench.report.document import (
-    NOTHING,
-    CellKind,
-    Column,
-    Document,
-    Emphasis,
-    Figure,
-    Heading,
-    Letters,
-    Lines,
-    Note,
-    Part,
-    Sentence,
-    Table,
-    Tone,
-    Warned,
-    blocks,
-)
-from fp8bench.report.side_by_side import differences_line, of_record, said_by
-from fp8bench.report.written import number, rate, ratio, with_interval
-from fp8bench.schema.gemm import Casts, Shape, StepBound
+from fp8bench.report import document as doc
+from fp8bench.report.side_by_side import differences_line, said_by
+from fp8bench.report.written import counted, number, rate, ratio, with_interval
+from fp8bench.schema.gemm import Casts, StepBound
 from fp8bench.schema.instance import Catalog
 
 SAID: dict[Casts, str] = {"none": "casts free", "compiled": "with compiled casts", "eager": "with eager casts"}
@@ -45,7 +28,7 @@ METHOD = (
 CASTS = "Eager casts are torch operations one by one: a fused cast is cheaper."
 EMULATED = "fp8 is emulated on this device: its times are not those of fp8, so no speed-up is shown."
 WAYS: dict[Casts, str] = {"none": "free", "compiled": "compiled", "eager": "eager"}
-TONES: dict[str | None, Tone] = {"faster": "good", "slower": "bad"}
+TONES: dict[str | None, doc.Tone] = {"faster": "good", "slower": "bad"}
 DIGITS = 4
 """Of a time as a reader sees it side by side, and its interval as far as that; machines get all of them."""
 
@@ -61,21 +44,21 @@ COMPARED_METHOD = (
 COMPARED_EMULATED = "fp8 is emulated on {who}: such times are not those of fp8, and have no ratio."
 
 
-def document(records: Sequence[GemmRecord], catalog: Catalog) -> Document:
+def document(records: Sequence[GemmRecord], catalog: Catalog) -> doc.Document:
     """records: in the order of the columns. The catalogue gives the datasheets' peaks. The figure is of one record."""
     reports = [gemm_report(record, catalog) for record in records]
-    shown: list[tuple[Part, ...]] = []
+    shown: list[tuple[doc.Part, ...]] = []
     for group in same_work(records):
         if len(group) > 1:
             shown += _compared(compare_products(group, catalog))
         else:
             report = gemm_report(group[0], catalog)
             shown += alone(report, f"{report.instance}: " if len(records) > 1 else "")
-    figures = tuple(Figure(PICTURE, partial(figure.draw, report)) for report in reports) if len(reports) == 1 else ()
-    return Document(tuple(shown), data=reports, lines=_lines(reports), figures=figures)
+    figures = [doc.Figure(PICTURE, partial(figure.draw, report)) for report in reports if len(reports) == 1]
+    return doc.Document(tuple(shown), data=reports, lines=_lines(reports), figures=tuple(figures))
 
 
-def _lines(reports: Sequence[GemmReport]) -> Lines:
+def _lines(reports: Sequence[GemmReport]) -> doc.Lines:
     """A line a GEMM, precision and record: every field of `GemmRow`, and the record's warnings."""
     flat = [name for name in GemmRow.model_fields if name != "with_casts"]
     of_casts = [name for name in WithCasts.model_fields if name != "casts"]
@@ -90,37 +73,30 @@ def _lines(reports: Sequence[GemmReport]) -> Lines:
         for row in report.rows
     )
     fields = (*flat, *(f"{way}_casts_{name}" for way in ways for name in of_casts), "warnings")
-    return Lines(fields, tuple(rows))
+    return doc.Lines(fields, tuple(rows))
 
 
-def alone(report: GemmReport, whose: str = "") -> tuple[tuple[Part, ...], ...]:
+def alone(report: GemmReport, whose: str = "") -> tuple[tuple[doc.Part, ...], ...]:
     """One record. whose: before each of its warnings."""
     where = f"{report.instance} ({report.device_name or 'CPU'})"
-    emphasis: tuple[Emphasis, ...] = tuple("" if row.status == "ok" else "faint" for row in report.rows)
+    emphasis: tuple[doc.Emphasis, ...] = tuple("" if row.status == "ok" else "faint" for row in report.rows)
     shown = columns(report)
     naming = [column.heading for column in shown].index("precision") + 1
-    return blocks(
-        [Heading(_title(report, where))],
-        [Table(tuple(shown), naming, emphasis=emphasis)],
-        [*map(Sentence, sentences(report)), *(Warned(f"{whose}{warning}") for warning in report.warnings)],
+    return doc.blocks(
+        [doc.Heading(_title(report, where))],
+        [doc.Table(tuple(shown), naming, emphasis=emphasis)],
+        [*map(doc.Sentence, sentences(report)), *(doc.Warned(f"{whose}{warning}") for warning in report.warnings)],
     )
 
 
 def _title(report: GemmReport, where: str) -> str:
-    """What was measured, and where."""
-    what = f"{report.workload}, batch {report.batch_size}" if report.workload else "GEMMs"
-    return f"{what}, on {where}; {CONVENTION}"
+    return f"{report.what}, on {where}; {CONVENTION}"
 
 
-def columns(report: GemmReport) -> list[Column]:
+def columns(report: GemmReport) -> list[doc.Column]:
     """Those that have something to say for this record, the ones that name a row first."""
     rows = report.rows
-
-    def column(
-        heading: str, write: Callable[[GemmRow], str], kind: CellKind = "quantity", once: bool = False
-    ) -> Column:
-        return Column(heading, tuple(map(write, rows)), kind, once=once)
-
+    column = doc.Rows(rows).column
     shown = [
         column("GEMM", lambda r: r.product, "word", once=True),
         column("M x N x K", lambda r: r.shape, once=True),
@@ -130,7 +106,7 @@ def columns(report: GemmReport) -> list[Column]:
         del shown[0]
     if report.workload:
         shown.append(column("calls", lambda r: number(r.calls_per_step, "d"), once=True))
-        shown.append(column("ms a step", lambda r: number(_per_step(r), ".2f", 1e3)))
+        shown.append(column("ms a step", lambda r: number(r.time_per_step_s, ".2f", 1e3)))
     shown += [
         column("us (95 % interval)", _microseconds, "interval"),
         column("TFLOP/s", lambda r: rate(r.tflops)),
@@ -141,21 +117,17 @@ def columns(report: GemmReport) -> list[Column]:
     for casts in CAST_WAYS[1:]:
         ways = [row.way(casts) for row in rows]
         if any(ways):
-            shown.append(Column(f"us {SAID[casts]}", tuple(map(_microseconds, ways)), "interval"))
-            shown.append(Column(f"speed-up {SAID[casts]}", tuple(map(_speedup, ways))))
+            shown.append(doc.Rows(ways).column(f"us {SAID[casts]}", _microseconds, "interval"))
+            shown.append(doc.Rows(ways).column(f"speed-up {SAID[casts]}", _speedup))
     return [*shown, column("notes", _notes, "note")]
 
 
 def _microseconds(timed: GemmRow | WithCasts | None) -> str:
-    return with_interval(timed.time_s, timed.time_ci_s, ",.1f", 1e6) if timed else NOTHING
+    return with_interval(timed.time_s, timed.time_ci_s, ",.1f", 1e6) if timed else doc.NOTHING
 
 
 def _speedup(timed: GemmRow | WithCasts | None) -> str:
-    return ratio(timed.speedup_vs_bf16, timed.verdict) if timed else NOTHING
-
-
-def _per_step(row: GemmRow) -> float | None:
-    return row.time_s * row.calls_per_step if row.time_s is not None and row.calls_per_step else None
+    return ratio(timed.speedup_vs_bf16, timed.verdict) if timed else doc.NOTHING
 
 
 def _notes(row: GemmRow) -> str:
@@ -166,29 +138,30 @@ def _notes(row: GemmRow) -> str:
     return "; ".join(notes)
 
 
-def _compared(compared: GemmComparison) -> tuple[tuple[Part, ...], ...]:
+def _compared(compared: GemmComparison) -> tuple[tuple[doc.Part, ...], ...]:
     named = list(zip(compared.labels, compared.reports, strict=True))
     where = ", ".join(f"{label} ({report.device_name or 'CPU'})" for label, report in named)
-    letters = Letters(compared.reasons)
-    return blocks(
-        [Heading(_title(compared.reports[0], where))],
+    letters = doc.Letters(compared.reasons)
+    return doc.blocks(
+        [doc.Heading(_title(compared.reports[0], where))],
         [_products(compared, letters)],
-        [*map(Note, letters.lines())],
-        [Heading(STEP_TITLE)] if compared.steps else [],
+        [*map(doc.Note, letters.lines())],
+        [doc.Heading(STEP_TITLE)] if compared.steps else [],
         [_steps(compared)] if compared.steps else [],
         [
-            *map(Sentence, compared_sentences(compared)),
-            *(Warned(f"{label}: {warning}") for label, report in named for warning in report.warnings),
+            *map(doc.Sentence, compared_sentences(compared)),
+            *(doc.Warned(f"{label}: {warning}") for label, report in named for warning in report.warnings),
         ],
     )
 
 
-def _products(compared: GemmComparison, letters: Letters) -> Table:
+def _products(compared: GemmComparison, letters: doc.Letters) -> doc.Table:
     """A row a GEMM, precision and way of casting. letters: of the reasons of what was not timed."""
     rows = compared.rows
+    column = doc.Rows(rows).column
     named = [
-        Column("GEMM", tuple(row.product for row in rows), "word", once=True),
-        Column("M x N x K", tuple(str(row.shape) for row in rows), once=True),
+        column("GEMM", lambda row: row.product, "word", once=True),
+        column("M x N x K", lambda row: str(row.shape), once=True),
     ]
     if all(row.product == str(row.shape) for row in rows):
         del named[0]
@@ -197,38 +170,40 @@ def _products(compared: GemmComparison, letters: Letters) -> Table:
         return _time(reading, 1e6) if reading.reason is None else letters.mark(reading.status, reading.reason)
 
     readings = _readings(rows, compared.labels, "us (95 % interval)", microseconds)
-    return Table((*named, *_ways(rows), *readings), len(named) + 2, len(named))
+    return doc.Table((*named, *_ways(rows), *readings), len(named) + 2, len(named))
 
 
-def _steps(compared: GemmComparison) -> Table:
+def _steps(compared: GemmComparison) -> doc.Table:
     """A row a precision and way of casting: milliseconds a step."""
     rows = compared.steps
     readings = _readings(rows, compared.labels, "ms a step (interval)", lambda reading: _time(reading, 1e3))
-    return Table((*_ways(rows), *readings), 2)
+    return doc.Table((*_ways(rows), *readings), 2)
 
 
-def _ways(rows: Sequence[ProductRow | StepRow]) -> tuple[Column, ...]:
+def _ways(rows: Sequence[ProductRow | StepRow]) -> tuple[doc.Column, ...]:
+    column = doc.Rows(rows).column
     return (
-        Column("precision", tuple(row.precision for row in rows), "word", once=True),
-        Column("casts", tuple(WAYS[row.casts] for row in rows), "word"),
+        column("precision", lambda row: row.precision, "word", once=True),
+        column("casts", lambda row: WAYS[row.casts], "word"),
     )
 
 
 def _readings(
     rows: Sequence[ProductRow | StepRow], labels: Sequence[str], quantity: str, write: Callable[[Reading], str]
-) -> list[Column]:
+) -> list[doc.Column]:
     """Times with their ratios first, so that these stay together where a table is split; then TFLOP/s."""
-    found = [(label, [row.readings[place] for row in rows]) for place, label in enumerate(labels)]
-    columns = []
-    for place, (label, readings) in enumerate(found):
-        columns.append(of_record(label, quantity, readings, write, "interval"))
+    columns, rates = [], []
+    for place, label in enumerate(labels):
+        column = doc.Rows([row.readings[place] for row in rows]).column
+        columns.append(column(quantity, write, "interval", of=label))
         if place:
-            tones = tuple(TONES.get(reading.verdict, "") for reading in readings)
-            columns.append(of_record(label, "ratio", readings, lambda one: ratio(one.ratio, one.verdict), tones=tones))
-    return [
-        *columns,
-        *(of_record(label, "TFLOP/s", readings, lambda one: rate(one.tflops)) for label, readings in found),
-    ]
+            columns.append(column("ratio", lambda one: ratio(one.ratio, one.verdict), tone=_tone, of=label))
+        rates.append(column("TFLOP/s", lambda one: rate(one.tflops), of=label))
+    return [*columns, *rates]
+
+
+def _tone(reading: Reading) -> doc.Tone:
+    return TONES.get(reading.verdict, "")
 
 
 def _time(reading: Reading, scale: float) -> str:
@@ -254,7 +229,6 @@ def compared_sentences(compared: GemmComparison) -> list[str]:
 
 
 def sentences(report: GemmReport) -> list[str]:
-    """What follows from the table, a line each."""
     emulated = [EMULATED] if any(row.emulated for row in report.rows) else []
     return [*own_sentences(report), *emulated, METHOD.format(medians=medians(report), cache=cache(report), casts=CASTS)]
 
@@ -277,7 +251,10 @@ def cache(report: GemmReport) -> str:
 
 def _ceilings(report: GemmReport) -> Iterable[str]:
     if report.ceilings:
-        found = (f"{c.arithmetic} {rate(c.tflops)} TFLOP/s ({_of(c.shape)})" for c in report.ceilings)
+        shapes = [f"a cube of {c.shape.m}" if c.shape.is_square else str(c.shape) for c in report.ceilings]
+        found = [
+            f"{c.arithmetic} {rate(c.tflops)} TFLOP/s ({of})" for c, of in zip(report.ceilings, shapes, strict=True)
+        ]
         yield f"Measured ceilings, the fastest GEMMs seen: {', '.join(found)}."
     peaks = (("bf16", report.peak_bf16_tflops), ("fp8", report.peak_fp8_tflops))
     known = [f"{name} {peak:,.0f} TFLOP/s" for name, peak in peaks if peak is not None]
@@ -285,21 +262,17 @@ def _ceilings(report: GemmReport) -> Iterable[str]:
         yield f"Datasheet's peaks, dense: {', '.join(known)}."
 
 
-def _of(shape: Shape) -> str:
-    return f"a cube of {shape.m}" if shape.is_square else str(shape)
-
-
 def _break_even(found: Sequence[BreakEven]) -> Iterable[str]:
     """One line a precision."""
     for precision in dict.fromkeys(one.precision for one in found):
         ways = {one.casts: one for one in found if one.precision == precision}
-        said = [f"{_from_size(ways[way])} ({SAID[way]})" for way in CAST_WAYS if way in ways]
+        said = [f"{_from_size(ways[way].size)} ({SAID[way]})" for way in CAST_WAYS if way in ways]
         largest = max(max(one.sizes) for one in ways.values())
         yield f"{precision} is faster than bf16 {', '.join(said)}; cubes were measured up to {largest}."
 
 
-def _from_size(one: BreakEven) -> str:
-    return "at no size" if one.size is None else f"from {one.size} x {one.size} x {one.size} on"
+def _from_size(size: int | None) -> str:
+    return "at no size" if size is None else f"from {size} x {size} x {size} on"
 
 
 def _bound(one: StepBound, report: GemmReport) -> Iterable[str]:
@@ -318,8 +291,7 @@ def _bound(one: StepBound, report: GemmReport) -> Iterable[str]:
 
 def _bound_of_step(one: StepBound, gains: str) -> Iterable[str]:
     setting = one.execution or ("compiled" if one.compiled else "eager")
-    rounds = f"{one.rounds} round" if one.rounds == 1 else f"{one.rounds} rounds"
-    step = f"{(one.step_time_s or 0) * 1e3:.1f} ms (baseline-bf16, {setting}, {rounds})"
+    step = f"{(one.step_time_s or 0) * 1e3:.1f} ms (baseline-bf16, {setting}, {counted(one.rounds or 0, 'round')})"
     products = f"{one.bf16_products_s * 1e3:.1f} ms of GEMMs that fp8 modes convert"
     if one.reason is not None:
         yield f"A step takes {step} and has {products}: no bound, since {one.reason}."
@@ -329,8 +301,8 @@ def _bound_of_step(one: StepBound, gains: str) -> Iterable[str]:
         beyond = bool(one.at_most) and mode.speedup > max(gain.speedup for gain in one.at_most)
         more = ", more than its GEMMs can: the mode replaces other parts too" if beyond else ""
         setting = mode.execution or ("compiled" if mode.compiled else "eager")
-        held = f", and is {mode.held_back_by}" if mode.held_back_by else ""
-        yield f"{mode.label} ({setting}) gives {mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms){more}{held}."
+        limit = f", and is {mode.held_back_by}" if mode.held_back_by else ""
+        yield f"{mode.label} ({setting}) gives {mode.speedup:.2f}x ({mode.step_time_s * 1e3:.1f} ms){more}{limit}."
     alone = one.bf16_products_s + one.other_products_s
     if one.profiled_products_s and abs(alone / one.profiled_products_s - 1) > UNLIKE:
         yield (

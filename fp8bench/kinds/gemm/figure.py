@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from fp8bench.kinds.gemm.rows import GemmReport, GemmRow, WithCasts
 from fp8bench.report import paper
 from fp8bench.report.paper import FAINT, GRID, INK
+from fp8bench.report.written import rate
 from fp8bench.schema.gemm import Casts, Precision
 
 if TYPE_CHECKING:
@@ -67,12 +68,8 @@ def draw(report: GemmReport, path: Path) -> None:
             _lines(axes, report)
         else:
             _heat_map(axes, report)
-        figure.suptitle(_title(report), fontsize=10, color=INK, x=0.01, ha="left")
-
-
-def _title(report: GemmReport) -> str:
-    what = f"{report.workload}, batch {report.batch_size}" if report.workload else "GEMMs"
-    return f"{what}, {report.device_name or f'CPU of {report.instance}'}"
+        where = report.device_name or f"CPU of {report.instance}"
+        figure.suptitle(f"{report.what}, {where}", fontsize=10, color=INK, x=0.01, ha="left")
 
 
 def _products(report: GemmReport) -> list[tuple[str, str]]:
@@ -98,15 +95,12 @@ def _heat_map(axes: "Axes", report: GemmReport) -> None:
     axes.set_ylim(len(products) - 0.5, -0.5)
     axes.set_xticks(range(len(precisions)), [name.replace("-", "\n", 1) for name in precisions], fontsize=9, color=INK)
     axes.xaxis.tick_top()
-    axes.set_yticks(range(len(products)), [_name(*product) for product in products], fontsize=8, color=INK)
+    names = [shape if product == shape else f"{product}\n{shape}" for product, shape in products]
+    axes.set_yticks(range(len(products)), names, fontsize=8, color=INK)
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.set_xlabel(HEAT_MAP_KEY.format(casts=casts), fontsize=8.5, color=FAINT)
-
-
-def _name(product: str, shape: str) -> str:
-    return shape if product == shape else f"{product}\n{shape}"
 
 
 def _cell(axes: "Axes", column: int, place: int, row: GemmRow, way: WithCasts | None) -> None:
@@ -115,7 +109,7 @@ def _cell(axes: "Axes", column: int, place: int, row: GemmRow, way: WithCasts | 
         _field(axes, column, place - EDGE, 2 * EDGE, row.status, None, 8.5)
         return
     speedup = None if row.precision == "bf16" else row.speedup_vs_bf16
-    said = _rate(row.tflops)
+    said = rate(row.tflops)
     if row.emulated:
         said += " (emulated)"
     elif speedup is not None:
@@ -135,10 +129,6 @@ def _field(axes: "Axes", column: int, top: float, height: float, text: str, spee
     axes.add_patch(Rectangle((column - 0.485, top), 0.97, height, facecolor=colour, edgecolor="none"))
     ink = "white" if strength >= DARK_FROM else INK
     axes.text(column, top + height / 2, text, ha="center", va="center", fontsize=size, color=ink)
-
-
-def _rate(tflops: float) -> str:
-    return f"{tflops:,.0f}" if tflops >= 100 else f"{tflops:.3g}"
 
 
 def _colour(speedup: float | None) -> tuple[str, float]:
@@ -161,15 +151,8 @@ def _lines(axes: "Axes", report: GemmReport) -> None:
     for precision in _precisions(squares):
         mine = [row for row in squares if row.precision == precision and row.tflops is not None]
         colour = LINES[precision]
-        axes.plot(
-            [row.m for row in mine],
-            [row.tflops or 0.0 for row in mine],
-            color=colour,
-            marker="o",
-            markersize=3.5,
-            linewidth=1.8,
-            label=precision,
-        )
+        sizes, rates = [row.m for row in mine], [row.tflops or 0.0 for row in mine]
+        axes.plot(sizes, rates, color=colour, marker="o", markersize=3.5, linewidth=1.8, label=precision)
         cast = [(row.m, row.tflops * row.time_s / way.time_s) for row in mine if (way := row.way(casts))
                 and row.tflops and row.time_s and way.time_s]  # fmt: skip
         if cast:

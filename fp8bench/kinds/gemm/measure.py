@@ -133,10 +133,12 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
         _require_aligned(shapes)
     place, device, warnings = _place(request, environ)
     of_workload = not shapes and not request.sweep
+    default = next(entry.name for entry in registry.BUILTIN_WORKLOADS if device in entry.default_on)
+    workload = request.workload or default
     config = GemmConfig(
         device=device,
-        workload=(request.workload or _default_workload(device)) if of_workload else None,
-        batch_size=(batch_size or _usual_batch(request.workload, device)) if of_workload else None,
+        workload=workload if of_workload else None,
+        batch_size=(batch_size or _usual_batch(workload, device)) if of_workload else None,
         shapes=shapes,
         sweep=request.sweep,
         precisions=precisions,
@@ -171,7 +173,7 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
         what = f"{product.label}, {product.shape}" if product.layers else product.label
         log(f"{number} of {len(work.products)}: {what}")
         found.append(bench.measure(product, config.precisions))
-    asked_fp8 = any(precision != "bf16" for precision in config.precisions)
+    has_fp8 = any(precision != "bf16" for precision in config.precisions)
     label = f"gemm-{config.workload or ('sweep' if config.sweep else 'shapes')}"
     return GemmRecord(
         **head(prepared, label, datetime.now(UTC)),
@@ -182,7 +184,7 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
         products=tuple(found),
         ceilings=ceilings,
         bounds=most_of_fp8(found, *kept) if config.workload is not None else (),
-        scaled_mm=bench.kernel.name if asked_fp8 else None,
+        scaled_mm=bench.kernel.name if has_fp8 else None,
         flush_bytes=bench.timer.flush_bytes,
         warnings=(*prepared.warnings, *work.warnings),
     )
@@ -237,7 +239,7 @@ def parse_shape(text: str) -> Shape:
 def parse_precisions(names: Sequence[str]) -> tuple[Precision, ...]:
     """In the order of PRECISIONS; none named: all of them. bf16 is always among them, as the reference of fp8.
 
-    Raises UsageError for one that nobody has heard of.
+    Raises UsageError for an unknown one.
     """
     for name in names:
         require_known("precision", name, PRECISIONS, LISTING)
@@ -286,14 +288,9 @@ def _torch_sees_cuda() -> bool:
     return sees_cuda()
 
 
-def _usual_batch(workload: str | None, device: Device) -> int:
+def _usual_batch(workload: str, device: Device) -> int:
     """That of a run of it."""
-    entry = registry.find_workload(workload or _default_workload(device))
-    return int(RunRequest().of_workers(device, entry.usual)["batch_size"])
-
-
-def _default_workload(device: Device) -> str:
-    return next(entry.name for entry in registry.BUILTIN_WORKLOADS if device in entry.default_on)
+    return int(RunRequest().of_workers(device, registry.find_workload(workload).usual)["batch_size"])
 
 
 def _work(config: GemmConfig) -> _Work:

@@ -133,6 +133,11 @@ class GemmRow(Frozen):
         """`12608 x 5120 x 1280`."""
         return f"{self.m} x {self.n} x {self.k}"
 
+    @property
+    def time_per_step_s(self) -> float | None:
+        """Of all its calls; None without a workload or a time."""
+        return self.time_s * self.calls_per_step if self.time_s is not None and self.calls_per_step else None
+
     def way(self, casts: Casts) -> WithCasts | None:
         """The timing with these casts."""
         return next((one for one in self.with_casts if one.casts == casts), None)
@@ -169,6 +174,11 @@ class GemmReport(Frozen):
     break_even: tuple[BreakEven, ...]
     bounds: tuple[StepBound, ...]
     warnings: tuple[str, ...]
+
+    @property
+    def what(self) -> str:
+        """`vit-huge, batch 64`; of shapes, `GEMMs`."""
+        return f"{self.workload}, batch {self.batch_size}" if self.workload else "GEMMs"
 
 
 def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
@@ -247,12 +257,7 @@ def _row(
         speedup_vs_bf16=speedup(timing, reference),
         verdict=None if arithmetic == "bf16" else judge(timing, reference),
         with_casts=tuple(
-            made_of(
-                WithCasts,
-                other,
-                speedup_vs_bf16=speedup(other, reference),
-                verdict=judge(other, reference),
-            )
+            made_of(WithCasts, other, speedup_vs_bf16=speedup(other, reference), verdict=judge(other, reference))
             for other in one.timings
             if other.precision == timing.precision and other.casts != "none"
         ),

@@ -9,6 +9,7 @@ none at all included.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Literal
 
 from fp8bench.kinds.numerics.measure import NumericsRecord
@@ -74,15 +75,8 @@ class Agreement:
     furthest: tuple[ErrorRow, float] | None
 
 
-MANY = 0.01
-"""More than this share of saturated values is a step that saturates; single values do so all the time."""
-
-NEAR = 2.0
-"""A scale is where current scaling has it when it is off by less than this factor."""
-
-
 @dataclass(frozen=True)
-class Answer:
+class JumpResponse:
     """One way's. worst_share: of the values, saturated at any step; worst_error: of any step, relative.
 
     steps_to_come_back: after the fall, until the scale is near current scaling's; None: in none of the steps_after.
@@ -95,12 +89,12 @@ class Answer:
     steps_after: int
 
 
-def answer(trace: ScalingTrace, history: AmaxJump) -> Answer:
+def response_to(trace: ScalingTrace, history: AmaxJump) -> JumpResponse:
     """history: of which the trace is a part."""
     after = range(history.down_at, history.steps)
     wanted = {step: history.largest / trace.amax[step] for step in after}
     back = next((step for step in after if wanted[step] / NEAR < trace.scale[step] < wanted[step] * NEAR), None)
-    return Answer(
+    return JumpResponse(
         steps_that_saturate=sum(share > MANY for share in trace.saturated),
         worst_share=max(trace.saturated),
         worst_error=max(trace.relative_error),
@@ -117,24 +111,23 @@ def scaling_name(trace: ScalingTrace) -> str:
 
 
 def source_name(trace: ScalingTrace) -> str:
-    """Who did it."""
     return "Transformer Engine" if trace.source == "transformer_engine" else "simulation"
 
 
-def come_back_text(found: Answer) -> str:
+def come_back_text(found: JumpResponse) -> str:
     """`> 40`: in none of the 40 steps that there were."""
     return f"> {found.steps_after}" if found.steps_to_come_back is None else str(found.steps_to_come_back)
 
 
 @dataclass(frozen=True)
 class JumpRow:
-    """What is not the same for every record. trace: the first record's that has it, for its names. answers: one a
+    """What is not the same for every record. trace: the first record's that has it, for its names. responses: one a
     record; None where it was not tried.
     """
 
     trace: ScalingTrace
     quantity: Quantity
-    answers: tuple[Answer | None, ...]
+    responses: tuple[JumpResponse | None, ...]
 
 
 @dataclass(frozen=True)
@@ -168,16 +161,12 @@ def compare_errors(records: Sequence[NumericsRecord]) -> NumericsComparison:
 
 def _rows(records: Sequence[NumericsRecord]) -> Iterator[ErrorRow]:
     """By layer, input, mode as requested, and tensor; modes that ran nowhere last."""
-    known = [{_name(row): row for row in record.rows} for record in records]
+    known = [{(row.layer, row.input, row.mode, row.tensor): row for row in record.rows} for record in records]
     modes = list(dict.fromkeys(mode for record in records for mode in record.config.modes))
     names = {name for rows in known for name in rows}
     covered = {wider for name in names for wider in _wider(name)}
     for name in sorted(names - covered, key=lambda name: _place(name, modes)):
         yield ErrorRow(*name, readings=_against_first(_reading(rows, name) for rows in known))
-
-
-def _name(row: LayerError) -> Name:
-    return row.layer, row.input, row.mode, row.tensor
 
 
 def _wider(name: Name) -> tuple[Name, ...]:
@@ -231,27 +220,24 @@ def _distance(ratio: float) -> float:
 
 def _jump(records: Sequence[NumericsRecord]) -> Iterator[JumpRow]:
     """Only what differs."""
-    known = [{_way(trace): trace for trace in record.history.traces} for record in records]
+    way_of = attrgetter("source", "scaling", "algo", "history_len")
+    known = [{way_of(trace): trace for trace in record.history.traces} for record in records]
     every = {way: trace for traces in reversed(known) for way, trace in traces.items()}
     for way in dict.fromkeys(way for traces in known for way in traces):
-        answers = tuple(
-            answer(traces[way], record.history) if way in traces else None
+        responses = tuple(
+            response_to(traces[way], record.history) if way in traces else None
             for traces, record in zip(known, records, strict=True)
         )
-        yield from (JumpRow(every[way], quantity, answers) for quantity in _unlike(answers))
+        yield from (JumpRow(every[way], quantity, responses) for quantity in _unlike(responses))
 
 
-def _way(trace: ScalingTrace) -> tuple[str, str, str | None, int | None]:
-    return trace.source, trace.scaling, trace.algo, trace.history_len
-
-
-def _unlike(answers: Sequence[Answer | None]) -> Iterator[Quantity]:
+def _unlike(responses: Sequence[JumpResponse | None]) -> Iterator[Quantity]:
     """A way that a record did not try is shown once, by its worst error."""
-    tried = [one for one in answers if one is not None]
+    tried = [one for one in responses if one is not None]
     if len({one.steps_that_saturate for one in tried}) > 1:
         yield "steps that saturate"
     errors = [one.worst_error for one in tried]
-    if len(tried) < len(answers) or max(errors) > min(errors) * (1 + CLOSE):
+    if len(tried) < len(responses) or max(errors) > min(errors) * (1 + CLOSE):
         yield "worst error"
     if len({one.steps_to_come_back for one in tried}) > 1:
         yield "steps to come back"

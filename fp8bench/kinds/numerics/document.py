@@ -17,34 +17,20 @@ from fp8bench.kinds.numerics import figures
 from fp8bench.kinds.numerics.compared import (
     CLOSE,
     Agreement,
-    Answer,
-    ErrorRow,
+    JumpResponse,
     NumericsComparison,
     Quantity,
     Reading,
-    answer,
     come_back_text,
     compare_errors,
+    response_to,
     scaling_name,
     source_name,
 )
 from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.records.select import same_work
-from fp8bench.report.document import (
-    NOTHING,
-    Column,
-    Document,
-    Figure,
-    Heading,
-    Letters,
-    Lines,
-    Note,
-    Part,
-    Sentence,
-    Table,
-)
-from fp8bench.report.document import blocks as of_parts
-from fp8bench.report.side_by_side import device, differences_line, labels, of_record
+from fp8bench.report import document as doc
+from fp8bench.report.side_by_side import device, differences_line, labels
 from fp8bench.report.written import error, share
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, AmaxJump, LayerError, TensorName
@@ -64,7 +50,7 @@ METHOD = (
 JUMP_ALIKE = f"All ways of scaling answered alike, with worst errors within {CLOSE * 100:.0f} % of each other."
 JUMP_UNLIKE = "What was not alike:"
 
-WRITE: dict[Quantity, Callable[[Answer], str]] = {
+WRITE: dict[Quantity, Callable[[JumpResponse], str]] = {
     "steps that saturate": lambda found: str(found.steps_that_saturate),
     "worst error": lambda found: error(found.worst_error),
     "steps to come back": come_back_text,
@@ -80,53 +66,51 @@ class Line:
 
     @property
     def first(self) -> LayerError:
-        """Any of them, for what they share."""
         return next(iter(self.rows.values()))
 
 
-def document(records: Sequence[NumericsRecord], _catalog: Catalog | None = None) -> Document:
+def document(records: Sequence[NumericsRecord], _catalog: Catalog | None = None) -> doc.Document:
     """records: in the order of the columns. The figures are of one record. Errors need no catalogue."""
     groups = same_work(records)
-    shown: list[tuple[Part, ...]] = []
+    shown: list[tuple[doc.Part, ...]] = []
     for group in groups:
         if len(groups) > 1 or len(group) > 1:
-            shown.append((Heading(title(group)),))
+            shown.append((doc.Heading(title(group)),))
         shown += _compared(group) if len(group) > 1 else blocks(group)
     found = []
     if len(records) == 1:
         (record,) = records
-        errors = [Figure(ERRORS, partial(figures.error_dots, record))] if record.status == "ok" else []
-        found = [*errors, Figure(JUMP, partial(figures.jump_lines, record))]
-    return Document(tuple(shown), data=records, lines=_lines(records), figures=tuple(found))
+        errors = [doc.Figure(ERRORS, partial(figures.error_dots, record))] if record.status == "ok" else []
+        found = [*errors, doc.Figure(JUMP, partial(figures.jump_lines, record))]
+    return doc.Document(tuple(shown), data=records, lines=_lines(records), figures=tuple(found))
 
 
-def _lines(records: Sequence[NumericsRecord]) -> Lines:
+def _lines(records: Sequence[NumericsRecord]) -> doc.Lines:
     """A line a tensor, every field of `LayerError`. The jump is not in it."""
     rows = (
         (record.instance, record.run_id, *row.model_dump(mode="json").values())
         for record in records
         for row in record.rows
     )
-    return Lines(("instance", "run_id", *LayerError.model_fields), tuple(rows))
+    return doc.Lines(("instance", "run_id", *LayerError.model_fields), tuple(rows))
 
 
 def title(group: Sequence[NumericsRecord]) -> str:
-    """What was examined, and where."""
     config = group[0].config
     where = ", ".join(f"{label} ({device(record)})" for label, record in zip(labels(group), group, strict=True))
     return f"numerics, width {config.width}, {config.tokens} tokens, seed {config.seed}, on {where}"
 
 
-def blocks(records: Sequence[NumericsRecord]) -> tuple[tuple[Part, ...], ...]:
+def blocks(records: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]:
     """One table of all errors, and one of each record's jump. The instance has a column where there are several."""
-    letters = Letters()
+    letters = doc.Letters()
     several = len({record.instance for record in records}) > 1
     of_errors = _error_table(lines(records), several, letters)
-    of_jumps: list[tuple[Part, ...]] = []
+    of_jumps: list[tuple[doc.Part, ...]] = []
     for record in records:
         about = jump_sentence(record.history) + (f" ({record.instance})" if len(records) > 1 else "")
-        of_jumps += [(Heading(about),), (jump_table(record.history),)]
-    return ((of_errors, *map(Note, letters.lines())), *of_jumps)
+        of_jumps += [(doc.Heading(about),), (jump_table(record.history),)]
+    return ((of_errors, *map(doc.Note, letters.lines())), *of_jumps)
 
 
 def lines(records: Sequence[NumericsRecord]) -> list[Line]:
@@ -144,28 +128,28 @@ def lines(records: Sequence[NumericsRecord]) -> list[Line]:
     return [found[key] for key in sorted(found)]
 
 
-def _error_table(found: Sequence[Line], several: bool, letters: Letters) -> Table:
+def _error_table(found: Sequence[Line], several: bool, letters: doc.Letters) -> doc.Table:
+    column = doc.Rows(found).column
     shown = [
-        *([Column("instance", tuple(line.instance for line in found), "word")] if several else []),
-        Column("layer", tuple(line.first.layer or NOTHING for line in found), "word"),
-        Column("input", tuple(line.first.input or NOTHING for line in found), "word"),
-        Column("mode", tuple(line.first.mode for line in found), "word"),
+        *([column("instance", lambda line: line.instance, "word")] if several else []),
+        column("layer", lambda line: line.first.layer or doc.NOTHING, "word"),
+        column("input", lambda line: line.first.input or doc.NOTHING, "word"),
+        column("mode", lambda line: line.first.mode, "word"),
     ]
     naming = len(shown)
     for tensor in TENSORS:
-        of_tensor = [line.rows.get(tensor) for line in found]
-        shown.append(Column(SHORT[tensor], tuple(error(row.relative_error if row else None) for row in of_tensor)))
-        shown.append(Column("dB", tuple(map(_sqnr, of_tensor)), spare=True))
-    every = [list(line.rows.values()) for line in found]
-    shown.append(Column("satu\u00adrated", tuple(_worst([row.saturated for row in rows]) for rows in every)))
-    shown.append(Column("flushed", tuple(_worst([row.flushed for row in rows]) for rows in every)))
-    notes = Column("notes", tuple(_notes(line, letters) for line in found), "note")
+        of_tensor = doc.Rows([line.rows.get(tensor) for line in found]).column
+        shown.append(of_tensor(SHORT[tensor], lambda row: error(row.relative_error if row else None)))
+        shown.append(of_tensor("dB", _sqnr, spare=True))
+    shown.append(column("satu\u00adrated", lambda line: _worst([row.saturated for row in line.rows.values()])))
+    shown.append(column("flushed", lambda line: _worst([row.flushed for row in line.rows.values()])))
+    notes = column("notes", lambda line: _notes(line, letters), "note")
     if letters.lines():
         shown.append(notes)
-    return Table(tuple(shown), naming, sections=naming - 1, apart=True, tight=True)
+    return doc.Table(tuple(shown), naming, sections=naming - 1, apart=True, tight=True)
 
 
-def _notes(line: Line, letters: Letters) -> str:
+def _notes(line: Line, letters: doc.Letters) -> str:
     """The status of what did not go well, and a letter for its reason; equal reasons share one."""
     marks = [letters.mark(row.status, row.reason) for row in line.rows.values() if row.reason is not None]
     return ", ".join(dict.fromkeys(marks))
@@ -173,57 +157,58 @@ def _notes(line: Line, letters: Letters) -> str:
 
 def _sqnr(row: LayerError | None) -> str:
     if row is None or row.relative_error is None:
-        return NOTHING
+        return doc.NOTHING
     return "inf" if row.sqnr_db is None else f"{row.sqnr_db:.1f}"
 
 
 def _worst(shares: Sequence[float | None]) -> str:
     known = [one for one in shares if one is not None]
-    return share(max(known)) if known else NOTHING
+    return share(max(known)) if known else doc.NOTHING
 
 
 def jump_sentence(history: AmaxJump) -> str:
-    """What was done."""
     return (
         f"A jump: values {history.factor:g} times as large from step {history.up_at} to step {history.down_at}, "
         f"{history.steps} steps, cast to e4m3"
     )
 
 
-def jump_table(history: AmaxJump) -> Table:
+def jump_table(history: AmaxJump) -> doc.Table:
     """A row a way of scaling. `>`: not in the steps that there were."""
-    answers = [answer(trace, history) for trace in history.traces]
+    of_trace = doc.Rows(history.traces).column
+    of_answer = doc.Rows([response_to(trace, history) for trace in history.traces]).column
     columns = (
-        Column("scaling", tuple(map(scaling_name, history.traces)), "word"),
-        Column("by", tuple(map(source_name, history.traces)), "word"),
-        Column("steps that saturate", tuple(str(one.steps_that_saturate) for one in answers)),
-        Column("worst share", tuple(share(one.worst_share) for one in answers)),
-        Column("worst error", tuple(error(one.worst_error) for one in answers)),
-        Column("steps to come back", tuple(map(come_back_text, answers))),
+        of_trace("scaling", scaling_name, "word"),
+        of_trace("by", source_name, "word"),
+        of_answer("steps that saturate", lambda one: str(one.steps_that_saturate)),
+        of_answer("worst share", lambda one: share(one.worst_share)),
+        of_answer("worst error", lambda one: error(one.worst_error)),
+        of_answer("steps to come back", come_back_text),
     )
-    return Table(columns, naming=2, tight=True)
+    return doc.Table(columns, naming=2, tight=True)
 
 
-def _compared(group: Sequence[NumericsRecord]) -> tuple[tuple[Part, ...], ...]:
+def _compared(group: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]:
     compared = compare_errors(group)
-    letters = Letters(compared.reasons)
+    letters = doc.Letters(compared.reasons)
     about = f"{jump_sentence(group[0].history)}. {JUMP_UNLIKE if compared.jump else JUMP_ALIKE}"
-    return of_parts(
+    return doc.blocks(
         [_errors_compared(compared, letters)],
-        [*map(Note, letters.lines()), *map(Sentence, sentences(compared))],
-        [Heading(about) if compared.jump else Sentence(about)],
+        [*map(doc.Note, letters.lines()), *map(doc.Sentence, sentences(compared))],
+        [doc.Heading(about) if compared.jump else doc.Sentence(about)],
         [_jump_compared(compared)] if compared.jump else [],
     )
 
 
-def _errors_compared(compared: NumericsComparison, letters: Letters) -> Table:
+def _errors_compared(compared: NumericsComparison, letters: doc.Letters) -> doc.Table:
     """A row a layer, input, mode and tensor. letters: of the reasons of what has no error."""
     rows = compared.rows
+    column = doc.Rows(rows).column
     shown = [
-        Column("layer", tuple(row.layer or NOTHING for row in rows), "word", once=True),
-        Column("input", tuple(row.input or NOTHING for row in rows), "word", once=True),
-        Column("mode", tuple(row.mode for row in rows), "word", once=True),
-        Column("tensor", tuple(_tensor(row) for row in rows), "word"),
+        column("layer", lambda row: row.layer or doc.NOTHING, "word", once=True),
+        column("input", lambda row: row.input or doc.NOTHING, "word", once=True),
+        column("mode", lambda row: row.mode, "word", once=True),
+        column("tensor", lambda row: SHORT[row.tensor] if row.tensor else doc.NOTHING, "word"),
     ]
     naming = len(shown)
 
@@ -231,35 +216,33 @@ def _errors_compared(compared: NumericsComparison, letters: Letters) -> Table:
         return error(reading.error) if reading.reason is None else letters.mark(reading.status, reading.reason)
 
     for place, label in enumerate(compared.labels):
-        readings = [row.readings[place] for row in rows]
-        shown.append(of_record(label, "error", readings, found))
+        of_record = doc.Rows([row.readings[place] for row in rows]).column
+        shown.append(of_record("error", found, of=label))
         if place:
-            shown.append(of_record(label, "ratio", readings, lambda reading: ratio_text(reading.ratio)))
-    return Table(tuple(shown), naming, sections=2)
+            shown.append(of_record("ratio", lambda reading: ratio_text(reading.ratio), of=label))
+    return doc.Table(tuple(shown), naming, sections=2)
 
 
-def _tensor(row: ErrorRow) -> str:
-    return SHORT[row.tensor] if row.tensor else NOTHING
-
-
-def _jump_compared(compared: NumericsComparison) -> Table:
+def _jump_compared(compared: NumericsComparison) -> doc.Table:
     """A row a way of scaling and quantity that differ."""
-    rows = compared.jump
+    column = doc.Rows(compared.jump).column
     shown = [
-        Column("scaling", tuple(scaling_name(row.trace) for row in rows), "word", once=True),
-        Column("by", tuple(source_name(row.trace) for row in rows), "word", once=True),
-        Column("quantity", tuple(row.quantity for row in rows), "word"),
+        column("scaling", lambda row: scaling_name(row.trace), "word", once=True),
+        column("by", lambda row: source_name(row.trace), "word", once=True),
+        column("quantity", lambda row: row.quantity, "word"),
     ]
     for place, label in enumerate(compared.labels):
-        answers = [(row.quantity, row.answers[place]) for row in rows]
-        shown.append(of_record(label, "answer", answers, lambda one: WRITE[one[0]](one[1]) if one[1] else NOTHING))
-    return Table(tuple(shown), naming=3)
+        responses = [(row.quantity, row.responses[place]) for row in compared.jump]
+        shown.append(
+            doc.Rows(responses).column("answer", lambda one: WRITE[one[0]](one[1]) if one[1] else doc.NOTHING, of=label)
+        )
+    return doc.Table(tuple(shown), naming=3)
 
 
 def ratio_text(ratio: float | None) -> str:
     """Two digits after the point, but two that count of a small one, and none of a large one."""
     if ratio is None:
-        return NOTHING
+        return doc.NOTHING
     if ratio >= 100:
         return f"{ratio:,.0f}"
     return f"{ratio:.2g}" if 0 < ratio < 0.1 else f"{ratio:.2f}"

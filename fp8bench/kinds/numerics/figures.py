@@ -21,7 +21,7 @@ from fp8bench.kinds.numerics.compared import scaling_name
 from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.report import paper
 from fp8bench.report.paper import FAINT, GRID, INK
-from fp8bench.schema.numerics import EXACT, TENSORS, LayerError, LayerName, ScalingTrace, TensorName
+from fp8bench.schema.numerics import EXACT, TENSORS, LayerError, ScalingTrace, TensorName
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,6 +55,7 @@ STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#CC79A7", "linestyle": (0, (5, 1, 1, 1)), "linewidth": 1.7},
 )
 JUMP_HEIGHT_IN = 6.4
+SMALL_TITLE: dict[str, Any] = {"fontsize": 9.5, "color": INK, "loc": "left", "pad": 4}
 
 
 def error_dots(record: NumericsRecord, path: Path) -> None:
@@ -68,7 +69,7 @@ def error_dots(record: NumericsRecord, path: Path) -> None:
         for line, layer in zip(panels, layers, strict=True):
             for axes, tensor in zip(line, TENSORS, strict=True):
                 _dots(axes, [row for row in rows if (row.layer, row.tensor) == (layer, tensor)], modes)
-                axes.set_title(_title(layer, tensor), fontsize=9.5, color=INK, loc="left", pad=4)
+                axes.set_title(f"{layer}: {TITLES[tensor]}", **SMALL_TITLE)
         _errors_axis(panels[-1, 0], max(row.relative_error or 0.0 for row in rows))
         figure.supxlabel("relative error against float64 (further left is nearer)", fontsize=9.5, color=FAINT)
         _legend_of_inputs(figure, rows)
@@ -94,7 +95,8 @@ def _dots(axes: "Axes", rows: Sequence[LayerError], modes: Sequence[str]) -> Non
             linestyle="none",
             zorder=3,
         )
-    axes.set_yticks(range(len(modes)), [_two_lines(mode) for mode in modes], fontsize=9, color=INK)
+    names = [mode.replace(":", "\n", 1) if len(mode) > 16 else mode for mode in modes]
+    axes.set_yticks(range(len(modes)), names, fontsize=9, color=INK)
     axes.set_ylim(len(modes) - 0.5, -0.5)
     axes.axvspan(*STRIP, color=GRID, alpha=0.55, linewidth=0, zorder=1)
     _plain_axes(axes)
@@ -110,14 +112,6 @@ def _errors_axis(axes: "Axes", greatest: float) -> None:
     decades = [10.0**power for power in range(-3, 3) if 10.0**power < right]
     names = [f"{value:g}" for value in decades]
     axes.set_xticks([(STRIP[0] * STRIP[1]) ** 0.5, *decades], ["less", *names])
-
-
-def _title(layer: LayerName, tensor: TensorName) -> str:
-    return f"{layer}: {TITLES[tensor]}"
-
-
-def _two_lines(mode: str) -> str:
-    return mode.replace(":", "\n", 1) if len(mode) > 16 else mode
 
 
 def _legend_of_inputs(figure: Any, rows: Sequence[LayerError]) -> None:
@@ -156,9 +150,9 @@ def jump_lines(record: NumericsRecord, path: Path) -> None:
             above.plot(steps, _holds(trace, history.largest), color=styles[scaling_name(trace)]["color"], **dots)
         for axes in (above, below):
             axes.set_yscale("log")
-        above.set_title("largest magnitude (black), and the largest that the scale lets e4m3 hold", **_small_title())
-        middle.set_title("values that saturate, %", **_small_title())
-        below.set_title("relative error of the cast", **_small_title())
+        above.set_title("largest magnitude (black), and the largest that the scale lets e4m3 hold", **SMALL_TITLE)
+        middle.set_title("values that saturate, %", **SMALL_TITLE)
+        below.set_title("relative error of the cast", **SMALL_TITLE)
         middle.set_ylim(-4, 104)
         between = (history.up_at + history.down_at - 1) / 2
         what = f"values {history.factor:g} times as large"
@@ -175,10 +169,6 @@ def jump_lines(record: NumericsRecord, path: Path) -> None:
 
 def _holds(trace: ScalingTrace, largest: float) -> list[float]:
     return [largest / scale for scale in trace.scale]
-
-
-def _small_title() -> dict[str, Any]:
-    return {"fontsize": 9.5, "color": INK, "loc": "left", "pad": 4}
 
 
 def _legend_of_scalings(figure: Any, styles: dict[str, dict[str, Any]], with_dots: bool) -> None:

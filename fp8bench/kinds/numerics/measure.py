@@ -64,12 +64,12 @@ class NumericsRecord(RecordHead):
 
 
 MODES = ("baseline-fp32", "baseline-bf16", "torchao-float8", "te-fp8")
-"""Examined when none is named, each with all of its recipes: the yardsticks first."""
+"""Examined when none is named, each with all of its recipes: those to compare with first."""
 
 WIDTHS = {"cuda": 1280, "cpu": 64}
 TOKENS = {"cuda": 2048, "cpu": 64}
 HELP = "fp8bench numerics --help"
-BY_GRAVITY: tuple[Status, ...] = ("failed", "invalid", "unsupported")
+WORST_FIRST: tuple[Status, ...] = ("failed", "invalid", "unsupported")
 
 _Name = TypeVar("_Name", bound=str)
 
@@ -97,13 +97,8 @@ def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[Nu
     return Prepared(config, **vars(place))
 
 
-def measure(prepared: Prepared[NumericsConfig], log: Log) -> NumericsRecord:
-    """See `examine`."""
-    return examine(prepared, datetime.now(UTC), log)
-
-
-def examine(prepared: Prepared[NumericsConfig], now: datetime, log: Log) -> NumericsRecord:
-    """Run it, in this process. log: takes a line a stage. Raises ModeUnavailable and RunFailed."""
+def measure(prepared: Prepared[NumericsConfig], log: Log, now: datetime | None = None) -> NumericsRecord:
+    """Run it, in this process. log: takes a line a stage. now: of the record. Raises ModeUnavailable and RunFailed."""
     from fp8bench.numerics import examination
     from fp8bench.worker.environment import environment
 
@@ -112,7 +107,7 @@ def examine(prepared: Prepared[NumericsConfig], now: datetime, log: Log) -> Nume
     examined = examination.examine(config, log)
     status, reason, remedy = _outcome([(row.status, row.reason, row.remedy) for row in examined.rows])
     return NumericsRecord(
-        **head(prepared, "numerics", now),
+        **head(prepared, "numerics", now or datetime.now(UTC)),
         status=status,
         reason=reason,
         remedy=remedy,
@@ -146,7 +141,7 @@ def _outcome(found: list[tuple[Status, str | None, str | None]]) -> tuple[Status
     """The record's own status, reason and remedy: ok where any row is, else the worst row's."""
     if any(status == "ok" for status, _, _ in found):
         return "ok", None, None
-    return min(found, key=lambda one: BY_GRAVITY.index(one[0]))
+    return min(found, key=lambda one: WORST_FIRST.index(one[0]))
 
 
 def _modes(requested: tuple[str, ...]) -> tuple[str, ...]:

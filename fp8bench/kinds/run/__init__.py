@@ -1,4 +1,4 @@
-"""Training steps of whole models, and what they cost. `config.request` has what is asked, `launch` how it is measured,
+"""Training steps of whole models, and what they cost. `config.request` has the options, `launch` how it is measured,
 `schema.record` the record; a session makes many of them, so the command is its own (`cli.run`).
 """
 
@@ -85,8 +85,9 @@ def _at_batch(
     reference = options.reference
     if not reference.asked_for:
         reference = replace(reference, instance=instances[0])
-    asked = replace(options, instances=instances, reference=reference, wanted=replace(options.wanted, batch_size=size))
-    found = arranged(compare.compare(records, catalog, asked, whole), asked)
+    wanted = replace(options.wanted, batch_size=size)
+    options = replace(options, instances=instances, reference=reference, wanted=wanted)
+    found = arranged(compare.compare(records, catalog, options, whole), options)
     return found.model_copy(update={"name": f"same batch: {size}"})
 
 

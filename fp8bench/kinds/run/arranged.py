@@ -1,4 +1,4 @@
-"""The rows that a user asked to see, in the order asked for: filtered, at their best batch size, with what the job
+"""The rows that a user requests, in the requested order: filtered, at their best batch size, with what the job
 takes, on the Pareto front or off it, sorted, and grouped.
 
 Gains stay those of the comparison: what is not shown was compared all the same. The Pareto front is that of the rows
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fp8bench.config.words import quoted
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.run.columns import EVERY, NOTES, OF_A_JOB, RowColumn, Value
+from fp8bench.kinds.run.columns import EVERY, NOTES, OF_A_JOB, Value
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.view import Condition, View
 from fp8bench.pricing.job import job_time
@@ -56,7 +56,7 @@ def _require_column(name: str, known: Sequence[str]) -> None:
 
 
 def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
-    """The rows to show. Raises UsageError where no row is left, or a condition cannot be asked of its column."""
+    """The rows to show. Raises UsageError where no row is left, or a condition does not apply to its column."""
     view, rows = options.view, list(comparison.rows)
     for condition in view.filter:
         rows = [row for row in rows if holds(condition, row)]
@@ -87,12 +87,12 @@ def _named(value: Value) -> str:
 
 
 def holds(condition: Condition, row: Row) -> bool:
-    """Whether the row has what the condition asks. Unknown is equal to nothing, and neither above nor below it.
+    """Whether the row has what the condition requires. Unknown is equal to nothing, and neither above nor below it.
 
     Raises UsageError where the column has words and the operator is of numbers, or the other way round.
     """
     column = EVERY[condition.column]
-    if _is_word(column):
+    if column.kind in ("word", "verdict"):
         if condition.operator not in ("=", "!="):
             raise UsageError(
                 f"--filter {quoted(condition.words)}: {condition.column} is a word, which is neither more nor less",
@@ -105,10 +105,6 @@ def holds(condition: Condition, row: Row) -> bool:
         return False
     near = abs(value - wanted) <= _SAME * abs(wanted)
     return COMPARE[condition.operator](wanted if near else value, wanted)
-
-
-def _is_word(column: RowColumn) -> bool:
-    return column.kind in ("word", "verdict")
 
 
 def _wanted(condition: Condition) -> float:
@@ -126,7 +122,7 @@ def _wanted(condition: Condition) -> float:
 
 def best_batches(rows: Sequence[Row]) -> list[Row]:
     """Of each mode on each instance and machine, executed in one way on as many GPUs, the batch size that buys most for
-    a dollar; without prices the fastest. What did not run is left out where the same mode ran at any size.
+    a dollar; without prices the fastest. What did not run is omitted where the same mode ran at any size.
     """
     best: dict[object, Row] = {}
     for row in rows:

@@ -1,7 +1,7 @@
 """The table that answers: which mode on which instance, how fast, what a dollar buys of it, how much more than the
 reference, whether that can be said, and what to know of it. With a job, what that takes and costs instead.
 
-It is at most WIDTH characters wide where names allow it: first the default recipe is left out of the names of modes,
+It is at most WIDTH characters wide where names allow it: first the default recipe is omitted from the names of modes,
 then digits of steps. A column that says the same of every row, as the batch size mostly does, is not there.
 """
 
@@ -12,8 +12,8 @@ from fp8bench import registry
 from fp8bench.kinds.run.columns import COLUMNS, NOTES, OF_A_JOB, step, tone, units_of
 from fp8bench.kinds.run.compare import unlike_sizes
 from fp8bench.kinds.run.row import Row
-from fp8bench.report.document import NOTHING, CellKind, Column, Letters
-from fp8bench.report.written import Interval, number, with_interval
+from fp8bench.report.document import NOTHING, Column, Letters, Rows
+from fp8bench.report.written import Interval, change, number, with_interval
 from fp8bench.schema.execution import suffix
 
 WIDTH, GAP = 120, 2
@@ -39,11 +39,13 @@ DENSITIES = (Density(True, True), Density(False, True), Density(False, False))
 
 
 def columns(rows: Sequence[Row], letters: Letters) -> list[Column]:
-    """Of one table."""
     common = of_every_row(rows)
     reference = next((row for row in rows if row.is_reference), None)
-    said = ((*common, *(unlike_sizes(row, reference) if reference else [])) for row in rows)
-    notes = Column(NOTES, tuple(marks(row, letters, known) for row, known in zip(rows, said, strict=True)), "note")
+
+    def noted(row: Row) -> str:
+        return marks(row, letters, (*common, *(unlike_sizes(row, reference) if reference else [])))
+
+    notes = Rows(rows).column(NOTES, noted, "note")
     for density in DENSITIES:
         found = [*_columns(rows, density), notes]
         if sum(_width(column) for column in found) + GAP * (len(found) - 1) <= WIDTH:
@@ -57,17 +59,15 @@ def _width(column: Column) -> int:
 
 
 def _columns(rows: Sequence[Row], density: Density) -> Iterator[Column]:
-    def column(heading: str, write: Callable[[Row], str], kind: CellKind = "quantity", spare: bool = False) -> Column:
-        return Column(heading, tuple(map(write, rows)), kind, spare=spare)
-
-    tones = tuple(map(tone, rows))
+    column = Rows(rows).column
     yield column("mode", lambda row: _mode(row, density.recipes), "word")
     yield column("instance", lambda row: row.instance, "word")
     sizes = _sizes(rows)
     if sizes is not None:
         yield column(*sizes)
     if rows[0].job_units is None:
-        yield column("step, ms (95 %)", lambda row: _step(row, density.tenths), "interval", spare=True)
+        written = step if density.tenths else lambda row: _three(row.step_time_s, row.step_time_ci_s, 1e3)
+        yield column("step, ms (95 %)", written, "interval", spare=True)
         yield column("speed-up", lambda row: number(row.speedup_vs_reference, ".2f", after="x"), spare=True)
         heading, scale = _rates(rows)
         yield column(
@@ -78,17 +78,10 @@ def _columns(rows: Sequence[Row], density: Density) -> Iterator[Column]:
     else:
         yield from (COLUMNS[name].column(rows) for name in OF_A_JOB)
         yield column("speed-up", lambda row: number(row.speedup_vs_reference, ".2f", after="x"), spare=True)
-    gains = (number(None if row.is_reference else row.gain_vs_reference, "+.1f", 100, " %") for row in rows)
-    yield Column("gain", tuple(gains), tones=tones)
-    yield Column("verdict", tuple(map(_verdict, rows)), "verdict", tones=tones)
-
-
-def _verdict(row: Row) -> str:
-    return "reference" if row.is_reference else row.verdict or NOTHING
-
-
-def _step(row: Row, tenths: bool) -> str:
-    return step(row) if tenths else _three(row.step_time_s, row.step_time_ci_s, 1e3)
+    yield column("gain", lambda row: change(None if row.is_reference else row.gain_vs_reference, None), tone=tone)
+    yield column(
+        "verdict", lambda row: "reference" if row.is_reference else row.verdict or NOTHING, "verdict", tone=tone
+    )
 
 
 def _mode(row: Row, recipes: bool) -> str:
@@ -125,17 +118,25 @@ def marks(row: Row, letters: Letters, said: Sequence[str] = ()) -> str:
     """The notes of a row: its status and cause if it is not ok, marks of a word, whether it is on the Pareto front, and
     letters for the rest. said: marks that stand elsewhere, in a column or under the table.
     """
+    words, long = in_row_and_below(row, lambda mark, _words: len(mark) <= SHORT_MARK, said)
+    given = sorted({letters.of(text) for text in long}, key=lambda letter: (len(letter), letter))
+    return " ".join([*words, *([f"[{' '.join(given)}]"] if given else [])])
+
+
+def in_row_and_below(
+    row: Row, fits: Callable[[str, list[str]], bool], said: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
+    """What stands in the row, and what only its letters do. fits: a mark, beside the words before it."""
     words = [] if row.status == "ok" else [row.outcome]
-    long = [] if row.reason is None else [row.reason]
+    below = [] if row.reason is None else [row.reason]
     for mark in row.marks:
         if mark not in said:
-            (words if len(mark) <= SHORT_MARK else long).append(mark)
+            (words if fits(mark, words) else below).append(mark)
     if row.pareto:
         words.append(PARETO)
     if row.verdict == "inconclusive" and row.verdict_why:
-        long.append(f"inconclusive: {row.verdict_why}")
-    given = sorted({letters.of(text) for text in long}, key=lambda letter: (len(letter), letter))
-    return " ".join([*words, *([f"[{' '.join(given)}]"] if given else [])])
+        below.append(f"inconclusive: {row.verdict_why}")
+    return words, below
 
 
 def of_every_row(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from fp8bench.kinds.priced import WHAT_IF
 from fp8bench.kinds.run.row import Row
-from fp8bench.report.document import NOTHING, CellKind, Column, Tone
-from fp8bench.report.written import gain_bounds, number, rate, with_interval
+from fp8bench.report.document import NOTHING, CellKind, Column, Rows, Tone
+from fp8bench.report.written import Interval, change, number, rate, with_interval
 from fp8bench.schema.execution import suffix
 
 Value = float | str | None
@@ -34,10 +34,8 @@ class RowColumn:
     toned: bool = False
 
     def column(self, rows: Sequence[Row]) -> Column:
-        """Of these rows."""
         heading = self.heading.format(units=units_of(rows), unit=units_of(rows).removesuffix("s"))
-        tones = tuple(map(tone, rows)) if self.toned else ()
-        return Column(heading, tuple(map(self.cell, rows)), self.kind, tones=tones)
+        return Rows(rows).column(heading, self.cell, self.kind, tone=tone if self.toned else None)
 
 
 def units_of(rows: Sequence[Row]) -> str:
@@ -82,17 +80,23 @@ def _rate(heading: str, of: Callable[[Row], float | None], optional: bool = Fals
     return RowColumn(heading, lambda row: rate(of(row)), of, optional=optional, greater_first=True)
 
 
+def _of_a_job(heading: str, of: Callable[[Row], float | None], interval: Callable[[Row], Interval | None]) -> RowColumn:
+    """Three digits or more, none behind the point from 100 on."""
+
+    def cell(row: Row) -> str:
+        value = of(row)
+        form = ",.0f" if value is None or value >= 100 else ",.1f" if value >= 10 else ",.2f" if value >= 1 else ".3g"
+        return with_interval(value, interval(row), form)
+
+    return RowColumn(heading, cell, of, "interval", optional=True)
+
+
 def _scaled(value: float | None, scale: float) -> float | None:
     return None if value is None else value * scale
 
 
 def _gain(row: Row) -> str:
-    if row.is_reference:
-        return "reference"
-    gain = number(row.gain_vs_reference, "+.1f", scale=100, after=" %")
-    if row.gain_ci_vs_reference is None:
-        return gain
-    return f"{gain} ({gain_bounds(*row.gain_ci_vs_reference, lambda end: f'{end * 100:+.1f}')})"
+    return "reference" if row.is_reference else change(row.gain_vs_reference, row.gain_ci_vs_reference)
 
 
 def _price_date(row: Row) -> str:
@@ -151,20 +155,8 @@ COLUMNS: dict[str, RowColumn] = {
     "price-as-of": _word(_price_date, "price as of"),
     "cost": _number("USD/M {units}", lambda r: r.usd_per_million_units, ",.3f"),
     "break-even": _number("break-even USD/h", lambda r: r.break_even_usd_per_hour, ",.2f", greater_first=True),
-    "hours": RowColumn(
-        "hours (95 %)",
-        lambda r: with_interval(r.job_hours, r.job_hours_ci, _digits(r.job_hours)),
-        lambda r: r.job_hours,
-        "interval",
-        optional=True,
-    ),
-    "usd": RowColumn(
-        "USD (95 %)",
-        lambda r: with_interval(r.job_usd, r.job_usd_ci, _digits(r.job_usd)),
-        lambda r: r.job_usd,
-        "interval",
-        optional=True,
-    ),
+    "hours": _of_a_job("hours (95 %)", lambda r: r.job_hours, lambda r: r.job_hours_ci),
+    "usd": _of_a_job("USD (95 %)", lambda r: r.job_usd, lambda r: r.job_usd_ci),
     "memory": _number("peak GiB", lambda r: r.peak_memory_bytes, ".1f", scale=2**-30, optional=True),
     "mfu-bf16": _number("MFU bf16", lambda r: r.mfu_bf16, ".1f", 100, " %", optional=True, greater_first=True),
     "mfu-fp8": _number("MFU fp8", lambda r: r.mfu_fp8, ".1f", 100, " %", optional=True, greater_first=True),
@@ -191,8 +183,3 @@ NAMES = (*EVERY, NOTES)
 """What a view may name."""
 
 OF_A_JOB = ("hours", "usd")
-
-
-def _digits(value: float | None) -> str:
-    """The form of hours or USD: three digits or more, none behind the point from 100 on."""
-    return ",.0f" if value is None or value >= 100 else ",.1f" if value >= 10 else ",.2f" if value >= 1 else ".3g"

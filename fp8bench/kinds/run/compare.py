@@ -20,6 +20,7 @@ from fp8bench.pricing import cost
 from fp8bench.pricing.choose import require_region
 from fp8bench.records.named import Reference
 from fp8bench.records.select import Measurement, select
+from fp8bench.report.written import workers
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.machine import Software, differing
@@ -39,11 +40,11 @@ def _as_it_is(record: Record) -> Record:
 def compare(
     records: Sequence[Record], catalog: Catalog, options: CompareOptions, whole: Callable[[Record], Record] = _as_it_is
 ) -> Comparison:
-    """records: those of the instances in `options`, oldest first; `whole` gives a record with its samples, and is asked
-    for those alone that are shown.
+    """records: those of the instances in `options`, oldest first; `whole` gives one with its samples, and is called for
+    those alone that are shown.
 
-    Raises UsageError when an instance has no record, no price is of the region that was asked for, the reference that
-    was asked for is not there, or the records are not comparable and `allow_mismatch` is not set.
+    Raises UsageError when an instance has no record, no price is of the requested region, the requested reference is
+    not there, or the records are not comparable and `allow_mismatch` is not set.
     """
     require_region(options.region, catalog, options.instances)
     chosen = [
@@ -138,11 +139,11 @@ def _refuse_or_mark_unlike_work(
     marked = []
     for row in rows:
         found = fingerprints[row.run_id]
-        unlike = _differing(found, expected) if row.status == "ok" else []
+        unlike = unlike_work(found, expected) if row.status == "ok" else []
         if unlike and not allow_mismatch:
             raise UsageError(
                 f"{row.instance}:{row.mode_label} and {model.instance}:{model.mode_label} are not comparable: "
-                f"{_tell(unlike, found, expected)}",
+                f"{', '.join(f'{name} ({found.get(name)} and {expected.get(name)})' for name in unlike)}",
                 "Compare like with like (--workload, --optimizer), or give --allow-mismatch to see them marked",
             )
         mark = (f"unlike the reference in {', '.join(unlike)}",) if unlike else ()
@@ -150,13 +151,10 @@ def _refuse_or_mark_unlike_work(
     return marked
 
 
-def _differing(fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue]) -> list[str]:
+def unlike_work(fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue]) -> list[str]:
+    """What of two fingerprints differs, by name."""
     names = dict.fromkeys([*expected, *fingerprint])
     return [name for name in names if fingerprint.get(name) != expected.get(name)]
-
-
-def _tell(names: Sequence[str], fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue]) -> str:
-    return ", ".join(f"{name} ({fingerprint.get(name)} and {expected.get(name)})" for name in names)
 
 
 def _about_prices(rows: Sequence[Row], prices: Mapping[str, Priced], options: CompareOptions) -> list[str]:
@@ -198,7 +196,7 @@ class Likeness:
 
 
 def likeness(record: Record, reference: Record, allow_mismatch: bool) -> Likeness:
-    """Within one instance unlike machines or software bar a verdict, unless the user asked for it; between instances
+    """Within one instance unlike machines or software bar a verdict, unless the user requests it; between instances
     unlike machines are the question, and unlike software is marked.
     """
     unlike = not_comparable(record, reference)
@@ -263,8 +261,7 @@ def unlike_sizes(row: Row, reference: Row) -> list[str]:
     if row.batch_size != reference.batch_size:
         marks.append(f"batch {row.batch_size}, reference {reference.batch_size}")
     if row.world_size != reference.world_size:
-        worker, workers = ("GPU", "GPUs") if row.device == "cuda" else ("process", "processes")
-        marks.append(f"{row.world_size} {worker if row.world_size == 1 else workers}, reference {reference.world_size}")
+        marks.append(f"{workers(row.world_size, row.device)}, reference {reference.world_size}")
     return marks
 
 
@@ -284,9 +281,9 @@ def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None) -> 
     # Imported here, as in unit_cost.py: numpy takes a moment, and published figures have no samples.
     from fp8bench.stats.ratio import ratio
 
-    held = ratio(found.by_elapsed, reference.by_elapsed)
+    times = ratio(found.by_elapsed, reference.by_elapsed)
     few = min(len(found.processes), len(reference.processes)) < 2
-    verdict, why = _verdict(held, price_ratio, few)
+    verdict, why = _verdict(times, price_ratio, few)
     if verdict != "inconclusive" and (found.uneven or reference.uneven):
         by_medians, _ = _verdict(ratio(found.by_medians, reference.by_medians), price_ratio, few)
         if by_medians != verdict:
@@ -296,17 +293,17 @@ def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None) -> 
         "verdict_on": "throughput" if price_ratio is None else "units_per_usd",
         "verdict_why": why,
     }
-    if held.low is not None and held.high is not None:
-        low, high = 1 / held.high, 1 / held.low
+    if times.low is not None and times.high is not None:
+        low, high = 1 / times.high, 1 / times.low
         update["speedup_ci_vs_reference"] = (low, high)
         if price_ratio is not None:
             update["gain_ci_vs_reference"] = (low / price_ratio - 1, high / price_ratio - 1)
     return update
 
 
-def _verdict(held: "Ratio", price_ratio: float | None, few: bool) -> tuple[RowVerdict, str | None]:
-    """The verdict and, of an inconclusive one, why. held: of times; few: processes, for a verdict on either."""
-    if price_ratio is None or few or held.low is None or held.high is None:
-        return held.verdict, held.why
-    verdict = verdict_on_value(held.low * price_ratio, held.high * price_ratio)
+def _verdict(times: "Ratio", price_ratio: float | None, few: bool) -> tuple[RowVerdict, str | None]:
+    """The verdict and, of an inconclusive one, why. times: their ratio; few: processes, for any verdict."""
+    if price_ratio is None or few or times.low is None or times.high is None:
+        return times.verdict, times.why
+    verdict = verdict_on_value(times.low * price_ratio, times.high * price_ratio)
     return verdict, HOLDS_NOISE if verdict == "inconclusive" else None

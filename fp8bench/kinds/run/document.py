@@ -1,31 +1,21 @@
 """A comparison of runs as a document: a table that answers within 120 characters, the wide one that has everything, or
-the columns that were asked for.
+the columns that were requested.
 
 Short marks stand in the row; longer ones, why a verdict is inconclusive, and the reason of a mode that did not run, are
 footnotes under the table. The answer in a sentence follows, warnings about all rows, and what so few processes cannot
 show.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from fp8bench.kinds.run import answer, brief
+from fp8bench.kinds.priced import WHAT_IF
+from fp8bench.kinds.run import brief
 from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_JOB
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.view import AS_IT_IS, View
-from fp8bench.report.document import (
-    Column,
-    Document,
-    Emphasis,
-    Heading,
-    Letters,
-    Lines,
-    Note,
-    Part,
-    Sentence,
-    Table,
-    Warned,
-    blocks,
-)
+from fp8bench.pricing.cost import break_even_usd_per_hour
+from fp8bench.report import document as doc
+from fp8bench.report.written import counted
 
 SHORT_MARK = 24
 SHORT_MARKS = 48
@@ -33,50 +23,50 @@ SHORT_MARKS = 48
 
 NAMING_COLUMNS = 2
 
+OTHERS = 3
+"""Rows that a sentence names; of more it gives the number."""
 
-def document(*comparisons: Comparison, view: View = AS_IT_IS) -> Document:
+
+def document(*comparisons: Comparison, view: View = AS_IT_IS) -> doc.Document:
     """One table a comparison, at least one. Machines get every field of every `Row`."""
     rows = tuple(row for one in comparisons for row in one.rows)
-    letters = Letters()
+    letters = doc.Letters()
     tables = [_block(one, letters, view) for one in comparisons]
     warnings = dict.fromkeys(warning for one in comparisons for warning in one.warnings)
-    below: list[Part] = [*map(Note, letters.lines()), *map(Note, answer.notes(rows, view))]
-    below += [*map(Warned, warnings), *map(Note, unseen(rows))]
-    dumped = tuple(tuple(row.model_dump(mode="json").values()) for row in rows)
-    return Document(
-        blocks(*tables[:-1], [*tables[-1], *below]), data=rows, lines=Lines(tuple(Row.model_fields), dumped)
-    )
+    below: list[doc.Part] = [*map(doc.Note, letters.lines()), *map(doc.Note, notes(rows, view))]
+    below += [*map(doc.Warned, warnings), *map(doc.Note, unseen(rows))]
+    return doc.Document(doc.blocks(*tables[:-1], [*tables[-1], *below]), data=rows, lines=doc.Lines.of(Row, rows))
 
 
-def _block(comparison: Comparison, letters: Letters, view: View) -> list[Part]:
+def _block(comparison: Comparison, letters: doc.Letters, view: View) -> list[doc.Part]:
     rows = comparison.rows
     common = () if view.wide or view.columns else brief.of_every_row(rows)
     return [
-        *([Heading(comparison.name)] if comparison.name else []),
+        *([doc.Heading(comparison.name)] if comparison.name else []),
         _table(rows, letters, view),
-        *([Note(f"Every measured row: {', '.join(common)}.")] if common else []),
-        *map(Sentence, answer.sentences(rows)),
+        *([doc.Note(f"Every measured row: {', '.join(common)}.")] if common else []),
+        *map(doc.Sentence, answers(rows)),
     ]
 
 
-def _table(rows: Sequence[Row], letters: Letters, view: View) -> Table:
+def _table(rows: Sequence[Row], letters: doc.Letters, view: View) -> doc.Table:
     emphasis = tuple(map(_emphasis, rows))
     if view.wide:
-        notes = Column(NOTES, tuple(_marks(row, letters) for row in rows), "note")
-        return Table((*columns(rows), notes), naming=NAMING_COLUMNS, numbered=True, emphasis=emphasis)
+        remarks = doc.Rows(rows).column(NOTES, lambda row: _marks(row, letters), "note")
+        return doc.Table((*columns(rows), remarks), naming=NAMING_COLUMNS, numbered=True, emphasis=emphasis)
     if view.columns:
         named = tuple(_named(name, rows, letters) for name in view.columns)
-        return Table(named, naming=1, whole=True, emphasis=emphasis)
-    return Table(tuple(brief.columns(rows, letters)), naming=NAMING_COLUMNS, whole=True, emphasis=emphasis)
+        return doc.Table(named, naming=1, whole=True, emphasis=emphasis)
+    return doc.Table(tuple(brief.columns(rows, letters)), naming=NAMING_COLUMNS, whole=True, emphasis=emphasis)
 
 
-def _named(name: str, rows: Sequence[Row], letters: Letters) -> Column:
+def _named(name: str, rows: Sequence[Row], letters: doc.Letters) -> doc.Column:
     if name == NOTES:
-        return Column(NOTES, tuple(brief.marks(row, letters) for row in rows), "note")
+        return doc.Rows(rows).column(NOTES, lambda row: brief.marks(row, letters), "note")
     return EVERY[name].column(rows)
 
 
-def columns(rows: Sequence[Row]) -> list[Column]:
+def columns(rows: Sequence[Row]) -> list[doc.Column]:
     """Those of the wide table, the two that name a row first; those of which no row says anything are omitted.
 
     What a reader came for goes first of all numbers, since a narrow terminal divides a table.
@@ -92,7 +82,7 @@ def unseen(rows: Sequence[Row]) -> list[str]:
     if not known:
         return []
     least = max(known, key=lambda row: row.unseen_share or 0)
-    processes = "1 process" if least.rounds == 1 else f"{least.rounds} processes"
+    processes = counted(least.rounds, "process", "processes")
     fewest = "a row" if {row.rounds for row in known} == {least.rounds} else "(the fewest of a row here)"
     return [
         f"With {processes} {fewest}, a state that fewer than {(least.unseen_share or 0) * 100:.0f} % of processes have "
@@ -100,21 +90,80 @@ def unseen(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _emphasis(row: Row) -> Emphasis:
+def _emphasis(row: Row) -> doc.Emphasis:
     return "strong" if row.is_reference else "" if row.status == "ok" else "faint"
 
 
-def _marks(row: Row, letters: Letters) -> str:
+def _marks(row: Row, letters: doc.Letters) -> str:
     """The notes of a row of the wide table: its status and cause if it is not ok, its short marks, and letters for the
     rest.
     """
-    words: list[str] = [] if row.status == "ok" else [row.outcome]
-    long = [] if row.reason is None else [row.reason]
-    for mark in row.marks:
-        fits = len(mark) <= SHORT_MARK and len(", ".join([*words, mark])) <= SHORT_MARKS
-        (words if fits else long).append(mark)
-    if row.pareto:
-        words.append(brief.PARETO)
-    if row.verdict == "inconclusive" and row.verdict_why:
-        long.append(f"inconclusive: {row.verdict_why}")
+
+    def fits(mark: str, words: list[str]) -> bool:
+        return len(mark) <= SHORT_MARK and len(", ".join([*words, mark])) <= SHORT_MARKS
+
+    words, long = brief.in_row_and_below(row, fits)
     return " ".join([", ".join(words), *(f"[{letters.of(text)}]" for text in long)]).strip()
+
+
+def answers(rows: Sequence[Row]) -> Iterator[str]:
+    """None where nothing has a price, or there is nothing to choose between."""
+    priced = [row for row in rows if row.units_per_usd and row.pareto is not None]
+    if len(priced) < 2:
+        return
+    cheapest = max(priced, key=lambda row: row.units_per_usd or 0.0)
+    fastest = max(priced, key=lambda row: row.throughput_per_s or 0.0)
+    of_job = "" if cheapest.job_units is None else f" for {cheapest.job_units:,.0f} {cheapest.unit}"
+    both = cheapest is fastest
+    yield f"Cheapest{' and fastest' if both else ''}{of_job}: {_told(cheapest)}{_beside(cheapest, priced)}."
+    if not both:
+        yield f"Fastest{of_job}: {_told(fastest)}{_as_cheap_at(fastest, cheapest)}."
+
+
+def _as_cheap_at(row: Row, cheapest: Row) -> str:
+    """The price from which on the row would be the cheaper one."""
+    if not (row.throughput_per_s and cheapest.units_per_usd and row.usd_per_hour):
+        return ""
+    usd = break_even_usd_per_hour(row.throughput_per_s, cheapest.units_per_usd)
+    return f"; as cheap as the cheapest at {usd:,.2f} USD/h, where it costs {row.usd_per_hour:,.2f}"
+
+
+def _told(row: Row) -> str:
+    source = "" if row.source == "measured" else f", {row.source}"
+    assumed = ", what-if price" if row.price_source == WHAT_IF else ""
+    where = f"{row.variant_label} on {row.instance} (batch {row.batch_size}{source}{assumed})"
+    if row.job_usd is None or row.job_hours is None:
+        return f"{where}, {COLUMNS['value'].cell(row)} {row.unit}/USD, {COLUMNS['throughput'].cell(row)} {row.unit}/s"
+    return f"{where}, {COLUMNS['usd'].cell(row)} USD in {COLUMNS['hours'].cell(row)} h"
+
+
+def _beside(cheapest: Row, priced: Sequence[Row]) -> str:
+    """Rows whose interval reaches that of the cheapest, so that one of them may be cheaper."""
+    alike = [row.label for row in priced if row is not cheapest and _overlap(row, cheapest)]
+    if not alike:
+        return ""
+    names = ", ".join(alike) if len(alike) <= OTHERS else f"{len(alike)} other rows"
+    return f" (intervals overlap with {names})"
+
+
+def _overlap(row: Row, cheapest: Row) -> bool:
+    if row.units_per_usd_ci is None or cheapest.units_per_usd_ci is None:
+        return False
+    return row.units_per_usd_ci[1] >= cheapest.units_per_usd_ci[0]
+
+
+def notes(rows: Sequence[Row], view: View) -> Iterator[str]:
+    """What a reader must know of all tables: of a job, and of several batch sizes."""
+    if any(row.pareto for row in rows) and not view.columns:
+        yield f"{brief.PARETO}: no other row is faster without being dearer, or cheaper without being slower."
+    if any(row.job_hours is not None for row in rows):
+        yield (
+            "A job's hours and USD are those of training steps alone: no start, evaluation, checkpoint or "
+            "interruption, and no least time that is billed."
+        )
+    sizes = sorted({row.batch_size for row in rows if row.status == "ok"})
+    if len(sizes) > 1 and not view.best_batch and view.group_by != "batch":
+        yield (
+            f"Batch sizes differ ({', '.join(map(str, sizes))}): --group-by batch compares at the same batch, "
+            "--best-batch each mode at its best."
+        )

@@ -23,7 +23,7 @@ def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid
     record = measurement.latest
     return (
         *_kind(record),
-        *_asked(record),
+        *_requested(record),
         *(_price(priced) if record.status == "ok" else ()),
         *_paid(record, priced, paid_gpus),
         *_rounds(measurement, found),
@@ -45,8 +45,8 @@ def _kind(record: Record) -> Iterable[str]:
         yield record.source
 
 
-def _asked(record: Record) -> Iterable[str]:
-    """What was asked for of a run that stopped before it was known how its steps would be executed."""
+def _requested(record: Record) -> Iterable[str]:
+    """What was requested of a run that stopped before it was known how its steps would be executed."""
     config = record.config
     if config is None or record.status == "ok" or execution(record) is not None:
         return

@@ -7,7 +7,7 @@ from datetime import date
 from statistics import median
 from typing import Any
 
-from fp8bench.kinds.kind import made_of
+from fp8bench.kinds.kind import Labelled, made_of
 from fp8bench.kinds.priced import Priced
 from fp8bench.kinds.run.marks import marks
 from fp8bench.kinds.run.unit_cost import UnitTime
@@ -15,7 +15,7 @@ from fp8bench.pricing import cost
 from fp8bench.records.select import Measurement, execution
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import Cause, Status
-from fp8bench.schema.execution import Variant, is_compiled, suffix
+from fp8bench.schema.execution import Variant, is_compiled
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, Source, Summary
@@ -23,7 +23,7 @@ from fp8bench.stats.certainty import RowVerdict, VerdictOn, unseen_share
 from fp8bench.stats.telemetry import energy_spread
 
 
-class Row(Frozen):
+class Row(Labelled, Frozen):
     """SI units; ratios without unit. The names are the keys of `compare --format json` and the columns of csv.
 
     A pair is a 95 % interval, but for joules_per_unit_range: the least and the most that a round took. step_time_s is
@@ -107,23 +107,7 @@ class Row(Frozen):
     software: dict[str, str | None] | None = None
 
     @property
-    def mode_label(self) -> str:
-        """`te-fp8:delayed`."""
-        return f"{self.mode}:{self.recipe}" if self.recipe else self.mode
-
-    @property
-    def variant_label(self) -> str:
-        """`te-fp8:delayed/eager`."""
-        return f"{self.mode_label}{suffix(self.execution)}"
-
-    @property
-    def label(self) -> str:
-        """`p5:te-fp8:delayed/eager`, as `--reference` takes it."""
-        return f"{self.instance}:{self.variant_label}"
-
-    @property
     def throughput_ci_per_s(self) -> tuple[float, float] | None:
-        """Of throughput_per_s."""
         if self.throughput_per_s is None or self.step_time_s is None:
             return None
         return cost.rate_interval(self.throughput_per_s, self.step_time_s, self.step_time_ci_s)
@@ -211,15 +195,14 @@ def _times(summary: Summary, found: UnitTime | None) -> dict[str, Any]:
     """What the row says of a step's time, seconds: by elapsed time, as the summary's is where there are no samples."""
     if found is None:
         return {"step_time_s": summary.step_time_s, "step_time_ci_s": summary.step_time_ci_s}
-    units, by_elapsed = summary.units_per_step, found.by_elapsed
-    low, high = by_elapsed.low, by_elapsed.high
+    step_time_s, interval = found.step_time_s(summary.units_per_step)
     return {
-        "step_time_s": by_elapsed.value * units,
-        "step_time_ci_s": None if low is None or high is None else (low * units, high * units),
-        "median_step_time_s": found.median * units,
+        "step_time_s": step_time_s,
+        "step_time_ci_s": interval,
+        "median_step_time_s": found.median * summary.units_per_step,
         "slow_steps": found.slow_steps,
-        "spread_between_processes": by_elapsed.between,
-        "spread_within_process": by_elapsed.within,
+        "spread_between_processes": found.by_elapsed.between,
+        "spread_within_process": found.by_elapsed.within,
         "unseen_share": unseen_share(len(found.processes)),
     }
 

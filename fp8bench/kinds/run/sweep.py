@@ -10,26 +10,15 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
+from fp8bench.kinds.kind import made_of
 from fp8bench.launch.sweep.budget import in_words as time_in_words
 from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
 from fp8bench.launch.sweep.search import Swept
 from fp8bench.launch.sweep.space import Untried, in_words
 from fp8bench.pricing.cost import units_per_usd
 from fp8bench.registry import find_workload
-from fp8bench.report.document import (
-    NOTHING,
-    Column,
-    Document,
-    Heading,
-    Lines,
-    Note,
-    Part,
-    Sentence,
-    Table,
-    blocks,
-    telling,
-)
-from fp8bench.report.written import bounds, number, rate, with_interval
+from fp8bench.report import document as doc
+from fp8bench.report.written import Interval, bounds, counted, number, rate, rate_with_interval, with_interval
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Variant
@@ -39,7 +28,6 @@ from fp8bench.schema.record import Record
 from fp8bench.stats.estimate import Estimate
 from fp8bench.stats.ratio import Ratio, ratio
 
-Interval = tuple[float, float]
 MOST_UNTRIED = 12
 """Of configurations that were not tried for one reason: so many are named, and all are in --json."""
 
@@ -105,7 +93,7 @@ def result(swept: Swept) -> SweepResult:
     places = {config: place for place, config in enumerate(leaders, start=1)}
     rows = [_row(config, swept, places.get(config), usd_per_hour) for config in (*leaders, *others)]
     rest = sorted(rows[len(leaders) :], key=lambda row: -(row.throughput_per_s or 0.0))
-    held = _runner_up_against_winner(swept)
+    versus = _runner_up_against_winner(swept)
     return SweepResult(
         session=swept.sweep.name,
         instance=swept.sweep.prepared.instance.key,
@@ -115,33 +103,28 @@ def result(swept: Swept) -> SweepResult:
         ended=swept.ended,
         winner=rows[0] if leaders else None,
         runner_up=rows[1] if len(leaders) > 1 else None,
-        told_apart=None if held is None else held.verdict == "slower",
-        runner_up_time=held.value if held else None,
-        runner_up_time_ci=(held.low, held.high) if held and held.low and held.high else None,
+        told_apart=None if versus is None else versus.verdict == "slower",
+        runner_up_time=versus.value if versus else None,
+        runner_up_time_ci=(versus.low, versus.high) if versus and versus.low and versus.high else None,
         rows=(*rows[: len(leaders)], *rest),
         not_tried=tuple(NotTried(configuration=in_words(one.config), why=one.why) for one in swept.untried),
     )
 
 
-def document(swept: Swept) -> Document:
+def document(swept: Swept) -> doc.Document:
     """Machines get a `SweepResult`."""
     found = result(swept)
-    head = [Sentence(line) for line in (*answer(found), *_spent(found, swept))]
-    rows = tuple(tuple(row.model_dump(mode="json").values()) for row in found.rows)
-    shown: list[Part] = [Heading("What was tried"), _table(found.rows)] if found.rows else []
-    return Document(
-        blocks(head, shown, _failed(found), _untried(swept.untried)),
-        data=found,
-        lines=Lines(tuple(SweepRow.model_fields), rows),
-    )
+    head = [*map(doc.Sentence, (*answer(found), *_spent(found, swept)))]
+    shown: list[doc.Part] = [doc.Heading("What was tried"), _table(found.rows)] if found.rows else []
+    shown_blocks = doc.blocks(head, shown, _failed(found), _untried(swept.untried))
+    return doc.Document(shown_blocks, data=found, lines=doc.Lines.of(SweepRow, found.rows))
 
 
 def answer(found: SweepResult) -> list[str]:
-    """The winner, how to run it, and the runner-up."""
     if found.winner is None:
         return ["No configuration is left: nothing was found."]
     winner = found.winner
-    measured = f"in {winner.rounds} round{'s' if winner.rounds > 1 else ''}" if winner.rounds else "in a look alone"
+    measured = f"in {counted(winner.rounds, 'round')}" if winner.rounds else "in a look alone"
     best = "Cheapest" if winner.units_per_usd is not None else "Fastest (no price is known)"
     lines = [f"{best} of {len(found.rows)} tried: {_named(winner)}, with {_worth(winner)} {measured}."]
     if winner.rounds < 2:
@@ -189,26 +172,22 @@ def _spent(found: SweepResult, swept: Swept) -> list[str]:
     return lines
 
 
-def _table(rows: Sequence[SweepRow]) -> Table:
+def _table(rows: Sequence[SweepRow]) -> doc.Table:
     unit = next((row.unit for row in rows if row.unit), "units")
     priced = any(row.units_per_usd is not None for row in rows)
-    value = Column(
-        f"{unit}/USD (95 %)" if priced else f"{unit}/s (95 %)",
-        tuple(_value(row, priced) for row in rows),
-        "interval",
-    )
-    return Table(
+    column = doc.Rows(rows).column
+    return doc.Table(
         (
-            Column("place", tuple(str(row.place) if row.place else NOTHING for row in rows)),
-            Column("mode", tuple(row.mode for row in rows), "word"),
-            Column("batch", tuple(str(row.batch_size) for row in rows)),
-            Column("execution", tuple(row.execution or NOTHING for row in rows), "word"),
-            *telling(Column("attention", tuple(row.attention or NOTHING for row in rows), "word")),
-            Column("rounds", tuple(str(row.rounds) if row.rounds else "look" for row in rows), "word"),
-            value,
-            *telling(
-                Column("peak GiB", tuple(number(row.peak_memory_bytes, ".1f", scale=2**-30) for row in rows)),
-                Column("dropped", tuple(_short(row) for row in rows), "note"),
+            column("place", lambda row: number(row.place, "d")),
+            column("mode", lambda row: row.mode, "word"),
+            column("batch", lambda row: str(row.batch_size)),
+            column("execution", lambda row: row.execution or doc.NOTHING, "word"),
+            *doc.telling(column("attention", lambda row: row.attention or doc.NOTHING, "word")),
+            column("rounds", lambda row: str(row.rounds) if row.rounds else "look", "word"),
+            column(f"{unit}/{'USD' if priced else 's'} (95 %)", lambda row: _value(row, priced), "interval"),
+            *doc.telling(
+                column("peak GiB", lambda row: number(row.peak_memory_bytes, ".1f", scale=2**-30)),
+                column("dropped", _short, "note"),
             ),
         ),
         naming=3,
@@ -217,40 +196,39 @@ def _table(rows: Sequence[SweepRow]) -> Table:
 
 
 def _value(row: SweepRow, priced: bool) -> str:
-    value, ends = (
-        (row.units_per_usd, row.units_per_usd_ci) if priced else (row.throughput_per_s, row.throughput_ci_per_s)
-    )
-    return f"{rate(value)} ({bounds(*ends, rate)})" if ends else rate(value)
+    if priced:
+        return rate_with_interval(row.units_per_usd, row.units_per_usd_ci)
+    return rate_with_interval(row.throughput_per_s, row.throughput_ci_per_s)
 
 
 def _short(row: SweepRow) -> str:
-    """What failed is told below the table."""
+    """What failed is explained below the table."""
     if row.status != "ok":
         return f"{row.status}: {row.cause}" if row.cause else row.status
     return row.dropped or ""
 
 
-def _failed(found: SweepResult) -> list[Heading | Note]:
+def _failed(found: SweepResult) -> list[doc.Heading | doc.Note]:
     """Each reason with its configurations."""
     failed = [row for row in found.rows if row.status != "ok"]
-    lines: list[Heading | Note] = [Note(f"{_named(row)}: {row.dropped}") for row in failed]
-    return [Heading("What failed"), *lines] if lines else []
+    lines: list[doc.Heading | doc.Note] = [doc.Note(f"{_named(row)}: {row.dropped}") for row in failed]
+    return [doc.Heading("What failed"), *lines] if lines else []
 
 
-def _untried(untried: Sequence[Untried]) -> list[Heading | Note]:
+def _untried(untried: Sequence[Untried]) -> list[doc.Heading | doc.Note]:
     """By reason, the most frequent first. What cannot differ from another was tried as that, and is in --json."""
     by_reason: dict[str, list[str]] = {}
     for one in untried:
         why = "cannot differ from one that was tried" if one.why.startswith("cannot differ") else one.why
         by_reason.setdefault(why, []).append(in_words(one.config))
-    lines: list[Heading | Note] = []
+    lines: list[doc.Heading | doc.Note] = []
     for why, names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
         if why.startswith("cannot differ"):
-            lines.append(Note(f"{len(names)}: {why}"))
+            lines.append(doc.Note(f"{len(names)}: {why}"))
             continue
         more = f"; and {len(names) - MOST_UNTRIED} more (--json)" if len(names) > MOST_UNTRIED else ""
-        lines.append(Note(f"{len(names)}: {why}: {'; '.join(names[:MOST_UNTRIED])}{more}"))
-    return [Heading("What was not tried"), *lines] if lines else []
+        lines.append(doc.Note(f"{len(names)}: {why}: {'; '.join(names[:MOST_UNTRIED])}{more}"))
+    return [doc.Heading("What was not tried"), *lines] if lines else []
 
 
 def _row(config: RunConfig, swept: Swept, place: int | None, usd_per_hour: float | None) -> SweepRow:
@@ -258,17 +236,13 @@ def _row(config: RunConfig, swept: Swept, place: int | None, usd_per_hour: float
     last: Record = rounds[-1] if rounds else look
     throughput, ends = _throughput(seconds_a_unit(rounds), look_s(look))
     measured = next((record for record in reversed([look, *rounds]) if record.summary is not None), None)
-    return SweepRow(
+    return made_of(
+        SweepRow,
+        last,
+        config,
         place=place,
         mode=config.mode_label,
-        batch_size=config.batch_size,
-        compile=config.compile,
-        cuda_graphs=config.cuda_graphs,
-        te_attention=config.te_attention,
         execution=last.execution if last.status == "ok" else None,
-        attention=last.attention,
-        status=last.status,
-        cause=last.cause,
         rounds=sum(record.status == "ok" for record in rounds),
         unit=measured.summary.unit if measured and measured.summary else None,
         throughput_per_s=throughput,
@@ -282,7 +256,7 @@ def _row(config: RunConfig, swept: Swept, place: int | None, usd_per_hour: float
 
 
 def _throughput(found: Estimate | None, by_look_s: float | None) -> tuple[float | None, Interval | None]:
-    """Of the rounds, else of the look. An interval of a single process says nothing about the next one: it has none."""
+    """Of the rounds, else of the look. A single process has no interval: the next one may differ."""
     if found is None:
         return (None if by_look_s is None else 1 / by_look_s), None
     if found.low is None or found.high is None or found.processes < 2:

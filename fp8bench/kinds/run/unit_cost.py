@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import Used
 from fp8bench.records.select import Measurement
+from fp8bench.report.written import Interval
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import longest_rank, slow_steps
@@ -43,6 +44,12 @@ class UnitTime:
 
         return estimate(self.processes, statistic="mean")
 
+    def step_time_s(self, units: int) -> tuple[float, Interval | None]:
+        """Of a step of so many units, by elapsed time, with its interval."""
+        found = self.by_elapsed
+        interval = None if found.low is None or found.high is None else (found.low * units, found.high * units)
+        return found.value * units, interval
+
     @cached_property
     def by_medians(self) -> "Estimate":
         """The same by each process's median step."""
@@ -62,7 +69,6 @@ class UnitTime:
 
     @property
     def steps(self) -> int:
-        """Of all processes together."""
         return sum(map(len, self.processes))
 
     @property
@@ -72,7 +78,7 @@ class UnitTime:
 
     @property
     def uneven(self) -> bool:
-        """Whether elapsed time and median can answer differently, so that both have to be asked."""
+        """Whether elapsed time and median can answer differently, so that both are needed."""
         return abs(self.mean_above_median) > APART or self.slow_steps > 0
 
 
@@ -90,7 +96,7 @@ def pricing_day(records: Iterable[Record], options: CompareOptions) -> date:
     """The day for which every row of the table is priced. records: those that it shows."""
     if options.as_of is not None:
         return options.as_of
-    days = [_published_on(record) for record in records if record.status == "ok"]
+    days = [r.provenance.published_on if r.provenance else None for r in records if r.status == "ok"]
     known = [day for day in days if day is not None]
     return max(known) if known and len(known) == len(days) else options.today
 
@@ -103,7 +109,3 @@ def used(record: Record, catalog: Catalog) -> Used:
         return Used(workers, record.config.nodes, record.config.device == "cuda")
     nodes = math.ceil(workers / instance.gpu_count) if instance and instance.gpu_count else 1
     return Used(workers, nodes, on_gpu=False)
-
-
-def _published_on(record: Record) -> date | None:
-    return record.provenance.published_on if record.provenance else None

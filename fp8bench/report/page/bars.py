@@ -1,13 +1,26 @@
 """Bars: a value each (`Bars`), or the parts of one (`Stacks`), from zero.
 
-Numbers are written as whoever makes the chart wrote them: nothing is computed here but places.
+Numbers come as text: nothing is computed here but places.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fp8bench.report.page.drawing import WHITE_TEXT, Drawing, Label, Line, Look, Mark, Rect, text_width
-from fp8bench.report.page.layout import MINUTE, SMALL, heading, told
+from fp8bench.report.page.drawing import (
+    MINUTE,
+    SMALL,
+    WHITE_TEXT,
+    Chart,
+    Drawing,
+    Label,
+    Line,
+    Look,
+    Mark,
+    Rect,
+    described,
+    heading,
+    text_width,
+)
 
 BAR_PX = 17
 STACK_PX = 22
@@ -15,35 +28,31 @@ STACK_PX = 22
 
 @dataclass(frozen=True)
 class Bar:
-    """number: of its row in the table. name, detail: which row it is, and what is said of it. value: at least 0; said:
-    in words. interval: its ends, if it has any. look, edge: of the bar.
+    """number: of its row in the table. name, detail: which row it is, and more of it. value: at least 0; text:
+    how it is written. interval: its ends, if it has any. look, edge: of the bar.
     """
 
     number: int
     name: str
     detail: str
     value: float
-    said: str
+    text: str
     interval: tuple[float, float] | None = None
     look: Look = "other"
     edge: Look = ""
 
 
 @dataclass(frozen=True)
-class Bars:
+class Bars(Chart):
     """Bars from zero, one below the other. mark: a value that a broken line across each bar shows."""
 
-    name: str
-    title: str
-    caption: str
     bars: tuple[Bar, ...]
     mark: float | None = None
 
     def draw(self, width: float) -> Drawing:
-        """Names over bars, values after them."""
-        room = width - max(text_width(bar.said, SMALL) for bar in self.bars) - 14
+        room = width - max(text_width(bar.text, SMALL) for bar in self.bars) - 14
         most = max(end for bar in self.bars for end in (bar.value, *(bar.interval or ())))
-        # An interval that nobody would draw a bar for does not make all bars short.
+        # One very wide interval does not make all bars short.
         most = min(most, 1.5 * max(bar.value for bar in self.bars)) or 1.0
 
         def at(value: float) -> float:
@@ -56,14 +65,14 @@ class Bars:
             marks += [*named, *_bar(bar, below, at, None if self.mark is None else at(self.mark))]
             height = below + BAR_PX + 11
         return Drawing(
-            self.title, told((bar.number, bar.name, bar.said) for bar in self.bars), width, height, tuple(marks)
+            self.title, described((bar.number, bar.name, bar.text) for bar in self.bars), width, height, tuple(marks)
         )
 
 
 def _bar(bar: Bar, y: float, at: Callable[[float], float], mark: float | None) -> Iterator[Mark]:
-    """mark: where a broken line is; what is said of the bar stands to either side of it."""
+    """mark: where a broken line is; its text stands to either side of it."""
     end = at(bar.value)
-    yield Rect(0.5, y, max(end - 0.5, 1), BAR_PX, bar.look, bar.edge, f"{bar.name}: {bar.said}")
+    yield Rect(0.5, y, max(end - 0.5, 1), BAR_PX, bar.look, bar.edge, f"{bar.name}: {bar.text}")
     middle = y + BAR_PX / 2
     if bar.interval is not None:
         low, high = at(bar.interval[0]), at(bar.interval[1])
@@ -73,40 +82,36 @@ def _bar(bar: Bar, y: float, at: Callable[[float], float], mark: float | None) -
         end = max(end, high)
     if mark is not None:
         yield Line(mark, y, mark, y + BAR_PX, "ink", dashed=True)
-        end = mark if end < mark < end + 14 + text_width(bar.said, SMALL) else end
-    yield Label(end + 7, middle + 4, bar.said, size=SMALL)
+        end = mark if end < mark < end + 14 + text_width(bar.text, SMALL) else end
+    yield Label(end + 7, middle + 4, bar.text, size=SMALL)
 
 
 @dataclass(frozen=True)
 class Stack:
-    """parts: what each is called and how long it is, in the unit of the chart; said: of all together."""
+    """parts: what each is called and how long it is, in the unit of the chart; text: of all together."""
 
     number: int
     name: str
     detail: str
-    said: str
+    text: str
     parts: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
-class Stacks:
+class Stacks(Chart):
     """looks: of each part's name, in the order of the legend. write: a part's number."""
 
-    name: str
-    title: str
-    caption: str
     stacks: tuple[Stack, ...]
     looks: tuple[tuple[str, Look], ...]
     write: Callable[[float], str]
 
     def draw(self, width: float) -> Drawing:
-        """The legend on top, then names over bars."""
         looks = dict(self.looks)
         there = [
             (name, look) for name, look in self.looks if any(name == one for s in self.stacks for one, _ in s.parts)
         ]
         marks, y = _legend(there, width)
-        room = width - max(text_width(stack.said, SMALL) for stack in self.stacks) - 10
+        room = width - max(text_width(stack.text, SMALL) for stack in self.stacks) - 10
         longest = max(sum(length for _, length in stack.parts) for stack in self.stacks) or 1.0
         for stack in self.stacks:
             named, y = heading(stack.number, stack.name, stack.detail, y, width)
@@ -121,9 +126,9 @@ class Stacks:
                     ink = "on-dark" if look in WHITE_TEXT else "ink" if look == "idle" else "on-light"
                     marks.append(Label(left + wide / 2, y + 15, text, ink, "middle", MINUTE))
                 left += wide
-            marks.append(Label(left + 6, y + 15, stack.said, size=SMALL, bold=True))
+            marks.append(Label(left + 6, y + 15, stack.text, size=SMALL, bold=True))
             y += STACK_PX + 12
-        numbers = told(
+        numbers = described(
             (stack.number, stack.name, ", ".join(f"{n} {self.write(v)}" for n, v in stack.parts))
             for stack in self.stacks
         )

@@ -5,6 +5,8 @@ their value for a light screen and for a dark one; those of data are Okabe and I
 tell apart, and no meaning rests on colour alone. Text stays text.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -114,17 +116,52 @@ Mark = Rect | Line | Dots | Label
 
 @dataclass(frozen=True)
 class Drawing:
-    """width, height: pixels. title: in a few words; told: its numbers, for those who do not see it."""
+    """width, height: pixels. title: in a few words; description: its numbers, for those who do not see it."""
 
     title: str
-    told: str
+    description: str
     width: float
     height: float
     marks: tuple[Mark, ...] = field(default=())
 
 
+FILE, WIDE, NARROW = 760, 560, 340
+"""Widths, pixels: in a file of its own, in a page on a desk (two side by side), and on a phone."""
+
+SMALL = 12
+MINUTE = 11
+
+
+@dataclass(frozen=True)
+class Chart(ABC):
+    """name: by which it is chosen. caption: how to read it."""
+
+    name: str
+    title: str
+    caption: str
+
+    @abstractmethod
+    def draw(self, width: float) -> Drawing:
+        """Laid out in so many pixels."""
+
+
+def heading(number: int, name: str, detail: str, y: float, width: float) -> tuple[list[Mark], float]:
+    """The name of a row and its detail, side by side where both have room; and where what follows begins. It
+    stands over the row's bar and not beside it, so that a long one fits a phone.
+    """
+    named = f"{number}  {name}"
+    marks: list[Mark] = [Label(0, y + 13, shortened(named, width), bold=True)]
+    if text_width(named) + text_width(detail, SMALL) + 16 <= width:
+        return [*marks, Label(width, y + 13, detail, "faint", "end", SMALL)], y + 19
+    return [*marks, Label(0, y + 29, shortened(detail, width, SMALL), "faint", size=SMALL)], y + 35
+
+
+def described(rows: Iterable[tuple[int, str, str]]) -> str:
+    """Of each row its number, name and values."""
+    return "; ".join(f"{number} {name}: {text}" for number, name, text in rows)
+
+
 def moved(mark: Mark, right: float, down: float) -> Mark:
-    """The same elsewhere."""
     if isinstance(mark, Dots):
         return replace(mark, points=tuple((x + right, y + down) for x, y in mark.points))
     if isinstance(mark, Line):
@@ -148,9 +185,13 @@ def svg(drawing: Drawing, key: str, style: str = "") -> Markup:
     """As an element of a page. key: unlike any other's in the page. style: a style sheet of its own."""
     head = Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
-        'aria-labelledby="{key}-t {key}-d"><title id="{key}-t">{title}</title><desc id="{key}-d">{told}</desc>'
+        'aria-labelledby="{key}-t {key}-d"><title id="{key}-t">{title}</title><desc id="{key}-d">{description}</desc>'
     ).format(
-        w=_n(drawing.width), h=_n(drawing.height), key=inert(key), title=inert(drawing.title), told=inert(drawing.told)
+        w=_n(drawing.width),
+        h=_n(drawing.height),
+        key=inert(key),
+        title=inert(drawing.title),
+        description=inert(drawing.description),
     )
     sheet = Markup("<style>{}</style>").format(Markup(style)) if style else Markup("")
     return head + sheet + Markup("\n").join(_element(mark) for mark in drawing.marks) + Markup("</svg>")

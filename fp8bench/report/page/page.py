@@ -1,23 +1,20 @@
-"""A page of HTML that asks for nothing beside itself: styles, script and charts are in it.
+"""A page of HTML that needs nothing beside itself: styles, script and charts are in it.
 
 Whatever a record holds is text here: the template escapes everything, controls and bidirectional characters are written
-out, and the page forbids itself every request and every script but its own, so that a slip in either could do nothing.
+out, and the page forbids itself every request and every script but its own, so that an error in either has no effect.
 """
 
 import base64
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from markupsafe import Markup
 
 from fp8bench.report.document import Column, Emphasis, Note, Sentence, Table, Tone, Warned
-from fp8bench.report.page.charts import Chart
-from fp8bench.report.page.drawing import DARK, LIGHT, svg
-from fp8bench.report.page.layout import NARROW, WIDE
+from fp8bench.report.page.drawing import DARK, LIGHT, NARROW, WIDE, Chart, svg
 from fp8bench.schema.errors import inert
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 HERE = Path(__file__).parent
 
@@ -57,7 +54,6 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """The whole file."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -68,17 +64,22 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"what": lambda part: type(part).__name__, "charts": _drawn, "rows": _rows, "whole": _whole}
+    environment.filters |= {
+        "what": lambda part: type(part).__name__,
+        "charts": _drawn,
+        "rows": _rows,
+        # A number and its per cent stay on one line.
+        "whole": lambda text: text.replace(" %", "\u00a0%"),
+    }
     environment.tests["cards"] = _as_cards
     style, script = _style(), (HERE / "page.js").read_text(encoding="utf-8")
+    # Markup: both are files of the package's own.
     return environment.get_template("page.html").render(
-        page=page, style=_trusted(style), script=_trusted(script), style_hash=_hash(style), script_hash=_hash(script)
+        page=page, style=Markup(style), script=Markup(script), style_hash=_hash(style), script_hash=_hash(script)
     )
 
 
 def _harmless(value: Any) -> Any:
-    from markupsafe import Markup
-
     return inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -88,18 +89,6 @@ MOST_OF_A_CARD = 7
 
 def _as_cards(table: Table) -> bool:
     return len(table.columns) <= MOST_OF_A_CARD and any(column.kind == "note" for column in table.columns[1:])
-
-
-def _whole(text: str) -> str:
-    """A number and its per cent stay on one line."""
-    return text.replace(" %", "\u00a0%")
-
-
-def _trusted(own: str) -> "Markup":
-    """Of the package's own files."""
-    from markupsafe import Markup
-
-    return Markup(own)
 
 
 def _hash(text: str) -> str:
@@ -114,7 +103,7 @@ def _style() -> str:
     return f"{themes}{looks}{(HERE / 'page.css').read_text(encoding='utf-8')}"
 
 
-def _drawn(chart: Chart) -> "list[tuple[str, Markup]]":
+def _drawn(chart: Chart) -> list[tuple[str, Markup]]:
     """For a wide screen and for a narrow one, of which a reader sees one."""
     return [
         (form, svg(chart.draw(width), f"{chart.name}-{form}")) for form, width in (("wide", WIDE), ("narrow", NARROW))

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.report import paper
-from fp8bench.report.page.charts import Chart
-from fp8bench.report.page.drawing import LIGHT, Drawing, Label, Line, Mark, Rect, moved, style, svg
-from fp8bench.report.page.layout import FILE
+from fp8bench.report.page.drawing import FILE, LIGHT, Chart, Drawing, Label, Line, Mark, Rect, moved, style, svg
 from fp8bench.schema.errors import inert
 
 if TYPE_CHECKING:
@@ -40,7 +38,6 @@ def titled(chart: Chart) -> Drawing:
 
 
 def svg_text(chart: Chart) -> str:
-    """A file that needs no style sheet beside it."""
     return f"{svg(titled(chart), chart.name, style(LIGHT))}\n"
 
 
@@ -61,55 +58,19 @@ def _put(axes: "Axes", mark: Mark, order: int) -> None:
     """order: what is put later lies above."""
     from matplotlib.patches import Circle, Rectangle
 
+    colour = LIGHT[mark.look]
     if isinstance(mark, Label):
-        axes.text(
-            mark.x,
-            mark.y,
-            inert(mark.text),
-            color=LIGHT[mark.look],
-            fontsize=mark.size * POINTS_A_PIXEL * 0.92,
-            fontweight="bold" if mark.bold else "normal",
-            ha=ANCHORS[mark.anchor],
-            va="baseline",
-            parse_math=False,
-            zorder=order,
-        )
-    elif isinstance(mark, Line):
-        dashes: Any = (0, (4, 3)) if mark.dashed else "solid"
-        width = mark.width * POINTS_A_PIXEL
-        axes.plot(
-            (mark.x1, mark.x2),
-            (mark.y1, mark.y2),
-            color=LIGHT[mark.look],
-            linewidth=width,
-            linestyle=dashes,
-            zorder=order,
-        )
-    elif isinstance(mark, Rect):
-        edge = LIGHT[mark.edge] if mark.edge else "none"
-        axes.add_patch(
-            Rectangle(
-                (mark.x, mark.y),
-                mark.width,
-                mark.height,
-                facecolor=LIGHT[mark.look],
-                edgecolor=edge,
-                linewidth=0.8,
-                zorder=order,
-            )
-        )
-    else:
-        edge = LIGHT[mark.edge] if mark.edge else "none"
-        for point in mark.points:
-            alpha = 1.0 if mark.edge else 0.4
-            axes.add_patch(
-                Circle(
-                    point,
-                    mark.radius,
-                    facecolor=LIGHT[mark.look],
-                    edgecolor=edge,
-                    alpha=alpha,
-                    linewidth=1,
-                    zorder=order,
-                )
-            )
+        size, weight = mark.size * POINTS_A_PIXEL * 0.92, "bold" if mark.bold else "normal"
+        place: Any = {"ha": ANCHORS[mark.anchor], "va": "baseline", "parse_math": False, "zorder": order}
+        axes.text(mark.x, mark.y, inert(mark.text), color=colour, fontsize=size, fontweight=weight, **place)
+        return
+    if isinstance(mark, Line):
+        stroke: Any = {"linewidth": mark.width * POINTS_A_PIXEL, "linestyle": (0, (4, 3)) if mark.dashed else "solid"}
+        axes.plot((mark.x1, mark.x2), (mark.y1, mark.y2), color=colour, zorder=order, **stroke)
+        return
+    fill: Any = {"facecolor": colour, "edgecolor": LIGHT[mark.edge] if mark.edge else "none", "zorder": order}
+    if isinstance(mark, Rect):
+        axes.add_patch(Rectangle((mark.x, mark.y), mark.width, mark.height, linewidth=0.8, **fill))
+        return
+    for point in mark.points:
+        axes.add_patch(Circle(point, mark.radius, alpha=1.0 if mark.edge else 0.4, linewidth=1, **fill))

@@ -5,8 +5,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fp8bench.report.page.drawing import Dots, Drawing, Label, Line, Mark, shortened, text_width
-from fp8bench.report.page.layout import MINUTE, SMALL, told
+from fp8bench.report.page.drawing import (
+    MINUTE,
+    SMALL,
+    Chart,
+    Dots,
+    Drawing,
+    Label,
+    Line,
+    Mark,
+    described,
+    shortened,
+    text_width,
+)
 
 
 @dataclass(frozen=True)
@@ -17,18 +28,15 @@ class Point:
     name: str
     x: float
     y: float
-    said: str
+    text: str
     ends: tuple[tuple[float, float], tuple[float, float]] | None = None
     front: bool = False
 
 
 @dataclass(frozen=True)
-class Scatter:
-    """Points by their row's number, each told below; those of the front are full, and a line joins them."""
+class Scatter(Chart):
+    """Points by their row's number, each named below; those of the front are full, and a line joins them."""
 
-    name: str
-    title: str
-    caption: str
     x_title: str
     y_title: str
     points: tuple[Point, ...]
@@ -53,14 +61,14 @@ class Scatter:
         marks.append(Label(right, bottom + 32, self.x_title, "faint", "end", MINUTE))
         marks += _front([one for one in self.points if one.front], x_axis, y_axis)
         marks += _numbered(self.points, x_axis, y_axis)
-        fits = max(text_width(text, SMALL) for one in self.points for text in (one.name, one.said)) + 32 <= width / 2
+        fits = max(text_width(text, SMALL) for one in self.points for text in (one.name, one.text)) + 32 <= width / 2
         below, columns = bottom + 54, 2 if fits else 1
         deep = math.ceil(len(self.points) / columns)
         for place, one in enumerate(self.points):
             x = place // deep * (width / columns + 4)
-            marks += _told_point(one, x, below + 36 * (place % deep), width / columns - 8)
-        numbers = told(
-            (one.number, f"{one.name}{' (on the front)' if one.front else ''}", one.said) for one in self.points
+            marks += _named_point(one, x, below + 36 * (place % deep), width / columns - 8)
+        numbers = described(
+            (one.number, f"{one.name}{' (on the front)' if one.front else ''}", one.text) for one in self.points
         )
         return Drawing(self.title, numbers, width, below + 36 * deep - 8, tuple(marks))
 
@@ -127,7 +135,7 @@ def _numbered(points: Sequence[Point], x_axis: _Axis, y_axis: _Axis) -> Iterator
     for one in points:
         x, y = at[one.number]
         look = "first" if one.front else "paper"
-        yield Dots(((x, y),), DOT_PX, look, "first" if one.front else "ink", f"{one.number} {one.name}: {one.said}")
+        yield Dots(((x, y),), DOT_PX, look, "first" if one.front else "ink", f"{one.number} {one.name}: {one.text}")
         free = ((x + dx, y + dy) for dx, dy in (PLACES_ON_FRONT if one.front else PLACES))
         place = next((p for p in free if all(math.dist(p, other) > 13 for other in taken)), (x + 14, y))
         taken.append(place)
@@ -136,8 +144,8 @@ def _numbered(points: Sequence[Point], x_axis: _Axis, y_axis: _Axis) -> Iterator
         yield Label(place[0], place[1] + 4, str(one.number), "ink", "middle", SMALL, bold=one.front)
 
 
-def _told_point(one: Point, x: float, y: float, width: float) -> Iterator[Mark]:
+def _named_point(one: Point, x: float, y: float, width: float) -> Iterator[Mark]:
     yield Dots(((x + 9, y - 2),), 8, "first" if one.front else "paper", "first" if one.front else "faint")
     yield Label(x + 9, y + 2, str(one.number), "paper" if one.front else "ink", "middle", 10, bold=True)
     yield Label(x + 24, y + 2, shortened(one.name, width - 24, SMALL), size=SMALL, bold=one.front)
-    yield Label(x + 24, y + 16, shortened(one.said, width - 24, MINUTE), "faint", size=MINUTE)
+    yield Label(x + 24, y + 16, shortened(one.text, width - 24, MINUTE), "faint", size=MINUTE)

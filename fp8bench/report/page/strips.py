@@ -5,17 +5,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from fp8bench.report.page.drawing import Dots, Drawing, Label, Line, Mark
-from fp8bench.report.page.layout import MINUTE, heading, told
+from fp8bench.report.page.drawing import MINUTE, Chart, Dots, Drawing, Label, Line, Mark, described, heading
 
 
 @dataclass(frozen=True)
 class Strip:
-    """rounds: the samples of each, in order. said: what a sample is like, in words."""
+    """rounds: the samples of each, in order. text: what a sample is like."""
 
     number: int
     name: str
-    said: str
+    text: str
     rounds: tuple[tuple[float, ...], ...]
 
 
@@ -23,18 +22,14 @@ ROUND_PX = 13
 
 
 @dataclass(frozen=True)
-class Strips:
+class Strips(Chart):
     """Every sample as a dot, a line a round; along the axis how far it is from the median of its row, so that a
     hundredth can be seen beside a half (`_stretched`). A round's mean is an upright line.
     """
 
-    name: str
-    title: str
-    caption: str
     strips: tuple[Strip, ...]
 
     def draw(self, width: float) -> Drawing:
-        """Rows one below the other, over one axis."""
         centres = [median(sample for steps in strip.rounds for sample in steps) for strip in self.strips]
         all_off = [
             sample / centre - 1
@@ -50,7 +45,7 @@ class Strips:
         marks: list[Mark] = []
         y = 24.0
         for strip, centre in zip(self.strips, centres, strict=True):
-            named, y = heading(strip.number, strip.name, strip.said, y, width)
+            named, y = heading(strip.number, strip.name, strip.text, y, width)
             marks += named
             y += 4
             for number, steps in enumerate(strip.rounds, start=1):
@@ -62,7 +57,7 @@ class Strips:
         heads = [
             Label(at(off), 10, f"{off * 100:+.0f} %" if off else "median", "faint", "middle", MINUTE) for off in ticks
         ]
-        numbers = told((strip.number, strip.name, strip.said) for strip in self.strips)
+        numbers = described((strip.number, strip.name, strip.text) for strip in self.strips)
         return Drawing(self.title, numbers, width, y, (*grid, *heads, *marks))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fp8bench.report.document import Column, Table
+from fp8bench.schema.errors import inert
 
 _PIECE = re.compile(r"\([^()]*\)|[^ /]*/|[^ /]+")
 
@@ -22,14 +23,17 @@ class Folded:
 
 
 def folded(table: Table, width: int, gap: int) -> Folded:
-    """table: its text inert, and headings without units apart. gap: characters between two columns.
+    """Its text inert, and its headings with their units. gap: characters between two columns.
 
     Columns keep their natural width where there is room; what is left over goes first to cells and then to headings,
     of each first to those that lack least.
     """
-    columns, omitted = list(table.columns), []
+    columns = [
+        replace(one, heading=inert(one.title), unit="", cells=tuple(map(inert, one.cells))) for one in table.columns
+    ]
+    omitted: list[str] = []
     if _total(map(_natural, columns), gap) <= width:
-        return Folded(table)
+        return Folded(replace(table, columns=tuple(columns)))
     while _total(map(_least, columns), gap) > width and any(column.spare for column in columns):
         spare = max(place for place, column in enumerate(columns) if column.spare)
         omitted.append(columns.pop(spare).heading)
@@ -40,7 +44,10 @@ def folded(table: Table, width: int, gap: int) -> Folded:
             more = max(0, min(left, wanted[place] - widths[place]))
             widths[place] += more
             left -= more
-    lines = [_in_lines(column, wide) for column, wide in zip(columns, widths, strict=True)]
+    lines = [
+        replace(one, heading=_wrapped(one.heading, wide), cells=tuple(_wrapped(cell, wide) for cell in one.cells))
+        for one, wide in zip(columns, widths, strict=True)
+    ]
     return Folded(replace(table, columns=tuple(lines)), tuple(reversed(omitted)))
 
 
@@ -58,17 +65,7 @@ def _longest(texts: Iterable[str]) -> int:
 
 
 def _least(column: Column) -> int:
-    return max((len(piece.strip()) for text in (column.heading, *column.cells) for piece in _pieces(text)), default=0)
-
-
-def _pieces(text: str) -> list[str]:
-    return _PIECE.findall(text)
-
-
-def _in_lines(column: Column, width: int) -> Column:
-    return replace(
-        column, heading=_wrapped(column.heading, width), cells=tuple(_wrapped(cell, width) for cell in column.cells)
-    )
+    return max((len(piece) for text in (column.heading, *column.cells) for piece in _PIECE.findall(text)), default=0)
 
 
 def _wrapped(text: str, width: int) -> str:
@@ -76,7 +73,7 @@ def _wrapped(text: str, width: int) -> str:
     if len(text) <= width:
         return text
     lines = [""]
-    for piece in _pieces(text):
+    for piece in _PIECE.findall(text):
         between = " " if lines[-1] and not lines[-1].endswith("/") else ""
         if lines[-1] and len(lines[-1]) + len(between) + len(piece) > width:
             lines.append(piece)

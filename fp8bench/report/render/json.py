@@ -7,7 +7,6 @@ from fp8bench.report.document import Document
 
 
 def render(document: Document) -> str:
-    """Of models every field."""
     return json.dumps(document.data, indent=2, allow_nan=False, default=_plain)
 
 

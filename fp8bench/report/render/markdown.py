@@ -18,5 +18,4 @@ def markdown(text: str) -> str:
 
 
 def _headings(columns: tuple[Column, ...]) -> list[str]:
-    """In one line."""
     return [markdown(f"{column.of}: {column.title}" if column.of else column.title) for column in columns]

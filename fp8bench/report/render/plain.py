@@ -1,7 +1,6 @@
 """A document as plain text, for a pipe or a file."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from fp8bench.report.document import Column, Document, Part, Table, Warned
 from fp8bench.report.render.fold import folded
@@ -23,11 +22,7 @@ def render(document: Document) -> str:
 
 def _fitting(table: Table) -> str:
     """In WIDTH characters, with a line that names each column for which there was no room."""
-    safe = [
-        replace(column, heading=inert(column.title), unit="", cells=tuple(map(inert, column.cells)))
-        for column in table.columns
-    ]
-    fitted = folded(replace(table, columns=tuple(safe)), WIDTH, GAP)
+    fitted = folded(table, WIDTH, GAP)
     columns = fitted.table.columns
     heading = _line_by_line([column.heading for column in columns], from_below=True)
     rows = [line for cells in fitted.table.cells() for line in _line_by_line(cells)]
@@ -59,7 +54,6 @@ def _aligned(rows: Sequence[Sequence[str]], columns: Sequence[Column], form: str
 
 
 def omission(titles: Sequence[str]) -> list[str]:
-    """A line about columns that are not shown."""
     return [f"No room for: {', '.join(titles)}. A wider terminal or --columns shows more."] if titles else []
 
 

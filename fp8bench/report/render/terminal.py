@@ -115,12 +115,8 @@ def _print_whole(table: Table, console: "Console") -> None:
     """In one table, and a line that names each column for which there was no room."""
     from rich.text import Text
 
-    columns = [
-        replace(column, heading=inert(column.title), unit="", cells=tuple(map(inert, column.cells)))
-        for column in table.columns
-    ]
     # A character on either side of the table is rich's.
-    fitted = folded(replace(table, columns=tuple(columns), tight=True), console.width - 2, TIGHT_PADDING)
+    fitted = folded(replace(table, tight=True), console.width - 2, TIGHT_PADDING)
     _draw(fitted.table, console)
     for line in omission(fitted.omitted):
         console.print(Text(line, style=LOOKS[Note]))

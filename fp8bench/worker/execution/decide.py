@@ -15,13 +15,16 @@ import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+import torch
+
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid
 from fp8bench.schema.execution import Join
 from fp8bench.schema.rank import ExecutedEvidence, GraphEvidence, Tolerance
-from fp8bench.worker.counters import reset_peaks
+from fp8bench.worker.counters import allocated_peak, reset_peaks
 from fp8bench.worker.execution import proof
 from fp8bench.worker.execution.build import Choice, joined_anew
+from fp8bench.worker.execution.copies import place_for
 from fp8bench.worker.execution.replay import CaptureFailed, Replay, like
 from fp8bench.worker.execution.step import Launch, Parts, PythonLaunch, Snapshot
 from fp8bench.worker.parallel import agreement, how_joined
@@ -32,14 +35,23 @@ from fp8bench.workloads.protocol import Batch
 @dataclass(frozen=True)
 class Execution:
     """What will be timed, and what is known of it. executed: the proof; None: it was launched plainly, or not proved.
-    warning: what a reader should know; None: nothing.
+    warning: what a reader should know; None: nothing. captured_peak: bytes allocated at most while it was captured.
     """
 
     launch: Launch
     graph: GraphEvidence
-    executed: ExecutedEvidence | None
-    warning: str | None
     join: Join
+    executed: ExecutedEvidence | None = None
+    warning: str | None = None
+    captured_peak: int = 0
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What the parity gate leaves to this proof. tolerance: the mode's; fresh_loss: of the plain model, untrained."""
+
+    tolerance: Tolerance
+    fresh_loss: float
 
 
 Capture = Callable[[Parts, Batch], Replay]
@@ -51,7 +63,7 @@ def decide(
     parts: Parts,
     choice: Choice,
     batches: Iterator[Batch],
-    tolerance: Tolerance,
+    gate: Gate,
     stage: Callable[[Stage], None],
     capture: Capture = Replay,
 ) -> Execution:
@@ -61,56 +73,63 @@ def decide(
     Raises MeasurementInvalid where the steps as executed compute something else, and ModeUnavailable where a capture
     was requested and is impossible.
     """
-    join = how_joined(parts.model)
+    decided = Execution(PythonLaunch(parts), choice.graph, how_joined(parts.model))
     if choice.compile.enabled or choice.graph.enabled:
         taken = [next(batches) for _ in range(proof.STEPS)]
         stage("capturing" if choice.graph.enabled else "comparing")
-        decided = _decided(_Trial(config, choice, parts, Snapshot.of(parts), taken, tolerance), stage, capture)
-    else:
-        reset_peaks(parts.device)
-        decided = PythonLaunch(parts), choice.graph, None, None
-    return Execution(*decided, join)
+        place = place_for(proof.copies_size(parts), parts.device)
+        trial = _Trial(config, choice, parts, Snapshot.of(parts, place), taken, gate, place)
+        decided = _decided(decided, trial, stage, capture)
+        del trial
+    # The copies are gone; what is timed begins with peaks of its own.
+    reset_peaks(parts.device)
+    return decided
 
 
-_Decided = tuple[Launch, GraphEvidence, ExecutedEvidence | None, str | None]
-"""The fields of an Execution up to `join`."""
-
-
-def _decided(trial: "_Trial", stage: Callable[[Stage], None], capture: Capture) -> _Decided:
-    parts, graph, compiled = trial.parts, trial.choice.graph, trial.choice.compile.enabled
+def _decided(plain: Execution, trial: "_Trial", stage: Callable[[Stage], None], capture: Capture) -> Execution:
+    """plain: the step launched from Python, unproved."""
+    parts, compiled = trial.parts, trial.choice.compile.enabled
     try:
-        expected = proof.plain_steps(parts, trial.batches, proof.piece_size(parts, trial.batches[0], compiled))
+        piece = proof.piece_size(parts, trial.batches[0], compiled)
+        expected = proof.plain_steps(parts, trial.batches, piece, trial.place)
     except proof.NotProved as refusal:
         if trial.config.cuda_graphs == "on":
             raise
         trial.begin_again()
-        return PythonLaunch(parts), _refused(graph, refusal), None, refusal.what
-    if not graph.enabled:
+        return replace(plain, graph=_refused(plain.graph, refusal), warning=refusal.what)
+    if not plain.graph.enabled:
         trial.begin_again()
-        return _launched(trial, expected, graph, None)
+        return _launched(plain, trial, expected)
     try:
-        return _replayed(trial, expected, stage, capture)
+        return _replayed(plain, trial, expected, stage, capture)
     except (CaptureFailed, MeasurementInvalid) as refusal:
         if trial.config.cuda_graphs == "on":
             raise
-        graph = _refused(graph, refusal)
+        graph = _refused(plain.graph, refusal)
     # It may have left DDP in the middle of a step.
-    return _launched(trial.afresh(), expected, graph, f"steps were not replayed: {graph.reason}")
+    trial = trial.afresh()
+    warning = f"steps were not replayed: {graph.reason}"
+    return _launched(replace(plain, launch=PythonLaunch(trial.parts), graph=graph, warning=warning), trial, expected)
 
 
-def _launched(trial: "_Trial", expected: proof.Expected, graph: GraphEvidence, warning: str | None) -> _Decided:
+def _launched(plain: Execution, trial: "_Trial", expected: proof.Expected) -> Execution:
     """From Python; proved where anything is compiled."""
-    launch = PythonLaunch(trial.parts)
-    return launch, graph, trial.proved(launch, expected) if trial.choice.compile.enabled else None, warning
+    return replace(plain, executed=trial.proved(plain.launch, expected)) if trial.choice.compile.enabled else plain
 
 
-def _replayed(trial: "_Trial", expected: proof.Expected, stage: Callable[[Stage], None], capture: Capture) -> _Decided:
+def _replayed(
+    plain: Execution, trial: "_Trial", expected: proof.Expected, stage: Callable[[Stage], None], capture: Capture
+) -> Execution:
     _require_one_shape(trial.batches)
     trial.begin_again()
     with agreement():
         replay = capture(trial.parts, trial.batches[0])
     stage("comparing")
-    return replay, replay.evidence(trial.choice.graph.reason), trial.proved(replay, expected), None
+    executed = trial.proved(replay, expected)
+    device = trial.parts.device
+    peak = allocated_peak(device) - proof.copies_held(trial.before, expected, device)
+    graph = replay.evidence(trial.choice.graph.reason)
+    return replace(plain, launch=replay, graph=graph, executed=executed, captured_peak=peak)
 
 
 def _refused(graph: GraphEvidence, refusal: Fp8benchError) -> GraphEvidence:
@@ -129,14 +148,15 @@ def _require_one_shape(batches: list[Batch]) -> None:
 
 @dataclass(frozen=True)
 class _Trial:
-    """Steps that are run again and again from one start."""
+    """Steps that are run again and again from one start. place: where what they come to is kept."""
 
     config: RunConfig
     choice: Choice
     parts: Parts
     before: Snapshot
     batches: list[Batch]
-    tolerance: Tolerance
+    gate: Gate
+    place: torch.device
 
     def begin_again(self) -> None:
         """Back to the start, with the memory of other attempts given back."""
@@ -153,8 +173,8 @@ class _Trial:
     def proved(self, launch: Launch, expected: proof.Expected) -> ExecutedEvidence:
         """Run the steps by `launch`. Raises MeasurementInvalid where they come to something else than expected."""
         losses = proof.executed_steps(launch, self.batches)
-        errors = proof.compare(self.parts, self.before, expected, losses)
-        wrong = proof.complaint(errors, self.tolerance)
+        errors = proof.compare(self.parts, self.before, expected, losses, self.gate.fresh_loss)
+        wrong = proof.complaint(errors, self.gate.tolerance)
         with agreement():
             if wrong:
                 raise MeasurementInvalid(

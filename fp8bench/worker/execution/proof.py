@@ -4,8 +4,9 @@ The parity gate looks at the model before it is compiled, and at no optimizer. H
 weights, optimizer state, scales and batches, a few steps run twice: plainly (nothing compiled, nothing replayed, no
 DDP, gradients averaged by hand), and as executed. Compared are, all relative and without unit,
 
-  loss_error      the worst |l' - l| of any step / the largest |l| of them: where the loss falls fast, as on a batch
-                  that is learned by heart, its last value is no measure of what rounding may do to it
+  loss_error      the worst |l' - l| of any step / the largest of |l| and of the fresh model's loss, which is what the
+                  tolerance is a share of. On a batch that is learned by heart the loss falls to next to nothing
+                  within a few steps; what rounding does to it does not
   gradient_error  |g' - g| / |g| after the last step, |.| the Euclidean norm over all weights together
   update_error    |u' - u| / |u|, u what the steps made of the weights: w_after - w_before
   state_error     the same of the scales that the mode keeps, each tensor in units of its own norm
@@ -32,6 +33,7 @@ from torch import Tensor
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.rank import ExecutedEvidence, Tolerance
 from fp8bench.worker.execution.build import uncompiled
+from fp8bench.worker.execution.copies import copied, held, size
 from fp8bench.worker.execution.step import (
     NO_MARKS,
     Launch,
@@ -39,7 +41,7 @@ from fp8bench.worker.execution.step import (
     Snapshot,
     forward,
     gradients,
-    on_host,
+    others,
     scales,
     weights,
 )
@@ -60,7 +62,7 @@ class NotProved(ModeUnavailable):
 
 @dataclass(frozen=True)
 class Expected:
-    """What plain steps came to, on the host. piece: samples that they took at once; losses: one a step; gradients: of
+    """What plain steps came to. piece: samples that they took at once; losses: one a step; gradients: of
     the last; the rest: after it.
     """
 
@@ -82,18 +84,30 @@ def piece_size(parts: Parts, batch: Batch, compiled: bool) -> int:
     return size if scales(parts) or not compiled else min(stated(parts.workload, "piece"), size)
 
 
-def plain_steps(parts: Parts, batches: Sequence[Batch], piece: int) -> Expected:
-    """The reference: no part of it is compiled, replayed or joined. Raises NotProved on every rank where the memory of
-    one does not suffice.
+def copies_size(parts: Parts) -> int:
+    """Bytes of all that a proof keeps beside a step: a snapshot, and what plain steps came to."""
+    trained, kept = size(weights(parts)), size(scales(parts))
+    return trained + size(others(parts)) + kept + 2 * trained + kept
+
+
+def copies_held(before: Snapshot, plain: Expected, device: torch.device) -> int:
+    """Bytes of it that are on the GPU."""
+    kept = (before.weights, before.others, before.scales, plain.gradients, plain.weights, plain.scales)
+    return sum(held(tensors, device) for tensors in kept)
+
+
+def plain_steps(parts: Parts, batches: Sequence[Batch], piece: int, place: torch.device) -> Expected:
+    """The reference: no part of it is compiled, replayed or joined. place: where its results are kept. Raises NotProved
+    on every rank where the memory of one does not suffice.
     """
     with uncompiled():
         losses = [_plain_step(parts, batch, piece) for batch in batches]
     return Expected(
         piece=piece,
         losses=[loss.item() for loss in losses],
-        gradients=on_host(gradients(parts)),
-        weights=on_host(weights(parts)),
-        scales=on_host(scales(parts)),
+        gradients=copied(gradients(parts), place),
+        weights=copied(weights(parts), place),
+        scales=copied(scales(parts), place),
     )
 
 
@@ -102,10 +116,11 @@ def executed_steps(launch: Launch, batches: Sequence[Batch]) -> list[float]:
     return [loss.item() for loss in [launch(batch, NO_MARKS).clone() for batch in batches]]
 
 
-def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[float]) -> Errors:
+def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[float], fresh_loss: float) -> Errors:
     """Compare what is in `parts` now, after the steps as executed, with what was expected. Every rank calls it.
 
-    A number that is not finite stays so, and passes no limit.
+    fresh_loss: the plain model's before any step, as the gate saw it. A number that is not finite stays so, and passes
+    no limit.
     """
     update, spread, gradient = _Share(), _Share(), _Share()
     for start, one, other in zip(before.weights, plain.weights, weights(parts), strict=True):
@@ -120,7 +135,7 @@ def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[fl
         expected = _double(one, parts)
         gradient.add(_double(other, parts) - expected, expected)
     return {
-        "loss_error": loss_error(plain.losses, losses),
+        "loss_error": loss_error(plain.losses, losses, fresh_loss),
         "gradient_error": gradient.value,
         "update_error": update.value,
         "state_error": _state_error(parts, before.scales, plain.scales),
@@ -128,10 +143,10 @@ def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[fl
     }
 
 
-def loss_error(plain: Sequence[float], executed: Sequence[float]) -> float:
+def loss_error(plain: Sequence[float], executed: Sequence[float], fresh: float) -> float:
     """Of the losses of some steps, executed and plain, from one start; see above. NaN where one is not finite."""
     apart = [abs(b - a) for a, b in zip(plain, executed, strict=True)]
-    return math.nan if not all(map(math.isfinite, apart)) else ratio(max(apart), max(map(abs, plain)))
+    return math.nan if not all(map(math.isfinite, apart)) else ratio(max(apart), max(map(abs, (*plain, fresh))))
 
 
 def complaint(errors: Errors, tolerance: Tolerance) -> str | None:

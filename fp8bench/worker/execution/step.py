@@ -4,11 +4,11 @@ The step is written once: what is timed, what a CUDA graph captures and what the
 function. Nothing in it waits for the device.
 
 What a step changes is weights, buffers, the optimizer's state, what the mode keeps (fp8's scales), and the GPU's
-generator. It is copied to the host, since a copy on the GPU would count in its peak, and restored in place, since a
-CUDA graph and DDP's buckets hold addresses.
+generator. It is copied (`copies` says where to) and restored in place, since a CUDA graph and DDP's buckets hold
+addresses.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fp8bench.modes.protocol import Mode
+from fp8bench.worker.execution.copies import copied
 from fp8bench.workloads.protocol import Batch, Workload
 
 
@@ -127,8 +128,11 @@ def scales(parts: Parts) -> list[Tensor]:
     return list(state(parts.plain)) if state is not None else []
 
 
-def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
-    return [tensor.detach().to("cpu", copy=True) for tensor in tensors]
+def others(parts: Parts) -> list[Tensor]:
+    """Buffers and the optimizer's state, in a fixed order."""
+    states = parts.optimizer.state.values()
+    held = [value for state in states for value in state.values() if isinstance(value, Tensor)]
+    return [*parts.plain.buffers(), *held]
 
 
 @dataclass(frozen=True)
@@ -142,11 +146,12 @@ class Snapshot:
     generator: Tensor | None
 
     @classmethod
-    def of(cls, parts: Parts) -> "Snapshot":
+    def of(cls, parts: Parts, place: torch.device) -> "Snapshot":
+        """place: where the copies are kept."""
         return cls(
-            weights=on_host(weights(parts)),
-            others=on_host(_others(parts)),
-            scales=on_host(scales(parts)),
+            weights=copied(weights(parts), place),
+            others=copied(others(parts), place),
+            scales=copied(scales(parts), place),
             optimizer_had=frozenset(parts.optimizer.state),
             generator=torch.cuda.get_rng_state(parts.device) if parts.device.type == "cuda" else None,
         )
@@ -155,16 +160,10 @@ class Snapshot:
         """Put it back. What the optimizer has made since of weights that it had no state of is dropped."""
         for weight in [weight for weight in parts.optimizer.state if weight not in self.optimizer_had]:
             del parts.optimizer.state[weight]
-        now = [*weights(parts), *_others(parts), *scales(parts)]
+        now = [*weights(parts), *others(parts), *scales(parts)]
         with torch.no_grad():
             for tensor, then in zip(now, [*self.weights, *self.others, *self.scales], strict=True):
                 tensor.copy_(then)
         if self.generator is not None:
             torch.cuda.set_rng_state(self.generator, parts.device)
         parts.optimizer.zero_grad(set_to_none=True)
-
-
-def _others(parts: Parts) -> list[Tensor]:
-    states = parts.optimizer.state.values()
-    held = [value for state in states for value in state.values() if isinstance(value, Tensor)]
-    return [*parts.plain.buffers(), *held]

@@ -8,8 +8,21 @@ import pytest
 from fp8bench.report import paper
 from fp8bench.report.page import picture, scatter
 from fp8bench.report.page.bars import Bar, Bars, Stack, Stacks
-from fp8bench.report.page.drawing import DARK, LIGHT, Dots, Label, Line, Rect, shortened, svg, text_width
-from fp8bench.report.page.layout import FILE, NARROW, SMALL, WIDE
+from fp8bench.report.page.drawing import (
+    DARK,
+    FILE,
+    LIGHT,
+    NARROW,
+    SMALL,
+    WIDE,
+    Dots,
+    Label,
+    Line,
+    Rect,
+    shortened,
+    svg,
+    text_width,
+)
 from fp8bench.report.page.scatter import Point, Scatter
 from fp8bench.report.page.strips import Strip, Strips
 

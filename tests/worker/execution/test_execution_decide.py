@@ -29,7 +29,7 @@ from worker.execution.executing import (
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.worker.execution import proof
-from fp8bench.worker.execution.decide import decide
+from fp8bench.worker.execution.decide import Gate, decide
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch, step
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("process_group")]
@@ -39,7 +39,7 @@ def settled(launch=Replayed, asked="on", choice=CAPTURED, tolerance=BF16_TOLERAN
     """What comes of steps that are launched so."""
     stages = []
     parts, batches = parts or some_parts()
-    found = decide(settings(cuda_graphs=asked), parts, choice, batches, tolerance, stages.append, launch)
+    found = decide(settings(cuda_graphs=asked), parts, choice, batches, Gate(tolerance, 0.0), stages.append, launch)
     return found, stages
 
 

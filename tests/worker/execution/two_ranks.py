@@ -13,7 +13,7 @@ from worker.execution import executing
 
 from fp8bench.modes.protocol import FP8_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid
-from fp8bench.worker.execution.decide import decide
+from fp8bench.worker.execution.decide import Gate, decide
 
 
 def settle_here(rank, folder, launch):
@@ -23,7 +23,13 @@ def settle_here(rank, folder, launch):
     capture = getattr(executing, launch)
     try:
         found = decide(
-            executing.settings(cuda_graphs="on"), parts, executing.CAPTURED, batches, FP8_TOLERANCE, print, capture
+            executing.settings(cuda_graphs="on"),
+            parts,
+            executing.CAPTURED,
+            batches,
+            Gate(FP8_TOLERANCE, 0.0),
+            print,
+            capture,
         )
         outcome = {"join": found.join, **found.executed.model_dump()}
     except MeasurementInvalid as refusal:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fp8bench.kinds.run.row import Comparison, Row
-from fp8bench.report.written import gain_bounds, number, rate, ratio
+from fp8bench.report.written import change_bounds, number, rate, ratio
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,6 @@ def detail_of(row: Row) -> str:
 def unit_of(row: Row) -> str:
     """`images`."""
     return row.unit or "units"
-
-
-def percent_bounds(ends: tuple[float, float]) -> str:
-    """`+24.5 to +25.3 %`."""
-    return f"{gain_bounds(*ends, lambda end: f'{end * 100:+.1f}')} %"
 
 
 def answer(comparison: Comparison, bought: str = "", quicker: Sequence[str] = ()) -> Answer:
@@ -90,7 +85,7 @@ def _against_reference(best: Row, rows: Sequence[Row]) -> str:
         return f"{how}. All others are compared with it, and none of them buys more."
     against = f"{how}, against {name_of(reference)} ({detail_of(reference)}): "
     if best.gain_ci_vs_reference is not None:
-        against += f"{percent_bounds(best.gain_ci_vs_reference)} with 95 % confidence, "
+        against += f"{change_bounds(*best.gain_ci_vs_reference)} % with 95 % confidence, "
     if best.verdict == "inconclusive":
         return f"{against}which is inconclusive: {best.verdict_why}."
     return f"{against}{best.verdict or 'without a verdict'}."
@@ -143,21 +138,21 @@ def _not_ranked(rows: Sequence[Row]) -> str:
     stopped = [row for row in rows if row.status != "ok"]
     if not stopped:
         return ""
-    told = ", ".join(f"{name_of(row)} ({row.outcome})" for row in stopped)
-    return f"Without a rank, and told below with the cause: {told}."
+    listed = ", ".join(f"{name_of(row)} ({row.outcome})" for row in stopped)
+    return f"Without a rank, and listed below with the cause: {listed}."
 
 
 def _by_speed(best: Row) -> Answer:
     """No measured row has a price, as rows with one go first."""
     sentence = (
         f"{best.mode_label} on {best.instance} is fastest, at {rate(best.throughput_per_s)} {unit_of(best)} a second; "
-        "no price is known, so nothing is said of money."
+        "no price is known, so cost is unknown."
     )
     grounds = [f"{_how(best)}."]
     if best.speedup_vs_reference is not None and not best.is_reference:
         grounds.append(f"That is {ratio(best.speedup_vs_reference)} the reference: {best.verdict or 'no verdict'}.")
     if best.device == "cpu":
-        grounds.append("It ran on a CPU, whose speed says nothing about a GPU's.")
+        grounds.append("It ran on a CPU, whose speed does not predict a GPU's.")
     grounds.append("Give the price with `fp8bench run --price`, or in the instance's instance.yaml.")
     return Answer(sentence, tuple(grounds), best)
 

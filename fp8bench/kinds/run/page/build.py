@@ -6,17 +6,17 @@ from datetime import date
 from fp8bench import __version__
 from fp8bench.kinds.run.document import document
 from fp8bench.kinds.run.page import grounds
-from fp8bench.kinds.run.page.answer import Answer, answer, name_of, percent_bounds, unit_of
+from fp8bench.kinds.run.page.answer import Answer, answer, name_of, unit_of
 from fp8bench.kinds.run.page.plots import MILLION, Shown, by_run, charts, count_said, time_said
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
 from fp8bench.pricing.pareto import front as front_of
 from fp8bench.report.document import Note, Table
-from fp8bench.report.page.charts import Chart
+from fp8bench.report.page.drawing import Chart
 from fp8bench.report.page.page import Page, Part, Section, Tile
 from fp8bench.report.page.scatter import Scatter
-from fp8bench.report.written import number, rate, with_interval
+from fp8bench.report.written import change, change_bounds, number, rate
 from fp8bench.schema.record import Record
 
 
@@ -77,9 +77,9 @@ def quicker(chart: Chart | None, job: float, rows: Sequence[Row]) -> list[str]:
     if len(best) < 2:
         return []
     cheapest, *others = sorted(best, key=lambda point: point.y)
-    told = "; ".join(f"{point.name} ({point.said})" for point in others)
+    listed = "; ".join(f"{point.name} ({point.text})" for point in others)
     of = f"{count_said(job)} {unit_of(rows[cheapest.number - 1])}"
-    return [f"Quicker, for more money: {told}; instead of {cheapest.said.rpartition(': ')[2]}, for {of}."]
+    return [f"Quicker, for more money: {listed}; instead of {cheapest.text.rpartition(': ')[2]}, for {of}."]
 
 
 def _some(drawn: Mapping[str, Chart], *names: str) -> tuple[Part, ...]:
@@ -112,17 +112,10 @@ def _tiles(found: Answer, rows: Sequence[Row], job: float | None) -> tuple[Tile,
         ]
     if best.gain_vs_reference is not None and not best.is_reference:
         ends = best.gain_ci_vs_reference
-        interval = f"95 %: {percent_bounds(ends)}" if ends else "without an interval"
-        tiles.append(
-            Tile(number(best.gain_vs_reference, "+.1f", 100, " %"), "for a dollar, against the reference", interval)
-        )
-    tiles.append(
-        Tile(
-            with_interval(best.step_time_s, None, ".1f", 1e3, " ms"),
-            "a step",
-            f"{rate(best.throughput_per_s)} {unit} a second",
-        )
-    )
+        interval = f"95 %: {change_bounds(*ends)} %" if ends else "without an interval"
+        tiles.append(Tile(change(best.gain_vs_reference, None), "for a dollar, against the reference", interval))
+    throughput = f"{rate(best.throughput_per_s)} {unit} a second"
+    tiles.append(Tile(number(best.step_time_s, ".1f", 1e3, " ms"), "a step", throughput))
     if job is not None and best.units_per_usd and best.throughput_per_s:
         hours, usd = cost.job_hours(job, best.throughput_per_s), cost.job_usd(job, best.units_per_usd)
         tiles.append(Tile(f"${usd:,.2f}", f"the job of {count_said(job)} {unit}", f"in {time_said(hours)}"))

@@ -1,17 +1,20 @@
 """What rows rest on, as tables: what ran and the proof of it, environments, prices, records, and what stopped."""
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
+from fp8bench.kinds.run.explain.steps import explain_steps
 from fp8bench.kinds.run.page.answer import detail_of
 from fp8bench.kinds.run.page.plots import Shown, facts_shown
 from fp8bench.kinds.run.row import Row
-from fp8bench.kinds.run.steps import explain_steps
-from fp8bench.report.document import NOTHING, CellKind, Column, Note, Table, telling
+from fp8bench.report.document import NOTHING, CellKind, Column, Note, Rows, Table, telling
 from fp8bench.report.page.page import Part
 from fp8bench.report.written import number
 from fp8bench.schema.machine import Environment
 from fp8bench.schema.rank import Evidence, ExecutedEvidence, Parity
 from fp8bench.schema.record import Record
+
+SEEN = {True: "seen", False: "none seen", None: "not profiled"}
 
 
 def limits(shown: Sequence[Shown]) -> list[Part]:
@@ -25,19 +28,15 @@ def limits(shown: Sequence[Shown]) -> list[Part]:
         like = reference is not None and not one.row.is_reference and _same_work(one.row, reference[0])
         sentences.append(explain_steps(facts, reference[1] if reference and like else None).sentence)
     columns = [
-        Column("executed", tuple(detail_of(one.row) for one, _ in found), "word"),
+        Rows(found).column("executed", lambda one: detail_of(one[0].row), "word"),
         Column("what limits the step", tuple(sentences), "note"),
     ]
     return [_table([one for one, _ in found], columns)]
 
 
 def _same_work(row: Row, other: Row) -> bool:
-    return (row.workload, row.batch_size, row.world_size, row.device) == (
-        other.workload,
-        other.batch_size,
-        other.world_size,
-        other.device,
-    )
+    work = attrgetter("workload", "batch_size", "world_size", "device")
+    return bool(work(row) == work(other))
 
 
 def evidence(shown: Sequence[Shown]) -> list[Part]:
@@ -64,28 +63,29 @@ def evidence(shown: Sequence[Shown]) -> list[Part]:
     return parts
 
 
-def _naming(shown: Sequence[Shown]) -> list[Column]:
-    return [
-        Column("row", tuple(str(one.number) for one in shown)),
-        Column("instance", tuple(one.row.instance for one in shown), "word"),
-        Column("mode", tuple(one.row.mode_label for one in shown), "word"),
-    ]
-
-
 def _table(shown: Sequence[Shown], columns: Sequence[Column]) -> Table:
-    return Table((*_naming(shown), *telling(*columns)), naming=3)
+    """Of those columns that have anything, after the ones that name a row."""
+    column = Rows(shown).column
+    naming = (
+        column("row", lambda one: str(one.number)),
+        column("instance", lambda one: one.row.instance, "word"),
+        column("mode", lambda one: one.row.mode_label, "word"),
+    )
+    return Table((*naming, *telling(*columns)), naming=3)
 
 
 def _what_ran(ran: Sequence[tuple[Shown, Evidence]]) -> Table:
+    shown = [one for one, _ in ran]
+
     def column(heading: str, write: Callable[[Evidence], str], kind: CellKind = "word") -> Column:
-        return Column(heading, tuple(write(one) or NOTHING for _, one in ran), kind)
+        return Rows(ran).column(heading, lambda one: write(one[1]) or NOTHING, kind)
 
     return _table(
-        [one for one, _ in ran],
+        shown,
         [
-            Column("execution", tuple(one.row.execution or NOTHING for one, _ in ran), "word"),
+            Rows(shown).column("execution", lambda one: one.row.execution or NOTHING, "word"),
             column("layers converted", _layers),
-            column("fp8 GEMMs", lambda e: _seen(e) if e.fp8 else NOTHING),
+            column("fp8 GEMMs", lambda e: SEEN[e.fp8_kernels] if e.fp8 else NOTHING),
             column("attention", lambda e: e.attention or ""),
             column("gradients shared", lambda e: e.join or ""),
             column(
@@ -106,20 +106,16 @@ def _layers(evidence: Evidence) -> str:
     return f"{evidence.converted_layers} of {evidence.total_layers}"
 
 
-def _seen(evidence: Evidence) -> str:
-    return {True: "seen", False: "none seen", None: "not profiled"}[evidence.fp8_kernels]
-
-
 def _executed(record: Record) -> ExecutedEvidence | None:
     return record.evidence.executed if record.evidence else None
 
 
 def _proofs(proved: Sequence[tuple[Shown, Parity | None, ExecutedEvidence | None]]) -> Table:
     def gate(heading: str, write: Callable[[Parity], str]) -> Column:
-        return Column(heading, tuple(NOTHING if parity is None else write(parity) for _, parity, _ in proved))
+        return Rows(proved).column(heading, lambda one: write(one[1]) if one[1] else NOTHING)
 
     def proof(heading: str, write: Callable[[ExecutedEvidence], str]) -> Column:
-        return Column(heading, tuple(NOTHING if done is None else write(done) for _, _, done in proved))
+        return Rows(proved).column(heading, lambda one: write(one[2]) if one[2] else NOTHING)
 
     return _table(
         [one for one, _, _ in proved],
@@ -151,14 +147,12 @@ def _error(value: float | None) -> str:
 
 
 def _reported(reported: Sequence[Shown]) -> Table:
-    def column(heading: str, write: Callable[[Record], str], kind: CellKind = "word") -> Column:
-        return Column(heading, tuple(write(one.rounds[-1]) for one in reported), kind)
-
+    column = Rows([one.rounds[-1] for one in reported]).column
     return _table(
         reported,
         [
-            column("source", lambda r: r.source),
-            column("published on", lambda r: str((r.provenance and r.provenance.published_on) or NOTHING)),
+            column("source", lambda r: r.source, "word"),
+            column("published on", lambda r: str((r.provenance and r.provenance.published_on) or NOTHING), "word"),
             column("where it comes from", lambda r: r.provenance.citation if r.provenance else NOTHING, "note"),
         ],
     )
@@ -169,13 +163,13 @@ def stopped(shown: Sequence[Shown]) -> list[Part]:
     rows = [one for one in shown if one.row.status != "ok"]
     if not rows:
         return []
-    remedies = tuple((one.rounds[-1].remedy if one.rounds else None) or NOTHING for one in rows)
+    column = Rows(rows).column
     columns = [
-        Column("execution", tuple(detail_of(one.row) for one in rows), "word"),
-        Column("status", tuple(one.row.status for one in rows), "word"),
-        Column("cause", tuple(one.row.cause or NOTHING for one in rows), "word"),
-        Column("why", tuple(one.row.reason or NOTHING for one in rows), "note"),
-        Column("what to do", remedies, "note"),
+        column("execution", lambda one: detail_of(one.row), "word"),
+        column("status", lambda one: one.row.status, "word"),
+        column("cause", lambda one: one.row.cause or NOTHING, "word"),
+        column("why", lambda one: one.row.reason or NOTHING, "note"),
+        column("what to do", lambda one: (one.rounds[-1].remedy if one.rounds else None) or NOTHING, "note"),
     ]
     return [_table(rows, columns)]
 
@@ -183,27 +177,21 @@ def stopped(shown: Sequence[Shown]) -> list[Part]:
 def prices(shown: Sequence[Shown]) -> list[Part]:
     """What an hour costs, from when, and who says so; once for rows that take the same."""
     found = {}
-    for one in shown:
-        row = one.row
-        found[row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source] = one
-    taken = list(found.values())
-    return [
-        Table(
-            (
-                Column("instance", tuple(one.row.instance for one in taken), "word"),
-                Column("machines", tuple(str(one.row.nodes) for one in taken)),
-                Column("USD/h", tuple(number(one.row.usd_per_hour, ",.2f") for one in taken)),
-                Column("as of", tuple(_as_of(one) for one in taken), "word"),
-                Column("source", tuple(one.row.price_source or NOTHING for one in taken), "note"),
-            )
-        )
-    ]
+    for row in (one.row for one in shown):
+        found[row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source] = row
+    column = Rows(list(found.values())).column
+    columns = (
+        column("instance", lambda row: row.instance, "word"),
+        column("machines", lambda row: str(row.nodes)),
+        column("USD/h", lambda row: number(row.usd_per_hour, ",.2f")),
+        column("as of", _as_of, "word"),
+        column("source", lambda row: row.price_source or NOTHING, "note"),
+    )
+    return [Table(columns)]
 
 
-def _as_of(one: Shown) -> str:
-    if one.row.usd_per_hour is None:
-        return "no price"
-    return str(one.row.price_as_of) if one.row.price_as_of else "undated"
+def _as_of(row: Row) -> str:
+    return "no price" if row.usd_per_hour is None else str(row.price_as_of or "undated")
 
 
 def environments(shown: Sequence[Shown]) -> list[Part]:
@@ -224,8 +212,8 @@ def environments(shown: Sequence[Shown]) -> list[Part]:
 
 
 def _which_rows(together: Sequence[Shown]) -> str:
-    rows = ", ".join(str(one.number) for one in together)
-    return f"{together[0].row.instance}: {'row' if len(together) == 1 else 'rows'} {rows}"
+    rows = "row" if len(together) == 1 else "rows"
+    return f"{together[0].row.instance}: {rows} {', '.join(str(one.number) for one in together)}"
 
 
 def _facts(record: Record, environment: Environment) -> dict[str, str]:
@@ -249,9 +237,9 @@ def _facts(record: Record, environment: Environment) -> dict[str, str]:
 
 def records(shown: Sequence[Shown]) -> list[Part]:
     """Which files every row was made of, so that each number can be computed anew."""
-    sessions = tuple(one.row.session_id or NOTHING for one in shown)
+    column = Rows(shown).column
     columns = [
-        Column("session", sessions, "word"),
-        Column("records", tuple(", ".join(one.row.run_ids) or NOTHING for one in shown), "note"),
+        column("session", lambda one: one.row.session_id or NOTHING, "word"),
+        column("records", lambda one: ", ".join(one.row.run_ids) or NOTHING, "note"),
     ]
     return [_table(shown, columns)]

@@ -1,0 +1,45 @@
+"""How options are declared where several commands, or one in a line, have them: in an `Annotated` beside their type."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fp8bench.cli import names
+from fp8bench.report import render
+from fp8bench.schema.errors import require_known
+
+
+def option(metavar: str, help: str, complete: Callable[..., list[str]] | None = None, *flags: str) -> Any:
+    """flags: none: by the parameter's name."""
+    return typer.Option(*flags, metavar=metavar, help=help, autocompletion=complete)
+
+
+def switch(flag: str, help: str) -> Any:
+    """Off where it is not given."""
+    return typer.Option(flag, help=help)
+
+
+def choice(flag: str, words: Sequence[str], help: str) -> Any:
+    """An option that takes one of these words, refuses another with the nearest of them, and completes them."""
+
+    def known(ctx: typer.Context, value: str | None) -> str | None:
+        if value is not None and not ctx.resilient_parsing:
+            require_known(flag, value, words, f"fp8bench {ctx.command_path.partition(' ')[2]} --help")
+        return value
+
+    metavar, complete = "|".join(words), names.one_of(*words)
+    return typer.Option(flag, metavar=metavar, autocompletion=complete, callback=known, help=help)
+
+
+FORMATS = ("table", *render.FORMATS)
+PURCHASES = ("on_demand", "spot", "capacity_block")
+
+Form = Annotated[str, choice("--format", FORMATS, "How to print.")]
+FormOfTables = Annotated[str, choice("--format", [form for form in FORMATS if form != "csv"], "How to print.")]
+"""Of a document that has no lines for csv."""
+
+Workload = Annotated[str | None, typer.Option(autocompletion=names.workloads, help="Only records of this workload.")]
+Region = Annotated[str | None, typer.Option(help="Only prices of this region.")]
+ResultsDir = Annotated[Path, option("DIR", "Where records are.")]

@@ -1,0 +1,1 @@
+"""`check`: has anything become slower than is allowed, against a reference?"""

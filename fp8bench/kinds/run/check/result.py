@@ -1,0 +1,308 @@
+"""A check: every variant of a reference compared with what was measured now. Numbers only; `document` shows them,
+`exports` writes them for other programs.
+
+A variant is what `compare` shows as a row: instance, mode, recipe, execution, workload, batch, GPUs, optimizer and
+source of data. The attention is no part of it: a library that takes another one overnight is a variant that changed,
+and not a new one. Where both were measured with each of several, each is compared with its like.
+
+What `compare` does not compare, another work, machine or software, is not checked either, unless the user requests it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Literal, get_args
+
+from fp8bench.kinds.kind import Labelled, made_of
+from fp8bench.kinds.run.compare import likeness, unlike_work
+from fp8bench.kinds.run.unit_cost import UnitTime, unit_time
+from fp8bench.records.select import Key, Measurement, execution, mode, session, system, variants
+from fp8bench.report.written import Interval
+from fp8bench.schema.errors import MeasurementInvalid
+from fp8bench.schema.execution import Variant
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.record import Record
+
+Outcome = Literal["regression", "missing", "failed", "not comparable", "inconclusive", "ok", "new", "failed before"]
+"""In the order in which they are shown.
+
+regression: the whole interval lies beyond what is allowed
+missing, failed: the reference has it, and now it was not measured, or did not run
+not comparable: measured now on another machine, with other software, or of other work
+inconclusive: the interval holds what is allowed, or there are too few processes or steps for one
+ok: the whole interval lies within what is allowed
+new: the reference does not have it
+failed before: neither did it run in the reference
+"""
+
+ORDER: tuple[Outcome, ...] = get_args(Outcome)
+BAD: frozenset[Outcome] = frozenset(("regression", "missing", "failed"))
+
+REGRESSION_FOUND = 1
+"""The exit code where a variant is bad."""
+
+
+class CheckedRow(Labelled, Frozen):
+    """One variant, then and now. SI units; a pair is a 95 % interval. change: our step time over the reference's, minus
+    1. The names are the keys of `check --format json` and the columns of csv.
+    """
+
+    instance: str
+    mode: str
+    recipe: str | None
+    execution: Variant | None
+    attention: str | None
+    workload: str
+    optimizer: str | None
+    batch_size: int
+    world_size: int
+    outcome: Outcome
+    reason: str | None = None
+    change: float | None = None
+    change_ci: Interval | None = None
+    step_time_s: float | None = None
+    step_time_ci_s: Interval | None = None
+    throughput_per_s: float | None = None
+    throughput_ci_per_s: Interval | None = None
+    unit: str | None = None
+    rounds: int = 0
+    reference_step_time_s: float | None = None
+    reference_step_time_ci_s: Interval | None = None
+    reference_rounds: int = 0
+    marks: tuple[str, ...] = ()
+    run_ids: tuple[str, ...] = ()
+    reference_run_ids: tuple[str, ...] = ()
+
+
+class Check(Frozen):
+    """max_regression: how much longer a step may take, as a share. strict: inconclusive variants fail too. reference:
+    what was compared with, as a reader knows it. sessions: those that were checked.
+    """
+
+    max_regression: float
+    strict: bool
+    reference: str
+    sessions: tuple[str, ...]
+    rows: tuple[CheckedRow, ...]
+
+    def of(self, *outcomes: Outcome) -> tuple[CheckedRow, ...]:
+        return tuple(row for row in self.rows if row.outcome in outcomes)
+
+    def fails(self, row: CheckedRow) -> bool:
+        return row.outcome in BAD or row.outcome == "not comparable" or (self.strict and row.outcome == "inconclusive")
+
+    @property
+    def exit_code(self) -> int:
+        """1 for a variant that is slower, missing or failed, and with `strict` for one that is inconclusive; 4 where
+        there is none of these, but a variant that could not be compared; else 0.
+        """
+        if any(self.fails(row) and row.outcome != "not comparable" for row in self.rows):
+            return REGRESSION_FOUND
+        return MeasurementInvalid.exit_code if self.of("not comparable") else 0
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """What a user requests of a check; fields as in `Check`. allow_mismatch: unlike work, machines and software too."""
+
+    max_regression: float
+    strict: bool = False
+    allow_mismatch: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A measurement, whose times are estimated once."""
+
+    measurement: Measurement
+
+    @property
+    def latest(self) -> Record:
+        """Stands for all rounds in what does not differ between them."""
+        return self.measurement.latest
+
+    @property
+    def ok(self) -> bool:
+        return self.latest.status == "ok"
+
+    @cached_property
+    def found(self) -> UnitTime | None:
+        """None where there are no samples."""
+        return unit_time(self.measurement) if self.ok else None
+
+    @cached_property
+    def step_time(self) -> "tuple[float, Interval | None] | None":
+        """By elapsed time, seconds, with its interval; None where there are no samples."""
+        summary = self.latest.summary
+        return self.found.step_time_s(summary.units_per_step) if self.found and summary else None
+
+
+def check(now: Sequence[Measurement], before: Sequence[Measurement], options: CheckOptions, reference: str) -> Check:
+    """now, before: the measurements of this session and of the reference, their records whole. reference: its name."""
+    mine = list(map(Side, now))
+    theirs = _one_each(list(map(Side, before)), mine)
+    rows: list[CheckedRow] = []
+    taken: list[Side] = []
+    for one in theirs:
+        if one.ok:
+            like = _like(one, [each for each in mine if each not in taken or not each.ok], theirs)
+            taken += [like] if like is not None else []
+            rows.append(_compared(like, one, options) if like is not None else _missing(one, mine))
+    rows += [_unmatched(each, theirs) for each in mine if each not in taken]
+    return Check(
+        max_regression=options.max_regression,
+        strict=options.strict,
+        reference=reference,
+        sessions=tuple(dict.fromkeys(map(session, (record for one in now for record in one.rounds)))),
+        rows=tuple(sorted(rows, key=lambda row: ORDER.index(row.outcome))),
+    )
+
+
+def _one_each(theirs: Sequence[Side], mine: Sequence[Side]) -> list[Side]:
+    """Of a variant that the reference has of several machines or softwares the one that is like what was measured now,
+    or on its machine; else the latest.
+    """
+    systems = {system(each.latest) for each in mine}
+    machines = {machine for machine, *_ in systems}
+
+    def nearness(one: Side) -> tuple[bool, bool, bool, datetime]:
+        own = system(one.latest)
+        return one.ok, own in systems, own[0] in machines, one.latest.created_utc
+
+    groups: dict[Key, list[Side]] = {}
+    for one in theirs:
+        variant = (_planned(one.latest), execution(one.latest), one.latest.attention)
+        groups.setdefault(variant, []).append(one)
+    return [max(together, key=nearness) for together in groups.values()]
+
+
+def _planned(record: Record) -> Key:
+    config = record.config
+    trained_with = (config.optimizer, config.data, config.sequence_length) if config is not None else ()
+    what = record.what
+    return (*mode(record), what.workload, what.batch_size, what.world_size, *trained_with)
+
+
+def _like(one: Side, mine: Sequence[Side], theirs: Sequence[Side]) -> Side | None:
+    """What was measured of the reference's variant now: with the same attention if there is any, else with one that is
+    of no other in the reference. One that did not run stands for each variant that it might have become.
+    """
+    ran_as = execution(one.latest)
+    planned = [each for each in mine if _planned(each.latest) == _planned(one.latest)]
+    fits = [each for each in planned if ran_as is None or ran_as in variants(each.latest)]
+    same = [each for each in fits if each.ok and each.latest.attention == one.latest.attention]
+    free = [each for each in fits if each.ok and not any(_same(each.latest, other.latest) for other in theirs)]
+    stopped = [each for each in fits if not each.ok]
+    return next(iter((*same, *free, *stopped)), None)
+
+
+def _same(a: Record, b: Record) -> bool:
+    """Whether both are one variant with one attention."""
+    return (_planned(a), execution(a), a.attention) == (_planned(b), execution(b), b.attention)
+
+
+def _compared(mine: Side, one: Side, options: CheckOptions) -> CheckedRow:
+    """A variant of the reference, and what there is of it now."""
+    if not mine.ok:
+        return _row(one.latest, "failed", _why_stopped(mine.latest), None, one)
+    unlike = (*_unlike_work(mine.latest, one.latest), *likeness(mine.latest, one.latest, allow_mismatch=True).marks)
+    if unlike and not options.allow_mismatch:
+        return _row(one.latest, "not comparable", "; ".join(unlike), mine, one, _changed(mine, one))
+    marks = (*unlike, *_changed(mine, one))
+    if mine.found is None or one.found is None:
+        return _row(one.latest, "inconclusive", "there are no samples", mine, one, marks)
+    return _judged(_row(one.latest, "ok", None, mine, one, marks), mine.found, one.found, options.max_regression)
+
+
+def _judged(row: CheckedRow, found: UnitTime, reference: UnitTime, allowed: float) -> CheckedRow:
+    # Imported here: numpy takes a moment.
+    from fp8bench.stats.regression import regression
+
+    judged = regression(found.by_elapsed, reference.by_elapsed, allowed)
+    outcome, why = judged.judgement, judged.why
+    if outcome != "inconclusive" and (found.uneven or reference.uneven):
+        by_medians = regression(found.by_medians, reference.by_medians, allowed).judgement
+        # Medians that cannot tell contradict nothing.
+        if by_medians not in (outcome, "inconclusive"):
+            outcome, why = "inconclusive", f"{outcome} by elapsed time, {by_medians} by medians: slow steps decide"
+    bounds = None if judged.low is None or judged.high is None else (judged.low - 1, judged.high - 1)
+    return row.model_copy(update={"outcome": outcome, "reason": why, "change": judged.value - 1, "change_ci": bounds})
+
+
+def _unlike_work(record: Record, reference: Record) -> list[str]:
+    """What of the fingerprint differs, both values in it."""
+    mine, theirs = record.fingerprint, reference.fingerprint
+    return [
+        f"unlike the reference in {name} ({mine.get(name)}, reference {theirs.get(name)})"
+        for name in unlike_work(mine, theirs)
+    ]
+
+
+def _changed(mine: Side, one: Side) -> list[str]:
+    """What a reader must know of a variant that ran."""
+    marks = []
+    if mine.latest.attention != one.latest.attention:
+        marks.append(f"attention {mine.latest.attention}, reference {one.latest.attention}")
+    stopped = mine.measurement.stopped
+    if stopped:
+        every = len(mine.measurement.rounds) + len(stopped)
+        marks.append(f"{len(stopped)} of {every} rounds {_why_stopped(stopped[-1])}")
+    return marks
+
+
+def _missing(one: Side, mine: Sequence[Side]) -> CheckedRow:
+    """A variant that was not measured; where its mode was, executed otherwise, that is said."""
+    like = [each.latest for each in mine if each.ok and _planned(each.latest) == _planned(one.latest)]
+    others = sorted({str(execution(record)) for record in like})
+    instead = f"; its steps were executed as {', '.join(others)} instead" if others else ""
+    return _row(one.latest, "missing", f"not measured now{instead}", None, one)
+
+
+def _unmatched(mine: Side, theirs: Sequence[Side]) -> CheckedRow:
+    """What the reference has no measurement of."""
+    if mine.ok:
+        return _row(mine.latest, "new", "not in the reference", mine, None)
+    before = any(not one.ok and _planned(one.latest) == _planned(mine.latest) for one in theirs)
+    return _row(mine.latest, "failed before" if before else "failed", _why_stopped(mine.latest), None, None)
+
+
+def _why_stopped(record: Record) -> str:
+    return f"{record.status}: {record.reason}"
+
+
+def _row(
+    record: Record,
+    outcome: Outcome,
+    reason: str | None,
+    mine: Side | None,
+    one: Side | None,
+    marks: Sequence[str] = (),
+) -> CheckedRow:
+    """record: which variant it is. mine, one: measured now, and in the reference."""
+    summary = mine.latest.summary if mine is not None else None
+    now, interval = (mine.step_time if mine is not None else None) or (None, None)
+    then, then_interval = (one.step_time if one is not None else None) or (None, None)
+    units = summary.units_per_step if summary else 0
+    return made_of(
+        CheckedRow,
+        record,
+        record.what,
+        execution=execution(record),
+        attention=(mine or one or Side(Measurement((record,)))).latest.attention,
+        optimizer=record.config.optimizer if record.config else None,
+        outcome=outcome,
+        reason=reason,
+        step_time_s=now,
+        step_time_ci_s=interval,
+        throughput_per_s=units / now if now else None,
+        throughput_ci_per_s=(units / interval[1], units / interval[0]) if interval else None,
+        unit=summary.unit if summary else None,
+        rounds=len(mine.measurement.rounds) if mine else 0,
+        reference_step_time_s=then,
+        reference_step_time_ci_s=then_interval,
+        reference_rounds=len(one.measurement.rounds) if one else 0,
+        marks=tuple(marks),
+        run_ids=tuple(each.run_id for each in mine.measurement.rounds) if mine else (),
+        reference_run_ids=tuple(each.run_id for each in one.measurement.rounds) if one else (),
+    )

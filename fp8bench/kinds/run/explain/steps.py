@@ -1,0 +1,211 @@
+"""Where a step's time goes, for one mode or for two side by side, and why. Numbers only; `document` shows them.
+
+A step is what its kernels need, by purpose, and what the device is idle. Communication counts as far as no other kernel
+hides it; what is hidden is shown beside the step, and is no part of it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fp8bench.kinds.kind import made_of
+from fp8bench.profiling.causes import Cause, explain, replay_saves_at_most_s
+from fp8bench.profiling.facts import Facts, milliseconds
+from fp8bench.report.written import counted
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.execution import Variant, is_compiled, suffix
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.rank import Category, ExecutedEvidence
+
+PARTS: dict[Category, str] = {
+    "gemm_fp8": "GEMMs, fp8",
+    "gemm_bf16": "GEMMs, 16 bit",
+    "gemm_fp32": "GEMMs, fp32",
+    "attention": "attention",
+    "cast": "casts and scales",
+    "elementwise": "norms, activations, sums",
+    "copy": "copies",
+    "optimizer": "optimizer",
+    "nccl": "communication, exposed",
+    "other": "other",
+}
+"""What readers call a category, in the order of table and plot."""
+
+LONGER_THAN_TIMED = 1.03
+"""Busy over timed from which the profile and the timed steps contradict each other: noise stays below."""
+
+IDLE = "idle"
+STEP = "step"
+BUSY = "busy"
+HIDDEN = "communication, hidden"
+
+
+class StepBreakdown(Frozen):
+    """One mode's step, seconds. The names are the keys of `explain --format json`. Null is unknown.
+
+    by_category adds up to busy_s; with idle_s to step_time_s, except where the profiled steps were busy for longer than
+    a timed one lasts, which idle_s of 0 shows. host_lead_s: how far the host is ahead of the GPU. execution: how the
+    steps were executed; executed: the proof of it. replay_saves_at_most_s: null where each step is replayed already, or
+    the GPU does not wait for its host.
+    """
+
+    label: str
+    source: str
+    device: str
+    instance: str | None
+    workload: str | None
+    batch_size: int | None
+    world_size: int | None
+    compile: bool | None
+    execution: Variant | None
+    executed: ExecutedEvidence | None
+    step_time_s: float | None
+    busy_s: float
+    idle_s: float | None
+    by_category: dict[Category, float]
+    nccl_s: float
+    nccl_overlapped_s: float
+    host_lead_s: float | None
+    replay_saves_at_most_s: float | None
+
+    @property
+    def length_s(self) -> float:
+        """What shares are shares of: the step, or where it was not timed the busy time."""
+        return max(self.busy_s, self.step_time_s or 0.0)
+
+    def parts(self) -> list[tuple[str, float]]:
+        """Name and seconds of what the step consists of, in the order of PARTS, idle last; nothing that is zero."""
+        found = [(name, self.by_category.get(category, 0.0)) for category, name in PARTS.items()]
+        return [(name, seconds) for name, seconds in [*found, (IDLE, self.idle_s or 0.0)] if seconds > 0]
+
+
+class Explained(Frozen):
+    """The first mode is explained; the second, if there is one, is its reference. notes: how each was
+    executed, and how far that was proved.
+    """
+
+    modes: tuple[StepBreakdown, ...]
+    cause: Cause
+    sentence: str
+    explained_s: dict[Cause, float]
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Line(Frozen):
+    """One line of the table: seconds in each mode; None is unknown. total: a sum of the lines above it."""
+
+    name: str
+    seconds: tuple[float | None, ...]
+    total: bool = False
+
+
+def explain_steps(facts: Facts, reference: Facts | None) -> Explained:
+    """Raises UsageError where the two are not comparable: then no sentence about their times is true."""
+    if reference is None:
+        chosen = [facts]
+    else:
+        _require_like_work(facts, reference)
+        chosen = _distinct_labels(facts, reference)
+    explanation = explain(chosen[0], chosen[1] if reference else None)
+    return Explained(
+        modes=tuple(_breakdown(one) for one in chosen),
+        cause=explanation.cause,
+        sentence=explanation.sentence,
+        explained_s=explanation.explained_s,
+        notes=tuple(note for one in chosen if (note := _note(one))),
+        warnings=tuple(_warnings(chosen)),
+    )
+
+
+def lines(modes: Sequence[StepBreakdown]) -> list[Line]:
+    """The table's lines: parts that any mode has, then the sums, then hidden communication if there is any.
+
+    A step that was not timed has no length and no idle time, only kernels, whose sum is then shown.
+    """
+    found = [dict(mode.parts()) for mode in modes]
+    shown = [name for name in PARTS.values() if any(name in parts for parts in found)]
+    table = [Line(name=name, seconds=tuple(parts.get(name, 0.0) for parts in found)) for name in shown]
+    if any(mode.step_time_s is None for mode in modes):
+        table.append(Line(name=BUSY, seconds=tuple(mode.busy_s for mode in modes), total=True))
+    if any(mode.step_time_s is not None for mode in modes):
+        table.append(Line(name=IDLE, seconds=tuple(mode.idle_s for mode in modes)))
+        table.append(Line(name=STEP, seconds=tuple(mode.step_time_s for mode in modes), total=True))
+    if any(mode.nccl_overlapped_s > 0 for mode in modes):
+        table.append(Line(name=HIDDEN, seconds=tuple(mode.nccl_overlapped_s for mode in modes)))
+    return table
+
+
+def _require_like_work(facts: Facts, reference: Facts) -> None:
+    for field in ("workload", "batch_size", "device"):
+        mine, theirs = getattr(facts, field), getattr(reference, field)
+        if mine is not None and theirs is not None and mine != theirs:
+            raise UsageError(
+                f"{facts.label} and {reference.label} are not comparable: "
+                f"{field.replace('_', ' ')} {mine} and {theirs}",
+                "Name two records of the same work on each device",
+            )
+
+
+def _distinct_labels(facts: Facts, reference: Facts) -> list[Facts]:
+    """Labels that differ: by mode, else also by execution, else by instance, else by the run."""
+    both = [facts, reference]
+    namings = (
+        [one.label for one in both],
+        [one.label + suffix(one.execution) for one in both],
+        [f"{one.instance}:{one.label}" if one.instance else one.label for one in both],
+        [f"{one.label} ({one.source})" for one in both],
+    )
+    labels = next((labels for labels in namings if labels[0] != labels[1]), namings[0])
+    return [replace(one, label=label) for one, label in zip(both, labels, strict=True)]
+
+
+def _breakdown(facts: Facts) -> StepBreakdown:
+    return made_of(
+        StepBreakdown,
+        facts,
+        compile=None if facts.execution is None else is_compiled(facts.execution),
+        by_category=facts.profile.by_category,
+        nccl_overlapped_s=facts.profile.nccl_overlapped_s,
+        replay_saves_at_most_s=replay_saves_at_most_s(facts),
+    )
+
+
+def _note(facts: Facts) -> str:
+    """How the steps were executed where Python did not launch them, and what their proof says; empty for neither."""
+    replayed = "each step was replayed as one CUDA graph, so that Python launched none of its kernels"
+    said = [*([replayed] if facts.replayed else []), *([_proof(facts.executed)] if facts.executed else [])]
+    return f"{facts.label}: {'; '.join(said)}" if said else ""
+
+
+def _proof(executed: ExecutedEvidence) -> str:
+    errors = {
+        "loss": executed.loss_error,
+        "gradients": executed.gradient_error,
+        "weights' update": executed.update_error,
+        "scales": executed.state_error,
+    }
+    found = ", ".join(f"{name} {error:.2g}" for name, error in errors.items() if error is not None)
+    steps = counted(executed.steps, "step")
+    return f"proved over {steps} against the same steps plainly eager (relative errors: {found or 'not finite'})"
+
+
+def _warnings(chosen: Sequence[Facts]) -> list[str]:
+    """What makes the two less alike than a reader would think, and where a profile contradicts its timed steps."""
+    both = " and ".join(one.label for one in chosen)
+    warnings = []
+    for name, values in (
+        ("instances", [one.instance for one in chosen]),
+        ("numbers of workers", [one.world_size for one in chosen]),
+    ):
+        if None not in values and len(set(values)) > 1:
+            warnings.append(f"{both} ran with different {name}")
+    executions = [one.execution for one in chosen if one.execution is not None]
+    if len(set(executions)) > 1:
+        warnings.append(f"{both} ran with different executions: {' and '.join(executions)}")
+    for one in chosen:
+        if one.step_time_s is not None and one.busy_s > one.step_time_s * LONGER_THAN_TIMED:
+            warnings.append(
+                f"{one.label} was busy for {milliseconds(one.busy_s)} ms a step when profiled, and a timed step lasts "
+                f"{milliseconds(one.step_time_s)}: its device was slower then, so its idle time is unknown"
+            )
+    return warnings
