@@ -1,11 +1,12 @@
 # make bench   set up, with Transformer Engine where there is an NVIDIA GPU, measure what this machine has, print the comparison
 # make install  set up as `make bench` does, and measure nothing
 # make test    set up, run every test: side by side, then alone those that take the time of something
-# make test-quick  the tests of the inner loop: none that trains in processes of its own or takes the time of something
+# make test-quick  the tests of the inner loop: none that starts a process, draws a picture or takes the time of something
 # make check   lint, types, layers, workflows
 # make overhead  what measuring costs: the tool's loop against a bare one (a benchmark: idle machine, no tests beside it)
 # make simulate  coverage, false verdicts and power of the intervals where the truth is known (about ten minutes)
 # make prediction-errors  how far predictions are off, computed from the committed records (docs/prediction.md)
+# make published  the records of results/published/ that configs/published-throughput.yaml holds the figures of
 # make all     check and test, as CI does
 PYTHON ?= python3
 VENV ?= .venv
@@ -17,7 +18,7 @@ SERIAL = $(shell grep -rl --include=test_*.py "mark.serial" tests)
 # Hundreds of processes are started, each of which would compile the package and pytest's asserts anew.
 test test-quick: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: bench install test test-quick check overhead simulate prediction-errors all clean
+.PHONY: bench install test test-quick check overhead simulate prediction-errors published all clean
 
 bench: install
 	$(BIN)/fp8bench run
@@ -48,6 +49,9 @@ simulate: $(INSTALLED)
 
 prediction-errors: $(INSTALLED)
 	$(BIN)/python benchmarks/prediction_errors.py
+
+published: $(INSTALLED)
+	$(BIN)/python benchmarks/published_throughput.py
 
 all: check test
 

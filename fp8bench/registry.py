@@ -6,8 +6,10 @@ outside package adds modes and workloads through the entry-point groups `fp8benc
 entry names a class.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -200,6 +202,11 @@ KINDS = (
         "fp8bench.kinds.converge:KIND",
         "Whether fp8 costs accuracy: losses of modes trained alike, at equal steps, time and money.",
     ),
+    KindEntry(
+        "collectives",
+        "fp8bench.kinds.collectives:KIND",
+        "All-reduce, all-gather and reduce-scatter between GPUs: bus bandwidth over sizes, each proved first.",
+    ),
 )
 
 
@@ -261,10 +268,15 @@ def load(entry: ModeEntry | WorkloadEntry | KindEntry) -> Any:
 
 
 def _entry_points(group: str) -> Any:
-    # Imported here: it takes a moment that an answer without modes and workloads does not have.
+    return _installed(tuple(sys.path)).select(group=group)
+
+
+@lru_cache(maxsize=1)
+def _installed(_path: tuple[str, ...]) -> Any:
+    """All entry points of packages on this path. To read them takes a tenth of a second where many are installed."""
     from importlib.metadata import entry_points
 
-    return entry_points(group=group)
+    return entry_points()
 
 
 def _package(entry: Any) -> str:

@@ -13,6 +13,14 @@ import fork_server
 import pytest
 
 OUTSIDE = Path(__file__).parent / "outside"
+OF_SLOW_TESTS = frozenset(
+    {
+        *("fp8bench_in", "doctor_in", "trapped", "outcomes", "example", "s3_server", "sshd"),
+        *("process_group", "timm_imported"),
+    }
+)
+"""Fixtures with which a test starts processes, or is one of many that need timm, which takes seconds to import."""
+
 ENTRY_POINTS = """\
 [fp8bench.modes]
 outside-polite = outside_plugins:Polite
@@ -63,6 +71,14 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """A process takes a tenth of a second, if it is forked: that is no inner loop."""
+    for item in items:
+        if OF_SLOW_TESTS.intersection(item.fixturenames):
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import pip
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,10 +87,9 @@ class Container:
         for name, version in packages.items():
             installed(site, name, version, NEEDS.get(name, ()))
         self.python = folder / "python"
-        # As `python -m pip`, of this environment by the pip of the one that tests.
-        self.python.write_text(
-            f'#!/bin/sh\nshift 2\nexec "{sys.executable}" -m pip --python "{folder}/env/bin/python" "$@"\n'
-        )
+        # As `python -m pip`, of this environment by the pip of the one that tests: what its `--python` starts.
+        runner = Path(pip.__file__).parent / "__pip-runner__.py"
+        self.python.write_text(f'#!/bin/sh\nshift 2\nexec "{folder}/env/bin/python" "{runner}" "$@"\n')
         self.python.chmod(0o755)
 
     def install(self, index, requirement="fp8bench"):

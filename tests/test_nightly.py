@@ -4,13 +4,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
+import fork_server
 import junitparser
 import pytest
 import yaml
-from cli.calling import environment
+from cli.calling import environment, forking_program
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text())
@@ -18,20 +18,9 @@ WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_
 # YAML reads a bare `on` as true.
 TRIGGERS = WORKFLOW[True]
 
-PROGRAM = f"""\
-#!{sys.executable}
-import os, sys
-sys.path.insert(0, {str(ROOT / "tests")!r})
-import fork_server
-code, out, err = fork_server.called(sys.argv[1:], os.getcwd(), os.environ, 200)
-sys.stdout.write(out)
-sys.stderr.write(err)
-sys.exit(code)
-"""
-
 RUN = (
     "--mode outside-waits --workload outside-linear --gpus 1 --batch-size 2 "
-    "--data device --rounds 3 --steps 10 --min-time 0.01 --warmup 2"
+    "--data device --rounds 3 --steps 8 --min-time 0.01 --warmup 1"
 )
 
 
@@ -43,9 +32,7 @@ class Host:
         self.outcomes = {}
         (folder / ".github").mkdir(parents=True)
         shutil.copy(ROOT / ".github" / "nightly.sh", folder / ".github")
-        program = folder / "fp8bench"
-        program.write_text(PROGRAM)
-        program.chmod(0o755)
+        program = forking_program(folder / "fp8bench", *fork_server.FP8BENCH)
         self.variables = environment(
             NIGHTLY_FP8BENCH=str(program),
             NIGHTLY_STATE=str(folder / "state"),
@@ -108,7 +95,7 @@ def test_noise_passes_a_planted_slow_down_fails_and_a_mode_that_is_gone_is_named
     assert said["Check"].startswith("Passed: ")
     assert "cpu:outside-waits/eager" in (host.folder / "nightly" / "junit.xml").read_text()
 
-    said = host.night(OUTSIDE_WAIT_S="0.25", NIGHTLY_CHECK="--max-regression 50%")
+    said = host.night(OUTSIDE_WAIT_S="0.15", NIGHTLY_CHECK="--max-regression 50%")
     assert host.outcomes == {
         "Set up": "success",
         "Doctor": "success",

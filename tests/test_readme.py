@@ -16,6 +16,7 @@ MADE = re.compile(r"<!-- made by: fp8bench (.+?) -->\n(.+?)\n<!-- end -->", re.D
 TABLES = MADE.findall(README)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "shown"), [*TABLES, *MADE.findall((ROOT / "docs" / "compare.md").read_text())])
 def test_a_table_in_the_readme_is_what_its_command_prints(command, shown):
     done = call(ROOT, *shlex.split(command), "--format", "markdown")

@@ -42,6 +42,10 @@ OWN = {
         "The comparison as one page of HTML that needs nothing beside itself, or one plot of it.",
     ),
     "predict": ("predict:predict", "What an instance that you do not have would make of a measured mode."),
+    "scaling": (
+        "scaling:scaling",
+        "What is left of a GPU's rate over more GPUs and nodes, and by how much modes are faster there.",
+    ),
     "doctor": ("doctor:doctor", "Is this machine fit to be measured? Exit code 3 if there is a problem."),
     "results": (
         "results:results",

@@ -15,8 +15,8 @@ from fp8bench.kinds.run.check.document import document, sentence
 from fp8bench.kinds.run.check.exports import EXPORTS
 from fp8bench.kinds.run.check.records import find
 from fp8bench.kinds.run.check.result import Check
-from fp8bench.records.results import write_atomically
 from fp8bench.schema.errors import MeasurementInvalid, UsageError, require_known
+from fp8bench.schema.files import write_atomically
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 """GitHub's variable for the file whose markdown stands on the page of a run."""
@@ -73,6 +73,7 @@ def _write(result: Check, exports: dict[Path, str]) -> None:
     """Each file whole or not at all, in the place of an older one. Raises UsageError where one cannot be written."""
     for path, form in exports.items():
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, EXPORTS[form](result) + "\n", replace=True)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror}", "Choose another file with --export") from error

@@ -73,7 +73,7 @@ def _declared_by(group: Any) -> list[inspect.Parameter]:
     """Its fields, each annotated with an option of typer's."""
     hints = get_type_hints(group, include_extras=True)
     bare = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=hints[name]) for name in hints]
-    return [one.replace(default=group.__dict__.get(one.name, inspect.Parameter.empty)) for one in bare]
+    return [one.replace(default=getattr(group, one.name, inspect.Parameter.empty)) for one in bare]
 
 
 def resolved(settings: Mapping[str, Any], config: Path | None) -> "Resolved":

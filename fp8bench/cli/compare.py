@@ -74,7 +74,9 @@ def compare(
         best_batch=shown.best_batch,
     )
     job = None if shown.job is None else parse_job(shown.job)
-    options, catalog = selection.resolved(instances, results_dir, shown.price or (), job, view)
+    options, catalog = selection.resolved(
+        instances, results_dir, shown.price or (), job, view, reference=selection.reference
+    )
     unread = Unread()
     show(compared.compare(options, catalog, results_dir, log, unread), form)
     if unread.found and strict:

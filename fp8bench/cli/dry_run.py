@@ -2,14 +2,12 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.cli.output import load_catalog
 from fp8bench.config.request import OPTIONS
-from fp8bench.launch.forecast import Forecast, execution, forecast, obstacle
+from fp8bench.launch.forecast import Forecast, duration, execution, forecast, obstacle, price_today
 from fp8bench.machine.gpus import this_machine
-from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.records import results
 from fp8bench.report.document import NOTHING, Column, Document, Sentence, Table, blocks
 from fp8bench.report.written import counted
@@ -17,11 +15,7 @@ from fp8bench.schema.batch import AUTO
 
 if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
-    from fp8bench.launch.place import Place
     from fp8bench.launch.prepare import Prepared
-    from fp8bench.schema.instance import Catalog
-
-MINUTE_S = 60
 
 
 def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> Forecast:
@@ -29,8 +23,6 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> Forecast:
     the catalogue's price applies.
     """
     machine, catalog = this_machine(os.environ), load_catalog(prepared.results_dir)
-    if usd_per_hour is None:
-        usd_per_hour = price_today(prepared, catalog)
     kept = results.read(prepared.results_dir, [prepared.instance.key])
     paths = {record.run_id: path for record, path in kept}
     return forecast(
@@ -39,18 +31,8 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> Forecast:
         [obstacle(entry.config, machine, catalog) for entry in prepared.entries],
         [record for record, _ in kept],
         lambda record: results.read_record(paths[record.run_id]),
-        usd_per_hour,
+        price_today(prepared, catalog, usd_per_hour),
     )
-
-
-def price_today(place: "Place", catalog: "Catalog") -> float | None:
-    """USD per hour of the whole machine by the catalogue and the files beside the results; None: unknown."""
-    if place.instance.key not in catalog.instances:
-        return None
-    machine_id = place.here.machine.id if place.here and place.here.machine else None
-    today = PriceQuery(as_of=date.today(), current=True, machine=machine_id)
-    price = choose(catalog.instances[place.instance.key].prices, today)
-    return price.usd_per_hour if price else None
 
 
 def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Document:
@@ -92,6 +74,8 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Doc
                 "start_up_s": found.start_up_s,
                 "usd": found.usd,
                 "usd_per_hour": found.usd_per_hour,
+                "price_share": found.share.share if found.share else None,
+                "price_share_of": found.share.instance if found.share else None,
                 "rounds": found.rounds,
                 "unknown": found.unknown,
                 "modes": [{"mode": turn.label, "seconds_per_round": turn.seconds} for turn in found.turns],
@@ -114,6 +98,8 @@ def lines(found: Forecast) -> list[str]:
 
 def _time_and_cost(found: Forecast) -> list[str]:
     rate = f"{found.usd_per_hour:,.2f} USD an hour" if found.usd_per_hour is not None else None
+    if found.share:
+        rate = f"{rate}, as {found.share} cost, since no price of this machine is known"
     if found.usd is not None:
         cost = f"about {_span(found.usd, '{:,.2f}'.format)} USD at {rate}"
     elif rate is not None:
@@ -124,7 +110,7 @@ def _time_and_cost(found: Forecast) -> list[str]:
         unknown = f"unknown, since there is no record here of {' and '.join(found.unknown)} at this work"
         return [f"time: {unknown}", f"cost: {cost}"]
     return [
-        f"time: about {_span(found.seconds, _duration)} for {_rounds(found)}",
+        f"time: about {_span(found.seconds, duration)} for {_rounds(found)}",
         f"cost: {cost}",
         f"assumed: {found.start_up_s:.0f} s to start, prove and profile a mode; compiling and steps as in the "
         "latest session of the same work here; every round is run, also where a session is resumed",
@@ -139,7 +125,3 @@ def _rounds(found: Forecast) -> str:
 def _span(ends: tuple[float, float], shown: Any) -> str:
     low, high = map(shown, ends)
     return str(low) if low == high else f"{low} to {high}"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 2 * MINUTE_S else f"{seconds / MINUTE_S:.0f} min"

@@ -13,7 +13,7 @@ from fp8bench.cli.command import Function, request_parameters, with_parameters
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
 from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord
-from fp8bench.launch.place import settle
+from fp8bench.launch.place import register
 from fp8bench.records import results
 from fp8bench.records.named import find_kept
 from fp8bench.report.paper import require_drawable
@@ -62,7 +62,7 @@ def _answer(kind: OneRecord[Any, Any, Any], kept: str | None, form: str, given: 
         _show(kind, find_kept(kept, request.results_dir, kind.record, tell_broken), request.results_dir, form, plots)
         return
     prepared = kind.prepare(request, os.environ)
-    settle(prepared, None, date.today(), log)
+    register(prepared, None, date.today(), log)
     record = kind.measure(prepared, log)
     log(f"kept as {results.write(record, request.results_dir)}")
     _show(kind, record, request.results_dir, form, plots)

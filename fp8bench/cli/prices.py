@@ -19,9 +19,8 @@ from fp8bench.records import results
 from fp8bench.records.instances import keep, keep_snapshot, snapshots
 from fp8bench.report.prices import document_of_changes, document_of_known
 from fp8bench.schema.errors import UsageError, require_known
-from fp8bench.schema.instance import Catalog, Instance, Price, Purchase
+from fp8bench.schema.instance import Catalog, Instance, Offer, Price, Purchase
 from fp8bench.schema.option import USD_PER_HOUR
-from fp8bench.schema.snapshot import Offer
 
 INSTANCES = typer.Argument(None, metavar="[INSTANCE]...", autocompletion=names.instances, help="Only these [all].")
 PROVIDER = typer.Option(None, "--provider", metavar="NAME", help="Only this one's instances. Repeatable.")

@@ -16,7 +16,7 @@ from fp8bench.report.written import counted
 from fp8bench.schema.address import address_of
 from fp8bench.schema.errors import Fp8benchError, RunFailed
 
-MEASURING = frozenset(("run", "gemm", "numerics", "sweep", "import"))
+MEASURING = frozenset(("run", "gemm", "numerics", "collectives", "sweep", "import"))
 """Commands whose records are kept before they are sent."""
 
 

@@ -15,10 +15,10 @@ from fp8bench.kinds.run.page.build import page, shown_rows
 from fp8bench.kinds.run.page.plots import MILLION, PLOTS, charts
 from fp8bench.kinds.view import parse_job
 from fp8bench.records import results
-from fp8bench.records.results import write_atomically
 from fp8bench.report.page import picture
 from fp8bench.report.page.page import render
 from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.files import write_atomically
 
 FORMATS = ("html", "png", "svg", "pdf")
 PAGE = "html"
@@ -50,7 +50,7 @@ def report(
     keys = instances or sorted(results.known_instances(results_dir))
     if not keys:
         raise results.nothing_found("to report", results_dir, "Measure with `fp8bench run`, or name an instance")
-    options, catalog = selection.resolved(keys, results_dir)
+    options, catalog = selection.resolved(keys, results_dir, reference=selection.reference)
     found = gather(options, catalog, results_dir, tell_broken)
     for text in found.comparison.warnings:
         warn(text)

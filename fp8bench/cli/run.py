@@ -45,7 +45,7 @@ def run(
 
 def _run(requested: "Resolved", mirror: "Mirror | None", dry_run: bool, quiet: bool, as_json: bool) -> None:
     """mirror: of the results' address, if that is where they are kept."""
-    from fp8bench.launch.place import settle
+    from fp8bench.launch.place import register
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare
 
@@ -60,7 +60,7 @@ def _run(requested: "Resolved", mirror: "Mirror | None", dry_run: bool, quiet: b
         show(document(requested, prepared, look_ahead(prepared, price_of_machine)), form)
         return
     if prepared.keeps_records:
-        settle(prepared, price_of_machine, date.today(), log)
+        register(prepared, price_of_machine, date.today(), log)
     raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json))
 
 

@@ -27,18 +27,9 @@ from fp8bench.schema.option import IMPORTED_BATCH_SIZE
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Of these options none need be given."""
+class Scope:
+    """Which records, at which prices. Of these options none need be given."""
 
-    reference: Annotated[
-        str | None,
-        option(
-            "INSTANCE:MODE[:RECIPE][/VARIANT]",
-            "Row to compare the others with, in one of its variants (as /graphed) or its best [the first's "
-            "baseline-bf16].",
-            names.references,
-        ),
-    ] = None
     price_as_of: Annotated[
         str | None,
         option("DATE|today", "Price all rows on this day [today; of published figures alone, the newest's day]."),
@@ -61,8 +52,9 @@ class Selection:
         prices: Iterable[str] = (),
         job: float | None = None,
         view: View | None = None,
+        reference: str | None = None,
     ) -> tuple[CompareOptions, Catalog]:
-        """With what `compare` takes besides. Raises UsageError for an option that means nothing."""
+        """With what `compare` takes besides; reference: as its option is. Raises UsageError for what means nothing."""
         size = None if self.batch_size is None else whole("--batch-size", self.batch_size, 1, IMPORTED_BATCH_SIZE)
         if self.workload is not None:
             registry.find_workload(self.workload)
@@ -80,7 +72,7 @@ class Selection:
 
         keys = list(dict.fromkeys(map(key_of, instances)))
         require_read(catalog, keys)
-        named = parse_reference(self.reference, keys)
+        named = parse_reference(reference, keys)
         today = date.today()
         options = CompareOptions(
             instances=tuple(keys),
@@ -99,6 +91,21 @@ class Selection:
             view=view or AS_IT_IS,
         )
         return options, catalog
+
+
+@dataclass(frozen=True)
+class Selection(Scope):
+    """The same, with the row that others are compared with."""
+
+    reference: Annotated[
+        str | None,
+        option(
+            "INSTANCE:MODE[:RECIPE][/VARIANT]",
+            "Row to compare the others with, in one of its variants (as /graphed) or its best [the first's "
+            "baseline-bf16].",
+            names.references,
+        ),
+    ] = None
 
 
 def day_of(text: str | None, today: date) -> date | None:

@@ -56,6 +56,9 @@ def sweep(
     session: Annotated[
         str | None, option("NAME|latest", "Name of the sweep; one that exists is resumed, nothing repeated.")
     ] = None,
+    dry_run: Annotated[
+        bool, switch("--dry-run", "Print what would be looked at, its time and its cost; run nothing.")
+    ] = False,
     quiet: Annotated[bool, switch("--quiet", "No progress; warnings and errors only.")] = False,
     form: Form = "table",
     as_json: Annotated[bool, switch("--json", "The same as --format json.")] = False,
@@ -63,7 +66,7 @@ def sweep(
 ) -> None:
     from fp8bench.cli.sweep_progress import listener
     from fp8bench.kinds.run.sweep import document
-    from fp8bench.launch.place import settle
+    from fp8bench.launch.place import register
     from fp8bench.launch.sweep import search
 
     lists = {"batch_size": batch_size, "compile": compile, "cuda_graphs": cuda_graphs, "te_attention": te_attention}
@@ -72,7 +75,12 @@ def sweep(
     }
     planned, price = _planned({**settings, "session": session}, given, config, look_steps, (budget, budget_usd))
     search.require_budget(planned)
-    settle(planned.prepared, price, date.today(), log)
+    if dry_run:
+        from fp8bench.kinds.run.sweep_plan import document as plan_document
+
+        show(plan_document(search.outlook(planned)), "json" if as_json else form)
+        return
+    register(planned.prepared, price, date.today(), log)
     with _held(planned), listener(planned, quiet) as listening:
         if not quiet:
             _announce(planned)
@@ -89,9 +97,8 @@ def _planned(
     limits: tuple[str | None, float | None],
 ) -> "tuple[Sweep, float | None]":
     """The sweep, and the price of the machine that the user gave."""
-    from fp8bench.cli.dry_run import price_today
     from fp8bench.launch.assemble import new_session_id
-    from fp8bench.launch.forecast import obstacle
+    from fp8bench.launch.forecast import obstacle, price_today
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare
     from fp8bench.launch.sizing import blank_search
@@ -100,6 +107,7 @@ def _planned(
     from fp8bench.launch.sweep.halving import Rule
     from fp8bench.launch.sweep.space import Axes, space
     from fp8bench.machine.gpus import this_machine
+    from fp8bench.schema.batch import AUTO
 
     budgets.parse_time(limits[0] or DEFAULT_BUDGET)
     machine = this_machine(os.environ)
@@ -120,10 +128,10 @@ def _planned(
     catalog = load_catalog(prepared.results_dir)
     found = space([entry.config for entry in prepared.entries], axes, lambda one: obstacle(one, machine, catalog))
     given = hourly_price(request, prepared.instance)
-    price = given if given is not None else price_today(prepared, catalog)
+    price = price_today(prepared, catalog, given)
     rule = Rule(prepared.stop.rounds, blank_search(base) if auto else None)
     look = {"steps": look_steps, "warmup": min(LOOK_WARMUP, base.warmup), "min_time_s": 0.0}
-    limit = budgets.budget(*limits, price, DEFAULT_BUDGET)
+    limit = budgets.budget(*limits, price.usd_per_hour, DEFAULT_BUDGET)
     return search.Sweep(prepared, session or new_session_id(datetime.now(UTC)), found, rule, look, limit), given
 
 

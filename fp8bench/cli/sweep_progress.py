@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.cli.output import log
-from fp8bench.launch.sweep.budget import in_words as time_in_words
+from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
 from fp8bench.launch.sweep.space import in_words
 from fp8bench.pricing.cost import units_per_usd

@@ -18,6 +18,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from fp8bench.config.words import fraction
 from fp8bench.schema import option as bounds
 from fp8bench.schema.address import local
 from fp8bench.schema.batch import AUTO
@@ -55,13 +56,16 @@ OF_BATCH_SIZE = {
 
 def _share(value: Any) -> Any:
     """`1%` is 0.01."""
-    text = str(value).strip()
-    if not text.endswith("%"):
+    if not str(value).strip().endswith("%"):
         return value
     try:
-        return float(text[:-1]) / 100
+        return fraction(str(value))
     except ValueError:
         raise ValueError("it must be a share, such as 1% or 0.01") from None
+
+
+def _of_price(help: str) -> Option:
+    return Option(help, shown_unset="none", bound=bounds.USD_PER_HOUR, metavar="USD_PER_HOUR", one_round=False)
 
 
 class _CommonOptions(Frozen):
@@ -202,25 +206,9 @@ class RunRequest(_OptionsOfWorkers):
     aa: Annotated[bool, Option("Compare each mode with itself, to check the intervals", one_round=False)] = False
     allow_busy: Annotated[bool, Option("Run on a GPU that others use too; marked")] = False
     price: Annotated[
-        PositiveFloat | None,
-        Option(
-            "Price of the whole machine, not of one GPU; kept by its results",
-            shown_unset="none",
-            bound=bounds.USD_PER_HOUR,
-            metavar="USD_PER_HOUR",
-            one_round=False,
-        ),
+        PositiveFloat | None, _of_price("Price of the whole machine, not of one GPU; kept by its results")
     ] = None
-    price_per_gpu: Annotated[
-        PositiveFloat | None,
-        Option(
-            "Price of one GPU, times the GPUs of the machine",
-            shown_unset="none",
-            bound=bounds.USD_PER_HOUR,
-            metavar="USD_PER_HOUR",
-            one_round=False,
-        ),
-    ] = None
+    price_per_gpu: Annotated[PositiveFloat | None, _of_price("Price of one GPU, times the GPUs of the machine")] = None
     results_dir: Annotated[
         Path, BeforeValidator(local), Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")
     ] = Path("results")

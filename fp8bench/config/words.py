@@ -57,11 +57,16 @@ def above_zero(flag: str, text: str, example: float, bound: Bound) -> float:
     raise UsageError(f"{flag} {quoted(text)} {fault}", f"Give, for example, {flag} {example}")
 
 
-def share(flag: str, text: str) -> float:
-    """`3%` is 0.03. Raises UsageError for what is not at least 0 and below 1."""
+def fraction(text: str) -> float:
+    """0.03 of `3%`, and of `0.03`. Raises ValueError for what is no number."""
     word = text.strip()
+    return float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+
+
+def share(flag: str, text: str) -> float:
+    """As fraction. Raises UsageError for what is not at least 0 and below 1."""
     try:
-        value = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+        value = fraction(text)
     except ValueError:
         value = math.nan
     if 0 <= value < 1:

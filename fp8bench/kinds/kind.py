@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.records.files import Broken
 from fp8bench.records.named import Reference
 from fp8bench.records.select import ALL, Filter
 from fp8bench.report.document import Document
+from fp8bench.schema.config import mode_label
 from fp8bench.schema.execution import Variant, suffix
-from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.record import RecordHead
 
@@ -84,7 +84,7 @@ class Labelled:
     @property
     def mode_label(self) -> str:
         """`te-fp8:delayed`."""
-        return f"{self.mode}:{self.recipe}" if self.recipe else self.mode
+        return mode_label(self.mode, self.recipe)
 
     @property
     def variant_label(self) -> str:
@@ -95,14 +95,3 @@ class Labelled:
     def label(self) -> str:
         """`p5:te-fp8:delayed/eager`, as `--reference` takes it."""
         return f"{self.instance}:{self.variant_label}"
-
-
-ModelT = TypeVar("ModelT", bound=Frozen)
-
-
-def made_of(model: type[ModelT], *sources: object, **own: Any) -> ModelT:
-    """A model of its own values, and for its other fields of what a source has under the same name; of several sources
-    that of the last.
-    """
-    same = {name: getattr(one, name) for one in sources for name in model.model_fields if hasattr(one, name)}
-    return model(**{**same, **own})

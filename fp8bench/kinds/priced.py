@@ -5,8 +5,7 @@ from datetime import date
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.catalog import doubted
-from fp8bench.pricing.choose import PriceQuery, choose, only_another_machines, why_no_price
-from fp8bench.pricing.share import has_no_price, of_listed
+from fp8bench.pricing.choose import PriceQuery, choose, has_no_price, of_listed, only_another_machines, why_no_price
 from fp8bench.schema.instance import Catalog, Instance, Price
 from fp8bench.schema.record import RecordHead
 

@@ -11,14 +11,14 @@ search with its reason. A size that ran, but whose steps were launched otherwise
 fit either: with `--cuda-graphs auto` a step without memory for its graph is launched from Python.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fp8bench.schema.batch import BatchSearch, BatchTry, Fit
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import Variant
+from fp8bench.schema.machine import GIB, gib
 from fp8bench.schema.option import BATCH_SIZE
-from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Record
 
 STEP = 16
@@ -110,15 +110,15 @@ def peak_bytes(record: Record) -> int | None:
     return max(known) if known and len(known) == len(peaks) else None
 
 
-def judged(record: Record, search: BatchSearch, out_of_memory: bool, of_record: bool = False) -> BatchTry | None:
+def judged(record: Record, search: BatchSearch, named: bool = False) -> BatchTry | None:
     """What a run says of its size; None: it stopped for another reason than memory, and says nothing.
 
-    out_of_memory: whether any rank was. of_record: whether it is kept, and is named.
+    named: whether the try names the record, which is one of the results then.
     """
     if record.config is None:
         return None
-    size, run_id = record.config.batch_size, record.run_id if of_record else None
-    if out_of_memory:
+    size, run_id = record.config.batch_size, record.run_id if named else None
+    if record.cause == "oom":
         return BatchTry(batch_size=size, fit="too large", run_id=run_id)
     if record.status != "ok":
         return None
@@ -135,19 +135,27 @@ def _executed(search: BatchSearch) -> Variant | None:
     return next((one.execution for one in search.tries if one.fit == "fits"), None)
 
 
-def known_tries(config: RunConfig, records: Iterable[Record], search: BatchSearch) -> BatchSearch:
+def same_but_size(config: RunConfig, record: Record) -> bool:
+    """Whether a record is of this configuration at some batch size, in however many steps."""
+    free = {"batch_size": config.batch_size, "seed": config.seed, **{name: getattr(config, name) for name in TRY}}
+    return record.config is not None and record.config.model_copy(update=free) == config
+
+
+def known_tries(
+    config: RunConfig, records: Iterable[Record], search: BatchSearch, tried: Iterable[Record] = ()
+) -> BatchSearch:
     """The search with what earlier runs of the same configuration tell, of each size the latest, small sizes first.
 
-    records: of this machine and its software, oldest first. A record that ran out of memory counts, others that stopped
-    do not.
+    records: of this machine and its software. A record that ran out of memory counts, others that stopped do not.
+    tried: likewise, of searches that did not come to their end.
     """
-    free = {"batch_size": config.batch_size, "seed": config.seed, **{name: getattr(config, name) for name in TRY}}
-    latest: dict[int, Record] = {}
-    for record in records:
-        if record.config is not None and record.config.model_copy(update=free) == config:
-            latest[record.config.batch_size] = record
-    for _, record in sorted(latest.items()):
-        one = judged(record, search, record.cause == "oom", of_record=True)
+    latest: dict[int, tuple[Record, bool]] = {}
+    found = [*((record, True) for record in records), *((record, False) for record in tried)]
+    for record, named in sorted(found, key=lambda one: one[0].created_utc):
+        if same_but_size(config, record):
+            latest[record.what.batch_size] = record, named
+    for _, (record, named) in sorted(latest.items()):
+        one = judged(record, search, named)
         # Sizes between the multiples say how the line goes, and none of them is an answer.
         if one is not None and one.batch_size % STEP == 0:
             search = with_try(search, one)
@@ -170,39 +178,47 @@ class Sized:
     stopped: Record | None = None
 
 
-def size(
+def search(
     config: RunConfig,
-    search: BatchSearch,
-    run: Callable[[RunConfig], Sequence[RankReport]],
-    assembled: Callable[[RunConfig, Sequence[RankReport]], Record],
+    known: BatchSearch,
+    run: Callable[[RunConfig], Record],
     say: Callable[[str], None],
 ) -> Sized:
     """Try sizes until the largest is known. config: its batch size is the first that is tried where nothing is known.
-    search: what is known before. run: runs one configuration in fresh processes. say: takes a line about each try.
+    known: the tries before. run: runs one configuration in fresh processes; the cause of its record is `oom` where
+    any rank ran out of memory. say: takes a line about each try.
     """
-    start = config.batch_size
-    record = None
-    while (tried := next_size(search, start)) is not None:
+    record, found = None, known
+    while (tried := next_size(found, config.batch_size)) is not None:
         candidate = config.model_copy(update={"batch_size": tried, **TRY})
-        reports = run(candidate)
-        record = assembled(candidate, reports)
-        one = judged(record, search, any(report.cause == "oom" for report in reports))
+        record = run(candidate)
+        one = judged(record, found)
         if one is None:
-            return Sized(search, None, record)
-        search = with_try(search, one)
-        say(f"{config.mode_label}: {in_words(one, search)}")
-    largest = _between(search.tries, BATCH_SIZE.most)[0]
+            return Sized(found, None, record)
+        found = with_try(found, one)
+        say(f"{config.mode_label}: {_said(one, found)}")
+    largest = _between(found.tries, BATCH_SIZE.most)[0]
     if not largest:
-        return Sized(search, None, record)
-    return Sized(search, config.model_copy(update={"batch_size": largest}))
+        return Sized(found, None, None if record is None else _too_full(record, found))
+    return Sized(found, config.model_copy(update={"batch_size": largest}))
 
 
-def in_words(one: BatchTry, search: BatchSearch) -> str:
+def _too_full(record: Record, search: BatchSearch) -> Record:
+    """Of the smallest size: where it ran, and took of the headroom, that is why there is no measurement."""
+    peak = peak_bytes(record)
+    if record.status != "ok" or peak is None or search.memory_bytes is None:
+        return record
+    kept, size = search.headroom * 100, record.what.batch_size
+    reason = f"batch {size} takes {gib(peak)} of {gib(search.memory_bytes)}, of which {kept:.0f} % are to stay free"
+    failed = {"status": "failed", "cause": "oom", "reason": reason, "remedy": "Free memory, or give --batch-size"}
+    return record.model_copy(update={**failed, "summary": None})
+
+
+def _said(one: BatchTry, search: BatchSearch) -> str:
     """`batch 256 fits: 60.1 GiB of 140.4, of which 11.2 stay free`."""
     if one.peak_bytes is None or search.memory_bytes is None:
         return f"batch {one.batch_size}: {one.fit}"
-    total, free = search.memory_bytes / 2**30, search.memory_bytes * search.headroom / 2**30
+    total, free = search.memory_bytes / GIB, search.memory_bytes * search.headroom / GIB
     return (
-        f"batch {one.batch_size}: {one.fit}, {one.peak_bytes / 2**30:.1f} GiB of {total:.1f}, "
-        f"of which {free:.1f} are to stay free"
+        f"batch {one.batch_size}: {one.fit}, {gib(one.peak_bytes)} of {total:.1f}, of which {free:.1f} are to stay free"
     )

@@ -6,15 +6,20 @@ Times are those of records of the same work on the same instance. Without them t
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from fp8bench import registry
+from fp8bench.launch.place import Place
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine
+from fp8bench.pricing.choose import PriceQuery, Share, of_used
+from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.records.select import session
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.execution import CompileChoice, GraphChoice
-from fp8bench.schema.instance import Catalog
+from fp8bench.schema.instance import Catalog, Gpu
 from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import FEWEST_ROUNDS
 
@@ -22,7 +27,8 @@ START_UP_S: dict[Device, float] = {"cuda": 25.0, "cpu": 15.0}
 """To start a mode's processes, build and prove the model, and profile it, without warm-up. On H200s it was 16 to 28 s
 in 28 of 30 turns of ViT-Huge.
 """
-SECONDS_PER_HOUR = 3600
+
+MINUTE_S = 60
 
 COMPILED: dict[CompileChoice, str] = {
     "auto": "compiled where the mode gains by it",
@@ -38,7 +44,7 @@ LAUNCHED: dict[GraphChoice, str] = {
 
 
 @dataclass(frozen=True)
-class Turn:
+class ExpectedTurn:
     """One mode in one round. seconds: its expected time; None: unknown. obstacle: why it cannot run here, if known."""
 
     label: str
@@ -49,13 +55,14 @@ class Turn:
 @dataclass(frozen=True)
 class Forecast:
     """turns: one for each entry. rounds: the fewest and the most. start_up_s: what is assumed of each turn.
-    usd_per_hour: of the machine; None: unknown.
+    usd_per_hour: of the machine; None: unknown. share: of a listed instance's price, where it is that.
     """
 
-    turns: tuple[Turn, ...]
+    turns: tuple[ExpectedTurn, ...]
     rounds: tuple[int, int]
     start_up_s: float
     usd_per_hour: float | None
+    share: Share | None = None
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -85,19 +92,44 @@ def forecast(
     obstacles: Sequence[str | None],
     kept: Sequence[Record],
     whole: Callable[[Record], Record],
-    usd_per_hour: float | None,
+    price: "PriceToday",
 ) -> Forecast:
-    """obstacles: of each entry. kept: records of this instance, oldest first; `whole` gives one with its samples.
-    usd_per_hour: of the machine, None where it is unknown.
-    """
+    """obstacles: of each entry. kept: records of this instance, oldest first; `whole` gives one with its samples."""
     turns = tuple(
-        Turn(entry.label, None if obstacle else turn_s(entry.config, kept, whole), obstacle)
+        ExpectedTurn(entry.label, None if obstacle else turn_s(entry.config, kept, whole), obstacle)
         for entry, obstacle in zip(entries, obstacles, strict=True)
     )
     bounds = (stop.rounds, stop.rounds)
     if stop.precision is not None:
         bounds = max(stop.rounds, FEWEST_ROUNDS), stop.max_rounds
-    return Forecast(turns, bounds, START_UP_S[entries[0].config.device], usd_per_hour)
+    return Forecast(turns, bounds, START_UP_S[entries[0].config.device], price.usd_per_hour, price.share)
+
+
+class PriceToday(NamedTuple):
+    """usd_per_hour: of the whole machine; None: unknown. share: where no price of the machine is known, and as many
+    GPUs of a listed instance stand in for it.
+    """
+
+    usd_per_hour: float | None
+    share: Share | None = None
+
+
+def price_today(place: Place, catalog: Catalog, given: float | None = None) -> PriceToday:
+    """given: what the user says that the machine costs, USD per hour; else it is what `compare` would take."""
+    if given is not None:
+        return PriceToday(given)
+    instance = place.instance
+    machine = place.here.machine if place.here else None
+    query = PriceQuery(date.today(), current=True, machine=machine.id if machine else None)
+    paid = of_used(catalog.instances.get(instance.key), instance.gpu, instance.gpu_count, catalog, query)
+    if paid is None:
+        return PriceToday(None)
+    return PriceToday(paid.usd_per_hour, None if paid.instance == instance.key else paid)
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min`."""
+    return f"{seconds:.0f} s" if seconds < 2 * MINUTE_S else f"{seconds / MINUTE_S:.0f} min"
 
 
 def turn_s(config: RunConfig, kept: Sequence[Record], whole: Callable[[Record], Record]) -> float | None:
@@ -124,6 +156,11 @@ def execution(config: RunConfig) -> str:
     return f"{COMPILED[config.compile]}; {LAUNCHED[graphs]}"
 
 
+def too_old(gpu: Gpu, least: tuple[int, int]) -> str:
+    """What is wanting, for the end of a sentence: `compute capability 8.9 or more, and A100 has 8.0`."""
+    return f"compute capability {'.'.join(map(str, least))} or more, and {gpu.name} has {gpu.compute_capability}"
+
+
 def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | None:
     """Why a mode cannot run on this machine, as far as that is known without torch; None: no reason is known."""
     if config.cuda_graphs == "on" and not machine.has_gpu:
@@ -138,9 +175,8 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
         return "needs an NVIDIA GPU, and this machine shows none"
     if machine.has_gpu and needs.compute_capability is not None:
         gpu = catalog.gpu_by_product(machine.gpus[0])
-        if gpu is not None and _pair(gpu.compute_capability) < needs.compute_capability:
-            wanted = ".".join(map(str, needs.compute_capability))
-            return f"needs a GPU of compute capability {wanted} or more, and {gpu.name} has {gpu.compute_capability}"
+        if gpu is not None and gpu.capability < needs.compute_capability:
+            return f"needs a GPU of {too_old(gpu, needs.compute_capability)}"
     if needs.module is not None and find_spec(needs.module) is None:
         return f"needs the Python package {needs.module}, which is not installed"
     return None
@@ -156,8 +192,3 @@ def _beyond_steps(record: Record, step_s: float) -> float:
     """What warm-up took beyond as many plain steps: compiling, above all."""
     warmups = [sum(rank.warmup_step_s) - len(rank.warmup_step_s) * step_s for rank in record.samples]
     return max([0.0, *warmups])
-
-
-def _pair(capability: str) -> tuple[int, int]:
-    major, _, minor = capability.partition(".")
-    return int(major), int(minor or 0)

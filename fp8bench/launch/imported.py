@@ -12,9 +12,9 @@ from pydantic import Field, ValidationError
 from fp8bench import registry
 from fp8bench.launch.assemble import new_run_id
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, first_fault, made_of
 from fp8bench.schema.instance import Catalog, Gpu
-from fp8bench.schema.option import IMPORTED_BATCH_SIZE
+from fp8bench.schema.option import IMPORTED_BATCH_SIZE, flag_of
 from fp8bench.schema.record import SCHEMA_VERSION, Figure, Provenance, Record, Summary
 
 UNIT = "images"
@@ -46,16 +46,13 @@ class ImportedFigure(Frozen):
 
     @classmethod
     def parse(cls, **given: Any) -> "ImportedFigure":
-        """From the command line's words. Raises UsageError naming the wrong flag."""
+        """From the command line's words. Raises UsageError naming the invalid flag."""
         try:
             figure = cls(**given)
         except ValidationError as error:
-            first = error.errors()[0]
-            flag = {"step_time_s": "step-time"}.get(str(first["loc"][0]), str(first["loc"][0])).replace("_", "-")
-            raise UsageError(
-                f"--{flag} {first['input']!r} is an invalid value: {first['msg'].lower()}",
-                "See `fp8bench import --help`",
-            ) from error
+            field, reason = first_fault(error)
+            what = f"{flag_of(field)} {given[field]!r} is an invalid value: {reason}"
+            raise UsageError(what, "See `fp8bench import --help`") from error
         if figure.published_on is not None and figure.published_on > date.today():
             raise UsageError(
                 f"--published-on {figure.published_on} is a day to come", "Give the day on which the figure appeared"
@@ -84,15 +81,7 @@ def to_record(figure: ImportedFigure, instance: str) -> Record:
         provenance=Provenance(citation=figure.source, published_on=figure.published_on),
         created_utc=now,
         instance=instance,
-        figure=Figure(
-            mode=entry.name,
-            recipe=recipe,
-            workload=figure.workload,
-            batch_size=figure.batch_size,
-            world_size=figure.gpus,
-            compile=figure.compile,
-            attention=figure.attention,
-        ),
+        figure=made_of(Figure, figure, mode=entry.name, recipe=recipe, world_size=figure.gpus),
         fingerprint={"workload": figure.workload, "method_version": None},
         summary=Summary(
             step_time_s=figure.step_time_s,

@@ -82,7 +82,7 @@ def command(session_id: str, instance: str | None, results_dir: Path, modes: Ite
 def find(name: str, records: Iterable[Record], here: Here, where: str) -> Kept:
     """The session of that name, or the latest. records: of this instance, oldest first. where: they lie, in words.
 
-    Raises UsageError where the latest is asked for and there is none, and where there is one that was measured on
+    Raises UsageError where the latest is requested and there is none, and where there is one that was measured on
     another machine or with other software only.
     """
     wanted = Filter(session=None if name == LATEST else name)

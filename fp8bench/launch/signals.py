@@ -37,7 +37,7 @@ ZOMBIE = "Z"
 
 
 class Interrupt(KeyboardInterrupt):
-    """A signal asked this program to end."""
+    """A signal to end this program."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

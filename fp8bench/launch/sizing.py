@@ -1,10 +1,10 @@
 """The batch sizes that a call left to the machine, found one configuration after the other, before its rounds begin.
 
-See `batch_size` for the search itself; here are the processes, the memory and the records that it asks.
+See `batch_size` for the search itself; here are the processes, the memory, and the records that it reads and keeps.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -16,19 +16,24 @@ from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code
+from fp8bench.machine.busy import room_bytes
 from fp8bench.machine.identity import Here
-from fp8bench.machine.room import room_bytes
 from fp8bench.records import results
+from fp8bench.records.results import Kept
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted
-from fp8bench.schema.rank import RankReport
 from fp8bench.schema.record import Record, Session
 
 if TYPE_CHECKING:
     from fp8bench.launch.session import Where
 
 Say = Callable[[str], None]
+
+TRIES = ".batch-sizes"
+"""In the folder of results; hidden, since a try of a few steps is no measurement, and no table is to show it as the
+latest of its mode. A search that is interrupted goes on from there.
+"""
 
 
 def find_sizes(
@@ -39,17 +44,24 @@ def find_sizes(
 
     Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, when every worker has ended.
     """
-    kept = results.read(prepared.results_dir, [prepared.instance.key])
     here = prepared.here or Here()
-    alike = [record for record, _ in kept if not here.unlike(record)]
+    kept, tried = (
+        [one for one in results.read(folder, [where.instance]) if not here.unlike(one.record)]
+        for folder in (where.results_dir, where.results_dir / TRIES)
+    )
     for config in prepared.to_size:
         mine = [entry for entry in rounds.entries if entry.config == config]
+        blank = blank_search(config)
+        known = batch_size.known_tries(config, [one.record for one in kept], blank, _unfinished(config, kept, tried))
+        if batch_size.next_size(known, config.batch_size) is None and all(one.fit != "fits" for one in known.tries):
+            # What never fitted is tried anew, so that each call says why there is no size.
+            known = blank
         try:
-            found = search(config, alike, executor, where, say)
+            found = _search(config, known, executor, where, say)
         except KeyboardInterrupt as interrupt:
             raise Interrupted(
                 f"interrupted while batch sizes of {config.mode_label} were tried; its workers have ended",
-                "Run the same command again",
+                "Run the same command again: the sizes that were tried are kept",
                 exit_code(interrupt),
             ) from interrupt
         if found.config is None:
@@ -65,23 +77,40 @@ def find_sizes(
         yield mine[0], found
 
 
-def search(config: RunConfig, alike: Sequence[Record], executor: Executor, where: "Where", say: Say) -> Sized:
-    """For one configuration. alike: records of this machine and its software, which may have sizes of it."""
-    blank = blank_search(config)
-    marks: tuple[str, ...] = ()
+def _unfinished(config: RunConfig, kept: Iterable[Kept[Record]], tried: Iterable[Kept[Record]]) -> list[Record]:
+    """Tries of this configuration that no record tells of yet; the others are removed, since a record that came of
+    their search has them.
+    """
+    ok = [one.record for one in kept if one.record.status == "ok"]
+    of_searches = [record for record in ok if record.session and record.session.batch_search]
+    known = [record.created_utc for record in of_searches if batch_size.same_but_size(config, record)]
+    found = []
+    for record, path in tried:
+        if not batch_size.same_but_size(config, record):
+            continue
+        if known and record.created_utc <= max(known):
+            path.unlink(missing_ok=True)
+        else:
+            found.append(record)
+    return found
 
-    def run(candidate: RunConfig) -> Sequence[RankReport]:
-        nonlocal marks
+
+def _search(config: RunConfig, known: BatchSearch, executor: Executor, where: "Where", say: Say) -> Sized:
+    """For one configuration. Each try is kept as soon as it is there."""
+
+    def run(candidate: RunConfig) -> Record:
         marks = where.marks(candidate)
         say(f"{config.mode_label}: trying batch size {candidate.batch_size}")
-        return executor.run(candidate, lambda _progress: None, None, marks) or []
-
-    def assembled(candidate: RunConfig, reports: Sequence[RankReport]) -> Record:
+        reports = executor.run(candidate, lambda _progress: None, None, marks) or []
         now = datetime.now(UTC)
         run_id = new_run_id(candidate.mode_label, now)
-        return assemble(candidate, reports, where.instance, run_id, now, None, marks, where.machine)
+        record = assemble(candidate, reports, where.instance, run_id, now, None, marks, where.machine)
+        if any(report.cause == "oom" for report in reports):
+            record = record.model_copy(update={"cause": "oom"})
+        results.write(record, where.results_dir / TRIES)
+        return record
 
-    return batch_size.size(config, batch_size.known_tries(config, alike, blank), run, assembled, say)
+    return batch_size.search(config, known, run, say)
 
 
 def blank_search(config: RunConfig) -> BatchSearch:

@@ -1,4 +1,5 @@
-"""Whether other processes use the GPUs before ours do: a step time on a shared GPU measures neither.
+"""What is there before our processes start: whether others use the GPUs, since a step time on a shared GPU measures
+neither, and how much memory each rank may take.
 
 Two signs count: a compute process on the GPU, and more than HIDDEN_BYTES in use where no process is visible, since a
 container shows none of the host's. Both are read by NVML, without torch, and before this process or any of its children
@@ -9,14 +10,17 @@ would show that only as a lower clock.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import pynvml
 
 from fp8bench.machine import nvml
 from fp8bench.machine.gpus import Gpu, gpus_here, visible
+from fp8bench.machine.host import free_host_bytes
 from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.machine import GIB, gib
 
-HIDDEN_BYTES = 2**30
+HIDDEN_BYTES = GIB
 """Idle cards hold up to some hundred MiB for the driver, and a CUDA context as much again."""
 
 RELEASE_S = 5.0
@@ -50,7 +54,7 @@ class BusyGpu:
 
     @property
     def _gib(self) -> str:
-        return f"{self.memory_bytes / 2**30:.1f} GiB"
+        return gib(self.memory_bytes)
 
 
 def is_held(processes: int | None, used_bytes: int | None) -> bool:
@@ -99,3 +103,21 @@ def _look(gpu: Gpu) -> BusyGpu | None:
     known = [share for share in shares if share is not None]
     # Where NVML does not report every share, the whole counts.
     return BusyGpu(gpu.index, len(shares), sum(known) if shares and len(known) == len(shares) else used)
+
+
+def room_bytes(device: Literal["cuda", "cpu"], ranks: int, environ: Mapping[str, str]) -> int | None:
+    """The memory that each rank may take: what is free of the GPU that has the least, or its share of what is free of
+    the host. ranks: on this host. None is unknown, as of a slice, which has only a part of its GPU.
+    """
+    if device == "cpu":
+        free = free_host_bytes()
+        return None if free is None else free // ranks
+    try:
+        gpus = visible(gpus_here(), environ)[:ranks]
+        if any(gpu.mig for gpu in gpus):
+            return None
+        with nvml.opened():
+            found = [nvml.query(nvml.memory, pynvml.nvmlDeviceGetHandleByIndex(gpu.index)) for gpu in gpus]
+    except pynvml.NVMLError:
+        return None
+    return None if None in found else min((int(memory.free) for memory in found), default=None)

@@ -87,7 +87,7 @@ def look(environ: Mapping[str, str], pci: Path = PCI_DEVICES) -> DriverFacts:
                 hidden=len(gpus) - len(seen),
                 on_the_bus=on_the_bus,
             )
-    except (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded) as error:
+    except nvml.NO_DRIVER as error:
         # Nothing is missing where there is no GPU, or where none is wanted.
         missed = on_the_bus and not hides_all(environ.get(VISIBLE))
         return DriverFacts(on_the_bus=on_the_bus, error=str(error) if missed else None)

@@ -22,6 +22,9 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.files import text_if_any
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+DEVICES = Path("/dev")
+"""Where a driver puts a file for each GPU: `nvidia0`."""
+
 DMI_PRODUCT_NAME = Path("/sys/class/dmi/id/product_name")
 SLICED = " (MIG)"
 """After the name of a GPU of which a process sees a slice: it has another price, and is compared as another GPU."""
@@ -67,9 +70,7 @@ class Machine:
 
 
 def this_machine(environ: Mapping[str, str]) -> Machine:
-    """environ: CUDA_VISIBLE_DEVICES applies. Raises ModeUnavailable where a driver does not list its GPUs, unless
-    they are hidden.
-    """
+    """environ: CUDA_VISIBLE_DEVICES applies. Raises ModeUnavailable as gpus_here raises, unless all GPUs are hidden."""
     try:
         gpus = () if hides_all(environ.get(VISIBLE)) else visible(gpus_here(), environ)
     except pynvml.NVMLError as error:
@@ -85,11 +86,16 @@ def this_machine(environ: Mapping[str, str]) -> Machine:
 
 
 def gpus_here() -> tuple[Gpu, ...]:
-    """Every GPU, hidden ones too; none without a driver. Raises pynvml.NVMLError where a driver does not list them."""
+    """Every GPU, hidden ones too; none without a driver. Raises pynvml.NVMLError where a driver does not list them, or
+    does not start although the machine has a GPU: by a GPU's device file, or since the driver's library says more than
+    that there is no driver.
+    """
     with ExitStack() as stack:
         try:
             stack.enter_context(nvml.opened())
-        except pynvml.NVMLError:
+        except nvml.NO_DRIVER:
+            if any(DEVICES.glob("nvidia[0-9]*")):
+                raise
             return ()
         return listed()
 

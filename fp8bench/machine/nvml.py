@@ -10,6 +10,9 @@ from typing import Any
 
 import pynvml
 
+NO_DRIVER = (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded)
+"""How NVML does not start on a machine that has no GPU, and on one whose driver is not there."""
+
 
 @contextmanager
 def opened() -> Iterator[None]:

@@ -56,7 +56,7 @@ from fp8bench.numerics.layers import (
 )
 from fp8bench.numerics.memory import free_bytes, layers_bytes, require
 from fp8bench.numerics.scaling import DELAYED, Operand, OperandCast, examine_jump, operand_casts, scale_for, scaled_cast
-from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, Status
+from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, Status, first_line
 from fp8bench.schema.formats import padded
 from fp8bench.schema.numerics import TENSORS, AmaxJump, InputName, LayerError, LayerName, NumericsConfig, TensorName
 
@@ -185,8 +185,8 @@ def _rows(opened: Opened, case: Case, device: torch.device) -> list[LayerError]:
         ) from error
     except (RuntimeError, ValueError, AssertionError) as error:
         # A library's own requirement, or a kernel's fault: the other modes can still be examined.
-        said = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
-        return [_refused(opened.label, RunFailed(said, "Look at the library's version, and at --width"), case)]
+        failed = RunFailed(first_line(error), "Look at the library's version, and at --width")
+        return [_refused(opened.label, failed, case)]
     return [_row(opened.label, case, tensor, found[tensor]) for tensor in TENSORS]
 
 

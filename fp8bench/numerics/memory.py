@@ -16,6 +16,7 @@ from fp8bench.machine.host import free_host_bytes
 from fp8bench.numerics.layers import MLP_RATIO
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import Shape
+from fp8bench.schema.machine import gib
 from fp8bench.schema.numerics import LayerName
 
 WEIGHT_BYTES = 52
@@ -50,7 +51,7 @@ def free_bytes(device: torch.device) -> int | None:
 def require(what: str, needed: int, free: int | None, place: str, remedy: str) -> None:
     """needed, free: bytes; None refuses nothing. what, place: in words. Raises UsageError where it does not fit."""
     if free is not None and needed > free:
-        raise UsageError(f"{what} needs {_gib(needed)}, and {_gib(free)} are free on {place}", remedy)
+        raise UsageError(f"{what} needs {gib(needed)}, and {gib(free)} are free on {place}", remedy)
 
 
 def layers_bytes(layers: Iterable[LayerName], width: int, tokens: int) -> int:
@@ -88,7 +89,3 @@ def require_memory(shapes: Iterable[Shape], flush_bytes: int | None, free: int |
     largest = max(shapes, key=lambda shape: gemm_bytes(shape, flush_bytes))
     remedy = "Give a smaller --shape or --batch-size, or end what else uses the memory"
     require(f"the GEMM {largest}", gemm_bytes(largest, flush_bytes), free, device, remedy)
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:,.1f} GiB"

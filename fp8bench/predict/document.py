@@ -1,39 +1,26 @@
 """Predictions, and how far the model is off, as documents."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from fp8bench.kinds.run.explain.steps import PARTS
 from fp8bench.predict.held_out import HeldOut
 from fp8bench.predict.model_error import Case, Change, ModelError, model_error
 from fp8bench.predict.prediction import Measured, Prediction, Predictions
 from fp8bench.predict.step import PartName
-from fp8bench.report.document import (
-    NOTHING,
-    CellKind,
-    Column,
-    Document,
-    Emphasis,
-    Heading,
-    Letters,
-    Lines,
-    Note,
-    Part,
-    Sentence,
-    Table,
-    Warned,
-    blocks,
-)
+from fp8bench.report import document as doc
 from fp8bench.report.written import number, rate, with_interval
 from fp8bench.schema.execution import suffix
 
 SOFTWARE = "software, the kernels that it chooses, and clocks under the power limit are as measured"
+
+ABOUT_ERRORS = "Steps that were measured, predicted from another machine's record. An error above 0 is too slow."
 
 LONG_S = 0.1
 MANY = 100
 """From which a number is shown without decimals."""
 
 SMALLEST_S = 0.5e-4
-"""Half of the last digit that is shown: a part below it is left out."""
+"""Half of the last digit that is shown: a part below it is omitted."""
 
 CHANGES = (
     Change(gpu="same GPU", scale="another number of GPUs"),
@@ -44,48 +31,47 @@ CHANGES = (
 )
 
 
-def document(found: Predictions) -> Document:
+def document(found: Predictions) -> doc.Document:
     """Machines get every field of every prediction, with the warnings of all among its own."""
     rows = found.rows
-    common = _common(rows)
-    letters = Letters()
-    notes = Column("notes", tuple(_notes(row, common, letters) for row in rows), "note")
-    emphasis: tuple[Emphasis, ...] = tuple("" if _ran(row) else "faint" for row in rows)
-    table = Table((*_columns(rows), notes), naming=1, tight=True, emphasis=emphasis)
+    common, letters = _common(rows), doc.Letters()
+    table = doc.Table(
+        (*_columns(rows), doc.Rows(rows).column("notes", lambda row: _notes(row, common, letters), "note")),
+        naming=1,
+        tight=True,
+        emphasis=tuple("" if _ran(row) else "faint" for row in rows),
+    )
     best = next((row for row in rows if _ran(row)), None)
-    shown = blocks(
-        [Sentence(_of_what(rows[0]))],
-        [table, *map(Note, letters.lines())],
-        [] if best is None else [Sentence(text) for text in _answers(best, sum(map(_ran, rows)) > 1)],
-        [] if best is None else [Heading(f"A step of {_label(best)}, batch {best.batch_size} a GPU"), _parts(best)],
-        [Heading("Assumed"), *map(Note, common)] if common else [],
-        [*map(Note, _about_ranges(rows)), *map(Note, found.omitted), *map(Warned, found.warnings)],
+    shown = doc.blocks(
+        [doc.Sentence(_of_what(rows[0]))],
+        [table, *map(doc.Note, letters.lines())],
+        [] if best is None else [*map(doc.Sentence, _answers(best, sum(map(_ran, rows)) > 1))],
+        [] if best is None else [doc.Heading(f"A step of {_label(best)}, batch {best.batch_size} a GPU"), _parts(best)],
+        [doc.Heading("Assumed"), *map(doc.Note, common)] if common else [],
+        [*map(doc.Note, _about_ranges(rows)), *map(doc.Note, found.omitted), *map(doc.Warned, found.warnings)],
     )
     warned = [row.model_copy(update={"warnings": (*row.warnings, *found.warnings)}) for row in rows]
-    dumped = tuple(tuple(row.model_dump(mode="json").values()) for row in warned)
-    return Document(shown, data=warned, lines=Lines(tuple(Prediction.model_fields), dumped))
+    return doc.Document(shown, data=warned, lines=doc.Lines.of(Prediction, warned))
 
 
-def document_of_errors(found: HeldOut) -> Document:
+def document_of_errors(found: HeldOut) -> doc.Document:
     """Every machine that was left out, and what follows for predictions. Machines get what the program keeps."""
     cases = sorted(found.cases, key=lambda case: (not case.counted, CHANGES.index(case.change), case.key[:2]))
-    letters = Letters()
-    shown = blocks(
-        [Sentence("Steps that were measured, predicted from another machine's record. An error above 0 is too slow.")],
-        [_cases(cases, letters)] if cases else [Sentence("No two instances have records of the same work.")],
-        [*map(Note, letters.lines()), *(Note(f"not predicted: {one}") for one in found.omitted)],
-        [Heading("What a prediction takes as the model's error"), _errors(cases)] if cases else [],
+    letters = doc.Letters()
+    shown = doc.blocks(
+        [doc.Sentence(ABOUT_ERRORS)],
+        [_cases(cases, letters)] if cases else [doc.Sentence("No two instances have records of the same work.")],
+        [*map(doc.Note, letters.lines()), *(doc.Note(f"not predicted: {one}") for one in found.omitted)],
+        [doc.Heading("What a prediction takes as the model's error"), _errors(cases)] if cases else [],
         _where_from(cases),
     )
     dumped = tuple((*case.model_dump(mode="json").values(), case.error) for case in cases)
-    return Document(shown, data=found, lines=Lines((*Case.model_fields, "error"), dumped))
+    return doc.Document(shown, data=found, lines=doc.Lines((*Case.model_fields, "error"), dumped))
 
 
-def _cases(cases: Sequence[Case], letters: Letters) -> Table:
-    def column(heading: str, write: Callable[[Case], str], kind: CellKind = "quantity") -> Column:
-        return Column(heading, tuple(map(write, cases)), kind)
-
-    return Table(
+def _cases(cases: Sequence[Case], letters: doc.Letters) -> doc.Table:
+    column = doc.Rows(cases).column
+    return doc.Table(
         (
             column("predicted from", lambda case: case.source, "word"),
             column("for", lambda case: case.target, "word"),
@@ -106,21 +92,19 @@ def _amount(case: Case, value: float) -> str:
     return f"{value:.2f}x" if case.what == "ratio" else f"{value * 1e3:.1f} ms"
 
 
-def _errors(cases: Sequence[Case]) -> Table:
-    found = [(change, model_error(cases, change)) for change in CHANGES]
-    return Table(
+def _errors(cases: Sequence[Case]) -> doc.Table:
+    column = doc.Rows([(change, model_error(cases, change)) for change in CHANGES]).column
+    return doc.Table(
         (
-            Column("change of", tuple(change.words for change, _ in found), "word"),
-            Column(
-                "at most", tuple("unknown" if error is None else f"{error.share * 100:.1f} %" for _, error in found)
-            ),
-            Column("cases", tuple(NOTHING if error is None else str(error.cases) for _, error in found)),
-            Column("worst case", tuple(NOTHING if error is None else _worst(error) for _, error in found), "note"),
+            column("change of", lambda row: row[0].words, "word"),
+            column("at most", lambda row: f"{row[1].share * 100:.1f} %" if row[1] else "unknown"),
+            column("cases", lambda row: str(row[1].cases) if row[1] else doc.NOTHING),
+            column("worst case", lambda row: _worst(row[1]) if row[1] else doc.NOTHING, "note"),
         )
     )
 
 
-def _where_from(cases: Sequence[Case]) -> list[Part]:
+def _where_from(cases: Sequence[Case]) -> list[doc.Part]:
     """Of each kind of change, all counted cases together: how much of the measured steps each part is, and by how much
     of them its own prediction is off, without sign, since a pair of machines errs in opposite ways.
     """
@@ -137,16 +121,17 @@ def _where_from(cases: Sequence[Case]) -> list[Part]:
                 rows.append((change.words, _named(name), share, off))
     if not rows:
         return []
-    table = Table(
+    column = doc.Rows(rows).column
+    table = doc.Table(
         (
-            Column("change of", tuple(row[0] for row in rows), "word", once=True),
-            Column("part of a step", tuple(row[1] for row in rows), "word"),
-            Column("share of the steps", tuple(f"{row[2] * 100:.1f} %" for row in rows)),
-            Column("off by, of the steps", tuple(f"{row[3] * 100:.1f} %" for row in rows)),
+            column("change of", lambda row: row[0], "word", once=True),
+            column("part of a step", lambda row: row[1], "word"),
+            column("share of the steps", lambda row: f"{row[2] * 100:.1f} %"),
+            column("off by, of the steps", lambda row: f"{row[3] * 100:.1f} %"),
         ),
         naming=2,
     )
-    return [Heading("Where the errors come from"), table]
+    return [doc.Heading("Where the errors come from"), table]
 
 
 def _named(part: PartName) -> str:
@@ -159,20 +144,17 @@ def _worst(error: ModelError) -> str:
     )
 
 
-def _columns(rows: Sequence[Prediction]) -> list[Column]:
+def _columns(rows: Sequence[Prediction]) -> list[doc.Column]:
     units = {row.unit for row in rows}
     unit = units.pop() if len(units) == 1 else "units"
-    workloads = {row.workload for row in rows}
-
-    def column(heading: str, write: Callable[[Prediction], str], kind: CellKind = "quantity") -> Column:
-        return Column(heading, tuple(map(write, rows)), kind)
-
+    several = len({row.workload for row in rows}) > 1
+    column = doc.Rows(rows).column
     return [
         column("predicted mode", _label, "word"),
-        *([column("workload", lambda r: r.workload, "word")] if len(workloads) > 1 else []),
-        column("batch x GPUs", lambda r: f"{r.batch_size} x {r.world_size}"),
-        column("step, ms (range)", lambda r: _in_ms(r) if _ran(r) else r.status, "interval"),
-        column(f"{unit}/s", lambda r: rate(_rounded(r.throughput_per_s))),
+        *([column("workload", lambda row: row.workload, "word")] if several else []),
+        column("batch x GPUs", lambda row: f"{row.batch_size} x {row.world_size}"),
+        column("step, ms (range)", lambda row: _in_ms(row) if _ran(row) else row.status, "interval"),
+        column(f"{unit}/s", lambda row: rate(_rounded(row.throughput_per_s))),
         column(f"{unit}/USD (range)", _per_usd, "interval"),
     ]
 
@@ -209,7 +191,7 @@ def _common(rows: Sequence[Prediction]) -> list[str]:
     return [*of_all, SOFTWARE] if assumed else []
 
 
-def _notes(row: Prediction, common: Sequence[str], letters: Letters) -> str:
+def _notes(row: Prediction, common: Sequence[str], letters: doc.Letters) -> str:
     own = [text for text in row.assumed if text not in common]
     return " ".join(f"[{letters.of(text)}]" for text in ([row.reason] if row.reason else [*row.warnings, *own]))
 
@@ -234,7 +216,8 @@ def _answers(best: Prediction, of_several: bool) -> list[str]:
     said = []
     if best.usd_per_hour is not None:
         dated = f"price of {best.price_as_of}" if best.price_as_of else "a price without a date"
-        share = "" if best.price_share == 1 else f", {best.price_share:.3g} of the whole instance's"
+        whole = "the whole instance" if best.price_share_of == best.instance else best.price_share_of
+        share = f", {best.price_share:.3g} of {whole}'s" if whole else ""
         said.append(
             f"{_label(best)} at batch {best.batch_size} is predicted to buy {'most' if of_several else 'this'} on "
             f"{best.instance}: {_per_usd(best)} {unit} for a dollar, at "
@@ -253,19 +236,16 @@ def _answers(best: Prediction, of_several: bool) -> list[str]:
     return said
 
 
-def _parts(row: Prediction) -> Table:
+def _parts(row: Prediction) -> doc.Table:
     parts = [part for part in row.parts if max(part.measured_s, part.predicted_s) >= SMALLEST_S]
-    return Table(
+    column = doc.Rows(parts).column
+    return doc.Table(
         (
-            Column(
-                "part of a step",
-                tuple(_named(part.name) for part in parts),
-                "word",
-            ),
-            Column("measured", tuple(number(part.measured_s, ".1f", 1e3) for part in parts), unit="ms"),
-            Column("predicted", tuple(number(part.predicted_s, ".1f", 1e3) for part in parts), unit="ms"),
-            Column("factor", tuple(number(part.ratio, ".2f") for part in parts)),
-            Column("by", tuple(part.rule for part in parts), "word"),
+            column("part of a step", lambda part: _named(part.name), "word"),
+            column("measured", lambda part: number(part.measured_s, ".1f", 1e3), unit="ms"),
+            column("predicted", lambda part: number(part.predicted_s, ".1f", 1e3), unit="ms"),
+            column("factor", lambda part: number(part.ratio, ".2f")),
+            column("by", lambda part: part.rule, "word"),
         )
     )
 

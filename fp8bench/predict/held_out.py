@@ -21,7 +21,7 @@ from fp8bench.predict.source import Source, machine, source
 from fp8bench.predict.step import Machine, PartName, Step, Work, predict
 from fp8bench.records.select import Measurement, select
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.files import PREDICTION_ERRORS_JSON, Frozen, read_text
+from fp8bench.schema.files import PREDICTION_ERRORS_JSON, Frozen, first_fault, read_text
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 
@@ -45,10 +45,9 @@ def kept_cases(path: Path = PREDICTION_ERRORS_JSON) -> tuple[Case, ...]:
     try:
         return HeldOut.model_validate_json(read_text(path)).cases
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
+        field, reason = first_fault(error)
         raise RunFailed(
-            f"{path}, field {field}: {first['msg'].lower()}",
+            f"{path}, field {field}: {reason}",
             "Reinstall fp8bench; in a checkout, run `make prediction-errors`",
         ) from error
 

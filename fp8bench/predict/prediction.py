@@ -17,10 +17,11 @@ from fp8bench.predict.source import Source, Sources
 from fp8bench.predict.step import Part, Step, predict, share_of_peak
 from fp8bench.predict.target import Target, memory_warning, unsupported
 from fp8bench.pricing import cost
-from fp8bench.pricing.choose import PriceQuery, choose
+from fp8bench.pricing.choose import PriceQuery, of_used
+from fp8bench.schema.config import mode_label
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 
 Range = tuple[float, float]
@@ -43,9 +44,9 @@ class Measured(Frozen):
 
 class Prediction(Frozen):
     """SI units; the names are the keys of `predict --format json`. Null is unknown. A range is no 95 % interval: see
-    `ModelError`. usd_per_hour: of the GPUs that are used, price_share of the instance. break_even_usd_per_hour: their
-    price at which a dollar buys as much as on the measured machine. gemm_share_of_peak: as measured. assumed and
-    warnings: sentences.
+    `ModelError`. usd_per_hour: of the GPUs that are used, which is price_share of what the instance price_share_of
+    costs (null: all of this instance). break_even_usd_per_hour: their price at which a dollar buys as much as on the
+    measured machine. gemm_share_of_peak: as measured. assumed and warnings: sentences.
     """
 
     source: Literal["predicted"] = "predicted"
@@ -69,6 +70,7 @@ class Prediction(Frozen):
     price_as_of: date | None
     price_source: str | None
     price_share: float
+    price_share_of: str | None = None
     units_per_usd: float | None = None
     units_per_usd_range: Range | None = None
     usd_per_million_units: float | None = None
@@ -84,7 +86,7 @@ class Prediction(Frozen):
     @property
     def mode_label(self) -> str:
         """`te-fp8:delayed`."""
-        return f"{self.mode}:{self.recipe}" if self.recipe else self.mode
+        return mode_label(self.mode, self.recipe)
 
 
 class Predictions(Frozen):
@@ -122,23 +124,22 @@ def predictions(
 def _prediction(
     source: Source, target: Target, cases: Sequence[Case], catalog: Catalog, query: PriceQuery
 ) -> Prediction:
-    record, what = source.record, source.record.what
-    row = Prediction(
+    record, what, paid = source.record, source.record.what, target.paid
+    row = made_of(
+        Prediction,
+        what,
         status="predicted",
         instance=target.instance.key,
         gpu=target.gpu.name,
         world_size=target.machine.gpus,
-        mode=what.mode,
-        recipe=what.recipe,
         execution=record.execution,
         attention=record.attention,
-        workload=what.workload,
-        batch_size=what.batch_size,
         unit=record.summary.unit if record.summary else "units",
-        usd_per_hour=target.usd_per_hour,
-        price_as_of=target.price.as_of if target.price else None,
-        price_source=target.price.source if target.price else None,
+        usd_per_hour=paid.usd_per_hour if paid else None,
+        price_as_of=paid.price.as_of if paid else None,
+        price_source=paid.price.source if paid else None,
         price_share=target.share,
+        price_share_of=paid.instance if paid and (paid.share < 1 or paid.instance != target.instance.key) else None,
         measured=_measured(source, catalog, query),
     )
     why = unsupported(source, target)
@@ -147,23 +148,23 @@ def _prediction(
     step = predict(source.work, source.machine, target.machine)
     # How fast another host is, no record of a GPU tells.
     error = None if source.host_bound else model_error(cases, change(source.machine, target.machine))
-    told = {
+    found = {
         "gemm_share_of_peak": share_of_peak(source.work, source.machine),
         "model_error": error,
         "parts": step.parts,
         "assumed": step.assumed,
         "warnings": tuple(_row_warnings(source, target, error)),
     }
-    return row.model_copy(update={**told, **_numbers(row, source, step, error)})
+    return row.model_copy(update={**found, **_numbers(row, source, step, error)})
 
 
 def _measured(source: Source, catalog: Catalog, query: PriceQuery) -> Measured:
     record = source.record
     instance = catalog.instances.get(record.instance)
     machine = record.machine.id if record.machine else None
-    price = choose(instance.prices, replace(query, machine=machine)) if instance else None
+    paid = of_used(instance, source.machine.gpu, source.machine.gpus, catalog, replace(query, machine=machine))
     throughput = source.units_per_step / source.step_s
-    usd = price.usd_per_hour if price else None
+    usd = paid.usd_per_hour if paid else None
     return Measured(
         instance=record.instance,
         gpu=source.machine.gpu,
@@ -243,8 +244,8 @@ def _about_all(rows: Sequence[Prediction], target: Target, cases: Sequence[Case]
     untested = sorted({row.gpu for row in predicted if row.model_error and not _tested(row, cases)})
     if untested:
         said.append(f"no prediction of a {' or '.join(untested)} was ever compared with a measurement")
-    if target.why_no_price:
-        said.append(target.why_no_price)
+    if target.about_price:
+        said.append(target.about_price)
     return said
 
 

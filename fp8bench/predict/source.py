@@ -30,7 +30,7 @@ class Source:
     @property
     def label(self) -> str:
         """`te-fp8:delayed`."""
-        return _mode(self.record)
+        return self.record.what.mode_label
 
     @cached_property
     def estimate(self) -> "Estimate | None":
@@ -60,10 +60,8 @@ class Source:
     @property
     def interval_s(self) -> tuple[float, float] | None:
         """95 % of the measured step, seconds."""
-        found = self.estimate
-        if found is None or found.low is None or found.high is None:
-            return None
-        return found.low * self.units_per_step, found.high * self.units_per_step
+        found = self.estimate and self.estimate.interval
+        return (found[0] * self.units_per_step, found[1] * self.units_per_step) if found else None
 
     @property
     def work(self) -> Work:
@@ -132,7 +130,8 @@ def source(measurement: Measurement, catalog: Catalog, whole: Callable[[Record],
     profiled = [record for record in rounds if record.profile is not None and record.summary is not None]
     if not profiled:
         raise UsageError(
-            f"{name} was recorded without a profile", f"Measure it again: `fp8bench run --mode {_mode(latest)}`"
+            f"{name} was recorded without a profile",
+            f"Measure it again: `fp8bench run --mode {latest.what.mode_label}`",
         )
     gpu = catalog.gpu_by_product(latest.environment.device_name)
     if gpu is None:
@@ -165,13 +164,15 @@ def parse_source(text: str, workload: str | None, batch_size: int | None) -> Fil
     return Filter(instance=instance, mode=mode or None, execution=execution, workload=workload, batch_size=batch_size)
 
 
-def wanted(records: Sequence[Record], asked: Filter) -> list[Measurement]:
-    """The latest of each variant that was asked for. Raises UsageError where there is none."""
-    chosen = select(records, False, asked)
+def wanted(records: Sequence[Record], requested: Filter) -> list[Measurement]:
+    """The latest of each variant that was requested. Raises UsageError where there is none."""
+    chosen = select(records, False, requested)
     if not chosen:
-        there = sorted({f"{_mode(one)}{suffix(one.execution)} at batch {one.what.batch_size}" for one in records})
-        label = ":".join(filter(None, (asked.instance, asked.mode))) + suffix(asked.execution)
-        raise UsageError(f"no record of {label}{asked.words}", f"There are: {', '.join(there)}")
+        there = sorted(
+            {f"{one.what.mode_label}{suffix(one.execution)} at batch {one.what.batch_size}" for one in records}
+        )
+        label = ":".join(filter(None, (requested.instance, requested.mode))) + suffix(requested.execution)
+        raise UsageError(f"no record of {label}{requested.words}", f"There are: {', '.join(there)}")
     return chosen
 
 
@@ -191,7 +192,3 @@ def sources(measurements: Sequence[Measurement], catalog: Catalog, whole: Callab
 
 def _step_s(record: Record) -> float:
     return record.summary.step_time_s if record.summary else 0.0
-
-
-def _mode(record: Record) -> str:
-    return ":".join(filter(None, (record.what.mode, record.what.recipe)))

@@ -51,8 +51,6 @@ RULES: dict[Category, Rule] = {
     "other": "carried over",
 }
 
-GEMMS: tuple[Category, Category] = ("gemm_bf16", "gemm_fp8")
-
 NEGLIGIBLE = 0.01
 """Share of a step up to which float32 GEMMs, for which the catalogue has no peak, are carried over."""
 
@@ -176,7 +174,7 @@ def predict(work: Work, measured_on: Machine, target: Machine) -> Step:
 
 def share_of_peak(work: Work, machine: Machine) -> float | None:
     """Model FLOPs over what the time of its GEMMs could do at the dense peaks; None where that is unknown."""
-    in_16_bits, in_fp8 = (work.by_category.get(category, 0.0) for category in GEMMS)
+    in_16_bits, in_fp8 = (work.by_category.get(category, 0.0) for category in ("gemm_bf16", "gemm_fp8"))
     peak, fp8_peak = machine.dense_bf16_tflops, machine.dense_fp8_tflops
     if (in_16_bits and peak is None) or (in_fp8 and fp8_peak is None):
         return None

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
+from fp8bench.launch.forecast import too_old
 from fp8bench.predict.source import Source, machine
 from fp8bench.predict.step import Machine
-from fp8bench.pricing.choose import PriceQuery, choose, why_no_price
+from fp8bench.pricing.choose import PriceQuery, Share, of_used, why_no_price
 from fp8bench.registry import modes
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.instance import Catalog, Gpu, Instance, Price
+from fp8bench.schema.instance import Catalog, Gpu, Instance
+from fp8bench.schema.machine import GIB, gib
 
 FP8_UNITS = (8, 9)
 RECIPES = {"te-fp8:block": ((9, 0), (9, 0)), "te-fp8:mxfp8": ((10, 0), None)}
@@ -15,7 +17,6 @@ RECIPES = {"te-fp8:block": ((9, 0), (9, 0)), "te-fp8:mxfp8": ((10, 0), None)}
 computes block scaling by mxfp8.
 """
 
-GIB = 2**30
 NEARLY_FULL = 0.95
 """Share of the GPU's memory from which a prediction warns: the peak is torch's allocator's, and the driver and the
 libraries take memory of their own.
@@ -24,24 +25,20 @@ libraries take memory of their own.
 
 @dataclass(frozen=True)
 class Target:
-    """price: of the whole instance; None where there is none, and then why_no_price says why."""
+    """paid: for the GPUs that are used; None where no price is known. about_price: why there is none, or whose it is;
+    empty of the instance's own.
+    """
 
     instance: Instance
     gpu: Gpu
     machine: Machine
-    price: Price | None
-    why_no_price: str = ""
+    paid: Share | None
+    about_price: str = ""
 
     @property
     def share(self) -> float:
-        """Of the instance's GPUs, and so of its price."""
-        return self.machine.gpus / self.instance.gpu_count
-
-    @property
-    def usd_per_hour(self) -> float | None:
-        """Of the GPUs that are used."""
-        price = self.price.usd_per_hour if self.price else None
-        return None if price is None else price * self.share
+        """Of the price of an instance, this one's or the listed one's."""
+        return self.paid.share if self.paid else self.machine.gpus / self.instance.gpu_count
 
 
 def target(instance: Instance, catalog: Catalog, gpus: int | None, query: PriceQuery) -> Target:
@@ -61,9 +58,12 @@ def target(instance: Instance, catalog: Catalog, gpus: int | None, query: PriceQ
             f"{key} has {instance.gpu_count} GPUs, not {gpus}, and several hosts are not predicted",
             f"Give --gpus {instance.gpu_count} or less",
         )
-    price = choose(instance.prices, query)
-    why_none = "" if price else why_no_price(key, instance, query)
-    return Target(instance, gpu, machine(gpu, gpus or instance.gpu_count), price, why_none)
+    used = gpus or instance.gpu_count
+    paid = of_used(instance, gpu.name, used, catalog, query)
+    about = why_no_price(key, instance, query) if paid is None else ""
+    if paid is not None and paid.instance != key:
+        about = f"no price of {key} is known: {paid} stand in for it"
+    return Target(instance, gpu, machine(gpu, used), paid, about)
 
 
 def unsupported(source: Source, target: Target) -> str | None:
@@ -72,21 +72,16 @@ def unsupported(source: Source, target: Target) -> str | None:
 
 
 def _of_mode(source: Source, gpu: Gpu) -> str | None:
-    capability = _pair(gpu.compute_capability)
-    entry = modes().get(source.record.what.mode)
-    evidence, profile = source.record.evidence, source.record.profile
-    in_fp8 = bool(evidence and evidence.fp8) or bool(profile and profile.has_fp8_gemm)
-    if in_fp8 and capability < FP8_UNITS:
-        return (
-            f"{gpu.name} has no fp8 units (compute capability {gpu.compute_capability}; fp8 needs {_dotted(FP8_UNITS)})"
-        )
-    least = entry.needs.compute_capability if entry and entry.needs else None
-    if least is not None and capability < least:
-        return f"{source.label} needs compute capability {_dotted(least)}, and {gpu.name} has {gpu.compute_capability}"
+    record = source.record
+    in_fp8 = bool(record.evidence and record.evidence.fp8) or bool(record.profile and record.profile.has_fp8_gemm)
+    if in_fp8 and gpu.capability < FP8_UNITS:
+        return f"{gpu.name} has no fp8 units, which take {too_old(gpu, FP8_UNITS)}"
+    entry = modes().get(record.what.mode)
     first, last = RECIPES.get(source.label, (None, None))
-    if first is not None and capability < first:
-        return f"{source.label} needs compute capability {_dotted(first)}, and {gpu.name} has {gpu.compute_capability}"
-    if last is not None and capability > last:
+    for least in (entry.needs.compute_capability if entry and entry.needs else None, first):
+        if least is not None and gpu.capability < least:
+            return f"{source.label} needs {too_old(gpu, least)}"
+    if last is not None and gpu.capability > last:
         return f"{source.label} is computed by mxfp8 on {gpu.name}, and not as it was measured"
     return None
 
@@ -95,7 +90,7 @@ def _of_memory(source: Source, target: Target) -> str | None:
     peak, there = source.peak_memory_bytes, target.instance.gpu_memory_gib
     if peak is None or there is None or peak <= there * GIB:
         return None
-    return f"it needs {peak / GIB:.1f} GiB of each GPU, and {target.gpu.name} has {there:g}: predict a smaller batch"
+    return f"it needs {gib(peak)} of each GPU, and {target.gpu.name} has {there:g}: predict a smaller batch"
 
 
 def memory_warning(source: Source, target: Target) -> str | None:
@@ -103,15 +98,5 @@ def memory_warning(source: Source, target: Target) -> str | None:
     peak, there = source.peak_memory_bytes, target.instance.gpu_memory_gib
     if peak is None or there is None:
         return "whether it fits into memory is unknown"
-    if peak > NEARLY_FULL * there * GIB:
-        return f"needs {peak / GIB:.1f} of {there:g} GiB: it may not fit"
-    return None
-
-
-def _pair(capability: str) -> tuple[int, int]:
-    major, _, minor = capability.partition(".")
-    return int(major), int(minor or 0)
-
-
-def _dotted(capability: tuple[int, int]) -> str:
-    return ".".join(map(str, capability))
+    nearly_full = peak > NEARLY_FULL * there * GIB
+    return f"needs {peak / GIB:.1f} of {there:g} GiB: it may not fit" if nearly_full else None

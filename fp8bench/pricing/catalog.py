@@ -7,6 +7,7 @@ written for a machine's hour. Snapshots of what was offered on a day (pricing.sn
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,11 +16,11 @@ from pydantic import ValidationError
 from fp8bench.pricing import snapshot
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import INSTANCES_YAML, Frozen, line_of, parse_yaml, read_text, wrong_field
-from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Price, Unread
-from fp8bench.schema.snapshot import Offer, is_snapshot
+from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Offer, Price, Unread, is_snapshot
 
 _Item = TypeVar("_Item", bound=Frozen)
 _SECTIONS = ("meta", "instances", "gpus")
+_EMPTY = Catalog(instances={}, gpus={})
 _KEY = re.compile(rb"""^key:[ \t]*["']?([a-z0-9][a-z0-9._-]*)""", re.MULTILINE)
 _KEY_WITHIN = 65_536
 """Bytes of a refused file in which its key is looked for."""
@@ -35,10 +36,16 @@ def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
     mapping with a `key`) or a snapshot, whose prices go before the catalogue's. Raises UsageError by file, line and
     field.
     """
-    catalog = Catalog(instances={}, gpus={})
-    for path in (base, *overlays):
+    catalog = _read_once(base) if base == INSTANCES_YAML else _with(_EMPTY, base)
+    for path in overlays:
         catalog = _with(catalog, path)
     return catalog
+
+
+@cache
+def _read_once(path: Path) -> Catalog:
+    """The project's own, which does not change while the program runs."""
+    return _with(_EMPTY, path)
 
 
 def load_beside(files: Iterable[Path]) -> Catalog:

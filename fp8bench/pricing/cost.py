@@ -1,8 +1,19 @@
 """Price-performance: what a throughput costs. Pure formulas, as in the README; USD and hours, units as the workload
-counts.
+counts. A job of so many units costs its hours times the price of all machines together: training steps alone, without
+starting, evaluation, checkpoints and what a reclaimed spot machine repeats, and hours are not rounded up to what a
+provider bills at least.
 
 Checked against the article of 2023-11-15: 8 GPUs at batch 64 in 0.41 s for 32.77 USD/h give 137,187 images per USD.
 """
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Interval = tuple[float, float]
+"""Of 95 %. Units and prices are exact, so that a step's carries over in proportion."""
+
+Point = tuple[float, float]
+"""Seconds a unit, USD a unit."""
 
 SECONDS_PER_HOUR = 3600
 
@@ -42,9 +53,7 @@ def mfu(flops_per_step: float, step_time_s: float, gpus: int, peak_tflops: float
     return flops_per_step / (step_time_s * gpus * peak_tflops * 1e12)
 
 
-def rate_interval(
-    rate: float, step_time_s: float, step_time_ci_s: tuple[float, float] | None
-) -> tuple[float, float] | None:
+def rate_interval(rate: float, step_time_s: float, step_time_ci_s: Interval | None) -> Interval | None:
     """The 95 % interval of what is in inverse proportion to the step time: a throughput, or units per USD, since a
     price is exact. The ends of the step time's interval change places.
 
@@ -55,3 +64,46 @@ def rate_interval(
         return None
     shortest, longest = step_time_ci_s
     return rate * step_time_s / longest, rate * step_time_s / shortest
+
+
+@dataclass(frozen=True)
+class JobTime:
+    """hours: of elapsed time. ci: its 95 % interval; None where the step time has none."""
+
+    hours: float
+    ci: Interval | None
+
+    def usd(self, usd_per_hour: float) -> float:
+        """What all of it costs."""
+        return self.hours * usd_per_hour
+
+    def usd_ci(self, usd_per_hour: float) -> Interval | None:
+        """The 95 % interval of that."""
+        return None if self.ci is None else (self.ci[0] * usd_per_hour, self.ci[1] * usd_per_hour)
+
+
+def job_time(units: float, throughput_per_s: float, step_time_s: float, step_time_ci_s: Interval | None) -> JobTime:
+    """units: of the whole job, above 0. throughput_per_s: units a second, of all workers together."""
+    hours = job_hours(units, throughput_per_s)
+    if step_time_ci_s is None:
+        return JobTime(hours, None)
+    low, high = step_time_ci_s
+    return JobTime(hours, (hours * low / step_time_s, hours * high / step_time_s))
+
+
+def front(points: Sequence[Point]) -> list[bool]:
+    """Which choices nothing beats in both time and cost (the Pareto front): whether each point is one, in their order;
+    equal points are on it or off it together. A choice is off the front where another is no slower and no dearer, and
+    better in one of the two. By the estimates themselves: two choices whose intervals overlap may change places when
+    they are measured again.
+
+    By time and then cost, a point is on the front where it is cheaper than all that are faster, and as cheap as the
+    cheapest of its own time (Kung, Luccio & Preparata, On finding the maxima of a set of vectors, JACM 1975).
+    """
+    on_front: set[Point] = set()
+    cheapest = float("inf")
+    for time, cost in sorted(set(points)):
+        if cost < cheapest:
+            on_front.add((time, cost))
+            cheapest = cost
+    return [point in on_front for point in points]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import date
 
 from fp8bench.pricing.choose import EVERYWHERE, PriceQuery, choose
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Instance, Price, Purchase
 
 
@@ -13,7 +13,7 @@ class KnownPrice(Frozen):
     """One price of one instance; or, where usd_per_hour is null, that there is none, with the reason.
 
     The names are the keys of `fp8bench prices show --format json` and the columns of csv. age_days: since as_of; null:
-    undated. in_force: whether it is the one that is used today for its purchase where no region is asked for, or for
+    undated. in_force: whether it is the one that is used today for its purchase where no region is chosen, or for
     the region that was.
     """
 
@@ -60,22 +60,14 @@ def _of_region(price: Price, region: str | None) -> bool:
 
 def _line(instance: Instance, price: Price, today: date, in_force: bool) -> KnownPrice:
     per_gpu = price.usd_per_hour / instance.gpu_count if price.usd_per_hour and instance.gpu_count else None
-    return KnownPrice(
+    return made_of(
+        KnownPrice,
+        instance,
+        price,
         instance=instance.key,
-        provider=instance.provider,
-        gpu=instance.gpu,
-        gpu_count=instance.gpu_count,
-        purchase=price.purchase,
-        region=price.region,
-        usd_per_hour=price.usd_per_hour,
         usd_per_gpu_hour=per_gpu,
-        as_of=price.as_of,
         age_days=(today - price.as_of).days if price.as_of else None,
-        source=price.source,
-        own=price.own,
-        derived=price.derived,
         doubtful=price.doubtful or price.doubt is not None,
         in_force=in_force,
         note=price.doubt or price.note,
-        reason=price.reason,
     )

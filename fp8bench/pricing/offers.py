@@ -17,8 +17,7 @@ from importlib.metadata import version
 from typing import Any, Protocol, cast
 
 from fp8bench.schema.errors import ModeUnavailable, RunFailed, UsageError
-from fp8bench.schema.instance import Catalog, Instance, Price
-from fp8bench.schema.snapshot import Offer, OfferedAs
+from fp8bench.schema.instance import Catalog, Instance, Offer, OfferedAs, Price
 
 PROVIDERS = {
     "aws": "aws",
@@ -205,7 +204,7 @@ def _usd(offer: Offer) -> float:
 
 
 def _place_in(offer: Offer, wanted: Sequence[Instance]) -> tuple[object, ...]:
-    """Which of an instance's prices of one day holds where no region is asked for is decided by their order."""
+    """Which of an instance's prices of one day holds where no region is chosen is decided by their order."""
     place = next(place for place, one in enumerate(wanted) if one.key == offer.instance)
     regions = [price.region for price in wanted[place].prices if price.region]
     region = offer.price.region

@@ -1,6 +1,7 @@
 """Snapshots of prices as text: written, read, joined to the catalogue's, and what changed between two.
-A line is read as strictly as the catalogue is: what is wrong with it is named by
-file, line and field, and no price of its instance is used until it is right.
+
+A line is read as strictly as the catalogue is: an invalid one is named by file, line and field, and no price of its
+instance is used until it is fixed.
 """
 
 import csv
@@ -13,9 +14,8 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError, unknown_name
-from fp8bench.schema.files import read_text
-from fp8bench.schema.instance import Catalog, Instance, Price
-from fp8bench.schema.snapshot import FIELDS, Offer, OfferedAs
+from fp8bench.schema.files import first_fault, read_text
+from fp8bench.schema.instance import FIELDS, Catalog, Instance, Offer, OfferedAs, Price
 
 
 def text_of(offers: Iterable[Offer]) -> str:
@@ -76,9 +76,8 @@ def _offer(cells: Sequence[str], path: Path, line: int, known: Sequence[str]) ->
     try:
         return Offer(instance=instance, price=Price.model_validate(given))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = str(first["loc"][0])
-        what = f"invalid value {given.get(field)!r}: {str(first['msg']).lower()}"
+        field, reason = first_fault(error)
+        what = f"invalid value {given.get(field)!r}: {reason}"
         raise UsageError(f"{path} line {line}, field {field}: {what}", "Fix that line, or remove it") from error
 
 

@@ -17,12 +17,11 @@ from typing import Literal
 from fp8bench.profiling.kernels import categorize
 from fp8bench.profiling.spans import Span
 from fp8bench.profiling.trace import Trace
-from fp8bench.schema.rank import Category, KernelTime, Profile
+from fp8bench.schema.rank import GEMMS, Category, KernelTime, Profile
 
 LONGEST = 40
 """How many kernels a profile names: those of ViT-Huge after them are below a thousandth of a step each."""
 
-PRODUCTS: tuple[Category, ...] = ("gemm_fp8", "gemm_bf16", "gemm_fp32")
 NANOSECONDS = 9
 
 
@@ -81,7 +80,7 @@ def _kernel_times(categorized: Iterable[tuple[Span, Category]], trace: Trace) ->
             calls_per_step=calls[key] / trace.metadata.steps,
         )
         for place, key in enumerate(ordered)
-        if place < LONGEST or key[1] in PRODUCTS
+        if place < LONGEST or key[1] in GEMMS
     )
 
 

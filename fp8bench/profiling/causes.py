@@ -28,10 +28,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from fp8bench.profiling.breakdown import PRODUCTS
 from fp8bench.profiling.facts import Facts
 from fp8bench.profiling.facts import milliseconds as ms
-from fp8bench.schema.rank import Category, starved
+from fp8bench.schema.rank import GEMMS, Category, starved
 
 Cause = Literal[
     "faster",
@@ -56,8 +55,8 @@ FASTER = 0.02
 """Ours: how much shorter a step has to be to count as faster, for the same reason."""
 
 FAIR_FP8_SPEED_UP = 1.3
-"""Ours: what fp8 should at least make of products. Its peak is twice that of bf16, and ViT-Huge at batch 64 on an H200
-reaches 1.8; products far below are too small to be bound by arithmetic."""
+"""Ours: what fp8 should at least make of GEMMs. Its peak is twice that of bf16, and ViT-Huge at batch 64 on an H200
+reaches 1.8; GEMMs far below are too small to be bound by arithmetic."""
 
 PEAK_FP8_SPEED_UP = 2.0
 """Peak of fp8 over that of bf16, by NVIDIA's data sheets of Ada, Hopper and Blackwell."""
@@ -219,23 +218,23 @@ def _casts(facts: Facts, reference: Facts) -> _Candidate | None:
     if casts <= usual:
         return None
     more = facts.seconds(*AROUND) - reference.seconds(*AROUND)
-    saved = reference.products_s - facts.products_s
+    saved = reference.gemms_s - facts.gemms_s
     gain = f"take {ms(saved)} ms a step less (" if saved > 0 else "save nothing ("
     unit = "" if saved > 0 else " ms a step"
     return _Candidate(
         "casts eat the gain",
         more,
-        f"casts eat the gain: its GEMMs {gain}{ms(facts.products_s)}{unit}, the reference's "
-        f"{ms(reference.products_s)}), but casts and the work around them {ms(more)} ms more (casts {ms(casts)}, the "
+        f"casts eat the gain: its GEMMs {gain}{ms(facts.gemms_s)}{unit}, the reference's "
+        f"{ms(reference.gemms_s)}), but casts and the work around them {ms(more)} ms more (casts {ms(casts)}, the "
         f"reference's {ms(usual)})",
     )
 
 
 def _casts_alone(facts: Facts) -> _Candidate | None:
     """Without a reference: fp8 at its peak halves a GEMM, so it can have saved its own time at most."""
-    products, casts = facts.seconds("gemm_fp8"), facts.seconds("cast")
-    at_most = products * (PEAK_FP8_SPEED_UP - 1)
-    if casts < at_most or products == 0:
+    gemms, casts = facts.seconds("gemm_fp8"), facts.seconds("cast")
+    at_most = gemms * (PEAK_FP8_SPEED_UP - 1)
+    if casts < at_most or gemms == 0:
         return None
     return _Candidate(
         "casts eat the gain",
@@ -246,13 +245,13 @@ def _casts_alone(facts: Facts) -> _Candidate | None:
 
 
 def _shapes(facts: Facts, reference: Facts) -> _Candidate | None:
-    if not facts.fp8 or reference.fp8 or not facts.profile.has_fp8_gemm or not reference.products_s:
+    if not facts.fp8 or reference.fp8 or not facts.profile.has_fp8_gemm or not reference.gemms_s:
         return None
     return _Candidate(
         "shapes too small",
-        facts.products_s - reference.products_s / FAIR_FP8_SPEED_UP,
-        f"its shapes are too small for fp8: its GEMMs take {ms(facts.products_s)} ms a step and the reference's "
-        f"{ms(reference.products_s)}, where fp8 should be {FAIR_FP8_SPEED_UP} times as fast at least",
+        facts.gemms_s - reference.gemms_s / FAIR_FP8_SPEED_UP,
+        f"its shapes are too small for fp8: its GEMMs take {ms(facts.gemms_s)} ms a step and the reference's "
+        f"{ms(reference.gemms_s)}, where fp8 should be {FAIR_FP8_SPEED_UP} times as fast at least",
     )
 
 
@@ -262,9 +261,9 @@ def _attention(facts: Facts) -> _Candidate | None:
         return None
     return _Candidate(
         "attention dominates",
-        attention - facts.products_s,
+        attention - facts.gemms_s,
         f"attention dominates: it takes {ms(attention)} of the {ms(facts.busy_s)} ms that the device is busy, more "
-        f"than the GEMMs ({ms(facts.products_s)}), and fp8 does not shorten it",
+        f"than the GEMMs ({ms(facts.gemms_s)}), and fp8 does not shorten it",
     )
 
 
@@ -285,7 +284,7 @@ def _throttling(facts: Facts, reference: Facts) -> _Candidate | None:
 def _difference(facts: Facts, reference: Facts) -> str:
     """In which kind of work the two differ most; whether one is idle for longer is a cause of its own."""
     kinds: dict[str, tuple[Category, ...]] = {
-        "GEMMs": PRODUCTS,
+        "GEMMs": GEMMS,
         "attention": ("attention",),
         "casts, norms, activations, sums and copies": AROUND,
         "the optimizer": ("optimizer",),
@@ -323,7 +322,7 @@ def _limit(facts: Facts) -> str:
     }
     name, seconds = max(parts.items(), key=lambda item: item[1])
     return (
-        f"Beside its GEMMs ({ms(facts.products_s)} ms), what limits it most is {name}: {ms(seconds)} of "
+        f"Beside its GEMMs ({ms(facts.gemms_s)} ms), what limits it most is {name}: {ms(seconds)} of "
         f"{ms(facts.length_s)} ms."
     )
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from fp8bench.profiling.breakdown import PRODUCTS, breakdown
+from fp8bench.profiling.breakdown import breakdown
 from fp8bench.profiling.trace import Trace
 from fp8bench.schema.execution import Variant, is_replayed
-from fp8bench.schema.rank import Category, ExecutedEvidence, Profile
+from fp8bench.schema.rank import GEMMS, Category, ExecutedEvidence, Profile
 from fp8bench.schema.record import Record
 
 
@@ -64,9 +64,9 @@ class Facts:
         return None if self.step_time_s is None else self.profile.idle_share(self.step_time_s)
 
     @property
-    def products_s(self) -> float:
+    def gemms_s(self) -> float:
         """GEMMs of every type: an fp8 mode keeps some in bf16."""
-        return self.seconds(*PRODUCTS)
+        return self.seconds(*GEMMS)
 
     @property
     def nccl_s(self) -> float:
@@ -78,7 +78,7 @@ class Facts:
         return self.seconds("nccl")
 
     def seconds(self, *categories: Category) -> float:
-        return sum(self.profile.by_category.get(category, 0.0) for category in categories)
+        return self.profile.seconds(*categories)
 
 
 def facts_of(record: Record) -> Facts:

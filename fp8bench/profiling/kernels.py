@@ -72,9 +72,9 @@ KERNELS: tuple[tuple[str, Category], ...] = (
     # which compute_dot_do_o and convert_dq are the small ones.
     (r"(?i)sdpa|flash|fmha|attention|attn|dot_do_o|convert_dq|efficient", "attention"),
     # GEMMs by the type of their operands. A convolution counts as one: the patches of a ViT are embedded by one.
-    (rf"(?=.*(?:{_PRODUCT})).*(?:{_FP8})", "gemm_fp8"),
-    (rf"(?=.*(?:{_PRODUCT})).*(?:{_16_BIT})", "gemm_bf16"),
-    (rf"(?=.*(?:{_PRODUCT})).*(?:{_32_BIT})", "gemm_fp32"),
+    (rf"^(?=.*(?:{_PRODUCT})).*(?:{_FP8})", "gemm_fp8"),
+    (rf"^(?=.*(?:{_PRODUCT})).*(?:{_16_BIT})", "gemm_bf16"),
+    (rf"^(?=.*(?:{_PRODUCT})).*(?:{_32_BIT})", "gemm_fp32"),
     # The optimizer, where no annotation says so: torch's and Transformer Engine's loops over lists of tensors.
     (r"multi_tensor|FusedAdam|fused_adam|fused_sgd", "optimizer"),
     # Copies: memory to memory, fills, concatenation, and changes of layout for a convolution.

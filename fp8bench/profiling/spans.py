@@ -34,15 +34,11 @@ MICROSECOND = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One piece of work. Seconds after the first piece began; lane: stream of a GPU, thread of a CPU.
-
-    continued: a later piece of an operator that was counted already.
-    """
+    """One piece of work. Seconds after the first piece began. continued: a later one of an operator that is counted."""
 
     name: str
     start_s: float
     duration_s: float
-    lane: int
     in_optimizer: bool = False
     continued: bool = False
 
@@ -57,8 +53,7 @@ def gpu_spans(events: ByKind) -> tuple[Span, ...]:
     Raises KeyError, TypeError or ValueError for an event that lacks a field.
     """
     optimizer = _Intervals(events[ANNOTATION])
-    launches = (event for kind in LAUNCHES for event in events[kind] if "correlation" in event.get("args", ()))
-    of_optimizer = {event["args"]["correlation"] for event in launches if event["ts"] in optimizer}
+    of_optimizer = {event["args"]["correlation"] for event in _launches(events) if event["ts"] in optimizer}
     work = sorted((event for kind in GPU_WORK for event in events[kind]), key=_start)
     first = work[0]["ts"] if work else 0.0
     return tuple(
@@ -66,7 +61,6 @@ def gpu_spans(events: ByKind) -> tuple[Span, ...]:
             name=event["name"],
             start_s=(event["ts"] - first) * MICROSECOND,
             duration_s=event["dur"] * MICROSECOND,
-            lane=event["args"]["stream"],
             in_optimizer=event["args"]["correlation"] in of_optimizer,
         )
         for event in work
@@ -78,8 +72,7 @@ def replayed(events: ByKind) -> bool:
 
     Raises KeyError or TypeError for an event that lacks a field.
     """
-    launches = (event for kind in LAUNCHES for event in events[kind] if "correlation" in event.get("args", ()))
-    graphs = {event["args"]["correlation"] for event in launches if event["name"].startswith(GRAPH_LAUNCH)}
+    graphs = {event["args"]["correlation"] for event in _launches(events) if event["name"].startswith(GRAPH_LAUNCH)}
     work = [event["args"]["correlation"] for kind in GPU_WORK for event in events[kind]]
     return sum(correlation in graphs for correlation in work) * 2 > len(work)
 
@@ -106,7 +99,6 @@ def cpu_spans(events: ByKind) -> tuple[Span, ...]:
             name=piece.event["name"],
             start_s=(piece.start - first) * MICROSECOND,
             duration_s=(piece.end - piece.start) * MICROSECOND,
-            lane=piece.event["tid"],
             in_optimizer=piece.start in optimizer,
             continued=piece.continued,
         )
@@ -163,6 +155,10 @@ def _own_time(thread: Sequence[Event]) -> Iterator[_Piece]:
             end = min(end, outer.end)
         open_ones.append(_Piece(event, start, end))
     yield from close(float("inf"))
+
+
+def _launches(events: ByKind) -> Iterator[Event]:
+    return (event for kind in LAUNCHES for event in events[kind] if "correlation" in event.get("args", ()))
 
 
 def _start(event: Event) -> float:

@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 
 from fp8bench.profiling.spans import Event, Span, cpu_spans, gpu_spans, replayed
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, first_fault, write_atomically
 
 METADATA_KEY = "fp8bench"
 PRIVATE_KEYS = ("host_name", "hostname", "traceName")
@@ -55,9 +55,8 @@ def read_trace(path: Path) -> Trace:
     try:
         metadata = TraceMetadata.model_validate(document[METADATA_KEY])
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, (METADATA_KEY, *first["loc"])))
-        raise UsageError(f"{path}, field {field}: {first['msg'].lower()}", _MAKE_ANOTHER) from error
+        field, reason = first_fault(error)
+        raise UsageError(f"{path}, field {METADATA_KEY}.{field}: {reason}", _MAKE_ANOTHER) from error
     try:
         events: dict[str, list[Event]] = defaultdict(list)
         for event in document["traceEvents"]:
@@ -120,6 +119,6 @@ def keep_trace(source: Path, target: Path) -> None:
         data = gzip.compress(data, mtime=0)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
+        write_atomically(target, data, replace=True)
     except OSError as error:
         raise RunFailed(f"cannot write {target}: {error.strerror}", "Name another file with --trace") from error

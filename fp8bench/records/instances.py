@@ -12,11 +12,9 @@ import yaml
 from pydantic import ValidationError
 
 from fp8bench.records.lock import held
-from fp8bench.records.results import write_atomically
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import parse_yaml, read_text, wrong_field
-from fp8bench.schema.instance import INSTANCE_FILE, Instance, Price
-from fp8bench.schema.snapshot import FOLDER, SUFFIX, name_of, order_of
+from fp8bench.schema.files import parse_yaml, read_text, write_atomically, wrong_field
+from fp8bench.schema.instance import INSTANCE_FILE, SNAPSHOT_SUFFIX, SNAPSHOTS, Instance, Price, name_of, order_of
 
 WAIT_S = 5.0
 """For another process to write the same file."""
@@ -29,14 +27,14 @@ def files(results_dir: Path) -> list[Path]:
 
 def snapshots(results_dir: Path) -> list[Path]:
     """Oldest first."""
-    return sorted((results_dir / FOLDER).glob(f"*{SUFFIX}"), key=order_of)
+    return sorted((results_dir / SNAPSHOTS).glob(f"*{SNAPSHOT_SUFFIX}"), key=order_of)
 
 
 def keep_snapshot(text: str, day: date, results_dir: Path) -> Path:
     """Write a snapshot of that day beside those that there are, over none of them; returns its path. Raises UsageError
     where it cannot be written.
     """
-    folder = results_dir / FOLDER
+    folder = results_dir / SNAPSHOTS
     taken: set[str] = set()
     while True:
         path = folder / name_of(day, taken | {one.name for one in snapshots(results_dir)})

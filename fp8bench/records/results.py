@@ -12,7 +12,6 @@ that it could not read, and goes on. A search for runs leaves their sections unr
 `read_on_demand` reads and checks those of the few records that are shown.
 """
 
-import errno
 import os
 import tempfile
 from collections import Counter
@@ -24,7 +23,7 @@ from fp8bench.records import layout
 from fp8bench.records.files import Broken, record_files
 from fp8bench.records.layout import RUN, Head, SomeRecord
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.files import PUBLISHED_RESULTS
+from fp8bench.schema.files import PUBLISHED_RESULTS, write_atomically
 from fp8bench.schema.record import Record, RecordHead
 
 _Item = TypeVar("_Item")
@@ -63,6 +62,7 @@ def write(record: RecordHead, results_dir: Path) -> Path:
     path = folder / f"{record.run_id}.json"
     text = layout.text_of(record)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text, replace=False)
     except OSError as error:
         raise RunFailed(f"cannot write {path}: {error.strerror}", _kept_elsewhere(path.name, text)) from error
@@ -75,6 +75,7 @@ def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
     """
     path = results_dir / record.instance / f"{record.run_id}.log"
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text.rstrip() + "\n", replace=False)
     except OSError:
         return None
@@ -90,50 +91,6 @@ def _kept_elsewhere(name: str, text: str) -> str:
     except OSError:
         return "It could not be kept in the folder for temporary files either: free some space, and run again"
     return f"The record is kept as {kept}: move it there by hand"
-
-
-def write_atomically(path: Path, text: str, replace: bool) -> None:
-    """All or nothing, also after a power cut; makes the folder. Raises OSError, FileExistsError unless `replace`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        if replace:
-            os.rename(temporary, path)
-        else:
-            _rename_to_new(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def _rename_to_new(temporary: str, path: Path) -> None:
-    """Rename, but never onto another file: a hard link fails where the name is taken."""
-    try:
-        os.link(temporary, path)
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
-            raise
-        # A file system without hard links: look, then rename.
-        if path.exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
-        os.rename(temporary, path)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some file systems cannot sync a folder. The record is in its place all the same.
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS):
-            raise
-    finally:
-        os.close(descriptor)
 
 
 class Found(tuple[_Item, ...]):

@@ -70,7 +70,7 @@ def _values(record: RecordHead, name: str) -> tuple[object, ...]:
     if name == "session":
         return (session(record),)
     if name == "mode":
-        return record.what.mode, ":".join(filter(None, (record.what.mode, record.what.recipe)))
+        return record.what.mode, record.what.mode_label
     return (getattr(record.what, name, None),)
 
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from fp8bench.records.lock import held
-from fp8bench.records.results import write_atomically
 from fp8bench.remote.store import BATCH, RemoteFile, Store
 from fp8bench.schema.address import Address
 from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import write_atomically
 
 RECORD, CHANGING, LOG = ".json", ".yaml", ".log"
 STATE = ".remote.json"
@@ -53,8 +53,8 @@ def names_in(folder: Path) -> list[str]:
 
 
 def send(store: Store, folder: Path, names: Iterable[str], known: Mapping[str, str], listed: bool = True) -> Sent:
-    """Put what the remote lacks. known: the digest of each changing file as it was there. listed: ask first what is
-    there, which is quicker for many files. Raises Refused and Unreachable.
+    """Put what the remote lacks. known: the digest of each changing file as it was there. listed: list what is
+    there first, which is quicker for many files. Raises Refused and Unreachable.
     """
     done = Sent()
     there = store.files() if listed else {}

@@ -29,7 +29,7 @@ READ_S = 15
 BATCH = 64
 """Files fetched in one call."""
 
-PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "ssh": "sshfs"}
+PACKAGES = {**dict.fromkeys(S3, "s3fs"), **dict.fromkeys(GCS, "gcsfs"), **dict.fromkeys(SSH, "sshfs")}
 FAULTS = (
     "botocore.exceptions:BotoCoreError",
     "botocore.exceptions:ClientError",
@@ -69,8 +69,7 @@ class Store:
     def files(self) -> dict[str, RemoteFile]:
         """By path below the address; empty where there is no such folder yet."""
 
-        def listed() -> dict[str, RemoteFile]:
-            fs, root = self._open()
+        def listed(fs: Any, root: str) -> dict[str, RemoteFile]:
             try:
                 found = fs.find(root, withdirs=False, detail=True)
             except FileNotFoundError:
@@ -84,27 +83,17 @@ class Store:
 
     def get(self, names: Sequence[str], folder: Path) -> None:
         """Fetch at most BATCH files, each as `folder`/its place in the sequence."""
-
-        def fetched() -> None:
-            fs, root = self._open()
-            fs.get([posixpath.join(root, name) for name in names], [str(folder / str(i)) for i in range(len(names))])
-
-        self._in_time("read", fetched)
+        here = [str(folder / str(place)) for place in range(len(names))]
+        self._in_time("read", lambda fs, root: fs.get([posixpath.join(root, name) for name in names], here))
 
     def read(self, name: str) -> bytes:
         """One file."""
-
-        def content() -> bytes:
-            fs, root = self._open()
-            return bytes(fs.cat_file(posixpath.join(root, name)))
-
-        return self._in_time("read", content)
+        return self._in_time("read", lambda fs, root: bytes(fs.cat_file(posixpath.join(root, name))))
 
     def put(self, name: str, data: bytes, replace: bool = False) -> None:
         """All or nothing. Raises FileExistsError where the name is taken, unless `replace`."""
 
-        def written() -> None:
-            fs, root = self._open()
+        def written(fs: Any, root: str) -> None:
             path = posixpath.join(root, name)
             if self.address.scheme in SSH:
                 self._put_by_ssh(fs, path, data, replace)
@@ -143,8 +132,7 @@ class Store:
     def remove(self, name: str) -> None:
         """One file; one that is gone already is no error."""
 
-        def removed() -> None:
-            fs, root = self._open()
+        def removed(fs: Any, root: str) -> None:
             with suppress(FileNotFoundError):
                 fs.rm_file(posixpath.join(root, name))
 
@@ -158,17 +146,17 @@ class Store:
             return there.md5 == hashlib.md5(data, usedforsecurity=False).hexdigest()
         return self.read(name) == data
 
-    def _open(self) -> tuple[Any, str]:
-        """The file system and the path of the address in it."""
-        if self._opened is None:
-            self._opened = _file_system(self.address)
-        return self._opened
+    def _in_time(self, verb: str, work: Callable[[Any, str], _Answer]) -> _Answer:
+        """work: takes the file system, and the path of the address in it. It runs in a thread that ends with the
+        program: a library that hangs is left behind.
+        """
 
-    def _in_time(self, verb: str, work: Callable[[], _Answer]) -> _Answer:
-        """In a thread that ends with the program: a library that hangs is left behind."""
-        pool = ThreadPool(1)
+        def opened() -> _Answer:
+            self._opened = self._opened or _file_system(self.address)
+            return work(*self._opened)
+
         try:
-            return pool.apply_async(work).get(self.limit_s)
+            return ThreadPool(1).apply_async(opened).get(self.limit_s)
         except (multiprocessing.TimeoutError, TimeoutError):
             raise Unreachable(f"{self.address} did not answer within {self.limit_s:g} s", "Try again later") from None
         except _faults() as error:
@@ -208,9 +196,8 @@ def _file_system(address: Address) -> tuple[Any, str]:
             return gcsfs.GCSFileSystem(use_listings_cache=False, skip_instance_cache=True), address.rest
         import sshfs
     except ImportError as error:
-        package = PACKAGES["s3" if address.scheme in S3 else "gs" if address.scheme in GCS else "ssh"]
-        remedy = "Install the extra: pip install 'fp8bench[remote]'"
-        raise UsageError(f"{address} needs {package}, which is not installed", remedy) from error
+        what = f"{address} needs {PACKAGES[address.scheme]}, which is not installed"
+        raise UsageError(what, "Install the extra: pip install 'fp8bench[remote]'") from error
     return _by_ssh(sshfs, address)
 
 
@@ -218,8 +205,8 @@ def _by_ssh(sshfs: Any, address: Address) -> tuple[Any, str]:
     """known_hosts: the user's own file, so that a host that is not known is refused."""
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     parts = urlsplit(f"ssh://{address.rest}")
-    asked = {"username": address.user, "password": address.password, "port": parts.port}
-    given = {name: value for name, value in asked.items() if value}
+    known = {"username": address.user, "password": address.password, "port": parts.port}
+    given = {name: value for name, value in known.items() if value}
     fs = sshfs.SSHFileSystem(
         parts.hostname,
         known_hosts=(),

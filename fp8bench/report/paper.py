@@ -6,10 +6,12 @@ Colours are those of Okabe and Ito, which colour-blind readers can tell apart.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.files import write_atomically
 
 SUFFIXES = (".png", ".svg", ".pdf")
 WIDTH_IN = 9.0
@@ -81,9 +83,11 @@ def frame(axes: Any, *sides: str) -> None:
 
 
 def _save(made: Any, path: Path) -> None:
-    """Without the day or the version of what drew it."""
-    metadata = OF_NOTHING[path.suffix.lower()]
+    """Whole or not at all, without the day or the version of what drew it."""
+    suffix, drawn = path.suffix.lower(), BytesIO()
+    made.savefig(drawn, format=suffix[1:], dpi=DPI, metadata=OF_NOTHING[suffix], facecolor="white")
     try:
-        made.savefig(path, dpi=DPI, metadata=metadata, facecolor="white")
+        # Through a link, the file that it leads to.
+        write_atomically(path.resolve(), drawn.getvalue(), replace=True)
     except OSError as error:
         raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file for the plot") from error

@@ -1,4 +1,4 @@
-"""Addresses of results on other hosts: what is told apart from a folder, how it is shown, and its folder here.
+"""Addresses of results on other hosts: how they differ from a folder, how they are shown, and their folder here.
 
 Every reader and writer works on local files: an address stands for a mirror, a folder of the user's data
 (XDG_DATA_HOME), since records that could not be sent exist nowhere else.
@@ -91,7 +91,7 @@ class Address:
 
 
 _known: dict[Path, Address] = {}
-"""Of the mirrors that this process was asked for."""
+"""Of the mirrors that this process uses."""
 
 
 def is_address(text: object) -> bool:
@@ -127,5 +127,5 @@ def local(text: object) -> object:
 
 
 def address_of(folder: Path) -> Address | None:
-    """What the folder is the mirror of, of those that were asked for; None: a plain folder."""
+    """What the folder is the mirror of, of those that this process uses; None: a plain folder."""
     return _known.get(folder)

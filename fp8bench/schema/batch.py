@@ -21,7 +21,7 @@ too large: a rank ran out of memory
 
 
 class BatchTry(Frozen):
-    """One size. peak_bytes: of the fullest rank; null where it ran out of memory. run_id: of the record that told it;
+    """One size. peak_bytes: of the fullest rank; null where it ran out of memory. run_id: of the record that it is of;
     null: it was tried in processes of its own.
     """
 
@@ -47,8 +47,3 @@ class BatchSearch(Frozen):
     def limit_bytes(self) -> int | None:
         """The most that a rank may take."""
         return None if self.memory_bytes is None else int(self.memory_bytes * (1 - self.headroom))
-
-    @property
-    def largest(self) -> int | None:
-        """The result; None: nothing fits."""
-        return max((one.batch_size for one in self.tries if one.fit == "fits"), default=None)

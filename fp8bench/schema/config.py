@@ -19,6 +19,11 @@ TEAttention = Literal["te", "sdpa"]
 Device = Literal["cuda", "cpu"]
 
 
+def mode_label(mode: str, recipe: str | None) -> str:
+    """The mode with its recipe, as on the command line: `te-fp8:delayed`."""
+    return f"{mode}:{recipe}" if recipe else mode
+
+
 class RunConfig(Frozen):
     """One measurement: `world_size` workers, each training `workload` under `mode` with its own batch.
 
@@ -86,5 +91,5 @@ class RunConfig(Frozen):
 
     @property
     def mode_label(self) -> str:
-        """The mode with its recipe, as on the command line: `te-fp8:delayed`."""
-        return f"{self.mode}:{self.recipe}" if self.recipe else self.mode
+        """See mode_label."""
+        return mode_label(self.mode, self.recipe)

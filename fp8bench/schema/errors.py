@@ -169,6 +169,11 @@ def _bearable(name: str) -> int:
     return max(_REPLACED, _SLIP * (len(name) // 3))
 
 
+def first_line(error: Exception) -> str:
+    """Of another's error, for a sentence: the first line of its message without a full stop, or its type."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+
+
 _SPACES = re.compile("[\t\n\v\f\r\x85\u2028\u2029]+")
 _ACTIVE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 

@@ -1,8 +1,13 @@
-"""The base of every model, and reading YAML and JSON files so that an error names its file, line and field."""
+"""The base of every model; reading YAML and JSON files so that an error names its file, line and field; and writing
+files whole or not at all.
+"""
 
+import errno
+import os
 import re
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -28,6 +33,17 @@ class Frozen(BaseModel):
     """A value that never changes after it is made. Unknown fields, and numbers that are not finite, are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+ModelT = TypeVar("ModelT", bound=Frozen)
+
+
+def made_of(model: type[ModelT], *sources: object, **own: Any) -> ModelT:
+    """A model of its own values, and for its other fields of what a source has under the same name; of several sources
+    that of the last.
+    """
+    same = {name: getattr(one, name) for one in sources for name in model.model_fields if hasattr(one, name)}
+    return model(**{**same, **own})
 
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -73,6 +89,51 @@ def text_if_any(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+def write_atomically(path: Path, content: str | bytes, replace: bool) -> None:
+    """All or nothing, also after a power cut. content: text becomes UTF-8. Raises OSError, and unless `replace`
+    FileExistsError where the name is taken.
+    """
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        if replace:
+            os.rename(temporary, path)
+        else:
+            _rename_to_new(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _rename_to_new(temporary: str, path: Path) -> None:
+    """Rename, but never onto another file: a hard link fails where the name is taken."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        # A file system without hard links: look, then rename.
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
+        os.rename(temporary, path)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems cannot sync a folder. The file is in its place all the same.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS):
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def parse_yaml(text: str, path: Path) -> Any:
@@ -123,6 +184,12 @@ def wrong_field(error: ValidationError, path: Path, text: str, prefix: tuple[str
     if reason.startswith("field "):
         return UsageError(f"{path} line {line}, {reason}", "Fix that field, or move the file away")
     return UsageError(f"{path} line {line} {reason}", "Fix it, or move the file away")
+
+
+def first_fault(error: ValidationError) -> tuple[str, str]:
+    """The field of a model's first error, and what pydantic says of it."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return ".".join(map(str, first["loc"])), str(first["msg"]).lower()
 
 
 def fault(error: ValidationError, text: str, prefix: tuple[str | int, ...] = ()) -> tuple[int, str]:

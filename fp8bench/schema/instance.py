@@ -1,12 +1,17 @@
-"""GPU instances, their dated prices, and the GPUs in them: the catalogue's words.
+"""GPU instances, their dated prices, and the GPUs in them: the catalogue's words; and snapshots of what was offered.
 
 Conventions of the data: a price is for the whole instance; `as_of` null means that the source carries no date, so it is
 never called current; `derived` is a per-GPU rate times the GPU count; `doubtful` is never chosen unless nothing else is
 there; a null price has a reason. Arithmetic peaks are dense, in TFLOP/s.
+
+results/prices/2026-11-22.csv      a snapshot: one line a price, instance,usd_per_hour,purchase,region,zone,as_of,source
+results/prices/2026-11-22.2.csv    a second one of that day
 """
 
+from collections.abc import Iterable
 from datetime import date
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -75,6 +80,12 @@ class Gpu(Frozen):
     doubtful: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability as two numbers, which compare."""
+        major, _, minor = self.compute_capability.partition(".")
+        return int(major), int(minor or 0)
+
 
 class Unread(Frozen):
     """A file of one instance that was refused. instances: that it may be of, by its folder's name and by its key. what
@@ -96,3 +107,51 @@ class Catalog(Frozen):
     def gpu_by_product(self, product_name: str | None) -> Gpu | None:
         """The GPU whose driver calls it `product_name`, or None: an unknown GPU has no peak."""
         return next((gpu for gpu in self.gpus.values() if product_name in gpu.product_names), None)
+
+
+SNAPSHOTS = "prices"
+"""Their folder, in the folder of results."""
+
+SNAPSHOT_SUFFIX = ".csv"
+
+
+class Offer(Frozen):
+    """What an instance cost somewhere on one day: a line of a snapshot."""
+
+    instance: str
+    price: Price
+
+    @property
+    def place(self) -> "OfferedAs":
+        """What a later offer replaces."""
+        return OfferedAs(self.instance, self.price.purchase, self.price.region)
+
+
+class OfferedAs(NamedTuple):
+    """One thing that has one price at a time. region: None where the source names none."""
+
+    instance: str
+    purchase: Purchase
+    region: str | None
+
+
+FIELDS = ("instance", "usd_per_hour", "purchase", "region", "zone", "as_of", "source")
+
+
+def is_snapshot(path: Path) -> bool:
+    """By its name."""
+    return path.suffix == SNAPSHOT_SUFFIX
+
+
+def name_of(day: date, taken: Iterable[str]) -> str:
+    """The file name of the next snapshot of a day. taken: names that there are."""
+    names = frozenset(taken)
+    first = f"{day}{SNAPSHOT_SUFFIX}"
+    numbered = (f"{day}.{number}{SNAPSHOT_SUFFIX}" for number in range(2, len(names) + 3))
+    return first if first not in names else next(name for name in numbered if name not in names)
+
+
+def order_of(path: Path) -> tuple[str, int]:
+    """Sorts snapshots by their day, and those of one day as they were taken."""
+    day, _, number = path.name.removesuffix(SNAPSHOT_SUFFIX).partition(".")
+    return day, int(number) if number.isdecimal() else 1

@@ -21,6 +21,14 @@ LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 MAX_LABEL = 64
 
 
+GIB = 2**30
+
+
+def gib(size: float) -> str:
+    """Bytes as `60.1 GiB`."""
+    return f"{size / GIB:,.1f} GiB"
+
+
 class MachineIdentity(Frozen):
     """id: a keyed digest, which is the same whenever fp8bench runs on this machine, and from which nothing of it can be
     found out (see `machine.identity`).

@@ -183,6 +183,8 @@ Category = Literal[
 """gemm_bf16 is any 16-bit GEMM, gemm_fp32 float32 and tf32; cast: casts, scales, amax and the transposes of fp8
 operands; elementwise: norms, activations, sums; nccl: what of communication no other kernel hides."""
 
+GEMMS: tuple[Category, ...] = ("gemm_fp8", "gemm_bf16", "gemm_fp32")
+
 HOST_BOUND_IDLE = 0.10
 """Share of a step from which a GPU that runs nothing is waiting for its host. A GPU that its kernels limit is idle for
 little: gaps between kernels, and what the profiled steps differ from the timed ones. Of the records of ViT-Huge on one
@@ -221,10 +223,14 @@ class Profile(Frozen):
     nccl_s: float = Field(default=0.0, ge=0, description="all communication, hidden behind other kernels or not")
     kernels: tuple[KernelTime, ...] = Field(description="the longest, and every GEMM; longest first")
 
+    def seconds(self, *categories: Category) -> float:
+        """Of all these together, a step."""
+        return sum(self.by_category.get(category, 0.0) for category in categories)
+
     @property
     def nccl_overlapped_s(self) -> float:
         """Communication hidden behind other kernels, seconds a step."""
-        return max(0.0, self.nccl_s - self.by_category.get("nccl", 0.0))
+        return max(0.0, self.nccl_s - self.seconds("nccl"))
 
     def idle_share(self, step_time_s: float) -> float | None:
         """The share of a timed step in which the GPU ran nothing, 0 where it was busy for longer; None on a CPU, where
@@ -237,7 +243,7 @@ class Profile(Frozen):
     @property
     def has_fp8_gemm(self) -> bool:
         """Whether any GEMM ran in fp8."""
-        return self.by_category.get("gemm_fp8", 0.0) > 0
+        return self.seconds("gemm_fp8") > 0
 
 
 class WorkloadFacts(Frozen):

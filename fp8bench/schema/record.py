@@ -14,7 +14,7 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
   5  how a batch size was found (session.batch_search), where it was left to the machine; the length of a sequence of
      tokens (config.sequence_length), and of a causal model what its tokens see of later ones (parity.later_leakage).
 
-History of the method (`METHOD_VERSION`; different methods are never compared unless a user asks for it):
+History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
      start of the next; a run's is the median; its interval covers this run's steps only.
   2  as 1; the interval is a block bootstrap's; several rounds in fresh processes make one measurement, whose interval
@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import AwareDatetime, Field, PositiveInt
 
 from fp8bench.schema.batch import BatchSearch
-from fp8bench.schema.config import RunConfig
+from fp8bench.schema.config import RunConfig, mode_label
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, variant_of
 from fp8bench.schema.files import Frozen
@@ -122,6 +122,11 @@ class Figure(Frozen):
     world_size: int = Field(gt=0)
     compile: bool | None = None
     attention: str | None = None
+
+    @property
+    def mode_label(self) -> str:
+        """As a configuration has it."""
+        return mode_label(self.mode, self.recipe)
 
 
 class RecordHead(Frozen):

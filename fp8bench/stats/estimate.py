@@ -61,11 +61,14 @@ class Estimate:
     centres: tuple[float, ...] = field(repr=False)
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """low and high; None without an interval."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
     def half_width_share(self) -> float | None:
         """Half the interval's width over the value: 0.01 is "give or take 1 %". None without an interval."""
-        if self.low is None or self.high is None:
-            return None
-        return (self.high - self.low) / 2 / self.value
+        return (self.interval[1] - self.interval[0]) / 2 / self.value if self.interval else None
 
 
 def estimate(

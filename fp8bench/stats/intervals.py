@@ -9,9 +9,9 @@ is no dependency of fp8bench.
 
 Student's interval is symmetric. Where one process in five is slow, a sample with a single slow one lies below the
 truth, and the symmetric interval ends too soon above it. Empirical likelihood (Owen, Empirical likelihood ratio
-confidence intervals for a single functional, Biometrika 1988) asks instead how unlike equal the weights of the numbers
-must become for their mean to be moved so far, and so reaches further on the side of the tail. Of numbers that are of
-two kinds only, it is the likelihood interval of the binomial distribution.
+confidence intervals for a single functional, Biometrika 1988) goes by how unlike equal the weights of the numbers must
+become for their mean to be moved so far, and so reaches further on the side of the tail. Of numbers that are of two
+kinds only, it is the likelihood interval of the binomial distribution.
 
 For a mean mu the likeliest weights are p_i = 1 / (n * (1 + lambda * (x_i - mu))) (Owen 1988), which is p_i proportional
 to 1 / (c - x_i) with c beyond the numbers on the side to which the mean is moved: one unknown, found by bisection.

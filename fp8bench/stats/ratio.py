@@ -1,4 +1,4 @@
-"""Which of two modes is faster, if that can be said.
+"""Which of two modes is faster, and whether one has become slower than is allowed, if that can be said.
 
 The ratio of two step times is judged on the logarithm's scale, where it is a difference, "twice as fast" is as far
 from equal as "half as fast", and an interval never reaches below 0. What each estimate may lie below and above its
@@ -8,9 +8,14 @@ effect measures, Statistics in Medicine 2008). Both take the quantile of Student
 their sum has (Welch, The generalization of Student's problem, Biometrika 1947; Satterthwaite, Biometrics Bulletin
 1946). Nothing is paired: rounds of two modes run one after the other and share no steps.
 
-A verdict asks for more than an interval without 1. Two builds of the same mode easily differ by a percent that nobody
+A verdict takes more than an interval without 1. Two builds of the same mode easily differ by a percent that nobody
 would act on; so the whole interval has to lie beyond `noise`. "Inconclusive" is no "equal": more processes may still
 tell the two apart.
+
+A regression is claimed where the whole interval lies beyond the allowed slow-down, and denied where all of it lies
+within; an interval that holds the limit decides neither. So a limit of 0 would call equal modes inconclusive for ever,
+and one below the spread between processes often. Of equal modes at most one check in forty has an interval wholly above
+1, and fewer have one beyond the limit: 95 % of intervals hold the truth, and half of the others lie above it.
 
 A mode compared with itself (an A/A test): do its intervals claim differences where there are none?
 
@@ -29,6 +34,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from random import Random
+from typing import Literal
 
 from fp8bench.stats.bootstrap import SEED, Centre
 from fp8bench.stats.certainty import NOISE, Verdict
@@ -43,6 +49,8 @@ FEWEST_PROCESSES = 4
 
 MOST_SPLITS = 200
 """For each mode; of more, so many are drawn."""
+
+Judgement = Literal["ok", "regression", "inconclusive"]
 
 Combine = Callable[[Sequence[Centre]], Estimate]
 
@@ -97,6 +105,34 @@ def _interval(ours: Estimate, reference: Estimate) -> tuple[float, float] | None
     below, above = deviations(ours.centres, ours.error, critical)
     their_below, their_above = deviations(reference.centres, reference.error, critical)
     return math.exp(-math.hypot(below, their_above)), math.exp(math.hypot(above, their_below))
+
+
+@dataclass(frozen=True)
+class Regression:
+    """value: our step time over the reference's, without unit; above 1, ours is slower. low, high: its 95 % interval;
+    None where one of the estimates has none. why: of an inconclusive judgement, a clause without a full stop.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    judgement: Judgement
+    why: str | None = None
+
+
+def regression(ours: Estimate, reference: Estimate, allowed: float) -> Regression:
+    """allowed: how much longer a step may take, as a share of the reference's (0.03 is 3 %). Raises ValueError for one
+    that is not in [0, 1).
+    """
+    held = ratio(ours, reference, noise=allowed)
+    if held.low is None or held.high is None or min(ours.processes, reference.processes) < 2:
+        return Regression(held.value, held.low, held.high, "inconclusive", held.why)
+    if held.low > 1 + allowed:
+        return Regression(held.value, held.low, held.high, "regression")
+    if held.high <= 1 + allowed:
+        return Regression(held.value, held.low, held.high, "ok")
+    why = f"its interval holds a slow-down of {100 * allowed:.3g} %: more rounds tell"
+    return Regression(held.value, held.low, held.high, "inconclusive", why)
 
 
 @dataclass(frozen=True)

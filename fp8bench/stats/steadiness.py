@@ -5,7 +5,7 @@ Hoaglin, How to detect and handle outliers, 1993, whose limit of 3.5 is used). A
 in real training too; it is shown, and the median passes over it.
 
 Drift is Sen's slope (Theil 1950, Sen 1968), the median of all pairs' slopes, which one late step does not tilt. Whether
-it is more than chance is asked of Kendall's S, the number of later steps that are slower less that of faster ones
+it is more than chance is judged by Kendall's S, the number of later steps that are slower less that of faster ones
 (Mann 1945). Autocorrelated steps wander, and would be taken for a drift in one case of three; so S gets the variance of
 as many steps as were independent (Hamed & Rao, Journal of Hydrology 1998).
 
@@ -17,7 +17,7 @@ is slower, most pairs of steps do not differ, and Sen's slope is 0 however much 
 last are compared too, by their trimmed means (Yuen, Biometrika 1974), which a few late steps do not move. Within the
 third in which warm-up ended the steps vary by it, so the noise is taken from the third that is the steadier of the two,
 with Student's t and the variance of dependent steps; that choice favours a difference, so it must be 2.5 times as large
-as t alone asks. By simulation of 40 to 300 steps (AR(1), correlation 0 to 0.6) the thirds raise a false alarm in at
+as t alone requires. By simulation of 40 to 300 steps (AR(1), correlation 0 to 0.6) the thirds raise a false alarm in at
 most 2 % of cases, and both tests together in at most 5 %. Of 100 steps that vary by 1 %, a first third that is 10 %
 slower is found in 96 to 100 %.
 """
@@ -86,7 +86,7 @@ def drift(samples: Sequence[float]) -> float | None:
 def thirds(samples: Sequence[float]) -> float | None:
     """By how much the last third of the steps took longer than the first, over the median; -0.1: 10 % less.
 
-    From 20 % trimmed means. None for fewer than 40 steps, of whose thirds the noise cannot be told, or a median of 0.
+    From 20 % trimmed means. None for fewer than 40 steps, of whose thirds the noise is unknown, or a median of 0.
     """
     if len(samples) < _FEWEST_FOR_THIRDS:
         return None

@@ -13,7 +13,7 @@ host-bound. A wait of a host whose GPU is busy meanwhile costs nothing. On a CPU
 wait for data lengthens the step; it is taken for a GPU of which no profile shows whether it was idle.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -49,6 +49,15 @@ def longest_rank(per_rank: Sequence[Sequence[float]]) -> list[float]:
     if len({len(steps) for steps in per_rank}) != 1:
         raise ValueError("the ranks counted different steps")
     return list(max(per_rank, key=sum))
+
+
+def unit_steps(records: Iterable[Record]) -> tuple[tuple[float, ...], ...]:
+    """Of each run that has samples, seconds a unit of every timed step: those of the longest rank, in order."""
+    return tuple(
+        tuple(step / record.summary.units_per_step for step in longest_rank([rank.step_s for rank in record.samples]))
+        for record in records
+        if record.summary is not None and record.samples
+    )
 
 
 def typical(samples: Sequence[float]) -> float:

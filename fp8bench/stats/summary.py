@@ -41,7 +41,7 @@ def summarize(
     )
     return Summary(
         step_time_s=step_time_s,
-        step_time_ci_s=None if found.low is None or found.high is None else (found.low, found.high),
+        step_time_ci_s=found.interval,
         median_step_s=typical(steps),
         slow_steps=slow_steps(steps),
         unit=facts.unit,

@@ -59,7 +59,7 @@ def test_the_committed_table_has_every_host_and_keeps_its_promises():
 
 def test_the_program_prints_its_tables():
     done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / "simulate.py"), "--trials", "4", "--steps", "10"],
+        [sys.executable, str(ROOT / "benchmarks" / "simulate.py"), "--trials", "2", "--steps", "10"],
         capture_output=True,
         text=True,
         timeout=240,

@@ -73,6 +73,23 @@ def call_python(folder: Path, *arguments: str, stdin: str | None = None, **varia
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
+def forking_program(path: Path, *program: str) -> Path:
+    """Write a program that runs Python's `program` with its own arguments, forked; returns its path. No library is on
+    its path: it starts in a moment.
+    """
+    path.write_text(f"""#!{sys.executable} -ISs
+import os, sys
+sys.path.append({str(Path(fork_server.__file__).parent)!r})
+import fork_server
+code, out, err = fork_server.called(sys.argv[1:], os.getcwd(), os.environ, {LIMIT_S}, {program!r})
+sys.stdout.write(out)
+sys.stderr.write(err)
+sys.exit(code)
+""")
+    path.chmod(0o755)
+    return path
+
+
 def one_line(outcome: Outcome) -> str:
     """What stderr says, which must be one line, and the only thing said."""
     assert outcome.stdout == ""

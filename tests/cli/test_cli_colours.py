@@ -32,6 +32,7 @@ def on_a_terminal(folder: Path, *arguments: str, **variables: str) -> str:
     return printed.decode()
 
 
+@pytest.mark.slow
 def test_a_loss_is_coloured_on_a_terminal_and_not_under_no_color(tmp_path):
     colour = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
 

@@ -5,12 +5,16 @@ import re
 import sys
 
 import pytest
-from cli.calling import call_python, one_line
+from cli.calling import call_python, forking_program, one_line
 
 PROGRAM = """
+import os
 import sys
 import typer
 from fp8bench.cli.doctor import doctor
+from fp8bench.doctor.run_probes import run_probes
+if "FORKING_PROBE" in os.environ:
+    run_probes.__defaults__ = ((os.environ["FORKING_PROBE"],),)
 app = typer.Typer()
 app.command("doctor")(doctor)
 code = app(sys.argv[1:], standalone_mode=False)
@@ -29,9 +33,14 @@ def doctor_in(tmp_path):
 
 
 @pytest.mark.slow
-def test_json_holds_the_machine_and_every_finding(doctor_in):
+def test_json_holds_the_machine_and_every_finding(doctor_in, tmp_path):
+    """The probes look at this machine's torch, timm and torchao; `doctor.test_probe` starts the first one afresh."""
     outcome = doctor_in(
-        "--json", MY_TOKEN="sesame-open", CUDA_LAUNCH_BLOCKING="1", CUBLAS_WORKSPACE_CONFIG="sesame-open"
+        "--json",
+        FORKING_PROBE=str(forking_program(tmp_path / "probe", "-m", "fp8bench.doctor.probe")),
+        MY_TOKEN="sesame-open",
+        CUDA_LAUNCH_BLOCKING="1",
+        CUBLAS_WORKSPACE_CONFIG="sesame-open",
     )
 
     read = json.loads(outcome.stdout)
@@ -40,6 +49,7 @@ def test_json_holds_the_machine_and_every_finding(doctor_in):
     assert read["machine"]["gpus"] == []
     assert read["machine"]["cores"] >= 1
     assert findings["torch"]["status"] in ("ok", "unknown")
+    assert {findings[name]["status"] for name in ("timm", "torchao")} <= {"ok", "unknown"}
     assert findings["environment"]["status"] == "warning"
     assert {findings[name]["status"] for name in ("busy", "power-limit", "fp8", "te-attention")} == {"unknown"}
     assert "sesame" not in outcome.stdout

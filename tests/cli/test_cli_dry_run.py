@@ -129,6 +129,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_driver_that_lists_no_gpu_is_one_line_unless_all_are_hidden(tmp_path):
     refused = call_python(tmp_path, "-c", LOST, CUDA_VISIBLE_DEVICES="0")
     hidden = call_python(tmp_path, "-c", LOST, CUDA_VISIBLE_DEVICES="")

@@ -75,6 +75,7 @@ def test_markdown(called):
     assert called("--format", "markdown").stdout.startswith("| dtype")
 
 
+@pytest.mark.slow
 def test_the_plot_is_told_of_on_stderr(called, tmp_path):
     done = called("--cast", "2.07", "--plot", "held.svg", "--dtype", "float8_e4m3fn")
     assert done.stderr == "fp8bench: drawn as held.svg\n"
@@ -117,6 +118,7 @@ def test_what_is_refused_in_one_line(called, arguments, said):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_as_a_program(tmp_path):
     done = call(tmp_path, "dtypes", "--cast", "-0.78,1e6", "--format", "json")
     assert (done.code, done.stderr) == (0, "")

@@ -109,6 +109,7 @@ def test_a_records_file_and_a_runs_id_and_its_beginning(explain, results):
         assert labels(explain(name, "--format", "json")) == ["te-fp8:delayed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zipped", [True, False])
 def test_a_kept_trace(explain, results, tmp_path, zipped):
     kept = tmp_path / ("trace.json.gz" if zipped else "trace.json")
@@ -274,6 +275,7 @@ def test_without_results_there_is_nothing(explain):
         explain("te-fp8")
 
 
+@pytest.mark.slow
 def test_the_plot_is_told_of_on_stderr(explain, results, tmp_path):
     done = explain("te-fp8", "baseline-bf16", "--plot", "steps.svg")
     assert done.stderr.endswith("\nfp8bench: drawn as steps.svg\n")
@@ -343,6 +345,7 @@ def test_nothing_is_measured_for_a_plot_that_cannot_be_drawn(explain, launcher):
     assert launcher == []
 
 
+@pytest.mark.slow
 def test_as_a_program(tmp_path):
     shutil.copy(TRACE, tmp_path)
     done = call(tmp_path, "explain", TRACE.name)

@@ -73,6 +73,7 @@ def test_warnings_go_to_stderr(call, measures):
     assert "fp8bench: warning: busy GPU: 1.0 GiB\n" in call().stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [gemm_record, sweep_record])
 def test_a_plot_is_drawn(call, measures, tmp_path, made):
     measures(made())

@@ -67,6 +67,7 @@ def measures_nothing(monkeypatch):
         monkeypatch.setattr(kind, "KIND", replace(kind.KIND, measure=lambda *_: pytest.fail("measured")))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("measures_nothing")
 def test_kept_products_are_shown_and_drawn_and_nothing_is_measured(products):
     folder, _, (path, _) = products
@@ -76,6 +77,7 @@ def test_kept_products_are_shown_and_drawn_and_nothing_is_measured(products):
     assert (folder / "map.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("measures_nothing")
 def test_kept_errors_are_shown_and_drawn_and_nothing_is_measured(tmp_path):
     path = write(numerics_record(row()), tmp_path)

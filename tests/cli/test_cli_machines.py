@@ -76,13 +76,13 @@ def test_with_allow_mismatch_they_are_judged_and_marked(fp8bench_in, tmp_path):
 
 
 @pytest.mark.slow
-def test_resuming_settings_that_differ_is_one_line(fp8bench_in):
-    tiny = ("--mode", "baseline-bf16", "--gpus", "1", "--batch-size", "4", "--warmup", "1", "--steps", "6")
-    first = fp8bench_in(
-        "run", *tiny, "--min-time", "0", "--rounds", "1", "--session", "nightly", "--name", "box-7", "--json"
-    )
-    resumed = fp8bench_in("run", "--session", "latest", "--rounds", "2", "--json")
-    refused = fp8bench_in("run", "--session", "latest", "--batch-size", "8", "--seed", "3")
+def test_resuming_settings_that_differ_is_one_line(fp8bench_in, outside_site):
+    site = {"PYTHONPATH": str(outside_site)}
+    tiny = ("--workload", "outside-linear", "--mode", "baseline-bf16", "--gpus", "1", "--batch-size", "4")
+    tiny = (*tiny, "--warmup", "1", "--steps", "6", "--min-time", "0", "--rounds", "1")
+    first = fp8bench_in("run", *tiny, "--session", "nightly", "--name", "box-7", "--json", **site)
+    resumed = fp8bench_in("run", "--session", "latest", "--rounds", "2", "--json", **site)
+    refused = fp8bench_in("run", "--session", "latest", "--batch-size", "8", "--seed", "3", **site)
 
     (old,), (new,) = json.loads(first.stdout), json.loads(resumed.stdout)
     assert old["machine"]["label"] == "box-7"

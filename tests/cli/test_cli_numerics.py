@@ -27,6 +27,7 @@ def kept(tmp_path):
     return [NumericsRecord.model_validate_json(path.read_text()) for path in tmp_path.glob("results/*/*.json")]
 
 
+@pytest.mark.slow
 def test_a_table_on_stdout_and_a_record_in_the_results(numerics, tmp_path):
     done = numerics(*QUICK, "--mode", "torchao-float8:rowwise", "--mode", "te-fp8:block", "--seed", "3")
     # te-fp8:block was named, and cannot run here.
@@ -41,11 +42,13 @@ def test_a_table_on_stdout_and_a_record_in_the_results(numerics, tmp_path):
     assert f"kept as results/cpu/{record.run_id}.json" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_same_call_prints_the_same(numerics):
     first, second = (numerics(*QUICK, "--mode", "torchao-float8").stdout for _ in range(2))
     assert first == second
 
 
+@pytest.mark.slow
 def test_json_and_csv_are_for_machines(numerics, tmp_path):
     done = numerics(*QUICK, "--mode", "baseline-bf16", "--format", "json")
     assert [NumericsRecord.model_validate(one) for one in json.loads(done.stdout)] == kept(tmp_path)
@@ -55,6 +58,7 @@ def test_json_and_csv_are_for_machines(numerics, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_both_pictures(numerics, tmp_path):
     done = numerics(*QUICK, "--mode", "torchao-float8", "--plot", "errors.png", "--history-plot", "jump.svg")
     assert done.exit_code == 0, done.output
@@ -64,6 +68,7 @@ def test_both_pictures(numerics, tmp_path):
     assert "drawn as jump.svg" in done.stderr
 
 
+@pytest.mark.slow
 def test_where_nothing_could_run_the_exit_code_is_3_and_the_reason_is_told(numerics, tmp_path):
     done = numerics(*QUICK, "--mode", "te-fp8", "--plot", "errors.png")
     assert done.exit_code == 3

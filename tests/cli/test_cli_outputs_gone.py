@@ -4,7 +4,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryFile
 
+import fork_server
 import pytest
 from cli.calling import environment, one_line
 
@@ -13,8 +15,18 @@ from fp8bench.cli.app import main
 FULL = Path("/dev/full")
 
 
-def called(folder, *arguments, stdout, preexec_fn=None):
+def forked(folder, *arguments, stdout):
     """Run the program with that standard output; returns its exit code and what it says on standard error."""
+    with open(os.devnull) as nothing, TemporaryFile("w+") as errors:
+        streams = [nothing.fileno(), stdout.fileno(), errors.fileno()]
+        with fork_server.begin(arguments, folder, environment(), streams) as running:
+            code = running.wait(60)
+        errors.seek(0)
+        return code, errors.read()
+
+
+def called(folder, *arguments, stdout, preexec_fn=None):
+    """The same in a fresh interpreter, whose own end may have something to say too."""
     command = [sys.executable, "-m", "fp8bench", *arguments]
     done = subprocess.run(
         command,
@@ -30,19 +42,29 @@ def called(folder, *arguments, stdout, preexec_fn=None):
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("arguments", [("compare", "p4d", "p5"), ("--help",), ("modes", "--json")], ids=" ".join)
-def test_a_reader_who_stops_ends_the_program_in_silence(arguments, tmp_path):
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("calling", "arguments"),
+    [(called, ("--help",)), (forked, ("compare", "p4d", "p5")), (forked, ("modes", "--json"))],
+    ids=lambda one: one.__name__ if callable(one) else " ".join(one),
+)
+def test_a_reader_who_stops_ends_the_program_in_silence(calling, arguments, tmp_path):
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as gone:
-        assert called(tmp_path, *arguments, stdout=gone) == (141, "")
+        assert calling(tmp_path, *arguments, stdout=gone) == (141, "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full on this system")
-@pytest.mark.parametrize("arguments", [("compare", "p4d", "p5"), ("--help",), ("run", "--dry-run")], ids=" ".join)
-def test_a_full_disk_is_one_line_and_exit_code_5(arguments, tmp_path):
+@pytest.mark.parametrize(
+    ("calling", "arguments"),
+    [(called, ("--help",)), (forked, ("compare", "p4d", "p5")), (forked, ("run", "--dry-run"))],
+    ids=lambda one: one.__name__ if callable(one) else " ".join(one),
+)
+def test_a_full_disk_is_one_line_and_exit_code_5(calling, arguments, tmp_path):
     with FULL.open("w") as full:
-        code, said = called(tmp_path, *arguments, stdout=full)
+        code, said = calling(tmp_path, *arguments, stdout=full)
 
     assert said == (
         "fp8bench: cannot write the output: No space left on device. Make room, and run the command again.\n"
@@ -50,6 +72,7 @@ def test_a_full_disk_is_one_line_and_exit_code_5(arguments, tmp_path):
     assert code == 5
 
 
+@pytest.mark.slow
 def test_a_closed_output_is_told_before_anything_is_done(tmp_path):
     code, said = called(tmp_path, "run", "--mode", "te-fp8", stdout=None, preexec_fn=lambda: os.close(1))
 
@@ -57,6 +80,7 @@ def test_a_closed_output_is_told_before_anything_is_done(tmp_path):
     assert (code, list(tmp_path.iterdir())) == (5, [])
 
 
+@pytest.mark.slow
 def test_without_a_standard_error_the_result_is_printed_all_the_same(tmp_path):
     command = [sys.executable, "-m", "fp8bench", "compare", "p4d", "p5"]
     done = subprocess.run(

@@ -131,12 +131,12 @@ class TestAgainstItself:
         assert [record["session"]["arm"] for record in records] == ["A", "B", "B", "A"] * 2
 
 
-@pytest.mark.serial
-def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path):
+@pytest.mark.slow
+def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path, outside_site):
     done = call(
         tmp_path,
-        *["run", "--rounds", "2", "--mode", "baseline-bf16", "--gpus", "1", "--batch-size", "4"],
-        *["--warmup", "1", "--steps", "8", "--min-time", "0"],
+        *["run", *TINY, "--rounds", "2", "--mode", "baseline-bf16", "--steps", "8"],
+        PYTHONPATH=str(outside_site),
     )
     records = stored(tmp_path)
 
@@ -161,13 +161,15 @@ def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path):
     # What others would say on standard error, torch's profiler first of all, is not heard.
     assert all(line.startswith("fp8bench: ") for line in done.stderr.splitlines())
     assert (
-        "fp8bench: baseline-bf16, round 2 of 2: vit-micro, batch 4 x 1 CPU process, 1 + at least 8 steps" in done.stderr
+        "fp8bench: baseline-bf16, round 2 of 2: outside-linear, batch 8 x 1 CPU process, 1 + at least 8 steps"
+        in done.stderr
     )
     assert re.search(
         r"ok, eager, [\d.]+ ms a step; over 2 processes [\d.]+ \([\d.]+-[\d.]+\): results/cpu/", done.stderr
     )
 
 
+@pytest.mark.slow
 def test_a_precision_goes_on_until_it_is_reached_and_not_beyond_max_rounds(run_with, tmp_path, capsys):
     jumping = [0.1, 0.13, 0.08, 0.12, 0.09, 0.11] * 3
     code = run_with(jumping, "--mode", "baseline-bf16", "--precision", "1%", "--max-rounds", "16")

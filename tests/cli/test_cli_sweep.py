@@ -111,6 +111,7 @@ class TestSweep:
         assert fp8bench(Machine(), "compare", "cpu", "--format", "json") == 0
         assert {row["rounds"] for row in json.loads(capsys.readouterr().out)} == {2}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("cut", [1, 4, 8])
     def test_interrupted_at_any_moment_it_goes_on_and_repeats_nothing(self, cut, fp8bench, capsys):
         whole = Machine()
@@ -155,6 +156,7 @@ class TestSweep:
         searches = [r["session"]["batch_search"] for r in kept(tmp_path)]
         assert all(search["tries"][0]["batch_size"] == 16 for search in searches)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("budget", "limit_s"), [(("--budget", "3min"), 180), (("--budget-usd", "0.18"), 180)])
     def test_it_stays_within_its_budget_and_names_what_it_left(self, budget, limit_s, fp8bench, capsys, monkeypatch):
         """Every turn takes 20 s here."""
@@ -169,6 +171,47 @@ class TestSweep:
         assert re.search(r"\d: the budget of (3min|0\.18 USD): torchao-float8:rowwise", said)
         assert "Ended by the budget of" in said
         assert "`fp8bench sweep --session mine` with the same options goes on, and repeats nothing." in said
+
+
+class TestDryRun:
+    SWEEP = ("sweep", "--gpus", "1", *QUICK, "--rounds", "3", "--price", "3.6")
+
+    def test_it_shows_the_looks_their_count_time_and_cost_and_runs_and_writes_nothing(self, fp8bench, tmp_path, capsys):
+        machine = Machine()
+        assert fp8bench(machine, *self.SWEEP, "--dry-run") == 0
+        lines = capsys.readouterr().out.splitlines()
+
+        assert lines[:4] == [
+            "Would look at 6 configurations of cpu; then 3 rounds of the best, at most 6 turns.",
+            "Time: at least 90 s for the looks, and 90 s for the rounds if none is dropped early.",
+            "Cost: about 0.18 USD at 3.60 USD an hour.",
+            "Where there is no record of the same work, only what a start takes is counted.",
+        ]
+        assert re.match(r" *1 +baseline-bf16 +16 .* 15$", next(line for line in lines if "baseline-bf16" in line))
+        assert "needs an NVIDIA GPU, and this machine shows none: torchao-float8:rowwise_with_gw_hp" in "\n".join(lines)
+        assert machine.ran == []
+        assert list(tmp_path.iterdir()) == []
+
+    def test_json_has_all_of_it(self, fp8bench, capsys):
+        fp8bench(Machine(), *self.SWEEP, "--batch-size", "auto", "--budget", "100s", "--dry-run", "--json")
+        plan = json.loads(capsys.readouterr().out)
+
+        assert [one["mode"] for one in plan["looks"]] == [*STEP_S]
+        assert (plan["looks_seconds"], plan["rounds"], plan["round_turns"], plan["rounds_seconds"]) == (45, 3, 6, 90)
+        assert (plan["usd"], plan["usd_per_hour"], plan["budget_seconds"]) == (pytest.approx(0.135), 3.6, 100)
+        assert (plan["batch_sizes"], plan["known"]) == (True, False)
+
+    def test_of_a_sweep_that_is_resumed_it_shows_what_is_left_by_the_times_of_its_records(self, fp8bench, capsys):
+        fp8bench(Machine(interrupt_at=5), *self.SWEEP, "--session", "mine")
+        capsys.readouterr()
+        machine = Machine()
+        assert fp8bench(machine, *self.SWEEP, "--session", "mine", "--budget", "60s", "--dry-run") == 0
+        out = capsys.readouterr().out
+
+        assert "Would look at 2 configurations of cpu, and 4 are done; then 3 rounds" in out
+        assert "The budget of 60s ends it earlier." in out
+        assert "Cost: about 0.06 USD" in out
+        assert machine.ran == []
 
 
 @pytest.mark.parametrize(
@@ -241,6 +284,44 @@ class TestBatchAuto:
         assert fp8bench(machine, *self.RUN, "--mode", "baseline-bf16") == 0
 
         assert machine.ran == [("baseline-bf16", 832, 3), ("baseline-bf16", 832, 20)]
+
+    @pytest.mark.parametrize("cut", [2, 4, 6, 8])
+    def test_an_interrupted_search_goes_on_from_the_sizes_that_were_tried(self, cut, fp8bench, tmp_path, capsys):
+        whole, first, second = Machine(), Machine(interrupt_at=cut), Machine()
+        fp8bench(whole, *self.RUN, "--results-dir", "other")
+        assert fp8bench(first, *self.RUN) == 130
+        assert "Run the same command again: the sizes that were tried are kept" in capsys.readouterr().err
+        assert kept(tmp_path) == []
+        assert fp8bench(second, *self.RUN) == 0
+
+        assert first.ran[: cut - 1] + second.ran == whole.ran
+        [search, other] = [r["session"]["batch_search"]["tries"] for r in kept(tmp_path)]
+        assert [one["batch_size"] for one in search] == [one["batch_size"] for one in other] == [16, 32, 256, 832]
+        # No record is named that no table shows.
+        assert {one["run_id"] for one in (*search, *other)} == {None}
+
+    def test_tries_go_once_a_record_tells_of_their_search(self, fp8bench, tmp_path):
+        def tries():
+            return set(tmp_path.glob("results/.batch-sizes/cpu/*.json"))
+
+        fp8bench(Machine(), *self.RUN)
+        first = tries()
+        fp8bench(Machine(), *self.RUN)
+
+        assert len(first) == 8
+        assert not first & tries()
+
+    def test_where_no_size_leaves_the_headroom_each_call_says_so_and_no_table_has_a_try(
+        self, fp8bench, tmp_path, monkeypatch, capsys
+    ):
+        monkeypatch.setattr(sizing, "room_bytes", lambda *_asked: 100 * 2**20)
+        codes = [fp8bench(Machine(), *self.RUN, "--mode", "baseline-bf16") for _call in range(2)]
+        records = kept(tmp_path)
+
+        assert codes == [5, 5]
+        assert [(r["status"], r["cause"], r["summary"]) for r in records] == [("failed", "oom", None)] * 2
+        assert records[0]["reason"] == "batch 16 takes 0.1 GiB of 0.1 GiB, of which 8 % are to stay free"
+        assert "batch 16: no headroom" in capsys.readouterr().err
 
     def test_another_failure_ends_the_search_and_is_the_modes_record(self, fp8bench, tmp_path):
         assert fp8bench(Machine(broken=("baseline-bf16",)), *self.RUN) == 5

@@ -9,7 +9,7 @@ from report.made_converge import BASELINE, Ranks
 from fp8bench.kinds.converge import KIND, measure, request
 from fp8bench.kinds.converge.measure import exit_code, in_turns, plan_of, run_config, train_all
 from fp8bench.kinds.converge.request import ConvergeRequest, prepare
-from fp8bench.launch.place import settle
+from fp8bench.launch.place import register
 from fp8bench.launch.processes.rank import Work
 from fp8bench.launch.signals import Interrupt
 from fp8bench.records import results
@@ -160,7 +160,7 @@ class TestTraining:
         assert [(one.mode, one.seed) for one in record.trainings] == [(mode, seed) for mode in MODES for seed in (0, 1)]
         assert (record.status, record.instance, record.work.tokens_per_step) == ("ok", "cpu", 64)
         assert record.fingerprint["text"] == job.config.config.text.sha256
-        settle(job, None, NOW.date(), lambda _line: None)
+        register(job, None, NOW.date(), lambda _line: None)
         path = results.write(record, tmp_path / "results")
         assert results.read_record(path, KIND.record) == record
         assert exit_code(record, ConvergeRequest(modes=MODES)) == 0

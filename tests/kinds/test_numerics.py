@@ -7,7 +7,7 @@ import pytest
 
 from fp8bench.kinds.numerics import measure as measuring
 from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest, exit_code, measure, prepare
-from fp8bench.launch.place import settle
+from fp8bench.launch.place import register
 from fp8bench.machine.gpus import Machine
 from fp8bench.machine.identity import this_machines_identity
 from fp8bench.records import results
@@ -129,7 +129,7 @@ class TestRecord:
         assert told == ["linear, normal input", "linear, outlier input", "a jump under delayed scaling"]
 
     def test_settling_makes_the_folder(self, tmp_path):
-        settle(prepared(tmp_path / "results"), None, NOW.date(), lambda _line: None)
+        register(prepared(tmp_path / "results"), None, NOW.date(), lambda _line: None)
         assert (tmp_path / "results").is_dir()
 
     @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from builders import config, evidence, measured, rank_report, replayed, unsupported
 
-from fp8bench.launch.batch_size import STEP, TRY, judged, known_tries, line_through, next_size, size
+from fp8bench.launch.batch_size import STEP, TRY, judged, known_tries, line_through, next_size, search
 from fp8bench.schema.batch import BatchSearch, BatchTry, Fit
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank import RankMemory, RankReport
@@ -89,7 +89,7 @@ class TestNext:
 def test_few_sizes_are_tried_and_the_answer_is_near_the_largest(largest: int, most_tries: int) -> None:
     """Of a machine that runs out of memory beyond `largest`, whatever the line says."""
     tries = searched(lambda batch: "fits" if batch <= largest else "too large")
-    answer = BatchSearch(memory_bytes=None, headroom=0, tries=tuple(tries)).largest
+    answer = max((one.batch_size for one in tries if one.fit == "fits"), default=None)
     reachable = min(largest, 336)
 
     assert answer is not None
@@ -110,34 +110,34 @@ def ran(batch: int, peaks: tuple[int, ...] = (GIB, 3 * GIB), graphed: bool = Fal
 
 class TestVerdict:
     def test_the_fullest_rank_counts(self) -> None:
-        one = judged(ran(64), ROOM, out_of_memory=False)
+        one = judged(ran(64), ROOM)
 
         assert one == BatchTry(batch_size=64, fit="fits", peak_bytes=3 * GIB, execution="eager")
 
     def test_what_takes_of_the_headroom_does_not_fit(self) -> None:
-        found = [judged(ran(64, (peak * GIB,)), ROOM, out_of_memory=False) for peak in (90, 91)]
+        found = [judged(ran(64, (peak * GIB,)), ROOM) for peak in (90, 91)]
         assert [one.fit for one in found if one] == ["fits", "no headroom"]
 
     def test_any_rank_that_ran_out_of_memory_makes_it_too_large(self) -> None:
-        one = judged(unsupported(status="failed", cause="host-death"), ROOM, out_of_memory=True)
+        one = judged(unsupported(status="failed", cause="oom"), ROOM)
         assert one is not None
         assert (one.fit, one.peak_bytes) == ("too large", None)
 
     def test_another_failure_says_nothing_of_the_size(self) -> None:
-        assert judged(unsupported(status="failed", cause="crash"), ROOM, out_of_memory=False) is None
+        assert judged(unsupported(status="failed", cause="crash"), ROOM) is None
 
     def test_a_step_that_lost_its_graph_is_another_step(self) -> None:
-        small = judged(ran(64, graphed=True), ROOM, out_of_memory=False)
+        small = judged(ran(64, graphed=True), ROOM)
         assert small is not None
         search = ROOM.model_copy(update={"tries": (small,)})
-        one = judged(ran(128), search, out_of_memory=False)
+        one = judged(ran(128), search)
 
         assert one is not None
         assert (one.fit, one.execution) == ("executed otherwise", "eager")
 
     def test_on_a_cpu_the_memory_of_the_host_counts(self) -> None:
         memory = (RankMemory(rank=0, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=95 * GIB),)
-        one = judged(measured(settings={"device": "cpu"}, memory=memory), ROOM, out_of_memory=False)
+        one = judged(measured(settings={"device": "cpu"}, memory=memory), ROOM)
         assert one is not None
         assert one.fit == "no headroom"
 
@@ -179,7 +179,14 @@ class Machine:
         self.largest, self.broken_from = largest, broken_from
         self.ran: list[RunConfig] = []
 
-    def run(self, candidate: RunConfig) -> list[RankReport]:
+    def run(self, candidate: RunConfig) -> Record:
+        """The record, whose cause is memory where any rank had too little of it."""
+        reports = self._reports(candidate)
+        record = assembled(candidate, reports)
+        ran_out = any(report.cause == "oom" for report in reports)
+        return record.model_copy(update={"cause": "oom"}) if ran_out else record
+
+    def _reports(self, candidate: RunConfig) -> list[RankReport]:
         self.ran.append(candidate)
         if candidate.batch_size >= self.broken_from:
             return [
@@ -212,7 +219,7 @@ def assembled(candidate: RunConfig, reports: list[RankReport]) -> Record:
 class TestWhole:
     def test_sizes_are_tried_in_few_steps_and_the_answer_has_those_of_the_request(self) -> None:
         machine, said = Machine(), []
-        found = size(config(batch_size=START, steps=100), ROOM, machine.run, assembled, said.append)
+        found = search(config(batch_size=START, steps=100), ROOM, machine.run, said.append)
 
         assert found.config == config(batch_size=336, steps=100)
         assert [(one.batch_size, one.steps) for one in machine.ran] == [(64, 3), (128, 3), (336, 3)]
@@ -220,7 +227,7 @@ class TestWhole:
         assert said[-1] == "baseline-bf16: batch 336: fits, 90.0 GiB of 100.0, of which 10.0 are to stay free"
 
     def test_one_rank_without_memory_is_too_large_whoever_is_blamed(self) -> None:
-        found = size(config(batch_size=START), ROOM, Machine(largest=300).run, assembled, lambda _line: None)
+        found = search(config(batch_size=START), ROOM, Machine(largest=300).run, lambda _line: None)
 
         assert found.config is not None
         assert found.config.batch_size <= 300
@@ -230,19 +237,19 @@ class TestWhole:
         known = ROOM.model_copy(update={"tries": (tried(64), tried(128), tried(336))})
         machine = Machine()
 
-        found = size(config(batch_size=START), known, machine.run, assembled, lambda _line: None)
+        found = search(config(batch_size=START), known, machine.run, lambda _line: None)
         assert (machine.ran, found.config.batch_size if found.config else None) == ([], 336)
 
     def test_another_failure_ends_the_search_with_its_record(self) -> None:
         machine = Machine(broken_from=128)
-        found = size(config(batch_size=START), ROOM, machine.run, assembled, lambda _line: None)
+        found = search(config(batch_size=START), ROOM, machine.run, lambda _line: None)
 
         assert (found.config, len(machine.ran)) == (None, 2)
         assert found.stopped is not None
         assert (found.stopped.status, found.stopped.reason) == ("failed", "it broke")
 
     def test_where_nothing_fits_the_last_try_says_so(self) -> None:
-        found = size(config(batch_size=START), ROOM, Machine(largest=8).run, assembled, lambda _line: None)
+        found = search(config(batch_size=START), ROOM, Machine(largest=8).run, lambda _line: None)
 
         assert found.config is None
         assert found.stopped is not None

@@ -51,29 +51,27 @@ def stored(tmp_path):
 
 
 def test_one_record_of_the_whole_group_is_written_and_printed_once(torchrun, tmp_path):
-    code, output, errors = torchrun(
-        "--mode", "baseline-bf16", "--warmup", "1", "--steps", "3", "--name", "box-7", fresh=True
-    )
+    code, output, errors = torchrun("--mode", "baseline-bf16", *TINY, "--name", "box-7", fresh=True)
     assert code == 0, errors
     [record] = stored(tmp_path)
     assert json.loads(output) == [record]
     assert (record["config"]["world_size"], record["config"]["nodes"]) == (2, 1)
     assert [samples["rank"] for samples in record["samples"]] == [0, 1]
-    assert errors.count("baseline-bf16, round 1 of 1: vit-micro") == 1
+    assert errors.count("baseline-bf16, round 1 of 1: outside-linear") == 1
     assert (record["session"]["round"], record["session"]["position"]) == (1, 1)
     assert record["profile"]["device"] == "cpu"
     assert (record["machine"]["label"], len(record["machine"]["id"])) == ("box-7", 16)
 
 
 def test_a_refusal_reaches_every_rank_and_is_kept(torchrun, tmp_path):
-    code, _, errors = torchrun("--mode", "outside-across-the-batch")
+    code, _, errors = torchrun("--mode", "outside-across-the-batch", "--batch-size", "2")
     assert code != 0
     [record] = stored(tmp_path)
     assert record["status"] == "invalid", errors
 
 
 def test_several_modes_are_refused_before_anything_runs(torchrun, tmp_path):
-    code, _, errors = torchrun("--mode", "baseline-bf16", "--mode", "torchao-float8")
+    code, _, errors = torchrun("--mode", "baseline-bf16", "--mode", "torchao-float8", *TINY)
     assert code != 0
     assert "torchrun makes one group of processes" in errors
     assert stored(tmp_path) == []

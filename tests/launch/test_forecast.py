@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from builders import config, measured, measured_on_cpu, place, rank_samples, summary
+from builders import config, instance, measured, measured_on_cpu, place, price, rank_samples, summary
 
 from fp8bench import registry
-from fp8bench.launch.forecast import START_UP_S, execution, forecast, obstacle, turn_s
+from fp8bench.launch.forecast import START_UP_S, PriceToday, execution, forecast, obstacle, price_today, turn_s
+from fp8bench.launch.place import Place
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing import catalog as catalogs
@@ -65,7 +66,9 @@ def test_other_work_tells_nothing(settings):
 
 
 def test_time_and_cost_are_of_all_rounds_and_of_what_can_run():
-    found = forecast([Entry(BASELINE), Entry(TE_FP8)], Stop(3), [None, "needs a GPU"], [ran()], itself, 36.0)
+    found = forecast(
+        [Entry(BASELINE), Entry(TE_FP8)], Stop(3), [None, "needs a GPU"], [ran()], itself, PriceToday(36.0)
+    )
     a_round = START_UP_S["cuda"] + 20 + (BASELINE.warmup + BASELINE.steps) * 0.1
 
     assert found.seconds == pytest.approx((3 * a_round, 3 * a_round))
@@ -74,7 +77,9 @@ def test_time_and_cost_are_of_all_rounds_and_of_what_can_run():
 
 
 def test_with_a_precision_there_is_a_least_and_a_most():
-    found = forecast([Entry(BASELINE)], Stop(4, precision=0.01, max_rounds=30), [None], [ran()], itself, None)
+    found = forecast(
+        [Entry(BASELINE)], Stop(4, precision=0.01, max_rounds=30), [None], [ran()], itself, PriceToday(None)
+    )
 
     assert found.seconds is not None
     assert found.seconds[1] == pytest.approx(found.seconds[0] / FEWEST_ROUNDS * 30)
@@ -82,7 +87,7 @@ def test_with_a_precision_there_is_a_least_and_a_most():
 
 
 def test_what_no_record_tells_is_unknown_and_not_left_out():
-    found = forecast([Entry(BASELINE), Entry(TE_FP8)], Stop(3), [None, None], [ran()], itself, 36.0)
+    found = forecast([Entry(BASELINE), Entry(TE_FP8)], Stop(3), [None, None], [ran()], itself, PriceToday(36.0))
 
     assert (found.seconds, found.usd, found.unknown) == (None, None, ("te-fp8:delayed",))
 
@@ -150,6 +155,7 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch, catalog):
     assert found == "needs the Python package transformer_engine, which is not installed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", [*registry.BUILTIN_MODES], ids=lambda entry: entry.name)
 def test_it_says_of_a_cpu_what_the_modes_own_check_says(entry, catalog):
     for recipe in entry.recipes or (None,):
@@ -161,3 +167,22 @@ def test_it_says_of_a_cpu_what_the_modes_own_check_says(entry, catalog):
         else:
             refused = False
         assert (obstacle(config(entry.name, recipe), CPU, catalog) is not None) == refused
+
+
+def test_a_machine_without_a_price_costs_what_as_many_gpus_of_a_listed_instance_do(tmp_path, catalog):
+    """As `compare` has it, so that a dry run and a table of its records agree."""
+    mine = instance("custom-2x-nvidia-b200", gpu="B200", gpu_count=2)
+    rented = instance("rented", gpu="B200", gpu_count=8, provider="a cloud", prices=(price(80.0),))
+    catalog = catalog.model_copy(update={"instances": {"rented": rented}})
+    here = Place(instance=mine, in_catalog=False, results_dir=tmp_path)
+    found = price_today(here, catalog)
+
+    assert (str(found.share), found.usd_per_hour) == ("2 of 8 GPUs of rented", 20.0)
+    assert price_today(here, catalog, given=7.0) == PriceToday(7.0)
+    kept = mine.model_copy(update={"prices": (price(9.0),)})
+    assert price_today(here, catalog.model_copy(update={"instances": {mine.key: kept}})) == PriceToday(9.0)
+
+
+def test_a_cpu_without_a_price_costs_nothing_that_is_known(tmp_path, catalog):
+    here = Place(instance=instance("cpu", gpu=None, gpu_count=0), in_catalog=False, results_dir=tmp_path)
+    assert price_today(here, catalog) == PriceToday(None)

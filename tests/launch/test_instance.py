@@ -2,7 +2,7 @@
 
 import pytest
 
-from fp8bench.launch.instance import claim, identify, instance_called
+from fp8bench.launch.place import claim, identify, instance_called
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
 from fp8bench.schema.errors import ModeUnavailable, UsageError

@@ -8,7 +8,7 @@ from builders import machine_called
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import place as placing
 from fp8bench.launch import prepare as preparing
-from fp8bench.launch.place import settle
+from fp8bench.launch.place import register
 from fp8bench.launch.prepare import prepare
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
@@ -52,14 +52,14 @@ def test_the_machine_is_asked_once_and_bears_the_name_that_was_given(prepared_on
 
 def test_a_price_of_an_instance_that_was_made_up_is_this_machines_alone(prepared_on, tmp_path):
     for label, price in (("vendor-a", 3.0), ("vendor-b", 4.0)):
-        settle(prepared_on(H200, label), price, TODAY, silent)
+        register(prepared_on(H200, label), price, TODAY, silent)
 
     found = {price.machine: price.usd_per_hour for price in prices(tmp_path, "custom-1x-nvidia-h200")}
     assert found == {machine_called("vendor-a").id: 3.0, machine_called("vendor-b").id: 4.0}
 
 
 def test_a_price_of_a_clouds_instance_is_everybodys_who_rents_it(prepared_on, tmp_path):
-    settle(prepared_on(P5, "vendor-a"), 90.0, TODAY, silent)
+    register(prepared_on(P5, "vendor-a"), 90.0, TODAY, silent)
 
     assert (prices(tmp_path, "p5")[0].usd_per_hour, prices(tmp_path, "p5")[0].machine) == (90.0, None)
 
@@ -69,7 +69,7 @@ def test_two_who_write_one_price_list_wait_for_each_other(prepared_on, tmp_path,
     prepared = prepared_on(H200, "vendor-a")
     path = tmp_path / "custom-1x-nvidia-h200" / ".instance.yaml.lock"
     with held(path, "it", "", silent), pytest.raises(UsageError, match=r"instance\.yaml is in use by process \d+"):
-        settle(prepared, 3.0, TODAY, silent)
+        register(prepared, 3.0, TODAY, silent)
 
-    settle(prepared, 3.0, TODAY, silent)
+    register(prepared, 3.0, TODAY, silent)
     assert [path.name for path in path.parent.iterdir()] == ["instance.yaml"]

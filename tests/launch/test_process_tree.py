@@ -5,6 +5,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from fp8bench.launch.signals import Process, descendants, process, process_tree
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
@@ -25,6 +27,7 @@ def test_a_process_is_read_with_its_parent_and_state():
     assert process(2**22 + 1) is None
 
 
+@pytest.mark.slow
 def test_what_was_there_before_stays_and_what_came_since_ends_also_if_it_heeds_nothing_or_is_stopped(slowness):
     def start(code):
         return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)

@@ -71,6 +71,7 @@ def test_without_a_precision_the_rounds_are_as_many_as_asked_for_however_wide_th
     assert len(run(schedule(A, rounds=2), {A: wide})) == 2
 
 
+@pytest.mark.slow
 def test_with_a_precision_all_modes_go_on_until_the_last_one_has_it():
     jumping = [steady(0.1), steady(0.12), steady(0.08), steady(0.13), steady(0.07)]
     outcomes = {A: [steady()], B: jumping, C: [steady()]}

@@ -4,6 +4,7 @@ import pynvml
 import pytest
 
 from fp8bench.machine import gpus
+from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Gpu, gpus_here, this_machine
 from fp8bench.machine.nvml import driver_version
 from fp8bench.schema.errors import ModeUnavailable
@@ -127,11 +128,45 @@ def test_a_driver_that_does_not_list_its_gpus_is_no_machine_without_one(breaking
     assert not this_machine({"CUDA_VISIBLE_DEVICES": ""}).has_gpu
 
 
-def test_a_driver_that_does_not_start_is_none(breaking):
-    breaking("nvmlInit")
+def init_fails_with(code, monkeypatch, tmp_path, files=()):
+    def refuse():
+        raise pynvml.NVMLError(code)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", refuse)
+    monkeypatch.setattr(gpus, "DEVICES", tmp_path)
+    for name in files:
+        (tmp_path / name).touch()
+
+
+WITHOUT_DRIVER = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+
+
+@pytest.mark.parametrize("code", WITHOUT_DRIVER)
+def test_a_machine_whose_driver_is_not_there_has_no_gpu(code, monkeypatch, tmp_path):
+    # The driver's own control device is there on a host from which no GPU was given to the container.
+    init_fails_with(code, monkeypatch, tmp_path, ["nvidiactl"])
 
     assert gpus_here() == ()
     assert driver_version() is None
+    assert not this_machine({}).has_gpu
+
+
+@pytest.mark.parametrize(
+    ("code", "files"),
+    [*((code, ["nvidia0", "nvidiactl"]) for code in WITHOUT_DRIVER), (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, [])],
+)
+def test_a_driver_that_does_not_start_is_no_machine_without_a_gpu(code, files, monkeypatch, tmp_path):
+    init_fails_with(code, monkeypatch, tmp_path, files)
+
+    with pytest.raises(pynvml.NVMLError):
+        gpus_here()
+    with pytest.raises(ModeUnavailable, match="NVIDIA's driver does not list the GPUs of this machine: ") as refusal:
+        this_machine({})
+    assert "`nvidia-smi` and `fp8bench doctor`, or set CUDA_VISIBLE_DEVICES= to use the CPU" in refusal.value.remedy
+    assert driver_version() is None
+    assert not this_machine({"CUDA_VISIBLE_DEVICES": "-1"}).has_gpu
+    # A GPU that cannot be looked at is marked on the record.
+    assert "could not see whether the GPU is busy" in require_idle({}, None, allow_busy=False)[0]
 
 
 def test_what_was_learned_stands_where_nvml_does_not_close(breaking, monkeypatch):

@@ -11,6 +11,8 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker.parity import prove
 from fp8bench.workloads.vit import ViTMicro
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 64, "depth": 1, "num_heads": 4, "num_classes": 16}
 

@@ -8,6 +8,8 @@ from fp8bench.modes.torchao import TorchAOFloat8, convertible
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
 from fp8bench.workloads.vit import ViTMicro
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 

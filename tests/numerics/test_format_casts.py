@@ -48,6 +48,7 @@ def overflows_to(name, largest):
     return {"saturate": largest, "inf": math.inf, "nan": math.nan}[behaviour(DEFINITIONS[name]).above_max]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNED_BYTES)
 @settings(deadline=None, max_examples=40)
 @given(values=FINITE)

@@ -27,6 +27,7 @@ def test_input_and_output_gradient_are_drawn_apart_and_a_gradient_is_small():
     assert abs(float(torch.corrcoef(together)[0, 1])) < 0.03
 
 
+@pytest.mark.slow
 def test_the_heavy_tailed_input_is_students_t_with_three_degrees_of_freedom():
     from scipy.stats import kstest, t
 

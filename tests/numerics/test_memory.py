@@ -39,6 +39,7 @@ def test_a_width_beyond_memory_is_refused_in_one_line(width, tmp_path, monkeypat
     assert it.value.remedy == "Lower --width, or free the memory"
 
 
+@pytest.mark.slow
 def test_memory_that_is_not_known_refuses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(examination, "free_bytes", lambda _device: None)
     assert {row.status for row in examination.examine(config(tmp_path, 16), lambda _stage: None).rows} == {"ok"}

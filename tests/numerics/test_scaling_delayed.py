@@ -122,6 +122,7 @@ class TestTransformerEnginesLayer:
         assert read.scale == pytest.approx(simulated.scale, rel=1e-6)
         assert read.saturated[UP_AT] == simulated.saturated[UP_AT]
 
+    @pytest.mark.slow
     def test_stands_beside_the_simulation_where_it_runs(self, monkeypatch):
         te_delayed_stand_in.install(monkeypatch)
         found = examine_jump(64, 0, CPU, delayed_runs=True)

@@ -14,6 +14,7 @@ from fp8bench.schema.numerics import TENSORS
 CPU = torch.device("cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["baseline-bf16", "baseline-fp32", "torchao-float8:rowwise"])
 def test_what_runs_here_is_made_anew_each_time(label):
     opened = open_mode(label, CPU, 64)
@@ -55,6 +56,7 @@ def test_nothing_is_told_of_casts_that_are_not_imitated():
     assert all(len(both) == 2 for label in CASTS for both in CASTS[label].values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
 @pytest.mark.parametrize("name", ["normal", "heavy-tailed", "outlier"])
 def test_products_of_our_casts_are_torchaos(recipe, name):

@@ -71,7 +71,7 @@ def records(
 ) -> list[Record]:
     """Two rounds about a step of 100 ms on as many GPUs as the instance's name says, profiled."""
     name, _, count = key.partition("-")
-    gpus = int(count.rstrip("x"))
+    gpus = int(count.rstrip("x")) if count != "custom" else 2
     parts = by_category or STEP
     values: dict[str, Any] = {
         "environment": environment(f"NVIDIA {name.title()}"),

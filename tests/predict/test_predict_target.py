@@ -1,14 +1,18 @@
 """Where a prediction goes: what it costs, and what cannot run there."""
 
 import pytest
-from builders import evidence, instance
+from builders import evidence, instance, price
 from known import FP8_STEP, QUERY, catalog, one_source, records
 
 from fp8bench.predict.target import memory_warning, target, unsupported
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.rank import RankMemory
 
-CATALOG = catalog(instance("small", gpu="Fast", gpu_count=1, gpu_memory_gib=20))
+CATALOG = catalog(
+    instance("small", gpu="Fast", gpu_count=1, gpu_memory_gib=20, provider="a cloud"),
+    instance("mine", gpu="Old", gpu_count=2),
+    instance("rented", gpu="Old", gpu_count=8, provider="a cloud", prices=(price(80.0, region=None),)),
+)
 
 
 def of(key, gpus=None):
@@ -21,14 +25,22 @@ def fp8(recipe="delayed"):
 
 
 def test_all_gpus_of_an_instance_train_unless_fewer_are_asked_for():
-    assert (of("narrow-8x").machine.gpus, of("narrow-8x").usd_per_hour) == (8, 80.0)
+    assert (of("narrow-8x").machine.gpus, of("narrow-8x").paid.usd_per_hour) == (8, 80.0)
     two = of("narrow-8x", 2)
-    assert (two.machine.gpus, two.share, two.usd_per_hour) == (2, 0.25, 20.0)
+    assert (two.machine.gpus, two.share, two.paid.usd_per_hour) == (2, 0.25, 20.0)
 
 
 def test_an_instance_without_a_price_says_why():
-    assert of("small").usd_per_hour is None
-    assert "no price: none is known of 'small'" in of("small").why_no_price
+    assert of("small").paid is None
+    assert "no price: none is known of 'small'" in of("small").about_price
+
+
+def test_an_instance_of_ones_own_without_a_price_costs_a_share_of_a_listed_one():
+    found = of("mine")
+
+    assert (found.paid.instance, found.paid.gpus, found.paid.of) == ("rented", 2, 8)
+    assert (found.share, found.paid.usd_per_hour) == (0.25, 20.0)
+    assert found.about_price == "no price of mine is known: 2 of 8 GPUs of rented stand in for it"
 
 
 def test_more_gpus_than_an_instance_has_are_refused():
@@ -42,7 +54,9 @@ def test_a_gpu_that_the_catalogue_does_not_know_is_refused_by_its_figures():
 
 
 def test_fp8_needs_its_units():
-    assert unsupported(fp8(), of("old-1x")) == "Old has no fp8 units (compute capability 8.0; fp8 needs 8.9)"
+    assert unsupported(fp8(), of("old-1x")) == (
+        "Old has no fp8 units, which take compute capability 8.9 or more, and Old has 8.0"
+    )
     assert unsupported(fp8(), of("narrow-1x")) is None
     assert unsupported(one_source(), of("old-1x")) is None
 
@@ -50,8 +64,8 @@ def test_fp8_needs_its_units():
 @pytest.mark.parametrize(
     ("recipe", "capability", "said"),
     [
-        ("mxfp8", "9.0", "te-fp8:mxfp8 needs compute capability 10.0, and Odd has 9.0"),
-        ("block", "8.9", "te-fp8:block needs compute capability 9.0, and Odd has 8.9"),
+        ("mxfp8", "9.0", "te-fp8:mxfp8 needs compute capability 10.0 or more, and Odd has 9.0"),
+        ("block", "8.9", "te-fp8:block needs compute capability 9.0 or more, and Odd has 8.9"),
         ("block", "10.0", "te-fp8:block is computed by mxfp8 on Odd, and not as it was measured"),
         ("mxfp8", "10.0", None),
         ("block", "9.0", None),

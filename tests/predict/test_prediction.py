@@ -3,7 +3,7 @@
 from datetime import date
 
 import pytest
-from builders import evidence, instance
+from builders import evidence, instance, price
 from known import FP8_STEP, QUERY, catalog, gpu, one_source, records, some
 
 from fp8bench.predict.model_error import Case, change
@@ -140,3 +140,29 @@ def test_doubtful_figures_of_the_catalogue_are_named():
     assert "doubtful in the catalogue: dense_bf16_tflops of Doubted" in found.rows[0].warnings
     assert "no price" in found.warnings[0]
     assert found.rows[0].units_per_usd is None
+
+
+def test_what_was_measured_on_some_gpus_costs_their_share():
+    half = one_source(*records("fast-8x", settings={"world_size": 4}, samples=records("fast-2x")[0].samples * 2))
+    (row,) = predicted(Sources((half,), ())).rows
+    assert (row.measured.world_size, row.measured.usd_per_hour) == (4, 40.0)
+
+
+def test_a_machine_of_ones_own_without_a_price_costs_a_share_of_a_listed_one():
+    """As in `compare`: the measured one, and the predicted one."""
+    rented = instance("rented", gpu="Fast", gpu_count=8, provider="a cloud", prices=(price(160.0, region=None),))
+    known = catalog(rented, instance("mine", gpu="Fast", gpu_count=4, gpu_memory_gib=80))
+    (row,) = predicted(some(*records("fast-custom", settings={"world_size": 2})), "mine", known=known).rows
+    assert (row.measured.instance, row.measured.usd_per_hour) == ("fast-custom", 40.0)
+    assert (row.usd_per_hour, row.price_share, row.price_share_of) == (80.0, 0.5, "rented")
+    found = predicted(some(), "mine", known=known)
+    assert "no price of mine is known: 4 of 8 GPUs of rented stand in for it" in found.warnings
+    assert found.rows[0].measured.usd_per_hour == 10.0
+
+
+def test_a_record_that_ran_on_another_gpu_than_its_instance_has_no_price_of_it():
+    known = catalog()
+    fast = known.instances["fast-1x"].model_copy(update={"gpu": "Old"})
+    known = known.model_copy(update={"instances": {**known.instances, "fast-1x": fast}})
+    (row,) = predicted(some(), known=known).rows
+    assert row.measured.usd_per_hour is None

@@ -2,8 +2,7 @@
 
 import pytest
 
-from fp8bench.pricing.cost import rate_interval, units_per_usd
-from fp8bench.pricing.job import job_time
+from fp8bench.pricing.cost import job_time, rate_interval, units_per_usd
 
 
 def test_a_job_takes_its_units_over_the_throughput():

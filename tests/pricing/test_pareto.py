@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fp8bench.pricing.pareto import front
+from fp8bench.pricing.cost import front
 
 NUMBER = st.integers(1, 6).map(float)
 

@@ -5,8 +5,7 @@ from datetime import date
 from builders import instance, price
 
 from fp8bench.pricing.catalog import load
-from fp8bench.pricing.choose import PriceQuery
-from fp8bench.pricing.share import has_no_price, of_listed
+from fp8bench.pricing.choose import PriceQuery, has_no_price, of_listed
 from fp8bench.schema.instance import Catalog
 
 TODAY = PriceQuery(date(2026, 11, 22), True)

@@ -11,8 +11,7 @@ from fp8bench.pricing.choose import PriceQuery, choose
 from fp8bench.pricing.snapshot import changes, known_offers, read, text_of
 from fp8bench.records import instances
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.instance import Price
-from fp8bench.schema.snapshot import FIELDS, Offer
+from fp8bench.schema.instance import FIELDS, Offer, Price
 
 HEADER = ",".join(FIELDS)
 DAY = date(2026, 11, 20)

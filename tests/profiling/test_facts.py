@@ -65,5 +65,5 @@ def test_of_a_trace():
     facts = facts_of_trace(read_trace(DATA / "trace-te-fp8.json.gz"), "trace.json.gz")
     assert (facts.label, facts.source, facts.fp8) == ("te-fp8:delayed", "trace.json.gz", True)
     assert facts.step_time_s == pytest.approx(0.1411, abs=1e-4)
-    assert (facts.products_s, facts.exposed_nccl_s) == (pytest.approx(0.03605, abs=1e-5), 0.0)
+    assert (facts.gemms_s, facts.exposed_nccl_s) == (pytest.approx(0.03605, abs=1e-5), 0.0)
     assert facts.instance is facts.host_lead_s is None

@@ -11,6 +11,7 @@ from builders import invalid, measured, published
 
 from fp8bench.records import results
 from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.files import write_atomically
 from fp8bench.schema.record import Record
 
 
@@ -227,9 +228,9 @@ class TestWriteAtomically:
         path.write_text("old")
 
         with pytest.raises(FileExistsError):
-            results.write_atomically(path, "new", replace=False)
+            write_atomically(path, "new", replace=False)
         assert path.read_text() == "old"
-        results.write_atomically(path, "new", replace=True)
+        write_atomically(path, "new", replace=True)
 
         assert path.read_text() == "new"
         assert files_in(tmp_path) == [path]

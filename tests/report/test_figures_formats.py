@@ -1,6 +1,8 @@
 """Formats as number lines: what is drawn, and that it is drawn alike."""
 
+import errno
 import math
+import os
 import re
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -11,6 +13,8 @@ from fp8bench.numerics.formats import DEFINITIONS, reach
 from fp8bench.report.dtypes import CAST, CHARACTER, LEVELS, NORMAL, SUBNORMAL, levels, number_lines, panels
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.formats import Format, FormatReport, Rounded
+
+pytestmark = pytest.mark.slow
 
 USUAL = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn_x2")
 E4M3, E2M1, E8M0 = "float8_e4m3fn", "float4_e2m1fn_x2", "float8_e8m0fnu"
@@ -125,3 +129,26 @@ def test_where_it_cannot_be_drawn(tmp_path):
         number_lines(report(), tmp_path / "all.gif")
     with pytest.raises(RunFailed, match="cannot write"):
         number_lines(report(names=(E2M1,)), tmp_path / "none" / "all.svg")
+
+
+@pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg"])
+def test_a_plot_that_cannot_be_written_to_its_end_leaves_the_one_that_was_there(suffix, tmp_path, monkeypatch):
+    path = tmp_path / f"all{suffix}"
+    path.write_text("the older plot")
+
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunFailed, match=r"cannot write .*: No space left on device"):
+        number_lines(report(names=(E4M3,)), path)
+    assert path.read_text() == "the older plot"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_plot_at_a_link_replaces_the_file_that_it_leads_to(tmp_path):
+    (tmp_path / "there.svg").write_text("the older plot")
+    (tmp_path / "link.svg").symlink_to(tmp_path / "there.svg")
+    number_lines(report(names=(E4M3,)), tmp_path / "link.svg")
+    assert (tmp_path / "link.svg").is_symlink()
+    assert "<svg" in (tmp_path / "there.svg").read_text()

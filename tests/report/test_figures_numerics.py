@@ -10,6 +10,8 @@ from fp8bench.kinds.numerics.figures import LEAST, MARKS, STRIP, error_dots, jum
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.numerics import INPUTS, TENSORS
 
+pytestmark = pytest.mark.slow
+
 DRAWERS = [error_dots, jump_lines]
 
 
@@ -60,7 +62,6 @@ def test_the_jump_names_its_scalings_and_its_size(tmp_path):
     assert "Transformer Engine" in texts(tmp_path / "both.svg")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("draw", DRAWERS)
 @pytest.mark.parametrize("name", ["one.svg", "one.png"])
 def test_the_same_numbers_give_the_same_bytes_and_a_png_is_wide_enough_for_a_readme(draw, name, tmp_path):

@@ -13,6 +13,8 @@ from fp8bench.profiling.facts import Facts, facts_of
 from fp8bench.report.paper import require_drawable
 from fp8bench.schema.errors import RunFailed, UsageError
 
+pytestmark = pytest.mark.slow
+
 FP8 = {"gemm_fp8": 0.0352, "gemm_bf16": 0.0008, "attention": 0.0116, "cast": 0.0158, "elementwise": 0.0401}
 
 

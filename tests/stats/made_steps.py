@@ -37,3 +37,21 @@ def made_estimates(
     """
     rows = made_steps(TRIALS, processes, correlation, between, steps)[:wanted].tolist()
     return tuple(estimate(row, replicates=REPLICATES) for row in rows)
+
+
+def scaled(of: Estimate, factor: float) -> Estimate:
+    """The same measurement in another unit, or of a mode that is slower by as much."""
+    assert of.low is not None
+    assert of.high is not None
+    return Estimate(
+        of.value * factor,
+        of.low * factor,
+        of.high * factor,
+        of.processes,
+        of.steps,
+        of.between,
+        of.within,
+        of.error,
+        of.degrees_of_freedom,
+        tuple(centre * factor for centre in of.centres),
+    )

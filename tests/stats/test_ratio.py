@@ -1,15 +1,13 @@
 """Two modes are told apart where they differ, and hardly ever where they do not."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_steps import made_estimates
+from made_steps import made_estimates, scaled
 
 from fp8bench.stats.estimate import Estimate, estimate
-from fp8bench.stats.ratio import Ratio, ratio
+from fp8bench.stats.ratio import ratio
 
 seconds = st.floats(min_value=1e-3, max_value=1e3)
 measurement = st.lists(st.lists(seconds, min_size=8, max_size=20), min_size=1, max_size=3)
@@ -19,32 +17,6 @@ few = settings(deadline=None, max_examples=25)
 def steady(centre: float, processes: int = 3, steps: int = 40) -> Estimate:
     """Of processes that differ by a tenth of a per cent."""
     return estimate([[centre * (1 + process / 1000)] * steps for process in range(processes)])
-
-
-def pairs(estimates: Sequence[Estimate], noise: float, faster_by: float = 1.0) -> list[Ratio]:
-    """Each two neighbours', with the reference's step time multiplied by `faster_by`."""
-    return [
-        ratio(ours, scaled(reference, faster_by), noise)
-        for ours, reference in zip(estimates[::2], estimates[1::2], strict=True)
-    ]
-
-
-def scaled(of: Estimate, factor: float) -> Estimate:
-    """The same measurement in another unit, or of a mode that is slower by as much."""
-    assert of.low is not None
-    assert of.high is not None
-    return Estimate(
-        of.value * factor,
-        of.low * factor,
-        of.high * factor,
-        of.processes,
-        of.steps,
-        of.between,
-        of.within,
-        of.error,
-        of.degrees_of_freedom,
-        tuple(centre * factor for centre in of.centres),
-    )
 
 
 class TestVerdict:
@@ -122,31 +94,3 @@ class TestInterval:
         ours, reference = made_estimates(3, 0.6, 1, wanted=2)
 
         assert ratio(ours, reference) == ratio(ours, reference)
-
-
-@pytest.mark.parametrize(
-    ("processes", "correlation", "between"), [(3, 0.0, 0.5), (3, 0.6, 1), (3, 0.0, 3), (3, 0.6, 0), (5, 0.6, 1)]
-)
-@pytest.mark.slow
-def test_one_population_is_called_two_at_most_once_in_twenty(
-    processes: int, correlation: float, between: float
-) -> None:
-    found = pairs(made_estimates(processes, correlation, between), noise=0)
-
-    assert np.mean([each.verdict != "inconclusive" for each in found]) <= 0.05
-
-
-@pytest.mark.slow
-def test_a_difference_of_5_percent_is_found_where_processes_differ_little() -> None:
-    found = pairs(made_estimates(3, 0.6, 0.5), noise=0.01, faster_by=1 / 0.95)
-
-    assert np.mean([each.verdict == "faster" for each in found]) >= 0.9
-    assert not any(each.verdict == "slower" for each in found)
-
-
-@pytest.mark.parametrize("between", [0.5, 1])
-@pytest.mark.slow
-def test_the_interval_holds_the_true_ratio_as_often_as_it_says(between: float) -> None:
-    found = pairs(made_estimates(3, 0.6, between), noise=0.01, faster_by=1.25)
-
-    assert 0.92 <= np.mean([(each.low or 9) <= 0.8 <= (each.high or 0) for each in found]) <= 0.98

@@ -5,8 +5,7 @@ import pytest
 from built_samples import steps_about
 
 from fp8bench.stats.estimate import estimate
-from fp8bench.stats.ratio import ratio
-from fp8bench.stats.regression import regression
+from fp8bench.stats.ratio import ratio, regression
 
 
 def of(*step_times_s):

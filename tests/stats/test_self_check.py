@@ -7,7 +7,7 @@ from simulate import ROUNDS, ignoring_processes, modes, situation_called
 from fp8bench.stats.bootstrap import Centre, centre
 from fp8bench.stats.ratio import LIMIT, MOST_SPLITS, SelfCheck, halves, self_check
 
-TRIALS = 60
+TRIALS = 40
 
 
 def processes(count: int) -> list[Centre]:

@@ -186,7 +186,7 @@ def test_a_capture_that_was_asked_for_and_fails_is_unsupported_and_one_that_is_w
     found = []
     for launch in (executing.Replayed, executing.StaleInput, executing.Uncapturable):
         monkeypatch.setattr(main, "decide", partial(decide, capture=launch))
-        report = measure(config("a-mode", **{**SETTINGS, "cuda_graphs": "on"}), 0, CPU, Aside())
+        report = measure(config("a-mode", **{**SETTINGS, "cuda_graphs": "on", "batch_size": 2}), 0, CPU, Aside())
         found.append((report.status, report.cause))
         if report.status == "ok":
             assert report.evidence.graph.enabled

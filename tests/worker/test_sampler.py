@@ -14,7 +14,7 @@ import pytest
 
 from fp8bench.worker.sampler import Sample, next_due, read_header, read_sample
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.slow
 
 FAKE = Path(__file__).parent / "fake_nvml"
 UUID = "GPU-1a2b"

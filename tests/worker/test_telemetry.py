@@ -14,7 +14,7 @@ from fp8bench.worker import telemetry
 from fp8bench.worker.sampler import Header, Sample
 from fp8bench.worker.telemetry import Sampler, read
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.slow
 
 FAKE = Path(__file__).parent / "fake_nvml"
 WATTS = 500

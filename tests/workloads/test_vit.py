@@ -6,6 +6,8 @@ import torch
 from fp8bench.workloads.fake_data import LENGTH, EndlessSampler, FakeDataset
 from fp8bench.workloads.vit import ViTHuge, ViTHuge256, ViTMicro, _vision_transformer
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 

@@ -11,6 +11,7 @@ from fp8bench.doctor.facts import Facts
 from fp8bench.doctor.finding import Check, Finding
 from fp8bench.machine.busy import is_held
 from fp8bench.machine.driver import DriverFacts, GpuFacts
+from fp8bench.schema.machine import gib
 from fp8bench.schema.rank import SLOWDOWNS
 
 Gpus = tuple[GpuFacts, ...]
@@ -18,7 +19,8 @@ Gpus = tuple[GpuFacts, ...]
 DRIVER = Check("driver", "gpu", "NVIDIA driver")
 VISIBLE = Check("torch-sees-gpus", "gpu", "GPUs torch sees")
 
-GIB = 1 << 30
+NOT_REPORTED = "the driver does not report it"
+
 BUSY_PERCENT = 10
 DEFAULT_MODE, PROHIBITED_MODE = 0, 2
 """NVML_COMPUTEMODE_DEFAULT, NVML_COMPUTEMODE_PROHIBITED; 1 and 3 let one process in."""
@@ -34,9 +36,9 @@ IN_FULL = {"hot": "software thermal slowdown", "hot (hardware)": "hardware therm
 def findings(facts: Facts) -> list[Finding]:
     """The driver, torch's view of it, and one a check of GPUs, over the visible ones of which the driver reports it."""
     found = [driver(facts.driver), torch_sees(facts)]
-    for check, reported, judge in CHECKS:
-        known = which(facts.driver.gpus, reported)
-        why = facts.driver.why_no_gpu or "the driver does not report it"
+    for check, fields, judge in CHECKS:
+        known = tuple(gpu for gpu in facts.driver.gpus if any(getattr(gpu, name) is not None for name in fields))
+        why = facts.driver.why_no_gpu or NOT_REPORTED
         found.append(judge(check, known) if known else check.unknown(why))
     return found
 
@@ -99,7 +101,7 @@ def busy(check: Check, gpus: Gpus) -> Finding:
     if held:
         return check.warning("; ".join(map(_use, held)), remedy)
     most = max(gpu.memory_used_bytes or 0 for gpu in gpus)
-    return check.ok(f"no other process, at most {most / GIB:.1f} GiB in use")
+    return check.ok(f"no other process, at most {gib(most)} in use")
 
 
 def _use(gpu: GpuFacts) -> str:
@@ -109,7 +111,7 @@ def _use(gpu: GpuFacts) -> str:
     if gpu.memory_used_bytes is not None:
         unseen = not gpu.processes and is_held(gpu.processes, gpu.memory_used_bytes)
         held = ", held by no visible process" if unseen else ""
-        words.append(f"{gpu.memory_used_bytes / GIB:.1f} GiB in use{held}")
+        words.append(f"{gib(gpu.memory_used_bytes)} in use{held}")
     if gpu.utilization_percent is not None:
         words.append(f"{gpu.utilization_percent} % busy")
     return ", ".join(words)
@@ -152,6 +154,9 @@ def nvlink(check: Check, gpus: Gpus) -> Finding:
 
 def power(check: Check, gpus: Gpus) -> Finding:
     """Against the default; where that is unknown, against the highest that may be set."""
+    gpus = which(gpus, lambda gpu: _normal_w(gpu) is not None)
+    if not gpus:
+        return check.unknown(NOT_REPORTED)
     low = which(gpus, lambda gpu: (gpu.power_limit_w or 0) < (_normal_w(gpu) or 0) - TOLERANCE_W)
     if low:
         return check.warning(
@@ -256,24 +261,16 @@ def named(gpus: Gpus) -> str:
     return f"GPU{'' if len(gpus) == 1 else 's'} {', '.join(str(gpu.index) for gpu in gpus)}"
 
 
-CHECKS: tuple[tuple[Check, Callable[[GpuFacts], bool], Callable[[Check, Gpus], Finding]], ...] = (
-    (
-        Check("busy", "gpu", "other users"),
-        lambda gpu: gpu.processes is not None or gpu.memory_used_bytes is not None,
-        busy,
-    ),
-    (Check("mig", "gpu", "MIG"), lambda gpu: gpu.mig is not None, mig),
-    (Check("compute-mode", "gpu", "compute mode"), lambda gpu: gpu.compute_mode is not None, compute_mode),
-    (Check("nvlink", "gpu", "NVLink"), lambda _gpu: True, nvlink),
-    (
-        Check("power-limit", "gpu", "power limit"),
-        lambda gpu: gpu.power_limit_w is not None and _normal_w(gpu) is not None,
-        power,
-    ),
-    (Check("clocks", "gpu", "application clocks"), lambda gpu: gpu.application_clock_mhz is not None, clocks),
-    (Check("throttling", "gpu", "throttling now"), lambda gpu: gpu.throttle_reasons is not None, throttling),
-    (Check("temperature", "gpu", "temperature"), lambda gpu: gpu.temperature_c is not None, temperature),
-    (Check("persistence", "gpu", "persistence mode"), lambda gpu: gpu.persistence is not None, persistence),
-    (Check("ecc", "gpu", "memory errors"), lambda gpu: gpu.ecc is not None, ecc),
+CHECKS: tuple[tuple[Check, tuple[str, ...], Callable[[Check, Gpus], Finding]], ...] = (
+    (Check("busy", "gpu", "other users"), ("processes", "memory_used_bytes"), busy),
+    (Check("mig", "gpu", "MIG"), ("mig",), mig),
+    (Check("compute-mode", "gpu", "compute mode"), ("compute_mode",), compute_mode),
+    (Check("nvlink", "gpu", "NVLink"), ("index",), nvlink),
+    (Check("power-limit", "gpu", "power limit"), ("power_limit_w",), power),
+    (Check("clocks", "gpu", "application clocks"), ("application_clock_mhz",), clocks),
+    (Check("throttling", "gpu", "throttling now"), ("throttle_reasons",), throttling),
+    (Check("temperature", "gpu", "temperature"), ("temperature_c",), temperature),
+    (Check("persistence", "gpu", "persistence mode"), ("persistence",), persistence),
+    (Check("ecc", "gpu", "memory errors"), ("ecc",), ecc),
 )
-"""Each check, what a GPU must report for it, and the judge of those GPUs that do."""
+"""Each check, what of it a GPU must report, any of it, and the judge of those GPUs that do."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from fp8bench.doctor.facts import Facts
 from fp8bench.doctor.finding import Check, Finding
 from fp8bench.machine.host import LOOP_TURNS, HostFacts, SpeedFacts
+from fp8bench.schema.machine import GIB, gib
 
 TRAPS = Check("environment", "host", "environment variables")
 NCCL = Check("nccl", "gpu", "NCCL")
@@ -23,7 +24,6 @@ MEMORY = Check("host-memory", "host", "free memory")
 SHM = Check("shared-memory", "host", "/dev/shm")
 FILES = Check("open-files", "host", "open files")
 
-GIB = 1 << 30
 STEADY_SWING = 1.25
 BUSY_LOAD = 0.5
 CORES_A_GPU = 4
@@ -229,4 +229,4 @@ def open_files(host: HostFacts) -> Finding:
 
 
 def _size(count: int) -> str:
-    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count >> 20} MiB"
+    return gib(count) if count >= GIB else f"{count >> 20} MiB"

@@ -16,8 +16,7 @@ from fp8bench.config.request import RunRequest
 from fp8bench.config.words import above_zero, is_whole, whole, within
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
-from fp8bench.launch.instance import AUTO
-from fp8bench.launch.place import Place
+from fp8bench.launch.place import AUTO, Place
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import Here

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import Literal, Protocol, TypeGuard
 
 from fp8bench.kinds.gemm.measure import GemmRecord
-from fp8bench.kinds.kind import made_of
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.gemm import (
     Arithmetic,
     Casts,

@@ -96,7 +96,7 @@ KIND = Run(
     record=Record,
     example=(
         *("--mode", "baseline-bf16", "--gpus", "1", "--batch-size", "2"),
-        *("--rounds", "1", "--steps", "3", "--min-time", "0.01"),
+        *("--rounds", "1", "--warmup", "1", "--steps", "3", "--min-time", "0.01"),
     ),
     compare_options=frozenset(
         (

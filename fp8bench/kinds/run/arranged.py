@@ -14,8 +14,7 @@ from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run.columns import EVERY, NOTES, OF_A_JOB, Value
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.view import Condition, View
-from fp8bench.pricing.job import job_time
-from fp8bench.pricing.pareto import front
+from fp8bench.pricing.cost import front, job_time
 from fp8bench.schema.errors import UsageError, nearest
 
 COMPARE: dict[str, Callable[[float, float], bool]] = {

@@ -7,7 +7,7 @@ from datetime import date
 from statistics import median
 from typing import Any
 
-from fp8bench.kinds.kind import Labelled, made_of
+from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.priced import Priced
 from fp8bench.kinds.run.marks import marks
 from fp8bench.kinds.run.unit_cost import UnitTime
@@ -16,7 +16,7 @@ from fp8bench.records.select import Measurement, execution
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, is_compiled
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record, Source, Summary
 from fp8bench.stats.certainty import RowVerdict, VerdictOn, unseen_share

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fp8bench.config.request import OBEYED_BY_WORKERS
-from fp8bench.kinds.kind import made_of
-from fp8bench.launch.sweep.budget import in_words as time_in_words
+from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
 from fp8bench.launch.sweep.search import Swept
 from fp8bench.launch.sweep.space import Untried, in_words
@@ -22,7 +21,7 @@ from fp8bench.report.written import Interval, bounds, counted, number, rate, rat
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Variant
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.option import ByDevice, flag_of
 from fp8bench.schema.record import Record
 from fp8bench.stats.estimate import Estimate
@@ -116,7 +115,7 @@ def document(swept: Swept) -> doc.Document:
     found = result(swept)
     head = [*map(doc.Sentence, (*answer(found), *_spent(found, swept)))]
     shown: list[doc.Part] = [doc.Heading("What was tried"), _table(found.rows)] if found.rows else []
-    shown_blocks = doc.blocks(head, shown, _failed(found), _untried(swept.untried))
+    shown_blocks = doc.blocks(head, shown, _failed(found), about_untried(swept.untried))
     return doc.Document(shown_blocks, data=found, lines=doc.Lines.of(SweepRow, found.rows))
 
 
@@ -215,7 +214,7 @@ def _failed(found: SweepResult) -> list[doc.Heading | doc.Note]:
     return [doc.Heading("What failed"), *lines] if lines else []
 
 
-def _untried(untried: Sequence[Untried]) -> list[doc.Heading | doc.Note]:
+def about_untried(untried: Sequence[Untried]) -> list[doc.Heading | doc.Note]:
     """By reason, the most frequent first. What cannot differ from another was tried as that, and is in --json."""
     by_reason: dict[str, list[str]] = {}
     for one in untried:

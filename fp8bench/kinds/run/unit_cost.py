@@ -21,7 +21,7 @@ from fp8bench.records.select import Measurement
 from fp8bench.report.written import Interval
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
-from fp8bench.stats.steps import longest_rank, slow_steps
+from fp8bench.stats.steps import slow_steps, unit_steps
 
 if TYPE_CHECKING:
     from fp8bench.stats.estimate import Estimate
@@ -84,11 +84,7 @@ class UnitTime:
 
 def unit_time(measurement: Measurement) -> UnitTime | None:
     """None where there are no samples, as of a published figure."""
-    processes = tuple(
-        tuple(step / record.summary.units_per_step for step in longest_rank([rank.step_s for rank in record.samples]))
-        for record in measurement.rounds
-        if record.summary is not None and record.samples
-    )
+    processes = unit_steps(measurement.rounds)
     return UnitTime(processes) if processes else None
 
 

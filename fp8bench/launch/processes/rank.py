@@ -1,7 +1,7 @@
 """The process of one rank, from its start to its end, and the files by which its launcher knows of it.
 
 In the run's folder a rank leaves how far it has come, and its report, or the error that ended it. It leaves its stack
-whenever the launcher asks for it with SIGUSR1 (or when it crashes), also while a native call never returns, since
+whenever the launcher requests it with SIGUSR1 (or when it crashes), also while a native call never returns, since
 faulthandler writes from a signal handler in C. It always exits by os._exit: after a failure siblings may be waiting in
 a collective, and the launcher is to end them; after a success all that remains is to tear native libraries down, of
 which several complain or abort.
@@ -27,8 +27,8 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Fp8benchError
 from fp8bench.schema.files import Frozen
 
-ASK = signal.SIGUSR1
-"""Asks a rank for its stack."""
+REQUEST = signal.SIGUSR1
+"""Requests a rank's stack."""
 
 FAILED = 1
 
@@ -86,7 +86,7 @@ def main(folder: Path, rank: int) -> NoReturn:
     """Measure, and leave a report or an error."""
     stack = rank_path(folder, rank, "stack").open("w")
     faulthandler.enable(stack)
-    faulthandler.register(ASK, stack)
+    faulthandler.register(REQUEST, stack)
     # torch's profiler writes to standard error, in the middle of the progress, unless this is set before its first use.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with _ended_by_errors(folder, rank):
@@ -207,13 +207,13 @@ class Stacks:
 
 def ask_for_stacks(folder: Path, pids: Mapping[int, int]) -> Stacks:
     """The stacks of ranks that live. pids: their processes, by rank. A stopped one is continued so that it can answer:
-    ask only when all of them are about to be ended.
+    call it only when all of them are about to be ended.
     """
     found = {rank: process(pid) for rank, pid in pids.items()}
     stopped = frozenset(rank for rank, one in found.items() if one is not None and one.state in (STOPPED, "t"))
     before = {rank: stack_written(folder, rank) for rank in pids}
     for pid in pids.values():
-        send(pid, ASK)
+        send(pid, REQUEST)
         send(pid, signal.SIGCONT)
     deadline = time.monotonic() + ANSWER_S
     answers: dict[int, str] = {}

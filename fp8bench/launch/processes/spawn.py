@@ -1,10 +1,10 @@
 """Fresh processes for each run, one a rank; and none of them left behind.
 
 Each rank writes its report to a file of its own: files need no reader that keeps up, and outlive the process. When one
-rank fails the others wait for it in a collective, and when a phase takes too long all of them may; so they are asked
-for their stacks, and ended. Whatever ends the run (its end, a failure, a deadline, a signal to this process), its
-folder is removed and no process that it started outlives it. When this process is killed the kernel ends the ranks
-(see `lifeline`).
+rank fails the others wait for it in a collective, and when a phase takes too long all of them may; so their stacks are
+requested, and they are ended. Whatever ends the run (its end, a failure, a deadline, a signal to this process), its
+folder is removed and no process that it started outlives it. When this process is killed the kernel ends the ranks (see
+`lifeline`).
 
 Ranks have a session of their own, so that Ctrl-C on the terminal reaches this process alone, which ends them in order.
 The rendezvous is a file, not a port: looking for a free port and binding it later is a race.
@@ -129,7 +129,7 @@ class _Group:
         return None
 
     def reports(self, overdue: Overdue | None) -> list[RankReport]:
-        """One a rank, by rank. Call it once: ranks that still live are asked for their stacks, and are to be ended."""
+        """One a rank, by rank. Call it once: ranks that still live write their stacks, and are to be ended."""
         ranks = range(len(self.processes))
         found = {rank: report for rank in ranks if (report := _read_report(self.folder, rank))}
         if len(found) == len(ranks):

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from fp8bench.launch.forecast import SECONDS_PER_HOUR, START_UP_S, turn_s
+from fp8bench.launch.forecast import MINUTE_S, START_UP_S, duration, turn_s
+from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import Record
 
-UNITS_S = {"s": 1, "min": 60, "h": 3600}
+UNITS_S = {"s": 1, "min": MINUTE_S, "h": SECONDS_PER_HOUR}
 _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -34,11 +35,6 @@ def parse_time(text: str) -> float:
     return number * UNITS_S[unit]
 
 
-def in_words(seconds: float) -> str:
-    """`45 s`, `12 min`."""
-    return f"{seconds:.0f} s" if seconds < 2 * UNITS_S["min"] else f"{seconds / UNITS_S['min']:.0f} min"
-
-
 @dataclass(frozen=True)
 class Budget:
     """seconds: of this call; None: no end. text: as the user gave it. usd_per_hour: of the machine."""
@@ -50,8 +46,8 @@ class Budget:
     def in_words(self, seconds: float) -> str:
         """A time as the budget was given: `0.12 USD (108 s)` of one in USD."""
         if not self.text.endswith("USD") or self.usd_per_hour is None:
-            return in_words(seconds)
-        return f"{seconds / SECONDS_PER_HOUR * self.usd_per_hour:.2f} USD ({in_words(seconds)})"
+            return duration(seconds)
+        return f"{seconds / SECONDS_PER_HOUR * self.usd_per_hour:.2f} USD ({duration(seconds)})"
 
 
 def budget(time: str | None, usd: float | None, usd_per_hour: float | None, default: str) -> Budget:
@@ -90,6 +86,10 @@ class Forecaster:
         """What one turn of it is expected to take, seconds."""
         beyond_s = fmean(self.beyond_s) if self.beyond_s else 0.0
         return max(self._alone_s(config) + beyond_s, config.min_time_s)
+
+    def is_known(self, config: RunConfig) -> bool:
+        """Whether a record tells how long it takes, and not only those of the same mode executed otherwise, or none."""
+        return turn_s(config, self.kept, self.whole) is not None
 
     def _alone_s(self, config: RunConfig) -> float:
         """By records alone."""

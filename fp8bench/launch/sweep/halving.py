@@ -12,7 +12,7 @@ One process is not a measurement: looks give ranks, and only rounds give interva
 
 Optuna, or any other optimizer that models its space, earns nothing here: the space has tens of points, nearly all of
 them categories, a pruner that knows intervals over processes would have to be written for it too, and what is not tried
-must be told with its reason.
+must be shown with its reason.
 """
 
 import math
@@ -30,7 +30,7 @@ from fp8bench.schema.record import Record
 from fp8bench.stats.bootstrap import FEWEST_STEPS, Centre, centre
 from fp8bench.stats.estimate import Estimate, combined, estimate
 from fp8bench.stats.ratio import ratio
-from fp8bench.stats.steps import longest_rank
+from fp8bench.stats.steps import unit_steps
 
 KEEP = 1 / 3
 FINALISTS = 2
@@ -71,6 +71,23 @@ class Rule:
     rounds: int
     blank: BatchSearch | None = None
     keep: float = KEEP
+
+    def kept(self, looks: int) -> int:
+        """How many of so many looks go on; fewer where there are fewer."""
+        return max(FINALISTS, math.ceil(self.keep * looks))
+
+    def most_round_turns(self, looks: int) -> int:
+        """Turns of all rounds, where nothing fails and nothing is dropped but by its rank."""
+        turns, left = 0, min(looks, self.kept(looks))
+        for _ in range(self.rounds):
+            turns += left
+            left = min(left, _half(left))
+        return turns
+
+
+def _half(configurations: int) -> int:
+    """How many of them go on after a round at most, by rank."""
+    return max(FINALISTS, math.ceil(configurations / 2))
 
 
 @dataclass(frozen=True)
@@ -129,11 +146,7 @@ def _came_to(config: RunConfig, record: Record) -> bool:
 
 def seconds_a_unit(records: Iterable[Record]) -> Estimate | None:
     """Of all processes together, by elapsed time, with the interval over processes; None without one that is ok."""
-    processes = [
-        tuple(step / record.summary.units_per_step for step in longest_rank([rank.step_s for rank in record.samples]))
-        for record in records
-        if record.status == "ok" and record.summary is not None and record.samples
-    ]
+    processes = unit_steps(records)
     if not processes:
         return None
     enough = min(map(len, processes)) >= FEWEST_STEPS
@@ -142,7 +155,7 @@ def seconds_a_unit(records: Iterable[Record]) -> Estimate | None:
 
 @lru_cache(maxsize=4096)
 def _centre(steps: tuple[float, ...]) -> Centre:
-    """Of one process. What is run next is asked anew after each turn, and to draw samples takes milliseconds."""
+    """Of one process. What is run next is computed anew after each turn, and to draw samples takes milliseconds."""
     return centre(steps)
 
 
@@ -185,7 +198,7 @@ def search_of(config: RunConfig, seen: Seen, blank: BatchSearch) -> BatchSearch:
     search = blank
     for size in _family(config, seen):
         record = seen.looks[size]
-        one = judged(record, search, record.cause == "oom")
+        one = judged(record, search)
         search = search if one is None else with_try(search, one)
     return search
 
@@ -210,14 +223,14 @@ def _contenders(seen: Seen, rule: Rule) -> tuple[list[RunConfig], dict[RunConfig
     ranked = sorted(scores, key=scores.__getitem__)
     if rule.blank is not None:
         ranked = _best_sizes(ranked, seen, dropped)
-    kept = max(FINALISTS, math.ceil(rule.keep * len(ranked)))
+    kept = rule.kept(len(ranked))
     for place, config in enumerate(ranked[kept:], start=kept + 1):
         dropped[config] = f"rank {place} of {len(ranked)} looks, of which {kept} go on"
     return ranked[:kept], dropped
 
 
 def _without_headroom(record: Record, blank: BatchSearch) -> bool:
-    one = judged(record, blank, out_of_memory=False)
+    one = judged(record, blank)
     return one is not None and one.fit == "no headroom"
 
 
@@ -267,7 +280,7 @@ def _after_round(
                 f"after round {number} slower than the leader: {against.value:.3f}x its time a unit "
                 f"({against.low:.3f} to {against.high:.3f})"
             )
-        elif place > max(FINALISTS, math.ceil(len(ranked) / 2)):
+        elif place > _half(len(ranked)):
             dropped[config] = f"rank {place} of {len(ranked)} after round {number}"
         else:
             going_on.append(config)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Protocol
 
 from fp8bench.launch.prepare import Prepared
@@ -47,7 +48,7 @@ AXES_OF_CONFIG = ("mode", "recipe", "batch_size", "compile", "cuda_graphs", "te_
 
 
 class Listener(Protocol):
-    """Hears how the sweep goes."""
+    """Is called as the sweep goes on."""
 
     def begins(self, turn: Turn, expected_s: float) -> Watch:
         """A turn begins; the returned function is called with its progress."""
@@ -155,6 +156,51 @@ def require_budget(sweep: Sweep) -> None:
         require_enough(sweep.budget, look_s, round_s)
 
 
+@dataclass(frozen=True)
+class Outlook:
+    """What a sweep would do, were it called now. looks: what would be looked at, with the seconds that each is expected
+    to take; sizes of --batch-size auto come beside them. done: looks that are kept. round_turns: at most. round_s: of
+    one turn of a round, the mean over all configurations. known: whether all times are those of records.
+    """
+
+    sweep: Sweep
+    looks: tuple[tuple[RunConfig, float], ...]
+    done: int
+    round_turns: int
+    round_s: float
+    known: bool
+
+    @property
+    def looks_s(self) -> float:
+        """Of all looks."""
+        return sum(seconds for _, seconds in self.looks)
+
+    @property
+    def rounds_s(self) -> float:
+        """Of all rounds, at most."""
+        return self.round_turns * self.round_s
+
+
+def outlook(sweep: Sweep) -> Outlook:
+    """Runs and writes nothing. Raises UsageError as `resumed`."""
+    seen = resumed(sweep)
+    forecaster, configs = _forecaster(sweep, seen), [one.config for one in sweep.space.candidates]
+    left = [
+        one.config
+        for one in sweep.space.candidates
+        if one.config not in seen.looks and skipped(one, seen.looks) is None
+    ]
+    done = sum(map(len, seen.rounds.values()))
+    return Outlook(
+        sweep,
+        tuple((config, forecaster.turn_s(sweep.as_look(config))) for config in left),
+        len(seen.looks),
+        max(0, sweep.rule.most_round_turns(len(left) + len(seen.looks)) - done),
+        fmean(map(forecaster.turn_s, configs)) if configs else 0.0,
+        all(map(forecaster.is_known, configs)),
+    )
+
+
 def run(
     sweep: Sweep,
     executor: Executor,
@@ -167,18 +213,15 @@ def run(
     """
     began, seen = clock(), resumed(sweep)
     forecaster = _forecaster(sweep, seen)
-    as_look = sweep.as_look
     swept = Swept(sweep, seen, standings(seen, sweep.rule))
     no_more_looks = False
     while (turn := next_turn(sweep.space.candidates, seen, sweep.rule, no_more_looks)) is not None:
-        config = as_look(turn.config) if turn.stage == "look" else turn.config
-        expected_s, spent_s = forecaster.turn_s(config), clock() - began
+        config = sweep.as_look(turn.config) if turn.stage == "look" else turn.config
+        expected_s, spent_s, kept_s = forecaster.turn_s(config), clock() - began, 0.0
         if turn.stage == "look" and seen.looks:
             finalists = (swept.standings.leaders or (turn.config,))[:FINALISTS]
-            expected_in_all = expected_s + reserve_s(forecaster, finalists, sweep.rule.rounds, sweep.budget.seconds)
-        else:
-            expected_in_all = expected_s
-        if sweep.budget.seconds is not None and spent_s + expected_in_all > sweep.budget.seconds:
+            kept_s = reserve_s(forecaster, finalists, sweep.rule.rounds, sweep.budget.seconds)
+        if sweep.budget.seconds is not None and spent_s + expected_s + kept_s > sweep.budget.seconds:
             swept.ended = f"the budget of {sweep.budget.text}"
             if turn.stage == "round":
                 break
@@ -263,4 +306,4 @@ class _One:
         return self.watch
 
     def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None:
-        """The sweep's own listener is told."""
+        """The sweep's own listener is called."""

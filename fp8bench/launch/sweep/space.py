@@ -20,9 +20,9 @@ AXES = ("batch_size", "recipe", "compile", "cuda_graphs", "te_attention")
 
 @dataclass(frozen=True)
 class Axes:
-    """The values of each setting, the usual one first. batch_sizes: the only one is where `auto` begins."""
+    """The values of each setting, the usual one first. batch_size: the only one is where `auto` begins."""
 
-    batch_sizes: tuple[int, ...]
+    batch_size: tuple[int, ...]
     compile: tuple[CompileChoice, ...]
     cuda_graphs: tuple[GraphChoice, ...]
     te_attention: tuple[str, ...]
@@ -56,23 +56,25 @@ def space(bases: Sequence[RunConfig], axes: Axes, obstacle: Callable[[RunConfig]
     """bases: one configuration for each mode with its recipe. obstacle: why one cannot run here, if that is known."""
     found: dict[tuple[Any, ...], Candidate] = {}
     untried: list[Untried] = []
-    places = {base.mode_label: _place_of_recipe(base, bases) for base in bases}
-    for base in bases:
-        values = product(axes.batch_sizes, axes.compile, axes.cuda_graphs, axes.te_attention)
-        for batch_size, compile, graphs, attention in values:
-            changes = {"batch_size": batch_size, "compile": compile, "cuda_graphs": graphs, "te_attention": attention}
-            config = base.model_copy(update=changes)
-            key = executed_as(config)
-            why = obstacle(config)
-            if why is not None:
-                untried.append(Untried(config, why))
-            elif key in found:
-                untried.append(Untried(config, f"cannot differ from {in_words(found[key].config)}"))
-            else:
-                usual = (axes.batch_sizes[0], axes.compile[0], axes.cuda_graphs[0], axes.te_attention[0])
-                unusual = sum(a != b for a, b in zip(usual, (batch_size, compile, graphs, attention), strict=True))
-                found[key] = Candidate(config, unusual + (places[base.mode_label] > 0))
-    ordered = sorted(found.values(), key=lambda one: (one.distance, _first_axis(one.config, axes, places)))
+    first = {name: values[0] for name, values in vars(axes).items()}
+    first_recipes = {base.mode: base.recipe for base in reversed(bases)}
+
+    def unusual(config: RunConfig) -> list[int]:
+        """Which of its settings are not the usual ones, as places in AXES."""
+        usual = {**first, "recipe": first_recipes[config.mode]}
+        return [place for place, name in enumerate(AXES) if getattr(config, name) != usual[name]]
+
+    for base, values in product(bases, product(*vars(axes).values())):
+        config = base.model_copy(update=dict(zip(first, values, strict=True)))
+        key, why = executed_as(config), obstacle(config)
+        if why is None and key in found:
+            why = f"cannot differ from {in_words(found[key].config)}"
+        if why is None:
+            found[key] = Candidate(config, len(unusual(config)))
+        else:
+            untried.append(Untried(config, why))
+
+    ordered = sorted(found.values(), key=lambda one: (one.distance, min(unusual(one.config), default=-1)))
     return Space(tuple(ordered), tuple(untried))
 
 
@@ -103,19 +105,3 @@ def _entry(name: str) -> registry.ModeEntry:
     """Of a built-in mode at once: to look for those of outside packages takes milliseconds."""
     built_in = next((entry for entry in registry.BUILTIN_MODES if entry.name == name), None)
     return built_in or registry.modes()[name]
-
-
-def _place_of_recipe(base: RunConfig, bases: Sequence[RunConfig]) -> int:
-    return [one.recipe for one in bases if one.mode == base.mode].index(base.recipe)
-
-
-def _first_axis(config: RunConfig, axes: Axes, places: dict[str, int]) -> int:
-    """Which setting is unusual, as a place in AXES: those that matter most are looked at first."""
-    unusual = {
-        "batch_size": config.batch_size != axes.batch_sizes[0],
-        "recipe": places[config.mode_label] > 0,
-        "compile": config.compile != axes.compile[0],
-        "cuda_graphs": config.cuda_graphs != axes.cuda_graphs[0],
-        "te_attention": config.te_attention != axes.te_attention[0],
-    }
-    return next((place for place, name in enumerate(AXES) if unusual[name]), -1)

@@ -41,7 +41,7 @@ from fp8bench.numerics.gemm.multiply import (
 from fp8bench.numerics.gemm.timing import Call, Timer, timer_for
 from fp8bench.numerics.memory import free_bytes, operand_sets, require_memory
 from fp8bench.schema.config import Device
-from fp8bench.schema.errors import RunFailed
+from fp8bench.schema.errors import RunFailed, first_line
 from fp8bench.schema.gemm import Casts, Ceiling, Precision, Product, ProductTimings, Shape, Timing, arithmetic_of
 from fp8bench.stats.estimate import estimate
 
@@ -183,7 +183,7 @@ class Bench:
             emulated=precision != "bf16" and self.kernel.emulated,
             error=error,
             time_s=found.value,
-            time_ci_s=None if found.low is None or found.high is None else (found.low, found.high),
+            time_ci_s=found.interval,
             repetitions=len(samples),
             samples_s=tuple(round(sample, NANOSECONDS) for sample in samples),
         )
@@ -207,7 +207,7 @@ def pooled(rounds: Sequence[Timing]) -> Timing:
         update={
             "error": max(errors, default=None),
             "time_s": found.value,
-            "time_ci_s": None if found.low is None or found.high is None else (found.low, found.high),
+            "time_ci_s": found.interval,
             "repetitions": sum(timing.repetitions for timing in rounds),
             "round_sizes": tuple(len(timing.samples_s) for timing in rounds),
             "samples_s": tuple(sample for timing in rounds for sample in timing.samples_s),
@@ -231,11 +231,11 @@ def _attempt(product: Product, precision: Precision, casts: Casts, measured: Cal
         return measured()
     except (torch.OutOfMemoryError, torch.AcceleratorError) as error:
         raise RunFailed(
-            f"{product.label} in {precision} broke the run: {_first_line(error)}",
+            f"{product.label} in {precision} broke the run: {first_line(error)}",
             "Give a smaller --shape or --batch-size, or end what else uses the GPU",
         ) from error
     except (RuntimeError, ValueError) as error:
-        return Timing(precision=precision, casts=casts, status="unsupported", reason=_first_line(error))
+        return Timing(precision=precision, casts=casts, status="unsupported", reason=first_line(error))
 
 
 def _bf16_mm(left: Tensor, right: Tensor, _fast: bool) -> Tensor:
@@ -268,7 +268,3 @@ def _compiled_quantize() -> Quantize:
     torch.compiler.reset()
     compiled: Quantize = torch.compile(quantize, fullgraph=True, dynamic=False)
     return compiled
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__

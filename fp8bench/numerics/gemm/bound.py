@@ -19,13 +19,12 @@ from statistics import median
 from fp8bench.records.select import Filter, grouped, latest_first
 from fp8bench.schema.execution import VARIANTS, Variant
 from fp8bench.schema.gemm import Casts, Gain, ModeGain, ProductTimings, StepBound
-from fp8bench.schema.rank import Category
+from fp8bench.schema.rank import GEMMS
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import bottleneck_of
 
 BASELINE = "baseline-bf16"
 WAYS: tuple[Casts, ...] = ("none", "compiled", "eager")
-GEMMS: tuple[Category, ...] = ("gemm_fp8", "gemm_bf16", "gemm_fp32")
 
 
 def bound(
@@ -97,9 +96,7 @@ def _calls(one: ProductTimings) -> int:
 
 
 def _profiled_s(record: Record) -> float | None:
-    if record.profile is None:
-        return None
-    return sum(record.profile.by_category.get(category, 0.0) for category in GEMMS)
+    return None if record.profile is None else record.profile.seconds(*GEMMS)
 
 
 def _step_time_s(rounds: Sequence[Record]) -> float:
@@ -110,7 +107,7 @@ def _mode_gain(rounds: Sequence[Record], step_s: float, whole: Callable[[Record]
     config = rounds[-1].config
     assert config is not None
     time_s = _step_time_s(rounds)
-    bounds = [bottleneck_of(whole(record)) for record in rounds]
+    waits = [bottleneck_of(whole(record)) for record in rounds]
     return ModeGain(
         label=config.mode_label,
         compiled=bool(rounds[-1].compiled),
@@ -118,7 +115,7 @@ def _mode_gain(rounds: Sequence[Record], step_s: float, whole: Callable[[Record]
         step_time_s=time_s,
         rounds=len(rounds),
         speedup=step_s / time_s,
-        held_back_by=next((str(one) for one in reversed(bounds) if one), None),
+        held_back_by=next((str(one) for one in reversed(waits) if one), None),
     )
 
 

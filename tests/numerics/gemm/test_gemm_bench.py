@@ -100,6 +100,7 @@ def test_casts_that_do_not_compile_cost_no_other_timing(bench, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_compiled_casts_are_proved_too(bench, monkeypatch):
     compiled = torch.compile(module.quantize, fullgraph=True, backend="eager")
     monkeypatch.setattr(module, "_compiled_quantize", lambda: compiled)

@@ -12,6 +12,8 @@ from fp8bench.schema.gemm import Product, Shape
 from fp8bench.workloads.protocol import Batch
 from fp8bench.workloads.vit import ViTHuge, ViTMicro
 
+pytestmark = pytest.mark.slow
+
 
 def shape(m, n, k):
     return Shape(m=m, n=n, k=k)

@@ -200,7 +200,7 @@ class OnlyLooksRight(torch.autograd.Function):
     [
         (lambda output: output, None),
         (lambda output: 1.5 * output, "its gradients differ by"),
-        (OnlyLooksRight.apply, r"its gradients differ by 0\.4[0-9]+ .*weights differs by 0\.49"),
+        (OnlyLooksRight.apply, r"its gradients differ by 0\.4[0-9]+ .*weights differs by 0\.4[89]"),
         (lambda output: output.detach() + 0 * output.detach().requires_grad_(), "its gradients differ by 1 "),
         (lambda output: output * math.nan, "its losses differ by nan"),
     ],
@@ -208,7 +208,8 @@ class OnlyLooksRight(torch.autograd.Function):
 )
 def test_a_model_that_was_compiled_to_something_else_is_found(then, told, monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda model: Wrong(model, then))
-    parts = some_parts(choice=COMPILED, warm=0, batch_size=40)
+    monkeypatch.setattr(proof, "PIECE", 4)
+    parts = some_parts(choice=COMPILED, warm=0, batch_size=10)
     if told is None:
         found, stages = settled(asked="off", choice=COMPILED, parts=parts)
         assert max(found.executed.gradient_error, found.executed.update_error) < 1e-2

@@ -14,14 +14,14 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal, get_args
 
-from fp8bench.kinds.kind import Labelled, made_of
+from fp8bench.kinds.kind import Labelled
 from fp8bench.kinds.run.compare import likeness, unlike_work
 from fp8bench.kinds.run.unit_cost import UnitTime, unit_time
 from fp8bench.records.select import Key, Measurement, execution, mode, session, system, variants
 from fp8bench.report.written import Interval
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.execution import Variant
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.record import Record
 
 Outcome = Literal["regression", "missing", "failed", "not comparable", "inconclusive", "ok", "new", "failed before"]
@@ -217,7 +217,7 @@ def _compared(mine: Side, one: Side, options: CheckOptions) -> CheckedRow:
 
 def _judged(row: CheckedRow, found: UnitTime, reference: UnitTime, allowed: float) -> CheckedRow:
     # Imported here: numpy takes a moment.
-    from fp8bench.stats.regression import regression
+    from fp8bench.stats.ratio import regression
 
     judged = regression(found.by_elapsed, reference.by_elapsed, allowed)
     outcome, why = judged.judgement, judged.why

@@ -7,13 +7,12 @@ hides it; what is hidden is shown beside the step, and is no part of it.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fp8bench.kinds.kind import made_of
 from fp8bench.profiling.causes import Cause, explain, replay_saves_at_most_s
 from fp8bench.profiling.facts import Facts, milliseconds
 from fp8bench.report.written import counted
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, is_compiled, suffix
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.rank import Category, ExecutedEvidence
 
 PARTS: dict[Category, str] = {

@@ -11,7 +11,7 @@ from fp8bench.kinds.run.page.plots import MILLION, Shown, by_run, charts, count_
 from fp8bench.kinds.run.row import Comparison, Row
 from fp8bench.kinds.view import View
 from fp8bench.pricing import cost
-from fp8bench.pricing.pareto import front as front_of
+from fp8bench.pricing.cost import front as front_of
 from fp8bench.report.document import Note, Table
 from fp8bench.report.page.drawing import Chart
 from fp8bench.report.page.page import Page, Part, Section, Tile

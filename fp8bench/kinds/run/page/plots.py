@@ -11,7 +11,7 @@ from fp8bench.kinds.run.explain.steps import StepBreakdown, explain_steps
 from fp8bench.kinds.run.page.answer import detail_of, name_of, unit_of
 from fp8bench.kinds.run.row import Row
 from fp8bench.pricing import cost
-from fp8bench.pricing.pareto import front as front_of
+from fp8bench.pricing.cost import front as front_of
 from fp8bench.profiling.facts import Facts, facts_of
 from fp8bench.report.page.bars import Bar, Bars, Stack, Stacks
 from fp8bench.report.page.drawing import Chart

@@ -1,0 +1,17 @@
+"""What ranks have to send each other, and how fast: all-reduce, all-gather and reduce-scatter over sizes."""
+
+from fp8bench.kinds.collectives import document, measure
+from fp8bench.kinds.collectives.measure import CollectivesRecord, CollectivesRequest
+from fp8bench.kinds.one_record import OneRecord
+
+KIND = OneRecord(
+    name="collectives",
+    request=CollectivesRequest,
+    record=CollectivesRecord,
+    example=("--size", "64K", "--dtype", "fp32", "--rounds", "1", "--seconds", "0.001"),
+    prepare=measure.prepare,
+    measure=measure.measure,
+    exit_code=measure.exit_code,
+    document=document.document,
+    figures={"plot": (document.PICTURE, "bandwidth over size")},
+)

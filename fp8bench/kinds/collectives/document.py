@@ -1,0 +1,161 @@
+"""Collectives as a document: a record by itself, or records side by side. Machines get every number unrounded."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from fp8bench.kinds.collectives import figure
+from fp8bench.kinds.collectives.measure import CollectivesRecord
+from fp8bench.kinds.collectives.rows import CollectiveRow, CollectivesReport, collectives_report
+from fp8bench.records.select import same_work
+from fp8bench.report.document import (
+    CellKind,
+    Column,
+    Document,
+    Emphasis,
+    Figure,
+    Heading,
+    Letters,
+    Lines,
+    Note,
+    Part,
+    Sentence,
+    Table,
+    Warned,
+    blocks,
+    telling,
+)
+from fp8bench.report.side_by_side import differences, differences_line, labels
+from fp8bench.report.written import number, with_interval
+from fp8bench.schema.collectives import Dtype, Operation
+from fp8bench.schema.instance import Catalog
+
+PICTURE = "bandwidth"
+METHOD = (
+    "Bus bandwidth is that of nccl-tests: bytes over time, times 2 (n - 1) / n for an all-reduce and (n - 1) / n for "
+    "the others, so that it is a link's own and numbers of ranks can be compared. Each result was held against the "
+    "exact one before it was timed. Repetitions follow each other without a wait; a small one's time holds its launch "
+    "from Python. Intervals are of one group of processes."
+)
+BY_LINK = "of link: of NVLink in one direction, by its datasheet."
+STEPS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+
+def document(records: Sequence[CollectivesRecord], catalog: Catalog) -> Document:
+    """records: in the order of the columns. The figure is of one record."""
+    reports = [collectives_report(record, catalog) for record in records]
+    of = {report.run_id: report for report in reports}
+    shown: list[tuple[Part, ...]] = []
+    for group in same_work(records):
+        together = [of[record.run_id] for record in group]
+        shown += alone(together[0]) if len(group) == 1 else _compared(together, group)
+    figures = (Figure(PICTURE, partial(figure.draw, reports[0])),) if len(reports) == 1 else ()
+    fields = tuple(CollectiveRow.model_fields)
+    rows = tuple(tuple(row.model_dump(mode="json").values()) for report in reports for row in report.rows)
+    return Document(tuple(shown), data=reports, lines=Lines(fields, rows), figures=figures)
+
+
+def alone(report: CollectivesReport) -> tuple[tuple[Part, ...], ...]:
+    """One record."""
+    rows, letters = report.rows, Letters()
+
+    def column(heading: str, write: Callable[[CollectiveRow], str], kind: CellKind = "quantity") -> Column:
+        return Column(heading, tuple(map(write, rows)), kind)
+
+    naming = _naming(rows)
+    columns = telling(
+        column("us (95 %)", microseconds, "interval"),
+        column("algorithm GB/s", lambda row: gb_s(row.algorithm_gb_s)),
+        column("bus GB/s (95 %)", _bus, "interval"),
+        column("of link", lambda row: number(row.share_of_link, ".0f", 100, " %")),
+        column("notes", lambda row: letters.mark(row.status, row.reason) if row.reason else "", "note"),
+    )
+    emphasis: tuple[Emphasis, ...] = tuple("" if row.status == "ok" else "faint" for row in rows)
+    return blocks(
+        [Heading(f"Collectives of {report.where}"), Table((*naming, *columns), len(naming), emphasis=emphasis)],
+        [*map(Note, letters.lines())],
+        [*map(Sentence, answers(report)), Note(METHOD), *([Note(BY_LINK)] if report.link_gb_s else [])],
+        [*map(Warned, report.warnings)],
+    )
+
+
+def answers(report: CollectivesReport) -> list[str]:
+    """The most that each operation reaches, and what its smallest message takes."""
+    said = []
+    for operation in dict.fromkeys(row.operation for row in report.rows):
+        timed = [row for row in report.rows if row.operation == operation and row.bus_gb_s and row.time_s]
+        if not timed:
+            continue
+        most = max(timed, key=lambda row: row.bus_gb_s or 0.0)
+        small = min(timed, key=lambda row: (row.size_bytes, row.time_s))
+        of_link = f", {most.share_of_link * 100:.0f} % of its link" if most.share_of_link else ""
+        most_of = f"{size_of(most.size_bytes)} of {most.dtype}"
+        said.append(
+            f"{operation}: {gb_s(most.bus_gb_s)} GB/s at most, with {most_of}{of_link}; "
+            f"{microseconds(small, bare=True)} us for {size_of(small.size_bytes)}."
+        )
+    return said
+
+
+def _compared(
+    reports: Sequence[CollectivesReport], records: Sequence[CollectivesRecord]
+) -> tuple[tuple[Part, ...], ...]:
+    """One row an operation, type and size; two columns a record."""
+    names = labels(records)
+    known = [{_case(row, report): row for row in report.rows} for report in reports]
+    cases = list(dict.fromkeys(case for one in known for case in one))
+    first = [next(one[case] for one in known if case in one) for case in cases]
+    naming = _naming(first)
+    columns = []
+    for name, one in zip(names, known, strict=True):
+        mine = [one.get(case) for case in cases]
+        for quantity, write in (("us (95 %)", microseconds), ("bus GB/s (95 %)", _bus)):
+            cells = tuple(write(row) if row else "-" for row in mine)
+            columns.append(Column(quantity, cells, "interval", of=name))
+    who = [f"{name}: {report.where}." for name, report in zip(names, reports, strict=True)]
+    said = [f"{name}: {line}" for name, report in zip(names, reports, strict=True) for line in answers(report)]
+    reasons = dict.fromkeys(
+        f"{name}: {row.reason}" for name, one in zip(names, known, strict=True) for row in one.values() if row.reason
+    )
+    warned = dict.fromkeys(f"{n}: {text}" for n, one in zip(names, reports, strict=True) for text in one.warnings)
+    return blocks(
+        [Heading("Collectives side by side"), Table((*naming, *columns), len(naming))],
+        [*map(Sentence, [*who, *said]), *map(Note, reasons), Note(METHOD)],
+        [*map(Note, differences_line(differences(records), names)), *map(Warned, warned)],
+    )
+
+
+def _case(row: CollectiveRow, report: CollectivesReport) -> tuple[Operation, Dtype, int]:
+    """By its place among sizes: these are rounded up to whole elements a rank."""
+    sizes = sorted({one.size_bytes for one in report.rows if (one.operation, one.dtype) == (row.operation, row.dtype)})
+    return row.operation, row.dtype, sizes.index(row.size_bytes)
+
+
+def _naming(rows: Sequence[CollectiveRow]) -> list[Column]:
+    return [
+        Column("operation", tuple(row.operation for row in rows), "word", once=True),
+        Column("type", tuple(row.dtype for row in rows), "word", once=True),
+        Column("size", tuple(size_of(row.size_bytes) for row in rows)),
+    ]
+
+
+def size_of(size: int) -> str:
+    """`64 KiB`; bytes where it is no multiple."""
+    step, unit = next(((step, unit) for step, unit in STEPS if size >= step), (1, "B"))
+    return f"{size / step:.4g} {unit}"
+
+
+def gb_s(value: float | None) -> str:
+    """Three digits."""
+    return number(value, ".0f" if value and value >= 100 else ".3g")
+
+
+def microseconds(row: CollectiveRow, bare: bool = False) -> str:
+    """With its interval, unless `bare`."""
+    form = ",.0f" if (row.time_s or 0.0) >= 1e-4 else ".1f"
+    return with_interval(row.time_s, None if bare else row.time_ci_s, form, scale=1e6)
+
+
+def _bus(row: CollectiveRow) -> str:
+    value = row.bus_gb_s or 0.0
+    form = ".0f" if value >= 100 else ".1f" if value >= 10 else ".2f" if value >= 1 else ".2g"
+    return with_interval(row.bus_gb_s, row.bus_gb_s_ci, form)

@@ -1,0 +1,43 @@
+"""Collectives drawn: bus bandwidth over the array's size, both on logarithmic axes, one colour an operation, full lines
+for bf16 and broken ones for fp32; and across, where it is known, what the datasheet says of the link.
+"""
+
+from pathlib import Path
+
+from fp8bench.kinds.collectives.rows import CollectivesReport
+from fp8bench.report import paper
+from fp8bench.report.paper import FAINT, GRID, INK
+from fp8bench.schema.collectives import Dtype, Operation
+
+HEIGHT_IN = 4.6
+COLOURS: dict[Operation, str] = {"all-reduce": "#0072B2", "all-gather": "#D55E00", "reduce-scatter": "#009E73"}
+STYLES: dict[Dtype, object] = {"bf16": "-", "fp32": (0, (4, 2))}
+
+
+def draw(report: CollectivesReport, path: Path) -> None:
+    """Raises UsageError as require_drawable, RunFailed where path cannot be written."""
+    with paper.figure(HEIGHT_IN, path) as figure:
+        axes = figure.add_subplot()
+        for operation, dtype in dict.fromkeys((row.operation, row.dtype) for row in report.rows):
+            mine = [row for row in report.rows if (row.operation, row.dtype) == (operation, dtype) and row.bus_gb_s]
+            axes.plot(
+                [row.size_bytes for row in mine],
+                [row.bus_gb_s or 0.0 for row in mine],
+                color=COLOURS[operation],
+                linestyle=STYLES[dtype],
+                marker="o",
+                markersize=3.5,
+                linewidth=1.8,
+                label=f"{operation}, {dtype}",
+            )
+        if report.link_gb_s:
+            axes.axhline(report.link_gb_s, color=FAINT, linewidth=1.2, linestyle=(0, (1, 2)), label="NVLink, datasheet")
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xlabel("bytes of the whole array", fontsize=9, color=FAINT)
+        axes.set_ylabel("bus bandwidth, GB/s", fontsize=9, color=FAINT)
+        axes.tick_params(labelsize=9, labelcolor=FAINT, color=FAINT)
+        axes.grid(True, color=GRID, linewidth=0.6)
+        paper.frame(axes, "left", "bottom")
+        axes.legend(fontsize=9, frameon=False, labelcolor=INK)
+        figure.suptitle(f"Collectives of {report.where}", fontsize=10, color=INK, x=0.01, ha="left")

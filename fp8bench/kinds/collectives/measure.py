@@ -1,0 +1,234 @@
+"""How collectives are measured: the request, the configuration made of it, a group of ranks that times them, and the
+record.
+
+All rounds are of one group of processes, as in nccl-tests: the record says that its intervals are.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field, JsonValue
+
+from fp8bench.config.words import above_zero, quoted, whole, within
+from fp8bench.kinds.kind import Log
+from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
+from fp8bench.launch.processes import group
+from fp8bench.launch.processes.group import Job
+from fp8bench.machine.busy import require_idle
+from fp8bench.machine.gpus import Machine, this_machine
+from fp8bench.schema import option as bounds
+from fp8bench.schema.collectives import (
+    BACKENDS,
+    DTYPES,
+    OPERATIONS,
+    Backend,
+    Case,
+    CollectivesConfig,
+    CollectiveTiming,
+    RankOutcome,
+    RankTimes,
+)
+from fp8bench.schema.config import Device
+from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError, require_known
+from fp8bench.schema.machine import Environment
+from fp8bench.schema.option import Bound, Option
+from fp8bench.schema.record import METHOD_VERSION, RecordHead
+
+LISTING = "fp8bench collectives --help"
+LARGEST = Bound(2**36, "no GPU holds two arrays of more than 64 GiB")
+KIB = 2**10
+SCALES = {"": 1, "K": KIB, "M": KIB**2, "G": KIB**3}
+SIZES: dict[Device, tuple[int, ...]] = {
+    "cuda": tuple(KIB * 4**power for power in range(11)),
+    "cpu": tuple(KIB * 16**power for power in range(4)),
+}
+SECONDS: dict[Device, float] = {"cuda": 0.1, "cpu": 0.02}
+ROUNDS = 3
+START_S = 600.0
+FACTOR = 5.0
+"""How much longer than its budget a timing may take: of large arrays, and on a host that others use too."""
+
+NameT = TypeVar("NameT", bound=str)
+
+TARGET = "fp8bench.worker.collectives:measure"
+
+
+@dataclass(frozen=True)
+class CollectivesRequest(Request):
+    """Words of `fp8bench collectives`."""
+
+    gpus: Annotated[str | None, of_run("gpus", "GPUs that take part")] = None
+    operations: Annotated[
+        tuple[str, ...], Option("all-reduce, all-gather or reduce-scatter. Repeatable", if_unset="all", metavar="NAME")
+    ] = ()
+    dtypes: Annotated[
+        tuple[str, ...], Option("Of the elements: bf16 or fp32. Repeatable", if_unset="both", metavar="TYPE")
+    ] = ()
+    sizes: Annotated[
+        tuple[str, ...],
+        Option(
+            "Bytes of the whole array, as 64K, 16M or 1G (powers of 1024). Repeatable",
+            if_unset="1K to 1G by fours; on a CPU 1K to 4M",
+            metavar="SIZE",
+        ),
+    ] = ()
+    rounds: Annotated[str | None, Option("Of every timing, in balanced order", if_unset="3", metavar="R")] = None
+    seconds: Annotated[
+        str | None,
+        Option("For each timing, at least 20 times a round", if_unset="0.1; on a CPU 0.02", metavar="S"),
+    ] = None
+    allow_busy: Annotated[bool, of_run("allow_busy")] = False
+
+
+class CollectivesRecord(RecordHead):
+    """One call of `fp8bench collectives`: one group of processes on one host."""
+
+    kind: Literal["collectives"] = "collectives"
+    config: CollectivesConfig
+    backend: Backend
+    timings: tuple[CollectiveTiming, ...] = ()
+    warnings: tuple[str, ...] = Field(default=())
+
+
+def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared[CollectivesConfig]:
+    """Check the words, then look at the machine. Raises UsageError and ModeUnavailable."""
+    from fp8bench.launch.plan import elastic_from
+
+    operations = _chosen("operation", request.operations, OPERATIONS)
+    dtypes = _chosen("dtype", request.dtypes, DTYPES)
+    sizes = tuple(sorted(set(map(parse_size, request.sizes))))
+    rounds = None if request.rounds is None else whole("--rounds", request.rounds, 1, bounds.ROUNDS)
+    seconds = None if request.seconds is None else above_zero("--seconds", request.seconds, 0.1, bounds.TIMING_S)
+    if elastic_from(environ) is not None:
+        raise UsageError(
+            "collectives starts the processes of one host itself, and torchrun started this one",
+            "Call it without torchrun, once on a host",
+        )
+    asked = None if request.gpus is None else whole("--gpus", request.gpus, 1, bounds.GPUS)
+    machine = this_machine(environ)
+    place = place_of(request, machine)
+    device: Device = "cuda" if machine.has_gpu else "cpu"
+    config = CollectivesConfig(
+        device=device,
+        world_size=ranks_of(asked, machine),
+        operations=operations,
+        dtypes=dtypes,
+        sizes_bytes=sizes or SIZES[device],
+        rounds=rounds or ROUNDS,
+        seconds=seconds or SECONDS[device],
+    )
+    warnings = require_idle(environ, None, request.allow_busy) if machine.has_gpu else ()
+    return Prepared(config, warnings, **vars(place))
+
+
+def ranks_of(asked: int | None, machine: Machine) -> int:
+    """How many take part. Raises UsageError for one alone and for more processes than the CPU's cores can carry,
+    ModeUnavailable for more than there are GPUs and where there is one alone.
+    """
+    # Imported here: it brings numpy, which help does without.
+    from fp8bench.launch.plan import CPU_WORLD_SIZE, MOST_PROCESSES_A_CORE
+
+    there = len(machine.gpus)
+    if asked == 1:
+        raise UsageError("one rank has nobody to communicate with", "Give --gpus 2, or more")
+    most = max(CPU_WORLD_SIZE, MOST_PROCESSES_A_CORE * machine.cpu_count)
+    if not there and asked is not None and asked > most:
+        raise UsageError(
+            f"--gpus {asked} would start as many processes on {machine.cpu_count} CPU cores",
+            f"Give at most {most} here, {MOST_PROCESSES_A_CORE} for every core",
+        )
+    if not there:
+        return asked or CPU_WORLD_SIZE
+    if asked is not None and asked > there:
+        raise ModeUnavailable(
+            f"--gpus {asked} were requested, and this machine shows {there}",
+            "Lower --gpus, or look at CUDA_VISIBLE_DEVICES and `nvidia-smi`",
+        )
+    if there == 1:
+        raise ModeUnavailable(
+            "this machine shows one GPU, which has nobody to communicate with",
+            "Run it where there are two, or set CUDA_VISIBLE_DEVICES= to time CPU processes",
+        )
+    return asked or there
+
+
+def parse_size(text: str) -> int:
+    """`64K`, `16M`, `1G` or `1048576`: bytes. Raises UsageError."""
+    found = re.fullmatch(r"([0-9]+)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise UsageError(
+            f"--size {quoted(text)} is not a number of bytes", "Give, for example, --size 64K, --size 16M or --size 1G"
+        )
+    size = within("--size", text, found[1], LARGEST) * SCALES[found[2].upper()]
+    if size < 1:
+        raise UsageError(f"--size {quoted(text)} has no byte to send", "Give, for example, --size 64K")
+    return within("--size", text, str(size), LARGEST)
+
+
+def measure(prepared: Prepared[CollectivesConfig], log: Log) -> CollectivesRecord:
+    """Time every case on a group of ranks. Raises RunFailed where a rank dies, hangs or runs out of memory."""
+    config = prepared.config
+    cases = config.cases
+    log(
+        f"{len(cases)} timings on {config.world_size} {'GPUs' if config.device == 'cuda' else 'processes'}, "
+        f"{config.rounds} {'round' if config.rounds == 1 else 'rounds'} of each"
+    )
+    limit_s = START_S + FACTOR * len(cases) * config.rounds * config.seconds
+    job = Job(TARGET, config.model_dump_json(), config.world_size, limit_s)
+    outcomes = [RankOutcome.model_validate_json(text) for text in group.run(job)]
+    here = outcomes[0].environment
+    timings = tuple(timing_of(case, [one.times[place] for one in outcomes]) for place, case in enumerate(cases))
+    bad = next((timing.reason for timing in timings if timing.status == "invalid"), None)
+    return CollectivesRecord(
+        **head(prepared, "collectives", datetime.now(UTC)),
+        status="invalid" if bad else "ok",
+        reason=bad,
+        fingerprint=fingerprint(config),
+        environment=Environment.model_validate_json(here) if here else None,
+        config=config,
+        backend=BACKENDS[config.device],
+        timings=timings,
+        warnings=prepared.warnings,
+    )
+
+
+def timing_of(case: Case, ranks: Sequence[RankTimes]) -> CollectiveTiming:
+    """ranks: what each found, by rank. Of each round, the repetitions of the rank that took longest over it."""
+    from fp8bench.stats.estimate import estimate
+
+    what = case.model_dump()
+    wrong = {rank: one.wrong for rank, one in enumerate(ranks) if one.wrong}
+    if wrong:
+        rank, elements = next(iter(wrong.items()))
+        reason = f"{elements} elements of the {case.operation} were wrong on rank {rank}, so it was not timed"
+        return CollectiveTiming(**what, status="invalid", reason=reason)
+    rounds = tuple(max(of_ranks, key=sum) for of_ranks in zip(*(one.rounds_s for one in ranks), strict=True))
+    found = estimate(rounds)
+    interval = None if found.low is None or found.high is None else (found.low, found.high)
+    return CollectiveTiming(**what, time_s=found.value, time_ci_s=interval, rounds_s=rounds)
+
+
+def fingerprint(config: CollectivesConfig) -> dict[str, JsonValue]:
+    """What must be alike for two records to be put side by side. The number of ranks is what bus bandwidth corrects."""
+    return {
+        "operations": list(config.operations),
+        "dtypes": list(config.dtypes),
+        "sizes_bytes": list(config.sizes_bytes),
+        "backend": BACKENDS[config.device],
+        "method_version": METHOD_VERSION,
+    }
+
+
+def exit_code(record: CollectivesRecord, _request: CollectivesRequest) -> int:
+    """4: a result was wrong; else 0."""
+    return MeasurementInvalid.exit_code if record.status == "invalid" else 0
+
+
+def _chosen(what: str, names: Sequence[str], known: tuple[NameT, ...]) -> tuple[NameT, ...]:
+    """In the order of `known`; none named: all. Raises UsageError for an unknown one."""
+    for name in names:
+        require_known(what, name, known, LISTING)
+    return tuple(one for one in known if not names or one in names)

@@ -1,0 +1,116 @@
+"""What `sweep --dry-run` shows: the looks that are planned, and the time and cost of these and of the rounds."""
+
+from fp8bench.kinds.run.sweep import NotTried, about_untried
+from fp8bench.launch.forecast import duration as time_in_words
+from fp8bench.launch.sweep.budget import Budget
+from fp8bench.launch.sweep.search import Outlook
+from fp8bench.launch.sweep.space import in_words
+from fp8bench.pricing.cost import SECONDS_PER_HOUR
+from fp8bench.report import document as doc
+from fp8bench.schema.execution import CompileChoice, GraphChoice
+from fp8bench.schema.files import Frozen, made_of
+
+
+class PlannedLook(Frozen):
+    """One configuration that would be looked at. seconds: that it is expected to take."""
+
+    mode: str
+    batch_size: int
+    compile: CompileChoice
+    cuda_graphs: GraphChoice
+    te_attention: str
+    seconds: float
+
+
+class SweepPlan(Frozen):
+    """What `sweep --dry-run --json` prints. looks_done: by earlier calls of this sweep. round_turns, rounds_seconds: of
+    all rounds, at most. usd: of looks and rounds; null without a price. known: whether all times are those of records
+    of the same work; else they are the least. batch_sizes: whether sizes are looked at beside the looks, until the
+    largest that fits is known.
+    """
+
+    session: str
+    instance: str
+    looks: tuple[PlannedLook, ...]
+    looks_done: int
+    looks_seconds: float
+    rounds: int
+    round_turns: int
+    rounds_seconds: float
+    known: bool
+    batch_sizes: bool
+    usd_per_hour: float | None
+    usd: float | None
+    budget_seconds: float | None
+    not_tried: tuple[NotTried, ...]
+
+
+def plan_of(found: Outlook) -> SweepPlan:
+    """The numbers."""
+    sweep, budget = found.sweep, found.sweep.budget
+    return SweepPlan(
+        session=sweep.name,
+        instance=sweep.prepared.instance.key,
+        looks=tuple(
+            made_of(PlannedLook, config, mode=config.mode_label, seconds=seconds) for config, seconds in found.looks
+        ),
+        looks_done=found.done,
+        looks_seconds=found.looks_s,
+        rounds=sweep.rule.rounds,
+        round_turns=found.round_turns,
+        rounds_seconds=found.rounds_s,
+        known=found.known,
+        batch_sizes=sweep.rule.blank is not None,
+        usd_per_hour=budget.usd_per_hour,
+        usd=_usd(found.looks_s + found.rounds_s, budget),
+        budget_seconds=budget.seconds,
+        not_tried=tuple(NotTried(configuration=in_words(one.config), why=one.why) for one in sweep.space.untried),
+    )
+
+
+def document(found: Outlook) -> doc.Document:
+    """Machines get a `SweepPlan`."""
+    plan = plan_of(found)
+    column = doc.Rows([*enumerate(plan.looks, start=plan.looks_done + 1)]).column
+    table = doc.Table(
+        (
+            column("look", lambda row: str(row[0])),
+            column("mode", lambda row: row[1].mode, "word"),
+            column("batch", lambda row: str(row[1].batch_size)),
+            column("compile", lambda row: row[1].compile, "word"),
+            column("graphs", lambda row: row[1].cuda_graphs, "word"),
+            column("attention", lambda row: row[1].te_attention, "word"),
+            column("expected", lambda row: f"{row[1].seconds:.0f}", unit="s"),
+        ),
+        naming=2,
+    )
+    said = [*map(doc.Sentence, _lines(plan, found.sweep.budget))]
+    shown = doc.blocks(said, [table] if plan.looks else [], about_untried(found.sweep.space.untried))
+    return doc.Document(shown, data=plan, lines=doc.Lines.of(PlannedLook, plan.looks))
+
+
+def _lines(plan: SweepPlan, budget: Budget) -> list[str]:
+    done = f", and {plan.looks_done} are done" if plan.looks_done else ""
+    sizes = "; batch sizes up to the largest that fits come beside them" if plan.batch_sizes else ""
+    all_s = plan.looks_seconds + plan.rounds_seconds
+    about = "about" if plan.known else "at least"
+    lines = [
+        f"Would look at {len(plan.looks)} configurations of {plan.instance}{done}{sizes}; then {plan.rounds} rounds of "
+        f"the best, at most {plan.round_turns} turns.",
+        f"Time: {about} {time_in_words(plan.looks_seconds)} for the looks, and {time_in_words(plan.rounds_seconds)} "
+        "for the rounds if none is dropped early.",
+    ]
+    if budget.seconds is not None and all_s > budget.seconds:
+        lines.append(f"The budget of {budget.text} ends it earlier.")
+    if plan.usd is None:
+        lines.append("Cost: unknown, since no price of this machine is known; --price gives one.")
+    else:
+        most = plan.usd if budget.seconds is None else min(plan.usd, _usd(budget.seconds, budget) or plan.usd)
+        lines.append(f"Cost: about {most:,.2f} USD at {plan.usd_per_hour:,.2f} USD an hour.")
+    if not plan.known:
+        lines.append("Where there is no record of the same work, only what a start takes is counted.")
+    return lines
+
+
+def _usd(seconds: float, budget: Budget) -> float | None:
+    return None if budget.usd_per_hour is None else seconds / SECONDS_PER_HOUR * budget.usd_per_hour

@@ -1,0 +1,158 @@
+"""What follows from points, in sentences: what is left of a GPU's rate, what each mode gives, what a billion units
+cost, and where a source disagrees with its own figures.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from fp8bench.report.written import change, with_interval
+from fp8bench.scaling.gather import Scaled
+from fp8bench.scaling.points import Point, counted, size_of
+
+HALF_A_PERCENT = 0.005
+"""By so much a percentage may differ that is printed without decimals."""
+
+Name = Callable[[Point], str]
+"""What a point is called in a sentence."""
+
+
+def answers(found: Scaled) -> list[str]:
+    """What a reader who is to rent nodes wants to know."""
+    batches = len({one.batch_size for one in found.points}) > 1
+
+    def name(point: Point) -> str:
+        return f"{point.mode_label}{f', batch {point.batch_size}' if batches and point.batch_size else ''}"
+
+    return [
+        *_falls(found.points, name),
+        *_gains(found, name),
+        *_losses(found, name),
+        *_cheapest(found.points, name),
+    ]
+
+
+def _series(points: Iterable[Point]) -> list[list[Point]]:
+    of: dict[object, list[Point]] = {}
+    for one in points:
+        of.setdefault(one.series, []).append(one)
+    return list(of.values())
+
+
+def _falls(points: Sequence[Point], name: Name) -> list[str]:
+    """Of each series with several sizes: what is left of a GPU's rate at the largest."""
+    said = []
+    for series in _series(points):
+        first, last = series[0], series[-1]
+        if last.share_of_smallest is None:
+            continue
+        said.append(
+            f"{name(last)}: of a GPU's rate on {size_of(first)} {share(last)} are left on "
+            f"{size_of(last)}{_dearer(first, last)}."
+        )
+    return said
+
+
+def _dearer(first: Point, last: Point) -> str:
+    """The end of that sentence; empty without prices."""
+    if not first.usd_per_billion_units or not last.usd_per_billion_units:
+        return ""
+    more = last.usd_per_billion_units / first.usd_per_billion_units - 1
+    return f", and a billion {last.unit} cost {abs(more) * 100:.1f} % {'more' if more > 0 else 'less'}"
+
+
+def _gains(found: Scaled, name: Name) -> list[str]:
+    """Where each mode is ahead of the reference most, and least."""
+    said = []
+    for series in _series(one for one in found.points if one.faster_vs_reference is not None):
+        if len(series) < 2:
+            continue
+        by_gain = sorted(series, key=lambda one: one.faster_vs_reference or 0.0)
+        least, most = by_gain[0], by_gain[-1]
+        said.append(
+            f"{name(most)} against {found.reference}: {faster(least)} on {size_of(least)} to {faster(most)} on "
+            f"{size_of(most)}."
+        )
+    return said
+
+
+def _losses(found: Scaled, name: Name) -> list[str]:
+    said = []
+    for series in _series(one for one in found.points if one.final_loss_vs_reference is not None):
+        beyond = [one.final_loss_vs_reference or 0.0 for one in series]
+        said.append(
+            f"{name(series[0])} ends {min(beyond):+.3f} to {max(beyond):+.3f} from {found.reference}'s loss, as "
+            f"{series[0].source}: one training each, without an interval."
+        )
+    return said
+
+
+def _cheapest(points: Sequence[Point], name: Name) -> list[str]:
+    known = [one for one in points if one.usd_per_billion_units is not None]
+    if not known:
+        return []
+    best = min(known, key=lambda one: one.usd_per_billion_units or 0.0)
+    fastest = max(known, key=lambda one: one.units_per_s_per_gpu * one.world_size)
+    said = f"Least for a billion {best.unit}: {usd(best)} USD, {name(best)} on {size_of(best)}"
+    if fastest is best:
+        return [f"{said}, which is the fastest too."]
+    rate = fastest.units_per_s_per_gpu * fastest.world_size
+    return [
+        f"{said}. Fastest: {name(fastest)} on {size_of(fastest)}, {rate:,.0f} {fastest.unit}/s, {usd(fastest)} USD a "
+        "billion."
+    ]
+
+
+def about_prices(points: Sequence[Point]) -> list[str]:
+    """What an hour of each instance costs, and of which day that is."""
+    said: dict[str, None] = {}
+    for one in points:
+        if one.usd_per_hour is None:
+            continue
+        dated = f"price of {one.price_as_of}" if one.price_as_of else one.price_source or "a price without a date"
+        of_node = counted(one.world_size // one.nodes, one.device)
+        said[f"{one.instance}: {one.usd_per_hour / one.nodes:,.2f} USD/h for {of_node} of a node ({dated})."] = None
+    return list(said)
+
+
+def disagreements(points: Sequence[Point]) -> list[str]:
+    """Where a source's own percentage does not follow from its figures."""
+    return [text for one in points if (text := _disagreement(one)) is not None]
+
+
+def _disagreement(point: Point) -> str | None:
+    """By more than rounding to whole percents makes. What it is instead, where it is the share of the faster rate."""
+    printed, ours = point.printed_faster, point.faster_vs_reference
+    if printed is None or ours is None or abs(printed - ours) <= HALF_A_PERCENT:
+        return None
+    of_faster = ours / (1 + ours)
+    instead = (
+        f"; {of_faster * 100:.1f} % is the difference over the faster figure"
+        if abs(of_faster - printed) <= HALF_A_PERCENT
+        else ""
+    )
+    return (
+        f"{point.mode_label} on {size_of(point)}: the source prints {printed * 100:.0f} % faster, and its figures give "
+        f"{ours * 100:.1f} %{instead}."
+    )
+
+
+def share(point: Point) -> str:
+    """Of the smallest's rate, per cent."""
+    if point.share_of_smallest is None and point.size == (point.smallest_nodes, point.smallest_world_size):
+        return "100 %"
+    return with_interval(point.share_of_smallest, point.share_of_smallest_ci, ".1f", 100, " %")
+
+
+def faster(point: Point) -> str:
+    """Than the reference on as many GPUs, per cent."""
+    return change(point.faster_vs_reference, point.faster_vs_reference_ci)
+
+
+def usd(point: Point) -> str:
+    """For a billion units, with its interval."""
+    value = point.usd_per_billion_units or 0.0
+    return with_interval(point.usd_per_billion_units, point.usd_per_billion_units_ci, usd_form(value))
+
+
+def usd_form(value: float) -> str:
+    """Of so many USD: three digits or more."""
+    return ",.0f" if value >= 1000 else ",.1f" if value >= 10 else ".3g"

@@ -1,0 +1,200 @@
+"""Scaling as a document: one table of what was measured or published, what follows from it, and apart from it, marked
+and never in the same table, what is projected.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fp8bench.report.document import (
+    NOTHING,
+    CellKind,
+    Column,
+    Document,
+    Emphasis,
+    Figure,
+    Heading,
+    Letters,
+    Lines,
+    Note,
+    Part,
+    Sentence,
+    Table,
+    Tone,
+    Warned,
+    blocks,
+    telling,
+)
+from fp8bench.report.written import Interval, number, with_interval
+from fp8bench.scaling import figure
+from fp8bench.scaling.answers import about_prices, answers, disagreements, faster, share, usd, usd_form
+from fp8bench.scaling.gather import Scaled
+from fp8bench.scaling.points import Point, size_of
+
+if TYPE_CHECKING:
+    from fp8bench.scaling.projected import Projection, Projections
+
+PICTURE = "scaling"
+
+
+def document(found: Scaled, projected: "Projections | None" = None) -> Document:
+    """Machines get every field of every point and, apart, of every projection; csv has points alone."""
+    points, letters = found.points, Letters()
+    common = _common(points)
+    table = Table(tuple(_columns(found, common, letters)), naming=2, emphasis=_emphasis(points))
+    shown = blocks(
+        [Heading(f"Throughput of {found.workload} by number of GPUs"), table],
+        [*([Note(f"Every row: {', '.join(common)}.")] if common else []), *map(Note, letters.lines())],
+        [*map(Sentence, answers(found))],
+        [*map(Note, [*about_prices(points), *disagreements(points), *found.notes, *found.omitted])],
+        *(() if projected is None else _projected(projected)),
+    )
+    data = {
+        "workload": found.workload,
+        "reference": found.reference,
+        "points": points,
+        "projected": projected.rows if projected else (),
+        "assumed": projected.assumed if projected else (),
+        "warnings": projected.warnings if projected else (),
+        "notes": (*disagreements(points), *found.notes, *found.omitted),
+    }
+    lines = Lines(tuple(Point.model_fields), tuple(tuple(one.model_dump(mode="json").values()) for one in points))
+    rows = projected.rows if projected else ()
+    return Document(shown, data=data, lines=lines, figures=(Figure(PICTURE, partial(figure.draw, found, rows)),))
+
+
+def _emphasis(points: Sequence[Point]) -> tuple[Emphasis, ...]:
+    return tuple("strong" if one.is_reference else "" for one in points)
+
+
+def _common(points: Sequence[Point]) -> tuple[str, ...]:
+    """Marks that every point has, which are said once."""
+    return tuple(mark for mark in points[0].marks if all(mark in one.marks for one in points))
+
+
+def _columns(found: Scaled, common: Sequence[str], letters: Letters) -> list[Column]:
+    points = found.points
+    unit = _unit(points)
+
+    def column(
+        heading: str,
+        write: Callable[[Point], str],
+        kind: CellKind = "quantity",
+        tones: tuple[Tone, ...] = (),
+        once: bool = False,
+    ) -> Column:
+        return Column(heading, tuple(map(write, points)), kind, tones=tones, once=once)
+
+    def several(name: str) -> bool:
+        return len({getattr(one, name) for one in points}) > 1
+
+    who = "GPU" if any(one.device == "cuda" for one in points) else "process"
+    every = (
+        (
+            True,
+            column(
+                "nodes x GPUs" if who == "GPU" else "nodes x processes",
+                lambda p: f"{p.nodes} x {p.world_size / p.nodes:g}",
+                "word",
+                once=True,
+            ),
+        ),
+        (several("instance"), column("instance", lambda p: p.instance, "word", once=True)),
+        (several("batch_size"), column("batch", lambda p: number(p.batch_size, "d"), once=True)),
+        (True, column("mode", lambda p: p.mode_label, "word")),
+        (True, column(f"{unit}/s/{who}{_with(points, 'units_per_s_per_gpu_ci')}", _rate, "interval")),
+        (True, column(f"of {_smallest(points)}", share, "interval")),
+        (True, column(f"vs {found.reference}", faster, "interval", tuple(map(_tone, points)))),
+        (True, column(f"USD/billion {unit}", usd, "interval")),
+        (any(one.final_loss is not None for one in points), column("final loss", _loss)),
+    )
+    notes = column("notes", lambda p: _notes(p, common, letters), "note")
+    return [*(one for shown, one in every if shown), *telling(notes)]
+
+
+def _unit(points: Sequence[Point]) -> str:
+    units = {one.unit for one in points}
+    return units.pop() if len(units) == 1 else "units"
+
+
+def _with(points: Sequence[Point], name: str) -> str:
+    return " (95 %)" if any(getattr(one, name) is not None for one in points) else ""
+
+
+def _smallest(points: Sequence[Point]) -> str:
+    """What every share is of, where that is one size."""
+    sizes = {(one.smallest_nodes, one.smallest_world_size) for one in points}
+    first = next((one for one in points if one.size == (one.smallest_nodes, one.smallest_world_size)), None)
+    return size_of(first) if len(sizes) == 1 and first is not None else "smallest"
+
+
+def _rate(point: Point) -> str:
+    return with_interval(point.units_per_s_per_gpu, point.units_per_s_per_gpu_ci, _rate_form(point.units_per_s_per_gpu))
+
+
+def _rate_form(value: float) -> str:
+    return ",.0f" if value >= 1000 else ",.1f"
+
+
+def _tone(point: Point) -> Tone:
+    value, interval = point.faster_vs_reference, point.faster_vs_reference_ci
+    if value is None or (interval is not None and interval[0] <= 0 <= interval[1]):
+        return ""
+    return "good" if value > 0 else "bad"
+
+
+def _loss(point: Point) -> str:
+    if point.final_loss is None:
+        return NOTHING
+    beyond = point.final_loss_vs_reference
+    return f"{point.final_loss:.3f}" if beyond is None else f"{point.final_loss:.3f} ({beyond:+.3f})"
+
+
+def _notes(point: Point, common: Sequence[str], letters: Letters) -> str:
+    """A word as it is, a sentence by its letter."""
+    own = [one for one in point.marks if one not in common]
+    said = [one if " " not in one else f"[{letters.of(one)}]" for one in own]
+    return " ".join(said)
+
+
+def _projected(found: "Projections") -> list[list[Part]]:
+    """With a heading that says what it is, and what it assumes."""
+    if not found.rows:
+        return [[*map(Warned, found.warnings), *map(Note, found.omitted)]]
+    rows = found.rows
+    unit = rows[0].unit
+
+    def column(heading: str, write: "Callable[[Projection], str]", kind: CellKind = "quantity") -> Column:
+        return Column(heading, tuple(map(write, rows)), kind, once=heading == "projected nodes x GPUs")
+
+    table = Table(
+        (
+            column("projected nodes x GPUs", lambda r: f"{r.nodes} x {r.world_size / r.nodes:g}", "word"),
+            column("mode", lambda r: r.mode_label, "word"),
+            column(f"{unit}/s/GPU", _projected_rate, "interval"),
+            column("of 1 node", lambda r: _range(r.share_of_one_node, ".1f", 100, " %"), "interval"),
+            column("communication, ms", lambda r: number(r.ring_s, ".1f", 1e3)),
+            column(f"USD/billion {unit}", _usd_range, "interval"),
+        ),
+        naming=2,
+        emphasis=tuple("faint" for _ in rows),
+    )
+    return [
+        [Heading("Projected, and not measured: nothing below ran on so many nodes"), table],
+        [*map(Note, found.assumed), *map(Note, found.omitted)],
+        [*map(Warned, found.warnings)],
+    ]
+
+
+def _range(ends: Interval, form: str, scale: float = 1, after: str = "") -> str:
+    low, high = (f"{end * scale:{form}}" for end in ends)
+    return f"{low}{after}" if low == high else f"{low}-{high}{after}"
+
+
+def _projected_rate(row: "Projection") -> str:
+    return _range(row.units_per_s_per_gpu, _rate_form(row.units_per_s_per_gpu[0]))
+
+
+def _usd_range(row: "Projection") -> str:
+    ends = row.usd_per_billion_units
+    return NOTHING if ends is None else _range(ends, usd_form(ends[0]))

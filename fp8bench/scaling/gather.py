@@ -1,0 +1,226 @@
+"""What `fp8bench scaling` shows: which records, of which workload, and what is not comparable among them."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+
+from fp8bench import registry
+from fp8bench.kinds.kind import CompareOptions, Unread
+from fp8bench.pricing.choose import require_region
+from fp8bench.records import results
+from fp8bench.records.select import Filter, Measurement, select
+from fp8bench.scaling.points import Found, Point, compared, counted, names_of, of_runs, of_throughput
+from fp8bench.schema.errors import UsageError, unknown_name
+from fp8bench.schema.instance import Catalog
+from fp8bench.schema.record import Record
+from fp8bench.schema.throughput import ThroughputRecord
+
+Whole = Callable[[Record], Record]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """workload: None where there is no doubt. reference: MODE or MODE:RECIPE. named: whether the user named the
+    instances, and so wants to know which have nothing. one_size_will_do: where what is shown beside needs no second.
+    """
+
+    workload: str | None
+    reference: str
+    named: bool = True
+    one_size_will_do: bool = False
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """found: each compared. omitted: why other records of the workload are not shown. notes: of the sources."""
+
+    workload: str
+    reference: str
+    found: tuple[Found, ...]
+    omitted: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """In the order of a table."""
+        return tuple(one.point for one in self.found)
+
+
+def scaled(
+    records: Sequence[Record],
+    figures: Sequence[ThroughputRecord],
+    asked: Asked,
+    options: CompareOptions,
+    catalog: Catalog,
+    results_dir: results.Folders,
+    whole: Whole,
+) -> Scaled:
+    """records, figures: of the instances in `options`, oldest first. whole: gives a record with its samples.
+
+    Raises UsageError where there is no record, a workload is in doubt or unknown, all are of one size, or what was
+    measured is not comparable and `allow_mismatch` is not set.
+    """
+    require_region(options.region, catalog, options.instances)
+    workload = _workload(records, figures, asked, options, results_dir)
+    chosen = select(records, options.every, replace(options.wanted, workload=workload))
+    told = [one for one in figures if one.workload == workload and _takes(options.wanted)]
+    ok = [one for one in chosen if one.latest.status == "ok"]
+    if not ok and not told:
+        raise _nothing(f"of {workload}{options.wanted.words}", options, results_dir)
+    _require_like_work(ok, options.allow_mismatch)
+    day = _pricing_day([one.latest for one in ok], told, options)
+    runs = [Measurement(tuple(map(whole, one.rounds)), one.stopped) for one in ok]
+    every = [*of_runs(runs, catalog, options, day), *of_throughput(told, catalog, options, day)]
+    kept = every if asked.one_size_will_do else _of_several_sizes(every, workload)
+    without = _without_reference(kept, asked.reference)
+    stopped = [f"omitted: {_called(one.latest)} is {one.latest.status}" for one in chosen if one.latest.status != "ok"]
+    single = [f"omitted, as of one size only: {text}" for text in _sizes_of([one for one in every if one not in kept])]
+    with_any = {one.point.instance for one in every}
+    missing = [f"no record of {workload} for {key}: it is omitted" for key in options.instances if key not in with_any]
+    return Scaled(
+        workload,
+        asked.reference,
+        tuple(compared(kept, asked.reference)),
+        omitted=(*without, *stopped, *single, *(missing if asked.named else ())),
+        notes=tuple(dict.fromkeys(_about_source(one) for one in told)),
+    )
+
+
+def _about_source(record: ThroughputRecord) -> str:
+    """Whose figures these are, of which day, and what is to be known of them."""
+    of = record.provenance
+    day = f" ({of.published_on})" if of and of.published_on else ""
+    note = f": {record.note}" if record.note else ""
+    return f"{record.source}: {of.citation if of else 'no source'}{day}{note}."
+
+
+def _takes(wanted: Filter) -> bool:
+    """Published throughput says neither batch size nor optimizer."""
+    return wanted.batch_size is None and wanted.optimizer is None
+
+
+def _workload(
+    records: Sequence[Record],
+    figures: Sequence[ThroughputRecord],
+    asked: Asked,
+    options: CompareOptions,
+    results_dir: results.Folders,
+) -> str:
+    """The one that was asked for, or that alone has several sizes."""
+    sizes: dict[str, set[int]] = {}
+    for record in records:
+        if record.status == "ok":
+            sizes.setdefault(record.what.workload, set()).add(record.what.world_size)
+    for figure in figures:
+        sizes.setdefault(figure.workload, set()).update(point.world_size for point in figure.points)
+    if asked.workload is not None:
+        if asked.workload not in sizes and asked.workload not in registry.workloads():
+            raise unknown_name(
+                "workload", asked.workload, sorted({*sizes, *registry.workloads()}), "fp8bench workloads"
+            )
+        if asked.workload not in sizes:
+            raise _nothing(f"of {asked.workload}", options, results_dir)
+        return asked.workload
+    if not sizes:
+        raise _nothing(f"for {', '.join(options.instances)}", options, results_dir)
+    several = [name for name, of_name in sizes.items() if len(of_name) > 1]
+    candidates = several or list(sizes)
+    if len(candidates) > 1:
+        raise UsageError(
+            f"these are records of unlike workloads: {', '.join(sorted(candidates))}", "Choose one with --workload"
+        )
+    return candidates[0]
+
+
+def _nothing(what: str, options: CompareOptions, results_dir: results.Folders) -> UsageError:
+    instance = options.instances[0] if len(options.instances) == 1 else "NAME"
+    return results.nothing_found(
+        what, results_dir, f"Run `fp8bench run --instance {instance}` there, or name another instance or workload"
+    )
+
+
+def _require_like_work(chosen: Iterable[Measurement], allow_mismatch: bool) -> None:
+    """What was measured is of one fingerprint. A published figure's knows the workload's name alone."""
+    measured = [one.latest for one in chosen if one.latest.source == "measured"]
+    kinds = {json.dumps(record.fingerprint, sort_keys=True): record for record in measured}
+    if len(kinds) < 2 or allow_mismatch:
+        return
+    first, second, *_ = kinds.values()
+    names = [
+        name
+        for name in dict.fromkeys([*first.fingerprint, *second.fingerprint])
+        if first.fingerprint.get(name) != second.fingerprint.get(name)
+    ]
+    told = ", ".join(f"{name} ({first.fingerprint.get(name)} and {second.fingerprint.get(name)})" for name in names)
+    raise UsageError(
+        f"{_called(first)} and {_called(second)} are not comparable: {told}",
+        "Compare like with like (--optimizer, --batch-size), or give --allow-mismatch",
+    )
+
+
+def _of_several_sizes(found: Sequence[Found], workload: str) -> list[Found]:
+    """Those that have something to be held against. Raises UsageError where nothing has."""
+    sizes: dict[object, set[tuple[int, int]]] = {}
+    for one in found:
+        sizes.setdefault(one.point.group, set()).add(one.point.size)
+    kept = [one for one in found if len(sizes[one.point.group]) > 1]
+    if not kept:
+        there = "; ".join(_sizes_of(found))
+        raise UsageError(
+            f"records of {workload} are of one size only ({there}), and scaling compares several",
+            "Run it on another number of GPUs, or project it with --project 2,4",
+        )
+    return kept
+
+
+def _sizes_of(found: Iterable[Found]) -> list[str]:
+    """`p4d: 8 GPUs, batch 64`."""
+    said = [
+        f"{one.point.instance}: {counted(one.point.world_size, one.point.device)}"
+        f"{f', batch {one.point.batch_size}' if one.point.batch_size else ''}"
+        for one in found
+    ]
+    return list(dict.fromkeys(said))
+
+
+def _without_reference(found: Sequence[Found], reference: str) -> list[str]:
+    """A line where the mode that all others are held against is not there. Raises UsageError for an unknown mode."""
+    there = sorted({name for one in found for name in names_of(one.point)})
+    if reference in there:
+        return []
+    registry.find_mode(reference)
+    return [
+        f"no record of {reference}, so nothing is held against it: choose another with --reference ({', '.join(there)})"
+    ]
+
+
+def _pricing_day(records: Sequence[Record], figures: Sequence[ThroughputRecord], options: CompareOptions) -> date:
+    """As `compare` has it: today, or where all are published figures the newest's day."""
+    if options.as_of is not None:
+        return options.as_of
+    days = [one.provenance.published_on if one.provenance else None for one in (*records, *figures)]
+    known = [day for day in days if day is not None]
+    return max(known) if known and len(known) == len(days) else options.today
+
+
+def _called(record: Record) -> str:
+    what = record.what
+    device = record.config.device if record.config else "cuda"
+    return f"{record.instance}:{what.mode} on {counted(what.world_size, device)}"
+
+
+def gather(
+    asked: Asked, options: CompareOptions, catalog: Catalog, results_dir: results.Folders, unread: Unread
+) -> Scaled:
+    """From the records of a folder and those that travel with fp8bench; raises as `scaled`. unread: takes files that
+    could not be read, each once.
+    """
+    found = results.read(results_dir, options.instances)
+    figures = results.read_kind(results_dir, options.instances, ThroughputRecord)
+    unread([one for one in figures.broken if one not in found.broken])
+
+    def answer(records: list[Record], whole: Whole) -> Scaled:
+        return scaled(records, figures, asked, options, catalog, results_dir, whole)
+
+    return results.read_on_demand(found, unread, answer)

@@ -1,0 +1,96 @@
+"""Collectives as measured: what was asked, and each operation at each size, with its times.
+
+Sizes are those of nccl-tests (doc/PERFORMANCE.md): the bytes of the whole array, which every rank has before an
+all-reduce, after an all-gather, and before a reduce-scatter.
+"""
+
+from typing import Literal, get_args
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from fp8bench.schema.config import Device
+from fp8bench.schema.files import Frozen
+
+Operation = Literal["all-reduce", "all-gather", "reduce-scatter"]
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+
+Dtype = Literal["bf16", "fp32"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+ITEM_BYTES: dict[Dtype, int] = {"bf16": 2, "fp32": 4}
+
+Backend = Literal["nccl", "gloo"]
+BACKENDS: dict[Device, Backend] = {"cuda": "nccl", "cpu": "gloo"}
+
+
+class CollectivesConfig(Frozen):
+    """The request with every number resolved. seconds: for each timing, in each round."""
+
+    device: Device
+    world_size: int = Field(ge=2)
+    operations: tuple[Operation, ...]
+    dtypes: tuple[Dtype, ...]
+    sizes_bytes: tuple[PositiveInt, ...] = Field(description="as asked; each is rounded up to whole elements a rank")
+    rounds: PositiveInt
+    seconds: PositiveFloat
+
+    @property
+    def cases(self) -> tuple["Case", ...]:
+        """Every operation, type and size, in the order of a table."""
+        return tuple(
+            Case(operation=operation, dtype=dtype, size_bytes=whole_elements(size, dtype, self.world_size))
+            for operation in self.operations
+            for dtype in self.dtypes
+            for size in self.sizes_bytes
+        )
+
+
+class Case(Frozen):
+    """One operation on elements of one type. size_bytes: of the whole array, a multiple of all ranks' elements."""
+
+    operation: Operation
+    dtype: Dtype
+    size_bytes: PositiveInt
+
+    @property
+    def elements(self) -> int:
+        """Of the whole array."""
+        return self.size_bytes // ITEM_BYTES[self.dtype]
+
+
+class RankTimes(Frozen):
+    """What one rank found of one case. wrong: elements that were not the exact result, before any was timed. rounds_s:
+    seconds of each repetition, round by round; empty where anything was wrong on any rank.
+    """
+
+    wrong: int = Field(ge=0)
+    rounds_s: tuple[tuple[PositiveFloat, ...], ...] = ()
+
+
+class RankOutcome(Frozen):
+    """One rank's part, case by case. environment: rank 0's, as JSON; null of others."""
+
+    times: tuple[RankTimes, ...]
+    environment: str | None = None
+
+
+class CollectiveTiming(Frozen):
+    """One case. A repetition's time is that of the rank which took longest over its round."""
+
+    operation: Operation
+    dtype: Dtype
+    size_bytes: PositiveInt
+    status: Literal["ok", "invalid"] = "ok"
+    reason: str | None = Field(default=None, description="of another status than ok")
+    time_s: PositiveFloat | None = Field(default=None, description="mean over the rounds of their means")
+    time_ci_s: tuple[float, float] | None = Field(default=None, description="95 %, of this group of processes only")
+    rounds_s: tuple[tuple[PositiveFloat, ...], ...] = Field(default=(), description="every repetition, round by round")
+
+    def model_post_init(self, _context: object) -> None:
+        if (self.status == "ok") != (self.time_s is not None) or (self.status == "ok") != (self.reason is None):
+            raise ValueError("a timing with status ok has a time, and one with another status a reason instead")
+
+
+def whole_elements(size_bytes: int, dtype: Dtype, ranks: int) -> int:
+    """The size, rounded up so that every rank has equally many whole elements."""
+    step = ITEM_BYTES[dtype] * ranks
+    return -(-size_bytes // step) * step

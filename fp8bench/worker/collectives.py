@@ -1,0 +1,185 @@
+"""One rank of `fp8bench collectives`: each operation proved, then timed.
+
+Proved: every rank fills its array with small whole numbers that depend on the element and the rank, so that any sum of
+them is exact in bf16 too, whatever order it is made in; and each element of the result must be equal to what it has to
+be. A wrong element anywhere keeps the case from being timed.
+
+Timed: repetitions follow each other without a wait, as nccl-tests does it. On a GPU events on the compute stream stand
+between them, which an operation's end makes wait; on a CPU the host's clock does. So a small message's time holds its
+launch from Python, as a training step's does. Arrays are zero then: an all-reduce of them stays what it is, however
+often it is repeated. Ranks agree on how many repetitions fill the budget.
+
+Cases run there and back (A B C, C B A), round after round, so that a machine that slows down weighs on all alike.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import pairwise
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fp8bench.schema.collectives import Case, CollectivesConfig, Dtype, RankOutcome, RankTimes
+from fp8bench.schema.config import Device
+from fp8bench.schema.errors import ModeUnavailable, RunFailed
+from fp8bench.worker.environment import environment
+from fp8bench.worker.parallel import largest, process_group
+
+FEWEST, MOST = 20, 100
+WARM = 5
+EXACT_IN_BF16 = 256
+"""Whole numbers up to here, and so all partial sums below, are exact."""
+
+LARGEST_VALUE = 7
+STRIDES = 16
+NANOSECONDS = 9
+"""Digits of a sample."""
+
+TORCH: dict[Dtype, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+Call = Callable[[], object]
+
+
+def measure(payload: str, rank: int, init_method: str) -> str:
+    """What a rank's process runs. payload: a CollectivesConfig; returns a RankOutcome, both as JSON.
+
+    Raises ModeUnavailable where torch has no such GPU, RunFailed where memory does not suffice.
+    """
+    config = CollectivesConfig.model_validate_json(payload)
+    device = _device(config.device, rank, config.world_size)
+    # Left only where all went well: to leave it makes the others fail, before this rank has said why it did.
+    group = ExitStack()
+    group.enter_context(process_group(rank, config.world_size, device, init_method))
+    try:
+        times = _times(config, rank, device)
+    except torch.OutOfMemoryError as error:
+        said = str(error).split(". ")[0]
+        raise RunFailed(f"rank {rank} ran out of GPU memory: {said}", "Give smaller ones with --size", "oom") from error
+    group.close()
+    here = environment(device).model_dump_json() if rank == 0 else None
+    return RankOutcome(times=times, environment=here).model_dump_json()
+
+
+def _device(kind: Device, rank: int, ranks: int) -> torch.device:
+    if kind == "cpu":
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
+        return torch.device("cpu")
+    if torch.cuda.device_count() <= rank:
+        raise ModeUnavailable(
+            f"torch sees {torch.cuda.device_count()} CUDA devices, which leaves none for rank {rank}",
+            "Install a CUDA build of torch that fits the driver, or lower --gpus",
+        )
+    torch.cuda.set_device(rank)
+    return torch.device("cuda", rank)
+
+
+def _times(config: CollectivesConfig, rank: int, device: torch.device) -> tuple[RankTimes, ...]:
+    cases = config.cases
+    wrong: dict[int, int] = {}
+    rounds: dict[int, list[tuple[float, ...]]] = {number: [] for number in range(len(cases))}
+    for turn in range(config.rounds):
+        order = range(len(cases)) if turn % 2 == 0 else reversed(range(len(cases)))
+        for number in order:
+            arrays = Arrays(cases[number], rank, config.world_size, device)
+            if number not in wrong:
+                wrong[number] = wrong_elements(arrays)
+                rounds[number] = [] if largest(wrong[number], device) == 0 else [()]
+            if rounds[number] != [()]:
+                rounds[number].append(_repetitions(arrays, device, config.seconds))
+    return tuple(
+        RankTimes(wrong=wrong[number], rounds_s=tuple(filter(None, rounds[number]))) for number in range(len(cases))
+    )
+
+
+class Arrays:
+    """What one case works on, on this rank. ours: what the rank gives; result: what it gets, in an all-reduce the same
+    array.
+    """
+
+    def __init__(self, case: Case, rank: int, ranks: int, device: torch.device) -> None:
+        self.case, self.rank, self.ranks = case, rank, ranks
+        part = case.elements // ranks
+        given = part if case.operation == "all-gather" else case.elements
+        taken = {"all-reduce": given, "all-gather": case.elements, "reduce-scatter": part}[case.operation]
+        dtype = TORCH[case.dtype]
+        self.ours = torch.zeros(given, dtype=dtype, device=device)
+        self.result = self.ours if case.operation == "all-reduce" else torch.zeros(taken, dtype=dtype, device=device)
+
+    def work(self) -> None:
+        """Once, on every rank."""
+        if self.case.operation == "all-reduce":
+            dist.all_reduce(self.ours)
+        elif self.case.operation == "all-gather":
+            dist.all_gather_into_tensor(self.result, self.ours)
+        else:
+            dist.reduce_scatter_tensor(self.result, self.ours)
+
+    def fill(self) -> None:
+        """With what `_values` gives this rank."""
+        self.ours.copy_(self._values(self.rank, self.ours.numel()))
+
+    def expected(self) -> Tensor:
+        """The result, from what every rank filled in."""
+        size, ranks = self.ours.numel(), range(self.ranks)
+        if self.case.operation == "all-gather":
+            return torch.cat([self._values(rank, size) for rank in ranks])
+        total = sum((self._values(rank, size) for rank in ranks), torch.zeros(size, device=self.ours.device))
+        if self.case.operation == "all-reduce":
+            return total
+        part = size // self.ranks
+        return total[self.rank * part : (self.rank + 1) * part]
+
+    def _values(self, rank: int, size: int) -> Tensor:
+        """A rank's elements: its number plus each one's place, in strides of its own, modulo a number so small that
+        sums stay exact. In one stride for all, as many ranks as there are values would add up to the same everywhere,
+        and an element in the wrong place would not be seen.
+        """
+        values = max(2, min(LARGEST_VALUE, EXACT_IN_BF16 // self.ranks) + 1)
+        places = torch.arange(size, device=self.ours.device)
+        return places.div_(rank % STRIDES + 1, rounding_mode="floor").add_(rank).remainder_(values).float()
+
+
+def wrong_elements(arrays: Arrays) -> int:
+    """How many elements of the result are not what they have to be, on this rank. Leaves the arrays zero."""
+    arrays.fill()
+    arrays.work()
+    found = int((arrays.result.float() != arrays.expected()).sum().item())
+    arrays.ours.zero_()
+    arrays.result.zero_()
+    return found
+
+
+def _repetitions(arrays: Arrays, device: torch.device, seconds: float) -> tuple[float, ...]:
+    """Seconds of each, in order, as this rank saw them."""
+    _elapsed(arrays.work, WARM, device)
+    each_s = largest(int(sum(_elapsed(arrays.work, WARM, device)) / WARM * 1e9), device) / 1e9
+    count = min(MOST, max(FEWEST, int(seconds / each_s) if each_s > 0 else MOST))
+    return tuple(max(round(one, NANOSECONDS), 1e-9) for one in _elapsed(arrays.work, count, device))
+
+
+def _elapsed(call: Call, count: int, device: torch.device) -> list[float]:
+    """Ranks begin together: an all-reduce brings their hosts there, and a first call, not counted, their devices."""
+    largest(0, device)
+    call()
+    return _on_gpu(call, count, device) if device.type == "cuda" else _on_host(call, count)
+
+
+def _on_host(call: Call, count: int) -> list[float]:
+    stamps = [time.perf_counter()]
+    for _ in range(count):
+        call()
+        stamps.append(time.perf_counter())
+    return [end - start for start, end in pairwise(stamps)]
+
+
+def _on_gpu(call: Call, count: int, device: torch.device) -> list[float]:
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+    events[0].record()
+    for event in events[1:]:
+        call()
+        event.record()
+    torch.cuda.synchronize(device)
+    return [start.elapsed_time(end) / 1e3 for start, end in pairwise(events)]

@@ -1,0 +1,92 @@
+"""`fp8bench scaling` as its users call it."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+from builders import published
+from calling import invoked, keep
+from scaling.made_scaling import nodes_of
+
+from fp8bench.schema.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    """Call the command in a folder of its own; an error of ours is raised here."""
+    monkeypatch.chdir(tmp_path)
+    return partial(invoked, "scaling")
+
+
+def test_the_published_study_is_shown_without_a_record_of_ones_own(call):
+    done = call("p5", "--workload", "llm-7b", "--format", "json")
+    data = json.loads(done.stdout)
+    assert len(data["points"]) == 12
+    (most,) = (one for one in data["points"] if (one["mode"], one["nodes"]) == ("te-fp8", 32))
+    assert round(most["faster_vs_reference"], 3) == 0.228
+    assert any("17.6 %" in note for note in data["notes"])
+
+
+def test_without_a_name_every_instance_with_records_is_looked_at(call, tmp_path):
+    for record in (*nodes_of(1, 0.1, 0.1), *nodes_of(2, 0.11, 0.11)):
+        keep(record, tmp_path / "results")
+    assert "2 x 8" in call("--workload", "vit-huge").stdout
+    with pytest.raises(UsageError, match="unlike workloads: llm-1b, llm-7b, vit-huge"):
+        call()
+
+
+def test_a_plot_is_drawn(call, tmp_path):
+    done = call("p5", "--workload", "llm-1b", "--plot", "scaling.svg")
+    assert "drawn as scaling.svg" in done.stderr
+    assert "<svg" in (tmp_path / "scaling.svg").read_text()
+
+
+def test_a_projection_warns_on_standard_error_too(call, tmp_path):
+    for record in nodes_of(1, 0.1, 0.1):
+        summary = record.summary.model_copy(update={"flops_per_step": 390 * 10**12})
+        keep(record.model_copy(update={"summary": summary}), tmp_path / "results")
+    done = call("p5", "--workload", "vit-huge", "--project", "4,2")
+    assert "Projected, and not measured" in done.stdout
+    assert "fp8bench: warning: projections are what links allow" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("p5", "--workload", "llm-1b", "--project", "1"), "--project '1'"),
+        (("p5", "--workload", "llm-1b", "--project", "two"), "--project 'two'"),
+        (("p5", "--workload", "llm-1b", "--network-gbps", "100"), "--network-gbps is about a projection"),
+        (("p5", "--workload", "llm-1b", "--project", "2", "--network-gbps", "-1"), "--network-gbps '-1'"),
+        (("p5", "--workload", "llm-1b", "--collectives", "x"), "--collectives is about a projection"),
+        (("p5", "--workload", "llm-1b", "--project", "2"), "without the steps that are needed"),
+        (("p5", "--check"), "INSTANCE does not apply to --check"),
+        (("--workload", "llm-1b", "--check"), "--workload does not apply to --check"),
+        (("p5",), "unlike workloads"),
+        (("p55", "--workload", "llm-1b"), "unknown instance 'p55'"),
+        (("p5", "--workload", "vit-huge"), "one size only"),
+        (("p5", "--workload", "llm-1b", "--plot", "a.gif"), "cannot draw a.gif"),
+        (("p5", "--workload", "llm-1b", "--format", "xml"), "xml"),
+        (("p5", "--workload", "llm-1b", "--price", "p5=free"), "not a price"),
+    ],
+)
+def test_what_means_nothing_is_refused(call, words, says):
+    with pytest.raises(UsageError) as refused:
+        call(*words)
+    assert says in str(refused.value)
+
+
+def test_a_record_of_collectives_that_is_not_there_is_refused(call, tmp_path):
+    for record in nodes_of(1, 0.1, 0.1):
+        keep(record, tmp_path / "results")
+    with pytest.raises(UsageError, match="no file is called 'nope'"):
+        call("p5", "--workload", "vit-huge", "--project", "2", "--collectives", "nope")
+
+
+def test_ones_own_imported_steps_count_as_what_they_are(call, tmp_path):
+    for gpus, step in ((8, 0.2), (16, 0.21)):
+        keep(published("p5", world_size=gpus, step_time_s=step, minutes=-gpus), tmp_path / "results")
+    data = json.loads(call("p5", "--workload", "vit-huge", "--format", "json").stdout)
+    assert {(one["nodes"], one["source"]) for one in data["points"]} == {(1, "published"), (2, "published")}

@@ -1,0 +1,172 @@
+"""What a process that `forking` has forked becomes: a program as if Python had just started it, whose ranks are forked
+too.
+"""
+
+import atexit
+import importlib
+import io
+import math
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fork_server import trains
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a process is to be."""
+
+    program: list[str]
+    arguments: list[str]
+    folder: str
+    environ: dict[str, str]
+    streams: list[int]
+
+
+def become(call: Call) -> None:
+    """Make this forked process what `python PROGRAM ARGUMENTS` would be. What was imported stays frozen."""
+    os.setpgid(0, 0)
+    for target, descriptor in enumerate(call.streams):
+        os.dup2(descriptor, target)
+    os.closerange(3, 4096)
+    _open_streams()
+    os.chdir(call.folder)
+    os.environ.clear()
+    os.environ.update(call.environ)
+    extra = call.environ.get("PYTHONPATH")
+    sys.path[:0] = [call.folder, *(extra.split(os.pathsep) if extra else [])]
+    sys.argv = [call.program[-1], *call.arguments]
+    importlib.invalidate_caches()
+    if trains(call.program, call.arguments):
+        _fork_instead_of_spawning()
+
+
+def _fork_instead_of_spawning() -> None:
+    """Ranks of the launcher, of torchrun, and of `torch.multiprocessing`."""
+    from torch import multiprocessing
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
+
+    from fp8bench.launch.processes import spawn
+
+    spawn._start = _fork_rank
+    SubprocessHandler._popen = _fork_of_torchrun
+    start_processes = multiprocessing.start_processes
+    multiprocessing.start_processes = lambda *what, **how: start_processes(*what, **{**how, "start_method": "fork"})
+
+
+def _open_streams() -> None:
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)
+    for name, number, errors in (("stdout", 1, "strict"), ("stderr", 2, "backslashreplace")):
+        raw = io.BufferedWriter(io.FileIO(number, "w", closefd=False))
+        stream = io.TextIOWrapper(raw, encoding="utf-8", errors=errors, line_buffering=number == 2)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+class _Forked:
+    """As much of a Popen as the launcher and torchrun use."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """None while it runs."""
+        if self.returncode is None:
+            found, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if found else None
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Until it has ended. Raises TimeoutExpired."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("a forked process", timeout or 0)
+            time.sleep(0.01)
+        return self.returncode
+
+
+def _fork_rank(folder: Path, rank: int) -> _Forked:
+    """In place of `spawn._start`: a rank whose imports are done."""
+    from fp8bench.launch.processes.rank import main
+    from fp8bench.lifeline import leave_with
+
+    parent = os.getpid()
+    pid = _fork()
+    if pid:
+        return _Forked(pid)
+    try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(2, 1)
+        _renew()
+        leave_with(parent)
+        main(folder, rank)
+    finally:
+        os._exit(1)
+
+
+def _fork_of_torchrun(handler: Any, command: Sequence[str], environ: Mapping[str, str]) -> _Forked:
+    """In place of `SubprocessHandler._popen`: command is that of `python -u -m MODULE ...`."""
+    pid = _fork()
+    if pid:
+        return _Forked(pid)
+    place = command.index("-m")
+    os.environ.clear()
+    os.environ.update(environ)
+    sys.argv = list(command[place + 1 :])
+    end_as(command[place : place + 2], _renew)
+
+
+def _fork() -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+    return pid
+
+
+def _renew() -> None:
+    """Streams and signal handlers are those of a process that has just started."""
+    from fp8bench.launch import signals
+
+    os.closerange(3, 4096)
+    _open_streams()
+    for number in signals.SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+def end_as(program: Sequence[str], before: Callable[[], None] = lambda: None) -> NoReturn:
+    """Run it in this process, which ends with it: an interpreter takes as long to clear torch away as it took to
+    import it. before: what is to be done first.
+    """
+    code: Any = 1
+    try:
+        before()
+        if program[0] == "-m":
+            runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(program[0]).parent))
+            runpy.run_path(program[0], run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    except Exception:
+        traceback.print_exc()
+        raise
+    finally:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)

@@ -1,0 +1,182 @@
+"""What `fp8bench collectives` makes of words and of ranks, and what is shown of its records."""
+
+import json
+import re
+
+import pytest
+from kinds.made_collectives import collectives_record
+
+from fp8bench.kinds.collectives import measure as measuring
+from fp8bench.kinds.collectives.document import document, size_of
+from fp8bench.kinds.collectives.measure import (
+    CollectivesRequest,
+    exit_code,
+    measure,
+    parse_size,
+    prepare,
+    ranks_of,
+    timing_of,
+)
+from fp8bench.kinds.collectives.rows import collectives_report
+from fp8bench.machine.gpus import Machine
+from fp8bench.pricing.catalog import load
+from fp8bench.report.render import PIPE, render
+from fp8bench.schema.collectives import Case, RankOutcome, RankTimes
+from fp8bench.schema.errors import ModeUnavailable, UsageError
+
+CPU = Machine(gpus=(), product_name=None, cpu_count=2)
+TWO = Machine(gpus=("NVIDIA H200",) * 2, product_name=None, cpu_count=16)
+ONE = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=16)
+CASE = Case(operation="all-reduce", dtype="bf16", size_bytes=1024)
+
+
+@pytest.fixture
+def request_of(tmp_path, monkeypatch):
+    monkeypatch.setattr(measuring, "this_machine", lambda _environ: CPU)
+
+    def made(**changes):
+        return CollectivesRequest(**{"results_dir": tmp_path / "results", **changes})
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1024", 1024), ("64K", 65_536), ("64k", 65_536), ("16M", 2**24), ("1G", 2**30), ("2 KiB", None)]
+)
+def test_sizes_are_bytes_or_powers_of_1024(text, size):
+    if size is None:
+        with pytest.raises(UsageError, match="is not a number of bytes"):
+            parse_size(text)
+    else:
+        assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "K", "-1", "1.5M", "1T", "M1"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(UsageError, match="--size"):
+        parse_size(text)
+
+
+def test_a_size_beyond_every_gpu_is_refused():
+    with pytest.raises(UsageError, match="no GPU holds"):
+        parse_size("100G")
+    with pytest.raises(UsageError, match="no byte"):
+        parse_size("0")
+
+
+def test_the_machine_decides_how_many_take_part():
+    assert ranks_of(None, CPU) == 2
+    assert ranks_of(4, CPU) == 4
+    assert ranks_of(None, TWO) == 2
+    with pytest.raises(ModeUnavailable, match="this machine shows 2"):
+        ranks_of(3, TWO)
+    with pytest.raises(UsageError, match="would start as many processes on 2 CPU cores"):
+        ranks_of(9, CPU)
+    with pytest.raises(UsageError, match="nobody to communicate with"):
+        ranks_of(1, TWO)
+    with pytest.raises(ModeUnavailable, match="shows one GPU"):
+        ranks_of(None, ONE)
+
+
+def test_under_torchrun_it_is_refused(request_of):
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    with pytest.raises(UsageError, match="torchrun started this one"):
+        prepare(request_of(), dict.fromkeys(names, "1"))
+
+
+def test_defaults_are_all_operations_and_both_types(request_of):
+    config = prepare(request_of(), {}).config
+    assert config.operations == ("all-reduce", "all-gather", "reduce-scatter")
+    assert config.dtypes == ("bf16", "fp32")
+    assert (config.device, config.world_size, config.rounds) == ("cpu", 2, 3)
+    assert len(config.cases) == 3 * 2 * len(config.sizes_bytes)
+
+
+def test_words_choose_in_the_order_of_a_table(request_of):
+    config = prepare(
+        request_of(operations=("reduce-scatter", "all-reduce"), dtypes=("fp32",), sizes=("1M", "1K", "1M")), {}
+    ).config
+    assert config.operations == ("all-reduce", "reduce-scatter")
+    assert config.sizes_bytes == (1024, 2**20)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"operations": ("all-reduc",)}, "unknown operation 'all-reduc'"),
+        ({"dtypes": ("fp8",)}, "unknown dtype 'fp8'"),
+        ({"rounds": "0"}, "--rounds '0'"),
+        ({"seconds": "-1"}, "--seconds '-1'"),
+        ({"gpus": "two"}, "--gpus 'two'"),
+    ],
+)
+def test_bad_words_are_refused(request_of, changes, says):
+    with pytest.raises(UsageError, match=re.escape(says)):
+        prepare(request_of(**changes), {})
+
+
+def test_of_each_round_the_slowest_rank_counts():
+    quick, slow = (0.001,) * 20, (0.002,) * 20
+    ranks = [RankTimes(wrong=0, rounds_s=(quick, slow)), RankTimes(wrong=0, rounds_s=(slow, quick))]
+    timing = timing_of(CASE, ranks)
+    assert timing.rounds_s == (slow, slow)
+    assert timing.time_s == pytest.approx(0.002)
+    assert timing.time_ci_s[0] <= 0.002 <= timing.time_ci_s[1]
+
+
+def test_a_wrong_element_on_any_rank_makes_it_invalid(request_of, monkeypatch):
+    times = {0: RankTimes(wrong=0), 1: RankTimes(wrong=3)}
+    outcomes = [RankOutcome(times=(one,)).model_dump_json() for one in times.values()]
+    monkeypatch.setattr(measuring.group, "run", lambda _job: outcomes)
+    asked = request_of(operations=("all-reduce",), dtypes=("bf16",), sizes=("1K",))
+    record = measure(prepare(asked, {}), lambda _line: None)
+    assert record.status == record.timings[0].status == "invalid"
+    assert "3 elements of the all-reduce were wrong on rank 1" in record.reason
+    assert exit_code(record, asked) == 4
+    text = render(document([record], load()), PIPE)
+    assert "invalid [a]" in text
+    assert "[a] 3 elements of the all-reduce" in text
+
+
+def test_bandwidths_are_nccl_tests_and_hold_against_nvlink():
+    report = collectives_report(collectives_record(ranks=8), load())
+    rows = {(row.operation, row.size_bytes): row for row in report.rows}
+    most = rows["all-reduce", 2**30]
+    assert most.algorithm_gb_s == pytest.approx(2**30 / 4e-3 / 1e9)
+    assert most.bus_gb_s == pytest.approx(1.75 * most.algorithm_gb_s)
+    assert most.share_of_link == pytest.approx(most.bus_gb_s / 450)
+    assert most.bus_gb_s_ci[0] < most.bus_gb_s < most.bus_gb_s_ci[1]
+    assert rows["all-gather", 2**30].bus_gb_s == pytest.approx(0.875 * 2**30 / 2e-3 / 1e9)
+
+
+def test_a_link_that_nobody_knows_has_no_share():
+    report = collectives_report(collectives_record(device="cpu", ranks=2), load())
+    assert {row.share_of_link for row in report.rows} == {None}
+    assert "of link" not in render(document([collectives_record(device="cpu", ranks=2)], load()), PIPE)
+
+
+def test_the_answer_is_the_most_and_the_least():
+    text = render(document([collectives_record(ranks=8)], load()), PIPE)
+    assert "all-reduce: 470 GB/s at most, with 1 GiB of bf16, 104 % of its link; 20.0 us for 1 KiB." in text
+    assert re.search(r"^all-reduce +bf16 +1 KiB +20.0 \(19.6-20.4\)", text, re.MULTILINE)
+
+
+def test_machines_stand_side_by_side_though_their_ranks_differ():
+    both = [collectives_record(ranks=8), collectives_record("h200-2x", ranks=2, minutes=5)]
+    text = render(document(both, load()), PIPE)
+    assert "p5: 8 NVIDIA H100 80GB HBM3 on p5, by nccl." in text
+    assert re.search(r"^ +1 GiB +4,000 .* 470 .* 4,000 .* 268 ", text, re.MULTILINE)
+    data = json.loads(render(document(both, load()), "json"))
+    assert [one["world_size"] for one in data] == [8, 2]
+
+
+@pytest.mark.parametrize(("size", "text"), [(1, "1 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (2**26, "64 MiB")])
+def test_a_size_is_written_in_its_unit(size, text):
+    assert size_of(size) == text
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_it_is_drawn(tmp_path, suffix):
+    path = tmp_path / f"links.{suffix}"
+    document([collectives_record()], load()).figure("bandwidth").draw(path)
+    assert path.stat().st_size > 1000

@@ -1,0 +1,83 @@
+"""What the tests of scaling share: a catalogue, published series, and one call that gathers what is shown."""
+
+from datetime import date
+
+import builders
+from builders import START
+
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.records.named import parse_reference
+from fp8bench.records.select import Filter
+from fp8bench.scaling.gather import Asked, scaled
+from fp8bench.schema.instance import Catalog, Gpu
+from fp8bench.schema.record import SCHEMA_VERSION, Provenance
+from fp8bench.schema.throughput import ThroughputPoint, ThroughputRecord
+
+TODAY = date(2026, 7, 1)
+H100 = Gpu(
+    name="H100-SXM5-80GB", product_names=("NVIDIA H100 80GB HBM3",), compute_capability="9.0",
+    dense_bf16_tflops=989.0, dense_fp8_tflops=1979.0, dense_fp4_tflops=None, memory_bandwidth_gb_s=3350.0,
+    memory_gb=80.0, nvlink_gb_s=900.0, tdp_w=700.0, sources={}, figures="dense",
+)  # fmt: skip
+P5 = builders.instance(
+    "p5",
+    gpu=H100.name,
+    network={"gbps": 3200},
+    prices=(
+        builders.price(50.0, as_of=date(2026, 6, 1), region=None),
+        builders.price(100.0, as_of=date(2023, 1, 1), region=None),
+    ),
+)
+CATALOG = Catalog(instances={"p5": P5}, gpus={H100.name: H100})
+
+
+def series(mode="baseline-bf16", rates=None, losses=None, printed=None, workload="llm-1b", **changes):
+    """Published throughput. rates: units a second and GPU by number of nodes; losses, printed: likewise."""
+    rates = rates or {1: 1000.0, 2: 900.0}
+    values = {
+        "schema_version": SCHEMA_VERSION,
+        "method_version": None,
+        "run_id": f"20260501T090000Z-p5-{workload}-{mode}-000000",
+        "status": "ok",
+        "source": "published",
+        "provenance": Provenance(citation="a study", published_on=date(2024, 11, 20)),
+        "created_utc": START,
+        "instance": "p5",
+        "fingerprint": {"workload": workload, "method_version": None},
+        "mode": mode,
+        "workload": workload,
+        "unit": "tokens",
+        "points": tuple(
+            ThroughputPoint(
+                nodes=nodes,
+                world_size=8 * nodes,
+                units_per_s_per_gpu=rate,
+                final_loss=(losses or {}).get(nodes),
+                printed_faster=(printed or {}).get(nodes),
+            )
+            for nodes, rate in rates.items()
+        ),
+    }
+    return ThroughputRecord(**{**values, **changes})
+
+
+def nodes_of(nodes, *step_times_s, mode="baseline-bf16", **changes):
+    """Rounds of so many nodes of 8 GPUs."""
+    settings = {"world_size": 8 * nodes, "nodes": nodes, **changes.pop("settings", {})}
+    minutes = changes.pop("minutes", 10 * nodes + (5 if mode != "baseline-bf16" else 0))
+    session_id = changes.pop("session_id", f"20260501T1{nodes:02}000Z-aaaaaa")
+    made = builders.rounds(
+        *step_times_s, mode=mode, settings=settings, session_id=session_id, minutes=minutes, **changes,
+    )  # fmt: skip
+    return [one.model_copy(update={"telemetry": ()}) for one in made]
+
+
+def gathered(*records, figures=(), workload=None, reference="baseline-bf16", catalog=CATALOG, **options):
+    """What is shown of them. options: of the comparison, and what its filter has."""
+    wanted = Filter(**{name: options.pop(name) for name in ("batch_size", "optimizer") if name in options})
+    ask = {name: options.pop(name) for name in ("named", "one_size_will_do") if name in options}
+    keys = options.pop("instances", ("p5",))
+    asked = CompareOptions(keys, TODAY, parse_reference(None, keys), wanted=wanted, **options)
+    return scaled(
+        list(records), list(figures), Asked(workload, reference, **ask), asked, catalog, (), lambda record: record
+    )

@@ -1,0 +1,110 @@
+"""What one rank of `fp8bench collectives` does: whole arrays, exact expectations, and what a wrong element does."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from fp8bench.schema.collectives import OPERATIONS, Case, CollectivesConfig, RankOutcome, whole_elements
+from fp8bench.worker import collectives
+from fp8bench.worker.collectives import Arrays, measure, wrong_elements
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("asked", "dtype", "ranks", "found"),
+    [(1, "bf16", 2, 4), (64, "fp32", 2, 64), (65, "fp32", 8, 96), (7, "bf16", 3, 12)],
+)
+def test_sizes_are_rounded_up_to_whole_elements_a_rank(asked, dtype, ranks, found):
+    assert whole_elements(asked, dtype, ranks) == found
+
+
+def arrays_of(operation, rank, ranks, elements, dtype="bf16"):
+    size = elements * (2 if dtype == "bf16" else 4)
+    return Arrays(Case(operation=operation, dtype=dtype, size_bytes=size), rank, ranks, CPU)
+
+
+def by_hand(arrays, every):
+    """What the operation has to give this rank. every: what each rank gives."""
+    if arrays.case.operation == "all-gather":
+        return torch.cat(every)
+    total = torch.stack(every).sum(0)
+    part = total.numel() // arrays.ranks
+    rank = arrays.rank
+    return total if arrays.case.operation == "all-reduce" else total[rank * part : (rank + 1) * part]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("ranks", [2, 3, 8, 64, 200])
+def test_what_is_expected_is_what_the_ranks_fill_in(operation, ranks):
+    several = [arrays_of(operation, rank, ranks, ranks * 5) for rank in range(ranks)]
+    for one in several:
+        one.fill()
+    given = [one.ours.float() for one in several]
+    for one in (several[0], several[-1]):
+        expected = one.expected()
+        assert torch.equal(expected, by_hand(one, given))
+        # Exact in the type that is sent, however large the group.
+        assert torch.equal(expected.bfloat16().float(), expected)
+        assert expected.numel() == one.result.numel()
+        assert expected.unique().numel() > 1
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_one_wrong_element_is_found(operation, monkeypatch):
+    several = [arrays_of(operation, rank, 2, 64) for rank in range(2)]
+    for one in several:
+        one.fill()
+    every = [one.ours.float() for one in several]
+    arrays = several[1]
+
+    def right():
+        arrays.result.copy_(by_hand(arrays, every))
+
+    def wrong():
+        right()
+        arrays.result[3] += 1
+
+    monkeypatch.setattr(arrays, "work", right)
+    assert wrong_elements(arrays) == 0
+    assert arrays.ours.abs().sum() == arrays.result.abs().sum() == 0
+    monkeypatch.setattr(arrays, "work", wrong)
+    assert wrong_elements(arrays) == 1
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """A group whose other rank gives the same as this one: collectives of a single process."""
+    monkeypatch.setattr(dist, "all_reduce", lambda *_: None)
+    monkeypatch.setattr(collectives, "largest", lambda value, _device: value)
+
+
+def test_a_case_that_is_wrong_is_not_timed(alone, monkeypatch):
+    config = CollectivesConfig(
+        device="cpu", world_size=2, operations=("all-reduce",), dtypes=("fp32",), sizes_bytes=(64, 128), rounds=3,
+        seconds=0.001,
+    )  # fmt: skip
+    found = iter((0, 5))
+    monkeypatch.setattr(collectives, "wrong_elements", lambda _arrays: next(found))
+    right, wrong = collectives._times(config, 0, CPU)
+    assert (right.wrong, len(right.rounds_s)) == (0, 3)
+    assert all(20 <= len(one) <= 100 for one in right.rounds_s)
+    assert (wrong.wrong, wrong.rounds_s) == (5, ())
+
+
+@pytest.mark.slow
+def test_two_processes_time_every_operation(tmp_path):
+    from fp8bench.launch.processes.group import Job, run
+
+    config = CollectivesConfig(
+        device="cpu", world_size=2, operations=OPERATIONS, dtypes=("bf16", "fp32"), sizes_bytes=(1000,), rounds=1,
+        seconds=0.001,
+    )  # fmt: skip
+    assert measure.__module__ == "fp8bench.worker.collectives"
+    texts = run(Job("fp8bench.worker.collectives:measure", config.model_dump_json(), 2, 120.0))
+    outcomes = [RankOutcome.model_validate_json(text) for text in texts]
+    assert [one.wrong for outcome in outcomes for one in outcome.times] == [0] * 12
+    assert [outcome.environment is None for outcome in outcomes] == [False, True]
+    first, second = (outcome.times for outcome in outcomes)
+    for one, other in zip(first, second, strict=True):
+        assert len(one.rounds_s[0]) == len(other.rounds_s[0]) >= 20
