@@ -198,6 +198,11 @@ KINDS = (
         "What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump.",
     ),
     KindEntry(
+        "converge",
+        "fp8bench.kinds.converge:KIND",
+        "Whether fp8 costs accuracy: losses of modes trained alike, at equal steps, time and money.",
+    ),
+    KindEntry(
         "collectives",
         "fp8bench.kinds.collectives:KIND",
         "All-reduce, all-gather and reduce-scatter between GPUs: bus bandwidth over sizes, each proved first.",

@@ -36,6 +36,7 @@ outside-waits = outside_plugins:Waits
 [fp8bench.workloads]
 outside-linear = outside_plugins:TinyLinear
 outside-narrow = outside_plugins:Narrow
+outside-language = outside_plugins:TinyLanguage
 """
 
 

@@ -116,4 +116,8 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
             )
         for missing in [key for key in keys if key not in {record.instance for record in kept}]:
             log(f"warning: no record of `fp8bench {self.name}`{of} for {missing}: it is omitted")
-        return self.document(in_order(kept if options.every else latest_alike(kept), keys), catalog)
+        return self.compared(in_order(kept if options.every else latest_alike(kept), keys), catalog, options)
+
+    def compared(self, records: Sequence[RecordT], catalog: Catalog, options: CompareOptions) -> Document:
+        """Those that were chosen, in the order given. A kind whose document depends on the options has its own."""
+        return self.document(records, catalog)

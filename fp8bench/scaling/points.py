@@ -11,8 +11,9 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.priced import WHAT_IF, priced
 from fp8bench.kinds.run.row import to_row
-from fp8bench.kinds.run.unit_cost import WHAT_IF, priced, unit_time
+from fp8bench.kinds.run.unit_cost import unit_time, used
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import PriceQuery, choose, why_no_price
 from fp8bench.records.select import Measurement
@@ -118,7 +119,7 @@ def of_runs(measurements: Sequence[Measurement], catalog: Catalog, options: Comp
 def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions, day: date) -> Found:
     record = measurement.latest
     found = unit_time(measurement)
-    row = to_row(measurement, found, priced(record, catalog, options, day), catalog)
+    row = to_row(measurement, found, priced(record, used(record, catalog), catalog, options, day), catalog)
     interval, per_usd = row.throughput_ci_per_s, row.units_per_usd
     point = made_of(
         Point,

@@ -288,7 +288,8 @@ class RankReport(Frozen):
 
     collateral: the rank did nothing wrong, and was ended because another one failed. machine: where it ran, if that may
     be another than the launcher's. marks: what it found of its circumstances (a busy GPU), if it looked for itself.
-    log: its traceback or stack, for the file beside the record.
+    log: its traceback or stack, for the file beside the record. found: what another kind than `run` measured, as that
+    kind has it.
     """
 
     rank: int
@@ -308,3 +309,4 @@ class RankReport(Frozen):
     memory: RankMemory | None = None
     telemetry: RankTelemetry | None = None
     profile: Profile | None = None
+    found: dict[str, Any] | None = None

@@ -19,18 +19,19 @@ from fp8bench import registry
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed
-from fp8bench.schema.rank import Evidence, RankReport, RankSamples, WorkloadFacts
+from fp8bench.schema.rank import Evidence, RankReport, WorkloadFacts
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
 from fp8bench.worker.counters import peak_memory, reset_peaks
 from fp8bench.worker.environment import environment
 from fp8bench.worker.evidence import to_evidence, with_execution
-from fp8bench.worker.execution.build import choose, ready_to_train
+from fp8bench.worker.execution.build import Choice, choose, ready_to_train
 from fp8bench.worker.execution.decide import Execution, Gate, decide, needs_proof
 from fp8bench.worker.execution.optimizers import described
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import require_memory
 from fp8bench.worker.parallel import agreement, process_group
+from fp8bench.worker.parity import Proof
 from fp8bench.worker.profiler import STEPS as PROFILED_STEPS
 from fp8bench.worker.profiler import Profiled, profile_steps
 from fp8bench.worker.progress import ProgressFile
@@ -63,9 +64,14 @@ def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) ->
     Raises RunFailed when the GPU's memory does not suffice, or the host's: siblings may be waiting, and must be ended
     from outside.
     """
+    return reported(lambda found: _stages(config, rank, device, aside, found), rank, config)
+
+
+def reported(stages: Callable[[dict[str, Any]], None], rank: int, config: RunConfig) -> RankReport:
+    """The report of a rank whose stages fill in its fields. See `measure`."""
     found: dict[str, Any] = {"rank": rank}
     try:
-        _stages(config, rank, device, aside, found)
+        stages(found)
     except (ModeUnavailable, MeasurementInvalid) as refusal:
         return stopped(refusal, found)
     except torch.OutOfMemoryError as error:
@@ -131,28 +137,9 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     progress = ProgressFile(aside.progress)
     mode = make_mode(config)
     workload = make_workload(config)
-    with agreement():
-        found["environment"] = environment(device, of_workload.stated(workload, "packages"))
-        mode.check(device)
-        check_workload(workload, config, mode)
-    # Ranks talk to each other here, so all of them must come.
-    with agreement():
-        choice = choose(config, mode, device, workload)
-        require_memory(config, workload, device, choice.strategy.sharded)
-    found["facts"] = _facts(workload, config, device, choice.strategy.sharded)
-
-    progress.stage("proving")
     # The gate wants one batch, for which no loader need start its processes; the images are the same.
-    proof = parity.prove(mode, make_workload(config.model_copy(update={"data": "device"})), rank, device)
-    found["parity"] = proof.parity
-    found["evidence"] = to_evidence(mode, proof, choice.compile)
-    with agreement():
-        if not proof.parity.passed:
-            raise MeasurementInvalid(
-                f"{config.mode_label} failed the parity gate: {proof.parity.reason}",
-                "Do not use its speed: fix the block or its conversion",
-                "parity",
-            )
+    of_gate = make_workload(config.model_copy(update={"data": "device"}))
+    proof, choice = proved(config, mode, of_gate, rank, device, found, progress)
 
     reset_peaks(device)
     progress.stage("warming up")
@@ -171,24 +158,64 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         found |= {"samples": timed.samples, "telemetry": timed.telemetry, "memory": memory}
         progress.stage("profiling")
         training = replace(training, launch=decided[0].launch)
-        profiled = _profile(training, rank, config.mode_label, timed.samples, aside)
+        profiled = profile(training, rank, config.mode_label, fmean(timed.samples.step_s), aside)
     found["profile"] = profiled.profile
-    evidence = to_evidence(mode, proof, compiled_to(choice.compile, timed), profiled)
+    compiled = compiled_to(choice.compile, timed.after_first_step, timed.at_end)
+    evidence = to_evidence(mode, proof, compiled, profiled)
     found["evidence"] = with_execution(evidence, decided[0])
     with agreement():
         _require_finite(rank, timed.losses)
-        _require_fp8_kernels(config.mode_label, found["evidence"])
+        require_fp8_kernels(config.mode_label, found["evidence"])
     progress.stage("done")
 
 
-def _profile(training: Training, rank: int, label: str, samples: RankSamples, aside: Aside) -> Profiled:
+def proved(
+    config: RunConfig,
+    mode: Mode,
+    workload: Workload,
+    rank: int,
+    device: torch.device,
+    found: dict[str, Any],
+    progress: ProgressFile,
+) -> tuple[Proof, Choice]:
+    """The model as the parity gate proved it, and how it will be executed. workload: gives the gate its batch. Fills in
+    the report's environment, facts, parity and evidence.
+
+    Raises ModeUnavailable where the mode cannot run, and MeasurementInvalid where it fails the gate.
+    """
+    with agreement():
+        found["environment"] = environment(device, of_workload.stated(workload, "packages"))
+        mode.check(device)
+        check_workload(workload, config, mode)
+    # Ranks talk to each other here, so all of them must come.
+    with agreement():
+        choice = choose(config, mode, device, workload)
+        require_memory(config, workload, device, choice.strategy.sharded)
+    found["facts"] = _facts(workload, config, device, choice.strategy.sharded)
+    progress.stage("proving")
+    proof = parity.prove(mode, workload, rank, device)
+    found["parity"] = proof.parity
+    found["evidence"] = to_evidence(mode, proof, choice.compile)
+    with agreement():
+        if not proof.parity.passed:
+            raise MeasurementInvalid(
+                f"{config.mode_label} failed the parity gate: {proof.parity.reason}",
+                "Do not use its speed: fix the block or its conversion",
+                "parity",
+            )
+    return proof, choice
+
+
+def profile(training: Training, rank: int, label: str, step_time_s: float, aside: Aside) -> Profiled:
+    """A few steps more, of which rank 0's are profiled. Every rank calls it."""
+
     def run_steps(steps: int) -> None:
         train(training, steps, clock_for(training.device), before_step=lambda _step: None)
 
     if rank != 0:
         run_steps(PROFILED_STEPS)
         return Profiled(None)
-    return profile_steps(run_steps, training.device, label, fmean(samples.step_s), aside.trace)
+    return profile_steps(run_steps, training.device, label, step_time_s, aside.trace)
 
 
 def make_mode(config: RunConfig) -> Mode:
@@ -240,7 +267,8 @@ def _require_finite(rank: int, losses: list[float]) -> None:
         )
 
 
-def _require_fp8_kernels(label: str, evidence: Evidence) -> None:
+def require_fp8_kernels(label: str, evidence: Evidence) -> None:
+    """Raises MeasurementInvalid for an fp8 mode of whose GEMMs the profile shows none in fp8."""
     if evidence.fp8 and not evidence.emulated and evidence.fp8_kernels is False:
         raise MeasurementInvalid(
             f"{label} ran no GEMM in fp8: the profile shows none",

@@ -188,18 +188,17 @@ class _Watch:
         self._step += 1
 
 
-def compiled_to(decided: CompileEvidence, timed: Timed) -> CompileEvidence:
+def compiled_to(decided: CompileEvidence, after_first_step: Compilations, end: Compilations) -> CompileEvidence:
     """Fill in what torch.compile made of the model; nothing where it was off."""
     if not decided.enabled:
         return decided
-    end = timed.at_end
     return decided.model_copy(
         update={
             "graphs": end.graphs,
             "split_graphs": end.split_graphs,
             "graph_breaks": end.graph_breaks,
             "graph_break_reasons": end.graph_break_reasons,
-            "recompilations": end.frames - timed.after_first_step.frames,
+            "recompilations": end.frames - after_first_step.frames,
             "seconds": end.seconds,
         }
     )

@@ -78,6 +78,13 @@ class LLM1B:
         self.seed = seed
         self.sequence_length = sequence_length or self.usual_length
 
+    def resized(self, **sizes: int) -> "LLM1B":
+        """The same with other numbers for some of its sizes."""
+        length = sizes.pop("sequence_length", self.sequence_length)
+        other = type(type(self).__name__, (type(self),), {"architecture": {**self.architecture, **sizes}})
+        made: LLM1B = other(self.data, self.workers, self.seed, length)
+        return made
+
     @property
     def piece(self) -> int:
         """Two samples show whether one sees the other; more where fewer tokens are no multiple that fp8 can take."""

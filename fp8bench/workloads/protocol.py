@@ -14,13 +14,17 @@ them in by torch.nn.Embedding: the parity gate takes the gradient at the inputs 
 and reads the logits from the model's output.
 
 A class need not inherit from `Workload`; where it does not state `config_fields`, `packages`, `causal` or `piece`, the
-values here hold. It may have three methods more:
+values here hold. It may have four methods more:
 
   logits(model, batch)     the logits of the batch, [batch, ...], for a model whose output under `loss` is not them (a
                            language model that never holds all of them): the gate asks it, and never a timed step
   check(batch_size, fp8)   raises ModeUnavailable, before anything is built, where this batch cannot be trained on here,
                            by a mode with fp8 GEMMs or by one without
   parameters()             how many numbers are trained: memory that cannot hold them is found before it is used
+  resized(**sizes)         the same workload with other whole numbers for some of `sizes()`, by their names: a language
+                           model whose `vocab_size` is 256 can read a text byte by byte (`workloads.on_text`)
+
+A target of a language model is the token after its input, and no loss shifts it again.
 """
 
 from collections.abc import Iterator

@@ -89,6 +89,7 @@ COMMANDS = {
     "doctor --help": (["doctor", "--help"], "Usage: fp8bench doctor"),
     "scaling": (["scaling", "p5", "--workload", "llm-7b"], "+17.6 %"),
     "collectives --help": (["collectives", "--help"], "--operation"),
+    "converge --help": (["converge", "--help"], "--seeds"),
 }
 """By name: a command, and words of its answer."""
 

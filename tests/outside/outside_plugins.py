@@ -183,6 +183,78 @@ class TinyLinear:
         return {"width": 16}
 
 
+class Attention(nn.Module):
+    """A causal block with rotary-free attention and a feed-forward part, each behind a norm."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        heads = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in self.qkv(self.before(x)).chunk(3, -1))
+        seen = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
+        x = x + self.out(seen.transpose(1, 2).flatten(2))
+        return x + self.down(nn.functional.gelu(self.up(self.between(x))))
+
+
+class Language(nn.Module):
+    """Logits [batch, sequence, words] of the next token."""
+
+    def __init__(self, words, length, width, depth):
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Parameter(torch.randn(length, width) * 0.02)
+        self.blocks = nn.ModuleList(Attention(width) for _ in range(depth))
+        self.head = nn.Linear(width, words)
+
+    def forward(self, tokens):
+        x = self.words(tokens) + self.places[: tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class TinyLanguage:
+    """A language model of two blocks, whose sizes can be changed."""
+
+    name = "outside-language"
+    unit = "tokens"
+    causal = True
+
+    def __init__(self, data="loader", workers=0, seed=0, **sizes):
+        self.seed = seed
+        self._sizes = {"vocab_size": 512, "sequence_length": 32, "width": 32, "depth": 2, **sizes}
+
+    def resized(self, **sizes):
+        return TinyLanguage(seed=self.seed, **{**self._sizes, **sizes})
+
+    def build(self, device):
+        torch.manual_seed(self.seed)
+        sizes = self._sizes
+        return Language(sizes["vocab_size"], sizes["sequence_length"], sizes["width"], sizes["depth"]).to(device)
+
+    def batches(self, batch_size, rank, device):
+        generator = torch.Generator().manual_seed(1000 * self.seed + rank)
+        while True:
+            shape = (batch_size, self._sizes["sequence_length"] + 1)
+            tokens = torch.randint(self._sizes["vocab_size"], shape, generator=generator).to(device)
+            yield Batch(tokens[:, :-1], tokens[:, 1:])
+
+    def loss(self, model, batch):
+        return nn.functional.cross_entropy(model(batch.inputs).flatten(0, 1), batch.targets.flatten())
+
+    def units_per_step(self, batch_size):
+        return batch_size * self._sizes["sequence_length"]
+
+    def flops_per_step(self, batch_size):
+        width, depth, words = (self._sizes[name] for name in ("width", "depth", "vocab_size"))
+        return 6 * self.units_per_step(batch_size) * width * (8 * width * depth + words)
+
+    def sizes(self):
+        return dict(self._sizes)
+
+
 class Narrow(TinyLinear):
     """Its last rank has no memory for more than 40 samples."""
 

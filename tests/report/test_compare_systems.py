@@ -7,8 +7,8 @@ import pytest
 from builders import environment, machine_called, measured, published, rounds
 from report.comparing import RELATIVE_NUMBERS, catalog, compared, instance, price, row_of
 
+from fp8bench.kinds.priced import PRICED_ELSEWHERE
 from fp8bench.kinds.run.row import Comparison
-from fp8bench.kinds.run.unit_cost import PRICED_ELSEWHERE
 
 HERE, THERE = machine_called("vendor-a"), machine_called("vendor-b")
 OLD_TORCH = {"environment": environment(versions={"torch": "2.10.0"})}

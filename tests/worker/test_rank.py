@@ -166,9 +166,9 @@ def test_only_a_promise_that_the_profile_refutes_is_refused(fp8, emulated, seen,
     found = evidence(fp8=fp8, emulated=emulated, fp8_kernels=seen)
     if refused:
         with pytest.raises(MeasurementInvalid, match="te-fp8:delayed ran no GEMM in fp8"):
-            main._require_fp8_kernels("te-fp8:delayed", found)
+            main.require_fp8_kernels("te-fp8:delayed", found)
     else:
-        main._require_fp8_kernels("te-fp8:delayed", found)
+        main.require_fp8_kernels("te-fp8:delayed", found)
 
 
 def test_a_loss_that_is_not_finite_is_told_by_rank_and_step():

@@ -213,7 +213,7 @@ DECIDED = CompileEvidence(enabled=True, reason="asked for")
 @pytest.mark.slow
 def test_a_model_that_was_compiled_once_is_one_graph_and_steady(compiled):
     timed = time_steps(training(model=compiled(nn.Linear(16, 4))), 0, Length(2, 3), NO_FILE)
-    found = compiled_to(DECIDED, timed)
+    found = compiled_to(DECIDED, timed.after_first_step, timed.at_end)
 
     assert timed.samples.recompilations == 0
     assert (found.recompilations, found.graph_breaks) == (0, 0)
@@ -237,7 +237,7 @@ def test_recompilations_while_timed_are_told_from_those_before(sizes, while_time
     timed = time_steps(training(Growing(*sizes), compiled(nn.Linear(16, 4))), 0, Length(2, 3), NO_FILE)
 
     assert timed.samples.recompilations == while_timed
-    assert compiled_to(DECIDED, timed).recompilations == in_all
+    assert compiled_to(DECIDED, timed.after_first_step, timed.at_end).recompilations == in_all
     steadiness = summarize([timed.samples], workload_facts()).steadiness
     assert steadiness is not None
     expected = "torch.compile recompiled once while steps were timed" if while_timed else None
@@ -249,14 +249,14 @@ def test_where_torch_compile_was_off_nothing_is_said_of_graphs():
     counts = Compilations(frames=3, graphs=2)
     timed = Timed(one_step(), None, [1.0], counts, counts)
 
-    assert compiled_to(off, timed) == off
+    assert compiled_to(off, timed.after_first_step, timed.at_end) == off
 
 
 def test_the_reasons_of_graph_breaks_are_kept():
     broken = Compilations(frames=5, graphs=4, split_graphs=6, graph_breaks=3, graph_break_reasons=("a print",))
     first = Compilations(frames=2)
     timed = Timed(one_step(), None, [1.0], first, broken)
-    found = compiled_to(DECIDED, timed)
+    found = compiled_to(DECIDED, timed.after_first_step, timed.at_end)
 
     assert (found.graphs, found.split_graphs, found.graph_breaks) == (4, 6, 3)
     assert (found.graph_break_reasons, found.recompilations) == (("a print",), 3)

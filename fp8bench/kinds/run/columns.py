@@ -8,8 +8,8 @@ is milliseconds, `gain>10` per cent.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from fp8bench.kinds.priced import WHAT_IF
 from fp8bench.kinds.run.row import Row
-from fp8bench.kinds.run.unit_cost import WHAT_IF
 from fp8bench.report.document import NOTHING, CellKind, Column, Rows, Tone
 from fp8bench.report.written import Interval, change, number, rate, with_interval
 from fp8bench.schema.execution import suffix

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.priced import Priced, priced
 from fp8bench.kinds.run.row import Comparison, Row, to_row
-from fp8bench.kinds.run.unit_cost import Priced, UnitTime, priced, pricing_day, unit_time
+from fp8bench.kinds.run.unit_cost import UnitTime, pricing_day, unit_time, used
 from fp8bench.pricing import cost
 from fp8bench.pricing.choose import require_region
 from fp8bench.records.named import Reference
@@ -53,7 +54,7 @@ def compare(
     latest = [measurement.latest for measurement in chosen]
     _require_some(latest, options)
     day = pricing_day(latest, options)
-    prices = {record.run_id: priced(record, catalog, options, day) for record in latest}
+    prices = {record.run_id: priced(record, used(record, catalog), catalog, options, day) for record in latest}
     found = {measurement.latest.run_id: unit_time(measurement) for measurement in chosen}
     rows = distinguished([to_row(one, found[one.latest.run_id], prices[one.latest.run_id], catalog) for one in chosen])
     reference = _find_reference(rows, options.reference)

@@ -8,10 +8,10 @@ show.
 
 from collections.abc import Iterator, Sequence
 
+from fp8bench.kinds.priced import WHAT_IF
 from fp8bench.kinds.run import brief
 from fp8bench.kinds.run.columns import COLUMNS, EVERY, NOTES, OF_A_JOB
 from fp8bench.kinds.run.row import Comparison, Row
-from fp8bench.kinds.run.unit_cost import WHAT_IF
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.pricing.cost import break_even_usd_per_hour
 from fp8bench.report import document as doc

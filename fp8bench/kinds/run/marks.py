@@ -6,7 +6,8 @@ What was found in every round is said once, with the latest round's figures; wha
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from fp8bench.kinds.run.unit_cost import APART, PRICED_ELSEWHERE, WHAT_IF, Priced, UnitTime
+from fp8bench.kinds.priced import PRICED_ELSEWHERE, WHAT_IF, Priced
+from fp8bench.kinds.run.unit_cost import APART, UnitTime
 from fp8bench.records.select import Measurement, execution
 from fp8bench.schema.record import Record
 from fp8bench.stats.steps import SLOW_STEP, bottleneck_of

@@ -8,8 +8,9 @@ from statistics import median
 from typing import Any
 
 from fp8bench.kinds.kind import Labelled
+from fp8bench.kinds.priced import Priced
 from fp8bench.kinds.run.marks import marks
-from fp8bench.kinds.run.unit_cost import Priced, UnitTime
+from fp8bench.kinds.run.unit_cost import UnitTime
 from fp8bench.pricing import cost
 from fp8bench.records.select import Measurement, execution
 from fp8bench.schema.config import Device

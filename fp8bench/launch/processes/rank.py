@@ -16,8 +16,11 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
+
+from pydantic import Field
 
 from fp8bench.launch.signals import STOPPED, process, send
 from fp8bench.schema.config import RunConfig
@@ -60,6 +63,18 @@ class Rendezvous(Frozen):
     prefix: str
 
 
+class Work(Frozen):
+    """What each rank does inside its group: a function, which is called as `worker.main.measure` is, and with `given`
+    as keywords. It returns the rank's report; what only its kind knows is the report's `found`.
+    """
+
+    target: str = Field(default="fp8bench.worker.main:measure", pattern=r"^[\w.]+:\w+$")
+    given: dict[str, Any] = Field(default_factory=dict, description="plain values, as JSON has them")
+
+
+MEASURES_A_RUN = Work()
+
+
 class Task(Frozen):
     """What all ranks of a run are to do. trace: where rank 0 keeps its Chrome trace. node: of several, this one. meet:
     None: all ranks are on this machine, and meet by a file.
@@ -67,6 +82,7 @@ class Task(Frozen):
 
     config: RunConfig
     trace: Path | None = None
+    work: Work = MEASURES_A_RUN
     node: int = 0
     meet: Rendezvous | None = None
 
@@ -92,6 +108,8 @@ def main(folder: Path, rank: int) -> NoReturn:
     stack = rank_path(folder, rank, "stack").open("w")
     faulthandler.enable(stack)
     faulthandler.register(REQUEST, stack)
+    # torch's profiler writes to standard error, in the middle of the progress, unless this is set before its first use.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with _ended_by_errors(folder, rank):
         # The run's own folder takes what multiprocessing leaves lying about when it is killed (a loader's sockets).
         _keep_sockets_in(folder)
@@ -103,8 +121,10 @@ def main(folder: Path, rank: int) -> NoReturn:
 def _measure(task: Task, folder: Path, rank: int) -> None:
     # Brings torch.
     from fp8bench.schema.errors import ModeUnavailable
-    from fp8bench.worker.main import Aside, measure, rank_group, stopped
+    from fp8bench.worker.main import Aside, rank_group, stopped
 
+    module, _, function = task.work.target.partition(":")
+    measure = getattr(import_module(module), function)
     aside = Aside(rank_path(folder, rank, "progress"), task.trace if rank == 0 else None)
     local_rank = rank - task.ranks_here.start
     _say_place(rank, local_rank)
@@ -112,7 +132,7 @@ def _measure(task: Task, folder: Path, rank: int) -> None:
         with rank_group(task.config, rank, local_rank, _init_method(task, folder)) as device:
             # Inside the group: to leave it is what makes the others fail.
             with _ended_by_errors(folder, rank):
-                report = measure(task.config, rank, device, aside)
+                report = measure(task.config, rank, device, aside, **task.work.given)
             write_whole(rank_path(folder, rank, "report"), report.model_dump_json())
     except ModeUnavailable as refusal:
         # Before it joined: nobody else knows.

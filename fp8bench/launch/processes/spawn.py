@@ -23,9 +23,11 @@ from pathlib import Path
 from fp8bench.launch.processes import Watch
 from fp8bench.launch.processes.blame import Deadlines, End, Overdue, PhaseClock
 from fp8bench.launch.processes.rank import (
+    MEASURES_A_RUN,
     RankError,
     Stacks,
     Task,
+    Work,
     ask_for_stacks,
     rank_path,
     read_error,
@@ -83,16 +85,18 @@ class Outcome:
 class SpawnExecutor:
     """Runs each configuration in processes of its own."""
 
-    def __init__(self, timeout_s: float | None = None) -> None:
-        """timeout_s: of each phase; None: by the phase."""
+    def __init__(self, timeout_s: float | None = None, work: Work = MEASURES_A_RUN) -> None:
+        """timeout_s: of each phase; None: by the phase. work: what each rank does."""
         self.timeout_s = timeout_s
+        self.work = work
 
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
     ) -> list[RankReport]:
         """Start the ranks, wait for them, and read what they wrote. Raises Interrupt once all are ended."""
         with held_back() as interrupted:
-            done = run_ranks(Task(config=config, trace=trace), self.timeout_s, watch, interrupted)
+            task = Task(config=config, trace=trace, work=self.work)
+            done = run_ranks(task, self.timeout_s, watch, interrupted)
             # Interrupted, there is nothing to report: the ranks were well.
             return [] if done is None else reports_of(done.views, done.overdue)
 

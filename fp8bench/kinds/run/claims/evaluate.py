@@ -16,11 +16,12 @@ from itertools import product
 from typing import Literal, get_args
 
 from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.priced import priced
 from fp8bench.kinds.run.claims.entry import Claims, Stated, Unit, VariantOf
 from fp8bench.kinds.run.claims.expression import Operand, Origin, Value, of_both
 from fp8bench.kinds.run.compare import compared_with, likeness, unlike_work
 from fp8bench.kinds.run.row import Row, to_row
-from fp8bench.kinds.run.unit_cost import UnitTime, priced, pricing_day, unit_time
+from fp8bench.kinds.run.unit_cost import UnitTime, pricing_day, unit_time, used
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 from fp8bench.records.select import Filter, Measurement, select
 from fp8bench.registry import find_mode
@@ -256,7 +257,7 @@ class _Bench:
         day = pricing_day(latest, self.options)
         sides = []
         for one in measurements:
-            price = priced(one.latest, self.catalog, self.options, day)
+            price = priced(one.latest, used(one.latest), self.catalog, self.options, day)
             found = unit_time(one)
             sides.append(_Side(one.latest, to_row(one, found, price, self.catalog), found))
         return sorted(sides, key=lambda side: -(side.row.units_per_usd or side.row.throughput_per_s or 0))

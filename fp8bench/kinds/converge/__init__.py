@@ -1,0 +1,39 @@
+"""Does fp8 cost accuracy? Modes are trained from the same weights on the same text, and their losses compared at equal
+steps, at equal time and at equal money.
+"""
+
+from collections.abc import Sequence
+
+from fp8bench.kinds.converge import document, measure, request
+from fp8bench.kinds.converge.measure import ConvergeRecord
+from fp8bench.kinds.converge.request import ConvergeRequest, Job
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.kinds.one_record import OneRecord
+from fp8bench.pricing.choose import require_region
+from fp8bench.report.document import Document
+from fp8bench.schema.instance import Catalog
+
+
+class Converge(OneRecord[ConvergeRequest, Job, ConvergeRecord]):
+    """Compared with prices."""
+
+    def compared(self, records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> Document:
+        require_region(options.region, catalog, options.instances)
+        return document.shown(records, catalog, options)
+
+
+KIND = Converge(
+    name="converge",
+    request=ConvergeRequest,
+    record=ConvergeRecord,
+    example=(
+        *("--mode", "baseline-bf16", "--mode", "baseline-fp32", "--seeds", "1", "--steps", "4"),
+        *("--batch-size", "2", "--sequence-length", "16"),
+    ),
+    prepare=request.prepare,
+    measure=measure.measure,
+    exit_code=measure.exit_code,
+    document=document.document,
+    figures={"plot": (document.CURVES, "the losses and the gaps")},
+    compare_options=frozenset(("workload", "batch_size", "optimizer", "price_as_of", "region", "purchase", "price")),
+)

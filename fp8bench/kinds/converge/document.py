@@ -1,0 +1,283 @@
+"""Trainings as a document: a table with a row a mode, a sentence for each that says what it costs and gains, and the
+curves. Records of the same work stand in one table, all beside the first mode of the first record.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from functools import partial
+from itertools import accumulate
+
+from fp8bench.kinds.converge import figures
+from fp8bench.kinds.converge.compared import ConvergeReport, Diverged, Gap, Group, Row, compare
+from fp8bench.kinds.converge.measure import ConvergeRecord
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.records.named import parse_reference
+from fp8bench.records.select import same_work
+from fp8bench.report.document import (
+    NOTHING,
+    Column,
+    Document,
+    Figure,
+    Heading,
+    Letters,
+    Lines,
+    Note,
+    Part,
+    Sentence,
+    Table,
+    Tone,
+    Warned,
+    telling,
+)
+from fp8bench.report.document import blocks as of_parts
+from fp8bench.report.side_by_side import device, differences, differences_line
+from fp8bench.report.written import number
+from fp8bench.schema.instance import Catalog
+
+CURVES = "curves"
+"""Name of the figure."""
+
+TONES: dict[str, Tone] = {"gains": "good", "costs": "bad", "diverged": "bad", "inconclusive": "doubtful"}
+METHOD = (
+    "Losses are of the text that is held out, in nats a byte; gaps are against {reference}, so that below 0 is better. "
+    "Each is a mean over the last quarter of the steps, the time or the money. Brackets: 95 % intervals over seeds, "
+    "each seed a pair. Time is that of training steps alone; money is that time at the price of an hour. It is what so "
+    "many steps show: a longer training may come to something else."
+)
+UNSEEN = 5e-5
+"""Nats that are shown as none."""
+
+SAME_INSTANCE = "On one instance what is equal in time is equal in money."
+EMULATED = "fp8 is emulated on a CPU: its losses are those of fp8, and its times are not, so nothing is said of them."
+ONE_SEED = "one seed is not a measurement"
+LINE_FIELDS = (
+    *("instance", "run_id", "mode", "seed", "step", "train_loss", "validation_loss", "elapsed_s", "usd"),
+    "status",
+)
+
+
+def document(records: Sequence[ConvergeRecord], catalog: Catalog) -> Document:
+    """records: in the order of the rows; priced for today."""
+    keys = tuple(dict.fromkeys(record.instance for record in records))
+    return shown(records, catalog, CompareOptions(keys, date.today(), parse_reference(None, keys)))
+
+
+def shown(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> Document:
+    """The figure is of records of one work."""
+    groups = [compare(group, catalog, options) for group in same_work(records)]
+    parts = [block for group in groups for block in _blocks(group)]
+    drawn = len(groups) == 1 and any(row.seeds for row in groups[0].rows)
+    reports = {report.run_id: report for group in groups for report in group.reports}
+    return Document(
+        tuple(parts),
+        data=[reports[record.run_id] for record in records],
+        lines=Lines(LINE_FIELDS, tuple(line for record in records for line in _lines(reports[record.run_id]))),
+        figures=(Figure(CURVES, partial(figures.curves, groups[0])),) if drawn else (),
+    )
+
+
+def _lines(report: ConvergeReport) -> Iterator[tuple[object, ...]]:
+    """A line a step of each training, step 0 before the first; of one that stopped, one without numbers."""
+    prices = {row.mode: row.usd_per_hour for row in report.rows}
+    for one in report.trainings:
+        naming = (report.instance, report.run_id, one.mode, one.seed)
+        if one.curve is None:
+            yield (*naming, *(None,) * (len(LINE_FIELDS) - len(naming) - 1), one.status)
+            continue
+        held_out = {point.step: point.loss for point in one.curve.validation}
+        usd_per_hour = prices[one.mode]
+        for step, elapsed in enumerate((0.0, *accumulate(one.curve.step_s))):
+            train = one.curve.train_loss[step - 1] if step else None
+            usd = elapsed * usd_per_hour / 3600 if usd_per_hour else None
+            yield (*naming, step, train, held_out.get(step), elapsed, usd, one.status)
+
+
+def _blocks(group: Group) -> tuple[tuple[Part, ...], ...]:
+    letters = Letters()
+    table = _table(group, letters)
+    return of_parts(
+        [Heading(title(group))],
+        [table, *map(Note, letters.lines())],
+        [Sentence(sentence(row, group)) for row in group.rows if not row.is_reference and row.seeds],
+        [*map(Note, _notes(group))],
+        [Warned(text) for text in _warnings(group)],
+    )
+
+
+def title(group: Group) -> str:
+    """What was trained, on what, and where."""
+    config = group.records[0].config
+    where = ", ".join(f"{name} ({device(one)})" for name, one in zip(group.names, group.records, strict=True))
+    sequences = config.batch_size * config.world_size
+    sizes = "".join(f", {name} {size}" for name, size in config.sizes.items() if name != "sequence_length")
+    return (
+        f"{config.workload}{sizes}: {config.steps} steps of {sequences} x {config.sequence_length} bytes of "
+        f"{config.text.name}, on {where}"
+    )
+
+
+def _table(group: Group, letters: Letters) -> Table:
+    rows = group.rows
+    names = {report.run_id: name for report, name in zip(group.reports, group.names, strict=True)}
+    several = len(group.reports) > 1
+    naming = [
+        *([Column("instance", tuple(names[row.run_id] for row in rows), "word", once=True)] if several else []),
+        Column("mode", tuple(row.mode for row in rows), "word"),
+    ]
+    seeds = Column("seeds", tuple(str(row.seeds) for row in rows), spare=True)
+    losses = Column("loss", tuple(_loss(row.final_loss) for row in rows), unit="nats")
+    steps = Column("step", tuple(NOTHING if row.emulated else _ms(row) for row in rows), unit="ms")
+    found = [
+        _gaps("equal steps", rows, lambda row: row.equal_steps),
+        _gaps("equal time", rows, lambda row: row.equal_time, spare=_same_instance(rows)),
+        _gaps("equal money", rows, lambda row: row.equal_money),
+        _ratios("% money", rows, lambda row: row.money_to_same_loss),
+    ]
+    if not found[-1].says_something:
+        found[-1] = _ratios("% time", rows, lambda row: row.time_to_same_loss)
+    notes = Column("notes", tuple(_marks(row, letters) for row in rows), "note")
+    columns = (*naming, seeds, losses, *telling(steps, *found, notes))
+    return Table(columns, len(naming), tight=True)
+
+
+def _same_instance(rows: Sequence[Row]) -> bool:
+    """Whether every gap at equal money is one at equal time too."""
+    return len({row.instance for row in rows}) == 1 and any(row.equal_money for row in rows)
+
+
+def _loss(gap: Gap | None) -> str:
+    """Without its interval: seeds differ by more than modes do, which only their pairs show."""
+    return number(gap.value if gap else None, ".4f")
+
+
+def _gaps(heading: str, rows: Sequence[Row], of: Callable[[Row], Gap | None], spare: bool = False) -> Column:
+    every = [of(row) for row in rows]
+    cells = tuple(NOTHING if gap is None else _with_ends(gap, nats) for gap in every)
+    return Column(heading, cells, "interval", unit="nats", tones=_tones(every), spare=spare)
+
+
+def _ratios(unit: str, rows: Sequence[Row], of: Callable[[Row], Gap | None]) -> Column:
+    every = [of(row) for row in rows]
+    cells = tuple(NOTHING if gap is None else _with_ends(gap, percent) for gap in every)
+    return Column("to the same loss", cells, "interval", unit=unit, tones=_tones(every))
+
+
+def _tones(every: Sequence[Gap | None]) -> tuple[Tone, ...]:
+    return tuple("" if gap is None else TONES[gap.verdict] for gap in every)
+
+
+def _with_ends(gap: Gap, write: Callable[[float], str]) -> str:
+    if gap.low is None or gap.high is None:
+        return write(gap.value)
+    return f"{write(gap.value)} ({write(gap.low)} to {write(gap.high)})"
+
+
+def nats(value: float) -> str:
+    """With its sign; four digits after the point, as losses have them."""
+    return f"{value:+.4f}"
+
+
+def percent(value: float) -> str:
+    """With its sign. value: a share."""
+    return f"{value * 100:+.1f}"
+
+
+def _ms(row: Row) -> str:
+    return number(row.step_time_s, ".4g", 1e3)
+
+
+def _marks(row: Row, letters: Letters) -> str:
+    """What a reader must know of the row."""
+    marks = ["emulated"] if row.emulated else []
+    if row.diverged:
+        marks.append(f"diverged [{letters.of(f'{row.mode}: {diverged(row)}')}]")
+    if row.reason is not None:
+        marks.append(letters.mark("stopped" if row.status == "ok" else row.status, row.reason))
+    return ", ".join(marks)
+
+
+def diverged(row: Row) -> str:
+    """`the loss was not finite at step 120 under seed 1`, of every seed under which it came to nothing."""
+    return "; ".join(map(_how, row.diverged))
+
+
+def _how(one: Diverged) -> str:
+    if one.why == "not finite":
+        return f"the loss was not finite at step {one.step} under seed {one.seed}"
+    return f"the loss was higher after step {one.step} than before the first, under seed {one.seed}"
+
+
+def sentence(row: Row, group: Group) -> str:
+    """The answer for one mode: what it costs at equal steps, and what it gains for the same time or money."""
+    name = group.name(row)
+    if row.diverged:
+        return f"{name} diverged under {len(row.diverged)} of {row.seeds} seeds: {diverged(row)}."
+    if row.equal_steps is None:
+        return f"{name} has no seed in common with a reference that came to its end: nothing can be said of its loss."
+    clauses = [_clause(row.equal_steps, "at equal steps")]
+    if row.equal_money is not None:
+        clauses.append(_clause(row.equal_money, "at equal money", _usd(row.equal_money_usd)))
+    elif row.equal_time is not None:
+        clauses.append(_clause(row.equal_time, "at equal time", _seconds(row.equal_time_s)))
+    return f"{name} {' and '.join(clauses)}{_same_loss(row)}."
+
+
+def _same_loss(row: Row) -> str:
+    """`; it comes to the same loss for 24.3 % (24.2 to 24.3) less money`, where that is known to differ."""
+    what = "money" if row.money_to_same_loss else "time"
+    spent = row.money_to_same_loss or row.time_to_same_loss
+    if spent is None or spent.verdict not in ("gains", "costs") or spent.low is None or spent.high is None:
+        return ""
+    less, more = sorted((abs(spent.low) * 100, abs(spent.high) * 100))
+    word = "less" if spent.value < 0 else "more"
+    return f"; it comes to the same loss for {abs(spent.value) * 100:.1f} % ({less:.1f} to {more:.1f}) {word} {what}"
+
+
+def _clause(gap: Gap, at: str, spent: str = "") -> str:
+    """spent: how much is equal, in words; empty: it needs none."""
+    if gap.low is None or gap.high is None:
+        return f"is inconclusive {at} ({_and(spent, f'{nats(gap.value)} nats, and {ONE_SEED}')})"
+    less, more = sorted((abs(gap.low), abs(gap.high)))
+    where = f"{at} ({spent})" if spent else at
+    if more < UNSEEN:
+        return f"shows no difference {where}"
+    if gap.verdict in ("costs", "gains"):
+        return f"{gap.verdict} {abs(gap.value):.4f} nats ({less:.4f} to {more:.4f}) {where}"
+    return f"is inconclusive {at} ({_and(spent, f'{nats(gap.low)} to {nats(gap.high)} nats')})"
+
+
+def _and(spent: str, found: str) -> str:
+    return f"{spent}; {found}" if spent else found
+
+
+def _usd(value: float | None) -> str:
+    return number(value, ".2f" if value is not None and value >= 0.1 else ".2g", after=" USD")
+
+
+def _seconds(value: float | None) -> str:
+    return number(value, ".3g", after=" s")
+
+
+def _notes(group: Group) -> Iterator[str]:
+    yield from differences_line(differences(group.records), group.names)
+    rows = group.rows
+    yield METHOD.format(reference=group.name(group.reference))
+    if _same_instance(rows):
+        yield SAME_INSTANCE
+    if any(row.emulated for row in rows):
+        yield EMULATED
+    for report, name in zip(group.reports, group.names, strict=True):
+        prices = {row.usd_per_hour for row in report.rows}
+        if report.no_price:
+            yield f"{name}: {report.no_price}."
+        elif usd := next(iter(prices)):
+            dated = f"of {report.price_as_of}" if report.price_as_of else "without a date"
+            share = f" for {report.share}" if report.share else ""
+            yield f"{name}: {usd:,.2f} USD an hour{share}, by a price {dated}."
+
+
+def _warnings(group: Group) -> Iterator[str]:
+    if group.reference.diverged:
+        yield f"the reference, {group.name(group.reference)}, diverged: {diverged(group.reference)}"
+    for report, name in zip(group.reports, group.names, strict=True):
+        yield from (f"{name}: {text}" if len(group.reports) > 1 else text for text in report.warnings)

@@ -1,0 +1,67 @@
+"""Trainings that are done while others of the same call are yet to run, so that a call which is interrupted resumes
+where it was: the same command runs what is missing.
+
+They lie in a hidden file beside the records, a line each, which the finished record takes the place of. Its name is a
+digest of everything that makes them what they are: the configuration, the text, the machine and its software.
+"""
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from fp8bench.machine.identity import Here
+from fp8bench.schema.converge import ConvergeConfig, Trained, WorkFacts
+from fp8bench.schema.errors import RunFailed
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.machine import Environment
+
+
+class Done(Frozen):
+    """A training that came to its end, and what its ranks said of machine and workload."""
+
+    trained: Trained
+    environment: Environment
+    work: WorkFacts
+
+
+class Unfinished:
+    """What is kept of a call. done: by mode and seed."""
+
+    def __init__(self, folder: Path, config: ConvergeConfig, here: Here | None) -> None:
+        machine = here.machine.id if here and here.machine else None
+        software = dict(here.software) if here else {}
+        text = json.dumps([config.model_dump(mode="json"), machine, software], sort_keys=True)
+        self.path = folder / f".converge-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
+        self.done = {(one.trained.mode, one.trained.seed): one for one in self._read()}
+
+    def keep(self, one: Done) -> None:
+        """Add it, and make sure that it is on the disk. Raises RunFailed where it cannot be written."""
+        self.done[one.trained.mode, one.trained.seed] = one
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                # After whatever a crash has left of a line.
+                file.write(f"\n{one.model_dump_json()}\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise RunFailed(
+                f"cannot write {self.path}: {error.strerror}", "Make room, or choose another --results-dir"
+            ) from error
+
+    def forget(self) -> None:
+        """The record has all of it."""
+        self.path.unlink(missing_ok=True)
+
+    def _read(self) -> list[Done]:
+        """A line that was cut short by a crash, or is of another version, is run again."""
+        found: list[Done] = []
+        with suppress(OSError):
+            for line in self.path.read_text(encoding="utf-8").split("\n"):
+                with suppress(ValidationError):
+                    found.append(Done.model_validate_json(line))
+        return found

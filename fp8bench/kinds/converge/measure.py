@@ -1,0 +1,230 @@
+"""How trainings on a text are measured, and the record.
+
+Each mode and seed trains in fresh processes, one a GPU: what torch and the libraries keep in a process cannot pass from
+one mode to the next, and a process that is slow as a whole is one among several. Modes alternate, forwards and
+backwards by turns, seed after seed. A mode that could not train under one seed is not tried under the next.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from fp8bench import registry
+from fp8bench.kinds.converge.kept import Done, Unfinished
+from fp8bench.kinds.converge.request import EXECUTED, ConvergeRequest, Job
+from fp8bench.kinds.kind import Log
+from fp8bench.kinds.one_record import Prepared, head
+from fp8bench.launch.processes import Executor
+from fp8bench.records import lock, results
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.converge import ConvergeConfig, Curve, TextPlan, Trained, WorkFacts
+from fp8bench.schema.errors import Interrupted, Status
+from fp8bench.schema.rank import RankReport
+from fp8bench.schema.record import METHOD_VERSION, RecordHead
+
+WORKER = "fp8bench.worker.convergence:measure"
+BY_GRAVITY: tuple[Status, ...] = ("failed", "invalid", "unsupported")
+
+
+class ConvergeRecord(RecordHead):
+    """One call of `fp8bench converge`. Its status is ok where the reference and another mode were trained under one
+    seed, so that there is a gap.
+    """
+
+    kind: Literal["converge"] = "converge"
+    config: ConvergeConfig
+    work: WorkFacts | None
+    trainings: tuple[Trained, ...]
+    warnings: tuple[str, ...] = ()
+
+    def model_post_init(self, _context: Any) -> None:
+        if (self.status == "ok") != comparable(self.config.modes, self.trainings):
+            raise ValueError("a record of trainings is ok where two modes have a curve of one seed, and not otherwise")
+
+
+def comparable(modes: Sequence[str], trainings: Sequence[Trained]) -> bool:
+    """Whether the reference and another mode have a curve of the same seed."""
+    ok = {(one.mode, one.seed) for one in trainings if one.status == "ok"}
+    return any(mode != modes[0] and (modes[0], seed) in ok for mode, seed in ok)
+
+
+def measure(prepared: Prepared[Job], log: Log) -> ConvergeRecord:
+    """Train every mode under every seed, but for what an earlier call that was interrupted has kept.
+
+    Raises Interrupted after a signal, when every worker has ended.
+    """
+    from fp8bench.launch.processes.rank import Work
+    from fp8bench.launch.processes.spawn import SpawnExecutor
+
+    job = prepared.config
+    executor = SpawnExecutor(job.timeout_s, Work(target=WORKER, given={"plan": plan_of(job).model_dump(mode="json")}))
+    return train_all(prepared, executor, datetime.now(UTC), log)
+
+
+def plan_of(job: Job) -> TextPlan:
+    """What each rank needs to know."""
+    config = job.config
+    return TextPlan(
+        text_file=job.text_file,
+        text_sha256=config.text.sha256,
+        sizes=config.sizes,
+        validate_every=config.validate_every,
+        validation_batches=config.validation_batches,
+        learning_rate=config.learning_rate,
+        rate_warmup=config.rate_warmup,
+    )
+
+
+def train_all(prepared: Prepared[Job], executor: Executor, now: datetime, log: Log) -> ConvergeRecord:
+    """executor: runs one configuration, whose ranks do what `WORKER` does. now: of the record."""
+    config = prepared.config.config
+    unfinished = Unfinished(prepared.results_dir / prepared.instance.key, config, prepared.here)
+    name, remedy = "this very comparison", "Wait until it ends, or give another --seed"
+    with lock.held(unfinished.path.with_suffix(".lock"), name, remedy, log):
+        stopped, logs = _train_missing(config, unfinished, executor, log)
+        record = assembled(prepared, list(unfinished.done.values()), stopped, now)
+        if logs and (path := results.write_log(record, "\n\n".join(logs), prepared.results_dir)):
+            log(f"tracebacks and stacks are in {path}")
+        unfinished.forget()
+    return record
+
+
+def _train_missing(
+    config: ConvergeConfig, unfinished: Unfinished, executor: Executor, log: Log
+) -> tuple[list[Trained], list[str]]:
+    """What could not be trained, and what its ranks left behind; the others are kept."""
+    from fp8bench.launch.assemble import log_of
+
+    turns = list(in_turns(config))
+    if unfinished.done:
+        log(f"resumed: {len(unfinished.done)} of {len(turns)} trainings were done before")
+    stopped: dict[str, Trained] = {}
+    logs: list[str] = []
+    for number, (mode, seed) in enumerate(turns, start=1):
+        if (mode, seed) in unfinished.done or mode in stopped:
+            continue
+        log(f"{number} of {len(turns)}: {mode}, seed {seed}, {config.steps} steps")
+        try:
+            reports = executor.run(run_config(config, mode, seed), lambda _progress: None) or []
+        except KeyboardInterrupt as interrupt:
+            raise _interrupted(interrupt, mode, seed, len(unfinished.done), len(turns)) from interrupt
+        trained = to_trained(mode, seed, reports)
+        if trained.curve is None:
+            stopped[mode] = trained
+            log(f"{mode}: {trained.reason}. {trained.remedy}.")
+            logs += [text for text in [log_of(reports)] if text]
+            continue
+        log(f"{mode}, seed {seed}: {_in_words(trained.curve)}")
+        unfinished.keep(_done(trained, reports))
+    return list(stopped.values()), logs
+
+
+def in_turns(config: ConvergeConfig) -> Iterator[tuple[str, int]]:
+    """Which mode and seed trains when."""
+    for number, seed in enumerate(config.seeds):
+        modes = config.modes if number % 2 == 0 else config.modes[::-1]
+        yield from ((mode, seed) for mode in modes)
+
+
+def run_config(config: ConvergeConfig, mode: str, seed: int) -> RunConfig:
+    """What the ranks of one training obey. The sequence length is one of the model's sizes, which the plan has."""
+    entry, recipe = registry.find_mode(mode)
+    names = (RunConfig.model_fields.keys() & ConvergeConfig.model_fields.keys()) - {"sequence_length"}
+    same = {name: getattr(config, name) for name in names}
+    return RunConfig(mode=entry.name, recipe=recipe, seed=seed, workers=0, **EXECUTED, **same)
+
+
+def to_trained(mode: str, seed: int, reports: Sequence[RankReport]) -> Trained:
+    """reports: one a rank, by rank."""
+    culprit = min((one for one in reports if one.status != "ok"), key=lambda one: one.collateral, default=None)
+    first = reports[0]
+    curve = Curve.model_validate(first.found) if culprit is None and first.found else None
+    return Trained(
+        mode=mode,
+        seed=seed,
+        status=culprit.status if culprit else "ok",
+        reason=culprit.reason if culprit else None,
+        cause=culprit.cause if culprit else None,
+        remedy=culprit.remedy if culprit else None,
+        curve=curve,
+        evidence=first.evidence,
+        parity=first.parity,
+        memory=tuple(one.memory for one in reports if one.memory),
+    )
+
+
+def _done(trained: Trained, reports: Sequence[RankReport]) -> Done:
+    first = reports[0]
+    if first.environment is None or first.facts is None:
+        raise ValueError("a rank that is ok reports its environment and its workload")
+    facts = first.facts
+    work = WorkFacts(sizes=dict(facts.sizes), tokens_per_step=facts.units_per_step * len(reports))
+    return Done(trained=trained, environment=first.environment, work=work)
+
+
+def assembled(
+    prepared: Prepared[Job], done: Sequence[Done], stopped: Sequence[Trained], now: datetime
+) -> ConvergeRecord:
+    """The record, its trainings by mode and seed."""
+    config = prepared.config.config
+    found = sorted([*(one.trained for one in done), *stopped], key=lambda one: (config.modes.index(one.mode), one.seed))
+    work = done[0].work if done else None
+    ok = comparable(config.modes, found)
+    worst = min(stopped, key=lambda one: BY_GRAVITY.index(one.status), default=None)
+    return ConvergeRecord(
+        **head(prepared, f"converge-{config.workload}", now),
+        status="ok" if ok else worst.status if worst else "failed",
+        reason=None if ok else worst.reason if worst else "no two modes were trained under one seed",
+        cause=None if ok or worst is None else worst.cause,
+        remedy=None if ok or worst is None else worst.remedy,
+        fingerprint=fingerprint(config, work),
+        environment=done[0].environment if done else None,
+        config=config,
+        work=work,
+        trainings=tuple(found),
+        warnings=prepared.warnings,
+    )
+
+
+def fingerprint(config: ConvergeConfig, work: WorkFacts | None) -> dict[str, Any]:
+    """What must be alike for losses to be compared: not modes, seeds, and how steps are executed. A step of all ranks
+    counts, and not how many there are.
+    """
+    return {
+        "kind": "converge",
+        "workload": config.workload,
+        "sizes": dict(work.sizes) if work else None,
+        "optimizer": config.optimizer,
+        "learning_rate": config.learning_rate,
+        "rate_warmup": config.rate_warmup,
+        "steps": config.steps,
+        "sequences_per_step": config.batch_size * config.world_size,
+        "text": config.text.sha256,
+        "method_version": METHOD_VERSION,
+    }
+
+
+def exit_code(record: ConvergeRecord, request: ConvergeRequest) -> int:
+    """By the trainings' statuses. A mode that was named and could not be trained counts also beside others. Divergence
+    is a finding.
+    """
+    from fp8bench.launch.session import exit_code_of
+
+    return exit_code_of((one.status for one in record.trainings), named=bool(request.modes))
+
+
+def _in_words(curve: Curve) -> str:
+    last, steps = curve.validation[-1], len(curve.step_s)
+    loss = "not finite" if last.loss is None else f"{last.loss:.4f} nats"
+    return f"loss {loss} on what is held out, after {steps} steps of {sum(curve.step_s) / steps * 1e3:.4g} ms"
+
+
+def _interrupted(interrupt: KeyboardInterrupt, mode: str, seed: int, done: int, of: int) -> Interrupted:
+    from fp8bench.launch.signals import exit_code as exit_code_after
+
+    kept = f"{done} of {of} trainings are kept: run the same command again, and it resumes with the others"
+    return Interrupted(
+        f"interrupted while {mode} was trained under seed {seed}; its workers have ended",
+        kept[0].upper() + kept[1:] if done else "Run the same command again",
+        exit_code_after(interrupt),
+    )

@@ -1,0 +1,114 @@
+"""What an hour of a record's machines cost, whatever was measured on them; or why there is no price."""
+
+from dataclasses import dataclass, replace
+from datetime import date
+
+from fp8bench.kinds.kind import CompareOptions
+from fp8bench.pricing.catalog import doubted
+from fp8bench.pricing.choose import PriceQuery, choose, has_no_price, of_listed, only_another_machines, why_no_price
+from fp8bench.schema.instance import Catalog, Instance, Price
+from fp8bench.schema.record import RecordHead
+
+WHAT_IF = "what-if"
+"""The source, and the mark, of a price that is assumed for one comparison."""
+
+PRICED_ELSEWHERE = "instance.yaml has the price of another machine, which is not this row's: give its own with --price"
+
+
+@dataclass(frozen=True)
+class Priced:
+    """price: of one machine. nodes: machines to pay for. why_none: for a reader, where there is no price. elsewhere:
+    whether the user gave a price for another machine of this instance, and none for this one. not_yet: for a reader,
+    of one's own price that is dated in the future. share_of: the instance of whose price only a share is counted;
+    None: all of it is. gpus: used, and paid for on all machines, where it is a share.
+    """
+
+    price: Price | None
+    nodes: int
+    why_none: str = ""
+    elsewhere: bool = False
+    not_yet: str = ""
+    share_of: str | None = None
+    gpus: tuple[int, int] | None = None
+
+    @property
+    def share(self) -> float | None:
+        """Of the price; None where it is no share."""
+        return self.gpus[0] / self.gpus[1] if self.share_of and self.gpus else None
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """Of all machines together, or of the GPUs that are used on them."""
+        if not self.price or not self.price.usd_per_hour:
+            return None
+        return self.price.usd_per_hour * self.nodes * (self.share or 1)
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a record used. workers: GPUs, or processes of a CPU, over all nodes."""
+
+    workers: int
+    nodes: int
+    on_gpu: bool
+
+
+def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOptions, day: date) -> Priced:
+    """The record's price on that day; a price without a date stands in where the day is not past. What `options.price`
+    gives goes before every other, also where the catalogue knows none.
+
+    Where some of an instance's GPUs are used, their share of it; of a machine of which no price is known, as many GPUs'
+    share of a listed instance.
+    """
+    instance = catalog.instances.get(record.instance)
+    if record.instance in options.price:
+        usd = options.price[record.instance]
+        assumed = Price(usd_per_hour=usd, purchase=options.purchase, as_of=None, source=WHAT_IF, own=True)
+        return Priced(doubted(assumed, instance) if instance else assumed, used.nodes)
+    machine = record.machine.id if record.machine else None
+    query = PriceQuery(day, day >= options.today, options.region, options.purchase, machine)
+    price = choose(instance.prices, query) if instance else None
+    nodes = used.nodes
+    other_gpu = _other_gpu(record, catalog)
+    if other_gpu is not None:
+        return Priced(None, nodes, other_gpu)
+    elsewhere = instance is not None and only_another_machines(instance.prices, query)
+    if price is None and elsewhere:
+        return Priced(None, nodes, PRICED_ELSEWHERE, elsewhere)
+    if price is None:
+        why_none = why_no_price(record.instance, instance, query)
+        shared = _share_of_listed(record, used, catalog, query) if has_no_price(instance) else None
+        return shared or Priced(None, nodes, why_none, elsewhere, _not_yet(instance, options.today))
+    found = Priced(price, nodes, "", elsewhere, _not_yet(instance, options.today))
+    there = instance.gpu_count * nodes if instance else 0
+    return replace(found, share_of=record.instance, gpus=(used.workers, there)) if used.workers < there else found
+
+
+def _share_of_listed(record: RecordHead, used: Used, catalog: Catalog, query: PriceQuery) -> Priced | None:
+    """By the GPU's own name, so that neither a slice nor an unknown GPU has another's price."""
+    gpu = catalog.gpu_by_product(record.environment.device_name) if used.on_gpu and record.environment else None
+    if gpu is None or used.workers % used.nodes:
+        return None
+    share = of_listed(gpu.name, used.workers // used.nodes, catalog, query)
+    gpus = (used.workers, share.of * used.nodes) if share else None
+    return Priced(share.price, used.nodes, share_of=share.instance, gpus=gpus) if share else None
+
+
+def _other_gpu(record: RecordHead, catalog: Catalog) -> str | None:
+    """Why a record that names this instance did not run on it: what another machine costs is not its price."""
+    instance = catalog.instances.get(record.instance)
+    ran_on = catalog.gpu_by_product(record.environment.device_name) if record.environment else None
+    # A GPU that the catalogue does not know may well be the instance's.
+    if instance is None or instance.gpu not in catalog.gpus or ran_on is None or ran_on.name == instance.gpu:
+        return None
+    return (
+        f"no price: it ran on {ran_on.name}, and {record.instance!r} has {instance.gpu}; "
+        "measure it under the instance that it ran on, with `fp8bench run --instance`"
+    )
+
+
+def _not_yet(instance: Instance | None, today: date) -> str:
+    days = [one.as_of for one in instance.prices if one.own and one.as_of and one.as_of > today] if instance else []
+    if instance is None or not days:
+        return ""
+    return f"your price of {instance.key} is of {min(days)}, which is in the future, and not used: correct its as_of"

@@ -1,0 +1,244 @@
+"""One rank of one training on text: the same gate and the same execution as where steps are timed, and then a curve.
+
+parity gate -> wrap and join -> warm up -> capture and prove what is executed -> back to the start -> train, validate
+now and then -> profile -> report
+
+Warm-up and the proof move the weights, and modes differ in how many steps they take. So all that a step changes is put
+back before the first one that counts: weights, buffers and fp8's scales as they were, the optimizer's state as new. A
+new optimizer's state is zero in every tensor (Adam's moments and its count, SGD's momentum); it is zeroed in place,
+since a CUDA graph holds its address. Then the batches begin anew, and every mode sees the same ones.
+
+Validation runs in the mode's own precision, as training scripts do it, plainly eager and in no graph; fp8's scales are
+put back after it, so that it leaves no trace in training. It is not timed: the time of a step is that of training
+alone, of the slowest rank.
+
+The learning rate rises by equal parts and then stays: at a rate that falls to the end, a mode that has come less far in
+the same time would still have its best steps before it, and no two modes could be compared at equal time.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.converge import Curve, TextPlan, Validation
+from fp8bench.schema.errors import RunFailed
+from fp8bench.schema.rank import RankReport
+from fp8bench.worker.clock import clock_for
+from fp8bench.worker.counters import compilations, peak_memory, reset_peaks
+from fp8bench.worker.evidence import NOT_PROFILED, to_evidence, with_execution
+from fp8bench.worker.execution.build import Choice, ready_to_train, uncompiled
+from fp8bench.worker.execution.copies import copied
+from fp8bench.worker.execution.decide import Execution, Gate, decide
+from fp8bench.worker.execution.step import Parts, PythonLaunch, forward, scales, weights
+from fp8bench.worker.main import Aside, make_mode, make_workload, profile, proved, reported, require_fp8_kernels
+from fp8bench.worker.parallel import agreement
+from fp8bench.worker.progress import ProgressFile
+from fp8bench.worker.relative import finite
+from fp8bench.worker.timing import PACE_STEPS, Training, compiled_to, pace_s, train
+from fp8bench.workloads.on_text import OnText
+from fp8bench.workloads.protocol import Batch, Workload
+from fp8bench.workloads.text import Text, byte_level, read
+
+
+def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside, plan: dict[str, Any]) -> RankReport:
+    """Train one rank of `config`. plan: a `TextPlan`, as JSON has it. Rank 0's report has the `Curve` as what it found.
+
+    Raises as `worker.main.measure` does, and RunFailed where the text is not that of the plan.
+    """
+    text_plan = TextPlan.model_validate(plan)
+    return reported(lambda found: _stages(config, text_plan, rank, device, aside, found), rank, config)
+
+
+def _stages(
+    config: RunConfig, plan: TextPlan, rank: int, device: torch.device, aside: Aside, found: dict[str, Any]
+) -> None:
+    """Fill `found` with the report's fields, stage by stage."""
+    progress = ProgressFile(aside.progress)
+    mode = make_mode(config)
+    model: Workload = byte_level(make_workload(config), plan.sizes)
+    # The gate takes the model's own random tokens: in a text that repeats itself, samples may not differ at all.
+    proof, choice = proved(config, mode, model, rank, device, found, progress)
+    workload = OnText(model, _text(plan), config.world_size, config.seed)
+
+    reset_peaks(device)
+    progress.stage("warming up")
+    with ready_to_train(config, rank, device, mode, cast(Workload, workload), proof.model, choice) as (parts, batches):
+        rate = Rate(parts)
+        start = Start.of(parts)
+        warm = _Warm(config, parts, choice, progress)
+        execution = warm.up(batches, Gate(proof.parity.tolerance, proof.plain_loss))
+        start.again(parts)
+        held_out = workload.validation(config.batch_size, plan.validation_batches, rank, device)
+        training = Training(execution.launch, workload.batches(config.batch_size, rank, device), device)
+        progress.announce(warm.steps + config.steps, warm.pace_s)
+        progress.stage("timing")
+
+        def before(step: int) -> None:
+            rate.at(step, plan)
+            progress.step()
+
+        def validated() -> float:
+            return validation_loss(parts, held_out, choice.compile.enabled)
+
+        curve = trained(training, config.steps, plan.validate_every, before, validated)
+        at_end = compilations()
+        found["memory"] = peak_memory(device, rank, execution.captured_peak)
+        progress.stage("profiling")
+        profiled = NOT_PROFILED
+        if device.type == "cuda":
+            profiled = profile(training, rank, config.mode_label, fmean(curve.step_s), aside)
+    compiled = compiled_to(choice.compile, warm.after_first_step, at_end)
+    found["evidence"] = with_execution(to_evidence(mode, proof, compiled, profiled), execution)
+    with agreement():
+        require_fp8_kernels(config.mode_label, found["evidence"])
+    found["found"] = curve.model_dump(mode="json") if rank == 0 else None
+    progress.stage("done")
+
+
+def _text(plan: TextPlan) -> Text:
+    """Raises RunFailed where it is not the one that the launcher saw."""
+    text = read(plan.text_file)
+    if text.facts.sha256 != plan.text_sha256:
+        raise RunFailed(
+            f"{text.name} is not the text that this training began with", "Leave it as it is, and run again"
+        )
+    return text
+
+
+class Rate:
+    """The optimizer's learning rate: on a GPU a tensor, which a captured step reads anew each time."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._groups = parts.optimizer.param_groups
+        if parts.device.type == "cuda":
+            for group in self._groups:
+                group["lr"] = torch.tensor(float(group["lr"]), device=parts.device)
+
+    def at(self, step: int, plan: TextPlan) -> None:
+        """Set what step number `step` (from 0) takes. Only while it rises there is anything to set."""
+        if step > plan.rate_warmup:
+            return
+        value = rate_at(step, plan)
+        for group in self._groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(value)
+            else:
+                group["lr"] = value
+
+
+def rate_at(step: int, plan: TextPlan) -> float:
+    """It rises by equal parts, and stays."""
+    return plan.learning_rate * min(1.0, (step + 1) / (plan.rate_warmup + 1))
+
+
+HOST = torch.device("cpu")
+"""Where the start is kept: it is needed once, and beside a GPU's training there may be no room."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a step changes, before the first one, but for the optimizer's state, which is then zero; on the host."""
+
+    weights: list[Tensor]
+    buffers: list[Tensor]
+    scales: list[Tensor]
+
+    @classmethod
+    def of(cls, parts: Parts) -> "Start":
+        kept = (weights(parts), parts.plain.buffers(), scales(parts))
+        return cls(*(copied(tensors, HOST) for tensors in kept))
+
+    def again(self, parts: Parts) -> None:
+        """Back to it, in place."""
+        now = [*weights(parts), *parts.plain.buffers(), *scales(parts)]
+        with torch.no_grad():
+            for tensor, then in zip(now, [*self.weights, *self.buffers, *self.scales], strict=True):
+                tensor.copy_(then)
+            for state in parts.optimizer.state.values():
+                for value in state.values():
+                    if isinstance(value, Tensor):
+                        value.zero_()
+
+
+class _Warm:
+    """Steps that do not count. steps: how many there were; pace_s: of the last ones; after_first_step: what was
+    compiled by then.
+    """
+
+    def __init__(self, config: RunConfig, parts: Parts, choice: Choice, progress: ProgressFile) -> None:
+        self._config, self._parts, self._choice, self._progress = config, parts, choice, progress
+        self.steps = 0
+        self.pace_s = 0.0
+        self.after_first_step = compilations()
+
+    def up(self, batches: Iterator[Batch], gate: Gate) -> Execution:
+        """Warm up, and decide how steps are executed."""
+        training = Training(PythonLaunch(self._parts), batches, self._parts.device)
+        self._train(training, 1)
+        self.after_first_step = compilations()
+        self._train(training, self._choice.warmup(self._config.warmup) - self.steps)
+        execution = decide(self._config, self._parts, self._choice, batches, gate, self._progress.stage)
+        self._train(replace(training, launch=execution.launch), PACE_STEPS)
+        return execution
+
+    def _train(self, training: Training, steps: int) -> None:
+        done = train(training, steps, clock_for(training.device), lambda _step: self._progress.step())
+        self.steps += steps
+        self.pace_s = pace_s(done.times.step_s)
+
+
+def trained(
+    training: Training,
+    steps: int,
+    validate_every: int,
+    before_step: Callable[[int], None],
+    validated: Callable[[], float],
+) -> Curve:
+    """Train for so many steps, or until a loss is not finite. Every rank calls it, and gets the same curve.
+
+    before_step: called with the step's number, from 0. validated: the loss on what is held out, the same on all ranks.
+    """
+    losses: list[float] = []
+    times: list[float] = []
+    points = [Validation(step=0, loss=finite(validated()))]
+    while len(times) < steps and all(map(math.isfinite, losses[-validate_every:])) and points[-1].loss is not None:
+        first = len(times)
+        count = min(validate_every, steps - first)
+        done = train(training, count, clock_for(training.device), partial(_offset, before_step, first))
+        losses += of_ranks(done.losses, training.device, dist.ReduceOp.SUM, 1 / dist.get_world_size())
+        times += of_ranks(done.times.step_s, training.device, dist.ReduceOp.MAX)
+        points.append(Validation(step=len(times), loss=finite(validated())))
+    return Curve(train_loss=tuple(map(finite, losses)), step_s=tuple(times), validation=tuple(points))
+
+
+def _offset(before_step: Callable[[int], None], first: int, step: int) -> None:
+    before_step(first + step)
+
+
+def of_ranks(values: Sequence[float], device: torch.device, by: Any, scale: float = 1.0) -> list[float]:
+    """Put together value by value, over all ranks."""
+    found = torch.tensor(values, dtype=torch.float64, device=device)
+    dist.all_reduce(found, by)
+    return [value * scale for value in found.tolist()]
+
+
+def validation_loss(parts: Parts, batches: Sequence[Batch], compiled: bool) -> float:
+    """The mean over these batches, and over all ranks, which have as many. compiled: whether anything of the model is.
+
+    Nothing that a step reads is changed by it.
+    """
+    before = [scale.clone() for scale in scales(parts)]
+    with torch.no_grad(), uncompiled() if compiled else nullcontext():
+        losses = torch.stack([forward(parts, parts.plain, batch).double() for batch in batches])
+        for scale, kept in zip(scales(parts), before, strict=True):
+            scale.copy_(kept)
+    return of_ranks([float(losses.mean())], parts.device, dist.ReduceOp.SUM, 1 / dist.get_world_size())[0]

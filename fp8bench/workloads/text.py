@@ -1,0 +1,181 @@
+"""A text whose bytes are tokens: what is trained on, what is held out, and in which order a seed reads it. No torch.
+
+No download is needed: Python brings a text of some ten million bytes with it, the sources of its standard library. The
+vocabulary is the 256 bytes, so that no tokenizer stands between two machines.
+
+The training part is cut into sequences, one after the other; each pass over it goes through all of them in an order of
+its own, which follows from the seed alone, so that it is the same in every mode. A step takes the next sequences for
+all ranks, and each rank its share: two ranks see together what one sees whose batch is twice as large.
+"""
+
+import hashlib
+import os
+import sysconfig
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from fp8bench.schema.converge import TextFacts
+from fp8bench.schema.errors import UsageError, require_known
+
+VOCABULARY = 256
+
+HELD_OUT = 20
+"""One file in so many is held out; of a single file the last part in so many."""
+
+OMITTED = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "pydoc_data"})
+"""Folders of the standard library that are none of its sources, or that distributions omit; pydoc_data is generated."""
+
+GENERATED = "_sysconfigdata"
+"""Begins the names of files that say how this very Python was built."""
+
+MOST_BYTES = 2**31
+"""It lies in each GPU's memory as a whole."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """name: for a reader; a file's without its folder, since a record travels."""
+
+    name: str
+    train: bytes
+    validation: bytes
+
+    @cached_property
+    def facts(self) -> TextFacts:
+        """For the record."""
+        digest = hashlib.sha256(hashlib.sha256(self.train).digest() + hashlib.sha256(self.validation).digest())
+        return TextFacts(
+            name=self.name,
+            sha256=digest.hexdigest(),
+            train_bytes=len(self.train),
+            validation_bytes=len(self.validation),
+        )
+
+
+def byte_level(workload: Any, sizes: Mapping[str, int]) -> Any:
+    """A `Workload` with a vocabulary of bytes and these other sizes.
+
+    Raises UsageError for one that takes no tokens, or whose sizes cannot be changed, and for a size that it has not.
+    """
+    resized = getattr(workload, "resized", None)
+    if workload.unit != "tokens" or resized is None:
+        fault = "has sizes that cannot be changed" if workload.unit == "tokens" else f"takes {workload.unit}"
+        raise UsageError(
+            f"workload {workload.name!r} {fault}, and a text is trained on as tokens of {VOCABULARY} kinds",
+            "Choose a language model with --workload; see `fp8bench workloads`",
+        )
+    known = [name for name, size in workload.sizes().items() if isinstance(size, int) and name != "vocab_size"]
+    for name in sizes:
+        require_known(f"size of {workload.name}", name, known, f"fp8bench converge --size: {', '.join(known)}")
+    return resized(vocab_size=VOCABULARY, **sizes)
+
+
+def read(file: str | None) -> Text:
+    """The text in a file, or of the standard library. Raises UsageError for what cannot be read, or not be split."""
+    return standard_library() if file is None else of_file(Path(file))
+
+
+def of_file(path: Path) -> Text:
+    """Its last part is held out. Raises UsageError."""
+    try:
+        if not path.is_file():
+            what = "is a folder" if path.is_dir() else "is no file" if path.exists() else "there is no such file"
+            raise UsageError(f"--text {path} cannot be read: {what}", "Name a file of text")
+        size = path.stat().st_size
+        if size > MOST_BYTES:
+            raise UsageError(
+                f"--text {path} has {size / 2**30:.1f} GiB, and each GPU holds the whole text: the most is "
+                f"{MOST_BYTES / 2**30:.0f} GiB",
+                f"Take a part: `head -c {MOST_BYTES // 2**30}G {path}`",
+            )
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"--text {path} cannot be read: {error.strerror}", "Check its name and permissions") from error
+    if len(content) < HELD_OUT:
+        raise UsageError(f"--text {path} has {len(content)} bytes, which is no text to train on", "Name a longer one")
+    border = len(content) - len(content) // HELD_OUT
+    return Text(path.name, content[:border], content[border:])
+
+
+def standard_library(folder: Path | None = None) -> Text:
+    """The Python sources of the standard library, one file in HELD_OUT held out. folder: of this Python's.
+
+    Raises UsageError where they are not there, as in a Python that is packed into a zip file.
+    """
+    root = folder or Path(sysconfig.get_path("stdlib"))
+    train, validation = bytearray(), bytearray()
+    for number, path in enumerate(_sources(root)):
+        part = validation if number % HELD_OUT == HELD_OUT - 1 else train
+        try:
+            part += path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}", "Name a file of text with --text") from error
+    if not validation:
+        raise UsageError(
+            f"the sources of Python's standard library are not in {root}", "Name a file of text with --text"
+        )
+    return Text("Python's standard library", bytes(train), bytes(validation))
+
+
+def _sources(root: Path) -> list[Path]:
+    """In an order that no file system decides."""
+    found: list[Path] = []
+    for folder, inner, names in os.walk(root):
+        inner[:] = sorted(set(inner) - OMITTED)
+        found += [Path(folder, one) for one in names if one.endswith(".py") and not one.startswith(GENERATED)]
+    return sorted(found, key=lambda path: path.relative_to(root).parts)
+
+
+def sequences(size: int, length: int) -> int:
+    """How many sequences of `length` tokens a part of `size` bytes has; each is followed by a byte, its last target."""
+    return max(0, (size - 1) // length)
+
+
+def starts(size: int, length: int, batch_size: int, rank: int, world_size: int, seed: int) -> Iterator[list[int]]:
+    """Where the sequences of a rank's batches begin, step after step, without end. size: of the part, bytes."""
+    order = _order(sequences(size, length), seed)
+    while True:
+        of_all = list(islice(order, world_size * batch_size))
+        yield [number * length for number in of_all[rank * batch_size : (rank + 1) * batch_size]]
+
+
+def _order(count: int, seed: int) -> Iterator[int]:
+    passed = 0
+    while count:
+        numbers = list(range(count))
+        Random(f"{seed}/{passed}").shuffle(numbers)
+        yield from numbers
+        passed += 1
+
+
+def held_out_starts(size: int, length: int, batch_size: int, batches: int, rank: int, world_size: int) -> list[int]:
+    """Where the sequences begin that a rank validates on: spread evenly over the part, the same for every seed."""
+    count = sequences(size, length)
+    wanted = min(count, batches * batch_size * world_size)
+    every = [number * count // wanted * length for number in range(wanted)] if wanted else []
+    share = wanted // world_size
+    return every[rank * share : (rank + 1) * share]
+
+
+def require_enough(text: Text, length: int, batch_size: int, world_size: int) -> None:
+    """Raises UsageError where either part has not a sequence for each place in the batches of all ranks."""
+    together = batch_size * world_size
+    needed = together * length + 1
+    short = [
+        (what, len(part))
+        for what, part in (("to train on", text.train), ("held out", text.validation))
+        if sequences(len(part), length) < together
+    ]
+    if short:
+        what, size = short[-1]
+        raise UsageError(
+            f"{text.name} is too short: {size:,} bytes are {what}, and a step of {together} sequences of {length} "
+            f"tokens needs {needed:,}",
+            f"Give a text of {HELD_OUT * needed:,} bytes or more with --text, or lower --batch-size or "
+            "--sequence-length",
+        )

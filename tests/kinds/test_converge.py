@@ -1,0 +1,241 @@
+"""What `fp8bench converge` prepares, which processes it starts, and the record that comes of it."""
+
+import os
+from datetime import UTC, datetime
+
+import pytest
+from report.made_converge import BASELINE, Ranks
+
+from fp8bench.kinds.converge import KIND, measure, request
+from fp8bench.kinds.converge.measure import exit_code, in_turns, plan_of, run_config, train_all
+from fp8bench.kinds.converge.request import ConvergeRequest, prepare
+from fp8bench.launch.place import register
+from fp8bench.launch.processes.rank import Work
+from fp8bench.launch.signals import Interrupt
+from fp8bench.records import results
+from fp8bench.schema.errors import Interrupted, UsageError
+
+NOW = datetime(2026, 5, 1, 10, 0, tzinfo=UTC)
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+MODES = (BASELINE, "baseline-fp32")
+WORDS = {"workload": "outside-language", "batch_size": "2", "sequence_length": "16", "steps": "100"}
+
+pytestmark = pytest.mark.usefixtures("outside_plugins")
+
+
+@pytest.fixture
+def text(tmp_path):
+    file = tmp_path / "book.txt"
+    file.write_bytes(bytes(range(256)) * 40)
+    return str(file)
+
+
+@pytest.fixture
+def prepared(tmp_path, text):
+    """Of two modes, without a GPU."""
+
+    def made(*modes, **words):
+        values = {**WORDS, "text": text, "results_dir": tmp_path / "results", "modes": modes or MODES, **words}
+        return prepare(ConvergeRequest(**values), NO_GPU)
+
+    return made
+
+
+UNSUPPORTED = {"status": "unsupported", "reason": "no such GPU", "cause": "unavailable", "remedy": "Buy one"}
+BROKEN = {"status": "failed", "reason": "it broke", "cause": "crash", "remedy": "Fix it", "log": "Traceback"}
+
+
+def trained(prepared, ranks, lines=None):
+    return train_all(prepared, ranks, NOW, (lines if lines is not None else []).append)
+
+
+class TestPrepare:
+    def test_what_a_cpu_trains_by_default(self, prepared, monkeypatch):
+        monkeypatch.setitem(request.WORKLOADS, "cpu", "outside-language")
+        words = dict.fromkeys(("workload", "batch_size", "steps"))
+        config = prepared(**words).config.config
+        assert (config.workload, config.batch_size, config.steps, config.seeds) == (
+            "outside-language",
+            16,
+            80,
+            (0, 1, 2),
+        )
+        assert (config.world_size, config.optimizer, config.learning_rate, config.rate_warmup) == (1, "adamw", 2e-3, 8)
+        assert (config.validate_every, config.validation_batches) == (8, 8)
+        assert (config.compile, config.cuda_graphs, config.te_attention) == ("auto", "auto", "te")
+
+    def test_no_mode_named_is_all_of_this_machines(self, prepared):
+        assert prepared(modes=()).config.config.modes == (BASELINE, "torchao-float8:tensorwise")
+
+    def test_words_become_numbers(self, prepared):
+        words = {"seed": "7", "seeds": "2", "validate_every": "500", "learning_rate": "0.01", "sizes": ("depth=1",)}
+        config = prepared(**words, optimizer="sgd", gpus="2", compile="off").config.config
+        assert (config.seeds, config.validate_every, config.learning_rate) == ((7, 8), 100, 0.01)
+        assert config.sizes == {"depth": 1, "sequence_length": 16}
+        assert (config.optimizer, config.world_size, config.compile) == ("sgd", 2, "off")
+
+    def test_the_text_is_named_without_its_folder_and_its_path_is_for_the_ranks_alone(self, prepared, text):
+        job = prepared().config
+        assert job.config.text.name == "book.txt"
+        assert os.path.dirname(text) not in job.config.model_dump_json()
+        assert plan_of(job).text_file == text
+
+    def test_a_text_that_is_read_again_and_again_is_warned_of(self, prepared):
+        [warning] = prepared(steps="1000").warnings
+        assert warning == "every byte of book.txt is trained on 3.3 times"
+        assert prepared().warnings == ()
+
+    @pytest.mark.parametrize(
+        ("words", "told"),
+        [
+            (
+                {"modes": (BASELINE,)},
+                "baseline-bf16 alone was named, and there is nothing that its loss is compared with",
+            ),
+            ({"modes": (BASELINE, BASELINE)}, "baseline-bf16 alone was named"),
+            ({"modes": (BASELINE, "te-fp9")}, "unknown mode 'te-fp9'"),
+            ({"modes": (BASELINE, "te-fp8:curent")}, "unknown recipe of te-fp8 'curent'"),
+            ({"workload": "lllm"}, "unknown workload"),
+            ({"workload": "outside-linear"}, "'outside-linear' takes images"),
+            ({"sizes": ("layers=2",)}, "unknown size of outside-language 'layers'"),
+            ({"sizes": ("depth",)}, "--size 'depth' is not NAME=N"),
+            ({"sizes": ("depth=0",)}, "--size depth '0' is not a whole number of at least 1"),
+            ({"sizes": ("vocab_size=512",)}, "unknown size of outside-language 'vocab_size'"),
+            ({"seeds": "0"}, "--seeds '0' is not a whole number"),
+            ({"seeds": "101"}, "--seeds '101' is too large"),
+            ({"steps": "many"}, "--steps 'many' is not a whole number"),
+            ({"learning_rate": "2"}, "--learning-rate '2' is too large"),
+            ({"optimizer": "adamm"}, "unknown --optimizer 'adamm'"),
+            ({"timeout_s": "-1"}, "--timeout '-1' is not a number above 0"),
+            ({"text": "no/such/file"}, "--text no/such/file cannot be read: there is no such file"),
+            ({"batch_size": "512"}, "book.txt is too short: 512 bytes are held out, .* needs 8,193"),
+            ({"gpus": "9999"}, "--gpus '9999' is too large"),
+        ],
+    )
+    def test_what_means_nothing_is_refused(self, prepared, words, told):
+        with pytest.raises(UsageError, match=told):
+            prepared(**words)
+
+    def test_under_torchrun_it_is_refused(self, tmp_path):
+        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+        environ = {**NO_GPU, **dict.fromkeys(names, "1"), "MASTER_ADDR": "x", "MASTER_PORT": "1"}
+        with pytest.raises(UsageError, match="torchrun makes one group of processes"):
+            prepare(ConvergeRequest(modes=MODES, results_dir=tmp_path), environ)
+
+    def test_nothing_is_written(self, prepared, tmp_path):
+        prepared()
+        assert not (tmp_path / "results").exists()
+
+
+class TestTraining:
+    def test_modes_alternate_seed_by_seed(self, prepared):
+        ranks = Ranks()
+        trained(prepared(seeds="2"), ranks)
+        assert ranks.ran == [(MODES[0], 0), (MODES[1], 0), (MODES[1], 1), (MODES[0], 1)]
+        assert ranks.ran == list(in_turns(prepared(seeds="2").config.config))
+
+    def test_ranks_obey_the_configuration_under_each_mode_and_seed(self, prepared):
+        config = prepared("te-fp8", BASELINE, gpus="2", optimizer="adam").config.config
+        run = run_config(config, "te-fp8:delayed", 5)
+        assert (run.mode, run.recipe, run.seed, run.world_size, run.optimizer) == ("te-fp8", "delayed", 5, 2, "adam")
+        assert (run.workload, run.batch_size, run.steps, run.sequence_length) == ("outside-language", 2, 100, None)
+
+    def test_processes_are_given_the_plan(self, prepared, monkeypatch):
+        given = []
+
+        class Spawn(Ranks):
+            def __init__(self, timeout_s, work):
+                super().__init__()
+                given.append((timeout_s, work))
+
+        monkeypatch.setattr("fp8bench.launch.processes.spawn.SpawnExecutor", Spawn)
+        job = prepared(timeout_s="50")
+        assert measure.measure(job, lambda _line: None).status == "ok"
+        plan = plan_of(job.config).model_dump(mode="json")
+        assert given == [(50.0, Work(target="fp8bench.worker.convergence:measure", given={"plan": plan}))]
+
+    def test_the_record_has_every_training_by_mode_and_seed_and_survives_the_store(self, prepared, tmp_path):
+        job = prepared(seeds="2")
+        record = trained(job, Ranks())
+        assert [(one.mode, one.seed) for one in record.trainings] == [(mode, seed) for mode in MODES for seed in (0, 1)]
+        assert (record.status, record.instance, record.work.tokens_per_step) == ("ok", "cpu", 64)
+        assert record.fingerprint["text"] == job.config.config.text.sha256
+        register(job, None, NOW.date(), lambda _line: None)
+        path = results.write(record, tmp_path / "results")
+        assert results.read_record(path, KIND.record) == record
+        assert exit_code(record, ConvergeRequest(modes=MODES)) == 0
+
+    def test_a_step_of_all_ranks_counts_and_not_how_many_there_are(self, prepared):
+        one = trained(prepared(batch_size="4"), Ranks())
+        two = trained(prepared(batch_size="2", gpus="2"), Ranks())
+        assert one.fingerprint == two.fingerprint
+
+
+class TestStopped:
+    def test_a_mode_that_cannot_run_is_not_tried_again_and_the_others_go_on(self, prepared):
+        ranks, lines = Ranks({("te-fp8:delayed", 0): UNSUPPORTED}), []
+        record = trained(prepared(*MODES, "te-fp8"), ranks, lines)
+        assert [turn for turn in ranks.ran if turn[0].startswith("te")] == [("te-fp8:delayed", 0)]
+        assert (record.status, len(record.trainings)) == ("ok", 7)
+        assert "te-fp8:delayed: no such GPU. Buy one." in lines
+        assert exit_code(record, ConvergeRequest(modes=(*MODES, "te-fp8"))) == 3
+        assert exit_code(record, ConvergeRequest()) == 0
+
+    def test_where_nothing_can_be_compared_the_record_says_why(self, prepared, tmp_path):
+        lines = []
+        record = trained(prepared(), Ranks({(MODES[1], 0): BROKEN}), lines)
+        assert (record.status, record.reason, record.cause) == ("failed", "it broke", "crash")
+        assert exit_code(record, ConvergeRequest(modes=MODES)) == 5
+        [log] = (tmp_path / "results").rglob("*.log")
+        assert log.read_text() == "Traceback\n"
+        assert f"tracebacks and stacks are in {log}" in lines
+
+    def test_what_broke_under_one_seed_keeps_what_was_trained_under_another(self, prepared):
+        record = trained(prepared(), Ranks({(MODES[1], 1): BROKEN}))
+        assert record.status == "ok"
+        assert [one.status for one in record.trainings if one.mode == MODES[1]] == ["ok", "failed"]
+
+
+class TestResume:
+    def test_a_call_that_was_interrupted_resumes_by_mode_and_seed(self, prepared, tmp_path):
+        with pytest.raises(Interrupted, match="3 of 6 trainings are kept: run the same command again") as stopped:
+            trained(prepared(), Ranks(interrupt=(MODES[0], 1)))
+        assert stopped.value.exit_code == 143
+        ranks, lines = Ranks(), []
+        record = trained(prepared(), ranks, lines)
+
+        assert ranks.ran == [(MODES[0], 1), (MODES[0], 2), (MODES[1], 2)]
+        assert lines[0] == "resumed: 3 of 6 trainings were done before"
+        assert len(record.trainings) == 6
+        assert list((tmp_path / "results").rglob("*")) == [tmp_path / "results" / "cpu"], "the record has all of it"
+
+    def test_before_anything_was_trained_there_is_nothing_to_resume(self, prepared):
+        with pytest.raises(Interrupted, match=r"under seed 0; its workers have ended\. Run the same command again"):
+            trained(prepared(), Ranks(interrupt=(MODES[0], 0)))
+
+    def test_other_settings_are_other_trainings(self, prepared):
+        with pytest.raises(Interrupted):
+            trained(prepared(), Ranks(interrupt=(MODES[1], 0)))
+        ranks = Ranks()
+        trained(prepared(learning_rate="0.5"), ranks)
+        assert len(ranks.ran) == 6
+
+    def test_a_line_that_a_crash_cut_short_is_trained_again(self, prepared, tmp_path):
+        with pytest.raises(Interrupted):
+            trained(prepared(), Ranks(interrupt=(MODES[1], 1)))
+        [kept] = (tmp_path / "results").rglob(".converge-*.jsonl")
+        kept.write_text(kept.read_text()[:-200])
+        ranks = Ranks(interrupt=(MODES[0], 1))
+        with pytest.raises(Interrupted, match="3 of 6"):
+            trained(prepared(), ranks)
+        assert ranks.ran == [(MODES[1], 0), (MODES[1], 1)]
+
+    def test_the_same_call_twice_at_a_time_is_refused(self, prepared):
+        class Nested(Ranks):
+            def run(self, config, watch, trace=None, marks=()):
+                with pytest.raises(UsageError, match="this very comparison is in use by process"):
+                    trained(prepared(), Ranks())
+                raise Interrupt(2)
+
+        with pytest.raises(Interrupted):
+            trained(prepared(), Nested())

@@ -1,0 +1,166 @@
+"""Gaps between two curves, with their intervals over seeds."""
+
+import math
+from itertools import accumulate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.interpolate import PchipInterpolator
+
+from fp8bench.kinds.converge import gaps
+from fp8bench.schema.converge import Curve, Validation
+
+
+def curve(*losses, step_s=0.5, every=2, train=None):
+    """Validations at every second step, each step as long."""
+    steps = every * (len(losses) - 1)
+    return Curve(
+        train_loss=(1.0,) * steps if train is None else train,
+        step_s=(step_s,) * steps,
+        validation=tuple(Validation(step=every * number, loss=loss) for number, loss in enumerate(losses)),
+    )
+
+
+class TestEstimate:
+    def test_of_three_seeds_it_is_students(self):
+        # s = 1, so 4.303 / sqrt(3) to either side.
+        found = gaps.estimate([1.0, 2.0, 3.0])
+
+        assert (found.value, found.seeds) == (2.0, 3)
+        assert (found.low, found.high) == (pytest.approx(2 - 2.484, abs=1e-3), pytest.approx(2 + 2.484, abs=1e-3))
+        assert found.verdict == "inconclusive"
+
+    def test_one_seed_has_no_interval_and_no_verdict(self):
+        found = gaps.estimate([5.0])
+        assert (found.value, found.low, found.high, found.verdict) == (5.0, None, None, "inconclusive")
+
+    def test_no_seed_is_nothing(self):
+        assert gaps.estimate([]) is None
+
+    @pytest.mark.parametrize(
+        ("values", "verdict"),
+        [([0.1, 0.11, 0.12], "costs"), ([-0.1, -0.11, -0.12], "gains"), ([0.0, 0.0], "inconclusive")],
+    )
+    def test_the_whole_interval_has_to_lie_on_one_side(self, values, verdict):
+        assert gaps.estimate(values).verdict == verdict
+
+    def test_a_pair_that_differs_by_its_seed_alone_has_no_spread(self):
+        """What the seed does to both cancels, however large."""
+        ours, reference = [3.1, 5.1, 9.1], [3.0, 5.0, 9.0]
+        found = gaps.estimate(a - b for a, b in zip(ours, reference, strict=True))
+        assert found.low == pytest.approx(0.1, abs=1e-6)
+        assert found.verdict == "costs"
+
+    def test_ratios_are_put_together_by_their_logarithms(self):
+        found = gaps.estimate_of_ratios([0.5, 2.0])
+        assert found.value == pytest.approx(0)
+        assert (1 + found.low) * (1 + found.high) == pytest.approx(1)
+
+    def test_of_no_ratio_there_is_nothing(self):
+        assert gaps.estimate_of_ratios([]) is None
+
+
+class TestDivergence:
+    def test_a_loss_that_fell_is_none(self):
+        assert gaps.divergence(curve(5.0, 6.0, 4.0)) is None
+
+    def test_the_step_whose_loss_was_not_finite_is_named(self):
+        found = gaps.divergence(curve(5.0, 4.0, None, train=(3.0, 3.0, None, None)))
+        assert (found.step, found.why) == (3, "not finite")
+
+    def test_a_validation_alone_may_be_it(self):
+        found = gaps.divergence(curve(5.0, 4.0, None))
+        assert (found.step, found.why) == (4, "not finite")
+
+    def test_a_loss_above_the_start_is_divergence_too(self):
+        found = gaps.divergence(curve(5.0, 4.0, 5.01))
+        assert (found.step, found.why) == (4, "above the start")
+
+
+class TestCurves:
+    def test_over_steps_time_and_money(self):
+        one = curve(5.0, 4.0, 3.0)
+
+        assert gaps.by_steps(one) == [(0.0, 5.0), (2.0, 4.0), (4.0, 3.0)]
+        assert gaps.by_cost(one) == [(0.0, 5.0), (1.0, 4.0), (2.0, 3.0)]
+        assert gaps.by_cost(one, 0.1) == [(0.0, 5.0), (pytest.approx(0.1), 4.0), (pytest.approx(0.2), 3.0)]
+
+    @pytest.mark.parametrize(("spent", "loss"), [(0, 5.0), (1, 4.0), (1.5, 3.5), (2, 3.0), (2.1, None), (-1, None)])
+    def test_a_straight_curve_stays_straight(self, spent, loss):
+        found = gaps.loss_at(gaps.by_cost(curve(5.0, 4.0, 3.0)), spent)
+        assert found == (loss if loss is None else pytest.approx(loss))
+
+    @given(
+        steps=st.lists(st.floats(0.1, 10), min_size=1, max_size=8),
+        losses=st.lists(st.floats(0.1, 10), min_size=9, max_size=9),
+        part=st.floats(0, 1),
+    )
+    def test_between_two_validations_it_is_scipys_monotone_cubic(self, steps, losses, part):
+        places = [0.0, *accumulate(steps)]
+        points = list(zip(places, losses, strict=False))
+        spent = part * places[-1]
+        expected = float(PchipInterpolator(*zip(*points, strict=True))(spent))
+        assert gaps.loss_at(points, spent) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+    def test_what_was_spent_is_not_in_favour_of_the_faster(self):
+        """A curve as trainings have it is met far better than by a straight line, which lies above it."""
+        points = [(float(step), 5.5 * (20 / (20 + step)) ** 0.5) for step in range(0, 101, 20)]
+        true = 5.5 * (20 / 95) ** 0.5
+        straight = points[3][1] + (points[4][1] - points[3][1]) * 15 / 20
+        assert straight - true > 0.005
+        assert gaps.loss_at(points, 75) == pytest.approx(true, abs=(straight - true) / 5)
+
+    @pytest.mark.parametrize(("loss", "spent"), [(4.5, 0.5), (4.0, 1.0), (3.0, 2.0), (2.9, None), (5.0, None)])
+    def test_what_was_spent_when_a_loss_was_first_reached(self, loss, spent):
+        found = gaps.spent_to(gaps.by_cost(curve(5.0, 4.0, 3.0)), loss)
+        assert found == (spent if spent is None else pytest.approx(spent))
+
+    def test_a_curve_that_rises_again_counts_from_where_it_first_was_there(self):
+        assert gaps.spent_to(gaps.by_cost(curve(5.0, 4.0, 4.5, 3.0)), 4.0) == 1.0
+
+    def test_where_a_loss_is_reached_the_curve_has_it(self):
+        points = gaps.by_cost(curve(5.0, 3.5, 3.0, 2.9))
+        assert gaps.loss_at(points, gaps.spent_to(points, 3.2)) == pytest.approx(3.2)
+
+
+class TestGaps:
+    def test_at_equal_steps_losses_of_the_same_step_are_compared(self):
+        ours, reference = curve(5.3, 4.3, 3.8, step_s=0.25), curve(5.0, 4.0, 3.5)
+        assert gaps.gap_in_the_end(gaps.by_steps(ours), gaps.by_steps(reference)) == pytest.approx(0.3)
+
+    def test_the_last_quarter_counts_and_no_single_moment(self):
+        """Three quarters alike, then 0.1 above and below by turns, as losses move from step to step."""
+        level = [5.0 - 0.1 * number for number in range(17)]
+        ours = [*level[:13], level[13] + 0.1, level[14] - 0.1, level[15] + 0.1, level[16] - 0.1]
+        gap = gaps.gap_in_the_end(gaps.by_steps(curve(*ours)), gaps.by_steps(curve(*level)))
+        assert abs(gap) < 0.02
+
+    def test_at_equal_time_the_faster_one_has_come_further(self):
+        """It falls by 2 a second and the reference by 1: apart by 0.75 to 1 in the last quarter of the first second."""
+        ours, reference = curve(5.0, 4.0, 3.0, step_s=0.25), curve(5.0, 4.0, 3.0)
+        assert gaps.gap_in_the_end(gaps.by_cost(ours), gaps.by_cost(reference)) == pytest.approx(-0.875)
+
+    def test_at_equal_money_a_dearer_machine_has_to_be_faster(self):
+        """Twice as fast and three times as dear: for the reference's 2 USD it falls by 4 / 3, and not by 2."""
+        ours, reference = curve(5.0, 4.0, 3.0, step_s=0.25), curve(5.0, 4.0, 3.0)
+        gap = gaps.gap_in_the_end(gaps.by_cost(ours, 3.0), gaps.by_cost(reference, 1.0))
+        assert gap == pytest.approx(2 / 3 * 0.875)
+        assert gaps.ratio_to_same_loss(gaps.by_cost(ours, 3.0), gaps.by_cost(reference, 1.0)) == pytest.approx(1.5)
+
+    def test_to_the_same_loss_is_to_one_that_both_came_to(self):
+        """By 1.6 a second and by 1; ours ends at 3.4, the reference at 3.0."""
+        ours, reference = curve(5.0, 4.2, 3.4, step_s=0.25), curve(5.0, 4.0, 3.0)
+        found = gaps.ratio_to_same_loss(gaps.by_cost(ours), gaps.by_cost(reference))
+        assert found == pytest.approx(1 / 1.6)
+        assert gaps.ratio_to_same_loss(gaps.by_cost(reference), gaps.by_cost(ours)) == pytest.approx(1.6)
+
+    def test_without_a_curve_there_is_no_gap(self):
+        points = gaps.by_steps(curve(5.0, 4.0))
+        assert gaps.gap_in_the_end([], points) is None
+        assert gaps.ratio_to_same_loss(points, []) is None
+        assert gaps.gap_at(points, points, math.inf) is None
+
+    def test_a_loss_that_never_fell_has_no_ratio(self):
+        flat = gaps.by_steps(curve(5.0, 5.0))
+        assert gaps.ratio_to_same_loss(flat, flat) is None

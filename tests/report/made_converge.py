@@ -1,0 +1,135 @@
+"""A record of trainings made by hand, for what looks at one."""
+
+from builders import at, environment, evidence, parity, workload_facts
+
+from fp8bench.kinds.converge.measure import ConvergeRecord, fingerprint
+from fp8bench.launch.signals import Interrupt
+from fp8bench.schema.converge import ConvergeConfig, Curve, TextFacts, Trained, Validation, WorkFacts
+from fp8bench.schema.rank import RankMemory, RankReport
+from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION
+
+BASELINE, FP8 = "baseline-bf16", "te-fp8:delayed"
+STEPS, EVERY = 100, 20
+SEEDS = (0, 1, 2)
+STEP_S = {BASELINE: 0.1, FP8: 0.075}
+COSTS = {BASELINE: 0.0, FP8: 0.01}
+"""Nats that a mode's loss is higher at each step."""
+
+WORK = WorkFacts(sizes={"layers": 2, "sequence_length": 128}, tokens_per_step=1024)
+
+
+def config(**changes):
+    values = {
+        "device": "cuda",
+        "modes": (BASELINE, FP8),
+        "seeds": SEEDS,
+        "workload": "llm-1b",
+        "sizes": {},
+        "world_size": 8,
+        "batch_size": 1,
+        "sequence_length": 128,
+        "steps": STEPS,
+        "validate_every": EVERY,
+        "validation_batches": 8,
+        "text": TextFacts(
+            name="Python's standard library", sha256="ab" * 32, train_bytes=10**7, validation_bytes=10**5
+        ),
+        "optimizer": "adamw",
+        "learning_rate": 3e-4,
+        "rate_warmup": 10,
+        "compile": "auto",
+        "cuda_graphs": "auto",
+        "te_attention": "te",
+    }
+    return ConvergeConfig(**{**values, **changes})
+
+
+def loss_at(step, seed=0):
+    """It falls from 5.5 by ever less, and each seed has its own level."""
+    return 5.5 * (20 / (20 + step)) ** 0.5 + 0.1 * seed
+
+
+def curve(mode=BASELINE, seed=0, cost=None, step_s=None, fails_at=None):
+    """cost: nats at each step but the first, each seed a little more; fails_at: the step whose loss is not finite."""
+    cost = COSTS.get(mode, 0.0) if cost is None else cost
+    each = step_s or STEP_S.get(mode, 0.1)
+    end = STEPS if fails_at is None else -(-fails_at // EVERY) * EVERY
+
+    def loss(step):
+        if fails_at is not None and step >= fails_at:
+            return None
+        return loss_at(step, seed) + (cost * (1 + 0.05 * seed) if step else 0.0)
+
+    return Curve(
+        train_loss=tuple(map(loss, range(1, end + 1))),
+        step_s=(each,) * end,
+        validation=tuple(Validation(step=step, loss=loss(step)) for step in range(0, end + 1, EVERY)),
+    )
+
+
+def trained(mode=BASELINE, seed=0, emulated=False, **changes):
+    """A training that came to its end."""
+    return Trained(
+        mode=mode,
+        seed=seed,
+        status="ok",
+        curve=curve(mode, seed, **changes),
+        evidence=evidence(emulated=emulated),
+        parity=parity(),
+    )
+
+
+def stopped(mode=FP8, seed=0, status="unsupported", reason="it needs another GPU"):
+    """One that did not."""
+    return Trained(mode=mode, seed=seed, status=status, reason=reason, remedy="Buy one")
+
+
+def record(*trainings, instance="p5", minutes=0, settings=None, **changes):
+    """Two modes under three seeds; or the trainings given."""
+    trainings = trainings or tuple(trained(mode, seed) for mode in (BASELINE, FP8) for seed in SEEDS)
+    made = config(**(settings or {}))
+    values = {
+        "schema_version": SCHEMA_VERSION,
+        "method_version": METHOD_VERSION,
+        "run_id": f"20260501T1000{minutes:02d}Z-converge-llm-1b-{instance}",
+        "status": "ok",
+        "source": "measured",
+        "created_utc": at(minutes),
+        "instance": instance,
+        "fingerprint": fingerprint(made, WORK),
+        "environment": environment(),
+        "config": made,
+        "work": WORK,
+        "trainings": trainings,
+    }
+    return ConvergeRecord(**{**values, **changes})
+
+
+class Ranks:
+    """Reports as ranks give them. stops: by mode and seed, what a training reports instead; interrupt: at which one a
+    signal comes.
+    """
+
+    def __init__(self, stops=None, interrupt=None):
+        self.ran = []
+        self.stops = stops or {}
+        self.interrupt = interrupt
+
+    def run(self, config, watch, trace=None, marks=()):
+        turn = (config.mode_label, config.seed)
+        if turn == self.interrupt:
+            raise Interrupt(15)
+        self.ran.append(turn)
+        if turn in self.stops:
+            return [RankReport(rank=0, **self.stops[turn])]
+        return [
+            RankReport(
+                rank=0,
+                environment=environment(device_name=None),
+                facts=workload_facts(),
+                evidence=evidence(),
+                parity=parity(),
+                memory=RankMemory(rank=0, peak_allocated_bytes=None, peak_reserved_bytes=None, peak_host_bytes=1),
+                found=curve(*turn).model_dump(mode="json"),
+            )
+        ]

@@ -1,0 +1,202 @@
+"""One rank that trains on a text, in this process: from the same start whatever came before, validated on the way."""
+
+import math
+from random import Random
+
+import pytest
+import torch
+from builders import config
+from outside.outside_plugins import Polite, TinyLanguage
+from torch import nn
+from worker.execution.executing import Delayed, plain_parts
+
+from fp8bench.modes.torchao import TorchAOFloat8
+from fp8bench.schema.converge import Curve, TextPlan
+from fp8bench.schema.errors import RunFailed
+from fp8bench.worker import convergence
+from fp8bench.worker.convergence import Start, measure, rate_at
+from fp8bench.worker.execution.step import NO_MARKS, step
+from fp8bench.worker.main import Aside
+from fp8bench.worker.progress import read_progress
+from fp8bench.workloads.text import of_file, read
+
+CPU = torch.device("cpu")
+SETTINGS = {"device": "cpu", "world_size": 1, "batch_size": 4, "warmup": 2, "steps": 6, "data": "device", "workers": 0}
+
+pytestmark = pytest.mark.usefixtures("process_group", "one_thread")
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """Of a text that is soon learned."""
+    file = tmp_path / "abc.txt"
+    file.write_text(" ".join(Random(0).choices(["one", "word", "follows", "another"], k=800)))
+    return TextPlan(
+        text_file=str(file),
+        text_sha256=of_file(file).facts.sha256,
+        sizes={"sequence_length": 16},
+        validate_every=4,
+        validation_batches=2,
+        learning_rate=0.01,
+        rate_warmup=2,
+    )
+
+
+@pytest.fixture
+def report(monkeypatch, plan):
+    """The report of a rank that trains in this mode."""
+
+    def run(mode=None, aside=Aside(), of_plan=(), **values):  # noqa: B008
+        monkeypatch.setattr(convergence, "make_mode", lambda _config: mode or Polite())
+        monkeypatch.setattr(convergence, "make_workload", lambda run: TinyLanguage(seed=run.seed))
+        made = config("a-mode", **{**SETTINGS, "optimizer": "adamw", "compile": "off", **values})
+        return measure(made, 0, CPU, aside, plan.model_copy(update=dict(of_plan)).model_dump(mode="json"))
+
+    return run
+
+
+def curve(report):
+    assert report.status == "ok", report.reason
+    return Curve.model_validate(report.found)
+
+
+class TestReport:
+    def test_it_has_a_curve_and_all_that_shows_what_ran(self, report):
+        found = report()
+        trained = curve(found)
+
+        assert found.parity.passed
+        assert found.environment is not None
+        assert found.facts.sizes["vocab_size"] == 256
+        assert found.evidence.graph.enabled is False
+        assert found.memory.peak_host_bytes > 0
+        assert [point.step for point in trained.validation] == [0, 4, 6]
+        assert (len(trained.train_loss), len(trained.step_s)) == (6, 6)
+        assert trained.validation[0].loss == pytest.approx(math.log(256), rel=0.1)
+        assert trained.validation[-1].loss < trained.validation[0].loss
+
+    def test_emulated_fp8_trains_too_and_says_so(self, report):
+        found = report(TorchAOFloat8())
+        assert found.evidence.emulated
+        assert curve(found).validation[-1].loss < curve(found).validation[0].loss
+
+    def test_its_progress_counts_the_steps_and_their_number_is_known(self, report, tmp_path):
+        report(aside=Aside(progress=tmp_path / "progress"))
+        last = read_progress(tmp_path / "progress")
+        assert last.stage == "done"
+        assert last.step == last.steps == 2 + convergence.PACE_STEPS + 6
+
+    def test_another_text_than_the_launchers_is_refused(self, report):
+        with pytest.raises(RunFailed, match=r"abc\.txt is not the text that this training began with"):
+            report(of_plan={"text_sha256": "0" * 64})
+
+    def test_a_mode_that_fails_the_gate_is_not_trained(self, report):
+        class Reversed(Polite):
+            def convert(self, model):
+                model.head.weight.data.neg_()
+                return model
+
+        found = report(Reversed())
+        assert (found.status, found.cause, found.found) == ("invalid", "parity", None)
+
+
+class TestSameStart:
+    @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+    def test_steps_before_the_first_one_that_counts_leave_no_trace(self, report, optimizer):
+        """Modes differ in how many they need."""
+        few, many = (curve(report(warmup=warmup, optimizer=optimizer)) for warmup in (1, 9))
+        assert few.train_loss == many.train_loss
+        assert few.validation == many.validation
+
+    def test_validation_leaves_no_trace(self, report):
+        often, seldom = (curve(report(of_plan={"validate_every": every})) for every in (1, 6))
+        assert often.train_loss == seldom.train_loss
+        assert often.validation[-1] == seldom.validation[-1]
+
+    def test_a_seed_is_other_weights_and_another_order(self, report):
+        one, again, other = (curve(report(seed=seed)) for seed in (1, 1, 2))
+        assert one.train_loss == again.train_loss
+        assert one.train_loss != other.train_loss
+
+    def test_scales_that_a_mode_keeps_are_put_back(self):
+        workload = TinyLanguage()
+        mode = Delayed()
+        parts = plain_parts(workload, mode.convert(workload.build(CPU)), mode)
+        batches = workload.batches(2, 0, CPU)
+        step(parts, next(batches), NO_MARKS)
+        start = Start.of(parts)
+        before = [scale.clone() for scale in mode.step_state(parts.plain)]
+        assert before
+        losses = []
+        for _ in range(2):
+            batches = workload.batches(2, 0, CPU)
+            losses.append([float(step(parts, next(batches), NO_MARKS)) for _ in range(3)])
+            start.again(parts)
+            assert all(map(torch.equal, before, mode.step_state(parts.plain)))
+        assert losses[1][0] == losses[0][0]
+
+    def test_validation_puts_scales_back(self):
+        workload = TinyLanguage()
+        mode = Delayed()
+        parts = plain_parts(workload, mode.convert(workload.build(CPU)), mode)
+        batches = workload.batches(2, 0, CPU)
+        step(parts, next(batches), NO_MARKS)
+        kept = [scale.clone() for scale in mode.step_state(parts.plain)]
+        convergence.validation_loss(parts, [next(batches)], compiled=False)
+        assert all(map(torch.equal, kept, mode.step_state(parts.plain)))
+
+
+class TestDivergence:
+    def test_training_ends_where_a_loss_is_not_finite(self, report):
+        class Explodes(Polite):
+            """The head's weights go to infinity after some passes of training."""
+
+            def __init__(self):
+                super().__init__()
+                self.passes = 0
+
+            def convert(self, model):
+                model.head.register_forward_pre_hook(self.count)
+                return model
+
+            def count(self, head, _inputs):
+                self.passes += torch.is_grad_enabled()
+                if self.passes > 18:
+                    with torch.no_grad():
+                        head.weight.fill_(math.inf)
+
+        found = curve(report(Explodes(), steps=20))
+        assert None in found.train_loss
+        assert len(found.train_loss) < 20
+        assert found.validation[-1].loss is None
+
+
+class TestRate:
+    def test_it_rises_by_equal_parts_and_stays(self, plan):
+        assert [rate_at(number, plan) for number in range(5)] == pytest.approx([0.01 / 3, 0.02 / 3, 0.01, 0.01, 0.01])
+
+    def test_steps_take_it(self, report, monkeypatch):
+        seen = []
+        plainly = torch.optim.AdamW.step
+
+        def noted(self, *arguments):
+            seen.append(self.param_groups[0]["lr"])
+            return plainly(self, *arguments)
+
+        monkeypatch.setattr(torch.optim.AdamW, "step", noted)
+        report()
+        assert seen[-6:] == pytest.approx([0.01 / 3, 0.02 / 3, 0.01, 0.01, 0.01, 0.01])
+
+
+def test_a_batch_is_the_text_and_its_targets_are_one_byte_later(plan):
+    text = read(plan.text_file)
+    workload = convergence.OnText(TinyLanguage(sequence_length=16), text, 1, 0)
+    batch = next(workload.batches(3, 0, CPU))
+
+    assert batch.inputs.shape == batch.targets.shape == (3, 16)
+    assert batch.inputs.dtype == torch.int64
+    assert torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])
+    assert bytes(batch.inputs[0].tolist()) in text.train
+    assert isinstance(workload.build(CPU), nn.Module)
+    [held_out] = workload.validation(2, 1, 0, CPU)
+    assert bytes(held_out.inputs[1].tolist()) in text.validation

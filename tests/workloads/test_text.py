@@ -1,0 +1,173 @@
+"""A text as tokens: its parts, its order, and what is refused."""
+
+from itertools import chain, islice
+
+import pytest
+
+from fp8bench.schema.errors import UsageError
+from fp8bench.workloads import text as texts
+from fp8bench.workloads.text import (
+    HELD_OUT,
+    Text,
+    byte_level,
+    held_out_starts,
+    of_file,
+    read,
+    require_enough,
+    sequences,
+    standard_library,
+    starts,
+)
+
+
+@pytest.fixture
+def library(tmp_path):
+    """A standard library of twenty modules, and of what is none of its sources."""
+    for number in range(HELD_OUT):
+        (tmp_path / f"module_{number:02d}.py").write_text(f"x = {number:02d}\n")
+    for folder in ("test", "site-packages", "__pycache__", "pydoc_data"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "other.py").write_text("no\n")
+    (tmp_path / "_sysconfigdata_linux.py").write_text("no\n")
+    (tmp_path / "module.txt").write_text("no\n")
+    return tmp_path
+
+
+def test_the_standard_library_is_its_sources_with_one_file_in_twenty_held_out(library):
+    found = standard_library(library)
+
+    assert found.validation == b"x = 19\n"
+    assert found.train == b"".join(b"x = %02d\n" % number for number in range(19))
+    assert found.facts.train_bytes == 19 * 7
+
+
+def test_this_pythons_own_is_there_and_is_millions_of_bytes():
+    found = read(None)
+
+    assert found.facts.name == "Python's standard library"
+    assert found.facts.train_bytes > 4_000_000
+    assert 0.01 < found.facts.validation_bytes / found.facts.train_bytes < 0.15
+
+
+def test_a_python_without_sources_is_told_so(tmp_path):
+    with pytest.raises(UsageError, match=r"sources of Python's standard library are not in .*\. Name a file"):
+        standard_library(tmp_path)
+
+
+def test_of_a_file_the_end_is_held_out_and_its_folder_is_nobodys_business(tmp_path):
+    file = tmp_path / "book.txt"
+    file.write_bytes(bytes(range(100)))
+    found = of_file(file)
+
+    assert (found.name, found.train, found.validation) == ("book.txt", bytes(range(95)), bytes(range(95, 100)))
+
+
+def test_a_border_that_moves_is_another_text():
+    one, other = Text("a", b"abc", b"d"), Text("a", b"ab", b"cd")
+    assert one.facts.sha256 != other.facts.sha256
+    assert one.facts.sha256 == Text("b", b"abc", b"d").facts.sha256
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda path: None, "there is no such file"),
+        (lambda path: path.mkdir(), "is a folder"),
+        (lambda path: path.write_bytes(b"short"), "has 5 bytes, which is no text"),
+    ],
+    ids=["missing", "folder", "short"],
+)
+def test_what_cannot_be_read_is_refused(make, told, tmp_path):
+    make(tmp_path / "text")
+    with pytest.raises(UsageError, match=told):
+        of_file(tmp_path / "text")
+
+
+def test_a_text_that_no_gpu_should_hold_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(texts, "MOST_BYTES", 2**30)
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(2**30 + 2**29)
+    with pytest.raises(UsageError, match=r"has 1\.5 GiB, .* the most is 1 GiB. Take a part: `head -c 1G"):
+        of_file(tmp_path / "large")
+
+
+class TestOrder:
+    SIZE, LENGTH = 161, 10
+
+    def taken(self, steps, batch_size=2, rank=0, world_size=1, seed=0):
+        return list(islice(starts(self.SIZE, self.LENGTH, batch_size, rank, world_size, seed), steps))
+
+    def test_a_pass_takes_every_sequence_once_and_the_next_one_in_another_order(self):
+        assert sequences(self.SIZE, self.LENGTH) == 16
+        batches = self.taken(16)
+        first, second = (list(chain(*part)) for part in (batches[:8], batches[8:]))
+
+        assert sorted(first) == sorted(second) == list(range(0, 160, 10))
+        assert first != second
+
+    def test_a_seed_has_one_order_and_another_seed_another(self):
+        assert self.taken(8) == self.taken(8)
+        assert self.taken(8) != self.taken(8, seed=1)
+
+    def test_two_ranks_see_together_what_one_sees_at_twice_the_batch(self):
+        two = [self.taken(10, rank=rank, world_size=2) for rank in range(2)]
+        assert [one + other for one, other in zip(*two, strict=True)] == self.taken(10, batch_size=4)
+
+    def test_no_sequence_reads_beyond_the_text(self):
+        assert max(chain(*self.taken(8))) + self.LENGTH + 1 <= self.SIZE
+
+
+class TestHeldOut:
+    def test_it_is_spread_over_the_part_and_shared_out(self):
+        both = [held_out_starts(1001, 10, 2, 2, rank, 2) for rank in range(2)]
+        assert both == [[0, 120, 250, 370], [500, 620, 750, 870]]
+
+    def test_of_a_short_part_all_ranks_have_as_many(self):
+        both = [held_out_starts(71, 10, 2, 8, rank, 2) for rank in range(2)]
+        assert both == [[0, 10, 20], [30, 40, 50]]
+
+
+class TestEnough:
+    def test_a_sequence_for_each_place_of_a_step_is_enough(self):
+        require_enough(Text("a", bytes(81), bytes(81)), 10, 4, 2)
+
+    @pytest.mark.parametrize(
+        ("train", "validation", "told"),
+        [(80, 81, "80 bytes are to train on"), (1000, 80, "80 bytes are held out"), (10, 0, "0 bytes are held out")],
+    )
+    def test_less_is_refused_with_what_is_needed(self, train, validation, told):
+        with pytest.raises(UsageError, match=f"a is too short: {told}, and a step of 8 sequences of 10 .* needs 81"):
+            require_enough(Text("a", bytes(train), bytes(validation)), 10, 4, 2)
+
+
+class TestByteLevel:
+    def test_a_language_model_has_the_bytes_as_its_words(self):
+        from outside.outside_plugins import TinyLanguage
+
+        assert byte_level(TinyLanguage(), {"depth": 1}).sizes() == {
+            **TinyLanguage().sizes(),
+            "vocab_size": 256,
+            "depth": 1,
+        }
+
+    def test_a_cut_llama_keeps_its_other_sizes_and_leaves_the_whole_one_alone(self):
+        from fp8bench.workloads.llama import LLM1B
+
+        whole = LLM1B(data="device", seed=3)
+        cut = byte_level(whole, {"num_hidden_layers": 4, "sequence_length": 512})
+        changed = {"vocab_size": 256, "num_hidden_layers": 4, "sequence_length": 512}
+        assert cut.sizes() == {**whole.sizes(), **changed}
+        assert (cut.name, cut.seed, cut.units_per_step(2)) == ("llm-1b", 3, 1024)
+        assert whole.sizes() == LLM1B().sizes()
+
+    def test_a_size_that_it_has_not_is_told_with_the_nearest(self):
+        from outside.outside_plugins import TinyLanguage
+
+        with pytest.raises(UsageError, match=r"unknown size of outside-language 'dept'\. Did you mean 'depth'"):
+            byte_level(TinyLanguage(), {"dept": 1})
+
+    def test_images_are_no_text(self):
+        from outside.outside_plugins import TinyLinear
+
+        with pytest.raises(UsageError, match="'outside-linear' takes images, and a text is trained on as tokens"):
+            byte_level(TinyLinear(), {})
