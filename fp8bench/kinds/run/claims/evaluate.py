@@ -257,7 +257,7 @@ class _Bench:
         day = pricing_day(latest, self.options)
         sides = []
         for one in measurements:
-            price = priced(one.latest, used(one.latest), self.catalog, self.options, day)
+            price = priced(one.latest, used(one.latest, self.catalog), self.catalog, self.options, day)
             found = unit_time(one)
             sides.append(_Side(one.latest, to_row(one, found, price, self.catalog), found))
         return sorted(sides, key=lambda side: -(side.row.units_per_usd or side.row.throughput_per_s or 0))
