@@ -203,7 +203,7 @@ def migrate(document: Document) -> Document:
             document["telemetry"] = list(map(_telemetry_2, document["telemetry"]))
         if isinstance(document.get("evidence"), dict):
             document["evidence"] = {**document["evidence"], "fp8": document["evidence"].get("recipe") is not None}
-    if document.get("schema_version") in (2, 3, 4):
+    if document.get("schema_version") in range(2, SCHEMA_VERSION):
         document = {**document, "schema_version": SCHEMA_VERSION}
     return document
 

@@ -117,8 +117,11 @@ class TestPrepare:
             prepared(**words)
 
     def test_under_torchrun_it_is_refused(self, tmp_path):
-        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-        environ = {**NO_GPU, **dict.fromkeys(names, "1"), "MASTER_ADDR": "x", "MASTER_PORT": "1"}
+        sizes, ranks = (
+            dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "1"),
+            dict.fromkeys(("RANK", "LOCAL_RANK"), "0"),
+        )
+        environ = {**NO_GPU, **sizes, **ranks, "MASTER_ADDR": "x", "MASTER_PORT": "1"}
         with pytest.raises(UsageError, match="torchrun makes one group of processes"):
             prepare(ConvergeRequest(modes=MODES, results_dir=tmp_path), environ)
 

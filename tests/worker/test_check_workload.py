@@ -34,6 +34,6 @@ def test_a_workload_that_knows_no_sequence_length_refuses_one():
 def test_out_of_memory_a_shorter_sequence_helps_where_there_is_one():
     error = MemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ...")
     of_tokens = out_of_memory(0, config(workload="llm-1b", batch_size=8, sequence_length=2048), error)
-    assert "Lower --batch-size (now 8 a GPU) or --sequence-length (now 2048), or end" in of_tokens.remedy
+    assert "Lower --batch-size (now 8 a GPU) or --sequence-length (now 2048), use --activation" in of_tokens.remedy
     assert "Tried to allocate 2.00 GiB" in of_tokens.what
     assert "--sequence-length" not in out_of_memory(0, config(), error).remedy
