@@ -1,8 +1,11 @@
 """`fp8bench report`: what `compare` shows, and everything that it rests on, as one page of HTML; or one plot of it."""
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -15,9 +18,11 @@ from fp8bench.kinds.run.page.build import page, shown_rows
 from fp8bench.kinds.run.page.plots import MILLION, PLOTS, charts
 from fp8bench.kinds.view import parse_job
 from fp8bench.records import results
+from fp8bench.records.select import Filter
 from fp8bench.report.page import picture
 from fp8bench.report.page.page import render
 from fp8bench.schema.errors import RunFailed, UsageError
+from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.files import write_atomically
 
 FORMATS = ("html", "png", "svg", "pdf")
@@ -50,6 +55,7 @@ def report(
     keys = instances or sorted(results.known_instances(results_dir))
     if not keys:
         raise results.nothing_found("to report", results_dir, "Measure with `fp8bench run`, or name an instance")
+    selection = _of_one_workload(selection, keys, results_dir)
     options, catalog = selection.resolved(keys, results_dir, reference=selection.reference)
     found = gather(options, catalog, results_dir, tell_broken)
     for text in found.comparison.warnings:
@@ -61,6 +67,21 @@ def report(
     else:
         _draw(found, plot, path, force, units)
     log(f"written as {path}")
+
+
+def _of_one_workload(selection: Selection, instances: Sequence[str], results_dir: Path) -> Selection:
+    """Where no workload is named, that of most records, and says so: rows of several are not comparable."""
+    if selection.workload is not None or selection.allow_mismatch:
+        return selection
+    wanted = Filter(status="ok", optimizer=cast("OptimizerName | None", selection.optimizer))
+    kept = wanted.of(one.record for one in results.read(results_dir, instances))
+    found = Counter(record.what.workload for record in kept)
+    if len(found) < 2:
+        return selection
+    most = found.most_common(1)[0][0]
+    others = ", ".join(sorted(found.keys() - {most}))
+    log(f"of {most}, which most records here are of; --workload chooses another ({others})")
+    return replace(selection, workload=most)
 
 
 def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Path, str]:

@@ -161,6 +161,17 @@ def test_a_broken_record_is_named_and_left_out(fp8bench_in, tmp_path):
     assert "not read: results/p5/broken.json" in outcome.stderr
 
 
+@pytest.mark.usefixtures("kept")
+def test_of_several_workloads_the_page_has_that_of_most_records_and_says_so(fp8bench_in, tmp_path):
+    keep(measured("p5", minutes=30, settings={"workload": "vit-huge-256"}), tmp_path / "results")
+    outcome = fp8bench_in("report")
+
+    said = "fp8bench: of vit-huge, which most records here are of; --workload chooses another (vit-huge-256)\n"
+    assert (outcome.code, outcome.stderr) == (0, f"{said}fp8bench: written as report.html\n")
+    named = fp8bench_in("report", "--workload", "vit-huge-256", "-o", "other.html")
+    assert (named.code, named.stderr) == (0, "fp8bench: written as other.html\n")
+
+
 def test_help_names_the_plots_that_there_are(fp8bench_in):
     from fp8bench.kinds.run.page.plots import PLOTS
 
