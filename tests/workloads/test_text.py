@@ -128,14 +128,12 @@ class TestHeldOut:
 
 
 class TestEnough:
-    def test_a_sequence_for_each_place_of_a_step_is_enough(self):
-        require_enough(Text("a", bytes(81), bytes(81)), 10, 4, 2)
-
     @pytest.mark.parametrize(
         ("train", "validation", "told"),
         [(80, 81, "80 bytes are to train on"), (1000, 80, "80 bytes are held out"), (10, 0, "0 bytes are held out")],
     )
-    def test_less_is_refused_with_what_is_needed(self, train, validation, told):
+    def test_less_than_a_sequence_for_each_place_of_a_step_is_refused(self, train, validation, told):
+        require_enough(Text("a", bytes(81), bytes(81)), 10, 4, 2)
         with pytest.raises(UsageError, match=f"a is too short: {told}, and a step of 8 sequences of 10 .* needs 81"):
             require_enough(Text("a", bytes(train), bytes(validation)), 10, 4, 2)
 

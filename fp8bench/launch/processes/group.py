@@ -24,10 +24,9 @@ from typing import NoReturn
 from fp8bench.launch.processes import blame
 from fp8bench.launch.processes.blame import End
 from fp8bench.launch.processes.rank import (
-    FAILED,
     REQUEST,
     ask_for_stacks,
-    rank_error,
+    ended_by_errors,
     rank_path,
     read_error,
     write_whole,
@@ -149,20 +148,14 @@ def main(folder: Path, rank: int) -> NoReturn:
     stack = rank_path(folder, rank, "stack").open("w")
     faulthandler.enable(stack)
     faulthandler.register(REQUEST, stack)
-    code = 0
-    try:
+    with ended_by_errors(folder, rank):
         job = json.loads((folder / "job.json").read_text())
         module, _, function = job["target"].partition(":")
         called = getattr(importlib.import_module(module), function)
         result = called(job["payload"], rank, f"file://{folder}/rendezvous")
         write_whole(rank_path(folder, rank, "report"), result)
-    except BaseException as error:
-        write_whole(rank_path(folder, rank, "error"), rank_error(error).model_dump_json())
-        code = FAILED
-        raise
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError):
-                stream.flush()
-        # After a failure siblings wait in a collective; after a success native libraries are left to tear down.
-        os._exit(code)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    # Native libraries are left to tear down.
+    os._exit(0)

@@ -110,7 +110,7 @@ def main(folder: Path, rank: int) -> NoReturn:
     faulthandler.register(REQUEST, stack)
     # torch's profiler writes to standard error, in the middle of the progress, unless this is set before its first use.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    with _ended_by_errors(folder, rank):
+    with ended_by_errors(folder, rank):
         # The run's own folder takes what multiprocessing leaves lying about when it is killed (a loader's sockets).
         _keep_sockets_in(folder)
         task = Task.model_validate_json(task_path(folder).read_bytes())
@@ -131,7 +131,7 @@ def _measure(task: Task, folder: Path, rank: int) -> None:
     try:
         with rank_group(task.config, rank, local_rank, _init_method(task, folder)) as device:
             # Inside the group: to leave it is what makes the others fail.
-            with _ended_by_errors(folder, rank):
+            with ended_by_errors(folder, rank):
                 report = measure(task.config, rank, device, aside, **task.work.given)
             write_whole(rank_path(folder, rank, "report"), report.model_dump_json())
     except ModeUnavailable as refusal:
@@ -154,7 +154,7 @@ def _say_place(rank: int, local_rank: int) -> None:
 
 
 @contextmanager
-def _ended_by_errors(folder: Path, rank: int) -> Iterator[None]:
+def ended_by_errors(folder: Path, rank: int) -> Iterator[None]:
     """The first error that leaves the body is written to the rank's file, and ends the process."""
     try:
         yield
