@@ -1,11 +1,11 @@
 """`fp8bench report`: what `compare` shows, and everything that it rests on, as one page of HTML; or one plot of it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
@@ -13,17 +13,19 @@ from fp8bench.cli import names
 from fp8bench.cli.options import ResultsDir, choice, option, switch
 from fp8bench.cli.output import log, tell_broken, warn
 from fp8bench.cli.selection import Selection
+from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run import Gathered, gather
 from fp8bench.kinds.run.page.build import page, shown_rows
 from fp8bench.kinds.run.page.plots import MILLION, PLOTS, charts
 from fp8bench.kinds.view import parse_job
 from fp8bench.records import results
+from fp8bench.records.results import Kept
 from fp8bench.records.select import Filter
 from fp8bench.report.page import picture
 from fp8bench.report.page.page import render
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.execution import OptimizerName
 from fp8bench.schema.files import write_atomically
+from fp8bench.schema.record import Record
 
 FORMATS = ("html", "png", "svg", "pdf")
 PAGE = "html"
@@ -55,9 +57,10 @@ def report(
     keys = instances or sorted(results.known_instances(results_dir))
     if not keys:
         raise results.nothing_found("to report", results_dir, "Measure with `fp8bench run`, or name an instance")
-    selection = _of_one_workload(selection, keys, results_dir)
     options, catalog = selection.resolved(keys, results_dir, reference=selection.reference)
-    found = gather(options, catalog, results_dir, tell_broken)
+    kept = results.read(results_dir, options.instances)
+    options = _of_one_workload(options, kept)
+    found = gather(kept, options, catalog, results_dir, tell_broken)
     for text in found.comparison.warnings:
         warn(text)
     if all(row.status != "ok" for row in found.comparison.rows):
@@ -69,19 +72,18 @@ def report(
     log(f"written as {path}")
 
 
-def _of_one_workload(selection: Selection, instances: Sequence[str], results_dir: Path) -> Selection:
+def _of_one_workload(options: CompareOptions, kept: Iterable[Kept[Record]]) -> CompareOptions:
     """Where no workload is named, that of most records, and says so: rows of several are not comparable."""
-    if selection.workload is not None or selection.allow_mismatch:
-        return selection
-    wanted = Filter(status="ok", optimizer=cast("OptimizerName | None", selection.optimizer))
-    kept = wanted.of(one.record for one in results.read(results_dir, instances))
-    found = Counter(record.what.workload for record in kept)
+    if options.wanted.workload is not None or options.allow_mismatch:
+        return options
+    wanted = Filter(status="ok", optimizer=options.wanted.optimizer)
+    found = Counter(record.what.workload for record in wanted.of(one.record for one in kept))
     if len(found) < 2:
-        return selection
+        return options
     most = found.most_common(1)[0][0]
     others = ", ".join(sorted(found.keys() - {most}))
     log(f"of {most}, which most records here are of; --workload chooses another ({others})")
-    return replace(selection, workload=most)
+    return replace(options, wanted=replace(options.wanted, workload=most))
 
 
 def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Path, str]:

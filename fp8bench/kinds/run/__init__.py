@@ -12,7 +12,7 @@ from fp8bench.kinds.run.arranged import arranged, grouped, require_columns
 from fp8bench.kinds.run.columns import NAMES
 from fp8bench.kinds.run.row import Comparison
 from fp8bench.records import results
-from fp8bench.records.results import Folders
+from fp8bench.records.results import Folders, Found, Kept
 from fp8bench.report.document import Document
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
@@ -28,8 +28,12 @@ class Gathered:
     rounds: dict[str, Record]
 
 
-def gather(options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread) -> Gathered:
-    """What one table and the page show. Raises UsageError where an instance has no record, and as `compare` does."""
+def gather(
+    kept: Found[Kept[Record]], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
+) -> Gathered:
+    """What one table and the page show of what is kept in `results_dir`. Raises UsageError where an instance has no
+    record, and as `compare` does.
+    """
 
     def gathered(records: list[Record], whole: Whole) -> Gathered:
         _require_each(records, options, results_dir)
@@ -37,7 +41,7 @@ def gather(options: CompareOptions, catalog: Catalog, results_dir: Folders, unre
         wanted = {run_id for row in found.rows for run_id in row.run_ids}
         return Gathered(found, {record.run_id: whole(record) for record in records if record.run_id in wanted})
 
-    return results.read_on_demand(results.read(results_dir, options.instances), unread, gathered)
+    return results.read_on_demand(kept, unread, gathered)
 
 
 def _require_each(records: Sequence[Record], options: CompareOptions, results_dir: Folders) -> None:
