@@ -20,7 +20,7 @@ from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Offe
 
 _Item = TypeVar("_Item", bound=Frozen)
 _SECTIONS = ("meta", "instances", "gpus")
-_EMPTY = Catalog(instances={}, gpus={})
+_EMPTY = Catalog.model_construct(instances={}, gpus={})
 _KEY = re.compile(rb"""^key:[ \t]*["']?([a-z0-9][a-z0-9._-]*)""", re.MULTILINE)
 _KEY_WITHIN = 65_536
 """Bytes of a refused file in which its key is looked for."""

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,11 +65,23 @@ class _Loader(_Base):  # type: ignore[misc]
             lines[name] = line
         return super().construct_mapping(node, deep)
 
-    def construct_object(self, node: Any, deep: bool = False) -> Any:
+
+def _located(construct: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A constructor of scalars that says where a value cannot be built."""
+
+    def construct_here(loader: Any, node: Any) -> Any:
         try:
-            return super().construct_object(node, deep)
+            return construct(loader, node)
         except ValueError as error:
             raise yaml.constructor.ConstructorError(problem=str(error), problem_mark=node.start_mark) from error
+
+    return construct_here
+
+
+# Every value of a file passes through `construct_object`, but only these can fail.
+for _tag in ("int", "float", "timestamp"):
+    _name = f"tag:yaml.org,2002:{_tag}"
+    _Loader.add_constructor(_name, _located(_Loader.yaml_constructors[_name]))
 
 
 class _Twice(yaml.YAMLError):
