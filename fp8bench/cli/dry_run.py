@@ -51,7 +51,7 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Doc
     settings = {
         "setting": requested,
         "value": [BY_VARIANT if name in own else _shown(name, value) for name, value in requested.items()],
-        "origin": [resolved.origins[name] for name in requested],
+        "origin": [resolved.origins["variants" if name in own else name] for name in requested],
     }
     configs = {name: [NOTHING if run[name] is None else run[name] for run in runs] for name in runs[0]}
     planned = [f"instance: {prepared.instance.key}", f"would run {_rounds(found)} of these, each in fresh processes:"]
