@@ -10,7 +10,7 @@ from fp8bench.predict.prediction import predictions
 from fp8bench.predict.source import sources
 from fp8bench.predict.target import target
 from fp8bench.pricing.catalog import find
-from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery
+from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, require_region
 from fp8bench.records.select import Measurement
 from fp8bench.report.page.page import Section
 from fp8bench.schema.errors import UsageError
@@ -34,5 +34,7 @@ def predicted(
     from_rows = sources(measured, catalog, lambda record: record)
     records = [record for one in measured for record in one.rounds]
     cases = merged(kept_cases(), held_out(records, catalog, lambda record: record).cases)
-    targets = [target(find(catalog, name), catalog, None, query) for name in dict.fromkeys(instances)]
+    named = [find(catalog, name) for name in dict.fromkeys(instances)]
+    require_region(query.region, catalog, [instance.key for instance in named])
+    targets = [target(instance, catalog, None, query) for instance in named]
     return section([predictions(from_rows, each, cases, catalog, query) for each in targets])

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 def run(
-    config: Path = typer.Option(None, "--config", metavar="FILE", help="YAML file with any of these settings, or with variants of a mode."),
+    config: Path = typer.Option(
+        None, "--config", metavar="FILE", help="YAML file with any of these settings, or with variants of a mode."
+    ),
     dry_run: Annotated[
         bool,
         switch(
