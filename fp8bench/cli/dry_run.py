@@ -76,8 +76,9 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Doc
             "instance": prepared.instance.key,
             "rounds": prepared.stop.rounds,
             "runs": runs,
-            # The same for all, but of variants.
-            "execution": executed[0] if alike else executed,
+            # Null: not the same for all.
+            "execution": executed[0] if alike else None,
+            "executions": executed,
             "variants": list(prepared.variants),
             "cannot_run": [{"mode": turn.label, "reason": turn.obstacle} for turn in found.turns if turn.obstacle],
             # Null is unknown.

@@ -75,7 +75,7 @@ def prepare(
     searches: dict[RunConfig, BatchSearch] = {}
     if kept is not None:
         configs, searches = resume.sized(kept, configs, to_size)
-        to_size = [config for config in to_size if config in configs]
+        to_size = [config for config in to_size if config in configs and config not in searches]
         given = [config for config in configs if config not in to_size]
         resume.refuse_unlike(kept, given, request.aa, request.variants, to_size)
     return Prepared(

@@ -6,7 +6,7 @@ is looked for under every instance that this machine can be.
 """
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -183,10 +183,10 @@ def refuse_unlike(
     if aa != _arms(kept):
         unlike["aa"] = f"aa {str(_arms(kept)).lower()} (now {str(aa).lower()})"
     if unlike:
-        flags = ", ".join(map(flag_of, unlike))
+        flags, restore = ", ".join(map(flag_of, unlike)), ", or restore the file," if before else ""
         raise UsageError(
             f"session {kept.session_id!r} was measured with {', '.join(unlike.values())}",
-            f"Omit {flags} to resume it with its own settings, or {OTHER_SESSION}",
+            f"Omit {flags}{restore} to resume it with its own settings, or {OTHER_SESSION}",
         )
 
 
@@ -224,17 +224,22 @@ def _unlike_settings(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]
 def sized(
     kept: Kept, configs: Sequence[RunConfig], to_size: Sequence[RunConfig]
 ) -> tuple[list[RunConfig], dict[RunConfig, BatchSearch]]:
-    """The configurations, those of to_size with the batch size of the session's records of the same one where it was
-    searched for; and those searches.
+    """The configurations, those of to_size with the batch size that was searched for in the session's records of the
+    same mode, or of the same variant; and those searches.
     """
+    alike: Callable[[RunConfig], object] = _at_any_size if variants_of(kept) else lambda one: one.mode_label
     found = {
-        _at_any_size(record.config): (record.config, search)
+        alike(record.config): (record.config.batch_size, search)
         for record in kept.records
         if record.config is not None and (search := _search(record)) is not None
     }
-    known = {config: found[_at_any_size(config)] for config in to_size if _at_any_size(config) in found}
-    sized = [known[config][0] if config in known else config for config in configs]
-    return sized, dict(known.values())
+    known = {
+        config: config.model_copy(update={"batch_size": found[alike(config)][0]})
+        for config in to_size
+        if alike(config) in found
+    }
+    searches = {config: found[alike(config)][1] for config in known.values()}
+    return [known.get(config, config) for config in configs], searches
 
 
 def _search(record: Record) -> BatchSearch | None:

@@ -199,8 +199,8 @@ def _how_to_resume(schedule: Schedule, where: Where) -> str:
     untried = schedule.untried
     if len(untried) == len(schedule.entries):
         return "Nothing was finished before it: run the same command again"
-    own = not untried or where.asked.get("variants")
-    modes = () if own else dict.fromkeys(entry.config.mode_label for entry in schedule.entries)
+    brings_all = not untried or where.asked.get("variants")
+    modes = () if brings_all else dict.fromkeys(entry.config.mode_label for entry in schedule.entries)
     command = resume.command(schedule.session_id, where.named, where.results_dir, modes)
     return f"What was finished before it is in {where.results_dir}; resume with `{command}`"
 

@@ -7,6 +7,7 @@ from builders import config, environment, machine_called, measured
 
 from fp8bench.config.request import RunRequest
 from fp8bench.config.sources import resolve
+from fp8bench.launch import prepare as preparing
 from fp8bench.launch import resume
 from fp8bench.launch.plan import entries, plan
 from fp8bench.launch.rounds import Entry, Schedule, Stop
@@ -145,7 +146,7 @@ class TestResume:
 
         with pytest.raises(UsageError, match=r"session 'monday' was measured with seed 1 \(now 2\)") as refusal:
             resume.refuse_unlike(session, now, False, variants)
-        assert "Omit --seed" in refusal.value.remedy
+        assert refusal.value.remedy.startswith("Omit --seed, or restore the file, to resume it with its own settings")
 
     def test_a_flag_that_would_override_what_variants_have_is_refused(self):
         asked = resolve({"batch_size": "9", "mode": ("te-fp8",), "steps": "5"}, {}, {}, None).request
@@ -177,3 +178,28 @@ class TestResume:
 
         sized, _ = resume.sized(session, [given.config, open_.config], [open_.config])
         assert [one.batch_size for one in sized] == [4, 96]
+
+    def test_a_size_that_was_found_to_be_the_first_one_tried_is_not_searched_again(self, tmp_path, monkeypatch):
+        variants = ({**SMALL, "batch_size": "auto"},)
+        asked = request(*variants)
+        (entry,) = planned(*variants)
+        session = session_of(kept(entry, variants=variants, search=SEARCH))
+        monkeypatch.setattr(preparing, "_kept", lambda _name, _place: session)
+        monkeypatch.setattr(preparing, "_where_kept", lambda _name, place, _machine: place)
+        monkeypatch.setattr(preparing, "this_machine", lambda _environ: CPU)
+        same = asked.model_copy(update={"session": "monday", "results_dir": tmp_path})
+        prepared = preparing.prepare(same, {})
+
+        assert prepared.to_size == ()
+        assert prepared.searches == {entry.config: SEARCH}
+
+    def test_settings_that_changed_are_refused_where_every_size_was_searched_for(self):
+        variants = ({**SMALL, "batch_size": "auto"},)
+        (entry,) = planned(*variants, steps=7)
+        session = session_of(kept(entry, variants=variants, search=SEARCH))
+        (now,) = planned(*variants, steps=8)
+        sized, _ = resume.sized(session, [now.config], [now.config])
+
+        assert sized == [now.config]
+        with pytest.raises(UsageError, match=r"measured with steps 7 \(now 8\)"):
+            resume.refuse_unlike(session, [], False, variants, sized)
