@@ -1,21 +1,25 @@
 """`fp8bench run --dry-run`: every setting with its origin, what cannot run here, and what the run takes and costs."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.cli.output import load_catalog
 from fp8bench.config.request import OPTIONS
 from fp8bench.launch.forecast import Forecast, duration, execution, forecast, obstacle, price_today
+from fp8bench.launch.variants import owned
 from fp8bench.machine.gpus import this_machine
 from fp8bench.records import results
-from fp8bench.report.document import NOTHING, Column, Document, Sentence, Table, blocks
+from fp8bench.report.document import NOTHING, Column, Document, Rows, Sentence, Table, blocks
 from fp8bench.report.written import counted
 from fp8bench.schema.batch import AUTO
 
 if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
     from fp8bench.launch.prepare import Prepared
+
+BY_VARIANT = "by variant"
+MONEY = "{:,.2f}".format
 
 
 def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> Forecast:
@@ -37,22 +41,22 @@ def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> Forecast:
 
 def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Document:
     """The settings, the configuration that each mode gets from them, and the forecast."""
-    requested = resolved.request.model_dump(mode="json")
+    requested = resolved.request.model_dump(mode="json", exclude={"variants"})
+    own = owned(prepared.variants)
     runs = [entry.config.model_dump(mode="json") for entry in prepared.entries]
     for entry, run in zip(prepared.entries, runs, strict=True):
         if entry.config in prepared.to_size:
             run["batch_size"] = AUTO
-    # The same for all modes.
-    executed = execution(prepared.entries[0].config)
+    executed = [execution(entry.config) for entry in prepared.entries]
     settings = {
         "setting": requested,
-        # A value that is not set depends on the machine; a few are then off.
-        "value": [OPTIONS[name].shown_unset if value in (None, []) else value for name, value in requested.items()],
-        "origin": [resolved.origins[name] for name in requested],
+        "value": [BY_VARIANT if name in own else _shown(name, value) for name, value in requested.items()],
+        "origin": [resolved.origins["variants" if name in own else name] for name in requested],
     }
     configs = {name: [NOTHING if run[name] is None else run[name] for run in runs] for name in runs[0]}
     planned = [f"instance: {prepared.instance.key}", f"would run {_rounds(found)} of these, each in fresh processes:"]
-    outlook = [f"execution: {executed}", *lines(found)]
+    alike = len(set(executed)) == 1
+    outlook = [*([f"execution: {executed[0]}"] if alike else []), *lines(found)]
     if prepared.to_size:
         first = prepared.to_size[0].batch_size
         outlook.append(
@@ -60,13 +64,22 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Doc
             "without them"
         )
     return Document(
-        blocks([_table(settings, 1)], [*map(Sentence, planned)], [_table(configs, 2)], [*map(Sentence, outlook)]),
+        blocks(
+            [_table(settings, 1)],
+            [*map(Sentence, planned)],
+            [_table(configs, 2)],
+            [_of_each(found, executed)] if prepared.variants else [],
+            [*map(Sentence, outlook)],
+        ),
         data={
             "settings": {name: {"value": requested[name], "origin": resolved.origins[name]} for name in requested},
             "instance": prepared.instance.key,
             "rounds": prepared.stop.rounds,
             "runs": runs,
-            "execution": executed,
+            # Null: not the same for all.
+            "execution": executed[0] if alike else None,
+            "executions": executed,
+            "variants": list(prepared.variants),
             "cannot_run": [{"mode": turn.label, "reason": turn.obstacle} for turn in found.turns if turn.obstacle],
             # Null is unknown.
             "estimate": {
@@ -78,10 +91,37 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Doc
                 "price_share_of": found.share.instance if found.share else None,
                 "rounds": found.rounds,
                 "unknown": found.unknown,
-                "modes": [{"mode": turn.label, "seconds_per_round": turn.seconds} for turn in found.turns],
+                "modes": [
+                    {"mode": turn.label, "seconds_per_round": turn.seconds, "usd": found.usd_of(turn)}
+                    for turn in found.turns
+                ],
             },
         },
     )
+
+
+def _shown(name: str, value: object) -> object:
+    """A value that is not set depends on the machine; a few are then off."""
+    return OPTIONS[name].shown_unset if value in (None, []) else value
+
+
+def _of_each(found: Forecast, executed: Sequence[str]) -> Table:
+    """What each variant takes and costs."""
+    column = Rows([*zip(found.turns, executed, strict=True)]).column
+    return Table(
+        (
+            column("variant", lambda row: row[0].label, "word"),
+            column("execution", lambda row: "cannot run here" if row[0].obstacle else row[1], "word"),
+            column("a round", lambda row: _known(row[0].seconds, duration)),
+            column("all rounds", lambda row: _known(found.seconds_of(row[0]), lambda ends: _span(ends, duration))),
+            column("cost", lambda row: _known(found.usd_of(row[0]), lambda ends: _span(ends, MONEY)), unit="USD"),
+        ),
+        naming=1,
+    )
+
+
+def _known(value: Any, shown: Callable[[Any], str]) -> str:
+    return NOTHING if value is None else shown(value)
 
 
 def _table(columns: Mapping[str, Iterable[object]], naming: int) -> Table:
@@ -101,7 +141,7 @@ def _time_and_cost(found: Forecast) -> list[str]:
     if found.share:
         rate = f"{rate}, as {found.share} cost, since no price of this machine is known"
     if found.usd is not None:
-        cost = f"about {_span(found.usd, '{:,.2f}'.format)} USD at {rate}"
+        cost = f"about {_span(found.usd, MONEY)} USD at {rate}"
     elif rate is not None:
         cost = f"unknown, as the time is; the machine is {rate}"
     else:

@@ -16,15 +16,16 @@ from fp8bench.cli.selection import Selection
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run import Gathered, gather
 from fp8bench.kinds.run.page.build import page, shown_rows
-from fp8bench.kinds.run.page.plots import MILLION, PLOTS, charts
+from fp8bench.kinds.run.page.plots import MILLION, PLOTS, by_run, charts
 from fp8bench.kinds.view import parse_job
 from fp8bench.records import results
 from fp8bench.records.results import Kept
-from fp8bench.records.select import Filter
+from fp8bench.records.select import Filter, Measurement
 from fp8bench.report.page import picture
-from fp8bench.report.page.page import render
+from fp8bench.report.page.page import Section, render
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import write_atomically
+from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 
 FORMATS = ("html", "png", "svg", "pdf")
@@ -48,12 +49,18 @@ def report(
     job: Annotated[
         str | None, option("UNITS", "Time and cost of so many images or tokens, as 90M or 1.2e9 [a million].")
     ] = None,
+    predict: Annotated[
+        list[str] | None,
+        option("INSTANCE", "Also predict this instance from the rows, apart from them. Repeatable.", names.instances),
+    ] = None,
     selection: Selection = Selection(),
     results_dir: ResultsDir = Path("results"),
 ) -> None:
     units = None if job is None else parse_job(job)
     path, kind = _place(output, plot, form)
     _require_free(path, force)
+    if predict and plot is not None:
+        raise UsageError("--predict is of the page, and a plot draws measurements", "Omit --predict, or --plot")
     keys = instances or sorted(results.known_instances(results_dir))
     if not keys:
         raise results.nothing_found("to report", results_dir, "Measure with `fp8bench run`, or name an instance")
@@ -66,7 +73,10 @@ def report(
     if all(row.status != "ok" for row in found.comparison.rows):
         warn("no row is a valid measurement; the page says why")
     if kind == PAGE:
-        _write_page(found, path, force, options.purchase.replace("_", " "), units)
+        sections = _predicted(predict, found, options, catalog) if predict else ()
+        bought = options.purchase.replace("_", " ")
+        made = page(found.comparison, found.rounds, date.today(), bought, units, sections)
+        _write(path, render(made), force)
     else:
         _draw(found, plot, path, force, units)
     log(f"written as {path}")
@@ -127,8 +137,12 @@ def _write(path: Path, text: str, force: bool) -> None:
         raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file with -o") from error
 
 
-def _write_page(found: Gathered, path: Path, force: bool, bought: str, units: float | None) -> None:
-    _write(path, render(page(found.comparison, found.rounds, date.today(), bought, units)), force)
+def _predicted(instances: list[str], found: Gathered, options: CompareOptions, catalog: Catalog) -> tuple[Section, ...]:
+    from fp8bench.cli.report_predicted import predicted
+
+    rows = [row for row in found.comparison.rows if (row.status, row.source) == ("ok", "measured")]
+    measured = [Measurement(by_run(found.rounds, row)) for row in rows]
+    return (predicted(instances, measured, options, catalog),)
 
 
 def _draw(found: Gathered, plot: str | None, path: Path, force: bool, units: float | None) -> None:

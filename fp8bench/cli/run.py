@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 def run(
-    config: Path = typer.Option(None, "--config", metavar="FILE", help="YAML file with any of these settings."),
+    config: Path = typer.Option(
+        None, "--config", metavar="FILE", help="YAML file with any of these settings, or with variants of a mode."
+    ),
     dry_run: Annotated[
         bool,
         switch(
@@ -65,7 +67,7 @@ def _run(
     from fp8bench.launch.prepare import prepare
 
     prepared = prepare(requested.request, os.environ, place, leader)
-    named = bool(requested.request.mode)
+    named = bool(requested.request.mode or prepared.variants)
     requested = requested.resumed(prepared.resumed, prepared.session or "")
     price_of_machine = hourly_price(requested.request, prepared.instance)
     if dry_run:
@@ -160,7 +162,9 @@ def _print_session(session_id: str, prepared: "Prepared") -> None:
     )
     if not of_session:
         return
-    options = CompareOptions((key,), date.today(), parse_reference(None, [key]))
+    # A session of variants compares unlike work on purpose: its rows are marked.
+    unlike = bool(prepared.variants)
+    options = CompareOptions((key,), date.today(), parse_reference(None, [key]), allow_mismatch=unlike)
     catalog = load_catalog(prepared.results_dir)
     shown = results.read_on_demand(
         results.Found(of_session), tell_broken, lambda records, whole: compare(records, catalog, options, whole)

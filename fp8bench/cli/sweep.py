@@ -142,6 +142,11 @@ def _request_and_values(
     from fp8bench.config.sources import resolve
 
     requested = resolved(settings, config)
+    if requested.request.variants:
+        raise UsageError(
+            f"{config} names variants, which `fp8bench run` measures: a sweep makes its own",
+            "Omit `variants` in the file that a sweep is given",
+        )
     values = {}
     for name in SEVERAL:
         if name in lists:

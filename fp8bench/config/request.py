@@ -22,7 +22,7 @@ from fp8bench.config.words import fraction
 from fp8bench.schema import option as bounds
 from fp8bench.schema.address import local
 from fp8bench.schema.batch import AUTO
-from fp8bench.schema.config import Device, RunConfig
+from fp8bench.schema.config import Device, RunConfig, VariantSettings
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import LABEL, MAX_LABEL
 from fp8bench.schema.option import ByDevice, Option
@@ -212,6 +212,9 @@ class RunRequest(_OptionsOfWorkers):
     results_dir: Annotated[
         Path, BeforeValidator(local), Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")
     ] = Path("results")
+    variants: tuple[VariantSettings, ...] = Field(
+        default=(), description="of a file that names several; without any each mode is one, with the settings above"
+    )
 
     def of_workers(self, device: Device, usual: Mapping[str, Any]) -> dict[str, Any]:
         """Values of the options that a configuration has too; None is left to the machine. usual: the workload's own
@@ -220,6 +223,13 @@ class RunRequest(_OptionsOfWorkers):
         found = {name: self.on(device, name) for name in OBEYED_BY_WORKERS}
         own = {name: value for name, value in usual.items() if getattr(self, name) is None}
         return found | own
+
+    def each(self) -> "tuple[RunRequest, ...]":
+        """A request for each variant, with its settings as those of all; of one without variants itself."""
+        if not self.variants:
+            return (self,)
+        own = [{**settings, "mode": (settings["mode"],), "variants": ()} for settings in self.variants]
+        return tuple(self.model_copy(update=update) for update in own)
 
     def on(self, device: Device, name: str) -> Any:
         """The value of one option, or the default that the device has; None is left to the machine."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fp8bench.config import variants
 from fp8bench.config.request import OPTIONS, RunRequest
 from fp8bench.config.words import quoted
 from fp8bench.schema.errors import UsageError, nearest, unknown_name
@@ -45,8 +46,9 @@ def resolve(
     the first invalid field, its origin and its value, and where both prices are given.
     """
     values: dict[str, Any] = {}
-    origins = dict.fromkeys(OPTIONS, "default")
-    layers: list[tuple[str, Mapping[str, Any]]] = [(file_name or "file", _known(file_values, file_name, file_text))]
+    origins = dict.fromkeys([*OPTIONS, variants.VARIANTS], "default")
+    of_all = {name: value for name, value in file_values.items() if name != variants.VARIANTS}
+    layers: list[tuple[str, Mapping[str, Any]]] = [(file_name or "file", _known(of_all, file_name, file_text))]
     layers += [(variable_of(name), {name: value}) for name, value in _from_environment(environ).items()]
     layers.append(("flag", flags))
     for origin, layer in layers:
@@ -64,6 +66,12 @@ def resolve(
             f"{origin}: invalid value {quoted(values[field])}: {_reason(first)}",
             "See `fp8bench run --help` for what it takes",
         ) from error
+    if variants.VARIANTS in file_values:
+        found = variants.written(file_values[variants.VARIANTS], file_name or "file", file_text)
+        variants.refuse_overridden(found, origins)
+        each = variants.requested(found, values, lambda error: _reason(error.errors()[0]))
+        request = request.model_copy(update={variants.VARIANTS: each})
+        origins.update(dict.fromkeys((variants.VARIANTS, *found.owned), found.file))
     if request.price is not None and request.price_per_gpu is not None:
         raise UsageError(
             f"both a price ({origins['price']}) and a price per GPU ({origins['price_per_gpu']}) were given",

@@ -80,9 +80,20 @@ class Forecast:
     @property
     def usd(self) -> tuple[float, float] | None:
         """The same in USD; None where the time or the price is unknown."""
-        if self.seconds is None or self.usd_per_hour is None:
+        return self._usd(self.seconds)
+
+    def seconds_of(self, turn: ExpectedTurn) -> tuple[float, float] | None:
+        """What one entry takes in all rounds, as `seconds`; None where it is unknown or cannot run."""
+        return None if turn.seconds is None else (self.rounds[0] * turn.seconds, self.rounds[1] * turn.seconds)
+
+    def usd_of(self, turn: ExpectedTurn) -> tuple[float, float] | None:
+        """The same in USD."""
+        return self._usd(self.seconds_of(turn))
+
+    def _usd(self, seconds: tuple[float, float] | None) -> tuple[float, float] | None:
+        if seconds is None or self.usd_per_hour is None:
             return None
-        low, high = (seconds / SECONDS_PER_HOUR * self.usd_per_hour for seconds in self.seconds)
+        low, high = (each / SECONDS_PER_HOUR * self.usd_per_hour for each in seconds)
         return low, high
 
 

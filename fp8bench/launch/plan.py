@@ -8,6 +8,7 @@ from typing import Any
 
 from fp8bench import registry
 from fp8bench.config.request import OBEYED_BY_WORKERS, RunRequest
+from fp8bench.launch import variants
 from fp8bench.launch.division import require_division
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.rounds import ARMS, Entry, Stop
@@ -26,10 +27,20 @@ MAX_LOADER_WORKERS = 16
 
 
 def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> list[RunConfig]:
-    """One configuration a mode, in the order requested. Under torchrun its world size holds, and --gpus must agree.
+    """One configuration a mode, or a variant, in the order requested. Under torchrun its world size holds, and --gpus
+    must agree.
 
-    Raises UsageError for unknown names and for what does not divide, ModeUnavailable for missing GPUs.
+    Raises UsageError for unknown names, for what does not divide and for variants that are the same here,
+    ModeUnavailable for missing GPUs.
     """
+    if not request.variants:
+        return _of_modes(request, machine, elastic)
+    return variants.apart(
+        [config for each in request.each() for config in _of_modes(each, machine, elastic)], request.variants
+    )
+
+
+def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) -> list[RunConfig]:
     device: Device = "cuda" if machine.has_gpu else "cpu"
     world_size = elastic.world_size if elastic else _world_size(request, machine)
     per_node = elastic.local_world_size if elastic else world_size
@@ -92,9 +103,11 @@ def _first_size(usual: Mapping[str, Any], device: Device) -> int:
 
 def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:
     """What each round runs: every configuration once, or with --aa twice."""
-    if not request.aa:
-        return [Entry(config) for config in configs]
-    return [Entry(config, arm) for config in configs for arm in ARMS]
+    notes = variants.notes(request.variants) or [""] * len(configs)
+    arms = ARMS if request.aa else (None,)
+    each = [Entry(config, arm, note) for config, note in zip(configs, notes, strict=True) for arm in arms]
+    # A batch size that was searched for may be the one that another variant was given.
+    return list(dict.fromkeys(each))
 
 
 def stop(request: RunRequest, machine: Machine) -> Stop:

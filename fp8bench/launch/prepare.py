@@ -2,7 +2,7 @@
 not in an hour: where it is measured, its plan, and the session that it resumes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.machine.identity import Here, together
 from fp8bench.records import results
 from fp8bench.schema.batch import AUTO, BatchSearch
-from fp8bench.schema.config import RunConfig
+from fp8bench.schema.config import RunConfig, VariantSettings
 from fp8bench.schema.errors import UsageError
 
 
@@ -27,7 +27,8 @@ class Prepared(Place):
     resumed: settings that the session brought, by the request's names. timeout_s: of a phase; None: by the phase.
     to_size: configurations whose batch size is yet to be found; searches: how it was, of those of the session.
     named: the instance as the user named it; None: it is this machine's, or the session's. elastic: this process's
-    place under torchrun; leader: of several nodes.
+    place under torchrun; leader: of several nodes. variants: as requested, of which each entry, or pair of arms, is
+    one; none: entries differ in their modes alone.
     """
 
     entries: list[Entry]
@@ -41,6 +42,7 @@ class Prepared(Place):
     to_size: tuple[RunConfig, ...] = ()
     searches: Mapping[RunConfig, BatchSearch] = field(default_factory=dict)
     named: str | None = None
+    variants: tuple[VariantSettings, ...] = ()
 
 
 def prepare(
@@ -69,12 +71,13 @@ def prepare(
         place = own
         request = request.model_copy(update=resumed)
     configs = plan(request, machine, elastic)
+    to_size = _to_size(request, configs)
     searches: dict[RunConfig, BatchSearch] = {}
-    if request.batch_size == AUTO and kept is not None:
-        configs, searches = resume.sized(kept, configs)
-    to_size = [config for config in configs if request.batch_size == AUTO and config not in searches]
     if kept is not None:
-        resume.refuse_unlike(kept, [config for config in configs if config not in to_size], request.aa)
+        configs, searches = resume.sized(kept, configs, to_size)
+        to_size = [config for config in to_size if config in configs and config not in searches]
+        given = [config for config in configs if config not in to_size]
+        resume.refuse_unlike(kept, given, request.aa, request.variants, to_size)
     return Prepared(
         **vars(place),
         entries=entries(request, configs),
@@ -88,7 +91,15 @@ def prepare(
         to_size=tuple(to_size),
         searches=searches,
         named=request.instance if named else None,
+        variants=request.variants,
     )
+
+
+def _to_size(request: RunRequest, configs: Sequence[RunConfig]) -> list[RunConfig]:
+    """Those whose batch size was left to the machine."""
+    if not request.variants:
+        return list(configs) if request.batch_size == AUTO else []
+    return [config for config, each in zip(configs, request.each(), strict=True) if each.batch_size == AUTO]
 
 
 def _refuse_torchrun(environ: Mapping[str, str]) -> None:

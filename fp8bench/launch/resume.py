@@ -6,16 +6,17 @@ is looked for under every instance that this machine can be.
 """
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fp8bench.config.request import LATEST, OBEYED_BY_WORKERS, RunRequest
+from fp8bench.launch import variants
 from fp8bench.machine.identity import Here
 from fp8bench.records.select import Filter, latest_first, session
 from fp8bench.schema.batch import AUTO, BatchSearch
-from fp8bench.schema.config import RunConfig
+from fp8bench.schema.config import RunConfig, VariantSettings
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import same_machine
 from fp8bench.schema.option import flag_of
@@ -116,8 +117,13 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
         return {}
     given = request.model_fields_set
     found: dict[str, Any] = {}
+    requested = variants_of(kept)
+    own = variants.owned(requested)
+    if requested and not request.variants:
+        _refuse_override(kept.session_id, given & {"mode", *own})
+        found["variants"] = requested
     for name, of_config in SETTINGS.items():
-        if name in given or (elastic and name == "gpus"):
+        if name in given or name in own or (elastic and name == "gpus"):
             continue
         values = list(dict.fromkeys(getattr(config, of_config) for config in configs))
         if name == "batch_size" and any(map(_search, kept.records)):
@@ -128,7 +134,7 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
                 f"Say which with {flag_of(name)}",
             )
         found[name] = values[0]
-    if "mode" not in given:
+    if "mode" not in given and not requested and not request.variants:
         found["mode"] = tuple(dict.fromkeys(config.mode_label for config in configs))
     if "aa" not in given and _arms(kept):
         found["aa"] = True
@@ -137,11 +143,70 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
     return found | {name: value for name, value in how_far.items() if value is not None}
 
 
-def refuse_unlike(kept: Kept, configs: Sequence[RunConfig], aa: bool) -> None:
-    """Raises UsageError naming each setting in which the configurations to be run are not the session's."""
-    kept_configs = [record.config for record in kept.records if record.config is not None]
-    if not kept_configs:
+def variants_of(kept: Kept) -> tuple[VariantSettings, ...]:
+    """Those that the session was requested with; none: modes with the same settings."""
+    return next((record.session.variants for record in kept.records[::-1] if record.session is not None), ())
+
+
+def _refuse_override(session_id: str, names: Iterable[str]) -> None:
+    """names: settings that the request gives. Raises UsageError for one that the session's variants have of their
+    own.
+    """
+    flags = ", ".join(flag_of(name) for name in sorted(names))
+    if flags:
+        raise UsageError(
+            f"session {session_id!r} has variants, each with a mode and settings of its own, which {flags} would "
+            "override",
+            f"Omit {flags} to resume it, or {OTHER_SESSION}",
+        )
+
+
+def refuse_unlike(
+    kept: Kept,
+    configs: Sequence[RunConfig],
+    aa: bool,
+    requested: Sequence[VariantSettings] = (),
+    to_size: Sequence[RunConfig] = (),
+) -> None:
+    """Raises UsageError naming each setting in which the configurations to be run are not the session's.
+
+    requested: variants. to_size: configurations beside those, whose batch size is yet to be found.
+    """
+    if not any(record.config is not None for record in kept.records):
         return
+    before = variants_of(kept)
+    if before or requested:
+        variants.refuse_changed(kept.session_id, before, requested)
+        unlike = _unlike_variants(kept, [*configs, *to_size])
+    else:
+        unlike = _unlike_settings(kept, configs)
+    if aa != _arms(kept):
+        unlike["aa"] = f"aa {str(_arms(kept)).lower()} (now {str(aa).lower()})"
+    if unlike:
+        flags, restore = ", ".join(map(flag_of, unlike)), ", or restore the file," if before else ""
+        raise UsageError(
+            f"session {kept.session_id!r} was measured with {', '.join(unlike.values())}",
+            f"Omit {flags}{restore} to resume it with its own settings, or {OTHER_SESSION}",
+        )
+
+
+def _unlike_variants(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]:
+    """Where sizes were searched for, at any size."""
+    given = [record.config for record in kept.records if record.config is not None and _search(record) is None]
+    searched = [_at_any_size(record.config) for record in kept.records if record.config and _search(record)]
+    unlike = variants.unlike_settings(given, configs)
+    unlike |= variants.unlike_settings(searched, list(map(_at_any_size, configs)))
+    names = {of_config: name for name, of_config in SETTINGS.items()}
+    return {names.get(name, name): words for name, words in unlike.items()}
+
+
+def _at_any_size(config: RunConfig) -> RunConfig:
+    return config.model_copy(update={"batch_size": 1})
+
+
+def _unlike_settings(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]:
+    """By a setting's name, in words."""
+    kept_configs = [record.config for record in kept.records if record.config is not None]
     names = {of_config: name for name, of_config in SETTINGS.items()}
     unlike: dict[str, str] = {}
     for of_config in RunConfig.model_fields:
@@ -153,31 +218,27 @@ def refuse_unlike(kept: Kept, configs: Sequence[RunConfig], aa: bool) -> None:
         if new and of_config not in OF_A_MODE:
             name = names.get(of_config, of_config)
             unlike[name] = f"{name} {_listed(values)} (now {_listed(new)})"
-    if aa != _arms(kept):
-        unlike["aa"] = f"aa {str(_arms(kept)).lower()} (now {str(aa).lower()})"
-    if unlike:
-        flags = ", ".join(map(flag_of, unlike))
-        raise UsageError(
-            f"session {kept.session_id!r} was measured with {', '.join(unlike.values())}",
-            f"Omit {flags} to resume it with its own settings, or {OTHER_SESSION}",
-        )
+    return unlike
 
 
-def sized(kept: Kept, configs: Sequence[RunConfig]) -> tuple[list[RunConfig], dict[RunConfig, BatchSearch]]:
-    """The configurations, with the batch size of the session's records of the same mode where it was searched for; and
-    those searches.
+def sized(
+    kept: Kept, configs: Sequence[RunConfig], to_size: Sequence[RunConfig]
+) -> tuple[list[RunConfig], dict[RunConfig, BatchSearch]]:
+    """The configurations, those of to_size with the batch size that was searched for in the session's records of the
+    same mode, or of the same variant; and those searches.
     """
+    alike: Callable[[RunConfig], object] = _at_any_size if variants_of(kept) else lambda one: one.mode_label
     found = {
-        record.config.mode_label: (record.config.batch_size, search)
+        alike(record.config): (record.config.batch_size, search)
         for record in kept.records
         if record.config is not None and (search := _search(record)) is not None
     }
     known = {
-        config: config.model_copy(update={"batch_size": found[config.mode_label][0]})
-        for config in configs
-        if config.mode_label in found
+        config: config.model_copy(update={"batch_size": found[alike(config)][0]})
+        for config in to_size
+        if alike(config) in found
     }
-    searches = {config: found[config.mode_label][1] for config in known.values()}
+    searches = {config: found[alike(config)][1] for config in known.values()}
     return [known.get(config, config) for config in configs], searches
 
 

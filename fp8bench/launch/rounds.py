@@ -32,15 +32,23 @@ ARMS: tuple[Arm, Arm] = ("A", "B")
 
 @dataclass(frozen=True)
 class Entry:
-    """What is measured in every round. arm: set where a mode is compared with itself."""
+    """What is measured in every round. arm: set where a mode is compared with itself. note: what tells a variant from
+    others of its mode, in words.
+    """
 
     config: RunConfig
     arm: Arm | None = None
+    note: str = field(default="", compare=False)
+
+    @property
+    def name(self) -> str:
+        """The mode's, with its note: `te-fp8:delayed (batch 128)`."""
+        return f"{self.config.mode_label} ({self.note})" if self.note else self.config.mode_label
 
     @property
     def label(self) -> str:
-        """The mode's, with its arm."""
-        return f"{self.config.mode_label} {self.arm}" if self.arm else self.config.mode_label
+        """The name with its arm."""
+        return f"{self.name} {self.arm}" if self.arm else self.name
 
 
 @dataclass(frozen=True)
@@ -140,12 +148,13 @@ class Schedule:
         """
         pairs = zip(self.entries[::2], self.entries[1::2], strict=False)
         found = [(first, self.estimate(first), self.estimate(second)) for first, second in pairs if first.arm]
-        return [(self._label(first.config), ratio(b, a)) for first, a, b in found if a is not None and b is not None]
+        return [(self._label(first), ratio(b, a)) for first, a, b in found if a is not None and b is not None]
 
-    def _label(self, config: RunConfig) -> str:
-        """Two variants in one comparison are no comparison of a mode with itself, and so both are named."""
-        ran = [f"{config.mode_label}{suffix(variant)}" for variant in sorted(self._variants.get(config, ()))]
-        return " and ".join(ran or [config.mode_label])
+    def _label(self, entry: Entry) -> str:
+        """Two executions in one comparison are no comparison of a mode with itself, and so both are named."""
+        label, note = entry.config.mode_label, f" ({entry.note})" if entry.note else ""
+        ran = [f"{label}{suffix(variant)}{note}" for variant in sorted(self._variants.get(entry.config, ()))]
+        return " and ".join(ran or [entry.name])
 
     def _done(self, entry: Entry) -> int:
         return len(self._steps.get(entry, []))

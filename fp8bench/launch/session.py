@@ -85,7 +85,8 @@ def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: Non
     where = f"of {prepared.instance.key!r} is kept in {prepared.results_dir}"
     kept = resume.find(prepared.session, [record for record, _ in found], prepared.here or Here(one=False), where)
     sized = [entry.config for entry in prepared.entries if entry.config not in prepared.to_size]
-    resume.refuse_unlike(kept, sized, prepared.entries[0].arm is not None)
+    aa = prepared.entries[0].arm is not None
+    resume.refuse_unlike(kept, sized, aa, prepared.variants, prepared.to_size)
     paths = {record.run_id: path for record, path in found}
     rounds = Schedule(prepared.entries, prepared.stop, kept.session_id)
     whole = [results.read_whole(paths[record.run_id]) for record in kept.records]
@@ -113,7 +114,7 @@ def measure(
         return require_idle(os.environ, None, prepared.allow_busy) if config.device == "cuda" else ()
 
     stop = prepared.stop
-    asked = resume.asked_for(stop.rounds, stop.precision, stop.max_rounds)
+    asked = {**resume.asked_for(stop.rounds, stop.precision, stop.max_rounds), "variants": prepared.variants}
     machine = prepared.here.machine if prepared.here else None
     where = Where(
         prepared.instance.key,
@@ -192,13 +193,14 @@ def measure_all(
 
 
 def _how_to_resume(schedule: Schedule, where: Where) -> str:
-    """The whole command. A session of which nothing is kept has no settings yet that it could bring, and it brings no
-    mode that it has no record of.
+    """The whole command. A session of which nothing is kept has no settings yet that it could bring, and without
+    variants it brings no mode that it has no record of.
     """
     untried = schedule.untried
     if len(untried) == len(schedule.entries):
         return "Nothing was finished before it: run the same command again"
-    modes = dict.fromkeys(entry.config.mode_label for entry in schedule.entries) if untried else ()
+    brings_all = not untried or where.asked.get("variants")
+    modes = () if brings_all else dict.fromkeys(entry.config.mode_label for entry in schedule.entries)
     command = resume.command(schedule.session_id, where.named, where.results_dir, modes)
     return f"What was finished before it is in {where.results_dir}; resume with `{command}`"
 

@@ -73,7 +73,8 @@ def find_sizes(
         else:
             say(f"{config.mode_label}: batch size {found.config.batch_size}")
             sized = {entry: replace(entry, config=found.config) for entry in mine}
-            rounds.entries = [sized.get(entry, entry) for entry in rounds.entries]
+            # The size may be the one that another variant was given.
+            rounds.entries = list(dict.fromkeys(sized.get(entry, entry) for entry in rounds.entries))
         yield mine[0], found
 
 

@@ -77,6 +77,7 @@ class Source:
             host_bound=self.host_bound,
             tokens=tokens_of(record.fingerprint.get("sizes") or {}),
             sequences=record.what.batch_size,
+            causal=record.parity is not None and record.parity.later_leakage is not None,
             flops=None if flops is None else flops / record.what.world_size,
         )
 
@@ -88,9 +89,12 @@ class Source:
 
 
 def tokens_of(sizes: dict[str, object]) -> int | None:
-    """Of a sequence: of a vision transformer its patches, and the class token where it has one; None where the sizes do
-    not tell.
+    """Of a sequence: of a language model as its sizes say, of a vision transformer its patches, and the class token
+    where it has one; None where the sizes do not tell.
     """
+    length = sizes.get("sequence_length")
+    if isinstance(length, int) and length > 0:
+        return length
     image, patch = sizes.get("img_size"), sizes.get("patch_size")
     if not isinstance(image, int) or not isinstance(patch, int) or patch < 1:
         return None

@@ -7,9 +7,9 @@ the ACM 2009), from the figures that datasheets give for both GPUs:
 - Norms, activations, casts, copies and the optimizer by memory bandwidth: they compute a few operations a byte.
 - Attention by both. A flash kernel over n tokens makes 14 n^2 d operations a head, forward and backward (Dao,
   FlashAttention-2, 2023: the backward takes 2.5 times the forward's 4 n^2 d), and moves at least 24 n d bytes in 16
-  bits: q, k, v, o forward; q, k, v, o, do, dq, dk, dv backward. That is 7 n / 12 operations a byte. Where this is r
-  times the operations a byte that the measured GPU can do, r / (1 + r) of the kernel is limited by the peak, the rest
-  by bandwidth.
+  bits: q, k, v, o forward; q, k, v, o, do, dq, dk, dv backward. That is 7 n / 12 operations a byte. A causal one skips
+  half of the operations and none of the bytes. Where this is r times the operations a byte that the measured GPU can
+  do, r / (1 + r) of the kernel is limited by the peak, the rest by bandwidth.
 - Communication by links. A ring of n GPUs sends 2 (n - 1) / n of the gradients' bytes over each link (Patarasuk & Yuan,
   2009). What was hidden behind other kernels stays hidden in the same share, as far as there is anything to hide it.
 - What no rule covers is carried over: idle time, which is the host's and the gaps between kernels, and other kernels.
@@ -55,7 +55,7 @@ NEGLIGIBLE = 0.01
 """Share of a step up to which float32 GEMMs, for which the catalogue has no peak, are carried over."""
 
 ATTENTION_FLOPS_A_BYTE = 14 / 24
-"""Times the number of tokens; see above."""
+"""Times the number of tokens; of causal attention half as many; see above."""
 
 BOTH_DIRECTIONS = 2
 """What datasheets print of NVLink is the sum of its directions."""
@@ -95,8 +95,8 @@ class Machine:
 @dataclass(frozen=True)
 class Work:
     """One GPU's step as measured, seconds. by_category: of the profile, whose `nccl` is exposed communication alone;
-    nccl_s: all of it. host_bound: the GPU waits for its host. tokens: of a sequence; flops: of one GPU's step. None:
-    unknown.
+    nccl_s: all of it. host_bound: the GPU waits for its host. tokens: of a sequence; causal: none sees a later one;
+    flops: of one GPU's step. None: unknown.
     """
 
     step_s: float
@@ -106,6 +106,7 @@ class Work:
     tokens: int | None = None
     sequences: int | None = None
     flops: float | None = None
+    causal: bool = False
 
     @property
     def busy_s(self) -> float:
@@ -186,11 +187,16 @@ def attention_by_peak(work: Work, machine: Machine) -> float:
     """The share of attention that the peak limits on the measured machine, without unit; half where the number of
     tokens is unknown.
     """
-    if work.tokens is None:
+    operations_a_byte = _attention_flops_a_byte(work)
+    if operations_a_byte is None:
         return 0.5
-    operations_a_byte = ATTENTION_FLOPS_A_BYTE * work.tokens
     can_do = machine.figure("dense_bf16_tflops") * 1e3 / machine.figure("memory_bandwidth_gb_s")
     return operations_a_byte / (operations_a_byte + can_do)
+
+
+def _attention_flops_a_byte(work: Work) -> float | None:
+    """None where the number of tokens is unknown."""
+    return None if work.tokens is None else ATTENTION_FLOPS_A_BYTE * work.tokens / (2 if work.causal else 1)
 
 
 def ring_share(gpus: int) -> float:
@@ -313,12 +319,13 @@ def _assumed(work: Work, measured_on: Machine, target: Machine) -> list[str]:
 
 
 def _about_attention(work: Work, machine: Machine) -> str:
-    by_peak = attention_by_peak(work, machine)
-    if work.tokens is None:
+    by_peak, operations_a_byte = attention_by_peak(work, machine), _attention_flops_a_byte(work)
+    if operations_a_byte is None:
         return "attention goes by peak and by bandwidth, half by each: the record does not say how long a sequence is"
     return (
         f"attention goes {_per_cent(by_peak)} by peak and {_per_cent(1 - by_peak)} by bandwidth: over {work.tokens} "
-        f"tokens it makes {ATTENTION_FLOPS_A_BYTE * work.tokens:.0f} operations a byte"
+        f"tokens{', none of which sees a later one,' if work.causal else ''} it makes {operations_a_byte:.0f} "
+        "operations a byte"
     )
 
 

@@ -17,6 +17,7 @@ From 2 to 3: what is new was not recorded, and is null; nothing changes but the 
 From 3 to 4: nothing was replayed, the optimizer was SGD, and causes were not recorded, which the defaults say.
 From 4 to 5: every batch size was given.
 From 5 to 6: how ranks are joined was left to the run, which took DDP, and a step took its samples at once.
+From 6 to 7: all modes of a session had the same settings.
 """
 
 import json

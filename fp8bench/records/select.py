@@ -184,6 +184,7 @@ def _with_its_rounds(latest: Record, records: Iterable[Record]) -> Measurement:
         if record.status != "ok"
         and mode(record) == mode(latest)
         and record.what.batch_size == latest.what.batch_size
+        and _of_one_request(record, latest)
         # One that stopped early may not have recorded its software.
         and (record.environment is None or system(record) == system(latest))
     )
@@ -193,6 +194,12 @@ def _with_its_rounds(latest: Record, records: Iterable[Record]) -> Measurement:
     row = variant(latest), system(latest)
     rounds = [record for record in together if record.status == "ok" and (variant(record), system(record)) == row]
     return Measurement(tuple(rounds), stopped)
+
+
+def _of_one_request(record: Record, other: Record) -> bool:
+    """Of one session. A mode has one request there, unless it was requested in variants."""
+    several = other.session is not None and other.session.variants
+    return not several or record.config == other.config
 
 
 def latest_alike(records: Sequence[SomeRecord]) -> list[SomeRecord]:

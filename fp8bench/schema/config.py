@@ -17,6 +17,8 @@ from fp8bench.schema.option import ByDevice, Option
 DataSource = Literal["loader", "device"]
 TEAttention = Literal["te", "sdpa"]
 Device = Literal["cuda", "cpu"]
+VariantSettings = dict[str, str | int | float | None]
+"""What was requested of one of several variants: its mode, and each setting in which they differ."""
 
 
 def mode_label(mode: str, recipe: str | None) -> str:

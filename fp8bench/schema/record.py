@@ -15,6 +15,7 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
   6  how ranks are joined and a step is divided (evidence.parallel, and four settings); what steps were compared with.
      The length of a sequence of tokens (config.sequence_length), and of a causal model what its tokens see of later
      ones (parity.later_leakage). How a published figure was derived (provenance.derivation).
+  7  which variants of a mode a session requested (session.variants).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
@@ -32,14 +33,14 @@ from typing import Any, ClassVar, Literal
 from pydantic import AwareDatetime, Field, PositiveInt
 
 from fp8bench.schema.batch import BatchSearch
-from fp8bench.schema.config import RunConfig, mode_label
+from fp8bench.schema.config import RunConfig, VariantSettings, mode_label
 from fp8bench.schema.errors import Cause, Status
 from fp8bench.schema.execution import Variant, variant_of
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import HARDWARE, Environment, MachineIdentity, differences, same_machine, software_of
 from fp8bench.schema.rank import Evidence, Parity, Profile, RankMemory, RankSamples, RankTelemetry
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 METHOD_VERSION = 3
 
 Source = Literal["measured", "published", "external"]
@@ -57,6 +58,9 @@ class Session(Frozen):
     max_rounds: PositiveInt | None = None
     batch_search: BatchSearch | None = Field(
         default=None, description="how this mode's batch size was found; null: it was given"
+    )
+    variants: tuple[VariantSettings, ...] = Field(
+        default=(), description="requested of the session, each whole; none: modes with the same settings"
     )
 
 

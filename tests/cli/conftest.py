@@ -1,12 +1,17 @@
 """The program in an empty folder."""
 
 import signal
+import sys
 from functools import partial
 
 import pytest
+from builders import rank_report, steps_about
 from cli.calling import call
 
+from fp8bench.cli.app import main
+from fp8bench.launch import session as launching
 from fp8bench.launch.signals import SIGNALS
+from fp8bench.schema.rank import RankReport
 
 
 @pytest.fixture(autouse=True)
@@ -22,3 +27,32 @@ def handlers():
 def fp8bench_in(tmp_path):
     """Run the program in an empty folder."""
     return partial(call, tmp_path)
+
+
+class FakeExecutor:
+    """Answers each turn in order: a step time in seconds, a report, or what is raised instead."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def run(self, config, watch, trace=None, marks=()):
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return [answer] if isinstance(answer, RankReport) else [rank_report(0, steps_about(answer))]
+
+
+@pytest.fixture
+def run_with(tmp_path, monkeypatch):
+    """`fp8bench run` in this process, with made-up turns instead of processes. Returns its exit code."""
+
+    def run(answers, *arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        monkeypatch.setattr(sys, "argv", ["fp8bench", "run", "--gpus", "1", *arguments])
+        monkeypatch.setattr(launching, "_executor", lambda _prepared: FakeExecutor(*answers))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code
+
+    return run

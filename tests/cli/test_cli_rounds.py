@@ -2,46 +2,17 @@
 
 import json
 import re
-import sys
 
 import pytest
-from builders import rank_report, steps_about
+from builders import rank_report
 from cli.calling import call
 
-from fp8bench.cli.app import main
 from fp8bench.launch import session as launching
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.rank import RankReport
 
 TINY = ("--workload", "outside-linear", "--gpus", "1", "--batch-size", "8", "--warmup", "1", "--min-time", "0")
-
-
-class FakeExecutor:
-    """Answers each turn in order: a step time in seconds, or a report."""
-
-    def __init__(self, *answers):
-        self.answers = list(answers)
-
-    def run(self, config, watch, trace=None, marks=()):
-        answer = self.answers.pop(0)
-        return [answer] if isinstance(answer, RankReport) else [rank_report(0, steps_about(answer))]
-
-
-@pytest.fixture
-def run_with(tmp_path, monkeypatch):
-    """`fp8bench run` in this process, with made-up turns instead of processes. Returns its exit code."""
-
-    def run(answers, *arguments):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-        monkeypatch.setattr(sys, "argv", ["fp8bench", "run", "--gpus", "1", *arguments])
-        monkeypatch.setattr(launching, "_executor", lambda _prepared: FakeExecutor(*answers))
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code
-
-    return run
 
 
 def stored(tmp_path):
@@ -144,7 +115,7 @@ def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path, out
     assert [(record["session"]["round"], record["session"]["position"]) for record in records] == [(1, 1), (2, 1)]
     assert len({record["session"]["session_id"] for record in records}) == 1
     for record in records:
-        assert (record["status"], record["schema_version"], record["method_version"]) == ("ok", 6, 3)
+        assert (record["status"], record["schema_version"], record["method_version"]) == ("ok", 7, 3)
         profile = record["profile"]
         assert profile["device"] == "cpu"
         assert sum(profile["by_category"].values()) == pytest.approx(profile["busy_s"])

@@ -57,11 +57,11 @@ class TestPrepare:
         assert (config.workload, config.batch_size, config.steps, config.seeds) == (
             "outside-language",
             16,
-            80,
+            40,
             (0, 1, 2),
         )
-        assert (config.world_size, config.optimizer, config.learning_rate, config.rate_warmup) == (1, "adamw", 2e-3, 8)
-        assert (config.validate_every, config.validation_batches) == (8, 8)
+        assert (config.world_size, config.optimizer, config.learning_rate, config.rate_warmup) == (1, "adamw", 2e-3, 4)
+        assert (config.validate_every, config.validation_batches) == (5, 8)
         assert (config.compile, config.cuda_graphs, config.te_attention) == ("auto", "auto", "te")
 
     def test_no_mode_named_is_all_of_this_machines(self, prepared):

@@ -1,10 +1,12 @@
 """What a prediction starts from, and which records say too little for one."""
 
 import pytest
-from builders import evidence, invalid, measured_on_cpu, profile, published, rounds, summary
-from known import STEP, catalog, one_source, records
+from builders import evidence, fingerprint, invalid, measured_on_cpu, parity, profile, published, rounds, summary
+from known import QUERY, STEP, catalog, one_source, records
 
-from fp8bench.predict.source import parse_source, sources, tokens_of, wanted
+from fp8bench.predict.prediction import predictions
+from fp8bench.predict.source import Sources, parse_source, sources, tokens_of, wanted
+from fp8bench.predict.target import target
 from fp8bench.records.select import select
 from fp8bench.schema.errors import UsageError
 
@@ -45,16 +47,57 @@ def test_a_gpu_that_is_idle_for_a_tenth_of_its_step_waits_for_its_host():
     assert not one_source(*records(by_category={"gemm_bf16": 0.095})).work.host_bound
 
 
+LLM = {"hidden_size": 2048, "sequence_length": 2048}
+TOKENS = 2048 * 64
+
+
+def of_a_language_model(**changes):
+    """A step of 64 sequences, whose weights are a billion."""
+    values = {
+        "summary": summary(0.1, TOKENS, unit="tokens", flops_per_step=6 * 10**9 * TOKENS),
+        "fingerprint": fingerprint("llm-1b", sizes=LLM, optimizer="adamw"),
+        "settings": {"workload": "llm-1b", "optimizer": "adamw", "sequence_length": 2048},
+        "parity": parity(later_leakage=0.0),
+        "by_category": {"gemm_bf16": 0.06, "attention": 0.03},
+    }
+    return one_source(*records(**{**values, **changes}))
+
+
+def test_a_language_model_says_how_many_tokens_a_sequence_has_and_that_none_sees_a_later_one():
+    work = of_a_language_model().work
+
+    assert (work.tokens, work.sequences, work.causal) == (2048, 64, True)
+    assert work.gradient_bytes == pytest.approx(4e9)
+    assert not one_source(*records()).work.causal
+
+
+def test_a_language_model_is_predicted_in_tokens_and_says_what_its_attention_is_limited_by():
+    found = Sources((of_a_language_model(),), ())
+    predicted = predictions(
+        found, target(catalog().instances["narrow-1x"], catalog(), None, QUERY), [], catalog(), QUERY
+    )
+    (row,) = predicted.rows
+
+    assert (row.unit, row.status) == ("tokens", "predicted")
+    assert row.throughput_per_s == pytest.approx(TOKENS / row.step_time_s)
+    # 7 / 12 operations a byte and token, of which a causal mask skips half; the GPU can do 250.
+    assert any(
+        "over 2048 tokens, none of which sees a later one, it makes 597 operations a byte" in a for a in row.assumed
+    )
+    assert not any("does not say how long" in one for one in row.assumed)
+
+
 @pytest.mark.parametrize(
     ("sizes", "tokens"),
     [
         ({"img_size": 224, "patch_size": 16}, 197),
         ({"img_size": 256, "patch_size": 16, "class_token": False}, 256),
+        ({"hidden_size": 2048, "sequence_length": 4096}, 4096),
         ({"hidden": 4096}, None),
         ({"img_size": 224, "patch_size": 0}, None),
     ],
 )
-def test_tokens_of_a_vision_transformer_are_its_patches(sizes, tokens):
+def test_tokens_of_a_sequence_are_a_models_own_or_its_patches(sizes, tokens):
     assert tokens_of(sizes) == tokens
 
 

@@ -26,10 +26,15 @@ def shown_rows(comparison: Comparison, records: Mapping[str, Record]) -> list[Sh
 
 
 def page(
-    comparison: Comparison, records: Mapping[str, Record], today: date, bought: str = "", job: float | None = None
+    comparison: Comparison,
+    records: Mapping[str, Record],
+    today: date,
+    bought: str = "",
+    job: float | None = None,
+    beside: tuple[Section, ...] = (),
 ) -> Page:
     """records: those of the rows, whole, by their ids. bought: how, `on demand`. job: units that are to be trained on;
-    None: time against cost is of a million.
+    None: time against cost is of a million. beside: what is no row, and so is not in the answer and in no chart.
     """
     shown = shown_rows(comparison, records)
     drawn = charts(shown, job or MILLION)
@@ -45,6 +50,7 @@ def page(
             "The rows of fp8bench compare --wide. A heading sorts them.",
         ),
         Section("stopped", "Not ranked, and why", tuple(grounds.stopped(shown))),
+        *beside,
         Section(
             "steps",
             "How steady, and where the step goes",

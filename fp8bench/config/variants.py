@@ -1,0 +1,171 @@
+"""Several variants of one experiment in one file: under `variants`, each is a mode with settings of its own, since an
+article compares unlike settings on purpose. What stands beside `variants` holds for all of them.
+
+    workload: vit-huge
+    variants:
+      - {mode: baseline-bf16, batch_size: 64}
+      - {mode: "te-fp8:delayed", batch_size: 128}
+
+A setting that one of them has is a setting of each: the others have that of the file, or the default. So what was
+requested of a variant is whole by itself, and a session can be resumed without the file.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from fp8bench import registry
+from fp8bench.config.request import OBEYED_BY_WORKERS, OPTIONS, RunRequest
+from fp8bench.config.words import quoted
+from fp8bench.schema.config import VariantSettings, mode_label
+from fp8bench.schema.errors import UsageError, unknown_name
+from fp8bench.schema.files import line_of
+from fp8bench.schema.option import flag_of
+
+VARIANTS = "variants"
+"""The field of a file. It is no option: a command line has no room for it."""
+
+OF_ALL = frozenset({"warmup", "steps", "min_time_s", "workers", "seed"})
+"""How a measurement is made, which is the same for all that are compared."""
+
+OWN = tuple(name for name in OBEYED_BY_WORKERS if name not in OF_ALL)
+"""What a variant may have of its own: all that a table tells rows apart by, or marks."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """Variants as a file has them. file: its name; text: all of it, for the lines of faults. each: of a variant its
+    mode, and its own settings by the request's names.
+    """
+
+    file: str
+    text: str
+    each: tuple[Mapping[str, Any], ...]
+
+    @property
+    def owned(self) -> tuple[str, ...]:
+        """The settings that any of them has."""
+        given = {name for one in self.each for name in one}
+        return tuple(name for name in OWN if name in given)
+
+    def line(self, number: int, name: str | None = None) -> int:
+        """Of a variant, counted from 1, or of its setting."""
+        within: tuple[str | int, ...] = (VARIANTS, number - 1)
+        if name is None:
+            return line_of(self.text, within)
+        return max(line_of(self.text, (*within, written)) for written in (name, name.replace("_", "-")))
+
+    def where(self, number: int, name: str | None = None) -> str:
+        """`article.yaml line 7, variant 2`, with the setting if one is named."""
+        of = f", {name} of variant {number}" if name else f", variant {number}"
+        return f"{self.file} line {self.line(number, name)}{of}"
+
+
+def written(listed: Any, file: str, text: str) -> Written:
+    """The variants of a file. listed: what it has there. Raises UsageError naming file, line and field."""
+    if not isinstance(listed, list) or not listed:
+        raise UsageError(
+            f"{file} line {line_of(text, (VARIANTS,))}, {VARIANTS}: it is no list of variants",
+            "Write each as `- {mode: te-fp8, batch_size: 128}`",
+        )
+    found = Written(file, text, ())
+    each = tuple(_settings(one, number, found) for number, one in enumerate(listed, start=1))
+    return Written(file, text, each)
+
+
+def _settings(one: Any, number: int, of: Written) -> Mapping[str, Any]:
+    if isinstance(one, str):
+        one = {"mode": one}
+    if not isinstance(one, dict):
+        raise UsageError(f"{of.where(number)}: it is no mapping of settings", "Write `mode: NAME` and its settings")
+    settings: dict[str, Any] = {}
+    for as_written, value in one.items():
+        name = str(as_written).replace("-", "_")
+        if name in settings:
+            raise UsageError(f"{of.where(number, name)} is given twice, spelt with '-' and with '_'", "Keep one")
+        _require_own(name, number, of)
+        settings[name] = value
+    if not isinstance(settings.get("mode"), str) or not settings["mode"].strip():
+        raise UsageError(
+            f"{of.where(number, 'mode')}: every variant names one mode", "Write, for example, `mode: te-fp8:delayed`"
+        )
+    try:
+        entry, recipe = registry.find_mode(settings["mode"].strip())
+    except UsageError as error:
+        raise UsageError(f"{of.where(number, 'mode')}: {error.what}", error.remedy) from error
+    return {**settings, "mode": mode_label(entry.name, recipe)}
+
+
+def _require_own(name: str, number: int, of: Written) -> None:
+    """Raises UsageError for what a variant cannot have."""
+    if name == "mode" or name in OWN:
+        return
+    if name in OPTIONS:
+        raise UsageError(
+            f"{of.where(number, name)}: it is the same for all variants", f"Write it beside `{VARIANTS}`, for all"
+        )
+    error = unknown_name("setting", name, ["mode", *OWN], "fp8bench run --help")
+    raise UsageError(f"{of.where(number, name)}: {error.what}", error.remedy)
+
+
+def refuse_overridden(found: Written, origins: Mapping[str, str]) -> None:
+    """Raises UsageError for a mode beside variants, and for a flag or a variable that gives what a variant has of its
+    own. origins: of the request's settings, `file` where it is the file.
+    """
+    if origins["mode"] != "default":
+        at = _called("mode", origins, found)
+        raise UsageError(
+            f"{at} names modes beside the variants of {found.file} line {line_of(found.text, (VARIANTS,))}",
+            f"Omit {at}, or write the mode as a variant",
+        )
+    for name in found.owned:
+        if origins[name] in ("default", found.file):
+            continue
+        of = [number for number, one in enumerate(found.each, start=1) if name in one]
+        lines = ", ".join(f"line {found.line(number, name)}" for number in of)
+        at = _called(name, origins, found)
+        raise UsageError(
+            f"{at} would override what variants of {found.file} have of their own: {name} on {lines}",
+            f"Omit {at}, or change the file",
+        )
+
+
+def _called(name: str, origins: Mapping[str, str], found: Written) -> str:
+    origin = origins[name]
+    if origin == "flag":
+        return flag_of(name)
+    return f"{name!r} of {found.file}" if origin == found.file else origin
+
+
+def requested(
+    found: Written, values: Mapping[str, Any], refusal: Callable[[ValidationError], str]
+) -> tuple[VariantSettings, ...]:
+    """Each variant, whole. values: of the request, without variants. refusal: a fault in words.
+
+    Raises UsageError for an invalid value, and for two variants that are the same.
+    """
+    each = []
+    for number, one in enumerate(found.each, start=1):
+        try:
+            request = RunRequest(**{**values, **one, "mode": (one["mode"],)})
+        except ValidationError as error:
+            name = str(error.errors()[0]["loc"][0])
+            raise UsageError(
+                f"{found.where(number, name)}: invalid value {quoted(one.get(name))}: {refusal(error)}",
+                "See `fp8bench run --help` for what it takes",
+            ) from error
+        each.append({"mode": one["mode"], **{name: getattr(request, name) for name in found.owned}})
+    _refuse_twice(found, each)
+    return tuple(each)
+
+
+def _refuse_twice(found: Written, each: Sequence[VariantSettings]) -> None:
+    for number, one in enumerate(each, start=1):
+        first = each.index(one) + 1
+        if first < number:
+            raise UsageError(
+                f"{found.where(number)} is the same as variant {first} on line {found.line(first)}",
+                "Remove it: --rounds measures each variant several times",
+            )

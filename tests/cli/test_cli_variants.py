@@ -1,0 +1,237 @@
+"""`fp8bench run --config FILE` where the file names several variants: one call, one session, each variant in its
+rounds; interrupted, resumed, refused where it changed; and the articles' presets.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from cli.calling import call
+
+from fp8bench.launch import place as placing
+from fp8bench.schema.errors import Interrupted
+from fp8bench.schema.files import ROOT
+from fp8bench.schema.rank import RankReport
+
+ARTICLE = """\
+workload: vit-micro
+steps: 5
+rounds: 2
+compile: off
+variants:
+  - {mode: baseline-bf16, batch_size: 4}
+  - {mode: baseline-bf16, batch_size: 8}
+  - {mode: baseline-fp32, batch_size: 8}
+"""
+PRESETS = {name: ROOT / "configs" / "presets" / f"{name}.yaml" for name in ("article-1", "article-2")}
+ON_A_CPU = ("--workload", "vit-micro", "--rounds", "1", "--steps", "3", "--warmup", "1")
+
+
+@pytest.fixture(autouse=True)
+def software(monkeypatch):
+    """This machine's is that of made-up turns."""
+    theirs = {"torch": "2.11.0", "python": "3.12", "driver": "580.0"}
+    monkeypatch.setattr(placing, "software_here", lambda on_gpu: theirs)
+
+
+@pytest.fixture
+def article(tmp_path):
+    path = tmp_path / "article.yaml"
+    path.write_text(ARTICLE)
+    return path
+
+
+def kept(folder: Path) -> list[tuple[int, str, int]]:
+    """Round, mode and batch size of every record, in order of time."""
+    found = [json.loads(path.read_text()) for path in folder.glob("results/cpu/*.json")]
+    places = sorted(found, key=lambda record: (record["session"]["round"], record["session"]["position"]))
+    return [(one["session"]["round"], one["config"]["mode"], one["config"]["batch_size"]) for one in places]
+
+
+THERE_AND_BACK = [
+    *((1, "baseline-bf16", 4), (1, "baseline-bf16", 8), (1, "baseline-fp32", 8)),
+    *((2, "baseline-fp32", 8), (2, "baseline-bf16", 8), (2, "baseline-bf16", 4)),
+]
+
+
+def test_all_variants_are_one_session_there_and_back_and_a_row_each(run_with, article, tmp_path, capsys):
+    code = run_with([0.1, 0.15, 0.3, 0.3, 0.15, 0.1], "--config", article.name)
+    out, err = capsys.readouterr()
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("results/cpu/*.json")]
+
+    assert code == 0, err
+    assert kept(tmp_path) == THERE_AND_BACK
+    assert len({record["session"]["session_id"] for record in records}) == 1
+    assert {json.dumps(record["session"]["variants"]) for record in records} == {
+        json.dumps(
+            [
+                {"mode": "baseline-bf16", "batch_size": 4},
+                {"mode": "baseline-bf16", "batch_size": 8},
+                {"mode": "baseline-fp32", "batch_size": 8},
+            ]
+        )
+    }
+    assert "fp8bench: baseline-bf16 (batch 8), round 2 of 2: vit-micro, batch 8 x 1 CPU process" in err
+    assert len(re.findall(r"^baseline-\S+ ", out, re.MULTILINE)) == 3
+    assert "Batch sizes differ (4, 8)" in out
+
+
+@pytest.mark.parametrize("again", [("--config", "article.yaml"), ()], ids=["with the file", "without it"])
+def test_what_was_interrupted_goes_on_where_it_stopped(again, run_with, article, tmp_path, capsys):
+    code = run_with([0.1, 0.15, KeyboardInterrupt()], "--config", article.name, "--session", "monday")
+    said = capsys.readouterr().err.splitlines()[-1]
+
+    assert code == Interrupted.exit_code
+    assert "interrupted while baseline-fp32 ran" in said
+    # The session has its variants, so that the command names no mode.
+    assert said.endswith("resume with `fp8bench run --session monday`.")
+    assert run_with([0.3, 0.3, 0.15, 0.1], "--session", "monday", *again) == 0
+    assert sorted(kept(tmp_path)) == sorted(THERE_AND_BACK)
+    assert run_with([], "--session", "monday", *again) == 0
+    assert "nothing was left to run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("baseline-fp32, batch_size: 8", "baseline-fp32, batch_size: 9", "baseline-fp32 with batch 8 (now 9)"),
+        ("  - {mode: baseline-fp32, batch_size: 8}\n", "", "baseline-fp32 (batch 8) is no longer there"),
+        ("steps: 5", "steps: 6", "session 'monday' was measured with steps 5 (now 6)"),
+        ("compile: off", "compile: on", "session 'monday' was measured with compile off (now on)"),
+    ],
+)
+def test_a_changed_file_is_refused_with_what_changed(before, after, said, run_with, article, tmp_path, capsys):
+    run_with([0.1] * 6, "--config", article.name, "--session", "monday")
+    capsys.readouterr()
+    assert before in ARTICLE
+    article.write_text(ARTICLE.replace(before, after))
+
+    assert run_with([], "--config", article.name, "--session", "monday") == 2
+    assert said in capsys.readouterr().err
+    assert len(kept(tmp_path)) == 6
+
+
+def test_each_variant_is_meant_to_run_so_that_one_that_cannot_counts(run_with, article, capsys):
+    refused = RankReport(rank=0, status="unsupported", reason="no fp32 here", remedy="Omit it")
+
+    assert run_with([0.1, 0.15, refused, 0.15, 0.1], "--config", article.name) == 3
+    assert "baseline-fp32: no fp32 here. Omit it." in capsys.readouterr().err
+
+
+def test_one_variant_that_is_invalid_takes_no_other_of_its_mode_with_it(run_with, tmp_path, capsys):
+    (tmp_path / "two.yaml").write_text(
+        "workload: vit-micro\nbatch_size: 4\nrounds: 2\nvariants:\n"
+        "  - {mode: baseline-bf16, te_attention: te}\n  - {mode: baseline-bf16, te_attention: sdpa}\n"
+    )
+    wrong = RankReport(rank=0, status="invalid", reason="its logits differ", remedy="Omit it")
+    code = run_with([0.1, wrong, 0.1], "--config", "two.yaml", "--json")
+    capsys.readouterr()
+
+    assert code == 4
+    done = call(tmp_path, "compare", "cpu", "--format", "json")
+    assert sorted(row["status"] for row in json.loads(done.stdout)) == ["invalid", "ok"]
+
+
+def test_variants_against_themselves_are_called_by_what_tells_them_apart(run_with, article, capsys):
+    article.write_text(ARTICLE.replace("rounds: 2\n", ""))
+    assert run_with([0.1] * 24, "--config", article.name, "--aa", "--steps", "20") == 0
+    said = capsys.readouterr().err
+
+    assert "baseline-bf16/eager (batch 4) compared with itself: 1.0000" in said
+    assert "baseline-bf16/eager (batch 8) compared with itself: 1.0000" in said
+
+
+class TestDryRun:
+    def test_it_lists_every_variant_with_its_execution(self, run_with, article, capsys):
+        article.write_text(ARTICLE.replace("compile: off\n", "") + "  - {mode: te-fp8, compile: off}\n")
+        assert run_with([], "--config", article.name, "--dry-run") == 0
+        lines = [re.split(r"\s{2,}", line.strip()) for line in capsys.readouterr().out.splitlines()]
+
+        assert ["batch_size", "by variant", "article.yaml"] in lines
+        assert ["steps", "5", "article.yaml"] in lines
+        auto = "compiled where the mode gains by it; each step launched from Python"
+        assert ["baseline-bf16 (batch 4)", auto, "-", "-", "-"] in lines
+        assert ["te-fp8:delayed", "cannot run here", "-", "-", "-"] in lines
+
+    def test_it_forecasts_each_variant_from_what_is_kept(self, run_with, article, capsys):
+        run_with([1.0, 2.0, 3.0, 3.0, 2.0, 1.0], "--config", article.name, "--quiet")
+        capsys.readouterr()
+        run_with(
+            [], "--config", article.name, "--dry-run", "--json", "--price", "36", "--steps", "100", "--warmup", "0"
+        )
+        printed = json.loads(capsys.readouterr().out)
+        each = {one["mode"]: one for one in printed["estimate"]["modes"]}
+
+        assert [one["mode"] for one in printed["variants"]] == ["baseline-bf16", "baseline-bf16", "baseline-fp32"]
+        assert each["baseline-bf16 (batch 4)"]["seconds_per_round"] == pytest.approx(15 + 100 * 1.0, rel=0.05)
+        assert each["baseline-fp32"]["usd"] == pytest.approx([2 * (15 + 300) / 100] * 2, rel=0.05)
+        assert sum(one["usd"][0] for one in each.values()) == pytest.approx(printed["estimate"]["usd"][0])
+
+    def test_a_resumed_session_shows_the_variants_that_it_brings(self, run_with, article, capsys):
+        run_with([0.1] * 6, "--config", article.name, "--session", "monday", "--quiet")
+        capsys.readouterr()
+        assert run_with([], "--session", "monday", "--dry-run", "--json") == 0
+        printed = json.loads(capsys.readouterr().out)
+
+        assert [one["batch_size"] for one in printed["variants"]] == [4, 8, 8]
+        assert printed["settings"]["steps"] == {"value": 5, "origin": "session monday"}
+
+
+def test_a_sweep_takes_no_file_of_variants(article, fp8bench_in):
+    done = fp8bench_in("sweep", "--config", article.name, "--dry-run")
+
+    assert done.code == 2
+    assert "article.yaml names variants, which `fp8bench run` measures" in done.stderr
+
+
+class TestPresets:
+    @pytest.mark.parametrize("name", PRESETS)
+    def test_an_articles_experiment_is_one_call(self, name, run_with, tmp_path, capsys):
+        preset = PRESETS[name]
+        variants = yaml.safe_load(preset.read_text())["variants"]
+        code = run_with([0.1] * len(variants), "--config", str(preset), *ON_A_CPU)
+        out, err = capsys.readouterr()
+
+        assert code == 0, err
+        modes = [one["mode"].partition(":")[0] for one in variants]
+        assert kept(tmp_path) == [(1, mode, one["batch_size"]) for mode, one in zip(modes, variants, strict=True)]
+        assert "Batch sizes differ" in out
+
+    def test_the_first_article_compares_eager_with_eager_at_both_of_its_batch_sizes(self):
+        preset = yaml.safe_load(PRESETS["article-1"].read_text())
+
+        assert (preset["compile"], preset["cuda_graphs"], preset["optimizer"], preset["workers"]) == (
+            *("off", "off"),
+            *("sgd", 8),
+        )
+        for size in (64, 128):
+            modes = [one["mode"] for one in preset["variants"] if one["batch_size"] == size]
+            assert modes == ["baseline-bf16", "te-bf16", "te-fp8:delayed"]
+
+    def test_the_second_article_compares_native_fp8_compiled_with_bf16_compiled(self):
+        preset = yaml.safe_load(PRESETS["article-2"].read_text())
+        at_16 = {(one["mode"], one["compile"]) for one in preset["variants"] if one["batch_size"] == 16}
+
+        assert (preset["gpus"], preset["optimizer"], preset["workload"]) == (1, "adam", "vit-huge-256")
+        assert {("baseline-bf16", "on"), ("torchao-float8", "on"), ("torchao-float8", "off")} < at_16
+        assert {one["mode"] for one in preset["variants"] if one["batch_size"] == 32} == {
+            *("torchao-float8", "te-fp8:delayed")
+        }
+
+    @pytest.mark.slow
+    def test_the_first_runs_on_a_real_cpu_with_a_tiny_workload(self, tmp_path, outside_site):
+        tiny = ("--workload", "outside-linear", "--gpus", "1", "--rounds", "1", "--steps", "2", "--warmup", "1")
+        done = call(
+            tmp_path,
+            *["run", "--config", str(PRESETS["article-1"]), *tiny, "--min-time", "0", "--json"],
+            PYTHONPATH=str(outside_site),
+        )
+        records = json.loads(done.stdout)
+
+        # Transformer Engine's modes need a GPU, and each variant was meant to run.
+        assert done.code == 3, done.stderr
+        assert [(one["config"]["batch_size"], one["status"]) for one in records] == [
+            (size, status) for size in (64, 128) for status in ("ok", "unsupported", "unsupported")
+        ]

@@ -1,0 +1,133 @@
+"""Variants of a file are whole by themselves, and what is wrong with one is said with its line and field."""
+
+import pytest
+
+from fp8bench.config.request import OBEYED_BY_WORKERS
+from fp8bench.config.sources import Resolved, resolve
+from fp8bench.config.variants import OF_ALL, OWN
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import parse_mapping
+
+FILE = "article.yaml"
+
+ARTICLE = """\
+workload: vit-huge
+compile: off
+variants:
+  - {mode: baseline-bf16, batch_size: 64}
+  - mode: te-fp8
+    batch-size: 128
+    compile: on
+  - torchao-float8:rowwise
+"""
+
+
+def resolved(text: str, environ: dict[str, str] | None = None, **flags: str) -> Resolved:
+    return resolve(flags, environ or {}, parse_mapping(text, FILE), FILE, text)
+
+
+def refusal(text: str, environ: dict[str, str] | None = None, **flags: str) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        resolved(text, environ, **flags)
+    return caught.value
+
+
+def test_a_setting_that_one_has_is_a_setting_of_each():
+    found = resolved(ARTICLE)
+
+    assert found.request.variants == (
+        {"mode": "baseline-bf16", "batch_size": 64, "compile": "off"},
+        {"mode": "te-fp8:delayed", "batch_size": 128, "compile": "on"},
+        {"mode": "torchao-float8:rowwise", "batch_size": None, "compile": "off"},
+    )
+    assert (found.origins["variants"], found.origins["batch_size"], found.origins["seed"]) == (FILE, FILE, "default")
+
+
+def test_each_variant_is_a_request_with_what_stands_beside_variants():
+    each = resolved(ARTICLE, steps="7").request.each()
+
+    assert [(one.mode, one.batch_size, one.compile) for one in each] == [
+        (("baseline-bf16",), 64, "off"),
+        (("te-fp8:delayed",), 128, "on"),
+        (("torchao-float8:rowwise",), None, "off"),
+    ]
+    assert {(one.workload, one.steps, one.variants) for one in each} == {("vit-huge", 7, ())}
+
+
+def test_a_request_without_variants_is_one_request():
+    request = resolved("mode: [te-fp8, te-bf16]\n").request
+
+    assert (request.variants, request.each()) == ((), (request,))
+
+
+def test_what_is_the_same_for_all_is_how_a_measurement_is_made():
+    assert set(OWN) | OF_ALL == set(OBEYED_BY_WORKERS)
+    assert {"batch_size", "compile", "cuda_graphs", "optimizer", "te_attention"} <= set(OWN)
+
+
+@pytest.mark.parametrize(
+    ("variants", "line", "said"),
+    [
+        ("variants:", 2, "variants: it is no list of variants"),
+        ("variants: []", 2, "variants: it is no list of variants"),
+        ("variants: te-fp8", 2, "variants: it is no list of variants"),
+        ("variants:\n  - [te-fp8]", 3, "variant 1: it is no mapping of settings"),
+        ("variants:\n  - te-bf16\n  - {batch_size: 8}", 4, "mode of variant 2: every variant names one mode"),
+        ("variants:\n  - {mode: [te-fp8, te-bf16]}", 3, "mode of variant 1: every variant names one mode"),
+        ("variants:\n  - te-fp9", 3, "mode of variant 1: unknown mode 'te-fp9'"),
+        ("variants:\n  - {mode: te-fp8:current, batch_sice: 8}", 3, "unknown setting 'batch_sice'"),
+        ("variants:\n  - mode: te-fp8\n    batch_size: 0", 4, "batch_size of variant 1: invalid value 0: input"),
+        ("variants:\n  - mode: te-fp8\n    batch-size: many", 4, "invalid value 'many': it must be a whole number"),
+        ("variants:\n  - mode: te-fp8\n    compile: often", 4, "compile of variant 1: invalid value 'often'"),
+        ("variants:\n  - mode: te-fp8\n    steps: 5", 4, "steps of variant 1: it is the same for all variants"),
+        ("variants:\n  - mode: te-fp8\n    gpus: 2", 4, "gpus of variant 1: it is the same for all variants"),
+        ("variants:\n  - mode: te-fp8\n    te-attention: te\n    te_attention: te", 5, "te_attention of variant 1 is"),
+        ("variants:\n  - te-bf16\n  - te-fp8\n  - {mode: te-fp8:delayed}", 5, "variant 3 is the same as variant 2"),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_line_and_field(variants, line, said):
+    error = refusal(f"workload: vit-huge\n{variants}\n")
+
+    assert error.what.startswith(f"{FILE} line {line}, ")
+    assert said in error.what
+    assert error.exit_code == 2
+
+
+def test_an_unknown_setting_is_answered_with_the_nearest():
+    assert "Did you mean 'batch_size'?" in refusal("variants:\n  - {mode: te-fp8, batch_sice: 8}\n").remedy
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "origin"),
+    [
+        ({}, {"batch_size": "32"}, "--batch-size"),
+        ({"FP8BENCH_BATCH_SIZE": "32"}, {}, "FP8BENCH_BATCH_SIZE"),
+    ],
+)
+def test_what_would_override_a_variants_own_setting_is_refused(environ, flags, origin):
+    error = refusal(ARTICLE, environ, **flags)
+
+    assert (
+        error.what == f"{origin} would override what variants of {FILE} have of their own: batch_size on line 4, line 6"
+    )
+    assert error.remedy == f"Omit {origin}, or change the file"
+
+
+@pytest.mark.parametrize(
+    ("beside", "environ", "flags", "origin"),
+    [
+        ("", {}, {"mode": ("te-bf16",)}, "--mode"),
+        ("", {"FP8BENCH_MODE": "te-bf16"}, {}, "FP8BENCH_MODE"),
+        ("mode: te-bf16\n", {}, {}, f"'mode' of {FILE}"),
+    ],
+)
+def test_modes_beside_variants_are_refused(beside, environ, flags, origin):
+    error = refusal(beside + ARTICLE, environ, **flags)
+
+    assert error.what.startswith(f"{origin} names modes beside the variants of {FILE} line ")
+
+
+def test_what_no_variant_has_of_its_own_may_be_overridden():
+    found = resolved(ARTICLE, {"FP8BENCH_SEED": "5"}, workload="vit-micro", steps="3")
+
+    assert (found.request.workload, found.request.steps, found.request.seed) == ("vit-micro", 3, 5)

@@ -1,0 +1,205 @@
+"""Variants of one session: each a configuration and a label of its own, resumed exactly or not at all."""
+
+from dataclasses import replace
+
+import pytest
+from builders import config, environment, machine_called, measured
+
+from fp8bench.config.request import RunRequest
+from fp8bench.config.sources import resolve
+from fp8bench.launch import prepare as preparing
+from fp8bench.launch import resume
+from fp8bench.launch.plan import entries, plan
+from fp8bench.launch.rounds import Entry, Schedule, Stop
+from fp8bench.launch.variants import apart, notes, refuse_changed
+from fp8bench.machine.gpus import Machine
+from fp8bench.schema.batch import BatchSearch
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.record import Record, Session
+
+CPU = Machine(gpus=(), product_name=None, cpu_count=2)
+SMALL = {"mode": "baseline-bf16", "batch_size": 4, "compile": "off"}
+LARGE = {"mode": "baseline-bf16", "batch_size": 8, "compile": "off"}
+OTHER = {"mode": "baseline-fp32", "batch_size": 4, "compile": "on"}
+THREE = (SMALL, LARGE, OTHER)
+SEARCH = BatchSearch(memory_bytes=None, headroom=0.08, tries=())
+
+
+def request(*variants: dict, **settings) -> RunRequest:
+    return resolve({"workload": "vit-micro", **settings}, {}, {"variants": [*(variants or THREE)]}, "a.yaml").request
+
+
+def planned(*variants: dict, **settings) -> list[Entry]:
+    asked = request(*variants, **settings)
+    return entries(asked, plan(asked, CPU))
+
+
+def kept(entry: Entry, number: int = 1, variants=THREE, search: BatchSearch | None = None, **changes) -> Record:
+    place = Session(session_id="monday", round=number, position=1, variants=variants, batch_search=search, rounds=2)
+    return measured(
+        "cpu",
+        entry.config.mode,
+        session=place,
+        config=entry.config,
+        machine=machine_called("box"),
+        environment=environment(None),
+        minutes=number,
+        **changes,
+    )
+
+
+def session_of(*records: Record) -> resume.Kept:
+    return resume.Kept("monday", records)
+
+
+class TestPlan:
+    def test_each_is_a_configuration_in_the_files_order(self):
+        found = [(entry.config.mode, entry.config.batch_size, entry.config.compile) for entry in planned()]
+
+        assert found == [("baseline-bf16", 4, "off"), ("baseline-bf16", 8, "off"), ("baseline-fp32", 4, "on")]
+
+    def test_labels_name_what_tells_variants_of_a_mode_apart_and_no_more(self):
+        assert [entry.label for entry in planned()] == [
+            "baseline-bf16 (batch 4)",
+            "baseline-bf16 (batch 8)",
+            "baseline-fp32",
+        ]
+        assert [entry.label for entry in planned(SMALL, LARGE, aa="on")] == [
+            f"baseline-bf16 (batch {size}) {arm}" for size in (4, 8) for arm in "AB"
+        ]
+
+    def test_what_is_left_to_the_machine_is_called_that(self):
+        assert notes(({**SMALL, "batch_size": None}, LARGE)) == ["batch by default", "batch 8"]
+
+    def test_rounds_go_forwards_and_backwards_over_variants(self):
+        rounds = Schedule(planned(), Stop(2), "monday")
+
+        assert [[entry.label for entry, _ in rounds.round(number)] for number in (1, 2)] == [
+            ["baseline-bf16 (batch 4)", "baseline-bf16 (batch 8)", "baseline-fp32"],
+            ["baseline-fp32", "baseline-bf16 (batch 8)", "baseline-bf16 (batch 4)"],
+        ]
+
+    def test_two_that_are_the_same_on_this_machine_are_refused(self):
+        with pytest.raises(UsageError, match=r"variants 1 and 2 are the same here: baseline-bf16 at batch size 16"):
+            planned({**SMALL, "batch_size": 16}, {**SMALL, "batch_size": None})
+
+    def test_a_size_to_be_found_begins_at_none_that_another_variant_has(self):
+        variants = ({**SMALL, "batch_size": "auto"}, {**SMALL, "batch_size": 16}, {**LARGE, "batch_size": 32})
+        configs = [config("baseline-bf16", batch_size=size) for size in (16, 16, 32)]
+
+        assert [one.batch_size for one in apart(configs, variants)] == [64, 16, 32]
+
+    def test_a_size_that_was_found_and_is_another_variants_is_measured_once(self):
+        asked = request({**SMALL, "batch_size": "auto"}, {**SMALL, "batch_size": 16})
+        same = [config("baseline-bf16", batch_size=16)] * 2
+
+        assert len(entries(asked, same)) == 1
+
+
+class TestResume:
+    def test_without_a_file_the_session_brings_its_variants_and_what_holds_for_all(self):
+        first, *_ = planned(steps=7)
+        brought = resume.settings_of(session_of(kept(first)), RunRequest(), elastic=False)
+
+        assert brought["variants"] == THREE
+        assert (brought["steps"], brought["workload"], brought["rounds"]) == (7, "vit-micro", 2)
+        assert not {"mode", "batch_size", "compile"} & brought.keys()
+        again = RunRequest().model_copy(update=brought)
+        assert entries(again, plan(again, CPU)) == planned(steps=7)
+
+    def test_the_same_file_goes_on(self):
+        asked = request()
+        session = session_of(*(kept(entry) for entry in planned()[:2]))
+
+        assert "variants" not in resume.settings_of(session, asked, elastic=False)
+        resume.refuse_unlike(session, plan(asked, CPU), False, asked.variants)
+        rounds = Schedule(planned(), Stop(1), "monday")
+        rounds.restore(session.records)
+        assert [entry.label for entry, _ in rounds.round(1)] == ["baseline-fp32"]
+
+    @pytest.mark.parametrize(
+        ("now", "said"),
+        [
+            ((SMALL, OTHER), r"baseline-bf16 \(batch 8, compile off\) is no longer there"),
+            ((*THREE, {**OTHER, "batch_size": 9}), r"baseline-fp32 \(batch 9, compile on\) is new"),
+            ((SMALL, {**LARGE, "batch_size": 9}, OTHER), r"baseline-bf16 with batch 8 \(now 9\)"),
+            ((SMALL, LARGE, {**OTHER, "compile": "off"}), r"baseline-fp32 with compile on \(now off\)"),
+            (({**SMALL, "optimizer": "adam"}, LARGE, OTHER), r"baseline-bf16 with optimizer as of all \(now adam\)"),
+        ],
+    )
+    def test_a_changed_file_is_refused_with_what_changed(self, now, said):
+        with pytest.raises(
+            UsageError, match=rf"session 'monday' was measured with other variants: {said}\. "
+        ) as refusal:
+            refuse_changed("monday", THREE, now)
+
+        assert "omit --config" in refusal.value.remedy
+
+    def test_the_order_of_variants_may_change(self):
+        refuse_changed("monday", THREE, THREE[::-1])
+
+    def test_what_changed_beside_the_variants_is_named_even_where_another_variant_has_that_value(self):
+        variants = ({"mode": "te-bf16", "compile": "off"}, {"mode": "te-fp8:delayed", "compile": "on"})
+        before = [config("te-bf16", compile="off", seed=1), config("te-fp8", "delayed", compile="on", seed=1)]
+        session = session_of(*(kept(Entry(one), variants=variants) for one in before))
+        now = [one.model_copy(update={"seed": 2}) for one in before]
+
+        with pytest.raises(UsageError, match=r"session 'monday' was measured with seed 1 \(now 2\)") as refusal:
+            resume.refuse_unlike(session, now, False, variants)
+        assert refusal.value.remedy.startswith("Omit --seed, or restore the file, to resume it with its own settings")
+
+    def test_a_flag_that_would_override_what_variants_have_is_refused(self):
+        asked = resolve({"batch_size": "9", "mode": ("te-fp8",), "steps": "5"}, {}, {}, None).request
+
+        with pytest.raises(UsageError, match=r"which --batch-size, --mode would override"):
+            resume.settings_of(session_of(kept(planned()[0])), asked, elastic=False)
+
+    def test_a_session_without_variants_takes_none(self):
+        session = session_of(kept(planned()[0], variants=()))
+
+        with pytest.raises(UsageError, match="session 'monday' was measured without variants"):
+            resume.refuse_unlike(session, plan(request(), CPU), False, THREE)
+
+    def test_each_variant_has_the_size_that_was_found_for_it(self):
+        variants = [{**one, "batch_size": "auto"} for one in (SMALL, {**SMALL, "compile": "on"})]
+        first, second = planned(*variants)
+        found = replace(first, config=first.config.model_copy(update={"batch_size": 96}))
+        session = session_of(kept(found, variants=tuple(variants), search=SEARCH))
+        configs = [first.config, second.config]
+        sized, searches = resume.sized(session, configs, configs)
+
+        assert sized == [found.config, second.config]
+        assert searches == {found.config: SEARCH}
+        resume.refuse_unlike(session, [found.config], False, tuple(variants), [second.config])
+
+    def test_a_size_that_was_given_stays_beside_one_that_was_found(self):
+        given, open_ = planned(SMALL, {**SMALL, "batch_size": "auto"})
+        session = session_of(kept(Entry(open_.config.model_copy(update={"batch_size": 96})), search=SEARCH))
+
+        sized, _ = resume.sized(session, [given.config, open_.config], [open_.config])
+        assert [one.batch_size for one in sized] == [4, 96]
+
+    def test_a_size_that_was_found_to_be_the_first_one_tried_is_not_searched_again(self, tmp_path, monkeypatch):
+        variants = ({**SMALL, "batch_size": "auto"},)
+        asked = request(*variants)
+        (entry,) = planned(*variants)
+        session = session_of(kept(entry, variants=variants, search=SEARCH))
+        monkeypatch.setattr(preparing, "_kept", lambda _name, _place: session)
+        monkeypatch.setattr(preparing, "_where_kept", lambda _name, place, _machine: place)
+        monkeypatch.setattr(preparing, "this_machine", lambda _environ: CPU)
+        same = asked.model_copy(update={"session": "monday", "results_dir": tmp_path})
+        prepared = preparing.prepare(same, {})
+
+        assert prepared.to_size == ()
+        assert prepared.searches == {entry.config: SEARCH}
+
+    def test_settings_that_changed_are_refused_where_every_size_was_searched_for(self):
+        variants = ({**SMALL, "batch_size": "auto"},)
+        (entry,) = planned(*variants, steps=7)
+        session = session_of(kept(entry, variants=variants, search=SEARCH))
+        (now,) = planned(*variants, steps=8)
+        sized, _ = resume.sized(session, [now.config], [now.config])
+
+        assert sized == [now.config]
+        with pytest.raises(UsageError, match=r"measured with steps 7 \(now 8\)"):
+            resume.refuse_unlike(session, [], False, variants, sized)
