@@ -52,7 +52,7 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Doc
     }
     configs = {name: [NOTHING if run[name] is None else run[name] for run in runs] for name in runs[0]}
     planned = [f"instance: {prepared.instance.key}", f"would run {_rounds(found)} of these, each in fresh processes:"]
-    outlook = [f"execution: {executed}", *lines(found)]
+    outlook = [f"execution: {executed}", *prepared.notes, *lines(found)]
     if prepared.to_size:
         first = prepared.to_size[0].batch_size
         outlook.append(

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fp8bench.config.request import RunRequest
-from fp8bench.launch import resume
+from fp8bench.launch import auto_layers, resume
 from fp8bench.launch.nodes.leader import Leader
 from fp8bench.launch.nodes.place import Elastic, elastic_from
 from fp8bench.launch.place import Place, moved, place_on
 from fp8bench.launch.plan import entries, plan, stop
+from fp8bench.launch.recipes import require_possible
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.machine.identity import Here, together
@@ -27,7 +28,7 @@ class Prepared(Place):
     resumed: settings that the session brought, by the request's names. timeout_s: of a phase; None: by the phase.
     to_size: configurations whose batch size is yet to be found; searches: how it was, of those of the session.
     named: the instance as the user named it; None: it is this machine's, or the session's. elastic: this process's
-    place under torchrun; leader: of several nodes.
+    place under torchrun; leader: of several nodes. notes: what was decided here and not by the user, a line each.
     """
 
     entries: list[Entry]
@@ -41,6 +42,7 @@ class Prepared(Place):
     to_size: tuple[RunConfig, ...] = ()
     searches: Mapping[RunConfig, BatchSearch] = field(default_factory=dict)
     named: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def prepare(
@@ -69,6 +71,8 @@ def prepare(
         place = own
         request = request.model_copy(update=resumed)
     configs = plan(request, machine, elastic)
+    require_possible(configs, auto_layers.capability_of(place))
+    configs, notes = auto_layers.resolved(configs, place, sized=request.batch_size != AUTO)
     searches: dict[RunConfig, BatchSearch] = {}
     if request.batch_size == AUTO and kept is not None:
         configs, searches = resume.sized(kept, configs)
@@ -88,6 +92,7 @@ def prepare(
         to_size=tuple(to_size),
         searches=searches,
         named=request.instance if named else None,
+        notes=notes,
     )
 
 
