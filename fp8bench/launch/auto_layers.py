@@ -2,7 +2,7 @@
 the plain list of layers that its ranks convert (see gemm_pays.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fp8bench import registry
@@ -16,6 +16,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import same_machine
 from fp8bench.schema.recipe import AUTO_LAYERS
+from fp8bench.schema.record import Record
 
 
 def capability_of(place: Place) -> tuple[int, int] | None:
@@ -26,16 +27,21 @@ def capability_of(place: Place) -> tuple[int, int] | None:
     return gpu.capability if gpu is not None else None
 
 
-def resolved(configs: Sequence[RunConfig], place: Place, sized: bool = True) -> tuple[list[RunConfig], tuple[str, ...]]:
+def resolved(
+    configs: Sequence[RunConfig], place: Place, sized: bool = True, kept: Iterable[Record] = ()
+) -> tuple[list[RunConfig], tuple[str, ...]]:
     """The configurations with their lists of layers, and a line about each that `auto` decided. sized: the batch size
-    is known, on which it depends what pays.
+    is known, on which it depends what pays. kept: of the session that is resumed, whose choice stays.
 
     Raises UsageError where there is no such record, and ModeUnavailable where no layer pays.
     """
+    before = {one.config.mode_label: one.config.fp8_layer_names for one in kept if one.config is not None}
     found, notes = [], []
     for config in configs:
         recipe = recipe_of(config)
-        if recipe is not None and recipe.layers == AUTO_LAYERS:
+        if recipe is not None and recipe.layers == AUTO_LAYERS and before.get(config.mode_label) is not None:
+            config = config.model_copy(update={"fp8_layer_names": before[config.mode_label]})
+        elif recipe is not None and recipe.layers == AUTO_LAYERS:
             if not sized:
                 raise UsageError(
                     f"{config.mode_label}: which layers pay depends on the batch size, which is yet to be found",

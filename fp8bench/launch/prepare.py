@@ -72,7 +72,8 @@ def prepare(
         request = request.model_copy(update=resumed)
     configs = plan(request, machine, elastic)
     require_possible(configs, auto_layers.capability_of(place))
-    configs, notes = auto_layers.resolved(configs, place, sized=request.batch_size != AUTO)
+    records = kept.records if kept is not None else ()
+    configs, notes = auto_layers.resolved(configs, place, request.batch_size != AUTO, records)
     searches: dict[RunConfig, BatchSearch] = {}
     if request.batch_size == AUTO and kept is not None:
         configs, searches = resume.sized(kept, configs)

@@ -32,7 +32,12 @@ class LayerChoice:
         return re.search(self.layers, name) is not None
 
     def require_some(self, names: Sequence[str], label: str) -> None:
-        """names: of every layer that could go to fp8. Raises ModeUnavailable where none is taken."""
+        """names: of every layer that could go to fp8. Raises ModeUnavailable where none is taken, or it is unknown."""
+        if self.layers == AUTO_LAYERS and self.names is None:
+            raise ModeUnavailable(
+                f"{label}: layers=auto is decided where `fp8bench run` is planned, and here it was not",
+                "Name the layers by a regular expression",
+            )
         if not any(map(self.takes, names)):
             shown = list(dict.fromkeys(map(fold, names)))
             raise ModeUnavailable(
