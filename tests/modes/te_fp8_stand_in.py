@@ -1,5 +1,5 @@
-"""Adds fp8 to the stand-in for Transformer Engine: an autocast that nests, modules that note whether they ran in fp8 and
-under which recipe, and the recipes with their fields and defaults as release 2.20 has them. No value is rounded.
+"""Adds fp8 to the stand-in for Transformer Engine: an autocast that nests, modules that note whether they ran in fp8
+and under which recipe, and the recipes with their fields and defaults as release 2.20 has them. Nothing is rounded.
 """
 
 import types

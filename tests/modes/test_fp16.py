@@ -8,7 +8,6 @@ from worker.execution.executing import CAPTURED, FrozenScales, Replayed, setting
 from fp8bench.modes.fp16 import BaselineFP16, LossScaling, _begin_momentum
 from fp8bench.modes.protocol import BF16_TOLERANCE
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
-from fp8bench.schema.execution import join_of
 from fp8bench.worker.execution.decide import Gate, decide
 from fp8bench.worker.execution.step import NO_MARKS, step
 from fp8bench.worker.parity import prove
@@ -111,4 +110,3 @@ class TestInTraining:
 
         with pytest.raises(ModeUnavailable, match="skip steps apart"):
             choose(settings(parallel="fsdp"), BaselineFP16(), CPU, ViTMicro())
-        assert join_of("fsdp", 1) == "fsdp"
