@@ -64,7 +64,7 @@ def judge(products: Sequence[ProductTimings], recipe: str, te: bool) -> tuple[tu
         groups.setdefault(_group(name) if te else name, []).append(name)
     fp8 = PRECISIONS[recipe]
     timed = [one for one in convertible if one.product.role not in IN_BF16.get(recipe, ())]
-    has_compiled = not te and all(any(one.find(precision, "compiled") for precision in fp8) for one in timed)
+    has_compiled = not te and all(any(_fp8_s(one, name, "compiled") for name in fp8) for one in timed)
     casts: Casts = "compiled" if has_compiled else "none"
 
     def seconds(layers: Iterable[str], time_s: Callable[[ProductTimings], float | None]) -> float | None:
@@ -77,7 +77,7 @@ def judge(products: Sequence[ProductTimings], recipe: str, te: bool) -> tuple[tu
             return _bf16_s(one)
         slow, fast = fp8
         wanted = (fast, slow) if role == "forward" else (slow, fast)
-        return next((found.time_s for name in wanted if (found := one.find(name, casts)) is not None), None)
+        return next(filter(None, (_fp8_s(one, name, casts) for name in wanted)), None)
 
     return tuple(
         Judged(tuple(layers), seconds(layers, _bf16_s) or 0.0, seconds(layers, in_fp8)) for layers in groups.values()
@@ -108,6 +108,12 @@ def require_timed(recipe: str, label: str, recipes: Sequence[str]) -> None:
 def _group(name: str) -> str:
     parent, _, last = name.rpartition(".")
     return f"{parent}.{_TOGETHER[last]}" if last in _TOGETHER else name
+
+
+def _fp8_s(one: ProductTimings, precision: Precision, casts: Casts) -> float | None:
+    """None where there is no time of fp8 units: an emulated one says nothing of them."""
+    timing = one.find(precision, casts)
+    return timing.time_s if timing is not None and not timing.emulated else None
 
 
 def _bf16_s(one: ProductTimings) -> float | None:

@@ -3,8 +3,8 @@ layer of transformers' Llama (see te_llama.py), whichever the model is made of.
 
 te-fp8 runs the blocks' linear layers in fp8 (forward e4m3; backward e5m2 under `delayed` and `current`, e4m3 under
 `block` and `mxfp8`). The recipe is pinned here, `delayed` by default, because Transformer Engine's own
-default changes with the GPU; its fields (te_recipe.py) and which modules are left out (te_selection.py) are in its name.
-Attention is fp8 with `dpa=on` alone. Under DDP the amax histories are reduced over the data-parallel group, so that
+default changes with the GPU; its fields (te_recipe.py) and which modules are left out (te_selection.py) are in its
+name. Attention is fp8 with `dpa=on` alone. Under DDP the amax histories are reduced over the data-parallel group, so that
 every rank scales alike.
 
 Transformer Engine is imported on first use, never with this file.
@@ -33,10 +33,10 @@ from fp8bench.modes.protocol import (
     count_linears,
 )
 from fp8bench.modes.te_block import TEBlock, TESDPABlock
-from fp8bench.modes.te_selection import leave_out, placed
 from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
 from fp8bench.modes.te_llama import convert_llama
 from fp8bench.modes.te_recipe import ISLANDS, compile_policy, fields_of, make_recipe, require_fp8_attention, versions
+from fp8bench.modes.te_selection import leave_out, placed
 from fp8bench.modes.timm_block import Block, BlockShape, read_shape, timm_blocks
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError

@@ -8,8 +8,8 @@ from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
 from fp8bench.modes.te_article import TEFP8Article
-from fp8bench.modes.te_selection import leave_out, placed
 from fp8bench.modes.te_recipe import compile_policy, make_recipe, require_fp8_attention
+from fp8bench.modes.te_selection import leave_out, placed
 from fp8bench.modes.transformer_engine import TEFP8
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.recipe import split_recipe
