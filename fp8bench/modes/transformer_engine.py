@@ -4,8 +4,8 @@ layer of transformers' Llama (see te_llama.py), whichever the model is made of.
 te-fp8 runs the blocks' linear layers in fp8 (forward e4m3; backward e5m2 under `delayed` and `current`, e4m3 under
 `block` and `mxfp8`). The recipe is pinned here, `delayed` by default, because Transformer Engine's own
 default changes with the GPU; its fields (te_recipe.py) and which modules are left out (te_selection.py) are in its
-name. Attention is fp8 with `dpa=on` alone. Under DDP the amax histories are reduced over the data-parallel group, so that
-every rank scales alike.
+name. Attention is fp8 with `dpa=on` alone. Under DDP the amax histories are reduced over the data-parallel group, so
+that every rank scales alike.
 
 Transformer Engine is imported on first use, never with this file.
 
