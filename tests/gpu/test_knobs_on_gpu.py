@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -20,7 +21,9 @@ QUICK = ("--workload", "vit-micro", "--batch-size", "16", "--warmup", "2", "--st
 class WideHeads(ViTMicro):
     """Heads of 128, which fp8 attention takes on compute capability 9.0."""
 
-    architecture = dict(img_size=128, patch_size=8, embed_dim=256, depth=2, num_heads=2, num_classes=16)
+    architecture: ClassVar[dict[str, Any]] = dict(
+        img_size=128, patch_size=8, embed_dim=256, depth=2, num_heads=2, num_classes=16
+    )
 
 
 @pytest.fixture
