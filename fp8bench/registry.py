@@ -45,7 +45,8 @@ class ModeEntry:
     default_on: the devices on which it runs when no mode is named. needs: None: an outside mode, whose class knows.
     hidden: omitted from listings and defaults. compiled_by_auto: whether `--compile auto` compiles it on a GPU;
     heeds_te_attention: whether --te-attention makes a difference to it; None: an outside mode, whose class knows.
-    never_compiled: recipes that torch.compile cannot take.
+    never_compiled: recipes that torch.compile cannot take. recipe_fields: what may stand after each recipe's name (see
+    schema/recipe.py); empty: nothing.
     """
 
     name: str
@@ -58,6 +59,7 @@ class ModeEntry:
     compiled_by_auto: bool | None = None
     heeds_te_attention: bool | None = None
     never_compiled: tuple[str, ...] = ()
+    recipe_fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ class WorkloadEntry:
     """A workload before it is imported.
 
     default_on: the devices on which it runs when none is named. defaults: its own of a run's options, by their fields;
-    a workload that takes a sequence length has it there; None: an outside workload, whose class knows.
+    a workload that takes a sequence length has it there; None: an outside workload, whose class knows. head_dim: width
+    of an attention head; None: unknown here.
     """
 
     name: str
@@ -74,6 +77,7 @@ class WorkloadEntry:
     default_on: tuple["Device", ...] = ()
     defaults: Mapping[str, Any] | None = field(default_factory=dict)
     needs: Needs = Needs()
+    head_dim: int | None = None
 
     @property
     def usual(self) -> dict[str, Any]:
@@ -95,9 +99,19 @@ _LLM_DEFAULTS = {"optimizer": "adamw", "sequence_length": 2048}
 
 _TE = "fp8bench.modes.transformer_engine"
 _TE_BF16 = Needs("transformer_engine", compute_capability=(8, 0), gpu=True)
+_TE_FP8 = Needs("transformer_engine", compute_capability=(8, 9), gpu=True)
 
 _LIKE_BASELINE: dict[str, Any] = {"compiled_by_auto": True, "heeds_te_attention": False}
 _LIKE_TE: dict[str, Any] = {"compiled_by_auto": False, "heeds_te_attention": True}
+
+_OF_TE = {
+    "delayed": ("history", "margin", "amax", "format", "dpa", "layers"),
+    "current": ("format", "dpa", "layers"),
+    "block": ("format", "layers"),
+    "mxfp8": ("format", "dpa", "layers"),
+}
+_OF_ARTICLE = {recipe: tuple(one for one in of if one not in ("dpa", "layers")) for recipe, of in _OF_TE.items()}
+_TORCHAO = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
 
 BUILTIN_MODES = (
     ModeEntry(
@@ -120,17 +134,19 @@ BUILTIN_MODES = (
         "te-fp8",
         f"{_TE}:TEFP8",
         "Transformer Engine's block, fp8 GEMMs",
-        recipes=("delayed", "current", "block", "mxfp8"),
+        recipes=tuple(_OF_TE),
         default_on=("cuda",),
-        needs=Needs("transformer_engine", compute_capability=(8, 9), gpu=True),
+        needs=_TE_FP8,
         never_compiled=("delayed",),
+        recipe_fields=_OF_TE,
         **_LIKE_TE,
     ),
     ModeEntry(
         "torchao-float8",
         "fp8bench.modes.torchao:TorchAOFloat8",
         "torchao's Float8Linear; emulated on a CPU",
-        recipes=("tensorwise", "rowwise", "rowwise_with_gw_hp"),
+        recipes=_TORCHAO,
+        recipe_fields=dict.fromkeys(_TORCHAO, ("layers",)),
         default_on=("cuda", "cpu"),
         needs=Needs("torchao", compute_capability=(8, 9), recipes_of_gpu=("rowwise_with_gw_hp",)),
         **_LIKE_BASELINE,
@@ -150,28 +166,58 @@ BUILTIN_MODES = (
         **_LIKE_BASELINE,
     ),
     ModeEntry(
+        "baseline-fp16",
+        "fp8bench.modes.fp16:BaselineFP16",
+        "torch under fp16 autocast, the loss scaled",
+        needs=Needs(),
+        **_LIKE_BASELINE,
+    ),
+    ModeEntry(
         "te-bf16-article",
         "fp8bench.modes.te_article:TEBF16Article",
         "the articles' block, which attends across the batch: shows why the parity gate exists",
         needs=_TE_BF16,
         hidden=True,
     ),
+    ModeEntry(
+        "te-fp8-article",
+        "fp8bench.modes.te_article:TEFP8Article",
+        "the articles' block in its fp8 form: as wrong",
+        recipes=tuple(_OF_TE),
+        needs=_TE_FP8,
+        hidden=True,
+        recipe_fields=_OF_ARTICLE,
+    ),
 )
 
 BUILTIN_WORKLOADS = (
     WorkloadEntry(
-        "vit-huge", "fp8bench.workloads.vit:ViTHuge", "ViT-Huge/16, 224 px, 632 M parameters", default_on=("cuda",)
+        "vit-huge",
+        "fp8bench.workloads.vit:ViTHuge",
+        "ViT-Huge/16, 224 px, 632 M parameters",
+        default_on=("cuda",),
+        head_dim=80,
     ),
     WorkloadEntry(
-        "vit-huge-256", "fp8bench.workloads.vit:ViTHuge256", "ViT-Huge/16, 256 px, no class token, 1024 classes"
+        "vit-huge-256",
+        "fp8bench.workloads.vit:ViTHuge256",
+        "ViT-Huge/16, 256 px, no class token, 1024 classes",
+        head_dim=80,
     ),
-    WorkloadEntry("vit-micro", "fp8bench.workloads.vit:ViTMicro", "a tiny ViT for CPUs and tests", default_on=("cpu",)),
+    WorkloadEntry(
+        "vit-micro",
+        "fp8bench.workloads.vit:ViTMicro",
+        "a tiny ViT for CPUs and tests",
+        default_on=("cpu",),
+        head_dim=16,
+    ),
     WorkloadEntry(
         "llm-1b",
         "fp8bench.workloads.llama:LLM1B",
         "Llama, 1.23 G parameters, grouped-query attention, 2048 tokens a sample",
         defaults={**_LLM_DEFAULTS, "batch_size": 4},
         needs=_LLM,
+        head_dim=64,
     ),
     WorkloadEntry(
         "llm-7b",
@@ -179,6 +225,7 @@ BUILTIN_WORKLOADS = (
         "Llama, 6.74 G parameters (Llama 2 7B's sizes), 2048 tokens a sample",
         defaults={**_LLM_DEFAULTS, "batch_size": 1},
         needs=_LLM,
+        head_dim=128,
     ),
     WorkloadEntry(
         "llm-micro",
@@ -186,6 +233,7 @@ BUILTIN_WORKLOADS = (
         "a tiny Llama for CPUs and tests, 64 tokens a sample",
         defaults={**_LLM_DEFAULTS, "batch_size": 8, "sequence_length": 64},
         needs=_LLM,
+        head_dim=16,
     ),
 )
 
@@ -224,8 +272,8 @@ def workloads() -> dict[str, WorkloadEntry]:
 
 
 def find_mode(label: str) -> tuple[ModeEntry, str | None]:
-    """Split `te-fp8:current` into its entry and recipe, by default its first. Raises UsageError for an unknown mode or
-    recipe.
+    """Split `te-fp8:current` into its entry and recipe, by default its first; fields of a recipe stay with it, as in
+    `te-fp8:delayed,history=16`. Raises UsageError for an unknown mode or recipe, and for an invalid field.
     """
     name, _, recipe = label.partition(":")
     known = modes()
@@ -235,11 +283,28 @@ def find_mode(label: str) -> tuple[ModeEntry, str | None]:
     entry = known[name]
     if entry.recipes is None:
         return entry, recipe or None
+    if entry.recipe_fields and ("," in recipe or "=" in recipe):
+        # Imported here: most names have no fields, and every command looks names up.
+        from fp8bench.schema.recipe import read_recipe
+
+        return entry, str(read_recipe(name, recipe, entry.recipe_fields))
     if recipe and recipe not in entry.recipes:
         if not entry.recipes:
             raise UsageError(f"mode {name!r} has no recipes, so not {recipe!r}", f"Use `--mode {name}`")
         raise unknown_name(f"recipe of {name}", recipe, list(entry.recipes), "fp8bench modes")
     return entry, recipe or (entry.recipes[0] if entry.recipes else None)
+
+
+def written(label: str) -> str:
+    """A mode with fields in its recipe as it is kept, in the order that they are kept in; any other as it is."""
+    if "=" not in label:
+        return label
+    try:
+        entry, recipe = find_mode(label)
+    except UsageError:
+        # It names no record either.
+        return label
+    return f"{entry.name}:{recipe}"
 
 
 def find_workload(name: str) -> WorkloadEntry:

@@ -19,7 +19,7 @@ from fp8bench.workloads.vit import ViTMicro
 CPU = torch.device("cpu")
 OUTSIDE_MODES = ["outside-polite", "outside-unavailable"]
 BUILTIN_MODES = [entry.name for entry in registry.BUILTIN_MODES]
-FP8_MODES = {"te-fp8", "torchao-float8"}
+FP8_MODES = {"te-fp8", "te-fp8-article", "torchao-float8"}
 BUILTIN_WORKLOADS = [entry.name for entry in registry.BUILTIN_WORKLOADS]
 
 pytestmark = pytest.mark.usefixtures("outside_plugins", "process_group")

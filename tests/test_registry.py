@@ -9,7 +9,15 @@ import pytest
 from fp8bench import registry
 from fp8bench.schema.errors import UsageError
 
-VISIBLE_MODES = ["baseline-bf16", "te-bf16", "te-fp8", "torchao-float8", "baseline-fp32", "baseline-tf32"]
+VISIBLE_MODES = [
+    "baseline-bf16",
+    "te-bf16",
+    "te-fp8",
+    "torchao-float8",
+    "baseline-fp32",
+    "baseline-tf32",
+    "baseline-fp16",
+]
 RECIPES = {
     "te-fp8": ("delayed", "current", "block", "mxfp8"),
     "torchao-float8": ("tensorwise", "rowwise", "rowwise_with_gw_hp"),

@@ -56,7 +56,10 @@ OWN = {
     ),
     "dtypes": ("listings:dtypes", "What each number format can hold, and what a cast to it does."),
     "import": ("run:import_figure", "Import a step time from an article or another tool, always marked as such."),
-    "modes": ("listings:modes", "List the precision modes and their recipes, the default recipe first."),
+    "modes": (
+        "listings:modes",
+        "List the precision modes, their recipes, the default first, and with --fields what a recipe has.",
+    ),
     "workloads": ("listings:workloads", "List the workloads."),
     "instances": ("listings:instances", "List the instances: GPUs, and the newest known on-demand price of each."),
 }

@@ -56,7 +56,7 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Doc
     configs = {name: [NOTHING if run[name] is None else run[name] for run in runs] for name in runs[0]}
     planned = [f"instance: {prepared.instance.key}", f"would run {_rounds(found)} of these, each in fresh processes:"]
     alike = len(set(executed)) == 1
-    outlook = [*([f"execution: {executed[0]}"] if alike else []), *lines(found)]
+    outlook = [*([f"execution: {executed[0]}"] if alike else []), *prepared.notes, *lines(found)]
     if prepared.to_size:
         first = prepared.to_size[0].batch_size
         outlook.append(

@@ -21,8 +21,14 @@ from fp8bench.report.paper import require_drawable
 from fp8bench.schema.errors import UsageError, require_known
 
 
-def modes(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
+def modes(
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    fields: bool = typer.Option(False, "--fields", help="The fields of recipes, as in te-fp8:delayed,history=16."),
+) -> None:
     shown = [entry for entry in registry.modes().values() if not entry.hidden]
+    if fields:
+        _recipe_fields(shown, as_json)
+        return
     if as_json:
         _print_json(shown, "name", "recipes", "default_on", "summary")
         return
@@ -31,6 +37,23 @@ def modes(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> 
         for e in shown
     ]
     _print_table(table, ["mode", "recipes", "runs by default on", "what it is"])
+
+
+def _recipe_fields(shown: Sequence[registry.ModeEntry], as_json: bool) -> None:
+    """Each field once, with the recipes that have it."""
+    from fp8bench.schema.recipe import FIELDS
+
+    rows = []
+    for field in FIELDS.values():
+        recipes = [(e.name, r) for e in shown for r, names in e.recipe_fields.items() if field.name in names]
+        others = [f"of {recipe} {default}" for recipe, default in field.defaults.items()]
+        of = ", ".join(dict.fromkeys(recipe for _, recipe in recipes))
+        rows.append((field.name, of, field.takes, ", ".join([field.default, *others]), field.upstream, field.help))
+    headers = ["field", "of recipes", "takes", "default", "in --recipe FILE", "what it is"]
+    if as_json:
+        typer.echo(json.dumps([dict(zip(headers, row, strict=True)) for row in rows], indent=1))
+        return
+    _print_table(rows, headers)
 
 
 def workloads(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:

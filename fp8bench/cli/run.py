@@ -76,6 +76,8 @@ def _run(
         form = "json" if as_json else "table"
         show(document(requested, prepared, look_ahead(prepared, price_of_machine)), form)
         return
+    for note in prepared.notes:
+        log(note)
     register(prepared, price_of_machine, date.today(), log)
     raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json))
 

@@ -154,6 +154,25 @@ class RunRequest(_OptionsOfWorkers):
     batch_size: Annotated[
         PositiveInt | Literal["auto"] | None, replace(OBEYED_BY_WORKERS["batch_size"], **OF_BATCH_SIZE)
     ] = None
+    recipe: Annotated[
+        Path | None,
+        Option(
+            "YAML file of a scaling recipe with its fields, of the modes named without one",
+            shown_unset="none",
+            metavar="FILE",
+            one_round=False,
+        ),
+    ] = None
+    fp8_layers: Annotated[
+        str | None,
+        Option(
+            "Linear layers that go to fp8: all, auto (those whose GEMMs pay by `fp8bench gemm`), torchao (its rule), "
+            "or a regular expression of names",
+            shown_unset="by mode",
+            metavar="REGEX",
+            one_round=False,
+        ),
+    ] = None
     timeout_s: Annotated[
         PositiveFloat | None,
         Option(

@@ -130,7 +130,13 @@ def unknown_variable(variable: str) -> UsageError:
 
 
 def _many(name: str, value: Any) -> Any:
-    """`mode` alone takes several: a list in the file, commas in a variable."""
+    """`mode` alone takes several: a list in the file, commas in a variable, where `FIELD=VALUE` is of the mode before
+    it.
+    """
     if name != "mode" or not isinstance(value, str):
         return value
-    return tuple(part.strip() for part in value.split(",") if part.strip())
+    modes: list[str] = []
+    for part in filter(None, map(str.strip, value.split(","))):
+        is_field = "=" in part and ":" not in part.partition("=")[0]
+        modes[-1:] = [f"{modes[-1]},{part}"] if is_field and modes else [*modes[-1:], part]
+    return tuple(modes)

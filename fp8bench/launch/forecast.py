@@ -177,12 +177,13 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
     if config.cuda_graphs == "on" and not machine.has_gpu:
         return "cannot be replayed as a CUDA graph (--cuda-graphs on), since this machine shows no NVIDIA GPU"
     entry = registry.modes()[config.mode]
-    if config.compile in ("on", "blocks") and config.recipe in entry.never_compiled:
-        return f"cannot be compiled (--compile {config.compile}) with the recipe {config.recipe}"
+    recipe = (config.recipe or "").partition(",")[0]
+    if config.compile in ("on", "blocks") and recipe in entry.never_compiled:
+        return f"cannot be compiled (--compile {config.compile}) with the recipe {recipe}"
     needs = entry.needs
     if needs is None:
         return None
-    if not machine.has_gpu and (needs.gpu or config.recipe in needs.recipes_of_gpu):
+    if not machine.has_gpu and (needs.gpu or recipe in needs.recipes_of_gpu):
         return "needs an NVIDIA GPU, and this machine shows none"
     if machine.has_gpu and needs.compute_capability is not None:
         gpu = catalog.gpu_by_product(machine.gpus[0])

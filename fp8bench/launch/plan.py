@@ -1,5 +1,5 @@
-"""What runs: a request and a machine become one configuration for each mode, and a number of rounds. Pure, and without
-torch. In which order, see rounds.py.
+"""What runs: a request and a machine become one configuration for each mode, and a number of rounds. Pure but for the
+file of --recipe, and without torch. In which order, see rounds.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -7,10 +7,12 @@ from importlib.util import find_spec
 from typing import Any
 
 from fp8bench import registry
+from fp8bench.config.recipe_file import recipe_in
 from fp8bench.config.request import OBEYED_BY_WORKERS, RunRequest
 from fp8bench.launch import variants
 from fp8bench.launch.division import require_division
 from fp8bench.launch.nodes.place import Elastic
+from fp8bench.launch.recipes import chosen
 from fp8bench.launch.rounds import ARMS, Entry, Stop
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.batch import AUTO
@@ -54,6 +56,7 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
     entry = registry.find_workload(workload)
     _require_extra(entry)
     labels = request.mode or tuple(entry.name for entry in registry.modes().values() if device in entry.default_on)
+    recipe = recipe_in(request.recipe) if request.recipe is not None else None
     settings = request.of_workers(device, entry.usual)
     _require_sequence(settings["sequence_length"], entry)
     if request.batch_size == AUTO:
@@ -71,7 +74,7 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
             nodes=elastic.nodes if elastic else 1,
             **settings,
         )
-        for mode, recipe in dict.fromkeys(map(registry.find_mode, labels))
+        for mode, recipe in chosen(labels, recipe, request.fp8_layers)
     ]
 
 

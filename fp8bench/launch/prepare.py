@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fp8bench.config.request import RunRequest
-from fp8bench.launch import resume
+from fp8bench.launch import auto_layers, resume
 from fp8bench.launch.nodes.leader import Leader
 from fp8bench.launch.nodes.place import Elastic, elastic_from
 from fp8bench.launch.place import Place, moved, place_on
 from fp8bench.launch.plan import entries, plan, stop
+from fp8bench.launch.recipes import require_possible
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.machine.identity import Here, together
@@ -28,7 +29,7 @@ class Prepared(Place):
     to_size: configurations whose batch size is yet to be found; searches: how it was, of those of the session.
     named: the instance as the user named it; None: it is this machine's, or the session's. elastic: this process's
     place under torchrun; leader: of several nodes. variants: as requested, of which each entry, or pair of arms, is
-    one; none: entries differ in their modes alone.
+    one; none: entries differ in their modes alone. notes: what was decided here and not by the user, a line each.
     """
 
     entries: list[Entry]
@@ -43,6 +44,7 @@ class Prepared(Place):
     searches: Mapping[RunConfig, BatchSearch] = field(default_factory=dict)
     named: str | None = None
     variants: tuple[VariantSettings, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def prepare(
@@ -72,6 +74,9 @@ def prepare(
         request = request.model_copy(update=resumed)
     configs = plan(request, machine, elastic)
     to_size = _to_size(request, configs)
+    require_possible(configs, auto_layers.capability_of(place))
+    records = kept.records if kept is not None else ()
+    configs, notes = auto_layers.resolved(configs, place, to_size, records)
     searches: dict[RunConfig, BatchSearch] = {}
     if kept is not None:
         configs, searches = resume.sized(kept, configs, to_size)
@@ -92,6 +97,7 @@ def prepare(
         searches=searches,
         named=request.instance if named else None,
         variants=request.variants,
+        notes=notes,
     )
 
 

@@ -16,9 +16,13 @@ Where weights are sharded (FSDP2), a mode may state `gathered_dtype`, in which t
 and have two methods more: `before_sharding(model)`, which prepares the converted model in place and returns whether
 weights are gathered in float8, and `after_update(model)`, called after each optimizer step. A method
 `checkpoint(function, *args)` stands for torch's own where activations are computed again in the mode's context.
-`tensor_parallel_refusal`, `selective_refusal` and `twin_refusal` say why its layers cannot be shared among ranks, why
-selective activation checkpointing cannot tell its GEMMs apart, and why a process cannot have a second model, with which
-steps of a sharded one are compared.
+`tensor_parallel_refusal`, `sharding_refusal`, `selective_refusal` and `twin_refusal` say why its layers cannot be
+shared among ranks, why its weights cannot, why selective activation checkpointing cannot tell its GEMMs apart, and why
+a process cannot have a second model, with which steps of a sharded one are compared.
+
+A mode whose loss is scaled has `loss_scaling` once it has converted the model: an object with `scaled(loss)`, of which
+backward is taken, and `step(optimizer)`, in place of the optimizer's own. The gate then multiplies its loss with the
+first of `gate_scales` under which the gradient at the input is finite.
 
 A mode that keeps tensors from step to step beside weights and buffers (the scales of a delayed recipe) has one method
 more, `step_state(model)`, which gives them in a fixed order: steps are compared from the same state, and what they make
@@ -55,17 +59,21 @@ on an H200, te-fp8:delayed and torchao tensorwise: 0.18 for the logits, 0.22 for
 
 class Mode(Protocol):
     """The contract. name: as in the registry. recipe: None takes the mode's own default. capture_refusal: why its step
-    cannot be captured in a CUDA graph; None: as far as it knows, it can.
+    cannot be captured in a CUDA graph; None: as far as it knows, it can. compile_islands: why torch.compile breaks its
+    graphs, which is shown where it does; None: it need not.
     """
 
     name: str
     tolerance: Tolerance = BF16_TOLERANCE
     compile_policy: CompilePolicy = CompilePolicy(auto=False, reason="the mode does not say that it gains by it")
+    compile_islands: str | None = None
     capture_refusal: str | None = None
     config_fields: ClassVar[tuple[str, ...]] = ()
     fp8: ClassVar[bool] = False
     gathered_dtype: str | None = "bfloat16"
     sharding_notes: tuple[str, ...] = ()
+    sharding_refusal: str | None = None
+    gate_scales: tuple[float, ...] = (1.0,)
     tensor_parallel_refusal: str | None = None
     selective_refusal: str | None = None
     twin_refusal: str | None = None

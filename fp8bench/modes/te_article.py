@@ -1,11 +1,12 @@
-"""`te-bf16-article`: the block that two well-known articles put into timm's ViT. Hidden, and never ranked.
+"""`te-bf16-article` and `te-fp8-article`: the block that two well-known articles put into timm's ViT, and the same in
+their fp8 form. Hidden, and never ranked.
 
 They subclass te.TransformerLayer and pass it to VisionTransformer(block_fn=...) with the layer's defaults. The layer
 then reads timm's [batch, tokens, width] as [sequence, batch, width], under a causal mask: token t of an image attends
 to token t of the images before it in the batch. The class token starts equal in every image, so it never learns what
 any image shows: the logits are the same for every image, and the gradient at the input is exactly zero. Nothing
-crashes, and every step has a time. This mode copies the model's weights, so that the attention alone is at fault; it is
-here to show what the parity gate is for, and must end `invalid`.
+crashes, and every step has a time. These modes copy the model's weights, so that the attention alone is at fault; they
+are here to show what the parity gate is for, and must end `invalid`.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from torch import nn
 
 from fp8bench.modes.te_block import transformer_layer
 from fp8bench.modes.timm_block import Block, BlockShape
-from fp8bench.modes.transformer_engine import TEBF16, import_te
+from fp8bench.modes.transformer_engine import TEBF16, TEFP8, import_te
 
 
 class TEBF16Article(TEBF16):
@@ -26,6 +27,20 @@ class TEBF16Article(TEBF16):
 
     def convert(self, model: nn.Module) -> nn.Module:
         """timm's blocks alone: there the articles have theirs."""
+        return self.convert_timm(import_te(), model)
+
+    def block_class(self) -> Callable[[Any, BlockShape, Block], nn.Module]:
+        """The articles' block, but with the model's own weights."""
+        return ArticleBlock
+
+
+class TEFP8Article(TEFP8):
+    """The same block under Transformer Engine's fp8 autocast, as the articles run it."""
+
+    name = "te-fp8-article"
+
+    def convert(self, model: nn.Module) -> nn.Module:
+        """timm's blocks alone, each layer in fp8."""
         return self.convert_timm(import_te(), model)
 
     def block_class(self) -> Callable[[Any, BlockShape, Block], nn.Module]:

@@ -3,7 +3,8 @@
 Input, weight and output gradient are scaled afresh each time (dynamic scaling), per tensor or per row, cast to fp8 and
 multiplied. Without torch.compile the casts are separate kernels and cost more than fp8 saves. The weights stay the
 float32 parameters of the plain model. The head stays plain (its gradient is the most sensitive), and so does a layer
-with a dimension that is not a multiple of 16, which the fp8 kernels cannot take.
+with a dimension that is not a multiple of 16, which the fp8 kernels cannot take. `layers=` of the recipe leaves out
+others: by their names, or with `torchao` by the library's own rule for small shapes.
 
 Under FSDP2 the tensorwise recipe gathers its weights in float8 (enable_fsdp_float8_all_gather), with scales that one
 all-reduce computes after each optimizer step. torchao does so for no other recipe, whose weights are gathered in bf16.
@@ -20,9 +21,11 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from fp8bench.modes.layers import LayerChoice, counted
 from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, compute_capability, count_linears
-from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
+from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, first_line
 from fp8bench.schema.formats import ALIGNMENT
+from fp8bench.schema.recipe import LIBRARY_LAYERS, split_recipe
 
 HEADS = frozenset({"head", "lm_head"})
 
@@ -41,9 +44,13 @@ class TorchAOFloat8:
     tolerance = FP8_TOLERANCE
     compile_policy = CompilePolicy(auto=True, reason="Float8Linear's casts are slower than bf16 unless they are fused")
     fp8: ClassVar[bool] = True
+    config_fields: ClassVar[tuple[str, ...]] = ("fp8_layer_names",)
 
-    def __init__(self, recipe: str | None = None) -> None:
-        self.recipe = recipe or "tensorwise"
+    def __init__(self, recipe: str | None = None, fp8_layer_names: tuple[str, ...] | None = None) -> None:
+        """recipe: with its fields. fp8_layer_names: of `layers=auto`."""
+        named = split_recipe(recipe or "tensorwise")
+        self.recipe = named.base
+        self._layers = LayerChoice(named.layers, fp8_layer_names)
         self._emulated = False
 
     def check(self, device: torch.device) -> None:
@@ -64,20 +71,37 @@ class TorchAOFloat8:
             )
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Swap the convertible linear layers, in place. Raises MeasurementInvalid when there is none."""
+        """Swap the convertible linear layers that were chosen, in place. Raises MeasurementInvalid when none is
+        convertible, and ModeUnavailable when none of them was chosen.
+        """
         float8 = _float8()
         self._emulated = next(model.parameters()).device.type == "cpu"
         recipe = float8.Float8LinearConfig.from_recipe_name(self.recipe)
         config = dataclasses.replace(recipe, emulate=self._emulated)
         total = count_linears(model)
-        module_filter: Callable[[nn.Module, str], bool] = convertible
-        converted: nn.Module = float8.convert_to_float8_training(model, config=config, module_filter_fn=module_filter)
-        if self._converted(converted) == 0:
+        names = [name for name, module in model.named_modules() if convertible(module, name)]
+        if not names:
             raise MeasurementInvalid(
                 f"torchao converted none of the model's {total} linear layers, so nothing would run in fp8",
                 f"Use a model whose linear layers have dimensions divisible by {ALIGNMENT}",
             )
+        self._layers.require_some(names, self.name)
+        module_filter = self._module_filter(float8)
+        converted: nn.Module = float8.convert_to_float8_training(model, config=config, module_filter_fn=module_filter)
+        if self._converted(converted) == 0:
+            raise ModeUnavailable(
+                f"torchao's own rule takes none of the model's {len(names)} linear layers with {self.recipe}: by its "
+                "benchmarks of an H100 they are too small",
+                "Use layers=all to time them all the same, or baseline-bf16",
+            )
         return converted
+
+    def _module_filter(self, float8: Any) -> Callable[[nn.Module, str], bool]:
+        """What is converted, given a module and its dotted name."""
+        rule: Callable[[nn.Module, str], bool] = lambda _module, _name: True  # noqa: E731
+        if self._layers.layers == LIBRARY_LAYERS:
+            rule = _own_rule(float8, self.recipe)
+        return lambda module, name: convertible(module, name) and self._layers.takes(name) and rule(module, name)
 
     def forward_context(self) -> AbstractContextManager[Any]:
         """Nothing: the converted layers know."""
@@ -113,22 +137,44 @@ class TorchAOFloat8:
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         """Float8Linear layers as counted in the model, and how one of them says that it casts."""
-        casts = {module.extra_repr().partition("cast_configs=")[2].strip('"') for module in self._float8_linears(model)}
+        casts = {
+            module.extra_repr().partition("cast_configs=")[2].strip('"')
+            for module in self._float8_linears(model).values()
+        }
         return {
             "converted_layers": self._converted(model),
             "total_layers": count_linears(model),
             "recipe": self.recipe,
             "emulated": self._emulated,
             "cast_configs": sorted(casts),
+            "layers": self._layers.layers,
+            "layers_in_fp8": counted(self._float8_linears(model)),
+            "layers_left_in_bf16": counted(self._others(model)),
         }
 
     def _converted(self, model: nn.Module) -> int:
         return len(self._float8_linears(model))
 
-    def _float8_linears(self, model: nn.Module) -> list[nn.Module]:
+    def _float8_linears(self, model: nn.Module) -> dict[str, nn.Module]:
         from torchao.float8.float8_linear import Float8Linear
 
-        return [module for module in model.modules() if isinstance(module, Float8Linear)]
+        return {name: module for name, module in model.named_modules() if isinstance(module, Float8Linear)}
+
+    def _others(self, model: nn.Module) -> list[str]:
+        in_fp8 = self._float8_linears(model)
+        return [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and name not in in_fp8]
+
+
+def _own_rule(float8: Any, recipe: str) -> Callable[[nn.Module, str], bool]:
+    """torchao's rule for small shapes. Raises ModeUnavailable where it has none for the recipe."""
+    try:
+        rule: Callable[[nn.Module, str], bool] = float8._auto_filter_for_recipe(recipe, [])
+    except (AttributeError, NotImplementedError, ValueError) as error:
+        raise ModeUnavailable(
+            f"this torchao has no rule of layers for {recipe}: {first_line(error)}",
+            "Use tensorwise or rowwise, or name the layers by a regular expression",
+        ) from error
+    return rule
 
 
 def _float8() -> Any:

@@ -3,8 +3,9 @@ layer of transformers' Llama (see te_llama.py), whichever the model is made of.
 
 te-fp8 runs the blocks' linear layers in fp8 (forward e4m3; backward e5m2 under `delayed` and `current`, e4m3 under
 `block` and `mxfp8`). The recipe is pinned here, `delayed` by default, because Transformer Engine's own
-default changes with the GPU; attention is not fp8 under any of them. Under DDP the amax histories are reduced over
-the data-parallel group, so that every rank scales alike.
+default changes with the GPU; its fields (te_recipe.py) and which modules are left out (te_selection.py) are in its
+name. Attention is fp8 with `dpa=on` alone. Under DDP the amax histories are reduced over the data-parallel group, so
+that every rank scales alike.
 
 Transformer Engine is imported on first use, never with this file.
 
@@ -23,20 +24,23 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from fp8bench.modes.layers import LayerChoice, counted
 from fp8bench.modes.llama_block import has_llama_layers
 from fp8bench.modes.protocol import (
     BF16_TOLERANCE,
     FP8_TOLERANCE,
-    CompilePolicy,
     compute_capability,
     count_linears,
 )
 from fp8bench.modes.te_block import TEBlock, TESDPABlock
 from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
 from fp8bench.modes.te_llama import convert_llama
+from fp8bench.modes.te_recipe import ISLANDS, compile_policy, fields_of, make_recipe, require_fp8_attention, versions
+from fp8bench.modes.te_selection import leave_out, placed
 from fp8bench.modes.timm_block import Block, BlockShape, read_shape, timm_blocks
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
+from fp8bench.schema.recipe import ALL_LAYERS, split_recipe
 
 GEMMS = {"Linear": 1, "LayerNormLinear": 1, "LayerNormMLP": 2}
 """Linear layers of the plain model inside each Transformer Engine module, where that is timm's."""
@@ -67,7 +71,8 @@ class TEBF16:
 
     name = "te-bf16"
     tolerance = BF16_TOLERANCE
-    compile_policy = CompilePolicy(auto=False, reason="Transformer Engine's modules break torch.compile's graphs")
+    compile_policy = compile_policy(None)
+    compile_islands = f"{versions()}: {ISLANDS}"
     config_fields: ClassVar[tuple[str, ...]] = ("te_attention",)
     tensor_parallel_refusal = (
         "Transformer Engine's blocks share layers by its own arguments (tp_group, sequence_parallel), which are not set"
@@ -150,19 +155,26 @@ class TEFP8(TEBF16):
         "have no float32 weights that torch's optimizers could train, and need Transformer Engine's FusedAdam",
     )
 
-    def __init__(self, recipe: str | None = None, te_attention: TEAttention = "te") -> None:
+    config_fields: ClassVar[tuple[str, ...]] = (*TEBF16.config_fields, "fp8_layer_names")
+
+    def __init__(
+        self,
+        recipe: str | None = None,
+        te_attention: TEAttention = "te",
+        fp8_layer_names: tuple[str, ...] | None = None,
+    ) -> None:
+        """recipe: with its fields. fp8_layer_names: of `layers=auto`."""
         super().__init__(te_attention=te_attention)
-        self.recipe = recipe or "delayed"
+        self._named = split_recipe(recipe or "delayed")
+        self.recipe = self._named.base
+        self._layers = LayerChoice(self._named.layers, fp8_layer_names)
+        self._left_out: list[str] = []
         self._resolved: Any = None
         settle = DELAYED_SETTLE_PASSES if self.recipe == "delayed" else 0
         self.tolerance = FP8_TOLERANCE.model_copy(update={"settle_passes": settle})
+        self.compile_policy = compile_policy(self.recipe)
         if self.recipe == "delayed":
             self.twin_refusal = "Transformer Engine rolls the amax histories of all models of a process together"
-            self.compile_policy = CompilePolicy(
-                auto=False,
-                reason="Transformer Engine's delayed scaling recompiles at every step",
-                refusal="torch.compile with delayed scaling recompiles without end",
-            )
 
     def check(self, device: torch.device) -> None:
         """As te-bf16, and the recipe's own needs as Transformer Engine states them."""
@@ -181,6 +193,23 @@ class TEFP8(TEBF16):
                 "Use te-fp8:delayed on compute capability 8.9 or more, te-bf16 below it",
             )
 
+    def convert(self, model: nn.Module) -> nn.Module:
+        """As te-bf16; modules of layers that were not chosen stay in bf16. Raises ModeUnavailable, also for heads that
+        fp8 attention has no backend of.
+        """
+        plain = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+        if self._named.fp8_attention:
+            require_fp8_attention(self._named, model, compute_capability(next(model.parameters()).device))
+        model = super().convert(model)
+        if self._layers.layers != ALL_LAYERS:
+            modules = {name: module for name, module in model.named_modules() if is_te_linear(module)}
+            self._left_out = leave_out(placed(modules, plain), self._layers, self.name, self._off)
+        return model
+
+    def _off(self) -> AbstractContextManager[Any]:
+        context: AbstractContextManager[Any] = import_te().autocast(enabled=False, recipe=self._te_recipe())
+        return context
+
     def forward_context(self) -> AbstractContextManager[Any]:
         """Transformer Engine's autocast with the pinned recipe, amax reduced over the data-parallel group."""
         group = dist.group.WORLD if dist.is_initialized() else None
@@ -191,38 +220,51 @@ class TEFP8(TEBF16):
 
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         """As te-bf16, with the recipe that the layers themselves hold. Raises MeasurementInvalid if none ran fp8."""
-        recipes = {str(layer.fp8_meta.get("recipe")) for layer in te_layers(model) if layer.fp8_initialized}
+        in_fp8 = [layer for layer in te_layers(model) if layer.fp8_initialized]
+        recipes = {str(layer.fp8_meta.get("recipe")) for layer in in_fp8}
         if not recipes:
             raise MeasurementInvalid("no Transformer Engine layer ran in fp8", "Report this with the record's evidence")
-        layers = sum(self._gemms[type(layer).__name__] for layer in te_layers(model) if layer.fp8_initialized)
-        return {**super().evidence(model), "recipe": "; ".join(sorted(recipes)), "fp8_layers": layers}
+        found = super().evidence(model)
+        return {
+            **found,
+            "attention": f"{found['attention']}+fp8" if self._named.fp8_attention else found["attention"],
+            "recipe": "; ".join(sorted(recipes)),
+            "recipe_fields": fields_of(in_fp8[0].fp8_meta.get("recipe")),
+            "fp8_layers": sum(self._gemms[type(layer).__name__] for layer in in_fp8),
+            "layers": self._layers.layers,
+            "layers_left_in_bf16": counted(self._left_out),
+        }
 
     def step_state(self, model: nn.Module) -> list[torch.Tensor]:
         """The scales of delayed scaling and the amax histories that they follow from; other recipes keep nothing."""
-        metas = [layer.fp8_meta.get(key) for layer in te_layers(model) for key in ("scaling_fwd", "scaling_bwd")]
+        scaled = [*te_layers(model), *(te_attentions(model) if self._named.fp8_attention else ())]
+        metas = [layer.fp8_meta.get(key) for layer in scaled for key in ("scaling_fwd", "scaling_bwd")]
         held = [getattr(meta, name, None) for meta in metas for name in ("scale", "amax_history")]
         return [tensor for tensor in held if isinstance(tensor, torch.Tensor)] if self.recipe == "delayed" else []
 
     def _te_recipe(self) -> Any:
         # One object for the whole run: Transformer Engine compares recipes by identity.
         if self._resolved is None:
-            from transformer_engine.common import recipe
-
-            self._resolved = {
-                "delayed": recipe.DelayedScaling,
-                "current": recipe.Float8CurrentScaling,
-                "block": recipe.Float8BlockScaling,
-                "mxfp8": recipe.MXFP8BlockScaling,
-            }[self.recipe]()
+            self._resolved = make_recipe(self._named)
         return self._resolved
 
 
 def te_layers(model: nn.Module) -> list[Any]:
     """Transformer Engine's linear modules in the model."""
+    return [module for module in model.modules() if is_te_linear(module)]
+
+
+def is_te_linear(module: nn.Module) -> bool:
+    """Whether it is one of Transformer Engine's linear modules."""
+    return type(module).__module__.startswith("transformer_engine") and type(module).__name__ in GEMMS
+
+
+def te_attentions(model: nn.Module) -> list[Any]:
+    """Transformer Engine's dot-product attentions in the model, which keep scales of their own in fp8."""
     return [
         module
         for module in model.modules()
-        if type(module).__module__.startswith("transformer_engine") and type(module).__name__ in GEMMS
+        if type(module).__module__.startswith("transformer_engine") and type(module).__name__ == "DotProductAttention"
     ]
 
 

@@ -136,7 +136,7 @@ def open_mode(label: str, device: torch.device, width: int) -> Opened:
         opened.make().check(device)
     except ModeUnavailable as refusal:
         return Opened(label, refusal)
-    multiple = ALIGNMENTS.get(label, 1)
+    multiple = ALIGNMENTS.get(label.partition(",")[0], 1)
     if width % multiple:
         why = f"{label} scales blocks of {multiple}, and {width} is no multiple"
         return Opened(label, ModeUnavailable(why, f"Use {padded(width, multiple)}"))

@@ -12,6 +12,7 @@ from fp8bench.records.files import Broken
 from fp8bench.records.layout import SomeRecord
 from fp8bench.records.results import Kept
 from fp8bench.records.select import Filter, work_of
+from fp8bench.registry import written
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, split_variant, suffix
 from fp8bench.schema.record import Record
@@ -55,14 +56,16 @@ def parse_reference(text: str | None, instances: Sequence[str]) -> Reference:
         raise UsageError(
             f"--reference {text!r} is not INSTANCE:MODE", "Say, for example, --reference p4d:baseline-bf16"
         )
-    return Reference(instance, mode, execution)
+    return Reference(instance, written(mode), execution)
 
 
 def parse_mode(text: str, instances: Collection[str]) -> Reference:
     """`[INSTANCE:]MODE[:RECIPE][/VARIANT]`. instances: those that have records. Raises UsageError."""
     label, execution = split_variant(text, repr(text))
     instance, _, mode = label.partition(":")
-    return Reference(instance, mode, execution) if instance in instances and mode else Reference("", label, execution)
+    if instance in instances and mode:
+        return Reference(instance, written(mode), execution)
+    return Reference("", written(label), execution)
 
 
 def names_a_file(name: str) -> bool:

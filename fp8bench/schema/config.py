@@ -106,6 +106,9 @@ class RunConfig(Frozen):
         CheckpointChoice,
         Option("Compute activations again in backward: full all of a block, selective the cheap ones", default="none"),
     ] = "none"
+    fp8_layer_names: tuple[str, ...] | None = Field(
+        default=None, description="of layers=auto, the layers that go to fp8, numbers folded into `*`"
+    )
 
     @property
     def mode_label(self) -> str:

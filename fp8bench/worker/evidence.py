@@ -20,6 +20,7 @@ def to_evidence(mode: Mode, proof: Proof, compiled: CompileEvidence, profiled: P
         compiled,
         fp8=bool(stated(mode, "fp8")),
         profiled=profiled,
+        islands=stated(mode, "compile_islands"),
     )
 
 
@@ -29,14 +30,19 @@ def gather(
     compiled: CompileEvidence,
     fp8: bool = False,
     profiled: Profiled = NOT_PROFILED,
+    islands: str | None = None,
 ) -> Evidence:
-    """found: what the mode's evidence() gave. kernels: torch's attention kernels seen in the parity pass."""
+    """found: what the mode's evidence() gave. kernels: torch's attention kernels seen in the parity pass. islands: why
+    the mode breaks torch.compile's graphs; None: it need not.
+    """
     own = {name: found[name] for name in _OWN_FIELDS if name in found}
     if own.get("attention") is None:
         own["attention"] = "sdpa:" + "+".join(sorted(kernels)) if kernels else None
     warnings = list(own.pop("warnings", ()))
     if compiled.enabled and compiled.graphs == 0:
         warnings.append("torch.compile was on but compiled nothing")
+    if compiled.enabled and compiled.graph_breaks and islands is not None:
+        warnings.append(f"torch.compile's graph broke {compiled.graph_breaks} times: {islands}")
     if profiled.warning is not None:
         warnings.append(profiled.warning)
     if _attention_unseen(own["attention"], profiled.profile):

@@ -26,6 +26,7 @@ from fp8bench.worker.counters import peak_memory, reset_peaks
 from fp8bench.worker.environment import environment
 from fp8bench.worker.evidence import to_evidence, with_execution
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train
+from fp8bench.worker.execution.compile_failure import compile_failure
 from fp8bench.worker.execution.decide import Execution, Gate, decide, needs_proof
 from fp8bench.worker.execution.optimizers import described
 from fp8bench.worker.execution.step import PythonLaunch
@@ -79,6 +80,9 @@ def reported(stages: Callable[[dict[str, Any]], None], rank: int, config: RunCon
     except MemoryError as error:
         raise out_of_host_memory(rank, error) from error
     except RuntimeError as error:
+        broken = compile_failure(config.mode_label, error)
+        if broken is not None:
+            raise broken from error
         if NO_HOST_MEMORY not in str(error):
             raise
         raise out_of_host_memory(rank, error) from error

@@ -68,13 +68,28 @@ class View:
 
 
 def look(
-    model: nn.Module, workload: Workload, batch: Batch, context: AbstractContextManager[Any] | None = None
+    model: nn.Module,
+    workload: Workload,
+    batch: Batch,
+    context: AbstractContextManager[Any] | None = None,
+    scale: float = 1.0,
 ) -> View:
-    """One forward and backward pass; no weight changes, and no gradient is left behind."""
+    """One forward and backward pass; no weight changes, and no gradient is left behind. scale: what the loss is
+    multiplied with, and the gradient divided by.
+    """
     inputs, (logits, loss) = _forward(observed, model, workload, batch, context)
     kernels = sdpa_kernels(loss)
-    loss.backward()
-    return View(logits.detach().float(), loss.item(), _take_gradient(model, inputs), kernels)
+    (loss * scale).backward()
+    return View(logits.detach().float(), loss.item(), _take_gradient(model, inputs) / scale, kernels)
+
+
+def look_scaled(model: nn.Module, workload: Workload, batch: Batch, mode: modes.Mode) -> View:
+    """As the mode computes, under the first of its `gate_scales` whose gradient is finite; none: under the last."""
+    for scale in modes.stated(mode, "gate_scales"):
+        view = look(model, workload, batch, mode.forward_context(), scale)
+        if view.input_gradient.isfinite().all():
+            break
+    return view
 
 
 @dataclass(frozen=True)
@@ -219,7 +234,7 @@ def prove(mode: modes.Mode, workload: Workload, rank: int, device: torch.device)
     tolerance: Tolerance = modes.stated(mode, "tolerance")
     for _ in range(tolerance.settle_passes):
         look(model, workload, batch, mode.forward_context())
-    converted = look(model, workload, batch, mode.forward_context())
+    converted = look_scaled(model, workload, batch, mode)
     leaked = leakage(model, workload, batch, mode.forward_context())
     return Proof(model, compare(plain, converted, leaked, tolerance), converted.sdpa_kernels, plain.loss)
 

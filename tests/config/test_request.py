@@ -18,6 +18,9 @@ from fp8bench.schema.files import parse_mapping
 FILE = "nightly.yaml"
 OF_IMAGES = find_workload("vit-micro").usual
 
+OF_A_MODE = ("mode", "recipe")
+"""What a request has of several modes, and a configuration of one."""
+
 TEXT_OF_EVERY_FIELD = {
     "mode": ("te-fp8:current", ("te-fp8:current",)),
     "workload": ("vit-micro", "vit-micro"),
@@ -40,6 +43,8 @@ TEXT_OF_EVERY_FIELD = {
     "tensor_parallel": ("2", 2),
     "grad_accumulation": ("4", 4),
     "activation_checkpointing": ("full", "full"),
+    "recipe": ("recipe.yaml", Path("recipe.yaml")),
+    "fp8_layers": ("mlp", "mlp"),
     "rounds": ("5", 5),
     "precision": ("0.5%", 0.005),
     "max_rounds": ("4", 4),
@@ -110,7 +115,7 @@ def test_every_field_is_an_option_but_those_of_a_file_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "field", [name for name in RunRequest.model_fields if name in RunConfig.model_fields and name != "mode"]
+    "field", [name for name in RunRequest.model_fields if name in RunConfig.model_fields and name not in OF_A_MODE]
 )
 def test_an_option_of_the_workers_has_the_name_and_the_type_that_their_configuration_has(field: str) -> None:
     text, value = TEXT_OF_EVERY_FIELD[field]

@@ -51,6 +51,36 @@ def test_the_casts_in_the_evidence_are_those_of_the_recipe(recipe, casts):
     assert f"dyn_{casts}" in found
 
 
+def test_layers_are_chosen_by_name_and_what_came_of_it_is_on_record():
+    mode = TorchAOFloat8("tensorwise,layers=mlp")
+    found = mode.evidence(mode.convert(ViTMicro().build(CPU)))
+    assert (found["converted_layers"], found["recipe"], found["layers"]) == (4, "tensorwise", "mlp")
+    assert found["layers_in_fp8"] == ["blocks.*.mlp.fc1 x 2", "blocks.*.mlp.fc2 x 2"]
+    assert found["layers_left_in_bf16"] == ["blocks.*.attn.qkv x 2", "blocks.*.attn.proj x 2", "head x 1"]
+
+
+def test_a_list_of_the_launchers_is_obeyed():
+    mode = TorchAOFloat8("rowwise,layers=auto", fp8_layer_names=("blocks.*.attn.qkv",))
+    assert mode.evidence(mode.convert(ViTMicro().build(CPU)))["layers_in_fp8"] == ["blocks.*.attn.qkv x 2"]
+
+
+@pytest.mark.parametrize(("recipe", "taken"), [("tensorwise", ["wide"]), ("rowwise", [])])
+def test_torchaos_own_rule_leaves_small_shapes_out(recipe, taken):
+    model = nn.ModuleDict({"small": nn.Linear(1024, 1024), "wide": nn.Linear(1024, 2048)})
+    mode = TorchAOFloat8(f"{recipe},layers=torchao")
+    if taken:
+        assert mode.evidence(mode.convert(model))["layers_in_fp8"] == ["wide x 1"]
+    else:
+        with pytest.raises(ModeUnavailable, match="torchao's own rule takes none of the model's 2 linear layers"):
+            mode.convert(model)
+
+
+def test_a_choice_that_matches_no_layer_is_refused_with_some():
+    with pytest.raises(ModeUnavailable, match="layers=mpl takes no linear layer") as caught:
+        TorchAOFloat8("tensorwise,layers=mpl").convert(ViTMicro().build(CPU))
+    assert "blocks.*.attn.qkv" in caught.value.remedy
+
+
 def test_the_recipe_that_cannot_be_emulated_is_unavailable_on_a_cpu():
     with pytest.raises(ModeUnavailable, match="rowwise_with_gw_hp"):
         TorchAOFloat8("rowwise_with_gw_hp").check(CPU)

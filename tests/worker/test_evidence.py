@@ -37,6 +37,13 @@ def test_compiling_nothing_is_warned_about():
     assert "compiled nothing" in gather({}, frozenset(), nothing).warnings[0]
 
 
+def test_a_graph_that_broke_is_warned_of_with_the_modes_own_reason():
+    broken = CompileEvidence(enabled=True, reason="asked", graphs=9, graph_breaks=8)
+    [told] = gather({}, frozenset(), broken, islands="Transformer Engine 2.20.2 on torch 2.11: islands").warnings
+    assert told == "torch.compile's graph broke 8 times: Transformer Engine 2.20.2 on torch 2.11: islands"
+    assert gather({}, frozenset(), broken).warnings == ()
+
+
 @pytest.mark.parametrize(
     "compiled",
     [OFF, CompileEvidence(enabled=True, reason="asked"), CompileEvidence(enabled=True, reason="asked", graphs=1)],

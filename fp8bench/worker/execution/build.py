@@ -57,6 +57,9 @@ def choose(config: RunConfig, mode: Mode, device: torch.device, workload: Worklo
     """For one configuration; every rank calls it. Raises ModeUnavailable where the request is impossible."""
     checkpointing.require(config.activation_checkpointing, mode)
     strategy = choose_strategy(config, mode, workload, device)
+    sharding_refusal: str | None = stated(mode, "sharding_refusal")
+    if strategy.sharded and sharding_refusal:
+        raise ModeUnavailable(sharding_refusal, "Use --parallel ddp, or another mode")
     not_whole = strategy.whole_refusal or _checkpoints_refusal(config)
     return Choice(
         choose_compile(config.compile, stated(mode, "compile_policy"), device, not_whole),

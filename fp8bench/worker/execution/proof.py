@@ -46,6 +46,7 @@ from fp8bench.worker.execution.step import (
     Launch,
     Parts,
     Snapshot,
+    backward,
     forward,
     gradients,
     others,
@@ -92,7 +93,8 @@ scales."""
 def piece_size(parts: Parts, batch: Batch, compiled: bool) -> int:
     """How many samples plain steps take at once."""
     size = len(batch.inputs)
-    if scales(parts):
+    # What a loss scale becomes does not depend on it.
+    if scales(parts) and getattr(parts.mode, "loss_scaling", None) is None:
         return size // parts.accumulation
     return size if parts.plainly_eager and not compiled else min(stated(parts.workload, "piece"), size)
 
@@ -255,7 +257,7 @@ def _forward_and_backward(parts: Parts, batch: Batch, piece: int) -> Tensor:
         part = Batch(*(tensor[first : first + piece] for tensor in batch))
         with parts.strategy.sharing(parts.plain, last=first + piece >= size):
             loss = forward(parts, parts.plain, part) * (len(part.inputs) / size)
-            loss.backward()
+            backward(parts, loss)
         total += loss.detach()
     return total
 

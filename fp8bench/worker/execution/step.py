@@ -122,9 +122,15 @@ def _micro_step(parts: Parts, piece: Batch, marks: Marks, last: bool) -> Tensor:
         if parts.accumulation > 1:
             loss = loss / parts.accumulation
         marks.forward_done()
-        loss.backward()
+        backward(parts, loss)
         marks.backward_done()
     return loss.detach()
+
+
+def backward(parts: Parts, loss: Tensor) -> None:
+    """Of the loss, or of what the mode makes of it."""
+    scaling = getattr(parts.mode, "loss_scaling", None)
+    (loss if scaling is None else scaling.scaled(loss)).backward()
 
 
 def update(parts: Parts) -> None:
@@ -133,7 +139,11 @@ def update(parts: Parts) -> None:
         for weight in trained(parts).values():
             if weight.grad is not None:
                 weight.grad = reduced(weight.grad, weight)
-    parts.optimizer.step()
+    scaling = getattr(parts.mode, "loss_scaling", None)
+    if scaling is None:
+        parts.optimizer.step()
+    else:
+        scaling.step(parts.optimizer)
     after_update(parts)
 
 

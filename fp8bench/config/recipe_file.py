@@ -1,0 +1,62 @@
+"""The file of `--recipe`: a scaling recipe of Transformer Engine or torchao, its fields by the library's own names.
+
+    recipe: delayed
+    amax_history_len: 16
+    amax_compute_algo: most_recent
+    layers: mlp
+
+It says the same as `te-fp8:delayed,history=16,amax=most_recent,layers=mlp`, and becomes that.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from fp8bench import registry
+from fp8bench.schema.errors import UsageError, nearest
+from fp8bench.schema.files import line_of, parse_mapping, read_text
+from fp8bench.schema.recipe import FIELDS, read_recipe
+
+RECIPE = "recipe"
+"""The field of the file that names the recipe."""
+
+BY_UPSTREAM = {field.upstream: field.name for field in FIELDS.values()}
+
+
+def recipe_in(path: Path) -> str:
+    """The recipe as it stands in a mode's name. Raises UsageError with the file's line."""
+    text = read_text(path)
+    values = parse_mapping(text, path)
+    for written in values:
+        if written not in (RECIPE, *BY_UPSTREAM):
+            near = nearest(written, [RECIPE, *BY_UPSTREAM])
+            meant = f"Did you mean {near[0]!r}? " if near else ""
+            raise UsageError(
+                f"{path} line {line_of(text, (written,))}: unknown field {written!r}",
+                f"{meant}A recipe has {', '.join([RECIPE, *BY_UPSTREAM])}",
+            )
+    if RECIPE not in values:
+        raise UsageError(f"{path} names no recipe", f"Add, for example, `{RECIPE}: delayed`")
+    base = str(values.pop(RECIPE))
+    entry = next((one for one in registry.BUILTIN_MODES if base in one.recipe_fields), None)
+    if entry is None:
+        known = [recipe for one in registry.BUILTIN_MODES for recipe in one.recipe_fields]
+        near = nearest(base, known)
+        raise UsageError(
+            f"{path} line {line_of(text, (RECIPE,))}: unknown recipe {base!r}",
+            f"{f'Did you mean {near[0]!r}? ' if near else ''}Recipes with fields are {', '.join(dict.fromkeys(known))}",
+        )
+    found = base
+    for written, value in values.items():
+        try:
+            # One by one, so that an error has its line.
+            read_recipe(entry.name, f"{base},{BY_UPSTREAM[written]}={_word(value)}", entry.recipe_fields)
+        except UsageError as error:
+            line = line_of(text, (written,))
+            raise UsageError(f"{path} line {line}, field {written}: {error.what}", error.remedy) from error
+        found += f",{BY_UPSTREAM[written]}={_word(value)}"
+    return str(read_recipe(entry.name, found, entry.recipe_fields))
+
+
+def _word(value: Any) -> str:
+    """YAML reads `on` and `true` as one; a name's word is `on`."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

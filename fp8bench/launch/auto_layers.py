@@ -1,0 +1,94 @@
+"""`layers=auto` in a plan: the newest record of `fp8bench gemm` of this machine is read, and each configuration gets
+the plain list of layers that its ranks convert (see gemm_pays.py).
+"""
+
+from collections.abc import Container, Iterable, Sequence
+from typing import Any
+
+from fp8bench import registry
+from fp8bench.launch.gemm_pays import judge, paying, require_timed
+from fp8bench.launch.place import Place
+from fp8bench.launch.recipes import recipe_of
+from fp8bench.pricing import catalog as catalogs
+from fp8bench.records import instances, results
+from fp8bench.records.select import Filter
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.machine import same_machine
+from fp8bench.schema.recipe import AUTO_LAYERS
+from fp8bench.schema.record import Record
+
+
+def capability_of(place: Place) -> tuple[int, int] | None:
+    """Of the GPUs there, by the catalogue; None: unknown, or there are none."""
+    if place.instance.gpu is None:
+        return None
+    gpu = catalogs.load_beside(instances.files(place.results_dir)).gpus.get(place.instance.gpu)
+    return gpu.capability if gpu is not None else None
+
+
+def resolved(
+    configs: Sequence[RunConfig], place: Place, to_size: Container[RunConfig] = (), kept: Iterable[Record] = ()
+) -> tuple[list[RunConfig], tuple[str, ...]]:
+    """The configurations with their lists of layers, and a line about each that `auto` decided. to_size: those
+    whose batch size, on which it depends what pays, is yet to be found. kept: of the session that is resumed, whose
+    choice stays.
+
+    Raises UsageError where there is no such record, and ModeUnavailable where no layer pays.
+    """
+    before = {_chosen_for(one.config): one.config.fp8_layer_names for one in kept if one.config is not None}
+    found, notes = [], []
+    for config in configs:
+        recipe = recipe_of(config)
+        if recipe is not None and recipe.layers == AUTO_LAYERS and before.get(_chosen_for(config)) is not None:
+            config = config.model_copy(update={"fp8_layer_names": before[_chosen_for(config)]})
+        elif recipe is not None and recipe.layers == AUTO_LAYERS:
+            if config in to_size:
+                raise UsageError(
+                    f"{config.mode_label}: which layers pay depends on the batch size, which is yet to be found",
+                    "Give a --batch-size, or name the layers by a regular expression",
+                )
+            names, note = _decided(config, recipe.base, place)
+            config = config.model_copy(update={"fp8_layer_names": names})
+            notes.append(note)
+        found.append(config)
+    return found, tuple(notes)
+
+
+def _chosen_for(config: RunConfig) -> tuple[str, int]:
+    """What a choice of layers depends on."""
+    return config.mode_label, config.batch_size
+
+
+def _decided(config: RunConfig, recipe: str, place: Place) -> tuple[tuple[str, ...], str]:
+    require_timed(recipe, config.mode_label, registry.modes()[config.mode].recipes or ())
+    record = _newest(config, place)
+    judged, casts = judge(record.products, recipe, te=config.mode.startswith("te-"))
+    names = paying(judged, config.mode_label, f"the GEMMs of {record.run_id}")
+    left = [str(one) for one in judged if not one.pays]
+    counted = {"compiled": "with compiled casts", "none": "casts counted as free"}[casts]
+    how = f"by the GEMMs of {record.run_id}, {counted}"
+    return names, (
+        f"{config.mode_label}: {', '.join(names)} in fp8; {', '.join(left)} left in bf16, {how}"
+        if left
+        else f"{config.mode_label}: all of {', '.join(names)} in fp8, {how}"
+    )
+
+
+def _newest(config: RunConfig, place: Place) -> Any:
+    """The newest record of the same GEMMs, made on a GPU of this machine. Raises UsageError where there is none."""
+    kind = registry.load(registry.find_kind("gemm"))
+    wanted = Filter(status="ok", workload=config.workload, batch_size=config.batch_size, device=config.device)
+    machine = place.here.machine if place.here else None
+    found = [
+        record
+        for record in wanted.of(results.read_kind(place.results_dir, [place.instance.key], kind.record))
+        if record.machine is None or same_machine(record.machine, machine)
+    ]
+    if not found:
+        raise UsageError(
+            f"{config.mode_label}: no record of `fp8bench gemm` of {config.workload} at batch {config.batch_size} on "
+            f"this machine is kept in {place.results_dir}, so layers=auto does not know what pays",
+            f"Run `fp8bench gemm --workload {config.workload} --batch-size {config.batch_size} --compiled-casts` here",
+        )
+    return found[-1]

@@ -1,0 +1,26 @@
+"""Names of the built-in workloads' linear layers, known without torch, so that a regular expression that matches none
+is refused before a process starts. Of other workloads each rank looks at the model.
+"""
+
+from itertools import chain
+
+_VIT = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
+_LLAMA = tuple(f"self_attn.{one}_proj" for one in "qkvo") + tuple(f"mlp.{one}_proj" for one in ("gate", "up", "down"))
+
+_KNOWN = {
+    "vit-huge": ("blocks", 32, _VIT),
+    "vit-huge-256": ("blocks", 32, _VIT),
+    "vit-micro": ("blocks", 2, _VIT),
+    "llm-1b": ("model.layers", 18, _LLAMA),
+    "llm-7b": ("model.layers", 32, _LLAMA),
+    "llm-micro": ("model.layers", 2, _LLAMA),
+}
+"""The list of blocks, how many there are, and the layers in each; the head stays in bf16."""
+
+
+def layers_of(workload: str) -> tuple[str, ...]:
+    """Of the layers that may go to fp8, the dotted names; empty where the workload is not known here."""
+    if workload not in _KNOWN:
+        return ()
+    blocks, depth, layers = _KNOWN[workload]
+    return tuple(chain.from_iterable([f"{blocks}.{n}.{layer}" for layer in layers] for n in range(depth)))

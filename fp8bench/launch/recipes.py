@@ -1,0 +1,135 @@
+"""Which recipe each requested mode has: its own, or that of `--recipe FILE`; and which layers, of `--fp8-layers`; and
+what of it is refused before a process starts.
+"""
+
+import re
+from collections.abc import Sequence
+
+from fp8bench import registry
+from fp8bench.launch.known_layers import layers_of
+from fp8bench.registry import ModeEntry
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.fp8_attention import refusal
+from fp8bench.schema.recipe import (
+    ALL_LAYERS,
+    AUTO_LAYERS,
+    LIBRARY_LAYERS,
+    Recipe,
+    checked_layers,
+    read_recipe,
+    split_recipe,
+)
+
+SHOWN = 4
+"""Layers that an error names."""
+
+Chosen = tuple[ModeEntry, str | None]
+
+
+def chosen(labels: Sequence[str], recipe: str | None, layers: str | None) -> list[Chosen]:
+    """Each mode with its recipe, once. labels: as requested. recipe: of a file, as it stands in a mode's name; layers:
+    as `layers=` has it. None: not given.
+
+    Raises UsageError for unknown names, and for a recipe or a choice of layers that no mode takes.
+    """
+    found = [registry.find_mode(label) for label in labels]
+    if recipe is not None:
+        found = _with_recipe(labels, found, recipe)
+    if layers is not None:
+        found = _with_layers(found, layers)
+    return list(dict.fromkeys(found))
+
+
+def _with_recipe(labels: Sequence[str], found: list[Chosen], recipe: str) -> list[Chosen]:
+    base = split_recipe(recipe).base
+    takes = [":" not in label and base in one.recipe_fields for label, (one, _) in zip(labels, found, strict=True)]
+    if not any(takes):
+        entry = next(one for one in registry.BUILTIN_MODES if base in one.recipe_fields)
+        raise UsageError(
+            f"--recipe is of {entry.name}, and of the modes here none is that without a recipe of its own",
+            f"Add --mode {entry.name}, or omit --recipe",
+        )
+    return [
+        (entry, str(read_recipe(entry.name, recipe, entry.recipe_fields)) if given else own)
+        for given, (entry, own) in zip(takes, found, strict=True)
+    ]
+
+
+def _with_layers(found: list[Chosen], layers: str) -> list[Chosen]:
+    takes = [(entry, own) for entry, own in found if _has_layers(entry, own)]
+    if not takes:
+        raise UsageError(
+            f"--fp8-layers {layers} is of no mode here: {', '.join(entry.name for entry, _ in found)}",
+            "Omit it, or add a mode that has layers in fp8: --mode torchao-float8",
+        )
+    torchao = all(entry.name.startswith(LIBRARY_LAYERS) for entry, _ in takes)
+    layers = checked_layers(layers, "--fp8-layers", torchao)
+    return [(entry, _of_layers(entry, own, layers) if _has_layers(entry, own) else own) for entry, own in found]
+
+
+def _has_layers(entry: ModeEntry, own: str | None) -> bool:
+    return "layers" in entry.recipe_fields.get(split_recipe(own).base, ())
+
+
+def _of_layers(entry: ModeEntry, own: str | None, layers: str) -> str:
+    """A mode's own choice of layers stays."""
+    recipe = split_recipe(own)
+    if "layers" in recipe.values:
+        return str(recipe)
+    return str(read_recipe(entry.name, str(recipe.with_layers(layers)), entry.recipe_fields))
+
+
+def recipe_of(config: RunConfig) -> Recipe | None:
+    """The recipe of a configuration; None: its mode has no fields, or knows its recipes itself."""
+    entry = registry.modes().get(config.mode)
+    return split_recipe(config.recipe) if entry is not None and entry.recipe_fields and config.recipe else None
+
+
+def require_possible(configs: Sequence[RunConfig], capability: tuple[int, int] | None) -> None:
+    """What can be known before a process starts. capability: of the GPU; None: unknown, or a CPU.
+
+    Raises UsageError for a regular expression that matches no layer, and for settings that exclude each other;
+    ModeUnavailable for attention in fp8 that Transformer Engine has no backend of.
+    """
+    for config in configs:
+        recipe = recipe_of(config)
+        if recipe is None:
+            continue
+        if recipe.fp8_attention:
+            _require_attention(config, recipe, capability)
+        if recipe.layers not in (ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS):
+            require_match(recipe.layers, layers_of(config.workload), config.mode_label)
+        if (recipe.base, recipe.layers) == ("rowwise_with_gw_hp", LIBRARY_LAYERS):
+            raise UsageError(
+                f"{config.mode_label}: torchao has no rule of layers for rowwise_with_gw_hp",
+                "Use tensorwise or rowwise, or another choice of layers",
+            )
+
+
+def _require_attention(config: RunConfig, recipe: Recipe, capability: tuple[int, int] | None) -> None:
+    if config.te_attention == "sdpa":
+        raise UsageError(
+            f"{config.mode_label}: dpa=on is attention of Transformer Engine's, and --te-attention sdpa is torch's",
+            "Omit one of them",
+        )
+    head_dim = registry.find_workload(config.workload).head_dim
+    why = refusal(recipe.base, head_dim, capability)
+    if why is not None:
+        raise ModeUnavailable(
+            f"{config.mode_label} cannot train {config.workload} here: Transformer Engine has no backend of fp8 "
+            f"attention for it: {why}",
+            "Omit dpa=on: its linear layers run in fp8 all the same",
+        )
+
+
+def require_match(regex: str, layers: Sequence[str], label: str) -> None:
+    """layers: all linear layers of the model; empty: unknown. Raises UsageError where none is matched."""
+    if not layers or any(re.search(regex, layer) for layer in layers):
+        return
+    names = dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "*", layer) for layer in layers)
+    shown = ", ".join([*list(names)[:SHOWN], *["..."] * (len(names) > SHOWN)])
+    raise UsageError(
+        f"{label}: no linear layer of the model has a name that {regex!r} matches",
+        f"Its layers are {shown} (* is a number)",
+    )

@@ -1,0 +1,60 @@
+"""Which linear layers of a model go to fp8, as `layers=` of a recipe says, and what came of it, for the evidence.
+
+A layer is known by its dotted name in the plain model. Of `auto` the launcher has made a list, in which a number is `*`
+(see launch/gemm_pays.py).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.recipe import ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS
+
+SHOWN = 4
+"""Layers that an error names."""
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """layers: `all`, `auto`, `torchao` or a regular expression; names: of `auto`, else None."""
+
+    layers: str = ALL_LAYERS
+    names: tuple[str, ...] | None = None
+
+    def takes(self, name: str) -> bool:
+        """Whether the layer of that name goes to fp8, as far as its name decides it."""
+        if self.layers in (ALL_LAYERS, LIBRARY_LAYERS):
+            return True
+        if self.layers == AUTO_LAYERS:
+            return any(_matches(folded, name) for folded in self.names or ())
+        return re.search(self.layers, name) is not None
+
+    def require_some(self, names: Sequence[str], label: str) -> None:
+        """names: of every layer that could go to fp8. Raises ModeUnavailable where none is taken, or it is unknown."""
+        if self.layers == AUTO_LAYERS and self.names is None:
+            raise ModeUnavailable(
+                f"{label}: layers=auto is decided where `fp8bench run` is planned, and here it was not",
+                "Name the layers by a regular expression",
+            )
+        if not any(map(self.takes, names)):
+            shown = list(dict.fromkeys(map(fold, names)))
+            raise ModeUnavailable(
+                f"{label}: layers={self.layers} takes no linear layer of the model",
+                f"Its layers are {', '.join([*shown[:SHOWN], *['...'] * (len(shown) > SHOWN)])} (* is a number)",
+            )
+
+
+def fold(name: str) -> str:
+    """`blocks.17.mlp.fc1` is `blocks.*.mlp.fc1`."""
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
+
+
+def counted(names: Iterable[str]) -> list[str]:
+    """`blocks.*.mlp.fc1 x 32`, each folded name once, in the model's order."""
+    return [f"{name} x {number}" for name, number in Counter(map(fold, names)).items()]
+
+
+def _matches(folded: str, name: str) -> bool:
+    return re.fullmatch(re.escape(folded).replace(r"\*", r"\d+"), name) is not None

@@ -1,0 +1,208 @@
+"""A scaling recipe with its fields, as it stands after a mode's name: `te-fp8:delayed,history=16,margin=1`.
+
+    MODE[:RECIPE][,FIELD=VALUE...]
+
+Fields are separated by commas, in any order. They are kept in one order and without those that have their default, so
+that equal recipes have equal names: a mode and its recipe are what tables, sessions and `--reference` know a mode by.
+`layers` says which linear layers go to fp8: `all`, `auto` (see launch/gemm_pays.py), `torchao` (that library's own rule
+for small shapes), or a regular expression that is searched for in each layer's dotted name. Without a comma or a slash,
+which mean something else in a mode's name.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fp8bench.schema.errors import UsageError, nearest
+
+LISTING = "fp8bench modes --fields"
+ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS = "all", "auto", "torchao"
+LONGEST_REGEX = 80
+"""Characters: a record's file is named after its mode."""
+
+KnownFields = Mapping[str, tuple[str, ...]]
+"""Of a mode: the names of the fields that each recipe has, the default recipe first."""
+
+
+@dataclass(frozen=True)
+class RecipeField:
+    """upstream: what Transformer Engine's recipe calls it, and a file of --recipe. words: the only values; empty: it is
+    a whole number from `least` to `most`, or with neither a regular expression. default: by recipe, where they differ.
+    """
+
+    name: str
+    upstream: str
+    help: str
+    words: tuple[str, ...] = ()
+    least: int = 0
+    most: int | None = None
+    default: str = ""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+    def default_of(self, recipe: str) -> str:
+        return self.defaults.get(recipe, self.default)
+
+    @property
+    def takes(self) -> str:
+        """What a value of it is, in words."""
+        if self.words:
+            return " or ".join(self.words)
+        if self.most is not None:
+            return f"a whole number from {self.least} to {self.most}"
+        return "all, auto, torchao or a regular expression"
+
+
+FIELDS = {
+    one.name: one
+    for one in (
+        RecipeField(
+            "history", "amax_history_len", "steps whose largest values a scale follows", least=1, most=65536,
+            default="1024",
+        ),
+        RecipeField(
+            "margin", "margin", "powers of two that a scale stays below the format's largest value", most=16,
+            default="0",
+        ),
+        RecipeField(
+            "amax", "amax_compute_algo", "which of the history's values makes the scale",
+            words=("max", "most_recent"), default="max",
+        ),
+        RecipeField(
+            "format", "fp8_format", "hybrid: e4m3 forward, e5m2 for gradients; e4m3: throughout",
+            words=("hybrid", "e4m3"), default="hybrid", defaults={"block": "e4m3", "mxfp8": "e4m3"},
+        ),
+        RecipeField(
+            "dpa", "fp8_dpa", "dot-product attention in fp8, where Transformer Engine has a backend of it",
+            words=("off", "on"), default="off",
+        ),
+        RecipeField("layers", "layers", "which linear layers go to fp8", default=ALL_LAYERS),
+    )
+}  # fmt: skip
+"""In the order in which a recipe's name has them."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe that was read. values: of the fields that have another value than their default."""
+
+    base: str
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return ",".join([self.base, *(f"{name}={self.values[name]}" for name in FIELDS if name in self.values)])
+
+    def value(self, name: str) -> str:
+        """Of a field, its default if it was not named."""
+        return self.values.get(name, FIELDS[name].default_of(self.base))
+
+    @property
+    def layers(self) -> str:
+        return self.value("layers")
+
+    @property
+    def fp8_attention(self) -> bool:
+        return self.value("dpa") == "on"
+
+    def with_layers(self, layers: str) -> "Recipe":
+        """layers: not yet judged."""
+        return Recipe(self.base, {**self.values, "layers": layers})
+
+
+def split_recipe(text: str | None) -> Recipe:
+    """A recipe's name in its parts; what is valid, `read_recipe` knows. None: a mode without recipes."""
+    base, *fields = (text or "").split(",")
+    pairs = (one.partition("=") for one in fields)
+    return Recipe(base, {name: value for name, _, value in pairs})
+
+
+def read_recipe(mode: str, text: str, known: KnownFields) -> Recipe:
+    """text: what stands after the mode's colon. Without a recipe in front the first one is meant.
+
+    Raises UsageError, with the nearest name, for an unknown recipe or field, and for an invalid value.
+    """
+    first, *words = (word.strip() for word in text.split(","))
+    if "=" in first:
+        first, words = next(iter(known)), [first, *words]
+    if first not in known:
+        raise _unknown(f"recipe of {mode}", first, known, "fp8bench modes")
+    values: dict[str, str] = {}
+    for word in words:
+        name, equals, value = (part.strip() for part in word.partition("="))
+        if name not in known[first]:
+            raise _unknown_field(mode, first, name, known)
+        if not equals or not value:
+            raise UsageError(f"field {name!r} of {mode}:{first} has no value", f"Write {name}={_example(name, first)}")
+        if name in values:
+            raise UsageError(f"field {name!r} of {mode}:{first} is given twice", "Keep one of them")
+        values[name] = _checked(mode, first, name, value)
+    kept = {name: value for name, value in values.items() if value != FIELDS[name].default_of(first)}
+    return Recipe(first, kept)
+
+
+def _unknown_field(mode: str, recipe: str, name: str, known: KnownFields) -> UsageError:
+    others = [other for other, fields in known.items() if name in fields]
+    if others:
+        return UsageError(
+            f"field {name!r} is one of {mode}:{' and :'.join(others)}, not of {mode}:{recipe}",
+            f"{mode}:{recipe} has {', '.join(known[recipe])}",
+        )
+    by_upstream = next((one.name for one in FIELDS.values() if one.upstream == name), None)
+    if by_upstream in known[recipe]:
+        return UsageError(f"{name!r} is called {by_upstream!r} in a mode's name", f"Write {by_upstream}=VALUE")
+    return _unknown(f"field of {mode}:{recipe}", name, known[recipe], LISTING)
+
+
+def _unknown(kind: str, name: str, known: "Mapping[str, object] | tuple[str, ...]", listing: str) -> UsageError:
+    near = nearest(name, known)
+    meant = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
+    return UsageError(f"unknown {kind} {name!r}", f"{meant}See every one with `{listing}`")
+
+
+def _example(name: str, recipe: str) -> str:
+    return FIELDS[name].default_of(recipe)
+
+
+def _checked(mode: str, recipe: str, name: str, value: str) -> str:
+    """The value as it is kept. Raises UsageError."""
+    known = FIELDS[name]
+    if known.words and value.lower() in known.words:
+        return value.lower()
+    if known.most is not None and value.isascii() and value.isdecimal() and len(value) <= len(str(known.most)):
+        if known.least <= int(value) <= known.most:
+            return str(int(value))
+    if not known.words and known.most is None:
+        return checked_layers(value, f"{mode}:{recipe}", torchao=mode.startswith(LIBRARY_LAYERS))
+    near = nearest(value, known.words)
+    meant = f"Did you mean {near[0]!r}? " if near else ""
+    raise UsageError(
+        f"{mode}:{recipe}: invalid value {value!r} of {name}",
+        f"{meant}It takes {known.takes}; its default is {known.default_of(recipe)}",
+    )
+
+
+def checked_layers(value: str, whose: str, torchao: bool) -> str:
+    """A choice of layers. whose: the mode, or the option, that has it. torchao: the library's own rule is there.
+
+    Raises UsageError for what is no regular expression, or cannot stand in a mode's name.
+    """
+    if value in (ALL_LAYERS, AUTO_LAYERS):
+        return value
+    if value == LIBRARY_LAYERS:
+        if torchao:
+            return value
+        raise UsageError(
+            f"{whose}: layers={LIBRARY_LAYERS} is torchao's own rule for small shapes, which this mode has not",
+            "Use all, auto or a regular expression, or name it for one mode: --mode torchao-float8:layers=torchao",
+        )
+    if len(value) > LONGEST_REGEX or re.search(r"[,/\s]", value):
+        raise UsageError(
+            f"{whose}: layers={value!r} cannot stand in a mode's name",
+            f"Use at most {LONGEST_REGEX} characters without commas, slashes and spaces, as in layers=mlp",
+        )
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise UsageError(
+            f"{whose}: layers={value!r} is no regular expression: {error}", "Use, for example, layers=mlp"
+        ) from error
+    return value

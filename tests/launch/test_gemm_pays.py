@@ -1,0 +1,131 @@
+"""`layers=auto`: which layers' GEMMs pay, by a record of this repository, and by one that is made up."""
+
+from pathlib import Path
+
+import pytest
+from builders import config
+from report.made_gemm import timing
+
+from fp8bench.launch.auto_layers import resolved
+from fp8bench.launch.gemm_pays import judge, paying, require_timed
+from fp8bench.launch.place import Place
+from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.gemm import Product, ProductTimings, Shape
+from fp8bench.schema.instance import Instance
+
+RESULTS = Path(__file__).parents[2] / "results"
+H200 = Instance(key="h200-1x", gpu="NVIDIA H200", gpu_count=1)
+QKV, PROJ, FC1, FC2 = "blocks.*.attn.qkv", "blocks.*.attn.proj", "blocks.*.mlp.fc1", "blocks.*.mlp.fc2"
+
+
+def here():
+    return Place(instance=H200, in_catalog=True, results_dir=RESULTS, here=None)
+
+
+def run(recipe="tensorwise,layers=auto", mode="torchao-float8", batch_size=256, **changes):
+    return config(mode, recipe, batch_size=batch_size, world_size=1, **changes)
+
+
+def test_with_compiled_casts_every_layer_of_vit_huge_but_the_attentions_output_pays_at_batch_256():
+    [found], [note] = resolved([run()], here())
+    assert found.fp8_layer_names == (QKV, FC1, FC2)
+    assert f"{PROJ} (" in note
+    assert "left in bf16, by the GEMMs of 20261121T205048Z-gemm-vit-huge-505ecd, with compiled casts" in note
+
+
+def test_at_batch_64_the_mlp_alone_pays():
+    [found], _ = resolved([run(batch_size=64)], here())
+    assert found.fp8_layer_names == (FC1, FC2)
+
+
+def test_transformer_engine_makes_its_casts_in_its_norms_so_that_all_layers_pay():
+    [found], [note] = resolved([run("delayed,layers=auto", "te-fp8", batch_size=64)], here())
+    assert found.fp8_layer_names == (QKV, PROJ, FC1, FC2)
+    assert "casts counted as free" in note
+
+
+def test_other_configurations_are_left_as_they_are():
+    plain = [config(), run("tensorwise"), run("tensorwise,layers=mlp")]
+    assert resolved(plain, here()) == (plain, ())
+
+
+def test_a_resumed_session_keeps_its_choice():
+    from builders import measured
+
+    before = run(batch_size=8).model_copy(update={"fp8_layer_names": (FC1,)})
+    kept = measured(config=before)
+    [found], notes = resolved([run(batch_size=8)], here(), kept=[kept])
+    assert (found.fp8_layer_names, notes) == ((FC1,), ())
+
+
+def test_without_a_record_of_the_same_gemms_the_command_that_makes_one_is_told():
+    with pytest.raises(UsageError, match="no record of `fp8bench gemm` of vit-huge at batch 48") as caught:
+        resolved([run(batch_size=48)], here())
+    assert "fp8bench gemm --workload vit-huge --batch-size 48" in caught.value.remedy
+
+
+def test_a_batch_size_that_is_yet_to_be_found_decides_nothing():
+    with pytest.raises(UsageError, match="which layers pay depends on the batch size"):
+        resolved([run()], here(), sized=False)
+
+
+def test_a_recipe_whose_gemms_are_not_timed_is_refused_with_those_that_are():
+    with pytest.raises(UsageError, match="not those of block") as caught:
+        require_timed("block", "te-fp8:block,layers=auto", ("delayed", "current", "block", "mxfp8"))
+    assert "Use delayed or current" in caught.value.remedy
+
+
+def timed(layer, bf16, fp8, role="forward", **fp8_of):
+    """Seconds of one GEMM, slow and fast accumulation alike unless said."""
+    times = [
+        timing("bf16", bf16),
+        timing("fp8-tensorwise", fp8),
+        timing("fp8-tensorwise-fast", fp8_of.get("fast", fp8)),
+    ]
+    return ProductTimings(
+        product=Product(shape=Shape(m=64, n=64, k=64), role=role, layers=(layer,)), timings=tuple(times)
+    )
+
+
+def test_a_layer_is_judged_by_all_of_its_gemms_and_forward_alone_accumulates_fast():
+    products = [timed("a", 1.0, 9.0, fast=0.5), timed("a", 1.0, 1.4, "weight gradient", fast=0.1)]
+    [found], casts = judge(products, "tensorwise", te=False)
+    assert (found.bf16_s, found.fp8_s, found.pays, casts) == (2.0, pytest.approx(1.9), True, "none")
+
+
+def test_the_gemm_that_a_recipe_leaves_in_bf16_costs_what_it_does_there():
+    rowwise = [
+        ProductTimings(
+            product=Product(shape=Shape(m=64, n=64, k=64), role=role, layers=("a",)),
+            timings=(timing("bf16", 1.0), timing("fp8-rowwise", 0.25)),
+        )
+        for role in ("forward", "weight gradient")
+    ]
+    [found], _ = judge(rowwise, "rowwise_with_gw_hp", te=False)
+    assert found.fp8_s == 1.25
+
+
+def test_layers_of_one_module_of_transformer_engines_pay_together_or_not_at_all():
+    products = [timed("x.mlp.fc1", 1.0, 0.5), timed("x.mlp.fc2", 1.0, 1.6), timed("x.attn.proj", 1.0, 0.9)]
+    assert paying(judge(products, "tensorwise", te=False)[0], "m", "g") == ("x.mlp.fc1", "x.attn.proj")
+    assert paying(judge(products, "delayed", te=True)[0], "m", "g") == ("x.attn.proj",)
+
+
+def test_where_nothing_pays_that_is_said_with_the_times():
+    with pytest.raises(ModeUnavailable, match=r"no linear layer's GEMMs take less time in fp8: a \(\+50% time\)"):
+        paying(judge([timed("a", 1.0, 1.5)], "tensorwise", te=False)[0], "torchao-float8", "the GEMMs of x")
+
+
+def test_a_layer_without_a_time_in_fp8_does_not_pay():
+    product = Product(shape=Shape(m=64, n=64, k=64), layers=("a",))
+    [found], _ = judge([ProductTimings(product=product, timings=(timing("bf16", 1.0),))], "tensorwise", te=False)
+    assert (found.fp8_s, found.pays, str(found)) == (None, False, "a (no time in fp8)")
+
+
+def test_an_emulated_time_is_none_of_fp8():
+    emulated = timing("fp8-tensorwise", 0.1, emulated=True)
+    product = Product(shape=Shape(m=64, n=64, k=64), layers=("a",))
+    [found], _ = judge(
+        [ProductTimings(product=product, timings=(timing("bf16", 1.0), emulated))], "tensorwise", te=False
+    )
+    assert not found.pays

@@ -1,0 +1,134 @@
+"""What a run's modes are made of --recipe and --fp8-layers, and what is refused before a process starts."""
+
+import pytest
+from builders import config
+
+from fp8bench.config.request import RunRequest
+from fp8bench.launch import prepare as preparing
+from fp8bench.launch.prepare import prepare
+from fp8bench.launch.recipes import chosen, require_possible
+from fp8bench.machine.gpus import Machine
+from fp8bench.schema.errors import ModeUnavailable, UsageError
+from fp8bench.schema.fp8_attention import refusal
+
+HOPPER, BLACKWELL = (9, 0), (10, 0)
+
+
+def labels(found):
+    return [f"{entry.name}:{recipe}" if recipe else entry.name for entry, recipe in found]
+
+
+def test_a_recipe_of_a_file_is_of_the_modes_that_are_named_without_one():
+    found = chosen(["te-bf16", "te-fp8", "te-fp8:current"], "delayed,history=16", None)
+    assert labels(found) == ["te-bf16", "te-fp8:delayed,history=16", "te-fp8:current"]
+
+
+@pytest.mark.parametrize("modes", [["te-bf16"], ["te-fp8:current"], ["torchao-float8"]])
+def test_a_recipe_that_no_mode_takes_is_refused(modes):
+    with pytest.raises(UsageError, match="--recipe is of te-fp8") as caught:
+        chosen(modes, "delayed,history=16", None)
+    assert "--mode te-fp8" in caught.value.remedy
+
+
+def test_layers_are_of_every_mode_that_has_them_but_one_that_names_its_own():
+    found = chosen(["baseline-bf16", "te-fp8", "torchao-float8:layers=attn"], None, "mlp")
+    assert labels(found) == ["baseline-bf16", "te-fp8:delayed,layers=mlp", "torchao-float8:tensorwise,layers=attn"]
+
+
+def test_all_layers_is_what_a_mode_does_by_itself():
+    assert labels(chosen(["te-fp8"], None, "all")) == ["te-fp8:delayed"]
+
+
+@pytest.mark.parametrize(
+    ("modes", "layers", "told"),
+    [
+        (["baseline-bf16"], "mlp", "is of no mode here: baseline-bf16"),
+        (["te-fp8-article"], "mlp", "is of no mode here: te-fp8-article"),
+        (["te-fp8", "torchao-float8"], "torchao", "torchao's own rule"),
+        (["te-fp8"], "a,b", "cannot stand in a mode's name"),
+    ],
+)
+def test_a_choice_of_layers_that_cannot_be_made_is_refused(modes, layers, told):
+    with pytest.raises(UsageError, match=told):
+        chosen(modes, None, layers)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "head_dim", "capability", "told"),
+    [
+        ("delayed", 80, HOPPER, "trains heads of 128, and these are 80 wide"),
+        ("delayed", 128, HOPPER, None),
+        ("delayed", None, HOPPER, None),
+        ("current", 128, HOPPER, "delayed scaling only"),
+        ("mxfp8", 128, HOPPER, "delayed scaling only"),
+        ("delayed", 80, BLACKWELL, None),
+        ("current", 64, BLACKWELL, None),
+        ("delayed", 128, (8, 9), "there is none on compute capability 8.9"),
+        ("delayed", 128, (12, 0), "there is none on compute capability 12.0"),
+        ("delayed", 192, BLACKWELL, "heads are 192 wide"),
+        ("delayed", 72, None, "heads are 72 wide"),
+        ("delayed", 80, None, None),
+    ],
+)
+def test_where_fp8_attention_has_a_backend(recipe, head_dim, capability, told):
+    found = refusal(recipe, head_dim, capability)
+    assert (found is None) == (told is None)
+    assert told is None or told in found
+
+
+def test_fp8_attention_that_vit_huge_has_no_backend_of_is_refused_before_a_process_starts(monkeypatch, tmp_path):
+    h100 = Machine(gpus=("NVIDIA H100 80GB HBM3",), product_name=None, cpu_count=16)
+    monkeypatch.setattr(preparing, "this_machine", lambda _environ: h100)
+    request = RunRequest(mode=("te-fp8:delayed,dpa=on",), results_dir=tmp_path)
+    with pytest.raises(ModeUnavailable, match=r"no backend of fp8 attention .* heads of 128, and these are 80 wide"):
+        prepare(request, {})
+
+
+def test_fp8_attention_is_not_torchs():
+    with pytest.raises(UsageError, match="--te-attention sdpa is torch's"):
+        require_possible([config("te-fp8", "delayed,dpa=on", te_attention="sdpa", workload="llm-7b")], HOPPER)
+
+
+def test_a_regular_expression_that_matches_no_layer_is_refused_with_the_layers():
+    run = config("torchao-float8", "tensorwise,layers=mpl")
+    with pytest.raises(UsageError, match="no linear layer of the model has a name that 'mpl' matches") as caught:
+        require_possible([run], None)
+    assert "blocks.*.attn.qkv, blocks.*.attn.proj, blocks.*.mlp.fc1, blocks.*.mlp.fc2" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("recipe", "workload"),
+    [
+        (r"tensorwise,layers=^blocks\.31\.mlp", "vit-huge"),
+        ("tensorwise,layers=down_proj", "llm-7b"),
+        ("tensorwise,layers=anything", "outside-linear"),
+        ("rowwise,layers=torchao", "vit-huge"),
+    ],
+)
+def test_layers_that_are_there_or_unknown_here_are_left_to_the_ranks(recipe, workload):
+    require_possible([config("torchao-float8", recipe, workload=workload)], None)
+
+
+def test_torchao_has_no_rule_for_every_recipe():
+    with pytest.raises(UsageError, match="no rule of layers for rowwise_with_gw_hp"):
+        require_possible([config("torchao-float8", "rowwise_with_gw_hp,layers=torchao")], None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vit-huge", "vit-huge-256", "vit-micro", "llm-1b", "llm-7b", "llm-micro"])
+def test_what_is_known_of_a_workload_without_torch_is_what_its_model_has(name):
+    import torch
+    from torch import nn
+
+    from fp8bench import registry
+    from fp8bench.launch.known_layers import layers_of
+    from fp8bench.modes.torchao import convertible
+
+    entry = registry.find_workload(name)
+    model = registry.load(entry)().build(torch.device("meta"))
+    named = dict(model.named_modules())
+    assert sorted(layers_of(name)) == sorted(path for path, module in named.items() if convertible(module, path))
+    assert {one.head_dim for one in named.values() if isinstance(getattr(one, "head_dim", None), int)} == {
+        entry.head_dim
+    }
+    assert isinstance(model, nn.Module)

@@ -1,0 +1,112 @@
+"""fp16 with a scaled loss: the gate, the steps that are skipped, and the proof of the scale."""
+
+import pytest
+import torch
+from torch import nn
+from worker.execution.executing import CAPTURED, FrozenScales, Replayed, settings, some_parts
+
+from fp8bench.modes.fp16 import BaselineFP16, LossScaling, _begin_momentum
+from fp8bench.modes.protocol import BF16_TOLERANCE
+from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
+from fp8bench.worker.execution.decide import Gate, decide
+from fp8bench.worker.execution.step import NO_MARKS, step
+from fp8bench.worker.parity import prove
+from fp8bench.workloads.vit import ViTMicro
+
+CPU = torch.device("cpu")
+
+
+class Trained:
+    """One weight under a scaled loss."""
+
+    def __init__(self, **of_sgd):
+        self.weight = nn.Parameter(torch.ones(4))
+        self.optimizer = torch.optim.SGD([self.weight], lr=0.5, **of_sgd)
+        self.scaling = LossScaling(CPU)
+
+    def step(self, gradient):
+        self.optimizer.zero_grad()
+        self.scaling.scaled((self.weight * gradient).sum()).backward()
+        self.scaling.step(self.optimizer)
+        return self.weight.detach().tolist()
+
+
+def test_a_step_with_a_scaled_loss_is_the_step_without():
+    assert Trained().step(1.0) == [0.5] * 4
+
+
+def test_a_step_whose_gradients_are_not_finite_is_skipped_halves_the_scale_and_is_counted():
+    one = Trained()
+    scale = float(one.scaling.state()[0])
+    assert one.step(float("inf")) == [1.0] * 4
+    assert one.step(1.0) == [0.5] * 4
+    assert one.scaling.evidence() == {"loss_scale": scale / 2, "optimizer_steps": 2, "skipped_steps": 1}
+
+
+def test_fused_sgd_whose_first_step_is_skipped_begins_with_no_momentum():
+    one = Trained(momentum=0.9, fused=True)
+    one.step(float("inf"))
+    assert one.optimizer.state[one.weight]["momentum_buffer"].tolist() == [0.0] * 4
+    assert one.step(1.0) == [0.5] * 4
+    assert one.step(0.0) == pytest.approx([0.5 - 0.5 * 0.9] * 4)
+
+
+def test_an_optimizer_that_does_not_skip_by_itself_is_left_alone():
+    one = Trained(momentum=0.9)
+    _begin_momentum(one.optimizer)
+    assert not one.optimizer.state
+
+
+def test_many_skipped_steps_are_warned_of():
+    mode = BaselineFP16()
+    model = mode.convert(nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for factor in (float("inf"), 1.0):
+        optimizer.zero_grad()
+        mode.loss_scaling.scaled(model(torch.ones(1, 4)).sum() * factor).backward()
+        mode.loss_scaling.step(optimizer)
+    [warning] = mode.evidence(model)["warnings"]
+    assert warning.startswith("1 of 2 optimizer steps were skipped")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("process_group")
+class TestInTraining:
+    def test_it_passes_the_gate_in_fp16(self):
+        mode = BaselineFP16()
+        proof = prove(mode, ViTMicro(data="device"), 0, CPU)
+        assert proof.parity.passed, proof.parity.reason
+        with torch.autocast("cpu", dtype=torch.bfloat16), mode.forward_context():
+            assert nn.functional.linear(torch.ones(1, 4), torch.ones(4, 4)).dtype == torch.float16
+
+    def test_steps_train_and_none_is_skipped(self):
+        parts, batches = some_parts(BaselineFP16(), warm=0)
+        losses = [float(step(parts, next(batches), NO_MARKS)) for _ in range(8)]
+        assert losses[-1] < losses[0]
+        assert parts.mode.loss_scaling.evidence()["skipped_steps"] == 0
+
+    def test_replayed_steps_are_proved_with_their_scale(self):
+        parts, batches = some_parts(BaselineFP16())
+        found = decide(
+            settings(cuda_graphs="on"), parts, CAPTURED, batches, Gate(BF16_TOLERANCE, 0.0), lambda _: None, Replayed
+        )
+        assert found.executed.state_error == 0
+
+    def test_a_scale_that_stands_still_is_found(self):
+        parts, batches = some_parts(BaselineFP16())
+        with pytest.raises(MeasurementInvalid, match="fp8's scales differs by"):
+            decide(
+                settings(cuda_graphs="on"),
+                parts,
+                CAPTURED,
+                batches,
+                Gate(BF16_TOLERANCE, 0.0),
+                lambda _: None,
+                FrozenScales,
+            )
+
+    def test_weights_that_ranks_share_are_refused(self):
+        from fp8bench.worker.execution.build import choose
+
+        with pytest.raises(ModeUnavailable, match="skip steps apart"):
+            choose(settings(parallel="fsdp"), BaselineFP16(), CPU, ViTMicro())

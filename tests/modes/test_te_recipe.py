@@ -1,0 +1,160 @@
+"""Transformer Engine's recipes and layers in fp8, on a stand-in: which object is made, which module runs in fp8 under
+it, and what is on record. tests/gpu has the real one.
+"""
+
+import pytest
+import torch
+from torch import nn
+
+from fp8bench.modes.layers import LayerChoice, counted
+from fp8bench.modes.te_article import TEFP8Article
+from fp8bench.modes.te_recipe import compile_policy, make_recipe, require_fp8_attention
+from fp8bench.modes.te_selection import leave_out, placed
+from fp8bench.modes.transformer_engine import TEFP8
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.recipe import split_recipe
+from fp8bench.worker.parity import look, prove
+from fp8bench.workloads.llama import LLMMicro
+from fp8bench.workloads.vit import ViTMicro
+
+CPU = torch.device("cpu")
+
+
+class TestRecipes:
+    @pytest.mark.parametrize(
+        ("name", "made", "fields"),
+        [
+            ("delayed", "DelayedScaling", {"amax_history_len": 1024, "margin": 0, "amax_compute_algo": "max"}),
+            (
+                "delayed,history=16,margin=1,amax=most_recent",
+                "DelayedScaling",
+                {"amax_history_len": 16, "margin": 1, "amax_compute_algo": "most_recent"},
+            ),
+            ("current,dpa=on", "Float8CurrentScaling", {"fp8_dpa": True}),
+            ("block,layers=mlp", "Float8BlockScaling", {}),
+            ("mxfp8", "MXFP8BlockScaling", {"fp8_dpa": False}),
+        ],
+    )
+    @pytest.mark.usefixtures("fp8_stand_in")
+    def test_fields_become_those_of_transformer_engines_object(self, name, made, fields):
+        found = make_recipe(split_recipe(name))
+        assert type(found).__name__ == made
+        assert {field: getattr(found, field) for field in fields} == fields
+
+    @pytest.mark.parametrize(
+        ("name", "format"), [("delayed,format=e4m3", "E4M3"), ("block,format=hybrid", "HYBRID"), ("delayed", "HYBRID")]
+    )
+    @pytest.mark.usefixtures("fp8_stand_in")
+    def test_the_format_is_a_member_of_transformer_engines(self, name, format):
+        assert make_recipe(split_recipe(name)).fp8_format.name == format
+
+    @pytest.mark.usefixtures("fp8_stand_in")
+    def test_a_field_that_a_release_lacks_is_told(self):
+        with pytest.raises(ModeUnavailable, match=r"does not take te-fp8:block,dpa=on: .*fp8_dpa"):
+            make_recipe(split_recipe("block,dpa=on"))
+
+    def test_delayed_scaling_is_not_compiled_and_says_on_which_versions(self):
+        assert f"torch {torch.__version__}" in compile_policy("delayed").refusal
+        for recipe in (None, "current", "block", "mxfp8"):
+            assert compile_policy(recipe).refusal is None
+            assert f"torch {torch.__version__}" in compile_policy(recipe).reason
+
+    def test_heads_that_fp8_attention_cannot_take_are_refused_by_the_models_own(self):
+        model = nn.Linear(2, 2)
+        model.head_dim = 80
+        with pytest.raises(ModeUnavailable, match="these are 80 wide"):
+            require_fp8_attention(split_recipe("delayed,dpa=on"), model, (9, 0))
+        model.head_dim = 128
+        require_fp8_attention(split_recipe("delayed,dpa=on"), model, (9, 0))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("process_group", "fp8_stand_in")
+class TestLayers:
+    def converted(self, mode, workload=None):
+        workload = workload or ViTMicro(data="device")
+        model = mode.convert(workload.build(CPU))
+        batch = next(workload.batches(8, 0, CPU))
+        look(model, workload, batch, mode.forward_context())
+        return mode.evidence(model)
+
+    @pytest.mark.parametrize("attention", ["te", "sdpa"])
+    def test_layers_that_are_left_out_run_in_bf16_in_their_place(self, attention):
+        found = self.converted(TEFP8("delayed,layers=mlp", attention))
+        assert (found["fp8_layers"], found["converted_layers"]) == (4, 8)
+        assert found["layers"] == "mlp"
+        assert found["layers_left_in_bf16"] == ["blocks.*.attn.qkv x 2", "blocks.*.attn.proj x 2"]
+
+    def test_by_block(self):
+        found = self.converted(TEFP8(r"current,layers=^blocks\.1\."))
+        assert found["fp8_layers"] == 4
+        assert found["layers_left_in_bf16"][0] == "blocks.*.attn.qkv x 1"
+
+    def test_a_list_of_the_launchers_is_obeyed(self):
+        names = ("blocks.*.attn.qkv", "blocks.*.attn.proj")
+        assert self.converted(TEFP8("delayed,layers=auto", fp8_layer_names=names))["fp8_layers"] == 4
+
+    @pytest.mark.parametrize("attention", ["te", "sdpa"])
+    def test_of_llama_too(self, attention):
+        found = self.converted(TEFP8("delayed,layers=mlp", attention), LLMMicro(data="device", sequence_length=32))
+        assert found["layers_left_in_bf16"][-1] == "model.layers.*.self_attn.o_proj x 2"
+        assert (found["fp8_layers"], found["converted_layers"]) == (6, 14)
+
+    def test_what_the_layers_ran_under_is_on_record_field_by_field(self):
+        found = self.converted(TEFP8("delayed,history=16,amax=most_recent"))
+        assert found["recipe_fields"] == {
+            "amax_history_len": 16,
+            "margin": 0,
+            "amax_compute_algo": "most_recent",
+            "fp8_format": "HYBRID",
+            "fp8_dpa": False,
+        }
+        assert (found["layers"], found["layers_left_in_bf16"], found["fp8_layers"]) == ("all", [], 8)
+
+    def test_a_part_of_one_module_is_refused_with_what_is_in_it(self):
+        with pytest.raises(ModeUnavailable, match=r"takes blocks\.0\.mlp\.fc1 and not blocks\.0\.mlp\.fc2"):
+            TEFP8("delayed,layers=fc1").convert(ViTMicro().build(CPU))
+
+    def test_no_layer_is_refused_with_some(self):
+        with pytest.raises(ModeUnavailable, match="takes no linear layer") as caught:
+            TEFP8("delayed,layers=mpl").convert(ViTMicro().build(CPU))
+        assert "blocks.*.attn.qkv" in caught.value.remedy
+
+    def test_a_choice_that_was_not_made_is_refused(self):
+        with pytest.raises(ModeUnavailable, match="layers=auto is decided where"):
+            TEFP8("delayed,layers=auto").convert(ViTMicro().build(CPU))
+
+    def test_some_layers_in_fp8_pass_the_gate(self):
+        found = prove(TEFP8("delayed,layers=mlp"), ViTMicro(data="device"), 0, CPU).parity
+        assert found.passed, found.reason
+
+    @pytest.mark.parametrize("recipe", ["delayed", "current", "delayed,history=16"])
+    def test_the_articles_block_in_fp8_is_refused_by_the_gate(self, recipe):
+        found = prove(TEFP8Article(recipe), ViTMicro(data="device"), 0, CPU).parity
+        assert (found.passed, found.separation) == (False, 0)
+
+
+class TestLayerChoice:
+    @pytest.mark.parametrize(
+        ("choice", "taken"),
+        [
+            (LayerChoice(), ["blocks.0.mlp.fc1", "blocks.10.attn.qkv"]),
+            (LayerChoice("mlp"), ["blocks.0.mlp.fc1"]),
+            (LayerChoice(r"^blocks\.1"), ["blocks.10.attn.qkv"]),
+            (LayerChoice("auto", ("blocks.*.attn.qkv",)), ["blocks.10.attn.qkv"]),
+            (LayerChoice("auto", ("blocks.*.attn",)), []),
+            (LayerChoice("auto", ("blocks.1.attn.qkv",)), []),
+        ],
+    )
+    def test_a_layer_is_taken_by_its_name(self, choice, taken):
+        assert [name for name in ("blocks.0.mlp.fc1", "blocks.10.attn.qkv") if choice.takes(name)] == taken
+
+    def test_layers_are_counted_by_their_folded_names(self):
+        assert counted(["a.0.b", "a.11.b", "a.0.c1"]) == ["a.*.b x 2", "a.*.c1 x 1"]
+
+    def test_a_module_that_stands_for_no_known_layer_cannot_be_chosen(self):
+        [found] = placed({"odd": nn.Linear(2, 2)}, ["blocks.0.mlp.fc1"])
+        [known] = placed({"blocks.0.mlp.fc1": nn.Linear(2, 2)}, ["blocks.0.mlp.fc1"])
+        assert (found.layers, known.layers) == ((), ("blocks.0.mlp.fc1",))
+        with pytest.raises(ModeUnavailable, match="does not know which layer of the model a Linear stands for"):
+            leave_out([known, found], LayerChoice("mlp"), "te-fp8", lambda: None)
