@@ -57,7 +57,7 @@ OWN = {
     "dtypes": ("listings:dtypes", "What each number format can hold, and what a cast to it does."),
     "import": ("run:import_figure", "Import a step time from an article or another tool, always marked as such."),
     "modes": ("listings:modes", "List the precision modes and their recipes, the default recipe first."),
-    "workloads": ("listings:workloads", "List the workloads."),
+    "workloads": ("workloads:workloads", "List the workloads, or look at what the model of one is made of."),
     "instances": ("listings:instances", "List the instances: GPUs, and the newest known on-demand price of each."),
 }
 """Commands with a function of their own: where it is in `cli`, and what help says; each other kind of thing that is
