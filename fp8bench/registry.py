@@ -67,8 +67,9 @@ class WorkloadEntry:
     """A workload before it is imported.
 
     default_on: the devices on which it runs when none is named. defaults: its own of a run's options, by their fields;
-    a workload that takes a sequence length has it there; None: an outside workload, whose class knows. head_dim: width
-    of an attention head; None: unknown here.
+    a workload that takes a sequence length or an image size has it there; None: an outside workload, whose class knows.
+    head_dim: width of an attention head; None: unknown here. member: of a family: which one; None: it is none of a
+    family.
     """
 
     name: str
@@ -78,11 +79,45 @@ class WorkloadEntry:
     defaults: Mapping[str, Any] | None = field(default_factory=dict)
     needs: Needs = Needs()
     head_dim: int | None = None
+    member: str | None = None
 
     @property
     def usual(self) -> dict[str, Any]:
         """The defaults of a run of it that follow from the workload."""
         return {"optimizer": "sgd", **(self.defaults or {})}
+
+
+@dataclass(frozen=True)
+class FamilyEntry:
+    """Workloads that are named `PREFIX:MEMBER`, one for each model of a library.
+
+    names: a function without torch that gives the members' names. refuses: one that raises UsageError for a name that
+    is no member's and has a better answer than the nearest one. target: a class whose `of` gives a member's class.
+    example: a member. defaults: of each, as a workload has them.
+    """
+
+    prefix: str
+    target: str
+    names: str
+    refuses: str
+    example: str
+    summary: str
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def members(self) -> list[str]:
+        """Names without the prefix."""
+        return list(_attribute(self.names)())
+
+    def entry(self, member: str) -> WorkloadEntry:
+        """Raises UsageError with the nearest name for one that is no member."""
+        _attribute(self.refuses)(member)
+        name, known = f"{self.prefix}:{member}", self.members()
+        if member not in known:
+            raise unknown_name(
+                "workload", name, [f"{self.prefix}:{one}" for one in known], f"fp8bench workloads {self.prefix}"
+            )
+        summary = f"{member}, as {self.prefix} builds it"
+        return WorkloadEntry(name, self.target, summary, defaults=self.defaults, member=member)
 
 
 @dataclass(frozen=True)
@@ -237,6 +272,19 @@ BUILTIN_WORKLOADS = (
     ),
 )
 
+FAMILIES = {
+    "timm": FamilyEntry(
+        "timm",
+        "fp8bench.workloads.timm_model:TimmModel",
+        names="fp8bench.workloads.timm_names:model_names",
+        refuses="fp8bench.workloads.timm_names:require_plain",
+        example="convnext_base",
+        summary="any image model of timm, built without a download",
+        defaults={"image_size": None, "classes": None},
+    )
+}
+"""By prefix."""
+
 KINDS = (
     KindEntry("run", "fp8bench.kinds.run:KIND", "Training steps of whole models, with what they cost."),
     KindEntry("gemm", "fp8bench.kinds.gemm:KIND", "GEMMs by shape, in bf16 and fp8, each proved before it is timed."),
@@ -308,10 +356,14 @@ def written(label: str) -> str:
 
 
 def find_workload(name: str) -> WorkloadEntry:
-    """The entry of that name. Raises UsageError with the nearest name."""
+    """The entry of that name, or of `timm:NAME`. Raises UsageError with the nearest name."""
+    prefix, colon, member = name.partition(":")
+    if colon and prefix in FAMILIES:
+        return FAMILIES[prefix].entry(member)
     known = workloads()
     if name not in known:
-        raise unknown_name("workload", name, list(known), "fp8bench workloads")
+        without_prefix = [f"{family.prefix}:{name}" for family in FAMILIES.values() if name in family.members()]
+        raise unknown_name("workload", name, without_prefix or list(known), "fp8bench workloads", without_prefix)
     return known[name]
 
 
@@ -322,14 +374,20 @@ def find_kind(name: str) -> KindEntry:
 
 def load(entry: ModeEntry | WorkloadEntry | KindEntry) -> Any:
     """Import the entry's class, or a kind. Raises UsageError when an outside package's target is broken."""
-    module, _, attribute = entry.target.partition(":")
     try:
-        return getattr(import_module(module), attribute)
+        found = _attribute(entry.target)
+        member = getattr(entry, "member", None)
+        return found if member is None else found.of(member)
     except (ImportError, AttributeError) as error:
         raise UsageError(
             f"{entry.name!r} points to {entry.target!r}, which cannot be imported: {error}",
             "Fix or uninstall the package that registers it",
         ) from error
+
+
+def _attribute(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def _entry_points(group: str) -> Any:

@@ -60,7 +60,7 @@ OWN = {
         "listings:modes",
         "List the precision modes, their recipes, the default first, and with --fields what a recipe has.",
     ),
-    "workloads": ("listings:workloads", "List the workloads."),
+    "workloads": ("workloads:workloads", "List the workloads, or look at what the model of one is made of."),
     "instances": ("listings:instances", "List the instances: GPUs, and the newest known on-demand price of each."),
 }
 """Commands with a function of their own: where it is in `cli`, and what help says; each other kind of thing that is

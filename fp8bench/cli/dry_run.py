@@ -11,36 +11,44 @@ from fp8bench.launch.variants import owned
 from fp8bench.machine.gpus import this_machine
 from fp8bench.records import results
 from fp8bench.report.document import NOTHING, Column, Document, Rows, Sentence, Table, blocks
+from fp8bench.report.model import summary_of
 from fp8bench.report.written import counted
 from fp8bench.schema.batch import AUTO
 
 if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
     from fp8bench.launch.prepare import Prepared
+    from fp8bench.schema.model import Answer
 
 BY_VARIANT = "by variant"
 MONEY = "{:,.2f}".format
 
 
-def look_ahead(prepared: "Prepared", usd_per_hour: float | None) -> Forecast:
+def look_ahead(prepared: "Prepared", usd_per_hour: float | None, answer: "Answer | None" = None) -> Forecast:
     """From the machine, the catalogue and the records. usd_per_hour: as the user gave it, of the whole machine; None:
-    the catalogue's price applies.
+    the catalogue's price applies. answer: of a model that was looked at, what each mode cannot take of it.
     """
+    refused = answer.modes if answer is not None else (None,) * len(prepared.entries)
     machine, catalog = this_machine(os.environ), load_catalog(prepared.results_dir)
     kept = results.read(prepared.results_dir, [prepared.instance.key])
     paths = {record.run_id: path for record, path in kept}
     return forecast(
         prepared.entries,
         prepared.stop,
-        [obstacle(entry.config, machine, catalog) for entry in prepared.entries],
+        [
+            obstacle(entry.config, machine, catalog) or (f"cannot take the model: {one.what}" if one else None)
+            for entry, one in zip(prepared.entries, refused, strict=True)
+        ],
         [record for record, _ in kept],
         lambda record: results.read_record(paths[record.run_id]),
         price_today(prepared, catalog, usd_per_hour),
     )
 
 
-def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Document:
-    """The settings, the configuration that each mode gets from them, and the forecast."""
+def document(resolved: "Resolved", prepared: "Prepared", found: Forecast, answer: "Answer | None" = None) -> Document:
+    """The settings, the configuration that each mode gets from them, and the forecast; of a model that was looked at
+    what it is made of.
+    """
     requested = resolved.request.model_dump(mode="json", exclude={"variants"})
     own = owned(prepared.variants)
     runs = [entry.config.model_dump(mode="json") for entry in prepared.entries]
@@ -56,7 +64,9 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Doc
     configs = {name: [NOTHING if run[name] is None else run[name] for run in runs] for name in runs[0]}
     planned = [f"instance: {prepared.instance.key}", f"would run {_rounds(found)} of these, each in fresh processes:"]
     alike = len(set(executed)) == 1
-    outlook = [*([f"execution: {executed[0]}"] if alike else []), *prepared.notes, *lines(found)]
+    model = answer.facts if answer is not None else None
+    same = [f"execution: {executed[0]}"] if alike else []
+    outlook = [*summary_of(model), *same, *prepared.notes, *lines(found)]
     if prepared.to_size:
         first = prepared.to_size[0].batch_size
         outlook.append(
@@ -80,6 +90,7 @@ def document(resolved: "Resolved", prepared: "Prepared", found: Forecast) -> Doc
             "execution": executed[0] if alike else None,
             "executions": executed,
             "variants": list(prepared.variants),
+            "model": model.model_dump(mode="json") if model is not None else None,
             "cannot_run": [{"mode": turn.label, "reason": turn.obstacle} for turn in found.turns if turn.obstacle],
             # Null is unknown.
             "estimate": {

@@ -1,4 +1,4 @@
-"""Commands that list what there is: modes, workloads, instances, and what each number format can hold.
+"""Commands that list what there is: modes, instances, and what each number format can hold.
 
 `dtypes` is for the question that comes before any measurement: does it fit? A loss scale of 65536 in float16, a
 gradient of 1e-6 in float8_e5m2, an activation of 500 in float8_e4m3fn. It needs no GPU, but torch, since casts are
@@ -30,13 +30,13 @@ def modes(
         _recipe_fields(shown, as_json)
         return
     if as_json:
-        _print_json(shown, "name", "recipes", "default_on", "summary")
+        print_json(shown, "name", "recipes", "default_on", "summary")
         return
     table = [
         (e.name, ", ".join(e.recipes) if e.recipes is not None else "its own", ", ".join(e.default_on), e.summary)
         for e in shown
     ]
-    _print_table(table, ["mode", "recipes", "runs by default on", "what it is"])
+    print_table(table, ["mode", "recipes", "runs by default on", "what it is"])
 
 
 def _recipe_fields(shown: Sequence[registry.ModeEntry], as_json: bool) -> None:
@@ -53,17 +53,7 @@ def _recipe_fields(shown: Sequence[registry.ModeEntry], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([dict(zip(headers, row, strict=True)) for row in rows], indent=1))
         return
-    _print_table(rows, headers)
-
-
-def workloads(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
-    shown = registry.workloads().values()
-    if as_json:
-        _print_json(shown, "name", "default_on", "summary")
-        return
-    _print_table(
-        [(e.name, ", ".join(e.default_on), e.summary) for e in shown], ["workload", "default on", "what it is"]
-    )
+    print_table(rows, headers)
 
 
 def instances(
@@ -85,14 +75,14 @@ def instances(
         day = "-" if price is None else str(price.as_of or "undated")
         gpus = f"{instance.gpu_count} x {instance.gpu}" if instance.gpu_count else "none"
         table.append((instance.key, instance.provider or "-", instance.instance_type or "-", gpus, cost, day))
-    _print_table(table, ["instance", "provider", "type", "GPUs", "USD/h", "price as of"], right=4)
+    print_table(table, ["instance", "provider", "type", "GPUs", "USD/h", "price as of"], right=4)
 
 
-def _print_json(entries: Iterable[object], *fields: str) -> None:
+def print_json(entries: Iterable[object], *fields: str) -> None:
     typer.echo(json.dumps([{name: getattr(entry, name) for name in fields} for entry in entries], indent=1))
 
 
-def _print_table(rows: Sequence[tuple[str, ...]], headers: list[str], right: int | None = None) -> None:
+def print_table(rows: Sequence[tuple[str, ...]], headers: list[str], right: int | None = None) -> None:
     """right: the column of numbers."""
     from tabulate import tabulate
 

@@ -12,8 +12,12 @@ def modes() -> list[str]:
     return [name for e in shown for name in (e.name, *(f"{e.name}:{recipe}" for recipe in e.recipes or ()))]
 
 
-def workloads() -> list[str]:
-    return list(registry.workloads())
+def workloads(incomplete: str) -> list[str]:
+    """After a family's prefix, each of its members."""
+    family = registry.FAMILIES.get(incomplete.partition(":")[0])
+    if family is not None and ":" in incomplete:
+        return [f"{family.prefix}:{member}" for member in family.members()]
+    return [*registry.workloads(), *(f"{prefix}:" for prefix in registry.FAMILIES)]
 
 
 def instances() -> list[str]:

@@ -62,6 +62,7 @@ def _run(
     """mirror: of the results' address, if that is where they are kept. place: under torchrun. leader: of several
     nodes.
     """
+    from fp8bench.launch.examined import examined, require_modes
     from fp8bench.launch.place import register
     from fp8bench.launch.plan import hourly_price
     from fp8bench.launch.prepare import prepare
@@ -70,14 +71,16 @@ def _run(
     named = bool(requested.request.mode or prepared.variants)
     requested = requested.resumed(prepared.resumed, prepared.session or "")
     price_of_machine = hourly_price(requested.request, prepared.instance)
+    answer = examined([entry.config for entry in prepared.entries])
     if dry_run:
         from fp8bench.cli.dry_run import document, look_ahead
 
         form = "json" if as_json else "table"
-        show(document(requested, prepared, look_ahead(prepared, price_of_machine)), form)
+        show(document(requested, prepared, look_ahead(prepared, price_of_machine, answer), answer), form)
         return
     for note in prepared.notes:
         log(note)
+    require_modes(answer, named)
     register(prepared, price_of_machine, date.today(), log)
     raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json))
 

@@ -19,6 +19,7 @@ from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import DataSource, Device, RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.instance import Instance
+from fp8bench.schema.option import flag_of
 from fp8bench.stats.certainty import FEWEST_ROUNDS, SEEN_SHARE
 
 CPU_WORLD_SIZE = 2
@@ -59,6 +60,7 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
     recipe = recipe_in(request.recipe) if request.recipe is not None else None
     settings = request.of_workers(device, entry.usual)
     _require_sequence(settings["sequence_length"], entry)
+    _require_family(settings, entry)
     if request.batch_size == AUTO:
         settings["batch_size"] = _first_size(entry.usual, device)
     if settings["workers"] is None:
@@ -97,6 +99,18 @@ def _require_sequence(length: int | None, workload: registry.WorkloadEntry) -> N
         f"--sequence-length {length} does not apply to {workload.name!r}, which is trained on images",
         f"Omit it, or name a language model with --workload: {', '.join(of_tokens)}",
     )
+
+
+def _require_family(settings: Mapping[str, Any], workload: registry.WorkloadEntry) -> None:
+    """Raises UsageError for an image size, or classes, of a workload that has its own."""
+    for name in ("image_size", "classes"):
+        if settings[name] is None or workload.defaults is None or name in workload.defaults:
+            continue
+        family = registry.FAMILIES["timm"]
+        raise UsageError(
+            f"{flag_of(name)} {settings[name]} does not apply to {workload.name!r}, whose sizes are its own",
+            f"Omit it, or name a model of timm with --workload, as {family.prefix}:{family.example}",
+        )
 
 
 def _first_size(usual: Mapping[str, Any], device: Device) -> int:

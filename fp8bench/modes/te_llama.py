@@ -25,7 +25,8 @@ import torch
 from torch import nn
 
 from fp8bench.modes.llama_block import Layer, LayerShape, llama_models, read_shape, rotation
-from fp8bench.modes.te_block import copy_linear, copy_weight
+from fp8bench.modes.te_block import copy_weight
+from fp8bench.modes.te_layers import swap_layers
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import ModeUnavailable
 
@@ -51,7 +52,7 @@ def convert_llama(te: Any, model: nn.Module, te_attention: TEAttention) -> nn.Mo
             layer = llama.layers[number]
             shape = read_shape(layer)
             if angles is None:
-                _swap_linears(te, layer)
+                swap_layers(te, layer, [name for name, part in layer.named_modules() if isinstance(part, nn.Linear)])
             else:
                 llama.layers[number] = TELlamaLayer(te, shape, layer, angles).train(layer.training)
     return model
@@ -113,18 +114,3 @@ class TELlamaLayer(nn.Module):
         copy_weight(mlp.layer_norm_weight, layer.post_attention_layernorm.weight)
         copy_weight(mlp.fc1_weight, torch.cat([layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight]))
         copy_weight(mlp.fc2_weight, layer.mlp.down_proj.weight)
-
-
-def _swap_linears(te: Any, layer: Layer) -> None:
-    names = [name for name, module in layer.named_modules() if isinstance(module, nn.Linear)]
-    for name in names:
-        plain = layer.get_submodule(name)
-        converted = te.Linear(
-            plain.in_features,
-            plain.out_features,
-            bias=plain.bias is not None,
-            params_dtype=torch.float32,
-            device=plain.weight.device,
-        )
-        copy_linear(converted, plain.weight, plain.bias)
-        layer.set_submodule(name, converted.train(plain.training))

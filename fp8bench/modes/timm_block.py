@@ -30,11 +30,18 @@ class BlockShape:
     hidden_dropout: float
 
 
-def timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
-    """Every timm Block in the model with its dotted name. Raises ModeUnavailable when there is none."""
-    from timm.models import vision_transformer
+def find_timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
+    """Every timm Block in the model with its dotted name. Known by place and name, so that timm is not imported for a
+    model of another kind.
+    """
+    kind = ("timm.models.vision_transformer", "Block")
+    named = model.named_modules()
+    return [(name, part) for name, part in named if (type(part).__module__, type(part).__name__) == kind]
 
-    found = [(name, part) for name, part in model.named_modules() if type(part) is vision_transformer.Block]
+
+def timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
+    """The same. Raises ModeUnavailable when there is none."""
+    found = find_timm_blocks(model)
     if not found:
         raise ModeUnavailable(
             "the model has no timm Block and no Llama layer, which are what this mode knows how to convert",
@@ -46,7 +53,7 @@ def timm_blocks(model: nn.Module) -> list[tuple[str, Block]]:
 def read_shape(block: Block) -> BlockShape:
     """The block's shape. Raises ModeUnavailable naming each part that only timm would compute."""
     attn, mlp = block.attn, block.mlp
-    odd = [*_odd_block_parts(block), *_odd_attention_parts(attn), *_odd_mlp_parts(mlp), *_odd_dropouts(block)]
+    odd = odd_parts(block)
     if odd:
         raise ModeUnavailable(
             f"the model's blocks use {', '.join(odd)}, which the converted block would not compute",
@@ -61,6 +68,12 @@ def read_shape(block: Block) -> BlockShape:
         attention_dropout=attn.attn_drop.p,
         hidden_dropout=attn.proj_drop.p,
     )
+
+
+def odd_parts(block: Block) -> list[str]:
+    """What only timm would compute, in words; empty: the block can be converted whole."""
+    found = [*_odd_block_parts(block), *_odd_attention_parts(block.attn), *_odd_mlp_parts(block.mlp)]
+    return [*found, *_odd_dropouts(block)]
 
 
 def _odd_block_parts(block: Block) -> list[str]:

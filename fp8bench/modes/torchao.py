@@ -23,18 +23,35 @@ from torch import nn
 
 from fp8bench.modes.layers import LayerChoice, counted
 from fp8bench.modes.protocol import FP8_TOLERANCE, CompilePolicy, compute_capability, count_linears
-from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, first_line
+from fp8bench.schema.errors import ModeUnavailable, first_line
 from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.schema.recipe import LIBRARY_LAYERS, split_recipe
 
 HEADS = frozenset({"head", "lm_head"})
+CLASSIFIERS = frozenset({"head", "head_dist", "classifier", "fc"})
+"""What timm's models call the module that gives the logits, alone or with layers inside (`head.fc`)."""
+
+
+def is_head(fqn: str) -> bool:
+    """Whether the layer of that dotted name gives the logits."""
+    return fqn.rpartition(".")[2] in HEADS or fqn.partition(".")[0] in CLASSIFIERS
 
 
 def convertible(module: nn.Module, fqn: str) -> bool:
     """Whether a linear layer goes to fp8. fqn: its dotted name in the model."""
-    if fqn.rpartition(".")[2] in HEADS or not isinstance(module, nn.Linear):
+    if is_head(fqn) or not isinstance(module, nn.Linear):
         return False
     return module.in_features % ALIGNMENT == 0 and module.out_features % ALIGNMENT == 0
+
+
+def require_convertible(model: nn.Module) -> None:
+    """Raises ModeUnavailable for a model of which no layer would go to fp8."""
+    if any(convertible(module, name) for name, module in model.named_modules()):
+        return
+    raise ModeUnavailable(
+        f"torchao can convert none of the model's {count_linears(model)} linear layers, so nothing would run in fp8",
+        f"Use a model whose linear layers, the head aside, have dimensions divisible by {ALIGNMENT}",
+    )
 
 
 class TorchAOFloat8:
@@ -71,20 +88,13 @@ class TorchAOFloat8:
             )
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Swap the convertible linear layers that were chosen, in place. Raises MeasurementInvalid when none is
-        convertible, and ModeUnavailable when none of them was chosen.
-        """
+        """Swap the convertible linear layers that were chosen, in place. Raises ModeUnavailable when there is none."""
         float8 = _float8()
+        require_convertible(model)
         self._emulated = next(model.parameters()).device.type == "cpu"
         recipe = float8.Float8LinearConfig.from_recipe_name(self.recipe)
         config = dataclasses.replace(recipe, emulate=self._emulated)
-        total = count_linears(model)
         names = [name for name, module in model.named_modules() if convertible(module, name)]
-        if not names:
-            raise MeasurementInvalid(
-                f"torchao converted none of the model's {total} linear layers, so nothing would run in fp8",
-                f"Use a model whose linear layers have dimensions divisible by {ALIGNMENT}",
-            )
         self._layers.require_some(names, self.name)
         module_filter = self._module_filter(float8)
         converted: nn.Module = float8.convert_to_float8_training(model, config=config, module_filter_fn=module_filter)

@@ -1,5 +1,6 @@
 """NVIDIA's Transformer Engine: `te-bf16` and `te-fp8`, over blocks that compute timm's Block (see te_block.py) or a
-layer of transformers' Llama (see te_llama.py), whichever the model is made of.
+layer of transformers' Llama (see te_llama.py), whichever the model is made of; any other model's linear layers and
+layer norms one by one (see te_layers.py).
 
 te-fp8 runs the blocks' linear layers in fp8 (forward e4m3; backward e5m2 under `delayed` and `current`, e4m3 under
 `block` and `mxfp8`). The recipe is pinned here, `delayed` by default, because Transformer Engine's own
@@ -33,6 +34,7 @@ from fp8bench.modes.protocol import (
     count_linears,
 )
 from fp8bench.modes.te_block import TEBlock, TESDPABlock
+from fp8bench.modes.te_layers import Swaps, plan_swaps, swap_layers
 from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
 from fp8bench.modes.te_llama import convert_llama
 from fp8bench.modes.te_recipe import ISLANDS, compile_policy, fields_of, make_recipe, require_fp8_attention, versions
@@ -85,6 +87,7 @@ class TEBF16:
         self.te_attention = te_attention
         self._attention_log: AttentionLog | None = None
         self._gemms = GEMMS
+        self._swaps: Swaps | None = None
 
     def check(self, device: torch.device) -> None:
         """Needs an NVIDIA GPU with bf16 units (compute capability 8.0), and Transformer Engine."""
@@ -98,14 +101,33 @@ class TEBF16:
         import_te()
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Replace every block that is known here, in place, by one with the same weights."""
+        """Replace every block that is known here, in place, by one with the same weights; in a model of others, layers
+        one by one.
+        """
         te = import_te()
-        if self.te_attention == "te":
+        if has_llama_layers(model):
+            self._listen()
+            self._gemms = LLAMA_GEMMS
+            return convert_llama(te, model, self.te_attention)
+        self._swaps = plan_swaps(model)
+        if self._swaps.blocks:
+            self._listen()
+            self.convert_timm(te, model)
+        swap_layers(te, model, (*self._swaps.linears, *self._swaps.norms))
+        return model
+
+    def _listen(self) -> None:
+        if self._te_attends:
             self._attention_log = listen()
-        if not has_llama_layers(model):
-            return self.convert_timm(te, model)
-        self._gemms = LLAMA_GEMMS
-        return convert_llama(te, model, self.te_attention)
+
+    @property
+    def _te_attends(self) -> bool:
+        """Whether attention is Transformer Engine's: it is the model's own where layers are swapped one by one."""
+        return self.te_attention == "te" and self._has_blocks
+
+    @property
+    def _has_blocks(self) -> bool:
+        return self._swaps is None or bool(self._swaps.blocks)
 
     def convert_timm(self, te: Any, model: nn.Module) -> nn.Module:
         """Replace every timm Block."""
@@ -130,15 +152,16 @@ class TEBF16:
     def evidence(self, model: nn.Module) -> dict[str, Any]:
         """Transformer Engine layers as counted in the model, and the attention backend that it chose."""
         converted = sum(self._gemms[type(module).__name__] for module in te_layers(model))
-        backend = attention_backend() if self.te_attention == "te" else None
+        backend = attention_backend() if self._te_attends else None
         dtypes = {str(m.residual_dtype).removeprefix("torch.") for m in model.modules() if hasattr(m, "residual_dtype")}
         return {
             "converted_layers": converted,
             "total_layers": converted + count_linears(model),
             "recipe": None,
-            "attention": f"te:{backend or 'unknown'}" if self.te_attention == "te" else None,
+            "attention": f"te:{backend or 'unknown'}" if self._te_attends else None,
             "residual_dtypes": sorted(dtypes),
-            **({"gelu": "tanh"} if self._gemms is GEMMS else {}),
+            **({"gelu": "tanh"} if self._gemms is GEMMS and self._has_blocks else {}),
+            **(self._swaps.evidence() if self._swaps is not None else {}),
             "cudnn": ".".join(map(str, import_te().get_cudnn_version())),
             "warnings": _attention_warnings(backend),
             **(self._attention_log.evidence() if self._attention_log else {}),

@@ -112,7 +112,7 @@ class Measurement:
 def variant(record: Record) -> Key:
     """What makes two records two rows and not two tries at one: all that is compared, and all that is marked."""
     what, config = record.what, record.config
-    trained_with = (config.optimizer, config.data, config.sequence_length) if config is not None else ()
+    trained_with = (config.optimizer, config.data, *of_sample(config)) if config is not None else ()
     sizes = (what.workload, what.batch_size, what.world_size)
     # Up to format 3 it was not recorded, and there was no other way.
     joined = record.joined or ("ddp" if what.world_size > 1 else "none")
@@ -262,12 +262,17 @@ def _planned(record: Record, config: RunConfig) -> Key:
     return (*mode(record), *sizes, config.optimizer, config.data, *division(config))
 
 
+def of_sample(config: RunConfig) -> Key:
+    """How long or large a sample is, and among how many classes it is put."""
+    return config.sequence_length, config.image_size, config.classes
+
+
 def division(config: RunConfig) -> Key:
-    """How long samples are, and how a step's model and samples were requested to be divided; `auto` chooses alike on
+    """How large samples are, and how a step's model and samples were requested to be divided; `auto` chooses alike on
     machines that are alike.
     """
     return (
-        config.sequence_length,
+        *of_sample(config),
         config.parallel == "fsdp",
         config.tensor_parallel,
         config.grad_accumulation,

@@ -90,6 +90,25 @@ class RunConfig(Frozen):
             metavar="TOKENS",
         ),
     ] = None
+    image_size: Annotated[
+        PositiveInt | None,
+        Option(
+            "Height and width of an image, of a timm:NAME workload",
+            if_unset="the model's own",
+            shown_unset="by workload",
+            bound=option.IMAGE_SIZE,
+            metavar="PIXELS",
+        ),
+    ] = None
+    classes: Annotated[
+        Annotated[int, Field(ge=2)] | None,
+        Option(
+            "Classes of a timm:NAME workload",
+            if_unset="the model's own",
+            shown_unset="by workload",
+            bound=option.CLASSES,
+        ),
+    ] = None
     parallel: Annotated[
         ParallelChoice,
         Option("Join GPUs by DDP or by FSDP2: auto takes fsdp where a GPU has no room for all weights", default="auto"),

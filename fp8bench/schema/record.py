@@ -16,7 +16,8 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
      The length of a sequence of tokens (config.sequence_length), and of a causal model what its tokens see of later
      ones (parity.later_leakage). How a published figure was derived (provenance.derivation).
   7  which variants of a mode a session requested (session.variants). Fields of a recipe, and the layers in fp8, in its
-     name (config.recipe); the layers that auto chose (config.fp8_layer_names).
+     name (config.recipe); the layers that auto chose (config.fp8_layer_names). The size of
+     images and the number of classes, where a workload takes them (config.image_size, config.classes).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the

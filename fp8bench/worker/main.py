@@ -19,6 +19,7 @@ from fp8bench import registry
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed
+from fp8bench.schema.option import flag_of
 from fp8bench.schema.rank import Evidence, RankReport, WorkloadFacts
 from fp8bench.worker import parity
 from fp8bench.worker.clock import clock_for
@@ -239,13 +240,24 @@ def make_workload(config: RunConfig) -> Workload:
     return workload
 
 
+OF_SAMPLES = {
+    "sequence_length": "a language model",
+    "image_size": "a model of timm",
+    "classes": "a model of timm",
+}
+"""Settings that some workloads take, and which."""
+
+
 def check_workload(workload: Workload, config: RunConfig, mode: Mode) -> None:
     """Raises ModeUnavailable where the workload says that it cannot be trained so, or does not know a setting."""
-    if config.sequence_length is not None and "sequence_length" not in of_workload.stated(workload, "config_fields"):
-        raise ModeUnavailable(
-            f"workload {config.workload!r} takes no sequence length (--sequence-length {config.sequence_length})",
-            "Omit --sequence-length, or name a language model with --workload",
-        )
+    taken = of_workload.stated(workload, "config_fields")
+    for name, whose in OF_SAMPLES.items():
+        value, flag = getattr(config, name), flag_of(name)
+        if value is not None and name not in taken:
+            raise ModeUnavailable(
+                f"workload {config.workload!r} takes no {name.replace('_', ' ')} ({flag} {value})",
+                f"Omit {flag}, or name {whose} with --workload",
+            )
     check: Callable[[int, bool], None] | None = getattr(workload, "check", None)
     if check is not None:
         check(config.batch_size, bool(stated(mode, "fp8")))

@@ -39,6 +39,8 @@ TEXT_OF_EVERY_FIELD = {
     "seed": ("9", 9),
     "te_attention": ("sdpa", "sdpa"),
     "sequence_length": ("512", 512),
+    "image_size": ("384", 384),
+    "classes": ("100", 100),
     "parallel": ("fsdp", "fsdp"),
     "tensor_parallel": ("2", 2),
     "grad_accumulation": ("4", 4),
@@ -135,7 +137,12 @@ def test_a_default_by_device_is_filled_in_and_what_only_the_machine_knows_stays_
     values = RunRequest(steps=7).of_workers(device, OF_IMAGES)
 
     assert (values["batch_size"], values["min_time_s"], values["steps"]) == (batch_size, min_time_s, 7)
-    assert [name for name, value in values.items() if value is None] == ["workers", "sequence_length"]
+    assert [name for name, value in values.items() if value is None] == [
+        "workers",
+        "sequence_length",
+        "image_size",
+        "classes",
+    ]
 
 
 @pytest.mark.parametrize("field", list(OPTIONS))

@@ -23,6 +23,18 @@ class Linear(nn.Module):
         return nn.functional.linear(x, self.weight, self.bias)
 
 
+class LayerNorm(nn.Module):
+    """Its size alone is positional, as in Transformer Engine."""
+
+    def __init__(self, normalized_shape, *, eps=1e-5, params_dtype=None, device=None):
+        super().__init__()
+        self.eps = eps
+        self.weight, self.bias = nn.Parameter(torch.ones(normalized_shape)), nn.Parameter(torch.zeros(normalized_shape))
+
+    def forward(self, x):
+        return nn.functional.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
+
+
 class _Norm(nn.Module):
     """What the modules with a norm before them share; RMSNorm has no bias."""
 

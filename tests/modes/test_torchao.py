@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fp8bench.modes.torchao import TorchAOFloat8, convertible
-from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable
+from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.workloads.vit import ViTMicro
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,7 @@ def test_heads_and_dimensions_that_fp8_kernels_cannot_take_stay_plain(layer, fqn
 
 
 def test_a_model_with_nothing_to_convert_is_an_error():
-    with pytest.raises(MeasurementInvalid, match="none of the model's 1 linear layers"):
+    with pytest.raises(ModeUnavailable, match="none of the model's 1 linear layers"):
         TorchAOFloat8().convert(nn.Sequential(nn.Linear(10, 10)))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fp8bench.modes.torchao import HEADS, convertible
+from fp8bench.modes.torchao import convertible, is_head
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.schema.gemm import Product, Role, Shape
@@ -185,7 +185,7 @@ def _why_bf16(layer: nn.Linear, name: str) -> str | None:
     """By the rule of the fp8 modes."""
     if convertible(layer, name):
         return None
-    if name.rpartition(".")[2] in HEADS:
+    if is_head(name):
         return "the head stays bf16 in every mode"
     return f"{layer.in_features} or {layer.out_features} features are not divisible by {ALIGNMENT}"
 

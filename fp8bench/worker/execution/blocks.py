@@ -6,11 +6,19 @@ from torch import nn
 
 
 def repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """The members of each outermost list of two or more modules of one class (a transformer's layers)."""
+    """The members of each outermost list of two or more modules of one class (a transformer's layers). Where these are
+    stages, most of each a list of blocks itself (ConvNeXt, Swin), those blocks.
+    """
     for child in model.children():
         members = list(child.children())
         alike = len(members) > 1 and len({type(member) for member in members}) == 1
         if alike and isinstance(child, nn.Sequential | nn.ModuleList | nn.ModuleDict):
-            yield from members
+            for member in members:
+                inner = list(repeated_blocks(member))
+                yield from inner if 2 * _weights(*inner) > _weights(member) else [member]
         else:
             yield from repeated_blocks(child)
+
+
+def _weights(*modules: nn.Module) -> int:
+    return sum(weight.numel() for module in modules for weight in module.parameters())

@@ -1,0 +1,58 @@
+"""A model looked at before its first worker starts, where its workload's name leaves open what it is made of: a word
+that cannot work fails in seconds, and not in a worker of each mode.
+
+It is looked at in a process of its own, since the launcher imports no torch.
+"""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from fp8bench import registry
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import RunFailed
+from fp8bench.schema.model import Answer, Asked
+
+PROGRAM = (sys.executable, "-m", "fp8bench.numerics.model_facts")
+LIMIT_S = 300
+"""timm's slowest model to look at takes 80 s on two cores, most of them less than 5."""
+
+
+def examined(configs: Sequence[RunConfig], program: Sequence[str] = PROGRAM) -> Answer | None:
+    """configs: of one workload. None: its name says what it is, and nothing is looked at.
+
+    Raises ModeUnavailable where no mode can be proved with the model, and RunFailed where looking at it broke.
+    """
+    if registry.find_workload(configs[0].workload).member is None:
+        return None
+    asked = Asked(configs=tuple(configs)).model_dump_json()
+    try:
+        done = subprocess.run(program, input=asked, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    except subprocess.TimeoutExpired as late:
+        raise _broke(configs[0], f"no answer within {LIMIT_S} s") from late
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        raise _broke(configs[0], said[-1] if said else f"exit code {done.returncode}")
+    try:
+        answer = Answer.model_validate_json(done.stdout)
+    except ValidationError as error:
+        raise _broke(configs[0], "its answer cannot be read") from error
+    if answer.refusal is not None:
+        raise answer.refusal.error()
+    return answer
+
+
+def require_modes(answer: Answer | None, named: bool) -> None:
+    """named: the modes were, so that each is meant to run; else it suffices that one can. Raises ModeUnavailable."""
+    refused = [] if answer is None else [one for one in answer.modes if one is not None]
+    if refused and answer is not None and (named or len(refused) == len(answer.modes)):
+        raise refused[0].error()
+
+
+def _broke(config: RunConfig, why: str) -> RunFailed:
+    return RunFailed(
+        f"{config.workload} could not be looked at: {why.rstrip('.')}",
+        f"See what `fp8bench workloads {config.workload} --debug` says",
+    )

@@ -1,0 +1,126 @@
+"""Transformer Engine layer by layer: te.Linear for a linear layer, te.LayerNorm for a layer norm, with their weights.
+
+For models whose blocks Transformer Engine has no block for, and for those in which attention is to stay torch's. A
+linear layer is swapped where fp8 could take it, by the rule of every fp8 mode (`modes.torchao.convertible`), so that
+modes differ in how they compute and not in what they convert. What is no plain layer by its class stays as it is: a
+subclass may compute something else.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from fp8bench.modes.te_block import copy_linear, copy_weight
+from fp8bench.modes.timm_block import find_timm_blocks, odd_parts
+from fp8bench.modes.torchao import convertible
+from fp8bench.schema.errors import ModeUnavailable
+
+_LINEARS = {("torch.nn.modules.linear", "Linear"), ("timm.layers.linear", "Linear")}
+_NORMS = {("torch.nn.modules.normalization", "LayerNorm"), ("timm.layers.norm", "LayerNorm")}
+"""By place and name, so that timm is not imported for a model of another kind. timm's compute what torch's do."""
+
+
+@dataclass(frozen=True)
+class Swaps:
+    """What becomes of a model, by dotted names. blocks: whole timm Blocks; linears and norms: outside of them. why: why
+    blocks are not taken whole; None: they are, or there are none.
+    """
+
+    blocks: tuple[str, ...] = ()
+    linears: tuple[str, ...] = ()
+    norms: tuple[str, ...] = ()
+    why: str | None = None
+
+    def evidence(self) -> dict[str, Any]:
+        """Of a record. Empty where blocks are whole and nothing is beside them."""
+        if not self.linears and not self.norms:
+            return {}
+        swapped = {"te_blocks": len(self.blocks), "te_linears": len(self.linears), "te_norms": len(self.norms)}
+        return {**swapped, **({"te_blocks_refused": self.why} if self.why else {})}
+
+
+def plan_swaps(model: nn.Module) -> Swaps:
+    """Blocks whole where each of them could be, else layer by layer. Raises ModeUnavailable where neither is possible:
+    which layer, and why.
+    """
+    blocks = find_timm_blocks(model)
+    odd = next(((name, parts) for name, block in blocks if (parts := odd_parts(block))), None)
+    whole = () if odd else tuple(name for name, _ in blocks)
+    why = None if odd is None else f"{odd[0]} uses {', '.join(odd[1])}"
+    outside = [(name, layer) for name, layer in model.named_modules() if not _inside(name, whole)]
+    linears = tuple(name for name, layer in outside if _is_one_of(layer, _LINEARS) and convertible(layer, name))
+    if not whole and not linears:
+        raise ModeUnavailable(
+            f"Transformer Engine can take none of the model's layers: {_why_none(model)}",
+            "Use a model whose linear layers have widths that are multiples of 16, or baseline modes",
+        )
+    # Where blocks are whole, what is around them stays as the model has it, but for what is worth an fp8 GEMM.
+    norms = () if whole else tuple(name for name, layer in outside if _is_one_of(layer, _NORMS) and _affine(layer))
+    return Swaps(whole, linears, norms, why)
+
+
+def swap_layers(te: Any, model: nn.Module, names: Iterable[str]) -> None:
+    """Each linear layer and layer norm of these names, in place; one at a time: never are two copies of all weights in
+    memory.
+    """
+    for name in names:
+        plain = model.get_submodule(name)
+        made = te_norm(te, plain) if isinstance(plain, nn.LayerNorm) else te_linear(te, plain)
+        model.set_submodule(name, made.train(plain.training))
+
+
+def te_linear(te: Any, plain: Any) -> nn.Module:
+    """A te.Linear with the layer's weight and bias."""
+    made: nn.Module = te.Linear(
+        plain.in_features,
+        plain.out_features,
+        bias=plain.bias is not None,
+        params_dtype=torch.float32,
+        device=plain.weight.device,
+    )
+    copy_linear(made, plain.weight, plain.bias)
+    return made
+
+
+def te_norm(te: Any, plain: nn.LayerNorm) -> nn.Module:
+    """A te.LayerNorm with the layer's epsilon, weight and bias. Under autocast its output is bf16, where torch's is
+    float32 that the next layer casts.
+    """
+    made: nn.Module = te.LayerNorm(
+        plain.normalized_shape[0], eps=plain.eps, params_dtype=torch.float32, device=plain.weight.device
+    )
+    copy_weight(made.weight, plain.weight)
+    copy_weight(made.bias, plain.bias)
+    return made
+
+
+def _inside(name: str, whole: tuple[str, ...]) -> bool:
+    return any(name == block or name.startswith(f"{block}.") for block in whole)
+
+
+def _is_one_of(layer: nn.Module, kinds: set[tuple[str, str]]) -> bool:
+    return (type(layer).__module__, type(layer).__name__) in kinds
+
+
+def _affine(norm: Any) -> bool:
+    """Whether it norms one axis, by a weight and a bias, as te.LayerNorm does."""
+    return len(norm.normalized_shape) == 1 and norm.weight is not None and norm.bias is not None
+
+
+def _why_none(model: nn.Module) -> str:
+    """The first linear layer with what is wrong about it, and what there is instead."""
+    linears = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+    kinds = Counter(type(layer).__name__ for layer in model.modules() if isinstance(layer, nn.Conv2d))
+    convolutions = "".join(f"; {number} {kind} layers are no linear layers" for kind, number in kinds.items())
+    if not linears:
+        return f"it has no linear layer{convolutions}"
+    name, layer = linears[0]
+    if not _is_one_of(layer, _LINEARS):
+        return f"{name} is a {type(layer).__name__}{convolutions}"
+    if layer.in_features % 16 or layer.out_features % 16:
+        return f"{name} is {layer.in_features} x {layer.out_features}, no multiples of 16{convolutions}"
+    return f"{name} is the head, which stays plain{convolutions}"

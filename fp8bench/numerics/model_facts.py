@@ -1,0 +1,121 @@
+"""What a workload's model is made of, and what each mode can convert of it: on the meta device, where tensors have
+shapes and no memory.
+
+As a program it answers for the launcher, which imports no torch: configurations come as JSON on standard input, and
+what was found goes as JSON to standard output (`launch.examined`).
+"""
+
+import sys
+
+import torch
+from torch import nn
+
+from fp8bench import registry
+from fp8bench.modes.llama_block import has_llama_layers, llama_models
+from fp8bench.modes.protocol import count_linears
+from fp8bench.modes.te_layers import plan_swaps
+from fp8bench.modes.torchao import require_convertible
+from fp8bench.numerics.gemm.linear_layers import linear_gemms
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import Fp8benchError, ModeUnavailable, UsageError
+from fp8bench.schema.model import Answer, Asked, LinearLayers, ModelFacts, Refusal, TransformerEngineParts
+from fp8bench.workloads.protocol import Workload, stated
+
+META = torch.device("meta")
+
+
+def facts_of(workload: Workload) -> ModelFacts:
+    """Raises ModeUnavailable for a model that no mode can be proved with, and UsageError for one that does not run on
+    the meta device.
+    """
+    batch_size = stated(workload, "piece")
+    check = getattr(workload, "check", None)
+    if check is not None:
+        check(batch_size, False)
+    model = workload.build(META)
+    parts, refusal = _transformer_engine(model)
+    try:
+        found = linear_gemms(workload, batch_size)
+        products, unseen = found.products, found.unseen
+    except UsageError:
+        if count_linears(model):
+            raise
+        products, unseen = (), ()
+    flops = workload.flops_per_step(batch_size)
+    forward = [one for one in products if one.role == "forward"]
+    fp8 = [one for one in products if one.stays_bf16 is None]
+    return ModelFacts(
+        workload=workload.name,
+        unit=workload.unit,
+        sizes=workload.sizes(),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        flops_per_unit=flops // workload.units_per_step(batch_size),
+        linear_layers=count_linears(model),
+        fp8_layers=sum(one.calls_per_step or 0 for one in forward if one.stays_bf16 is None),
+        fp8_share=sum(one.shape.flops * (one.calls_per_step or 0) for one in fp8) / flops,
+        groups=tuple(
+            LinearLayers(
+                layers=one.layers,
+                number=one.calls_per_step or 1,
+                in_features=one.shape.k,
+                out_features=one.shape.n,
+                stays_bf16=one.stays_bf16,
+            )
+            for one in forward
+        ),
+        not_called=unseen,
+        transformer_engine=parts,
+        te_refusal=refusal,
+    )
+
+
+def _transformer_engine(model: nn.Module) -> tuple[TransformerEngineParts | None, str | None]:
+    if has_llama_layers(model):
+        return TransformerEngineParts(blocks=sum(len(llama.layers) for _, llama in llama_models(model))), None
+    try:
+        swaps = plan_swaps(model)
+    except ModeUnavailable as refusal:
+        return None, refusal.what
+    return TransformerEngineParts(
+        blocks=len(swaps.blocks), linears=len(swaps.linears), norms=len(swaps.norms), blocks_refused=swaps.why
+    ), None
+
+
+def refusal_of(config: RunConfig, workload: Workload, model: nn.Module) -> Refusal | None:
+    """Why the mode can convert nothing of the model, or not at this batch; None: no reason is seen."""
+    entry, _ = registry.find_mode(config.mode_label)
+    fp8 = bool(getattr(registry.load(entry), "fp8", False))
+    try:
+        if config.mode.startswith("te-") and not has_llama_layers(model):
+            plan_swaps(model)
+        elif config.mode.startswith("torchao-"):
+            require_convertible(model)
+        check = getattr(workload, "check", None)
+        if check is not None:
+            check(config.batch_size, fp8)
+    except ModeUnavailable as refusal:
+        return Refusal.of(refusal)
+    return None
+
+
+def answer(asked: Asked) -> Answer:
+    """Of one workload under several modes. An error of ours is an answer too."""
+    one = asked.configs[0]
+    workload_class = registry.load(registry.find_workload(one.workload))
+    options = {name: getattr(one, name) for name in stated(workload_class, "config_fields")}
+    try:
+        workload = workload_class(data="device", seed=one.seed, **options)
+        facts = facts_of(workload)
+    except Fp8benchError as error:
+        return Answer(refusal=Refusal.of(error))
+    model = workload.build(META)
+    return Answer(facts=facts, modes=tuple(refusal_of(config, workload, model) for config in asked.configs))
+
+
+def main() -> None:
+    """See above."""
+    sys.stdout.write(answer(Asked.model_validate_json(sys.stdin.read())).model_dump_json())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,338 @@
+"""Any image model of timm, on random images: `timm:convnext_base`, `timm:eva02_large_patch14_224`, and so on.
+
+A model is built by timm's own function with pretrained=False, so nothing is downloaded. Three things are changed, alike
+for every mode, since a mode could not be proved otherwise:
+
+  dropout and stochastic depth are off     two passes would differ by chance
+  tiny LayerScales are 1 (ConvNeXt's are   a fresh block would add nothing to its input, and a conversion that breaks
+  drawn as 1e-6), zero norms too           it would pass
+  qkv of EVA, BEiT and Swin V2 has its     they keep it apart and hand weight and bias to a function, which no mode
+  bias itself                              could convert; that of keys, which softmax cancels, is then trained too
+
+A model is refused that mixes the samples of a batch (BatchNorm in training): the parity gate tells a conversion that
+does so by that very sign, and the proof of steps takes batches in pieces. So is one whose output is not a row of logits
+for each image. All of that is found on the meta device, where tensors have shapes and no memory.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from math import gcd, lcm, prod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.utils.flop_counter import FlopCounterMode
+
+from fp8bench.schema.config import DataSource
+from fp8bench.schema.errors import ModeUnavailable, first_line
+from fp8bench.schema.formats import ALIGNMENT
+from fp8bench.workloads.fake_data import EndlessSampler, FakeDataset, LoaderBatches, device_batches
+from fp8bench.workloads.protocol import Batch
+
+USUAL_CLASSES = 1000
+"""Of a model that timm registers without a head."""
+
+CHANNELS = 3
+HIDING = 0.1
+"""A LayerScale of at most this hides its block from the gate. Those in timm are 1e-6 to 0.1, or 1."""
+
+Sizes = Sequence[int]
+
+_LAYER_SCALE = re.compile(r"(^|\.)(gamma\w*|ls\d*|layer_scale\w*(\.scale)?)$")
+
+
+class TimmModel:
+    """One model; `of` names it. image_size: pixels of a side; None: the model's own, and so are classes."""
+
+    name = "timm"
+    model: ClassVar[str] = ""
+    unit = "images"
+    config_fields: ClassVar[tuple[str, ...]] = ("image_size", "classes")
+
+    def __init__(
+        self,
+        data: DataSource = "loader",
+        workers: int = 0,
+        seed: int = 0,
+        image_size: int | None = None,
+        classes: int | None = None,
+    ) -> None:
+        self.data = data
+        self.workers = workers
+        self.seed = seed
+        self._asked = image_size, classes
+
+    @classmethod
+    def of(cls, member: str) -> "type[TimmModel]":
+        """The workload of that model."""
+        return type(cls.__name__, (cls,), {"name": f"timm:{member}", "model": member})
+
+    @cached_property
+    def made(self) -> "Made":
+        """What is built. Raises ModeUnavailable for images that are neither square nor of three channels."""
+        size, classes = self._asked
+        (channels, height, width), own_classes = _registered(self.model)
+        if channels != CHANNELS or (size is None and height != width):
+            raise ModeUnavailable(
+                f"{self.name} takes images of {channels} x {height} x {width}, and random ones are square, with "
+                f"{CHANNELS} channels",
+                "Name another model" if channels != CHANNELS else "Give a side with --image-size",
+            )
+        return Made(self.model, size or height, classes or own_classes or USUAL_CLASSES, size not in (None, height))
+
+    def check(self, batch_size: int, fp8: bool) -> None:
+        """Raises ModeUnavailable where the model cannot be proved, does not take these images, or has a linear layer
+        whose rows no fp8 GEMM can take at this batch.
+        """
+        survey = _survey(self.made, batch_size)
+        if survey.batch_norms:
+            first, number = survey.batch_norms[0], len(survey.batch_norms)
+            raise ModeUnavailable(
+                f"{self.name} has {number} BatchNorm layers (the first is {first}), by which samples of a batch see "
+                "each other: no mode of it can be proved, since that is how a faulty conversion shows",
+                "Use a model that has LayerNorm instead, such as timm:convnext_base or a ViT",
+            )
+        if survey.output != (batch_size, self.made.classes):
+            raise ModeUnavailable(
+                f"{self.name} gives {survey.output_words} for {batch_size} images, and not logits of "
+                f"{batch_size} x {self.made.classes}",
+                "Use a model with a classifier, as `fp8bench workloads timm` lists them",
+            )
+        if fp8:
+            self._require_rows(survey, batch_size)
+
+    def _require_rows(self, survey: "Survey", batch_size: int) -> None:
+        """Names a layer that no batch helps before another."""
+        wrong = [(name, rows) for name, rows in survey.rows if rows % ALIGNMENT]
+        if not wrong:
+            return
+        twice = dict(_survey(self.made, 2 * batch_size).rows)
+        fixed = [one for one, own in survey.rows if twice[one] != 2 * own]
+        step = lcm(*(ALIGNMENT // gcd(ALIGNMENT, own // batch_size) for one, own in survey.rows if one not in fixed), 1)
+        name, rows = next((one for one in wrong if one[0] in fixed), wrong[0])
+        remedy = f"Use a --batch-size that is a multiple of {step}"
+        if name in fixed:
+            remedy = "No batch size changes that: use a mode without fp8, or another model"
+        raise ModeUnavailable(
+            f"fp8 GEMMs need a multiple of {ALIGNMENT} rows, and {name} of {self.name} has {rows:,} at batch "
+            f"{batch_size} and {self.made.image_px} px",
+            remedy,
+        )
+
+    def build(self, device: torch.device) -> nn.Module:
+        """Weights are drawn on the device itself. GPUs of one kind draw the same ones for a seed; others, and CPUs,
+        draw others.
+        """
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), device:
+            torch.manual_seed(self.seed)
+            model = _build(self.made)
+        return model.to(device).train()
+
+    def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
+        """Batches without end, from a DataLoader or kept on the device."""
+        dataset = FakeDataset(self.made.image_px, self.made.classes, self.seed)
+        if self.data == "device":
+            return device_batches(dataset, batch_size, rank, device)
+        sampler = EndlessSampler(len(dataset), batch_size, rank)
+        return LoaderBatches(dataset, sampler, batch_size, device, self.workers)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
+
+    def units_per_step(self, batch_size: int) -> int:
+        """Images."""
+        return batch_size
+
+    def flops_per_step(self, batch_size: int) -> int:
+        """Every operation is linear in the batch, since images do not see each other: two are counted."""
+        return batch_size * _work(self.made)[1]
+
+    def parameters(self) -> int:
+        """How many numbers are trained."""
+        return _work(self.made)[0]
+
+    def sizes(self) -> dict[str, int | str]:
+        """With the number of parameters, since versions of timm may build other models under one name."""
+        made = self.made
+        return {
+            "model": made.model,
+            "img_size": made.image_px,
+            "num_classes": made.classes,
+            "parameters": self.parameters(),
+        }
+
+
+@dataclass(frozen=True)
+class Made:
+    """What is built. resized: whether images have another size than the model's own."""
+
+    model: str
+    image_px: int
+    classes: int
+    resized: bool
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A model as one forward pass on the meta device shows it. batch_norms: their names; rows: by the name of each
+    linear layer that fp8 could take by its widths, the head aside, the rows of its input.
+    """
+
+    batch_norms: tuple[str, ...]
+    output: tuple[int, ...] | None
+    output_words: str
+    rows: tuple[tuple[str, int], ...]
+
+
+def _registered(name: str) -> tuple[tuple[int, int, int], int]:
+    """(channels, height, width) of its images, and its classes."""
+    import timm
+
+    config = timm.get_pretrained_cfg(name, allow_unregistered=True)
+    if config is None:
+        return (CHANNELS, 224, 224), USUAL_CLASSES
+    return config.input_size, config.num_classes
+
+
+def _build(made: Made) -> nn.Module:
+    import timm
+
+    known: dict[str, Any] = {"pretrained": False, "num_classes": made.classes}
+    resized = {**known, "img_size": made.image_px} if made.resized else known
+    try:
+        model: nn.Module = timm.create_model(made.model, **resized)
+    except TypeError as error:
+        if "img_size" not in str(error):
+            raise
+        # A model of convolutions takes images of any size, and has no such argument.
+        model = timm.create_model(made.model, **known)
+    _without_chance(model)
+    _give_qkv_its_bias(model)
+    if next(model.parameters()).device.type != "meta":
+        _unhide(model)
+    return model
+
+
+def _without_chance(model: nn.Module) -> None:
+    """Switch off what is drawn anew in each pass."""
+    from timm.layers.drop import DropBlock2d, DropPath
+    from timm.layers.patch_dropout import PatchDropout
+
+    for name, module in list(model.named_modules()):
+        if isinstance(module, DropPath | DropBlock2d | PatchDropout):
+            model.set_submodule(name, nn.Identity())
+        elif isinstance(module, _DropoutNd):
+            module.p = 0.0
+
+
+def _give_qkv_its_bias(model: nn.Module) -> None:
+    for module in model.modules():
+        qkv, query, value = (getattr(module, name, None) for name in ("qkv", "q_bias", "v_bias"))
+        if isinstance(qkv, nn.Linear) and qkv.bias is None and query is not None and value is not None:
+            key = torch.zeros_like(query)
+            qkv.bias = nn.Parameter(torch.cat((query, key, value)).detach())
+            # Without it timm calls the layer.
+            module.q_bias = module.k_bias = module.v_bias = None
+
+
+@torch.no_grad()
+def _unhide(model: nn.Module) -> None:
+    """Let each block, and the head, move the logits."""
+    for name, parameter in model.named_parameters():
+        if _LAYER_SCALE.search(name) and parameter.abs().max() <= HIDING:
+            parameter.fill_(1.0)
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm) and module.weight is not None and not module.weight.any():
+            module.weight.fill_(1.0)
+    for head in _heads(model):
+        if isinstance(head, nn.Linear) and not head.weight.any():
+            nn.init.trunc_normal_(head.weight, std=0.02)
+
+
+def _heads(model: Any) -> tuple[nn.Module, ...]:
+    """What gives the logits; several in a model that is distilled."""
+    found = model.get_classifier() if hasattr(model, "get_classifier") else ()
+    return tuple(found) if isinstance(found, tuple | list) else (found,)
+
+
+@cache
+def _survey(made: Made, batch_size: int) -> Survey:
+    rows: dict[str, int] = {}
+    with torch.device("meta"):
+        model = _meta(made)
+        images = torch.empty(batch_size, CHANNELS, made.image_px, made.image_px)
+    heads = _heads(model)
+    for name, layer in model.named_modules():
+        if isinstance(layer, nn.Linear) and layer not in heads and _fp8_takes(layer):
+            layer.register_forward_pre_hook(_note(name, rows))
+    output = _pass(made, model, images)
+    shape = tuple(output.shape) if isinstance(output, Tensor) else None
+    words = type(output).__name__ if shape is None else "an output of " + " x ".join(map(str, shape))
+    norms = tuple(name for name, module in model.named_modules() if isinstance(module, _BatchNorm))
+    return Survey(norms, shape, words, tuple(rows.items()))
+
+
+@cache
+def _work(made: Made) -> tuple[int, int]:
+    """Parameters, and FLOPs of one image, forward and backward, by torch's FlopCounterMode; see below."""
+    with torch.device("meta"):
+        model = _meta(made)
+        images = torch.empty(2, CHANNELS, made.image_px, made.image_px)
+    formulas: dict[Any, Any] = {torch.ops.aten.convolution_backward: _convolution_backward}
+    with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
+        output = _pass(made, model, images)
+        if isinstance(output, Tensor):
+            output.sum().backward()
+    return sum(parameter.numel() for parameter in model.parameters()), int(counter.get_total_flops()) // 2
+
+
+def _convolution_backward(gradient: Sizes, inputs: Sizes, weight: Sizes, *arguments: Any, **_others: Any) -> int:
+    """FLOPs of a convolution's gradients, each as many as of its forward pass. torch's own formula for that of the
+    weight takes no account of groups, and gives a depthwise convolution as many times its work as it has channels.
+    """
+    _bias, _stride, _padding, _dilation, transposed, _output_padding, _groups, wanted = arguments
+    places = prod((inputs if transposed else gradient)[2:])
+    return int(2 * gradient[0] * places * prod(weight) * sum(wanted[:2]))
+
+
+def _meta(made: Made) -> nn.Module:
+    """In training mode. Raises ModeUnavailable where timm refuses the sizes."""
+    try:
+        return _build(made).train()
+    except (AssertionError, RuntimeError, ValueError) as error:
+        raise _refused(made, error) from error
+
+
+def _pass(made: Made, model: nn.Module, images: Tensor) -> object:
+    try:
+        return model(images)
+    except (AssertionError, RuntimeError, ValueError) as error:
+        raise _refused(made, error) from error
+
+
+def _refused(made: Made, error: Exception) -> ModeUnavailable:
+    (_, own, _), _ = _registered(made.model)
+    if not made.resized:
+        return ModeUnavailable(
+            f"timm:{made.model} does not run on the meta device, where its work is counted: {first_line(error)}",
+            "Name another model",
+        )
+    return ModeUnavailable(
+        f"timm:{made.model} does not take images of {made.image_px} px: {first_line(error)}",
+        f"Omit --image-size, which is then {own}, or give a size that its patches and windows divide",
+    )
+
+
+def _fp8_takes(layer: nn.Linear) -> bool:
+    return layer.in_features % ALIGNMENT == 0 and layer.out_features % ALIGNMENT == 0
+
+
+def _note(name: str, rows: dict[str, int]) -> Any:
+    def hook(layer: nn.Linear, arguments: tuple[Tensor, ...]) -> None:
+        rows[name] = arguments[0].numel() // layer.in_features
+
+    return hook

@@ -1,0 +1,47 @@
+"""`fp8bench workloads`: listings, one model, and words that cannot be."""
+
+import json
+
+import pytest
+from cli.calling import invoked
+
+from fp8bench.schema.errors import UsageError
+
+
+def test_the_listing_ends_with_the_families():
+    shown = invoked("workloads").stdout
+    assert shown.splitlines()[-1].split()[0] == "timm:NAME"
+    assert "timm:convnext_base" in shown
+
+
+def test_names_of_a_family_are_listed_all_or_by_a_pattern():
+    everyone = invoked("workloads", "timm").stdout.splitlines()
+    some = json.loads(invoked("workloads", "timm:eva02_t*", "--json").stdout)
+    assert "timm:convnext_base" in everyone
+    assert some == [name for name in everyone if name.startswith("timm:eva02_t")]
+    assert some
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("timm:no*such",), "no model of timm has a name like 'no*such'"),
+        (("timm:convnxt_base",), "unknown workload 'timm:convnxt_base'"),
+        (("vit-huge", "--image-size", "384"), "--image-size 384 does not apply to 'vit-huge'"),
+        (("timm:convnext_base", "--classes", "1"), "--classes '1'"),
+        (("timm:convnext_base", "--image-size", "9999"), "--image-size '9999' is too large"),
+    ],
+)
+def test_a_word_that_cannot_be_fails_before_anything_is_built(words, what):
+    with pytest.raises(UsageError) as refused:
+        invoked("workloads", *words)
+    assert what in refused.value.what
+
+
+@pytest.mark.slow
+def test_one_model_is_shown_in_every_format():
+    words = ("workloads", "timm:vit_tiny_patch16_224", "--image-size", "32", "--classes", "16")
+    found = json.loads(invoked(*words, "--format", "json").stdout)
+    assert (found["sizes"]["img_size"], found["sizes"]["num_classes"], found["fp8_layers"]) == (32, 16, 48)
+    assert "te modes: 12 blocks whole" in invoked(*words).stdout
+    assert "| blocks.\\*.attn.qkv" in invoked(*words, "--format", "markdown").stdout.replace("blocks.*", "blocks.\\*")

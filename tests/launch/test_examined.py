@@ -1,0 +1,54 @@
+"""A model looked at before its first worker starts: what is told, and that a look which broke is no answer."""
+
+import sys
+
+import pytest
+from builders import config
+
+from fp8bench.launch.examined import examined, require_modes
+from fp8bench.schema.errors import ModeUnavailable, RunFailed
+from fp8bench.schema.model import Answer, Refusal
+
+OF_TIMM = config(workload="timm:convnext_tiny", device="cpu", world_size=1)
+NO = Refusal(what="it has no linear layer", remedy="Use another")
+
+
+def saying(text, code=0):
+    return (sys.executable, "-ISs", "-c", f"import sys; sys.stdin.read(); print({text!r}); sys.exit({code})")
+
+
+def test_a_workload_whose_name_says_what_it_is_is_not_looked_at():
+    assert examined([config(workload="vit-micro")], ("/no/such/program",)) is None
+
+
+@pytest.mark.parametrize(
+    ("modes", "named", "refused"),
+    [
+        ((None, NO), True, True),
+        ((None, NO), False, False),
+        ((NO, NO), False, True),
+        ((None, None), True, False),
+    ],
+)
+def test_a_named_mode_that_cannot_is_an_error_and_a_default_one_where_none_can(modes, named, refused):
+    answer = Answer(modes=modes)
+    if not refused:
+        require_modes(answer, named)
+        return
+    with pytest.raises(ModeUnavailable, match=r"it has no linear layer\. Use another"):
+        require_modes(answer, named)
+
+
+@pytest.mark.slow
+class TestProcess:
+    def test_its_answer_is_read(self):
+        assert examined([OF_TIMM], saying(Answer(modes=(NO,)).model_dump_json())) == Answer(modes=(NO,))
+
+    def test_a_model_that_no_mode_can_be_proved_with_is_an_error_here_too(self):
+        with pytest.raises(ModeUnavailable, match="it has no linear layer"):
+            examined([OF_TIMM], saying(Answer(refusal=NO).model_dump_json()))
+
+    @pytest.mark.parametrize(("text", "code", "why"), [("", 3, "exit code 3"), ("{", 0, "its answer cannot be read")])
+    def test_a_look_that_broke_says_how(self, text, code, why):
+        with pytest.raises(RunFailed, match=f"timm:convnext_tiny could not be looked at: {why}"):
+            examined([OF_TIMM], saying(text, code))

@@ -1,0 +1,165 @@
+"""Transformer Engine layer by layer, on a stand-in: which layers, with which weights, and refusals. tests/gpu has the
+real one.
+"""
+
+import pytest
+import torch
+from modes import te_stand_in
+from torch import nn
+
+from fp8bench.modes.te_layers import Swaps, plan_swaps, swap_layers
+from fp8bench.modes.transformer_engine import TEBF16
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.worker.parity import prove
+from fp8bench.workloads.vit import ViTMicro
+
+CPU = torch.device("cpu")
+SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 64, "depth": 2, "num_heads": 4, "num_classes": 16}
+
+
+class Residual(nn.Module):
+    """A block that Transformer Engine has no block for."""
+
+    def __init__(self, width=32, inner=64):
+        super().__init__()
+        self.norm = nn.LayerNorm(width, eps=1e-3)
+        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width, bias=False)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+class Net(nn.Module):
+    def __init__(self, **sizes):
+        super().__init__()
+        self.stem = nn.Linear(12, 32)
+        self.stages = nn.Sequential(Residual(**sizes), Residual(**sizes))
+        self.head = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 16))
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.3)
+
+    def forward(self, x):
+        return self.head(self.stages(self.stem(x)).mean(1))
+
+
+class Odd(nn.Linear):
+    """A subclass may compute something else."""
+
+    def forward(self, input):
+        return super().forward(input) * 2
+
+
+def test_linear_layers_that_fp8_could_take_and_norms_are_swapped_and_the_head_is_not():
+    assert plan_swaps(Net()) == Swaps(
+        linears=("stages.0.up", "stages.0.down", "stages.1.up", "stages.1.down"),
+        norms=("stages.0.norm", "stages.1.norm", "head.0"),
+    )
+
+
+def test_a_layer_of_another_class_and_a_norm_without_bias_or_over_two_axes_stay():
+    model = Net()
+    model.stages[0].up = Odd(32, 64)
+    model.stages[0].norm = nn.LayerNorm(32, bias=False)
+    model.stages[1].norm = nn.LayerNorm((5, 32))
+    assert plan_swaps(model) == Swaps(linears=("stages.0.down", "stages.1.up", "stages.1.down"), norms=("head.0",))
+
+
+def test_swapped_layers_compute_the_same_with_the_weights_of_the_plain_ones():
+    plain = Net()
+    inputs = torch.randn(2, 5, 12)
+    expected = plain(inputs)
+    swaps = plan_swaps(plain)
+    swap_layers(te_stand_in, plain, (*swaps.linears, *swaps.norms))
+    assert type(plain.stages[0].down) is te_stand_in.Linear
+    assert type(plain.stages[0].norm) is te_stand_in.LayerNorm
+    assert (plain.stages[0].down.bias, plain.stages[0].norm.eps) == (None, 1e-3)
+    assert torch.allclose(plain(inputs), expected, atol=1e-6)
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_the_mode_says_what_it_swapped_and_that_attention_is_the_models_own(monkeypatch):
+    mode = TEBF16()
+    monkeypatch.setattr("fp8bench.modes.transformer_engine.te_layers", linears_of_stand_in)
+    found = mode.evidence(mode.convert(Net()))
+    assert (found["converted_layers"], found["total_layers"]) == (4, 6)
+    assert (found["te_blocks"], found["te_linears"], found["te_norms"]) == (0, 4, 3)
+    assert found["attention"] is None
+    assert "gelu" not in found
+
+
+def linears_of_stand_in(model):
+    return [part for part in model.modules() if type(part) is te_stand_in.Linear]
+
+
+class Plain(nn.Module):
+    """Layers of one kind under a name."""
+
+    def __init__(self, **layers):
+        super().__init__()
+        for name, layer in layers.items():
+            setattr(self, name, layer)
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (Plain(conv=nn.Conv2d(3, 8, 1)), "it has no linear layer; 1 Conv2d layers are no linear layers"),
+        (Plain(mlp=nn.Linear(12, 32)), "mlp is 12 x 32, no multiples of 16"),
+        (Plain(mlp=Odd(32, 32)), "mlp is a Odd"),
+        (Plain(fc=nn.Linear(32, 32)), "fc is the head, which stays plain"),
+    ],
+)
+def test_a_model_of_which_it_can_take_nothing_is_refused_with_the_layer_and_why(model, why):
+    with pytest.raises(ModeUnavailable) as refused:
+        plan_swaps(model)
+    assert refused.value.what == f"Transformer Engine can take none of the model's layers: {why}"
+
+
+@pytest.mark.slow
+class TestTimmBlocks:
+    def model(self, **changes):
+        from timm.models.vision_transformer import VisionTransformer
+
+        return VisionTransformer(**{**SMALL, **changes})
+
+    def test_blocks_are_taken_whole_where_each_can_be(self):
+        assert plan_swaps(self.model()) == Swaps(blocks=("blocks.0", "blocks.1"))
+
+    def test_beside_whole_blocks_linear_layers_are_swapped_too(self):
+        found = plan_swaps(self.model(global_pool="map"))
+        assert len(found.blocks) == 2
+        assert all(name.startswith("attn_pool.") for name in found.linears)
+        assert found.linears
+
+    def test_where_one_cannot_be_all_are_taken_layer_by_layer_and_the_reason_is_kept(self):
+        model = self.model()
+        model.blocks[1].attn.q_norm = nn.LayerNorm(16)
+        found = plan_swaps(model)
+        assert (found.blocks, len(found.linears)) == ((), 8)
+        assert found.why == "blocks.1 uses query and key norms (qk_norm)"
+        assert found.evidence()["te_blocks_refused"] == found.why
+
+    @pytest.mark.usefixtures("process_group", "stand_in")
+    def test_a_converted_convnext_passes_the_gate_and_one_with_a_wrong_weight_does_not(self):
+        assert prove(TEBF16(), TinyConvNext(data="device"), 0, CPU).parity.passed
+
+        class Wrong(TEBF16):
+            def convert(self, model):
+                model = super().convert(model)
+                with torch.no_grad():
+                    model.stages[1].blocks[0].mlp.fc1.weight.mul_(-1)
+                return model
+
+        assert not prove(Wrong(), TinyConvNext(data="device"), 0, CPU).parity.passed
+
+
+class TinyConvNext(ViTMicro):
+    """Smaller than any that timm has a name for."""
+
+    def build(self, device):
+        from timm.models.convnext import ConvNeXt
+
+        torch.manual_seed(0)
+        return (
+            ConvNeXt(depths=(1, 1, 1, 1), dims=(16, 16, 32, 32), num_classes=16, ls_init_value=1.0).to(device).train()
+        )

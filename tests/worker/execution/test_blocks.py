@@ -1,0 +1,42 @@
+"""Which modules of a model are its repeated blocks."""
+
+from torch import nn
+
+from fp8bench.worker.execution.blocks import repeated_blocks
+
+
+class Block(nn.Module):
+    """Small layers in a list beside the large one: they are no blocks."""
+
+    def __init__(self):
+        super().__init__()
+        self.large, self.small = nn.Linear(64, 64), nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+
+class Stage(nn.Module):
+    def __init__(self, blocks):
+        super().__init__()
+        self.downsample, self.blocks = nn.Linear(8, 8), nn.Sequential(*(Block() for _ in range(blocks)))
+
+
+def names(model):
+    found = list(repeated_blocks(model))
+    return [name for name, module in model.named_modules() if any(module is one for one in found)]
+
+
+def test_the_members_of_the_outermost_list_of_one_class():
+    model = nn.Module()
+    model.stem, model.layers = nn.Linear(8, 8), nn.ModuleList([Block(), Block()])
+    assert names(model) == ["layers.0", "layers.1"]
+
+
+def test_of_stages_the_blocks_in_them():
+    model = nn.Module()
+    model.stages = nn.Sequential(Stage(2), Stage(3))
+    assert names(model) == [f"stages.0.blocks.{n}" for n in range(2)] + [f"stages.1.blocks.{n}" for n in range(3)]
+
+
+def test_a_stage_without_a_list_of_blocks_is_one():
+    model = nn.Module()
+    model.stages = nn.Sequential(Stage(1), Stage(2))
+    assert names(model) == ["stages.0", "stages.1.blocks.0", "stages.1.blocks.1"]

@@ -1,0 +1,145 @@
+"""A model of timm as a workload: what is built, what is changed of it, how its work is counted, what is refused."""
+
+import pytest
+import torch
+from torch import nn
+
+from fp8bench import registry
+from fp8bench.schema.errors import ModeUnavailable
+
+pytestmark = pytest.mark.slow
+
+CPU, META = torch.device("cpu"), torch.device("meta")
+
+
+def workload(name, **sizes):
+    return registry.load(registry.find_workload(f"timm:{name}"))(data="device", **sizes)
+
+
+def refusal(name, batch_size=16, fp8=True, **sizes):
+    with pytest.raises(ModeUnavailable) as refused:
+        workload(name, **sizes).check(batch_size, fp8)
+    return refused.value
+
+
+class TestSizes:
+    def test_image_size_and_classes_are_the_models_own_or_as_asked(self):
+        own, other = workload("vit_tiny_patch16_224"), workload("vit_tiny_patch16_224", image_size=48, classes=10)
+        assert own.sizes() == {
+            "model": "vit_tiny_patch16_224",
+            "img_size": 224,
+            "num_classes": 1000,
+            "parameters": 5_717_416,
+        }
+        assert (other.sizes()["img_size"], other.sizes()["num_classes"]) == (48, 10)
+        [image, target] = next(other.batches(2, 0, CPU))
+        assert (image.shape, other.build(CPU)(image).shape) == ((2, 3, 48, 48), (2, 10))
+        assert target.max() < 10
+
+    def test_a_model_of_convolutions_takes_another_size_without_being_told(self):
+        workload("convnext_tiny", image_size=64).check(16, True)
+
+    def test_two_builds_of_a_seed_are_alike(self):
+        first, again = (workload("vit_tiny_patch16_224", image_size=32).build(CPU) for _ in range(2))
+        assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+
+
+class TestWork:
+    def test_a_vit_counts_as_the_vit_workloads_do(self):
+        from fp8bench.workloads.vit import ViTMicro
+
+        micro = type("Large", (ViTMicro,), {"architecture": dict(img_size=224, embed_dim=192, depth=12, num_heads=3)})
+        assert workload("vit_tiny_patch16_224").flops_per_step(4) == micro().flops_per_step(4)
+
+    def test_depthwise_convolutions_count_by_their_groups(self):
+        """ConvNeXt-T is published with 4.5 G multiply-adds; three passes of twice as many operations."""
+        assert workload("convnext_tiny").flops_per_step(1) / 1e9 == pytest.approx(4.5 * 6, rel=0.01)
+
+
+class TestWhatIsChanged:
+    def test_nothing_is_drawn_anew_in_a_pass(self):
+        """Swin has stochastic depth by default, Swin V2 CR dropout too."""
+        made = workload("swin_tiny_patch4_window7_224", image_size=56)
+        model = made.build(CPU)
+        batch = next(made.batches(2, 0, CPU))
+        assert torch.equal(model(batch.inputs), model(batch.inputs))
+
+    @pytest.mark.parametrize("name", ["convnext_tiny", "swinv2_tiny_window8_256"])
+    def test_every_block_moves_what_passes_it(self, name):
+        """Tiny LayerScales, and norms of zero, would let any conversion of a block pass the gate."""
+        made = workload(name, image_size=64)
+        model = made.build(CPU)
+        inputs = next(made.batches(1, 0, CPU)).inputs
+        moved = []
+
+        def note(_block, arguments, output):
+            moved.append(float((output - arguments[0]).norm() / arguments[0].norm()))
+
+        for block in model.modules():
+            if type(block).__name__ in ("ConvNeXtBlock", "SwinTransformerV2Block"):
+                block.register_forward_hook(note)
+        with torch.no_grad():
+            model(inputs)
+        assert len(moved) >= 12
+        assert min(moved) > 0.01
+
+    def test_qkv_of_beit_is_called_as_a_layer_and_computes_the_same(self):
+        import timm
+
+        made = workload("eva02_tiny_patch14_224", image_size=28)
+        plain = timm.create_model("eva02_tiny_patch14_224", img_size=28).eval()
+        model = made.build(CPU).eval()
+        with torch.no_grad():
+            for block, other in zip(plain.blocks, model.blocks, strict=True):
+                for bias in (block.attn.q_bias, block.attn.v_bias):
+                    bias.normal_()
+                bias = torch.cat((block.attn.q_bias, block.attn.k_bias, block.attn.v_bias))
+                other.attn.load_state_dict(
+                    {
+                        "qkv.weight": block.attn.qkv.weight,
+                        "qkv.bias": bias,
+                        **{f"proj.{kind}": getattr(block.attn.proj, kind) for kind in ("weight", "bias")},
+                    }
+                )
+            x = torch.randn(2, 5, 192)
+            assert torch.allclose(plain.blocks[0].attn(x), model.blocks[0].attn(x), atol=1e-6)
+        called = []
+        model.blocks[0].attn.qkv.register_forward_hook(lambda *_: called.append(True))
+        model.blocks[0].attn(x)
+        assert called
+
+
+class TestRefusals:
+    def test_batch_norm_is_named_with_what_it_does(self):
+        refused = refusal("resnet18", fp8=False, image_size=32)
+        assert "has 20 BatchNorm layers (the first is bn1), by which samples of a batch see each other" in refused.what
+        assert "LayerNorm" in refused.remedy
+
+    def test_an_output_that_is_no_row_of_logits(self):
+        refused = refusal("deepseek_vit_412m_enc", fp8=False)
+        assert "gives an output of 16 x 169 x 5120 for 16 images, and not logits of 16 x 1000" in refused.what
+
+    def test_an_image_size_that_the_model_does_not_take(self):
+        refused = refusal("swin_tiny_patch4_window7_224", fp8=False, image_size=1)
+        assert "timm:swin_tiny_patch4_window7_224 does not take images of 1 px" in refused.what
+        assert "which is then 224" in refused.remedy
+
+    def test_images_that_are_not_square(self):
+        assert "3 x 1024 x 768" in refusal("vit_base_patch16_sapiens2").what
+
+    def test_rows_that_do_not_fill_fp8s_gemms_in_fp8_alone(self):
+        workload("convnext_tiny", image_size=32).check(3, False)
+        refused = refusal("convnext_tiny", 3, image_size=32)
+        assert "stages.2.blocks.0.mlp.fc1 of timm:convnext_tiny has 12 at batch 3 and 32 px" in refused.what
+        assert refused.remedy == "Use a --batch-size that is a multiple of 16"
+
+    def test_rows_that_no_batch_changes(self):
+        refused = refusal("swinv2_base_window12_192")
+        assert "cpb_mlp.2" in refused.what
+        assert refused.remedy.startswith("No batch size changes that")
+
+
+def test_a_shared_layer_norm_of_zeros_is_not_a_bias():
+    """Biases start at zero and stay so."""
+    model = workload("vit_tiny_patch16_224", image_size=32).build(CPU)
+    assert not any(part.bias.any() for part in model.modules() if isinstance(part, nn.LayerNorm))
