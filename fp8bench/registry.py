@@ -65,7 +65,8 @@ class WorkloadEntry:
     """A workload before it is imported.
 
     default_on: the devices on which it runs when none is named. defaults: its own of a run's options, by their fields;
-    a workload that takes a sequence length has it there; None: an outside workload, whose class knows.
+    a workload that takes a sequence length has it there; None: an outside workload, whose class knows. te_switches:
+    those of Transformer Engine's layer that it can be trained with; None: as defaults.
     """
 
     name: str
@@ -74,11 +75,12 @@ class WorkloadEntry:
     default_on: tuple["Device", ...] = ()
     defaults: Mapping[str, Any] | None = field(default_factory=dict)
     needs: Needs = Needs()
+    te_switches: tuple[str, ...] | None = ()
 
     @property
     def usual(self) -> dict[str, Any]:
         """The defaults of a run of it that follow from the workload."""
-        return {"optimizer": "sgd", **(self.defaults or {})}
+        return {"optimizer": "sgd", "data": "loader", "weight_dtype": "float32", **(self.defaults or {})}
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,10 @@ class KindEntry:
 
 _LLM = Needs("transformers", extra="llm")
 _LLM_DEFAULTS = {"optimizer": "adamw", "sequence_length": 2048}
+_LLM_SWITCHES = ("weight-cache", "fp8-weights")
+
+_LAYER_DEFAULTS = {"optimizer": "none", "data": "device", "weight_dtype": "bfloat16"}
+_LAYER_SWITCHES = ("parallel-setup", "fused-qkv", "fused-wgrad", "weight-cache", "fp8-weights")
 
 _TE = "fp8bench.modes.transformer_engine"
 _TE_BF16 = Needs("transformer_engine", compute_capability=(8, 0), gpu=True)
@@ -172,6 +178,7 @@ BUILTIN_WORKLOADS = (
         "Llama, 1.23 G parameters, grouped-query attention, 2048 tokens a sample",
         defaults={**_LLM_DEFAULTS, "batch_size": 4},
         needs=_LLM,
+        te_switches=_LLM_SWITCHES,
     ),
     WorkloadEntry(
         "llm-7b",
@@ -179,6 +186,7 @@ BUILTIN_WORKLOADS = (
         "Llama, 6.74 G parameters (Llama 2 7B's sizes), 2048 tokens a sample",
         defaults={**_LLM_DEFAULTS, "batch_size": 1},
         needs=_LLM,
+        te_switches=_LLM_SWITCHES,
     ),
     WorkloadEntry(
         "llm-micro",
@@ -186,6 +194,21 @@ BUILTIN_WORKLOADS = (
         "a tiny Llama for CPUs and tests, 64 tokens a sample",
         defaults={**_LLM_DEFAULTS, "batch_size": 8, "sequence_length": 64},
         needs=_LLM,
+        te_switches=_LLM_SWITCHES,
+    ),
+    WorkloadEntry(
+        "gpt-layer",
+        "fp8bench.workloads.gpt_layer:GPTLayerWorkload",
+        "one layer of a GPT, 4096 wide, forward and backward alone, 2048 tokens a sample",
+        defaults={**_LAYER_DEFAULTS, "batch_size": 4, "sequence_length": 2048},
+        te_switches=_LAYER_SWITCHES,
+    ),
+    WorkloadEntry(
+        "gpt-layer-micro",
+        "fp8bench.workloads.gpt_layer:GPTLayerMicro",
+        "the same, 64 wide, for CPUs and tests, 64 tokens a sample",
+        defaults={**_LAYER_DEFAULTS, "batch_size": 8, "sequence_length": 64},
+        te_switches=_LAYER_SWITCHES,
     ),
 )
 
@@ -219,7 +242,7 @@ def modes() -> dict[str, ModeEntry]:
 def workloads() -> dict[str, WorkloadEntry]:
     """Every workload by name."""
     found = _entry_points(WORKLOAD_GROUP)
-    outside = (WorkloadEntry(e.name, e.value, f"from {_package(e)}", defaults=None) for e in found)
+    outside = (WorkloadEntry(e.name, e.value, f"from {_package(e)}", defaults=None, te_switches=None) for e in found)
     return {entry.name: entry for entry in (*outside, *BUILTIN_WORKLOADS)}
 
 

@@ -11,6 +11,7 @@ from fp8bench.config.request import OBEYED_BY_WORKERS, RunRequest
 from fp8bench.launch.division import require_division
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.rounds import ARMS, Entry, Stop
+from fp8bench.launch.switched import switched
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import DataSource, Device, RunConfig
@@ -45,12 +46,13 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
     labels = request.mode or tuple(entry.name for entry in registry.modes().values() if device in entry.default_on)
     settings = request.of_workers(device, entry.usual)
     _require_sequence(settings["sequence_length"], entry)
+    _require_weights(settings["weight_dtype"], entry)
     if request.batch_size == AUTO:
         settings["batch_size"] = _first_size(entry.usual, device)
     if settings["workers"] is None:
         settings["workers"] = _workers(settings["data"], machine, per_node)
     require_division(settings, request.batch_size == AUTO, world_size, per_node)
-    return [
+    configs = [
         RunConfig(
             mode=mode.name,
             recipe=recipe,
@@ -62,6 +64,7 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
         )
         for mode, recipe in dict.fromkeys(map(registry.find_mode, labels))
     ]
+    return switched(configs, request.te_switches, entry)
 
 
 def _require_extra(workload: registry.WorkloadEntry) -> None:
@@ -82,6 +85,16 @@ def _require_sequence(length: int | None, workload: registry.WorkloadEntry) -> N
     raise UsageError(
         f"--sequence-length {length} does not apply to {workload.name!r}, which is trained on images",
         f"Omit it, or name a language model with --workload: {', '.join(of_tokens)}",
+    )
+
+
+def _require_weights(dtype: str, workload: registry.WorkloadEntry) -> None:
+    """Raises UsageError for weights in another dtype than float32 of a workload that trains float32 ones."""
+    if dtype == "float32" or workload.defaults is None or "weight_dtype" in workload.defaults:
+        return
+    raise UsageError(
+        f"--weight-dtype {dtype} does not apply to {workload.name!r}, whose weights are float32",
+        "Omit it, or name gpt-layer with --workload",
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fp8bench.config.request import LATEST, OBEYED_BY_WORKERS, RunRequest
+from fp8bench.launch.switched import heeds_switches
 from fp8bench.machine.identity import Here
 from fp8bench.records.select import Filter, latest_first, session
 from fp8bench.schema.batch import AUTO, BatchSearch
@@ -20,8 +21,9 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import same_machine
 from fp8bench.schema.option import flag_of
 from fp8bench.schema.record import Record
+from fp8bench.schema.switches import NONE
 
-OF_A_MODE = frozenset({"mode", "recipe"})
+OF_A_MODE = frozenset({"mode", "recipe", "te_switches"})
 """What differs between the records of one session."""
 
 SETTINGS = {"gpus": "world_size", "workload": "workload", **{name: name for name in OBEYED_BY_WORKERS}}
@@ -130,6 +132,10 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
         found[name] = values[0]
     if "mode" not in given:
         found["mode"] = tuple(dict.fromkeys(config.mode_label for config in configs))
+    if "te_switches" not in given:
+        # Modes without Transformer Engine's layer have none, and are no rung.
+        of_te = [config for config in configs if heeds_switches(config.mode)]
+        found["te_switches"] = tuple(dict.fromkeys(config.te_switches or NONE for config in of_te))
     if "aa" not in given and _arms(kept):
         found["aa"] = True
     place = kept.records[-1].session
@@ -168,16 +174,16 @@ def sized(kept: Kept, configs: Sequence[RunConfig]) -> tuple[list[RunConfig], di
     those searches.
     """
     found = {
-        record.config.mode_label: (record.config.batch_size, search)
+        record.config.switched_label: (record.config.batch_size, search)
         for record in kept.records
         if record.config is not None and (search := _search(record)) is not None
     }
     known = {
-        config: config.model_copy(update={"batch_size": found[config.mode_label][0]})
+        config: config.model_copy(update={"batch_size": found[config.switched_label][0]})
         for config in configs
-        if config.mode_label in found
+        if config.switched_label in found
     }
-    searches = {config: found[config.mode_label][1] for config in known.values()}
+    searches = {config: found[config.switched_label][1] for config in known.values()}
     return [known.get(config, config) for config in configs], searches
 
 

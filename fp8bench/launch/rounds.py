@@ -40,7 +40,7 @@ class Entry:
     @property
     def label(self) -> str:
         """The mode's, with its arm."""
-        return f"{self.config.mode_label} {self.arm}" if self.arm else self.config.mode_label
+        return f"{self.config.switched_label} {self.arm}" if self.arm else self.config.switched_label
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ class Schedule:
 
     def _label(self, config: RunConfig) -> str:
         """Two variants in one comparison are no comparison of a mode with itself, and so both are named."""
-        ran = [f"{config.mode_label}{suffix(variant)}" for variant in sorted(self._variants.get(config, ()))]
-        return " and ".join(ran or [config.mode_label])
+        ran = [f"{config.switched_label}{suffix(variant)}" for variant in sorted(self._variants.get(config, ()))]
+        return " and ".join(ran or [config.switched_label])
 
     def _done(self, entry: Entry) -> int:
         return len(self._steps.get(entry, []))
