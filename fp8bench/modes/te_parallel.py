@@ -2,8 +2,8 @@
 `set_parallel_mode` and `sequence_parallel`, each rank with its part of the weights.
 
 A layer's queries, keys, values and first MLP layer are shared by rows, whole heads of them; its projection and second
-MLP layer by columns. Between them each rank has a part of the sequence: Transformer Engine gathers it before the one and
-scatters sums after the other, in kernels of its own, and takes the sequence as the first dimension for it
+MLP layer by columns. Between them each rank has a part of the sequence: Transformer Engine gathers it before the one
+and scatters sums after the other, in kernels of its own, and takes the sequence as the first dimension for it
 (`attn_input_format="sbhd"`). So what goes into the first layer is scattered, and what comes out of the last one
 gathered, or used as it is.
 
@@ -75,7 +75,9 @@ def shares_of_layer(qkv: tuple[int, int, int], fc1: tuple[int, ...], fused_qkv: 
     of_qkv = (
         {f"{attention}.{what}": together for what in ("weight", "bias")}
         if fused_qkv
-        else {f"{attention}.{role}_{what}": Share(0) for role in ("query", "key", "value") for what in ("weight", "bias")}
+        else {
+            f"{attention}.{role}_{what}": Share(0) for role in ("query", "key", "value") for what in ("weight", "bias")
+        }
     )
     of_fc1 = Share(0, rows_together(fc1, size)) if len(fc1) > 1 else Share(0)
     return {
@@ -140,6 +142,12 @@ def gathered(part: Tensor, group: Group) -> Tensor:
     return whole.transpose(0, 1)
 
 
+def mean_over(loss: Tensor, group: Group) -> Tensor:
+    """Of the group's losses, of which each rank's is a summand."""
+    mean: Tensor = _Mean.apply(loss, group)
+    return mean
+
+
 def _own(x: Tensor, group: Group) -> Tensor:
     return x.chunk(dist.get_world_size(group), 0)[dist.get_rank(group)].contiguous()
 
@@ -174,3 +182,17 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         return _own(gradients[0], ctx.group), None
+
+
+class _Mean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, group: Group) -> Tensor:
+        ctx.size = dist.get_world_size(group)
+        total = loss.detach().clone()
+        dist.all_reduce(total, group=group)
+        mean: Tensor = total / ctx.size
+        return mean
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0] / ctx.size, None

@@ -32,8 +32,10 @@ from fp8bench.modes.protocol import (
     count_linears,
 )
 from fp8bench.modes.te_block import TEBlock, TESDPABlock
+from fp8bench.modes.te_gpt import convert_gpt, gpt_layers
 from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
 from fp8bench.modes.te_llama import convert_llama
+from fp8bench.modes.te_switched import Switched
 from fp8bench.modes.timm_block import Block, BlockShape, read_shape, timm_blocks
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
@@ -62,22 +64,22 @@ def import_te() -> Any:
     return te
 
 
-class TEBF16:
+class TEBF16(Switched):
     """Transformer Engine's block under bf16 autocast: what its kernels bring without fp8."""
 
     name = "te-bf16"
     tolerance = BF16_TOLERANCE
     compile_policy = CompilePolicy(auto=False, reason="Transformer Engine's modules break torch.compile's graphs")
-    config_fields: ClassVar[tuple[str, ...]] = ("te_attention",)
-    tensor_parallel_refusal = (
-        "Transformer Engine's blocks share layers by its own arguments (tp_group, sequence_parallel), which are not set"
-    )
+    config_fields: ClassVar[tuple[str, ...]] = ("te_attention", "te_switches")
     selective_refusal = "Transformer Engine's GEMMs are no operations of torch's, among which a policy could choose"
 
-    def __init__(self, recipe: str | None = None, te_attention: TEAttention = "te") -> None:
+    def __init__(
+        self, recipe: str | None = None, te_attention: TEAttention = "te", te_switches: str | None = None
+    ) -> None:
         if recipe is not None:
             raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Use `--mode {self.name}`")
         self.te_attention = te_attention
+        self.switch_on(te_switches)
         self._attention_log: AttentionLog | None = None
         self._gemms = GEMMS
 
@@ -97,10 +99,12 @@ class TEBF16:
         te = import_te()
         if self.te_attention == "te":
             self._attention_log = listen()
+        if gpt_layers(model):
+            return convert_gpt(te, model, self.te_attention, self.options())
         if not has_llama_layers(model):
             return self.convert_timm(te, model)
         self._gemms = LLAMA_GEMMS
-        return convert_llama(te, model, self.te_attention)
+        return convert_llama(te, model, self.te_attention, lambda: self.options().is_first_microbatch)
 
     def convert_timm(self, te: Any, model: nn.Module) -> nn.Module:
         """Replace every timm Block."""
@@ -135,6 +139,7 @@ class TEBF16:
             "residual_dtypes": sorted(dtypes),
             **({"gelu": "tanh"} if self._gemms is GEMMS else {}),
             "cudnn": ".".join(map(str, import_te().get_cudnn_version())),
+            "te_switches": list(self.te_switches),
             "warnings": _attention_warnings(backend),
             **(self._attention_log.evidence() if self._attention_log else {}),
         }
@@ -150,8 +155,10 @@ class TEFP8(TEBF16):
         "have no float32 weights that torch's optimizers could train, and need Transformer Engine's FusedAdam",
     )
 
-    def __init__(self, recipe: str | None = None, te_attention: TEAttention = "te") -> None:
-        super().__init__(te_attention=te_attention)
+    def __init__(
+        self, recipe: str | None = None, te_attention: TEAttention = "te", te_switches: str | None = None
+    ) -> None:
+        super().__init__(te_attention=te_attention, te_switches=te_switches)
         self.recipe = recipe or "delayed"
         self._resolved: Any = None
         settle = DELAYED_SETTLE_PASSES if self.recipe == "delayed" else 0
@@ -202,6 +209,13 @@ class TEFP8(TEBF16):
         metas = [layer.fp8_meta.get(key) for layer in te_layers(model) for key in ("scaling_fwd", "scaling_bwd")]
         held = [getattr(meta, name, None) for meta in metas for name in ("scale", "amax_history")]
         return [tensor for tensor in held if isinstance(tensor, torch.Tensor)] if self.recipe == "delayed" else []
+
+    def fp8_weights(self) -> AbstractContextManager[Any]:
+        """Entered while a layer is made."""
+        if "fp8-weights" not in self.te_switches:
+            return nullcontext()
+        context: AbstractContextManager[Any] = import_te().quantized_model_init(enabled=True, recipe=self._te_recipe())
+        return context
 
     def _te_recipe(self) -> Any:
         # One object for the whole run: Transformer Engine compares recipes by identity.

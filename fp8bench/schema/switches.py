@@ -1,6 +1,6 @@
 """Transformer Engine's options of a layer, each a switch whose gain is measured, in words that settings, records and
-tables share. Several are joined by `+`: `fused-qkv+fused-wgrad`. They change how a layer is computed, and not what: they
-are compared, and no part of the fingerprint.
+tables share. Several are joined by `+`: `fused-qkv+fused-wgrad`. They change how a layer is computed, and not what:
+they are compared, and no part of the fingerprint.
 """
 
 from collections.abc import Iterable

@@ -28,6 +28,7 @@ from fp8bench.worker.evidence import to_evidence, with_execution
 from fp8bench.worker.execution.build import Choice, choose, ready_to_train
 from fp8bench.worker.execution.decide import Execution, Gate, decide, needs_proof
 from fp8bench.worker.execution.optimizers import described
+from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import require_memory
 from fp8bench.worker.parallel import agreement, process_group
@@ -193,7 +194,11 @@ def proved(
         require_memory(config, workload, device, choice.strategy.sharded)
     found["facts"] = _facts(workload, config, device, choice.strategy.sharded)
     progress.stage("proving")
-    proof = parity.prove(mode, workload, rank, device)
+    if choice.strategy.divides_early:
+        # Ranks that share a layer see the same batch.
+        proof = parity.prove(mode, workload, samples_of(config, rank)[1], device, choice.strategy.divide)
+    else:
+        proof = parity.prove(mode, workload, rank, device)
     found["parity"] = proof.parity
     found["evidence"] = to_evidence(mode, proof, choice.compile)
     with agreement():

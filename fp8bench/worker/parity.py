@@ -146,7 +146,8 @@ def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
             output.retain_grad()
             found.append(output)
 
-    handles = [m.register_forward_hook(keep) for m in model.modules() if isinstance(m, nn.Embedding)]
+    # Before any hook of the model's own, which may scatter what the embedding gives.
+    handles = [m.register_forward_hook(keep, prepend=True) for m in model.modules() if isinstance(m, nn.Embedding)]
     try:
         yield
     finally:

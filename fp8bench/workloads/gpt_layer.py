@@ -186,7 +186,7 @@ def _parameters_and_flops(architecture: tuple[tuple[str, int], ...], sequence_le
     sizes = dict(architecture)
     # On the meta device nothing is computed; attention takes the plain path there, whose GEMMs are all counted once.
     with torch.device("meta"):
-        model = GPTModel(**sizes)
+        model = GPTModel(sizes["hidden"], sizes["ffn"], sizes["heads"])
         x = torch.empty(1, sequence_length, sizes["hidden"])
     with FlopCounterMode(display=False) as counter:
         model(x).sum().backward()

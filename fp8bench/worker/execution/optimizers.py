@@ -24,7 +24,7 @@ class NoOptimizer(Optimizer):
     def __init__(self, params: Iterable[Any]) -> None:
         super().__init__(params, {})
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """Nothing."""
 
 

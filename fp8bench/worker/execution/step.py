@@ -119,9 +119,7 @@ def step(parts: Parts, batch: Batch, marks: Marks) -> Tensor:
     """
     parts.optimizer.zero_grad(set_to_none=True)
     pieces = micro_batches(batch, parts.accumulation)
-    losses = [
-        _micro_step(parts, piece, marks, first=piece is pieces[0], last=piece is pieces[-1]) for piece in pieces
-    ]
+    losses = [_micro_step(parts, piece, marks, first=piece is pieces[0], last=piece is pieces[-1]) for piece in pieces]
     update(parts)
     return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
