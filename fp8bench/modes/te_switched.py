@@ -65,8 +65,13 @@ class Switched:
 
     def weight_gradients(self, model: nn.Module) -> dict[str, torch.Tensor]:
         """By the plain model's names. Every rank calls it where ranks share layers."""
-        found = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
-        for name, layer in _named(model, TEGPTLayer):
+        layers = _named(model, TEGPTLayer)
+        found = {
+            name: weight.grad
+            for name, weight in model.named_parameters()
+            if weight.grad is not None and not any(name.startswith(f"{layer}.") for layer, _ in layers)
+        }
+        for name, layer in layers:
             found |= {f"{name}.{of}": gradient for of, gradient in layer.weight_gradients().items()}
         return found
 

@@ -15,8 +15,8 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
   6  how ranks are joined and a step is divided (evidence.parallel, and four settings); what steps were compared with.
      The length of a sequence of tokens (config.sequence_length), and of a causal model what its tokens see of later
      ones (parity.later_leakage). How a published figure was derived (provenance.derivation).
-  7  the dtype of weights (config.weight_dtype), options of Transformer Engine's layer (config.te_switches), an optimizer
-     of none, and the gradient of the weight that is furthest off (parity.weight_gradient_error).
+  7  the dtype of weights (config.weight_dtype), options of Transformer Engine's layer (config.te_switches), an
+     optimizer of none, and the gradient of the weight that is furthest off (parity.weight_gradient_error).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the

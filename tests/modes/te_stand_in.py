@@ -16,7 +16,8 @@ def _parameter(*shape: int) -> nn.Parameter:
 
 class _Fused(torch.autograd.Function):
     """A linear layer whose weight gradient goes to weight.main_grad, as Transformer Engine's with
-    fuse_wgrad_accumulation: added to it, unless this is the first micro-batch, or the weight says that it is overwritten.
+    fuse_wgrad_accumulation: added to it, unless this is the first micro-batch, or the weight says that it is
+    overwritten.
     """
 
     @staticmethod
@@ -35,7 +36,7 @@ class _Fused(torch.autograd.Function):
             ctx.holder.main_grad.copy_(wgrad)
         else:
             ctx.holder.main_grad.add_(wgrad)
-        return gradient @ weight, None, rows.sum(0), None, None
+        return gradient @ weight, None, rows.sum(0) if ctx.needs_input_grad[2] else None, None, None
 
 
 class _GEMMs(nn.Module):
