@@ -94,7 +94,7 @@ class KindEntry:
 
 _LLM = Needs("transformers", extra="llm")
 _LLM_DEFAULTS = {"optimizer": "adamw", "sequence_length": 2048}
-_LLM_SWITCHES = ("weight-cache", "fp8-weights")
+_LLM_SWITCHES = ("weight-cache",)
 
 _LAYER_DEFAULTS = {"optimizer": "none", "data": "device", "weight_dtype": "bfloat16"}
 _LAYER_SWITCHES = ("parallel-setup", "fused-qkv", "fused-wgrad", "weight-cache", "fp8-weights")

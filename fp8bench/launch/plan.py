@@ -81,7 +81,7 @@ def _require_sequence(length: int | None, workload: registry.WorkloadEntry) -> N
     """Raises UsageError for a sequence length of a workload that has none. An outside one is asked when it runs."""
     if length is None or workload.defaults is None or "sequence_length" in workload.defaults:
         return
-    of_tokens = [one.name for one in registry.BUILTIN_WORKLOADS if one.defaults and "sequence_length" in one.defaults]
+    of_tokens = [one.name for one in registry.BUILTIN_WORKLOADS if one.needs.extra == "llm"]
     raise UsageError(
         f"--sequence-length {length} does not apply to {workload.name!r}, which is trained on images",
         f"Omit it, or name a language model with --workload: {', '.join(of_tokens)}",

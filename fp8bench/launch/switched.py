@@ -41,6 +41,12 @@ RULES = (
         "Use --gpus 1, or share the layer among all GPUs with --tensor-parallel",
     ),
     Rule(
+        "fused-wgrad",
+        lambda config: "parallel-setup" not in split(config.te_switches),
+        "DDP waits for gradients that never come: they are kept beside the weights (main_grad)",
+        "Omit one of fused-wgrad and parallel-setup",
+    ),
+    Rule(
         "parallel-setup",
         lambda config: config.world_size == 1 and config.parallel != "fsdp",
         "it is what sharing a layer costs on a single GPU, inside DDP",
@@ -55,15 +61,16 @@ RULES = (
     ),
     Rule(
         "fp8-weights",
-        lambda config: "weight-cache" not in split(config.te_switches),
-        "there is nothing left to cast",
-        "Omit weight-cache",
+        lambda config: config.optimizer == "none" and config.world_size == 1 and config.parallel != "fsdp",
+        "weights in fp8 alone are trained by Transformer Engine's FusedAdam with float32 masters, by which no step is "
+        "proved here, sharded by FSDP2 or not",
+        "Use --gpus 1 --optimizer none",
     ),
     Rule(
         "fp8-weights",
-        lambda config: config.tensor_parallel == 1,
-        "parts of weights in fp8 are not made by this program",
-        "Omit --tensor-parallel",
+        lambda config: "weight-cache" not in split(config.te_switches),
+        "there is nothing left to cast",
+        "Omit weight-cache",
     ),
 )
 

@@ -36,6 +36,8 @@ TEXT_OF_EVERY_FIELD = {
     "seed": ("9", 9),
     "te_attention": ("sdpa", "sdpa"),
     "sequence_length": ("512", 512),
+    "weight_dtype": ("float16", "float16"),
+    "te_switches": ("fused-qkv", ("fused-qkv",)),
     "parallel": ("fsdp", "fsdp"),
     "tensor_parallel": ("2", 2),
     "grad_accumulation": ("4", 4),
@@ -65,7 +67,8 @@ def test_the_defaults_are_those_of_the_articles_method() -> None:
 
     assert (request.warmup, request.steps, request.min_time_s, request.seed) == (11, 100, None, 0)
     assert (request.mode, request.workload, request.batch_size) == ((), None, None)
-    assert (request.instance, request.compile, request.data, request.te_attention) == ("auto", "auto", "loader", "te")
+    assert (request.instance, request.compile, request.te_attention) == ("auto", "auto", "te")
+    assert request.of_workers("cuda", OF_IMAGES)["data"] == "loader"
 
 
 def test_by_default_the_rounds_are_the_machines_affair_and_nobody_is_disturbed() -> None:
@@ -110,7 +113,12 @@ def test_every_field_is_an_option() -> None:
 
 
 @pytest.mark.parametrize(
-    "field", [name for name in RunRequest.model_fields if name in RunConfig.model_fields and name != "mode"]
+    "field",
+    [
+        name
+        for name in RunRequest.model_fields
+        if name in RunConfig.model_fields and name not in ("mode", "te_switches")
+    ],
 )
 def test_an_option_of_the_workers_has_the_name_and_the_type_that_their_configuration_has(field: str) -> None:
     text, value = TEXT_OF_EVERY_FIELD[field]
