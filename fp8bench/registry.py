@@ -69,7 +69,7 @@ class WorkloadEntry:
     default_on: the devices on which it runs when none is named. defaults: its own of a run's options, by their fields;
     a workload that takes a sequence length or an image size has it there; None: an outside workload, whose class knows.
     head_dim: width of an attention head; None: unknown here. member: of a family: which one; None: it is none of a
-    family.
+    family. te_switches: those of Transformer Engine's layer that it can be trained with; None: as defaults.
     """
 
     name: str
@@ -80,11 +80,12 @@ class WorkloadEntry:
     needs: Needs = Needs()
     head_dim: int | None = None
     member: str | None = None
+    te_switches: tuple[str, ...] | None = ()
 
     @property
     def usual(self) -> dict[str, Any]:
         """The defaults of a run of it that follow from the workload."""
-        return {"optimizer": "sgd", **(self.defaults or {})}
+        return {"optimizer": "sgd", "data": "loader", "weight_dtype": "float32", **(self.defaults or {})}
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,10 @@ class KindEntry:
 
 _LLM = Needs("transformers", extra="llm")
 _LLM_DEFAULTS = {"optimizer": "adamw", "sequence_length": 2048}
+_LLM_SWITCHES = ("weight-cache",)
+
+_LAYER_DEFAULTS = {"optimizer": "none", "data": "device", "weight_dtype": "bfloat16"}
+_LAYER_SWITCHES = ("parallel-setup", "fused-qkv", "fused-wgrad", "weight-cache", "fp8-weights")
 
 _TE = "fp8bench.modes.transformer_engine"
 _TE_BF16 = Needs("transformer_engine", compute_capability=(8, 0), gpu=True)
@@ -253,6 +258,7 @@ BUILTIN_WORKLOADS = (
         defaults={**_LLM_DEFAULTS, "batch_size": 4},
         needs=_LLM,
         head_dim=64,
+        te_switches=_LLM_SWITCHES,
     ),
     WorkloadEntry(
         "llm-7b",
@@ -261,6 +267,7 @@ BUILTIN_WORKLOADS = (
         defaults={**_LLM_DEFAULTS, "batch_size": 1},
         needs=_LLM,
         head_dim=128,
+        te_switches=_LLM_SWITCHES,
     ),
     WorkloadEntry(
         "llm-micro",
@@ -269,6 +276,22 @@ BUILTIN_WORKLOADS = (
         defaults={**_LLM_DEFAULTS, "batch_size": 8, "sequence_length": 64},
         needs=_LLM,
         head_dim=16,
+        te_switches=_LLM_SWITCHES,
+    ),
+    WorkloadEntry(
+        "gpt-layer",
+        "fp8bench.workloads.gpt_layer:GPTLayerWorkload",
+        "one layer of a GPT, 4096 wide, forward and backward alone, 2048 tokens a sample",
+        defaults={**_LAYER_DEFAULTS, "batch_size": 4, "sequence_length": 2048},
+        head_dim=128,
+        te_switches=_LAYER_SWITCHES,
+    ),
+    WorkloadEntry(
+        "gpt-layer-micro",
+        "fp8bench.workloads.gpt_layer:GPTLayerMicro",
+        "the same, 64 wide, for CPUs and tests, 64 tokens a sample",
+        defaults={**_LAYER_DEFAULTS, "batch_size": 8, "sequence_length": 64},
+        te_switches=_LAYER_SWITCHES,
     ),
 )
 
@@ -315,7 +338,7 @@ def modes() -> dict[str, ModeEntry]:
 def workloads() -> dict[str, WorkloadEntry]:
     """Every workload by name."""
     found = _entry_points(WORKLOAD_GROUP)
-    outside = (WorkloadEntry(e.name, e.value, f"from {_package(e)}", defaults=None) for e in found)
+    outside = (WorkloadEntry(e.name, e.value, f"from {_package(e)}", defaults=None, te_switches=None) for e in found)
     return {entry.name: entry for entry in (*outside, *BUILTIN_WORKLOADS)}
 
 

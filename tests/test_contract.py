@@ -107,7 +107,7 @@ class TestWorkloads:
     def test_its_own_defaults_are_of_options_that_it_takes(self, name):
         entry = registry.find_workload(name)
         fields = of_workload.stated(registry.load(entry), "config_fields")
-        own = set(entry.defaults or {}) - {"batch_size", "optimizer"}
+        own = set(entry.defaults or {}) - {"batch_size", "optimizer", "data"}
         assert own <= set(fields)
 
     def test_its_batches_are_as_long_as_asked_and_alike_for_a_seed_but_not_for_a_rank(self, name):

@@ -41,6 +41,10 @@ OWN = {
         "report:report",
         "The comparison as one page of HTML that needs nothing beside itself, or one plot of it.",
     ),
+    "switches": (
+        "switches:switches",
+        "What each option of Transformer Engine's layer gains, beside what was published.",
+    ),
     "claims": ("claims:claims", "What articles and tutorials say, beside what was measured here."),
     "predict": ("predict:predict", "What an instance that you do not have would make of a measured mode."),
     "scaling": (

@@ -63,6 +63,12 @@ def claims() -> list[str]:
     return [one.claim.id for one in load(catalogue().instances).stated]
 
 
+def switches() -> list[str]:
+    from fp8bench.schema.switches import LADDER, NAMES, NONE
+
+    return [*NAMES, NONE, LADDER]
+
+
 def columns() -> list[str]:
     return list(registry.load(registry.find_kind("run")).columns)
 

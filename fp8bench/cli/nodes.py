@@ -76,7 +76,7 @@ def _keeper(prepared: "Prepared") -> "Callable[[Turn, Sequence[RankReport]], Non
         from fp8bench.records import results
 
         now = datetime.now(UTC)
-        key, run_id = prepared.instance.key, new_run_id(turn.config.mode_label, now)
+        key, run_id = prepared.instance.key, new_run_id(turn.config.switched_label, now)
         try:
             results.require_writable(prepared.results_dir)
             path = results.write(assemble(turn.config, reports, key, run_id, now, turn.place), prepared.results_dir)

@@ -47,7 +47,7 @@ OBEYED_BY_WORKERS = {
 
 OF_BATCH_SIZE = {
     "help": "Samples a GPU and step; auto finds the most that fit in memory, for each mode",
-    "if_unset": "64; on a CPU 16; of llm-1b 4, llm-7b 1, llm-micro 8",
+    "if_unset": "64; on a CPU 16; of llm-1b and gpt-layer 4, llm-7b 1, llm-micro 8",
     "metavar": f"N|{AUTO}",
     "one_round": True,
 }
@@ -85,6 +85,17 @@ class _CommonOptions(Frozen):
         str | None,
         Option("Model to train", if_unset="vit-huge; on a CPU vit-micro", metavar="NAME", complete="workloads"),
     ] = None
+    te_switches: Annotated[
+        tuple[str, ...],
+        Option(
+            "Options of Transformer Engine's layer, joined by +, or `ladder` for all rungs. Repeat for several",
+            if_unset="none",
+            shown_unset="none",
+            metavar="SWITCH+...|none|ladder",
+            complete="switches",
+            one_round=False,
+        ),
+    ] = ()
     instance: Annotated[
         str, Option("Name of this machine in the catalogue", metavar="NAME|auto", complete="instances")
     ] = "auto"

@@ -14,6 +14,7 @@ from fp8bench.launch.division import require_division
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.launch.recipes import chosen
 from fp8bench.launch.rounds import ARMS, Entry, Stop
+from fp8bench.launch.switched import switched
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import DataSource, Device, RunConfig
@@ -61,12 +62,13 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
     settings = request.of_workers(device, entry.usual)
     _require_sequence(settings["sequence_length"], entry)
     _require_family(settings, entry)
+    _require_weights(settings["weight_dtype"], entry)
     if request.batch_size == AUTO:
         settings["batch_size"] = _first_size(entry.usual, device)
     if settings["workers"] is None:
         settings["workers"] = _workers(settings["data"], machine, per_node)
     require_division(settings, request.batch_size == AUTO, world_size, per_node)
-    return [
+    configs = [
         RunConfig(
             mode=mode.name,
             recipe=recipe,
@@ -78,6 +80,7 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
         )
         for mode, recipe in chosen(labels, recipe, request.fp8_layers)
     ]
+    return switched(configs, request.te_switches, entry)
 
 
 def _require_extra(workload: registry.WorkloadEntry) -> None:
@@ -94,7 +97,7 @@ def _require_sequence(length: int | None, workload: registry.WorkloadEntry) -> N
     """Raises UsageError for a sequence length of a workload that has none. An outside one is asked when it runs."""
     if length is None or workload.defaults is None or "sequence_length" in workload.defaults:
         return
-    of_tokens = [one.name for one in registry.BUILTIN_WORKLOADS if one.defaults and "sequence_length" in one.defaults]
+    of_tokens = [one.name for one in registry.BUILTIN_WORKLOADS if one.needs.extra == "llm"]
     raise UsageError(
         f"--sequence-length {length} does not apply to {workload.name!r}, which is trained on images",
         f"Omit it, or name a language model with --workload: {', '.join(of_tokens)}",
@@ -111,6 +114,16 @@ def _require_family(settings: Mapping[str, Any], workload: registry.WorkloadEntr
             f"{flag_of(name)} {settings[name]} does not apply to {workload.name!r}, whose sizes are its own",
             f"Omit it, or name a model of timm with --workload, as {family.prefix}:{family.example}",
         )
+
+
+def _require_weights(dtype: str, workload: registry.WorkloadEntry) -> None:
+    """Raises UsageError for weights in another dtype than float32 of a workload that trains float32 ones."""
+    if dtype == "float32" or workload.defaults is None or "weight_dtype" in workload.defaults:
+        return
+    raise UsageError(
+        f"--weight-dtype {dtype} does not apply to {workload.name!r}, whose weights are float32",
+        "Omit it, or name gpt-layer with --workload",
+    )
 
 
 def _first_size(usual: Mapping[str, Any], device: Device) -> int:

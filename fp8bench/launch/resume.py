@@ -13,6 +13,7 @@ from typing import Any
 
 from fp8bench.config.request import LATEST, OBEYED_BY_WORKERS, RunRequest
 from fp8bench.launch import variants
+from fp8bench.launch.switched import heeds_switches
 from fp8bench.machine.identity import Here
 from fp8bench.records.select import Filter, latest_first, session
 from fp8bench.schema.batch import AUTO, BatchSearch
@@ -21,8 +22,9 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import same_machine
 from fp8bench.schema.option import flag_of
 from fp8bench.schema.record import Record
+from fp8bench.schema.switches import NONE
 
-OF_A_MODE = frozenset({"mode", "recipe"})
+OF_A_MODE = frozenset({"mode", "recipe", "te_switches"})
 """What differs between the records of one session."""
 
 SETTINGS = {"gpus": "world_size", "workload": "workload", **{name: name for name in OBEYED_BY_WORKERS}}
@@ -136,6 +138,10 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
         found[name] = values[0]
     if "mode" not in given and not requested and not request.variants:
         found["mode"] = tuple(dict.fromkeys(config.mode_label for config in configs))
+    if "te_switches" not in given:
+        # Modes without Transformer Engine's layer have none, and are no rung.
+        of_te = [config for config in configs if heeds_switches(config.mode)]
+        found["te_switches"] = tuple(dict.fromkeys(config.te_switches or NONE for config in of_te))
     if "aa" not in given and _arms(kept):
         found["aa"] = True
     place = kept.records[-1].session
@@ -227,7 +233,7 @@ def sized(
     """The configurations, those of to_size with the batch size that was searched for in the session's records of the
     same mode, or of the same variant; and those searches.
     """
-    alike: Callable[[RunConfig], object] = _at_any_size if variants_of(kept) else lambda one: one.mode_label
+    alike: Callable[[RunConfig], object] = _at_any_size if variants_of(kept) else lambda one: one.switched_label
     found = {
         alike(record.config): (record.config.batch_size, search)
         for record in kept.records

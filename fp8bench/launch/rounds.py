@@ -43,7 +43,7 @@ class Entry:
     @property
     def name(self) -> str:
         """The mode's, with its note: `te-fp8:delayed (batch 128)`."""
-        return f"{self.config.mode_label} ({self.note})" if self.note else self.config.mode_label
+        return f"{self.config.switched_label} ({self.note})" if self.note else self.config.switched_label
 
     @property
     def label(self) -> str:
@@ -152,7 +152,7 @@ class Schedule:
 
     def _label(self, entry: Entry) -> str:
         """Two executions in one comparison are no comparison of a mode with itself, and so both are named."""
-        label, note = entry.config.mode_label, f" ({entry.note})" if entry.note else ""
+        label, note = entry.config.switched_label, f" ({entry.note})" if entry.note else ""
         ran = [f"{label}{suffix(variant)}{note}" for variant in sorted(self._variants.get(entry.config, ()))]
         return " and ".join(ran or [entry.name])
 

@@ -210,7 +210,7 @@ def _keep(
 ) -> tuple[Record, Path]:
     """Write the record, and beside it what its ranks left behind where it failed; its remedy names that file."""
     now = datetime.now(UTC)
-    run_id = new_run_id(entry.config.mode_label, now)
+    run_id = new_run_id(entry.config.switched_label, now)
     record = assemble(entry.config, reports, where.instance, run_id, now, place, marks, where.machine)
     if record.status == "failed" and (log := log_of(reports)):
         logged = results.write_log(record, log, where.results_dir)

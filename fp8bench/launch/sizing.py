@@ -60,7 +60,7 @@ def find_sizes(
             found = _search(config, known, executor, where, say)
         except KeyboardInterrupt as interrupt:
             raise Interrupted(
-                f"interrupted while batch sizes of {config.mode_label} were tried; its workers have ended",
+                f"interrupted while batch sizes of {config.switched_label} were tried; its workers have ended",
                 "Run the same command again: the sizes that were tried are kept",
                 exit_code(interrupt),
             ) from interrupt
@@ -71,7 +71,7 @@ def find_sizes(
             if found.stopped is not None:
                 found = replace(found, stopped=found.stopped.model_copy(update={"session": place}))
         else:
-            say(f"{config.mode_label}: batch size {found.config.batch_size}")
+            say(f"{config.switched_label}: batch size {found.config.batch_size}")
             sized = {entry: replace(entry, config=found.config) for entry in mine}
             # The size may be the one that another variant was given.
             rounds.entries = list(dict.fromkeys(sized.get(entry, entry) for entry in rounds.entries))
@@ -101,10 +101,10 @@ def _search(config: RunConfig, known: BatchSearch, executor: Executor, where: "W
 
     def run(candidate: RunConfig) -> Record:
         marks = where.marks(candidate)
-        say(f"{config.mode_label}: trying batch size {candidate.batch_size}")
+        say(f"{config.switched_label}: trying batch size {candidate.batch_size}")
         reports = executor.run(candidate, lambda _progress: None, None, marks)
         now = datetime.now(UTC)
-        run_id = new_run_id(candidate.mode_label, now)
+        run_id = new_run_id(candidate.switched_label, now)
         record = assemble(candidate, reports, where.instance, run_id, now, None, marks, where.machine)
         if any(report.cause == "oom" for report in reports):
             record = record.model_copy(update={"cause": "oom"})

@@ -24,6 +24,14 @@ A mode whose loss is scaled has `loss_scaling` once it has converted the model: 
 backward is taken, and `step(optimizer)`, in place of the optimizer's own. The gate then multiplies its loss with the
 first of `gate_scales` under which the gradient at the input is finite.
 
+A mode whose layers do something once a step has a method `micro_batch(first)`, called before each forward pass: whether
+it is the first of a step. One that states `reuses` computes later ones with what the first has kept: the gate then
+looks at such a later one. `weight_gradients(model)` gives gradients by the names that weights have in the plain model,
+float32 ones from where they are accumulated: the gate compares them too. `clear_gradients(model)` clears what zero_grad
+does not. `divide(model, group)` shares the layers of a model among ranks by the library's own arguments (see
+`modes.te_parallel`), and takes the place of DTensor plans. `joined_alone`: DDP
+wraps a single rank too.
+
 A mode that keeps tensors from step to step beside weights and buffers (the scales of a delayed recipe) has one method
 more, `step_state(model)`, which gives them in a fixed order: steps are compared from the same state, and what they make
 of it is compared too.
@@ -77,6 +85,8 @@ class Mode(Protocol):
     tensor_parallel_refusal: str | None = None
     selective_refusal: str | None = None
     twin_refusal: str | None = None
+    reuses: bool = False
+    joined_alone: bool = False
 
     def __init__(self, recipe: str | None = None) -> None: ...
 

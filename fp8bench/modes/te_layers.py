@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
 from fp8bench.modes.te_block import copy_linear, copy_weight
@@ -63,6 +62,11 @@ def plan_swaps(model: nn.Module) -> Swaps:
     return Swaps(whole, linears, norms, why)
 
 
+def swap_linears(te: Any, layer: nn.Module) -> None:
+    """All of its linear layers, in place."""
+    swap_layers(te, layer, [name for name, part in layer.named_modules() if isinstance(part, nn.Linear)])
+
+
 def swap_layers(te: Any, model: nn.Module, names: Iterable[str]) -> None:
     """Each linear layer and layer norm of these names, in place; one at a time: never are two copies of all weights in
     memory.
@@ -79,7 +83,7 @@ def te_linear(te: Any, plain: Any) -> nn.Module:
         plain.in_features,
         plain.out_features,
         bias=plain.bias is not None,
-        params_dtype=torch.float32,
+        params_dtype=plain.weight.dtype,
         device=plain.weight.device,
     )
     copy_linear(made, plain.weight, plain.bias)
@@ -91,7 +95,7 @@ def te_norm(te: Any, plain: nn.LayerNorm) -> nn.Module:
     float32 that the next layer casts.
     """
     made: nn.Module = te.LayerNorm(
-        plain.normalized_shape[0], eps=plain.eps, params_dtype=torch.float32, device=plain.weight.device
+        plain.normalized_shape[0], eps=plain.eps, params_dtype=plain.weight.dtype, device=plain.weight.device
     )
     copy_weight(made.weight, plain.weight)
     copy_weight(made.bias, plain.bias)

@@ -19,6 +19,7 @@ The mask is causal, as it is by default, and stated all the same. What stays dif
 residual stream is bf16 where the plain model's is float32. The head and the embedding stay as they are.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,7 +27,18 @@ from torch import nn
 
 from fp8bench.modes.llama_block import Layer, LayerShape, llama_models, read_shape, rotation
 from fp8bench.modes.te_block import copy_weight
-from fp8bench.modes.te_layers import swap_layers
+from fp8bench.modes.te_layers import swap_linears
+from fp8bench.modes.te_parallel import (
+    Group,
+    Share,
+    gathered,
+    mean_over,
+    require_divisible,
+    scattered,
+    shares_of_layer,
+    summed_over,
+    take_parts,
+)
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import ModeUnavailable
 
@@ -36,9 +48,12 @@ with down.
 """
 
 
-def convert_llama(te: Any, model: nn.Module, te_attention: TEAttention) -> nn.Module:
+def convert_llama(
+    te: Any, model: nn.Module, te_attention: TEAttention, is_first: Callable[[], bool | None] = lambda: None
+) -> nn.Module:
     """Replace the layers of every LlamaModel, or their linear layers, in place. One layer at a time: never are two
-    copies of all weights in memory. Raises ModeUnavailable for layers that would not compute the same.
+    copies of all weights in memory. is_first: see TELlamaLayer. Raises ModeUnavailable for layers that would not
+    compute the same.
     """
     llamas = llama_models(model)
     if not llamas:
@@ -52,9 +67,9 @@ def convert_llama(te: Any, model: nn.Module, te_attention: TEAttention) -> nn.Mo
             layer = llama.layers[number]
             shape = read_shape(layer)
             if angles is None:
-                swap_layers(te, layer, [name for name, part in layer.named_modules() if isinstance(part, nn.Linear)])
+                swap_linears(te, layer)
             else:
-                llama.layers[number] = TELlamaLayer(te, shape, layer, angles).train(layer.training)
+                llama.layers[number] = TELlamaLayer(te, shape, layer, angles, is_first).train(layer.training)
     return model
 
 
@@ -62,13 +77,47 @@ class TELlamaLayer(nn.Module):
     """te.TransformerLayer, called as LlamaDecoderLayer is."""
 
     residual_dtype: torch.dtype | None = None
+    shares: dict[str, Share]
 
-    def __init__(self, te: Any, shape: LayerShape, layer: Layer, angles: torch.Tensor) -> None:
-        """angles: [positions, 1, 1, head width] float32, one tensor for all layers."""
+    def __init__(
+        self,
+        te: Any,
+        shape: LayerShape,
+        layer: Layer,
+        angles: torch.Tensor,
+        is_first: Callable[[], bool | None] = lambda: None,
+    ) -> None:
+        """angles: [positions, 1, 1, head width] float32, one tensor for all layers. is_first: whether the pass to come
+        is the first of a step, whose fp8 weights later ones reuse; None: weights are cast in each.
+        """
         super().__init__()
+        self.te, self.shape, self.is_first = te, shape, is_first
         # No buffer: DDP would send it to all ranks before every step.
         self.angles = angles
-        self.layer = te.TransformerLayer(
+        self.device = layer.self_attn.q_proj.weight.device
+        self.layer = self._made(attn_input_format="bshd")
+        self._copy(layer)
+
+    def divide(self, group: Group) -> None:
+        """Share the layer among the ranks of a group; then it takes this rank's [sequence / size, batch, width]. Raises
+        ModeUnavailable where its sizes cannot be divided.
+        """
+        shape, size = self.shape, torch.distributed.get_world_size(group)
+        for what, number in (("query heads", shape.heads), ("key and value heads", shape.groups)):
+            require_divisible(what, number, size)
+        require_divisible("MLP columns", shape.mlp_dim, size)
+        rows = shape.groups * shape.head_dim
+        qkv = (shape.heads * shape.head_dim, rows, rows)
+        self.shares = shares_of_layer(qkv, (shape.mlp_dim, shape.mlp_dim), True, size)
+        whole = self.layer
+        self.layer = self._made(
+            attn_input_format="sbhd", set_parallel_mode=True, sequence_parallel=True, tp_group=group
+        ).train(whole.training)
+        take_parts(self.layer, whole, self.shares, group)
+
+    def _made(self, **options: Any) -> Any:
+        shape = self.shape
+        return self.te.TransformerLayer(
             hidden_size=shape.dim,
             ffn_hidden_size=shape.mlp_dim,
             num_attention_heads=shape.heads,
@@ -78,16 +127,15 @@ class TELlamaLayer(nn.Module):
             hidden_dropout=0.0,
             attention_dropout=shape.attention_dropout,
             self_attn_mask_type="causal",
-            attn_input_format="bshd",
             fuse_qkv_params=True,
             qkv_weight_interleaved=False,
             normalization="RMSNorm",
             activation="swiglu",
             bias=False,
             params_dtype=torch.float32,
-            device=layer.self_attn.q_proj.weight.device,
+            device=self.device,
+            **options,
         )
-        self._copy(layer)
 
     def forward(
         self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **_of_the_plain_layer: Any
@@ -100,7 +148,7 @@ class TELlamaLayer(nn.Module):
                 "the model passes an attention mask to a layer that was converted without one",
                 "Use a workload whose attention is causal and has no mask beside",
             )
-        y: torch.Tensor = self.layer(hidden_states, rotary_pos_emb=self.angles)
+        y: torch.Tensor = self.layer(hidden_states, rotary_pos_emb=self.angles, is_first_microbatch=self.is_first())
         self.residual_dtype = y.dtype
         return y
 
@@ -114,3 +162,40 @@ class TELlamaLayer(nn.Module):
         copy_weight(mlp.layer_norm_weight, layer.post_attention_layernorm.weight)
         copy_weight(mlp.fc1_weight, torch.cat([layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight]))
         copy_weight(mlp.fc2_weight, layer.mlp.down_proj.weight)
+
+
+def divide_llama(model: nn.Module, group: Group) -> None:
+    """Share every converted layer of each LlamaModel among the ranks of a group, in place. Embeddings are scattered
+    over the sequence, and the norm after the last layer and the head see this rank's tokens.
+
+    Raises ModeUnavailable for a model whose head does not give the loss itself (see workloads.head), and for sizes that
+    cannot be divided.
+    """
+    head: Any = getattr(model, "lm_head", None)
+    llamas = [llama for _, llama in llama_models(model)]
+    if len(llamas) != 1 or not hasattr(head, "weight"):
+        raise ModeUnavailable(
+            "ranks share a language model whose head gives the loss of its tokens, and this one has another",
+            "Omit --tensor-parallel: --parallel fsdp shards any model",
+        )
+    [llama] = llamas
+    for layer in llama.layers:
+        layer.divide(group)
+    llama.embed_tokens.register_forward_hook(lambda _module, _inputs, output: scattered(output, group))
+    for weight in (llama.norm.weight, head.weight):
+        weight.register_hook(summed_over(group))
+    head.forward = _of_own_tokens(head.forward, group)
+
+
+def _of_own_tokens(plain: Callable[..., torch.Tensor], group: Group) -> Callable[..., torch.Tensor]:
+    """plain: the head's forward. hidden: [sequence / size, batch, width]. The mean loss over all tokens; without
+    targets the logits of all.
+    """
+    rank, size = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)
+
+    def forward(hidden: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+        if targets is None:
+            return plain(gathered(hidden, group))
+        return mean_over(plain(hidden.transpose(0, 1).contiguous(), targets.chunk(size, 1)[rank]), group)
+
+    return forward

@@ -34,11 +34,13 @@ from fp8bench.modes.protocol import (
     count_linears,
 )
 from fp8bench.modes.te_block import TEBlock, TESDPABlock
+from fp8bench.modes.te_gpt import convert_gpt, gpt_layers
 from fp8bench.modes.te_layers import Swaps, plan_swaps, swap_layers
 from fp8bench.modes.te_llama import GEMMS as LLAMA_GEMMS
 from fp8bench.modes.te_llama import convert_llama
 from fp8bench.modes.te_recipe import ISLANDS, compile_policy, fields_of, make_recipe, require_fp8_attention, versions
 from fp8bench.modes.te_selection import leave_out, placed
+from fp8bench.modes.te_switched import Switched
 from fp8bench.modes.timm_block import Block, BlockShape, read_shape, timm_blocks
 from fp8bench.schema.config import TEAttention
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
@@ -68,23 +70,23 @@ def import_te() -> Any:
     return te
 
 
-class TEBF16:
+class TEBF16(Switched):
     """Transformer Engine's block under bf16 autocast: what its kernels bring without fp8."""
 
     name = "te-bf16"
     tolerance = BF16_TOLERANCE
     compile_policy = compile_policy(None)
     compile_islands = f"{versions()}: {ISLANDS}"
-    config_fields: ClassVar[tuple[str, ...]] = ("te_attention",)
-    tensor_parallel_refusal = (
-        "Transformer Engine's blocks share layers by its own arguments (tp_group, sequence_parallel), which are not set"
-    )
+    config_fields: ClassVar[tuple[str, ...]] = ("te_attention", "te_switches")
     selective_refusal = "Transformer Engine's GEMMs are no operations of torch's, among which a policy could choose"
 
-    def __init__(self, recipe: str | None = None, te_attention: TEAttention = "te") -> None:
+    def __init__(
+        self, recipe: str | None = None, te_attention: TEAttention = "te", te_switches: str | None = None
+    ) -> None:
         if recipe is not None:
             raise UsageError(f"mode {self.name!r} has no recipes, so not {recipe!r}", f"Use `--mode {self.name}`")
         self.te_attention = te_attention
+        self.switch_on(te_switches)
         self._attention_log: AttentionLog | None = None
         self._gemms = GEMMS
         self._swaps: Swaps | None = None
@@ -105,10 +107,13 @@ class TEBF16:
         one by one.
         """
         te = import_te()
+        if gpt_layers(model):
+            self._listen()
+            return convert_gpt(te, model, self.te_attention, self.options())
         if has_llama_layers(model):
             self._listen()
             self._gemms = LLAMA_GEMMS
-            return convert_llama(te, model, self.te_attention)
+            return convert_llama(te, model, self.te_attention, lambda: self.options().is_first_microbatch)
         self._swaps = plan_swaps(model)
         if self._swaps.blocks:
             self._listen()
@@ -163,6 +168,7 @@ class TEBF16:
             **({"gelu": "tanh"} if self._gemms is GEMMS and self._has_blocks else {}),
             **(self._swaps.evidence() if self._swaps is not None else {}),
             "cudnn": ".".join(map(str, import_te().get_cudnn_version())),
+            "te_switches": list(self.te_switches),
             "warnings": _attention_warnings(backend),
             **(self._attention_log.evidence() if self._attention_log else {}),
         }
@@ -184,10 +190,11 @@ class TEFP8(TEBF16):
         self,
         recipe: str | None = None,
         te_attention: TEAttention = "te",
+        te_switches: str | None = None,
         fp8_layer_names: tuple[str, ...] | None = None,
     ) -> None:
         """recipe: with its fields. fp8_layer_names: of `layers=auto`."""
-        super().__init__(te_attention=te_attention)
+        super().__init__(te_attention=te_attention, te_switches=te_switches)
         self._named = split_recipe(recipe or "delayed")
         self.recipe = self._named.base
         self._layers = LayerChoice(self._named.layers, fp8_layer_names)
@@ -264,6 +271,13 @@ class TEFP8(TEBF16):
         metas = [layer.fp8_meta.get(key) for layer in scaled for key in ("scaling_fwd", "scaling_bwd")]
         held = [getattr(meta, name, None) for meta in metas for name in ("scale", "amax_history")]
         return [tensor for tensor in held if isinstance(tensor, torch.Tensor)] if self.recipe == "delayed" else []
+
+    def fp8_weights(self) -> AbstractContextManager[Any]:
+        """Entered while a layer is made."""
+        if "fp8-weights" not in self.te_switches:
+            return nullcontext()
+        context: AbstractContextManager[Any] = import_te().quantized_model_init(enabled=True, recipe=self._te_recipe())
+        return context
 
     def _te_recipe(self) -> Any:
         # One object for the whole run: Transformer Engine compares recipes by identity.

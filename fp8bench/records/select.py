@@ -112,7 +112,9 @@ class Measurement:
 def variant(record: Record) -> Key:
     """What makes two records two rows and not two tries at one: all that is compared, and all that is marked."""
     what, config = record.what, record.config
-    trained_with = (config.optimizer, config.data, *of_sample(config)) if config is not None else ()
+    trained_with = (
+        (config.optimizer, config.data, *of_sample(config), config.weight_dtype) if config is not None else ()
+    )
     sizes = (what.workload, what.batch_size, what.world_size)
     # Up to format 3 it was not recorded, and there was no other way.
     joined = record.joined or ("ddp" if what.world_size > 1 else "none")
@@ -120,8 +122,9 @@ def variant(record: Record) -> Key:
 
 
 def mode(record: Record) -> Key:
-    """The mode on its instance."""
-    return record.instance, record.what.mode, record.what.recipe
+    """The mode on its instance, with the switches of its layer."""
+    switches = record.config.te_switches if record.config is not None else None
+    return record.instance, record.what.mode, record.what.recipe, switches
 
 
 def system(record: RecordHead) -> Key:
@@ -268,11 +271,12 @@ def of_sample(config: RunConfig) -> Key:
 
 
 def division(config: RunConfig) -> Key:
-    """How large samples are, and how a step's model and samples were requested to be divided; `auto` chooses alike on
-    machines that are alike.
+    """How large samples are, in which dtype weights, and how a step's model and samples were requested to be divided;
+    `auto` chooses alike on machines that are alike.
     """
     return (
         *of_sample(config),
+        config.weight_dtype,
         config.parallel == "fsdp",
         config.tensor_parallel,
         config.grad_accumulation,

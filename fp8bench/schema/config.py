@@ -13,9 +13,11 @@ from fp8bench.schema import option
 from fp8bench.schema.execution import CheckpointChoice, CompileChoice, GraphChoice, OptimizerName, ParallelChoice
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.option import ByDevice, Option
+from fp8bench.schema.switches import Switches
 
 DataSource = Literal["loader", "device"]
 TEAttention = Literal["te", "sdpa"]
+WeightDtype = Literal["float32", "bfloat16", "float16"]
 Device = Literal["cuda", "cpu"]
 VariantSettings = dict[str, str | int | float | None]
 """What was requested of one of several variants: its mode, and each setting in which they differ."""
@@ -66,12 +68,19 @@ class RunConfig(Frozen):
     optimizer: Annotated[
         OptimizerName,
         Option(
-            "Optimizer: sgd has momentum",
-            if_unset="sgd; of language models adamw",
+            "Optimizer: sgd has momentum, none ends a step after backward",
+            if_unset="sgd; of language models adamw, of gpt-layer none",
             shown_unset="by workload",
         ),
     ] = "sgd"
-    data: Annotated[DataSource, Option("Read batches with a DataLoader, or keep one on the GPU", default="loader")]
+    data: Annotated[
+        DataSource,
+        Option(
+            "Read batches with a DataLoader, or keep one on the GPU",
+            if_unset="loader; of gpt-layer device",
+            shown_unset="by workload",
+        ),
+    ]
     workers: Annotated[
         NonNegativeInt,
         Option("DataLoader processes a GPU", if_unset="by CPU cores", bound=option.LOADER_WORKERS),
@@ -109,6 +118,17 @@ class RunConfig(Frozen):
             bound=option.CLASSES,
         ),
     ] = None
+    weight_dtype: Annotated[
+        WeightDtype,
+        Option(
+            "Of the weights of gpt-layer, which computes in it too; other models keep float32",
+            if_unset="float32; of gpt-layer bfloat16",
+            shown_unset="by workload",
+        ),
+    ] = "float32"
+    te_switches: Switches | None = Field(
+        default=None, description="options of Transformer Engine's layer, joined by +; null: none of them"
+    )
     parallel: Annotated[
         ParallelChoice,
         Option("Join GPUs by DDP or by FSDP2: auto takes fsdp where a GPU has no room for all weights", default="auto"),
@@ -133,3 +153,8 @@ class RunConfig(Frozen):
     def mode_label(self) -> str:
         """See mode_label."""
         return mode_label(self.mode, self.recipe)
+
+    @property
+    def switched_label(self) -> str:
+        """The same, with the switches of Transformer Engine's layer: `te-fp8:delayed+fused-qkv`."""
+        return f"{self.mode_label}+{self.te_switches}" if self.te_switches else self.mode_label

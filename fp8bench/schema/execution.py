@@ -12,8 +12,11 @@ from fp8bench.schema.errors import UsageError, nearest
 
 CompileChoice = Literal["auto", "on", "off", "blocks"]
 GraphChoice = Literal["auto", "on", "off"]
-OptimizerName = Literal["sgd", "adam", "adamw"]
+OptimizerName = Literal["sgd", "adam", "adamw", "none"]
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
+"""none: a step ends after backward, and no weight changes."""
+
+TRAINERS = tuple(name for name in OPTIMIZERS if name != "none")
 
 CompileScope = Literal["model", "blocks"]
 """What torch.compile took: the whole model, or each of its blocks by itself."""

@@ -45,6 +45,9 @@ class Parity(Frozen):
     separation: float | None
     leakage: float | None
     later_leakage: float | None = Field(default=None, description="of a causal model; null of any other")
+    weight_gradient_error: float | None = Field(
+        default=None, description="of the weight furthest off; null: they were not compared"
+    )
     tolerance: Tolerance
 
 

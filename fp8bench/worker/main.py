@@ -30,6 +30,7 @@ from fp8bench.worker.execution.build import Choice, choose, ready_to_train
 from fp8bench.worker.execution.compile_failure import compile_failure
 from fp8bench.worker.execution.decide import Execution, Gate, decide, needs_proof
 from fp8bench.worker.execution.optimizers import described
+from fp8bench.worker.execution.parallel.choose import samples_of
 from fp8bench.worker.execution.step import PythonLaunch
 from fp8bench.worker.memory import require_memory
 from fp8bench.worker.parallel import agreement, process_group
@@ -198,7 +199,7 @@ def proved(
         require_memory(config, workload, device, choice.strategy.sharded)
     found["facts"] = _facts(workload, config, device, choice.strategy.sharded)
     progress.stage("proving")
-    proof = parity.prove(mode, workload, rank, device)
+    proof = proof_of(config, mode, workload, rank, device, choice)
     found["parity"] = proof.parity
     found["evidence"] = to_evidence(mode, proof, choice.compile)
     with agreement():
@@ -209,6 +210,16 @@ def proved(
                 "parity",
             )
     return proof, choice
+
+
+def proof_of(
+    config: RunConfig, mode: Mode, workload: Workload, rank: int, device: torch.device, choice: Choice
+) -> Proof:
+    """The parity gate. Ranks that share layers before it see the same batch."""
+    if not choice.strategy.divides_early:
+        return parity.prove(mode, workload, rank, device)
+    _, group = samples_of(config, rank)
+    return parity.prove(mode, workload, group, device, choice.strategy.divide)
 
 
 def profile(training: Training, rank: int, label: str, step_time_s: float, aside: Aside) -> Profiled:
@@ -258,9 +269,23 @@ def check_workload(workload: Workload, config: RunConfig, mode: Mode) -> None:
                 f"workload {config.workload!r} takes no {name.replace('_', ' ')} ({flag} {value})",
                 f"Omit {flag}, or name {whose} with --workload",
             )
+    _require_dtype(config, mode)
     check: Callable[[int, bool], None] | None = getattr(workload, "check", None)
     if check is not None:
         check(config.batch_size, bool(stated(mode, "fp8")))
+
+
+def _require_dtype(config: RunConfig, mode: Mode) -> None:
+    """A workload whose weights are not float32 computes in their dtype, whatever the mode's name says; fp8 modes have
+    both of 16 bits beside fp8.
+    """
+    computes = stated(mode, "gathered_dtype") or "float32"
+    if config.weight_dtype not in ("float32", computes) and not stated(mode, "fp8"):
+        raise ModeUnavailable(
+            f"{config.mode_label} computes in {computes}, and {config.workload} with weights of {config.weight_dtype} "
+            "in that",
+            f"Use --weight-dtype float32{'' if computes == 'float32' else f' or {computes}'}, or another mode",
+        )
 
 
 def _facts(workload: Workload, config: RunConfig, device: torch.device, sharded: bool) -> WorkloadFacts:

@@ -18,7 +18,7 @@ from fp8bench.workloads.protocol import Workload
 
 FLOAT32_BYTES = 4
 
-STATES: dict[OptimizerName, int] = {"sgd": 1, "adam": 2, "adamw": 2}
+STATES: dict[OptimizerName, int] = {"sgd": 1, "adam": 2, "adamw": 2, "none": 0}
 """Tensors as large as the weights that an optimizer keeps: momentum, or both moments."""
 
 
@@ -49,7 +49,7 @@ def refuse_too_large(config: RunConfig, parameters: int, free_bytes: int, parts:
     needed = kept_bytes(parameters, config.optimizer)
     if needed <= free_bytes:
         return
-    least = min(STATES, key=lambda name: STATES[name])
+    least = min((name for name in STATES if name != "none"), key=lambda name: STATES[name])
     smaller = kept_bytes(parameters, least)
     helps = f"--optimizer {least} (it needs {_gib(smaller)}), " if smaller <= free_bytes else ""
     raise ModeUnavailable(

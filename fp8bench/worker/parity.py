@@ -15,6 +15,9 @@ numbers come of it, of a causal model six, all relative and all without unit:
   leakage               the gradient of one sample's logits at the *other* samples of the batch, against that at its
                         own: 0 unless samples see each other. Small or shallow models attend so weakly when fresh that
                         attention across the batch would hide inside the other bounds; it cannot hide here.
+  weight_gradient_error of a workload that ends with its gradients: |g' - g| / |g| of the weight that is furthest off,
+                        by its name in the plain model; 1 for one that never came. Float32 gradients are read where they
+                        are accumulated. A single weight may be twice as far off as the gradient at the input.
   later_leakage         of a causal workload: the gradient of the logits of the sample's first half at the tokens of its
                         second half, against that at the first half: 0 unless tokens see later ones, and so the targets
                         that they are to predict.
@@ -27,9 +30,9 @@ What it is not: a proof of torch.compile's output, since the model is examined b
 `execution.proof`'s); nor of convergence.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
@@ -38,12 +41,23 @@ from torch import Tensor, nn
 from fp8bench.modes import protocol as modes
 from fp8bench.schema.errors import MeasurementInvalid
 from fp8bench.schema.rank import Parity, Tolerance
-from fp8bench.worker.execution.step import bf16_autocast
+from fp8bench.worker.execution.step import announce, bf16_autocast
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
 _Found = TypeVar("_Found")
+OfWeights = Callable[[nn.Module], Mapping[str, Tensor]]
+"""Gradients of a model's weights, by the plain model's names."""
+
+
+def no_weights(_model: nn.Module) -> Mapping[str, Tensor]:
+    """They are not looked at."""
+    return {}
+
+
+OF_ONE_WEIGHT = 2.0
+"""How much further off the gradient of a single weight may be than that at the input, into which all of them go."""
 
 _SDPA_KERNELS = {
     "ScaledDotProductFlashAttentionForCpu": "flash-cpu",
@@ -58,13 +72,14 @@ _SDPA_KERNELS = {
 @dataclass(frozen=True)
 class View:
     """A model seen from outside. logits: [batch, ...] float32; loss: a float; input_gradient: as the inputs, or as the
-    embeddings of tokens.
+    embeddings of tokens. weight_gradients: by the plain model's names; empty: not looked at.
     """
 
     logits: Tensor
     loss: float
     input_gradient: Tensor
     sdpa_kernels: frozenset[str]
+    weight_gradients: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def look(
@@ -72,21 +87,25 @@ def look(
     workload: Workload,
     batch: Batch,
     context: AbstractContextManager[Any] | None = None,
+    of_weights: OfWeights = no_weights,
     scale: float = 1.0,
 ) -> View:
-    """One forward and backward pass; no weight changes, and no gradient is left behind. scale: what the loss is
-    multiplied with, and the gradient divided by.
+    """One forward and backward pass; no weight changes, and no gradient is left behind. of_weights: their gradients.
+    scale: what the loss is multiplied with, and gradients divided by.
     """
     inputs, (logits, loss) = _forward(observed, model, workload, batch, context)
     kernels = sdpa_kernels(loss)
     (loss * scale).backward()
-    return View(logits.detach().float(), loss.item(), _take_gradient(model, inputs) / scale, kernels)
+    found = {name: gradient.detach().clone() / scale for name, gradient in of_weights(model).items()}
+    return View(logits.detach().float(), loss.item(), _take_gradient(model, inputs) / scale, kernels, found)
 
 
-def look_scaled(model: nn.Module, workload: Workload, batch: Batch, mode: modes.Mode) -> View:
+def look_scaled(
+    model: nn.Module, workload: Workload, batch: Batch, mode: modes.Mode, of_weights: OfWeights = no_weights
+) -> View:
     """As the mode computes, under the first of its `gate_scales` whose gradient is finite; none: under the last."""
     for scale in modes.stated(mode, "gate_scales"):
-        view = look(model, workload, batch, mode.forward_context(), scale)
+        view = look(model, workload, batch, mode.forward_context(), of_weights, scale)
         if view.input_gradient.isfinite().all():
             break
     return view
@@ -149,7 +168,8 @@ def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
             output.retain_grad()
             found.append(output)
 
-    handles = [m.register_forward_hook(keep) for m in model.modules() if isinstance(m, nn.Embedding)]
+    # Before any hook of the model's own, which may scatter what the embedding gives.
+    handles = [m.register_forward_hook(keep, prepend=True) for m in model.modules() if isinstance(m, nn.Embedding)]
     try:
         yield
     finally:
@@ -221,22 +241,65 @@ class Proof:
     plain_loss: float
 
 
-def prove(mode: modes.Mode, workload: Workload, rank: int, device: torch.device) -> Proof:
-    """Build the plain model, look at it, convert it, look again. Every rank does so, on its own GPU.
+def prove(
+    mode: modes.Mode,
+    workload: Workload,
+    rank: int,
+    device: torch.device,
+    divide: Callable[[nn.Module], None] | None = None,
+) -> Proof:
+    """Build the plain model, look at it, convert it, look again. Every rank does so, on its own GPU. divide: shares the
+    converted model among ranks that see the same batch, before it is looked at; None: each has all of it.
 
-    Raises what `mode.convert` raises, on every rank (see worker.parallel.agreement).
+    Raises what `mode.convert` and `divide` raise, on every rank (see worker.parallel.agreement).
     """
     batch = next(workload.batches(stated(workload, "piece"), rank, device))
     model = workload.build(device)
-    plain = look(model, workload, batch)
+    plain = look(model, workload, batch, of_weights=_gradients(None, workload))
     with agreement():
         model = mode.convert(model)
+        if divide is not None:
+            divide(model)
     tolerance: Tolerance = modes.stated(mode, "tolerance")
-    for _ in range(tolerance.settle_passes):
+    reuses = bool(modes.stated(mode, "reuses"))
+    for _ in range(tolerance.settle_passes + reuses):
+        _begin(mode, model, first=True)
         look(model, workload, batch, mode.forward_context())
-    converted = look_scaled(model, workload, batch, mode)
+    _begin(mode, model, first=not reuses)
+    converted = look_scaled(model, workload, batch, mode, _gradients(mode, workload))
+    _begin(mode, model, first=True)
     leaked = leakage(model, workload, batch, mode.forward_context())
     return Proof(model, compare(plain, converted, leaked, tolerance), converted.sdpa_kernels, plain.loss)
+
+
+def _begin(mode: modes.Mode, model: nn.Module, first: bool) -> None:
+    """As if a forward pass of a step came, the first or a later one, with nothing accumulated."""
+    clear: Callable[[nn.Module], None] | None = getattr(mode, "clear_gradients", None)
+    if clear is not None:
+        clear(model)
+    announce(mode, first)
+
+
+def _gradients(mode: modes.Mode | None, workload: Workload) -> Callable[[nn.Module], Mapping[str, Tensor]]:
+    """What gives the gradients of weights by the plain model's names; none where the workload is not proved by them.
+    mode: None: of the plain model.
+    """
+    if not stated(workload, "proves_gradients"):
+        return lambda _model: {}
+    by_mode: Callable[[nn.Module], Mapping[str, Tensor]] | None = getattr(mode, "weight_gradients", None)
+    return by_mode or _by_name
+
+
+def _by_name(model: nn.Module) -> dict[str, Tensor]:
+    return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+
+
+def weight_gradient_error(plain: Mapping[str, Tensor], converted: Mapping[str, Tensor]) -> float:
+    """Of the weight that is furthest off; of one that has none 1."""
+    return max(
+        relative_error([gradient.float()], [converted[name].float()]) if name in converted else 1.0
+        for name, gradient in plain.items()
+    )
 
 
 def compare(plain: View, converted: View, leaked: Leaks, tolerance: Tolerance) -> Parity:
@@ -251,6 +314,8 @@ def compare(plain: View, converted: View, leaked: Leaks, tolerance: Tolerance) -
     }
     if leaked.later is not None:
         measured["later_leakage"] = leaked.later
+    if plain.weight_gradients:
+        measured["weight_gradient_error"] = weight_gradient_error(plain.weight_gradients, converted.weight_gradients)
     reason = judge(measured, tolerance, gradient_is_zero=not converted.input_gradient.any().item())
     return Parity(
         passed=reason is None,
@@ -285,6 +350,11 @@ def judge(measured: dict[str, float], tolerance: Tolerance, gradient_is_zero: bo
         error, bound = measured[f"{name}_error"], getattr(tolerance, name)
         if not error <= bound:
             faults.append(f"its {label} differ{'s' if name != 'logits' else ''} by {error:.3g} (at most {bound:g})")
+    bound = OF_ONE_WEIGHT * tolerance.input_gradient
+    if not measured.get("weight_gradient_error", 0.0) <= bound:
+        faults.append(
+            f"the gradient of one of its weights differs by {measured['weight_gradient_error']:.3g} (at most {bound:g})"
+        )
     if not faults:
         return None
     return "it does not compute what the plain model does: " + "; ".join(faults)

@@ -47,7 +47,8 @@ class Workload(Protocol):
     """The contract. unit: what throughput counts, "images" or "tokens". config_fields: further fields of RunConfig that
     its class takes as keywords. packages: that its model is made by, whose versions are recorded. causal: a logit for
     every token, [batch, tokens, ...], which depends on no later token. piece: samples that a proof takes at once: two
-    or more, and a number that fp8 kernels can take.
+    or more, and a number that fp8 kernels can take. proves_gradients: the gate compares the gradient of every weight
+    too, which needs memory for two more copies of all.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Workload(Protocol):
     config_fields: ClassVar[tuple[str, ...]] = ()
     packages: ClassVar[tuple[str, ...]] = ()
     causal: ClassVar[bool] = False
+    proves_gradients: ClassVar[bool] = False
     piece: int = 16
 
     def __init__(self, data: DataSource = "loader", workers: int = 0, seed: int = 0) -> None: ...

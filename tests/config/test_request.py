@@ -18,7 +18,7 @@ from fp8bench.schema.files import parse_mapping
 FILE = "nightly.yaml"
 OF_IMAGES = find_workload("vit-micro").usual
 
-OF_A_MODE = ("mode", "recipe")
+OF_A_MODE = ("mode", "recipe", "te_switches")
 """What a request has of several modes, and a configuration of one."""
 
 TEXT_OF_EVERY_FIELD = {
@@ -41,6 +41,8 @@ TEXT_OF_EVERY_FIELD = {
     "sequence_length": ("512", 512),
     "image_size": ("384", 384),
     "classes": ("100", 100),
+    "weight_dtype": ("float16", "float16"),
+    "te_switches": ("fused-qkv", ("fused-qkv",)),
     "parallel": ("fsdp", "fsdp"),
     "tensor_parallel": ("2", 2),
     "grad_accumulation": ("4", 4),
@@ -72,7 +74,8 @@ def test_the_defaults_are_those_of_the_articles_method() -> None:
 
     assert (request.warmup, request.steps, request.min_time_s, request.seed) == (11, 100, None, 0)
     assert (request.mode, request.workload, request.batch_size) == ((), None, None)
-    assert (request.instance, request.compile, request.data, request.te_attention) == ("auto", "auto", "loader", "te")
+    assert (request.instance, request.compile, request.te_attention) == ("auto", "auto", "te")
+    assert request.of_workers("cuda", OF_IMAGES)["data"] == "loader"
 
 
 def test_by_default_the_rounds_are_the_machines_affair_and_nobody_is_disturbed() -> None:

@@ -11,14 +11,13 @@ from builders import config
 from torch import nn
 
 from fp8bench.schema.errors import Fp8benchError
-from fp8bench.worker import parity
 from fp8bench.worker.counters import peak_memory
 from fp8bench.worker.execution import copies
 from fp8bench.worker.execution.build import choose, ready_to_train
 from fp8bench.worker.execution.decide import Gate, decide
 from fp8bench.worker.execution.replay import Replay
 from fp8bench.worker.execution.step import NO_MARKS, PythonLaunch
-from fp8bench.worker.main import make_mode, make_workload, rank_group
+from fp8bench.worker.main import make_mode, make_workload, proof_of, rank_group
 from fp8bench.workloads.llama import LLM1B
 
 AFTERWARDS = 3
@@ -111,7 +110,7 @@ def settle_here(rank, folder, values, launch="Replay", waits=None, spare=copies.
 def _settled(run, rank, device, capture, changed):
     mode, workload = make_mode(run), make_workload(run)
     choice = choose(run, mode, device, workload)
-    proof = parity.prove(mode, workload, rank, device)
+    proof = proof_of(run, mode, workload, rank, device, choice)
     if changed is not None:
         proof.model.blocks[-1] = changed(proof.model.blocks[-1])
     with ready_to_train(run, rank, device, mode, workload, proof.model, choice) as (parts, batches):
@@ -138,6 +137,7 @@ def _settled(run, rank, device, capture, changed):
         "graph": found.graph.model_dump(),
         "join": found.join,
         "parallel": found.parallel.model_dump(),
+        "gate": proof.parity.model_dump(),
         "losses": losses,
         "warning": found.warning,
         "peak": peak_memory(device, rank, found.captured_peak).peak_allocated_bytes,

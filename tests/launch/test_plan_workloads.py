@@ -15,6 +15,8 @@ from fp8bench.schema.errors import ModeUnavailable, UsageError
         ("llm-1b", ("adamw", 4, 2048)),
         ("llm-7b", ("adamw", 1, 2048)),
         ("llm-micro", ("adamw", 8, 64)),
+        ("gpt-layer", ("none", 4, 2048)),
+        ("gpt-layer-micro", ("none", 8, 64)),
     ],
 )
 def test_a_workload_has_defaults_of_its_own(workload, expected):
@@ -60,3 +62,17 @@ def test_the_sizes_in_the_listing_are_those_of_the_models():
     for entry in BUILTIN_WORKLOADS:
         if entry.name in ("llm-1b", "llm-7b"):
             assert f"{registry.load(entry)().parameters() / 1e9:.2f} G parameters" in entry.summary
+
+
+def test_a_layer_has_batches_on_the_device_and_weights_of_16_bits_by_itself():
+    [layer] = planned(mode=("baseline-bf16",), workload="gpt-layer")
+    [images] = planned(mode=("baseline-bf16",), workload="vit-huge")
+    assert [(one.data, one.weight_dtype, one.workers == 0) for one in (layer, images)] == [
+        ("device", "bfloat16", True),
+        ("loader", "float32", False),
+    ]
+
+
+def test_other_weights_than_float32_of_another_workload_are_wrong_usage():
+    with pytest.raises(UsageError, match="--weight-dtype float16 does not apply to 'llm-1b'"):
+        planned(mode=("baseline-bf16",), workload="llm-1b", weight_dtype="float16")

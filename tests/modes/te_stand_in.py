@@ -6,6 +6,7 @@ Engine itself; tests/gpu does that on a real one.
 """
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 
@@ -13,14 +14,88 @@ def _parameter(*shape: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(*shape).normal_(0, 0.023))
 
 
-class Linear(nn.Module):
+class _Fused(torch.autograd.Function):
+    """A linear layer whose weight gradient goes to weight.main_grad, as Transformer Engine's with
+    fuse_wgrad_accumulation: added to it, unless this is the first micro-batch, or the weight says that it is
+    overwritten.
+    """
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, holder, is_first):
+        ctx.save_for_backward(x, weight)
+        ctx.holder = holder
+        ctx.overwrite = is_first is True or getattr(holder, "overwrite_main_grad", False)
+        return nn.functional.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        rows = gradient.flatten(0, -2)
+        wgrad = rows.float().t() @ x.flatten(0, -2).float()
+        if ctx.overwrite:
+            ctx.holder.main_grad.copy_(wgrad)
+        else:
+            ctx.holder.main_grad.add_(wgrad)
+        return gradient @ weight, None, rows.sum(0) if ctx.needs_input_grad[2] else None, None, None
+
+
+class _GEMMs(nn.Module):
+    """What all modules share: weights that are cast once a step, gradients beside them, and their dtype."""
+
+    fused = False
+
+    def linear(self, name, x, weight, bias, is_first):
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
+        held = weight
+        if is_first is not None:
+            kept = self.__dict__.setdefault("kept", {})
+            if is_first or name not in kept:
+                kept[name] = weight.detach().clone()
+            held = weight + (kept[name] - weight).detach()
+        bias = None if bias is None else bias.to(x.dtype)
+        if self.fused:
+            return _Fused.apply(x, held.to(x.dtype), bias, weight, is_first)
+        return nn.functional.linear(x, held.to(x.dtype), bias)
+
+
+class _Gather(torch.autograd.Function):
+    """All ranks' parts of the sequence, which is first; backward the sum of what ranks say of this one's."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        parts = [torch.empty_like(x) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(parts, x.contiguous(), group=group)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return _ScatterSum.apply(gradient, ctx.group), None
+
+
+class _ScatterSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        total = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=group)
+        return total.chunk(dist.get_world_size(group))[dist.get_rank(group)].clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return _Gather.apply(gradient, ctx.group), None
+
+
+class Linear(_GEMMs):
     def __init__(self, in_features, out_features, bias=True, params_dtype=None, device=None):
         super().__init__()
         self.weight = _parameter(out_features, in_features)
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
+        self.to(params_dtype or torch.float32)
 
-    def forward(self, x):
-        return nn.functional.linear(x, self.weight, self.bias)
+    def forward(self, x, is_first_microbatch=None):
+        return self.linear("weight", x, self.weight, self.bias, is_first_microbatch)
 
 
 class LayerNorm(nn.Module):
@@ -35,7 +110,7 @@ class LayerNorm(nn.Module):
         return nn.functional.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
 
 
-class _Norm(nn.Module):
+class _Norm(_GEMMs):
     """What the modules with a norm before them share; RMSNorm has no bias."""
 
     def make_norm(self, width, eps, normalization):
@@ -47,10 +122,11 @@ class _Norm(nn.Module):
     def norm(self, x):
         if self.layer_norm_bias is None:
             return nn.functional.rms_norm(x, x.shape[-1:], self.layer_norm_weight.to(x.dtype), self.eps)
-        return nn.functional.layer_norm(x, x.shape[-1:], self.layer_norm_weight, self.layer_norm_bias, self.eps)
+        norm = (self.layer_norm_weight.to(x.dtype), self.layer_norm_bias.to(x.dtype))
+        return nn.functional.layer_norm(x, x.shape[-1:], *norm, self.eps)
 
 
-class LayerNormLinear(Linear, _Norm):
+class LayerNormLinear(_Norm):
     def __init__(
         self,
         in_features,
@@ -62,21 +138,24 @@ class LayerNormLinear(Linear, _Norm):
         split=False,
         normalization="LayerNorm",
     ):
-        super().__init__(in_features, out_features, bias)
+        super().__init__()
+        self.weight = _parameter(out_features, in_features)
+        self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
         self.make_norm(in_features, eps, normalization)
         if split:
             for role, part in zip(("query", "key", "value"), self.weight.detach().chunk(3), strict=True):
                 setattr(self, f"{role}_weight", nn.Parameter(part.clone()))
                 setattr(self, f"{role}_bias", nn.Parameter(torch.zeros(part.shape[0])))
             del self.weight, self.bias
+        self.to(params_dtype or torch.float32)
 
-    def forward(self, x):
-        x = self.norm(x)
+    def forward(self, x, is_first_microbatch=None, gather=lambda x: x):
+        x = gather(self.norm(x))
         if hasattr(self, "query_weight"):
             weight = torch.cat([self.query_weight, self.key_weight, self.value_weight])
             bias = torch.cat([self.query_bias, self.key_bias, self.value_bias])
-            return nn.functional.linear(x, weight, bias)
-        return nn.functional.linear(x, self.weight, self.bias)
+            return self.linear("weight", x, weight, bias, is_first_microbatch)
+        return self.linear("weight", x, self.weight, self.bias, is_first_microbatch)
 
 
 class LayerNormMLP(_Norm):
@@ -99,15 +178,18 @@ class LayerNormMLP(_Norm):
         self.fc1_weight, self.fc2_weight = _parameter(rows, hidden_size), _parameter(hidden_size, ffn_hidden_size)
         self.fc1_bias = nn.Parameter(torch.zeros(rows)) if bias else None
         self.fc2_bias = nn.Parameter(torch.zeros(hidden_size)) if bias else None
+        self.to(params_dtype or torch.float32)
 
-    def forward(self, x):
-        x = nn.functional.linear(self.norm(x), self.fc1_weight, self.fc1_bias)
+    def forward(self, x, is_first_microbatch=None, gather=lambda x: x, scatter=lambda x: x):
+        x = self.linear("fc1", gather(self.norm(x)), self.fc1_weight, self.fc1_bias, is_first_microbatch)
         if self.gated:
             gate, up = x.chunk(2, -1)
             x = nn.functional.silu(gate) * up
         else:
             x = nn.functional.gelu(x, approximate="tanh")
-        return nn.functional.linear(x, self.fc2_weight, self.fc2_bias)
+        # The bias is added to whole sums, by the rank that has the tokens.
+        x = scatter(self.linear("fc2", x, self.fc2_weight, None, is_first_microbatch))
+        return x if self.fc2_bias is None else x + self.fc2_bias.to(x.dtype)
 
 
 class _Attention(nn.Module):
@@ -122,7 +204,7 @@ class _Attention(nn.Module):
 
 class TransformerLayer(nn.Module):
     """Defaults as Transformer Engine's: sequence first, causal, epsilon 1e-5, separate query, key and value, LayerNorm,
-    a key for every query.
+    a key for every query. With a group of several ranks, this rank's heads and columns, and a part of the sequence.
     """
 
     def __init__(
@@ -144,14 +226,23 @@ class TransformerLayer(nn.Module):
         normalization="LayerNorm",
         params_dtype=None,
         device=None,
+        set_parallel_mode=False,
+        sequence_parallel=False,
+        tp_group=None,
+        fuse_wgrad_accumulation=False,
     ):
         super().__init__()
         assert not (fuse_qkv_params and qkv_weight_interleaved), "the stand-in knows only the plain order"
+        assert fuse_qkv_params or not fuse_wgrad_accumulation, "the one needs the other"
+        size = dist.get_world_size(tp_group) if tp_group is not None else 1
+        assert size == 1 or (set_parallel_mode and sequence_parallel and attn_input_format == "sbhd")
+        self.group = tp_group if size > 1 else None
+        self.alone = (set_parallel_mode, sequence_parallel, tp_group is not None)
         groups, width = num_gqa_groups or num_attention_heads, kv_channels or hidden_size // num_attention_heads
         self.self_attention = _Attention(
             hidden_size,
-            num_attention_heads,
-            groups,
+            num_attention_heads // size,
+            groups // size,
             width,
             layernorm_epsilon,
             bias,
@@ -159,27 +250,37 @@ class TransformerLayer(nn.Module):
             normalization,
         )
         self.layernorm_mlp = LayerNormMLP(
-            hidden_size, ffn_hidden_size, layernorm_epsilon, bias, activation, normalization=normalization
+            hidden_size, ffn_hidden_size // size, layernorm_epsilon, bias, activation, normalization=normalization
         )
+        for module in self.modules():
+            if isinstance(module, _GEMMs):
+                module.fused = fuse_wgrad_accumulation
         self.batch_first = attn_input_format == "bshd"
         self.causal = self_attn_mask_type == "causal"
         self.hidden_dropout, self.attention_dropout = hidden_dropout, attention_dropout
+        self.to(params_dtype or torch.float32)
 
-    def forward(self, x, rotary_pos_emb=None):
+    def forward(self, x, rotary_pos_emb=None, is_first_microbatch=None):
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
-        y = x if self.batch_first else x.transpose(0, 1)
-        a = self.self_attention
-        parts = a.layernorm_qkv(y).split(a.rows, -1)
+        gather, scatter = (lambda x: x), (lambda x: x)
+        if self.group is not None:
+            gather, scatter = (lambda x: _Gather.apply(x, self.group)), (lambda x: _ScatterSum.apply(x, self.group))
+        a, first = self.self_attention, is_first_microbatch
+        qkv = a.layernorm_qkv(x, first, gather)
+        parts = (qkv if self.batch_first else qkv.transpose(0, 1)).split(a.rows, -1)
         q, k, v = (part.unflatten(-1, (-1, a.width)).transpose(1, 2) for part in parts)
         if rotary_pos_emb is not None:
             q, k = _rotated(q, rotary_pos_emb), _rotated(k, rotary_pos_emb)
         o = nn.functional.scaled_dot_product_attention(
             q, k, v, is_causal=self.causal, dropout_p=self.attention_dropout, enable_gqa=True
         )
-        o = a.proj(o.transpose(1, 2).flatten(-2))
-        x = x + nn.functional.dropout(o if self.batch_first else o.transpose(0, 1), self.hidden_dropout)
-        return x + nn.functional.dropout(self.layernorm_mlp(x), self.hidden_dropout)
+        o = o.transpose(1, 2).flatten(-2)
+        o = scatter(a.proj.linear("weight", o if self.batch_first else o.transpose(0, 1), a.proj.weight, None, first))
+        if a.proj.bias is not None:
+            o = o + a.proj.bias.to(o.dtype)
+        x = x + nn.functional.dropout(o, self.hidden_dropout)
+        return x + nn.functional.dropout(self.layernorm_mlp(x, first, gather, scatter), self.hidden_dropout)
 
 
 def _rotated(x, angles):

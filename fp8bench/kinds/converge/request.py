@@ -14,7 +14,7 @@ from fp8bench.schema import option as bounds
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.converge import ConvergeConfig
 from fp8bench.schema.errors import UsageError, require_known
-from fp8bench.schema.execution import OPTIMIZERS
+from fp8bench.schema.execution import TRAINERS
 from fp8bench.schema.option import Bound, ByDevice, Option
 from fp8bench.workloads.text import Text, byte_level, read, require_enough
 
@@ -76,7 +76,7 @@ class ConvergeRequest(Request):
     )
     gpus: Annotated[str | None, Option("GPUs to train on", if_unset="all; on a CPU 1 process")] = None
     validate_every: Annotated[str | None, Option("Steps between two validations", if_unset="an eighth of all")] = None
-    optimizer: Annotated[str | None, Option("Optimizer", if_unset="adamw", metavar="|".join(OPTIMIZERS))] = None
+    optimizer: Annotated[str | None, Option("Optimizer", if_unset="adamw", metavar="|".join(TRAINERS))] = None
     learning_rate: Annotated[str | None, Option("Learning rate", if_unset="0.0003; on a CPU 0.002", metavar="RATE")] = (
         None
     )
@@ -141,7 +141,7 @@ def _as_of_a_run(request: ConvergeRequest, machine: Machine) -> RunRequest:
         "steps": _number("--steps", request.steps, int(STEPS.on(device)), bounds.STEPS),
         "seed": _number("--seed", request.seed, 0, bounds.SEED, least=0),
         "gpus": _number("--gpus", request.gpus, len(machine.gpus) or 1, bounds.GPUS),
-        "optimizer": _word("--optimizer", request.optimizer, "adamw", OPTIMIZERS),
+        "optimizer": _word("--optimizer", request.optimizer, "adamw", TRAINERS),
         "compile": _word("--compile", request.compile, "auto", ("auto", "on", "off", "blocks")),
         "cuda_graphs": _word("--cuda-graphs", request.cuda_graphs, "auto", ("auto", "on", "off")),
         "te_attention": _word("--te-attention", request.te_attention, "te", ("te", "sdpa")),

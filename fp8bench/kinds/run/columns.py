@@ -127,6 +127,7 @@ COLUMNS: dict[str, RowColumn] = {
     "execution": _word(lambda r: r.execution, "execution", optional=True),
     "attention": _word(lambda r: r.attention, "attention", optional=True),
     "joined": _word(lambda r: r.joined, "ranks joined by", optional=True),
+    "switches": _word(lambda r: r.te_switches, "TE switches", optional=True),
     "batch": RowColumn("batch x GPUs", lambda r: f"{r.batch_size} x {r.world_size}", lambda r: r.batch_size),
     "gpus": _number("GPUs", lambda r: r.world_size, "d"),
     "rounds": _number("rounds", _measured_rounds, "d", optional=True),

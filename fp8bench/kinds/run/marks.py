@@ -41,6 +41,8 @@ def _kind(record: Record) -> Iterable[str]:
         yield "cpu"
     if record.evidence is not None and record.evidence.emulated:
         yield "emulated"
+    if record.config is not None and record.config.te_switches:
+        yield f"with {record.config.te_switches}"
     if record.source != "measured":
         yield record.source
     if record.provenance is not None and record.provenance.derivation is not None:

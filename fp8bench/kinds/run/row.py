@@ -34,10 +34,10 @@ class Row(Labelled, Frozen):
     trains faster without costing more for a unit, nor costs less without training slower; null without a price.
     job_hours and job_usd: to train on job_units. warnings: of the whole table.
     compile: whether torch.compile took anything; execution: how the steps were executed, in a word; joined: how ranks
-    were joined, and what else of a step is beside the plain one. cause: of a row that is not ok. run_id: the latest
-    round's. machine: the id of its MachineIdentity, machine_label the name given to it, and software what
-    `schema.machine` draws from its environment. price_share_of: the instance of whose price usd_per_hour is a share,
-    and price_share that share; null: all of the row's own instance is paid for.
+    were joined, and what else of a step is beside the plain one. te_switches: options of Transformer Engine's layer.
+    cause: of a row that is not ok. run_id: the latest round's. machine: the id of its MachineIdentity, machine_label
+    the name given to it, and software what `schema.machine` draws from its environment. price_share_of: the instance of
+    whose price usd_per_hour is a share, and price_share that share; null: all of the row's own instance is paid for.
     """
 
     instance: str
@@ -54,6 +54,7 @@ class Row(Labelled, Frozen):
     execution: Variant | None = None
     attention: str | None
     joined: str | None = None
+    te_switches: str | None = None
     batch_size: int
     world_size: int
     nodes: int

@@ -17,16 +17,29 @@ from torch.optim import Optimizer
 
 from fp8bench.schema.execution import OptimizerName
 
-_CLASSES: dict[OptimizerName, type[Optimizer]] = {
+
+class NoOptimizer(Optimizer):
+    """A step ends after backward: no weight changes, and only gradients are cleared."""
+
+    def __init__(self, params: Iterable[Any]) -> None:
+        super().__init__(params, {})
+
+    def step(self, closure: Any = None) -> Any:
+        """Nothing."""
+
+
+_CLASSES: dict[OptimizerName, Any] = {
     "sgd": torch.optim.SGD,
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
+    "none": NoOptimizer,
 }
 
 _SETTINGS: dict[OptimizerName, dict[str, float]] = {
     "sgd": {"lr": 0.001, "momentum": 0.9},
     "adam": {"lr": 0.0001},
     "adamw": {"lr": 0.0001, "weight_decay": 0.01},
+    "none": {},
 }
 """SGD's are the articles'. Adam's rate is a tenth of torch's default, under which a large transformer diverges without
 a warm-up of its rate.
@@ -39,15 +52,20 @@ def make_optimizer(name: OptimizerName, parameters: Iterable[nn.Parameter], devi
     for parameter in parameters:
         groups.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
     settings: dict[str, Any] = dict(_SETTINGS[name])
+    if name == "none":
+        return NoOptimizer([{"params": group} for group in groups.values()])
     if _fused(name, device, sharded=any(mesh is not None for mesh in groups)):
         settings["fused"] = True
     if device.type == "cuda" and name != "sgd":
         settings["capturable"] = True
-    return _CLASSES[name]([{"params": group} for group in groups.values()], **settings)
+    made: Optimizer = _CLASSES[name]([{"params": group} for group in groups.values()], **settings)
+    return made
 
 
 def described(name: OptimizerName, device: torch.device, sharded: bool = False) -> str:
     """Its name in the fingerprint, with its settings and, where we choose it, the implementation."""
+    if name == "none":
+        return name
     settings = [f"{setting}={value:g}" for setting, value in _SETTINGS[name].items()]
     settings += ["fused"] if _fused(name, device, sharded) else []
     return f"{_CLASSES[name].__name__}({', '.join(settings)})"

@@ -256,7 +256,7 @@ def _forward_and_backward(parts: Parts, batch: Batch, piece: int) -> Tensor:
     for first in range(0, size, piece):
         part = Batch(*(tensor[first : first + piece] for tensor in batch))
         with parts.strategy.sharing(parts.plain, last=first + piece >= size):
-            loss = forward(parts, parts.plain, part) * (len(part.inputs) / size)
+            loss = forward(parts, parts.plain, part, first=first == 0) * (len(part.inputs) / size)
             backward(parts, loss)
         total += loss.detach()
     return total

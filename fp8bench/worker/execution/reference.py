@@ -21,7 +21,7 @@ from fp8bench.schema.rank import Reference
 from fp8bench.worker.execution.copies import SPARE
 from fp8bench.worker.execution.optimizers import make_optimizer
 from fp8bench.worker.execution.parallel.ddp import DDP
-from fp8bench.worker.execution.parallel.shards import part_of, whole
+from fp8bench.worker.execution.parallel.shards import whole
 from fp8bench.worker.execution.step import Parts, forward, scales, trained
 from fp8bench.worker.memory import kept_bytes
 from fp8bench.worker.parallel import agreement, largest
@@ -92,19 +92,12 @@ def _twin(parts: Parts, optimizer: OptimizerName, batch: Batch) -> Parts:
 def _state_of_model(parts: Parts) -> Iterator[Tensor]:
     """Weights and buffers, whole, as the plain model orders their rows. Of a sharded model every rank calls it."""
     for name, tensor in (*parts.plain.named_parameters(), *parts.plain.named_buffers()):
-        yield plain_order(parts, name, whole(tensor)) if parts.strategy.sharded else tensor
-
-
-def plain_order(parts: Parts, name: str, full: Tensor) -> Tensor:
-    """Rows of a whole weight of the sharded model as the plain model has them."""
-    order = parts.strategy.order(name)
-    return full if order is None else full[torch.argsort(order.to(full.device))]
+        yield parts.strategy.whole(name, tensor)
 
 
 def held_part(parts: Parts, name: str, like: nn.Parameter, full: Tensor) -> Tensor:
     """What this rank holds of a whole tensor of the plain model, shaped as the weight of that name is."""
-    order = parts.strategy.order(name)
-    return part_of(full if order is None else full[order.to(full.device)], like)
+    return parts.strategy.part(name, full, like)
 
 
 def _copy_optimizer(parts: Parts, twin: Parts) -> None:
@@ -118,8 +111,7 @@ def _copy_optimizer(parts: Parts, twin: Parts) -> None:
 def _copied(parts: Parts, name: str, value: object) -> object:
     if not isinstance(value, Tensor):
         return value
-    full = whole(value)
-    return (full if full.ndim == 0 else plain_order(parts, name, full)).clone()
+    return (whole(value) if value.ndim == 0 else parts.strategy.whole(name, value)).clone()
 
 
 def _copy_scales(parts: Parts, twin: Parts, batch: Batch) -> None:

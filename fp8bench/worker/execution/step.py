@@ -98,9 +98,18 @@ def bf16_autocast(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
-def forward(parts: Parts, model: nn.Module, batch: Batch) -> Tensor:
+def forward(parts: Parts, model: nn.Module, batch: Batch, first: bool = True) -> Tensor:
+    """first: whether the batch is the first micro-batch of its step."""
+    announce(parts.mode, first)
     with bf16_autocast(parts.device), parts.mode.forward_context():
         return parts.workload.loss(model, batch)
+
+
+def announce(mode: Mode, first: bool) -> None:
+    """Tell a mode that wants to know whether the forward pass to come is the first one of a step."""
+    listen = getattr(mode, "micro_batch", None)
+    if listen is not None:
+        listen(first)
 
 
 def step(parts: Parts, batch: Batch, marks: Marks) -> Tensor:
@@ -110,15 +119,15 @@ def step(parts: Parts, batch: Batch, marks: Marks) -> Tensor:
     """
     parts.optimizer.zero_grad(set_to_none=True)
     pieces = micro_batches(batch, parts.accumulation)
-    losses = [_micro_step(parts, piece, marks, last=piece is pieces[-1]) for piece in pieces]
+    losses = [_micro_step(parts, piece, marks, first=piece is pieces[0], last=piece is pieces[-1]) for piece in pieces]
     update(parts)
     return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
 
-def _micro_step(parts: Parts, piece: Batch, marks: Marks, last: bool) -> Tensor:
+def _micro_step(parts: Parts, piece: Batch, marks: Marks, first: bool, last: bool) -> Tensor:
     alone: AbstractContextManager[object] = nullcontext()
     with alone if parts.accumulation == 1 else parts.strategy.sharing(parts.model, last):
-        loss = forward(parts, parts.model, piece)
+        loss = forward(parts, parts.model, piece, first)
         if parts.accumulation > 1:
             loss = loss / parts.accumulation
         marks.forward_done()
@@ -192,11 +201,15 @@ def weights(parts: Parts) -> list[Tensor]:
 
 def gradients(parts: Parts) -> list[Tensor]:
     """Of those weights; zero where none came. Every rank calls it where weights are sharded."""
-    found = trained(parts).values()
-    return [
-        torch.zeros_like(local(weight)) if weight.grad is None else local(reduced(weight.grad, weight))
-        for weight in found
-    ]
+    return list(map(_gradient, trained(parts).values()))
+
+
+def _gradient(weight: nn.Parameter) -> Tensor:
+    """Where GEMMs accumulate it in float32 beside the weight, that."""
+    if weight.grad is not None:
+        return local(reduced(weight.grad, weight))
+    beside: Tensor | None = getattr(weight, "main_grad", None)
+    return torch.zeros_like(local(weight)) if beside is None else beside.detach()
 
 
 def scales(parts: Parts) -> list[Tensor]:

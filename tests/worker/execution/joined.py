@@ -12,20 +12,27 @@ from typing import ClassVar
 from unittest import mock
 
 import torch.distributed as dist
+from modes import te_stand_in
 from torch import multiprocessing
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 from torch.distributed.tensor import DTensor
 from worker.execution import executing
 from worker.execution.executing import CAPTURED, CPU, PLAIN, Delayed, Replayed
 
+from fp8bench.modes import te_parallel
 from fp8bench.modes.protocol import BF16_TOLERANCE, FP8_TOLERANCE
 from fp8bench.modes.torchao import TorchAOFloat8
+from fp8bench.modes.transformer_engine import TEBF16
 from fp8bench.registry import find_workload, load, workloads
 from fp8bench.schema.errors import Fp8benchError
 from fp8bench.worker.execution.decide import Gate, decide
 from fp8bench.worker.execution.parallel.fsdp import FSDP
+from fp8bench.worker.execution.parallel.own_layers import OwnTensorParallel
 from fp8bench.worker.execution.parallel.strategy import grid
 from fp8bench.worker.execution.parallel.tensor import TensorParallel
+from fp8bench.worker.parity import prove
+from fp8bench.workloads.gpt_layer import GPTLayerMicro
+from fp8bench.workloads.llama import LLMMicro
 from fp8bench.workloads.vit import ViTMicro
 
 
@@ -60,13 +67,13 @@ def tensor(choice=PLAIN, groups=False):
     return replace(choice, strategy=FSDP("test", alone) if groups else alone)
 
 
-def settled(choice, launch=Replayed, mode=None, tolerance=BF16_TOLERANCE, workload=None, **values):
+def settled(choice, launch=Replayed, mode=None, tolerance=BF16_TOLERANCE, workload=None, optimizer="adamw", **values):
     rank = dist.get_rank() // (2 if "tp2" in choice.strategy.word else 1)
     try:
         parts, batches = executing.some_parts(
-            mode, workload, choice, warm=1, rank=rank, optimizer="adamw", world_size=2, **{"batch_size": 8, **values}
+            mode, workload, choice, warm=1, rank=rank, optimizer=optimizer, world_size=2, **{"batch_size": 8, **values}
         )
-        run = executing.settings(cuda_graphs="on", optimizer="adamw", **values)
+        run = executing.settings(cuda_graphs="on", optimizer=optimizer, **values)
         found = decide(run, parts, choice, batches, Gate(tolerance, 0.0), lambda _stage: None, launch)
     except Fp8benchError as refusal:
         return {"refused": refusal.what}
@@ -93,6 +100,28 @@ def llama(choice, mode=None, tolerance=BF16_TOLERANCE, length=64):
     return settled(choice, mode=mode, tolerance=tolerance, workload=workload, batch_size=4)
 
 
+def own_layers(workload, switches=None, **values):
+    """Transformer Engine's layers, of a stand-in, shared by their own arguments: the gate, and the steps."""
+
+    def choice_of(mode):
+        return replace(PLAIN, strategy=OwnTensorParallel(grid(2).mesh(CPU), "test", mode))
+
+    with mock.patch.dict(sys.modules, {"transformer_engine": te_stand_in, "transformer_engine.pytorch": te_stand_in}):
+        te_stand_in.pytorch = te_stand_in
+        mode = TEBF16(te_switches=switches)
+        try:
+            gate = prove(mode, workload, 0, CPU, choice_of(mode).strategy.divide).parity
+        except Fp8benchError as refusal:
+            return {"refused": refusal.what}
+        return {**settled(choice_of(mode), mode=mode, workload=workload, **values), "gate": gate.model_dump()}
+
+
+def not_summed():
+    """As if the gradients of norms and biases were each rank's own."""
+    with mock.patch.object(te_parallel, "summed_over", return_value=lambda gradient: gradient):
+        return own_layers(GPTLayerMicro(weight_dtype="float32"), optimizer="sgd")
+
+
 SCENES = {
     "fsdp": lambda: settled(fsdp(), grad_accumulation=2, activation_checkpointing="full"),
     "stale input": lambda: settled(fsdp(CAPTURED), executing.StaleInput, tolerance=FP8_TOLERANCE),
@@ -107,6 +136,14 @@ SCENES = {
     "llama, tp2": lambda: llama(tensor(), mode=TorchAOFloat8(), tolerance=FP8_TOLERANCE),
     "llama, fsdp+tp2": lambda: llama(tensor(groups=True)),
     "llama, 33 tokens": lambda: llama(tensor(), length=33),
+    "te layer": lambda: own_layers(GPTLayerMicro(weight_dtype="float32")),
+    "te layer, fused": lambda: own_layers(
+        GPTLayerMicro(), "fused-qkv+fused-wgrad", optimizer="none", grad_accumulation=2
+    ),
+    "te layer, not summed": not_summed,
+    "te layer, 33 tokens": lambda: own_layers(GPTLayerMicro(sequence_length=33)),
+    "te llama": lambda: own_layers(LLMMicro(data="device"), batch_size=4),
+    "layer": lambda: settled(tensor(), workload=GPTLayerMicro(weight_dtype="float32"), batch_size=4),
 }
 
 

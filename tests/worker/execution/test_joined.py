@@ -100,3 +100,35 @@ def test_two_ranks_that_share_the_layers_and_the_tokens_of_llama_do_what_one_doe
 def test_a_sequence_that_ranks_cannot_share_is_refused(scenes):
     for found in of(scenes, "llama, 33 tokens"):
         assert found["refused"] == "--tensor-parallel 2 does not divide a sequence of 33 tokens, which ranks share"
+
+
+@pytest.mark.parametrize("name", ["te layer", "te llama", "layer"])
+def test_a_library_s_own_arguments_and_a_plan_both_share_a_layer_as_proved(scenes, name):
+    for found in of(scenes, name):
+        assert (found["join"], found["reference"], found["warning"]) == ("tp2", "whole model", None)
+        assert max(found["loss_error"], found["gradient_error"], found["update_error"]) < 0.1
+        assert found["spread"] == 0, "what every rank has all of stays alike"
+
+
+def test_a_layer_that_its_library_shares_is_shared_before_the_gate(scenes):
+    for found in of(scenes, "te layer"):
+        assert found["gate"]["passed"], found["gate"]["reason"]
+        assert 0 < found["gate"]["weight_gradient_error"] < 0.2
+    assert "te-bf16's own arguments" in found["parallel"]["notes"][0]
+
+
+def test_gradients_beside_the_weights_of_a_shared_layer_are_proved(scenes):
+    for found in of(scenes, "te layer, fused"):
+        assert found["gate"]["passed"], found["gate"]["reason"]
+        assert found["gradient_error"] < 0.1
+        assert found["update_error"] == 0, "no optimizer, and no weight changed"
+
+
+def test_gradients_of_norms_that_are_not_added_up_are_found_twice(scenes):
+    for found in of(scenes, "te layer, not summed"):
+        assert "the gradient of one of its weights differs" in found["gate"]["reason"]
+        assert "its gradients differ by" in found["refused"]
+
+
+def test_a_sequence_that_ranks_of_a_layer_cannot_share_is_refused(scenes):
+    assert "does not divide the model's 33 tokens of a sequence" in of(scenes, "te layer, 33 tokens")[0]["refused"]

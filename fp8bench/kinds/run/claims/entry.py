@@ -17,6 +17,7 @@ from fp8bench.kinds.run.claims.expression import Expression, parse
 from fp8bench.schema.errors import UsageError, nearest, require_known
 from fp8bench.schema.execution import OptimizerName, Variant
 from fp8bench.schema.files import CLAIMS_YAML, Frozen, line_of, parse_mapping, read_text, wrong_field
+from fp8bench.schema.switches import Switches
 
 Unit = Literal["gain", "x", "s", "USD/h", "images/USD", "yes/no"]
 """How a value is written; `gain` is a share, written in per cent."""
@@ -38,7 +39,7 @@ class VariantOf(Frozen):
     """What a name in an expression stands for: measurements of an instance that have all of it; null takes any.
 
     mode: with its recipe if not the default one. batch_size: a GPU. optimizer and execution: an imported figure, of
-    which they are unknown, is taken too.
+    which they are unknown, is taken too. te_switches: of Transformer Engine's layer; none: it has none.
     """
 
     mode: str
@@ -46,6 +47,7 @@ class VariantOf(Frozen):
     batch_size: int = Field(gt=0)
     execution: Variant | None = None
     optimizer: OptimizerName | None = None
+    te_switches: Switches | Literal["none"] | None = None
 
 
 class Claim(Frozen):

@@ -30,6 +30,7 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
+from fp8bench.schema.switches import NONE
 from fp8bench.stats.certainty import HOLDS_NOISE
 
 Verdict = Literal["reproduced", "not reproduced", "inconclusive", "not measured"]
@@ -286,7 +287,12 @@ def _executed_as(record: Record, variant: VariantOf) -> bool:
     if config is None:
         return True
     optimized = variant.optimizer in (None, config.optimizer)
-    return optimized and (variant.execution is None or record.status != "ok" or record.execution == variant.execution)
+    switched = variant.te_switches in (None, config.te_switches or NONE)
+    return (
+        switched
+        and optimized
+        and (variant.execution is None or record.status != "ok" or record.execution == variant.execution)
+    )
 
 
 def _origin(record: Record) -> Origin:

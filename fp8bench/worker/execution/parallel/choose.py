@@ -16,6 +16,7 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.worker.execution.parallel.ddp import DDP
 from fp8bench.worker.execution.parallel.fsdp import FSDP
+from fp8bench.worker.execution.parallel.own_layers import OwnTensorParallel
 from fp8bench.worker.execution.parallel.strategy import Strategy, grid
 from fp8bench.worker.execution.parallel.tensor import TensorParallel
 from fp8bench.worker.memory import kept_bytes
@@ -30,6 +31,8 @@ def choose_strategy(config: RunConfig, mode: Mode, workload: Workload, device: t
     """Every rank calls it. Raises ModeUnavailable where the mode cannot be joined as requested."""
     if config.tensor_parallel > 1:
         return _sharing_layers(config, mode, device)
+    if stated(mode, "joined_alone"):
+        return DDP("DDP around a single rank was requested with --te-switch", alone=True)
     if config.parallel != "auto":
         return _requested(config)
     if device.type != "cuda":
@@ -53,6 +56,13 @@ def _sharing_layers(config: RunConfig, mode: Mode, device: torch.device) -> Stra
         raise ModeUnavailable(refusal, "Omit --tensor-parallel, or use another mode")
     reason = f"requested with --tensor-parallel {config.tensor_parallel}"
     place = grid(config.tensor_parallel)
+    if hasattr(mode, "divide"):
+        if place.groups > 1 or config.parallel == "fsdp":
+            raise ModeUnavailable(
+                f"layers that {mode.name} shares by its own arguments are not sharded by FSDP2, nor averaged by DDP",
+                "Use --tensor-parallel with as many GPUs (--gpus), or --parallel fsdp without it",
+            )
+        return OwnTensorParallel(place.mesh(device), reason, mode)
     tensor = TensorParallel(place.mesh(device), reason)
     if place.groups == 1 and config.parallel != "fsdp":
         return tensor

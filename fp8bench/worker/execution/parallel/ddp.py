@@ -26,16 +26,20 @@ class DDP:
     """See the module. reason: why it was chosen, for the record."""
 
     sharded = False
+    divides_early = False
     capture_refusal = None
     whole_refusal = None
 
-    def __init__(self, reason: str = "auto: every GPU holds the whole model") -> None:
+    def __init__(self, reason: str = "auto: every GPU holds the whole model", alone: bool = False) -> None:
+        """alone: whether a single rank is wrapped too, for what that costs."""
         self._reason = reason
+        self._alone = alone
 
     @property
     def word(self) -> Join:
-        """`none` for a single rank."""
-        return "ddp" if dist.is_initialized() and dist.get_world_size() > 1 else "none"
+        """`none` for a single rank that is not wrapped."""
+        several = dist.is_initialized() and dist.get_world_size() > 1
+        return "ddp" if several or self._alone else "none"
 
     def divide(self, model: nn.Module) -> None:
         """Nothing: layers are whole."""
@@ -68,8 +72,13 @@ class DDP:
         """All ranks."""
         return dist.group.WORLD
 
-    def order(self, name: str) -> None:
-        """Weights are as in the plain model."""
+    def whole(self, name: str, tensor: Tensor) -> Tensor:
+        """It is."""
+        return tensor
+
+    def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
+        """All of it."""
+        return full
 
     def evidence(self) -> ParallelEvidence:
         """Nothing is cast, and nothing sharded."""

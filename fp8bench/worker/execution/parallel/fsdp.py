@@ -27,6 +27,7 @@ from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.execution import Join, join_of
 from fp8bench.schema.rank import ParallelEvidence
 from fp8bench.worker.execution.blocks import repeated_blocks
+from fp8bench.worker.execution.parallel.shards import in_plain_order, part_of, rearranged, whole
 from fp8bench.worker.execution.parallel.strategy import DATA, TENSOR, Grid, grid
 from fp8bench.worker.execution.parallel.tensor import TensorParallel
 
@@ -35,6 +36,7 @@ class FSDP:
     """See the module. reason: why it was chosen, for the record; tensor: what is below it, where ranks share layers."""
 
     sharded = True
+    divides_early = False
     capture_refusal = (
         "FSDP2 gathers weights on streams of its own and frees them after each block, and steps that do so are not "
         "known to be captured right"
@@ -108,6 +110,14 @@ class FSDP:
     def order(self, name: str) -> Tensor | None:
         """As rows were rearranged for ranks that share layers."""
         return None if self._tensor is None else self._tensor.order(name)
+
+    def whole(self, name: str, tensor: Tensor) -> Tensor:
+        """In the plain model's order."""
+        return in_plain_order(whole(tensor), self.order(name))
+
+    def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
+        """In the order of ranks that share layers."""
+        return part_of(rearranged(full, self.order(name)), like)
 
     def evidence(self) -> ParallelEvidence:
         """What was sharded, and in which precision it travels."""

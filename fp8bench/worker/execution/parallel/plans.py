@@ -50,14 +50,41 @@ def plan_for(model: nn.Module, size: int) -> Plan:
     blocks = getattr(model, "blocks", None)
     if isinstance(blocks, nn.Sequential) and all(map(_is_timm_block, blocks)):
         return _of_timm(blocks, size)
+    layer = getattr(model, "layer", None)
+    if isinstance(layer, nn.Module) and all(isinstance(_submodule(layer, name), nn.Linear) for name in _GPT_LINEARS):
+        return _of_gpt(layer, size)
     layers = getattr(getattr(model, "model", None), "layers", None)
     if isinstance(layers, nn.ModuleList) and all(map(_is_llama_layer, layers)) and _gives_loss(model):
         return _of_llama(model, layers, size)
     raise ModeUnavailable(
-        "there is no tensor-parallel plan for this model: its blocks are neither timm's nor Llama's, as they are with "
-        "torch's own layers",
+        "there is no tensor-parallel plan for this model: its blocks are none of timm's, Llama's and gpt-layer's, as "
+        "they are with torch's own layers",
         "Omit --tensor-parallel: --parallel fsdp shards any model",
     )
+
+
+_GPT_LINEARS = ("qkv", "proj", "fc1", "fc2")
+
+
+def _of_gpt(layer: Any, size: int) -> Plan:
+    """The layer of `workloads.gpt_layer`, as timm's block."""
+    _require("attention heads", layer.heads, size)
+    _require("MLP columns", layer.fc1.out_features, size)
+    order = heads_together(layer.qkv.in_features, size).to(layer.qkv.weight.device)
+    styles: dict[str, ParallelStyle] = {
+        "layer.qkv": ColwiseParallel(),
+        "layer.proj": RowwiseParallel(),
+        "layer.fc1": ColwiseParallel(),
+        "layer.fc2": RowwiseParallel(),
+    }
+
+    @torch.no_grad()
+    def prepare() -> None:
+        for weight in layer.qkv.parameters():
+            weight.copy_(weight[order])
+        layer.heads //= size
+
+    return Plan("gpt-layer", styles, {f"layer.qkv.{one}": order for one in ("weight", "bias")}, prepare)
 
 
 def _is_timm_block(block: nn.Module) -> bool:

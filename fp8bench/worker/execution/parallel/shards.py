@@ -46,3 +46,13 @@ def part_of(full: Tensor, like: Tensor) -> Tensor:
             parts = torch.chunk(full, size, dim)
             full = parts[index] if index < len(parts) else full.narrow(dim, 0, 0)
     return full
+
+
+def rearranged(full: Tensor, order: Tensor | None) -> Tensor:
+    """A weight of the plain model with its rows in another order; None: in its own."""
+    return full if order is None else full[order.to(full.device)]
+
+
+def in_plain_order(full: Tensor, order: Tensor | None) -> Tensor:
+    """The other way."""
+    return full if order is None else full[torch.argsort(order.to(full.device))]

@@ -49,8 +49,9 @@ def grid(tensor: int = 1) -> Grid:
 class Strategy(Protocol):
     """The contract; every rank calls each method at the same time.
 
-    sharded: weights are parts after `join` or `divide`. capture_refusal: why its steps cannot be captured in a CUDA
-    graph; None: as far as is known, they can. whole_refusal: the same of torch.compile for the whole model.
+    sharded: weights are parts after `join` or `divide`. divides_early: before the parity gate. capture_refusal: why its
+    steps cannot be captured in a CUDA graph; None: as far as is known, they can. whole_refusal: the same of
+    torch.compile for the whole model.
     """
 
     @property
@@ -58,6 +59,9 @@ class Strategy(Protocol):
 
     @property
     def sharded(self) -> bool: ...
+
+    @property
+    def divides_early(self) -> bool: ...
 
     @property
     def capture_refusal(self) -> str | None: ...
@@ -85,8 +89,13 @@ class Strategy(Protocol):
     def replicas(self, weight: Tensor) -> dist.ProcessGroup | None:
         """Ranks that hold the same part of this weight, all of it where it is not sharded; None: no other does."""
 
-    def order(self, name: str) -> Tensor | None:
-        """Where rows of a weight were rearranged before they were shared: which one of the plain model each is."""
+    def whole(self, name: str, tensor: Tensor) -> Tensor:
+        """Of a weight, a buffer, or a tensor of the optimizer for a weight, by its name: all of it, with rows as the
+        plain model has them. Every rank calls it where weights are sharded.
+        """
+
+    def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
+        """What this rank holds of such a tensor of the plain model. like: the weight of that name, as it is sharded."""
 
     def evidence(self) -> ParallelEvidence:
         """For the record."""

@@ -6,8 +6,8 @@ A block needs two such collectives forward and two backward. Which layers are sh
 DTensors by torch.distributed.tensor.parallel.
 
 A group of N ranks takes the samples of N: `--batch-size` stays samples a GPU and step, so that a step of a number of
-GPUs is the same work however they share it. Transformer Engine's blocks have a tensor parallel of their own
-(`tp_group`, `sequence_parallel`, `set_parallel_mode`), and its modes are refused here.
+GPUs is the same work however they share it. Transformer Engine's layers have a tensor parallel of their own: see
+`own_layers`.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -23,6 +23,7 @@ from fp8bench.modes.protocol import Mode
 from fp8bench.schema.execution import Join, join_of
 from fp8bench.schema.rank import ParallelEvidence
 from fp8bench.worker.execution.parallel.plans import plan_for
+from fp8bench.worker.execution.parallel.shards import in_plain_order, part_of, rearranged, whole
 from fp8bench.worker.execution.parallel.strategy import DATA, TENSOR
 
 
@@ -30,6 +31,7 @@ class TensorParallel:
     """See the module. mesh: [groups, size] ranks. reason: why ranks are joined so, for the record."""
 
     sharded = True
+    divides_early = False
     capture_refusal = None
     whole_refusal = "torch.compile takes the layers that ranks share block by block"
 
@@ -79,6 +81,14 @@ class TensorParallel:
     def order(self, name: str) -> Tensor | None:
         """As the plan rearranged it."""
         return self._orders.get(name)
+
+    def whole(self, name: str, tensor: Tensor) -> Tensor:
+        """In the plain model's order."""
+        return in_plain_order(whole(tensor), self.order(name))
+
+    def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
+        """In the plan's order."""
+        return part_of(rearranged(full, self.order(name)), like)
 
     def evidence(self) -> ParallelEvidence:
         """Whose plan it was."""

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ParallelStyle
 
+from fp8bench.modes.te_parallel import mean_over
+
 
 class LossOfTokens(ParallelStyle):
     """For a module called with hidden [batch, this rank's tokens, width] and targets [batch, tokens]."""
@@ -26,7 +28,7 @@ class LossOfTokens(ParallelStyle):
             kept = module._parameters.pop("weight")
             module.weight = _Summed.apply(kept, group)
             try:
-                loss: Tensor = _Mean.apply(plain(hidden, own), group)
+                loss: Tensor = mean_over(plain(hidden, own), group)
             finally:
                 del module.weight
                 module.register_parameter("weight", kept)
@@ -49,19 +51,3 @@ class _Summed(torch.autograd.Function):
         total = gradients[0].clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, group=ctx.group)
         return total, None
-
-
-class _Mean(torch.autograd.Function):
-    """The mean over the group, of which each rank's loss is a summand."""
-
-    @staticmethod
-    def forward(ctx: Any, loss: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.size = dist.get_world_size(group)
-        total = loss.detach().clone()
-        dist.all_reduce(total, group=group)
-        mean: Tensor = total / ctx.size
-        return mean
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return gradients[0] / ctx.size, None

@@ -1,0 +1,52 @@
+"""What others published of options of Transformer Engine's layer: configs/published-switches.yaml."""
+
+from datetime import date
+from pathlib import Path
+
+from pydantic import PositiveFloat, PositiveInt, TypeAdapter, ValidationError
+
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.files import INSTANCES_YAML, Frozen, parse_yaml, read_text, wrong_field
+from fp8bench.schema.switches import NONE, parse
+
+PUBLISHED_SWITCHES = INSTANCES_YAML.with_name("published-switches.yaml")
+
+
+class PublishedSwitches(Frozen):
+    """One source. mode: with its recipe. samples: of a micro-batch. milliseconds: of one's forward and backward pass,
+    by the combination; `none` is the layer with no switch.
+    """
+
+    citation: str
+    address: str
+    published_on: date
+    gpu: str
+    mode: str
+    workload: str
+    samples: PositiveInt
+    note: str
+    milliseconds: dict[str, PositiveFloat]
+
+    def seconds(self, switches: str | None) -> float | None:
+        """Of a micro-batch; None: it is not among them."""
+        found = self.milliseconds.get(switches or NONE)
+        return None if found is None else found / 1e3
+
+    def faster(self, switches: str | None) -> float | None:
+        """By which share more micro-batches a second than without a switch."""
+        mine, base = self.seconds(switches), self.seconds(None)
+        return None if mine is None or base is None or not switches else base / mine - 1
+
+
+def read_published(path: Path = PUBLISHED_SWITCHES) -> tuple[PublishedSwitches, ...]:
+    """Raises UsageError by file, line and field, and for a combination that cannot be."""
+    text = read_text(path)
+    try:
+        found = TypeAdapter(tuple[PublishedSwitches, ...]).validate_python(parse_yaml(text, path))
+    except ValidationError as error:
+        raise wrong_field(error, path, text) from error
+    for source in found:
+        for name in source.milliseconds:
+            if parse(name) != (None if name == NONE else name,):
+                raise UsageError(f"{path}: {name!r} is not as switches are written", "See fp8bench.schema.switches")
+    return found

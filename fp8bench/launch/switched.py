@@ -1,0 +1,137 @@
+"""Which options of Transformer Engine's layer are measured, a configuration for each combination, and a refusal of what
+cannot be combined, as far as that is known without torch. Pure.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fp8bench import registry
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.errors import UsageError
+from fp8bench.schema.switches import LADDER, NONE, of_fp8, parse, split
+
+
+@dataclass(frozen=True)
+class Rule:
+    """holds: whether a configuration may have the switch; else why not, and what may be done."""
+
+    switch: str
+    holds: Callable[[RunConfig], bool]
+    why: str
+    remedy: str
+
+
+RULES = (
+    Rule(
+        "weight-cache",
+        lambda config: config.grad_accumulation > 1,
+        "weights are cast to fp8 once a step, and a step of one micro-batch casts them once anyway",
+        "Add, for example, --grad-accumulation 8",
+    ),
+    Rule(
+        "fused-wgrad",
+        lambda config: config.optimizer == "none",
+        "weight gradients are float32 beside the weights (main_grad), where torch's optimizers do not look",
+        "Use --optimizer none",
+    ),
+    Rule(
+        "fused-wgrad",
+        lambda config: config.world_size == config.tensor_parallel and config.parallel != "fsdp",
+        "neither DDP nor FSDP2 shares gradients that are kept beside the weights (main_grad)",
+        "Use --gpus 1, or share the layer among all GPUs with --tensor-parallel",
+    ),
+    Rule(
+        "fused-wgrad",
+        lambda config: "parallel-setup" not in split(config.te_switches),
+        "DDP waits for gradients that never come: they are kept beside the weights (main_grad)",
+        "Omit one of fused-wgrad and parallel-setup",
+    ),
+    Rule(
+        "parallel-setup",
+        lambda config: config.world_size == 1 and config.parallel != "fsdp",
+        "it is what sharing a layer costs on a single GPU, inside DDP",
+        "Use --gpus 1; over several GPUs use --tensor-parallel",
+    ),
+    Rule(
+        "fp8-weights",
+        lambda config: config.recipe == "current",
+        "weights are kept in fp8 with the scale of their own largest value alone: delayed scaling has none before the "
+        "first step, and block scales cannot be made from weights on the GPU",
+        "Use --mode te-fp8:current",
+    ),
+    Rule(
+        "fp8-weights",
+        lambda config: config.optimizer == "none" and config.world_size == 1 and config.parallel != "fsdp",
+        "weights in fp8 alone are trained by Transformer Engine's FusedAdam with float32 masters, by which no step is "
+        "proved here, sharded by FSDP2 or not",
+        "Use --gpus 1 --optimizer none",
+    ),
+    Rule(
+        "fp8-weights",
+        lambda config: "weight-cache" not in split(config.te_switches),
+        "there is nothing left to cast",
+        "Omit weight-cache",
+    ),
+)
+
+
+def heeds_switches(mode: str) -> bool:
+    """Whether it is one of Transformer Engine's."""
+    return bool(registry.modes()[mode].heeds_te_attention)
+
+
+def switched(
+    configs: Sequence[RunConfig], requested: Sequence[str], workload: registry.WorkloadEntry
+) -> list[RunConfig]:
+    """Of each te mode one configuration for each combination, of any other mode one. requested: as `--te-switch` has
+    it; none: the layer as it is.
+
+    Raises UsageError for an unknown word, a workload that does not take it, and what cannot be combined.
+    """
+    if not requested:
+        return list(configs)
+    wanted = tuple(dict.fromkeys(one for text in requested for one in parse(text)))
+    climbed = LADDER in requested
+    if requested != (NONE,) and not any(heeds_switches(config.mode) for config in configs):
+        raise UsageError(
+            f"--te-switch {requested[0]} concerns Transformer Engine's layer, which no requested mode has",
+            "Add --mode te-fp8, or omit it",
+        )
+    found = []
+    for config in configs:
+        for switches in wanted if heeds_switches(config.mode) else (None,):
+            made = config.model_copy(update={"te_switches": switches})
+            why = refusal(made, workload)
+            if why is None:
+                found.append(made)
+            elif not (climbed and _no_rung(made)):
+                raise why
+    return found
+
+
+def _no_rung(config: RunConfig) -> bool:
+    """Of a ladder: one of fp8 for a mode without, and of what sharing costs where a layer is shared."""
+    without = config.mode != "te-fp8" and bool(of_fp8(config.te_switches))
+    return without or (config.tensor_parallel > 1 and config.te_switches == "parallel-setup")
+
+
+def refusal(config: RunConfig, workload: registry.WorkloadEntry) -> UsageError | None:
+    """Why the configuration cannot have its switches; None: it can, as far as is known here."""
+    names = split(config.te_switches)
+    for name in names:
+        if workload.te_switches is not None and name not in workload.te_switches:
+            takes = f"{workload.name} takes {', '.join(workload.te_switches)}" if workload.te_switches else "Omit it"
+            return _error(name, f"it does not apply to {workload.name!r}", f"{takes}, or use --workload gpt-layer")
+    if names and config.te_attention != "te":
+        return _error(names[0], "it is of Transformer Engine's whole layer", "Omit --te-attention")
+    fp8 = of_fp8(config.te_switches)
+    if fp8 and config.mode != "te-fp8":
+        return _error(fp8[0], f"it is about weights in fp8, which {config.mode} has not", "Use --mode te-fp8")
+    for rule in RULES:
+        if rule.switch in names and not rule.holds(config):
+            return _error(rule.switch, rule.why, rule.remedy)
+    return None
+
+
+def _error(name: str, why: str, remedy: str) -> UsageError:
+    return UsageError(f"--te-switch {name}: {why}", remedy)

@@ -1,0 +1,213 @@
+"""Transformer Engine in the layer of a GPT (see workloads/gpt_layer.py), with the layer's weights, and with the options
+of Transformer Engine's tutorial on performance, each a switch:
+
+  parallel-setup  set_parallel_mode, sequence_parallel and a tp_group of this rank alone: what it costs to be ready for
+                  tensor parallel
+  fused-qkv       fuse_qkv_params: one weight for queries, keys and values; the default has three
+  fused-wgrad     fuse_wgrad_accumulation: GEMMs add weight gradients to a float32 tensor beside the weight, main_grad;
+                  the first micro-batch of a step overwrites it (overwrite_main_grad), so that nothing is set to zero
+  weight-cache    is_first_microbatch: the first micro-batch of a step casts weights to fp8, and later ones reuse them
+  fp8-weights     quantized_model_init: weights are fp8 alone, and nothing is cast
+
+What makes te.TransformerLayer compute the layer, each against a default that does not: attn_input_format="bshd" (the
+default reads [sequence, batch, width]), hidden_dropout and attention_dropout of 0 (the defaults are 0.1), and
+qkv_weight_interleaved=False. Its mask is causal, its GELU the tanh form and its epsilon 1e-5 by default.
+
+Ranks share it by Transformer Engine's own arguments, see te_parallel.py.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fp8bench.modes.te_block import copy_weight
+from fp8bench.modes.te_layers import swap_linears
+from fp8bench.modes.te_parallel import (
+    WHOLE,
+    Group,
+    Share,
+    gathered,
+    require_divisible,
+    scattered,
+    shares_of_layer,
+    take_parts,
+)
+from fp8bench.schema.config import TEAttention
+from fp8bench.schema.errors import ModeUnavailable
+
+_MODULE = "fp8bench.workloads.gpt_layer"
+_QKV = ("query", "key", "value")
+
+
+@dataclass
+class Beat:
+    """Which forward pass of a step comes next; layers look at it."""
+
+    first: bool = True
+
+
+@dataclass(frozen=True)
+class Options:
+    """switches: by their names. beat: of the mode. alone: the group of this rank alone. fp8_weights: entered while a
+    layer is made whose weights are fp8 alone.
+    """
+
+    switches: frozenset[str] = frozenset()
+    beat: Beat = field(default_factory=Beat)
+    alone: Group = None
+    fp8_weights: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    def of_layer(self) -> dict[str, Any]:
+        """Arguments of te.TransformerLayer."""
+        found: dict[str, Any] = {"fuse_qkv_params": "fused-qkv" in self.switches}
+        if "fused-wgrad" in self.switches:
+            found["fuse_wgrad_accumulation"] = True
+        if "parallel-setup" in self.switches:
+            found |= {"set_parallel_mode": True, "sequence_parallel": True, "tp_group": self.alone}
+        return found
+
+    @property
+    def is_first_microbatch(self) -> bool | None:
+        """Of the layer's forward pass; None: weights are cast in each."""
+        return self.beat.first if "weight-cache" in self.switches else None
+
+
+def gpt_layers(model: nn.Module) -> list[tuple[str, Any]]:
+    """Every plain layer with its dotted name. It is known by its class's name, so that its module is not imported."""
+    return [
+        (name, module)
+        for name, module in model.named_modules()
+        if type(module).__module__ == _MODULE and type(module).__name__ == "GPTLayer"
+    ]
+
+
+def convert_gpt(te: Any, model: nn.Module, te_attention: TEAttention, options: Options) -> nn.Module:
+    """Replace each layer, or its linear layers, in place."""
+    for name, layer in gpt_layers(model):
+        if te_attention == "te":
+            model.set_submodule(name, TEGPTLayer(te, layer, options).train(layer.training))
+        else:
+            swap_linears(te, layer)
+    return model
+
+
+class TEGPTLayer(nn.Module):
+    """te.TransformerLayer in the place of a GPTLayer."""
+
+    residual_dtype: torch.dtype | None = None
+
+    def __init__(self, te: Any, plain: Any, options: Options) -> None:
+        super().__init__()
+        self.te, self.options = te, options
+        weight = plain.qkv.weight
+        self.sizes: dict[str, Any] = {
+            "hidden_size": weight.shape[1],
+            "ffn_hidden_size": plain.fc1.out_features,
+            "num_attention_heads": plain.heads,
+            "layernorm_epsilon": plain.ln1.eps,
+            "params_dtype": weight.dtype,
+            "device": weight.device,
+        }
+        self.group: Group = None
+        self.shares: dict[str, Share] = {}
+        with options.fp8_weights():
+            self.layer = self._made(attn_input_format="bshd", **options.of_layer())
+        for name, target in self._weights():
+            self._copy(target, plain.get_parameter(name))
+        self._accumulate()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: [batch, sequence, width]."""
+        for weight in self.accumulated():
+            weight.overwrite_main_grad = self.options.beat.first
+        # Divided, it reads the sequence first, of which each rank has a part.
+        inner = x if self.group is None else scattered(x, self.group)
+        y: Tensor = self.layer(inner, is_first_microbatch=self.options.is_first_microbatch)
+        self.residual_dtype = y.dtype
+        return y if self.group is None else gathered(y, self.group)
+
+    def divide(self, group: Group) -> None:
+        """Share the layer among the ranks of a group. Raises ModeUnavailable where its sizes cannot be divided."""
+        size = torch.distributed.get_world_size(group)
+        hidden, ffn = self.sizes["hidden_size"], self.sizes["ffn_hidden_size"]
+        require_divisible("attention heads", self.sizes["num_attention_heads"], size)
+        require_divisible("MLP columns", ffn, size)
+        fused = "fused-qkv" in self.options.switches
+        self.shares = shares_of_layer((hidden, hidden, hidden), (ffn,), fused, size)
+        own = {**self.options.of_layer(), "set_parallel_mode": True, "sequence_parallel": True, "tp_group": group}
+        whole, self.group = self.layer, group
+        self.layer = self._made(attn_input_format="sbhd", **own).train(whole.training)
+        take_parts(self.layer, whole, self.shares, group)
+        self._accumulate()
+
+    def accumulated(self) -> Iterator[Any]:
+        """Weights whose gradient is beside them."""
+        return (weight for weight in self.layer.parameters() if hasattr(weight, "main_grad"))
+
+    def clear_gradients(self) -> None:
+        """What zero_grad does not know."""
+        for weight in self.accumulated():
+            weight.main_grad.zero_()
+
+    def weight_gradients(self) -> dict[str, Tensor]:
+        """By the plain layer's names, whole; those that came. Every rank of a divided layer calls it."""
+        found = {}
+        names = {id(weight): name for name, weight in self.layer.named_parameters()}
+        for name, target in self._weights():
+            parts = [self._whole(names[id(weight)], weight) for weight in target]
+            came = [part for part in parts if part is not None]
+            if len(came) == len(parts):
+                found[name] = torch.cat(came)
+        return found
+
+    def _whole(self, name: str, weight: Any) -> Tensor | None:
+        gradient = getattr(weight, "main_grad", None) if weight.grad is None else weight.grad
+        if gradient is None:
+            return None
+        return gradient if self.group is None else self.shares.get(name, WHOLE).whole(gradient, self.group)
+
+    def _made(self, **options: Any) -> Any:
+        return self.te.TransformerLayer(
+            **self.sizes,
+            hidden_dropout=0.0,
+            attention_dropout=0.0,
+            self_attn_mask_type="causal",
+            qkv_weight_interleaved=False,
+            activation="gelu",
+            bias=True,
+            **options,
+        )
+
+    def _weights(self) -> Iterator[tuple[str, list[Any]]]:
+        """The plain layer's name of a weight, and the weights here that are it, one after the other by rows."""
+        attention, mlp = self.layer.self_attention, self.layer.layernorm_mlp
+        qkv = attention.layernorm_qkv
+        for what in ("weight", "bias"):
+            yield f"ln1.{what}", [getattr(qkv, f"layer_norm_{what}")]
+            split = [getattr(qkv, f"{role}_{what}", None) for role in _QKV]
+            yield f"qkv.{what}", [getattr(qkv, what)] if "fused-qkv" in self.options.switches else split
+            yield f"proj.{what}", [getattr(attention.proj, what)]
+            yield f"ln2.{what}", [getattr(mlp, f"layer_norm_{what}")]
+            for linear in ("fc1", "fc2"):
+                yield f"{linear}.{what}", [getattr(mlp, f"{linear}_{what}")]
+
+    def _copy(self, targets: list[Any], source: Tensor) -> None:
+        if any(target is None for target in targets):
+            raise ModeUnavailable(
+                "this Transformer Engine keeps queries, keys and values under other names",
+                "Use the Transformer Engine version in constraints.txt, or --te-switch fused-qkv",
+            )
+        for target, part in zip(targets, source.split([len(target) for target in targets]), strict=True):
+            copy_weight(target, part)
+
+    def _accumulate(self) -> None:
+        """Give weights of GEMMs their float32 gradient. Norms and biases have none, whose gradients no GEMM makes."""
+        if "fused-wgrad" in self.options.switches:
+            weight: Any
+            for weight in self.layer.parameters():
+                if weight.dim() > 1:
+                    weight.main_grad = torch.zeros_like(weight, dtype=torch.float32)

@@ -1,0 +1,99 @@
+"""What both modes of Transformer Engine do with its layer as a whole: obey its switches (see te_gpt.py), and share it
+among ranks (see te_parallel.py).
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from fp8bench.modes.te_gpt import Beat, Options, TEGPTLayer
+from fp8bench.modes.te_llama import TELlamaLayer, divide_llama
+from fp8bench.modes.te_parallel import Group, Share
+from fp8bench.schema.config import TEAttention
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.switches import split
+
+
+class Switched:
+    """te_switches: their names."""
+
+    te_attention: TEAttention
+    te_switches: tuple[str, ...]
+
+    def switch_on(self, te_switches: str | None) -> None:
+        """As a configuration has them. Called once, before anything else here."""
+        self.te_switches = split(te_switches)
+        self._beat = Beat()
+
+    def options(self) -> Options:
+        """Of its layers."""
+        alone = dist.group.WORLD if dist.is_initialized() else None
+        return Options(frozenset(self.te_switches), self._beat, alone, self.fp8_weights)
+
+    def fp8_weights(self) -> AbstractContextManager[Any]:
+        """Entered while a layer is made."""
+        return nullcontext()
+
+    @property
+    def reuses(self) -> bool:
+        """Whether later micro-batches of a step take weights that its first one cast."""
+        return "weight-cache" in self.te_switches
+
+    @property
+    def joined_alone(self) -> bool:
+        """Whether a single rank is wrapped by DDP too."""
+        return "parallel-setup" in self.te_switches
+
+    @property
+    def tensor_parallel_refusal(self) -> str | None:
+        """Layers are shared whole."""
+        if self.te_attention == "te":
+            return None
+        return "Transformer Engine shares its whole layer among ranks, and with --te-attention sdpa there is none"
+
+    def micro_batch(self, first: bool) -> None:
+        """Which forward pass comes next."""
+        self._beat.first = first
+
+    def clear_gradients(self, model: nn.Module) -> None:
+        """Those that are beside their weights."""
+        for _, layer in _named(model, TEGPTLayer):
+            layer.clear_gradients()
+
+    def weight_gradients(self, model: nn.Module) -> dict[str, torch.Tensor]:
+        """By the plain model's names. Every rank calls it where ranks share layers."""
+        layers = _named(model, TEGPTLayer)
+        found = {
+            name: weight.grad
+            for name, weight in model.named_parameters()
+            if weight.grad is not None and not any(name.startswith(f"{layer}.") for layer, _ in layers)
+        }
+        for name, layer in layers:
+            found |= {f"{name}.{of}": gradient for of, gradient in layer.weight_gradients().items()}
+        return found
+
+    def divide(self, model: nn.Module, group: Group) -> dict[str, Share]:
+        """Share the converted layers among the ranks of a group, in place. Returns what a rank has of each weight of
+        which it has not all, by its name.
+
+        Raises ModeUnavailable for a model whose layers cannot be shared.
+        """
+        layers = _named(model, TEGPTLayer)
+        if layers:
+            for _, layer in layers:
+                layer.divide(group)
+        elif layers := _named(model, TELlamaLayer):
+            divide_llama(model, group)
+        else:
+            raise ModeUnavailable(
+                "Transformer Engine's layers are shared in gpt-layer and in language models, and this is neither",
+                "Omit --tensor-parallel, or use baseline-bf16",
+            )
+        return {f"{name}.layer.{of}": share for name, layer in layers for of, share in layer.shares.items()}
+
+
+def _named(model: nn.Module, kind: type) -> list[tuple[str, Any]]:
+    return [(name, module) for name, module in model.named_modules() if isinstance(module, kind)]

@@ -1,0 +1,193 @@
+"""One layer of a GPT, forward and backward: the workload of Transformer Engine's tutorial on performance.
+
+    y = x + proj(attention(qkv(ln1(x))))        causal, heads of 128
+    z = y + fc2(gelu(fc1(ln2(y))))              GELU in its tanh form, as Transformer Engine has it
+
+Hidden width 4096, MLP 16384, 32 heads, 2048 tokens, batch 4: 201,379,840 parameters. Weights and activations are in one
+dtype of 16 bits, without autocast, as the tutorial has them (`--weight-dtype`; it takes float16, and bfloat16 is the
+default here, as modes are named); with float32 weights the loop's autocast holds. Inputs and the gradient at the output
+are uniform in [0, 1), as there. That gradient is given, so a batch's target is it, and the loss is what it is the
+gradient of: the sum over tokens and width of output times target, as a mean over samples. To compute it is one pass
+over the output, which the tutorial's own timing does not have.
+
+What is different from the tutorial, since two models with dropout cannot be proved equal: dropout is 0, and not 0.1.
+
+Weights are normal, 0.023 at this width as Transformer Engine draws them, wider in a narrower layer, so that attention
+is as sharp in a small one: where it is not, whatever is wrong about it hides from the gate.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from math import gcd, sqrt
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from fp8bench.schema.config import DataSource, WeightDtype
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.schema.formats import ALIGNMENT
+from fp8bench.workloads.protocol import Batch
+
+STD, STD_WIDTH = 0.023, 4096
+"""Of weights, at which width."""
+
+EPSILON = 1e-5
+SEEDS_A_RANK = 1_000_003
+
+
+class GPTLayer(nn.Module):
+    """The layer; qkv's rows are all queries, all keys, all values, heads in order. heads: of all of them this layer
+    has, which ranks may share.
+    """
+
+    def __init__(self, hidden: int, ffn: int, heads: int, dtype: torch.dtype | None = None) -> None:
+        super().__init__()
+        self.heads = heads
+        self.head_dim = hidden // heads
+        self.ln1 = nn.LayerNorm(hidden, EPSILON, dtype=dtype)
+        self.qkv = nn.Linear(hidden, 3 * hidden, dtype=dtype)
+        self.proj = nn.Linear(hidden, hidden, dtype=dtype)
+        self.ln2 = nn.LayerNorm(hidden, EPSILON, dtype=dtype)
+        self.fc1 = nn.Linear(hidden, ffn, dtype=dtype)
+        self.fc2 = nn.Linear(ffn, hidden, dtype=dtype)
+        for linear in (self.qkv, self.proj, self.fc1, self.fc2):
+            nn.init.normal_(linear.weight, std=STD * sqrt(STD_WIDTH / hidden))
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: [batch, sequence, hidden]; so is what comes out."""
+        qkv = self.qkv(self.ln1(x)).unflatten(-1, (3, self.heads, self.head_dim))
+        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        attended = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.proj(attended.transpose(1, 2).flatten(-2))
+        hidden = nn.functional.gelu(self.fc1(self.ln2(x)), approximate="tanh")
+        out: Tensor = x + self.fc2(hidden)
+        return out
+
+
+class GPTModel(nn.Module):
+    """The layer, in the dtype of its weights."""
+
+    def __init__(self, hidden: int, ffn: int, heads: int, dtype: torch.dtype | None = None) -> None:
+        super().__init__()
+        self.autocast = dtype in (None, torch.float32)
+        self.layer = GPTLayer(hidden, ffn, heads, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: [batch, sequence, hidden]."""
+        if self.autocast:
+            out: Tensor = self.layer(x)
+            return out
+        with torch.autocast(x.device.type, enabled=False):
+            out = self.layer(x)
+        return out
+
+
+class GPTLayerWorkload:
+    """The tutorial's sizes."""
+
+    name = "gpt-layer"
+    unit = "tokens"
+    causal: ClassVar[bool] = True
+    proves_gradients: ClassVar[bool] = True
+    config_fields: ClassVar[tuple[str, ...]] = ("sequence_length", "weight_dtype")
+    usual_length: ClassVar[int] = 2048
+    architecture: ClassVar[dict[str, int]] = dict(hidden=4096, ffn=16384, heads=32)
+
+    def __init__(
+        self,
+        data: DataSource = "device",
+        workers: int = 0,
+        seed: int = 0,
+        sequence_length: int | None = None,
+        weight_dtype: WeightDtype = "bfloat16",
+    ) -> None:
+        self.data = data
+        self.seed = seed
+        self.sequence_length = sequence_length or self.usual_length
+        self.weight_dtype = weight_dtype
+
+    @property
+    def dtype(self) -> torch.dtype:
+        found: torch.dtype = getattr(torch, self.weight_dtype)
+        return found
+
+    @property
+    def piece(self) -> int:
+        """Two samples show whether one sees the other; more where fewer tokens are no multiple that fp8 can take."""
+        return max(2, ALIGNMENT // gcd(ALIGNMENT, self.sequence_length))
+
+    def check(self, batch_size: int, fp8: bool) -> None:
+        """Raises ModeUnavailable for a loader, and for tokens that do not fill fp8's GEMMs."""
+        if self.data == "loader":
+            raise ModeUnavailable(
+                f"a batch of {self.name} is activations, which a layer before it would make on the GPU, and no loader",
+                "Omit --data: it is `device` for this workload",
+            )
+        tokens = self.units_per_step(batch_size)
+        if fp8 and tokens % ALIGNMENT:
+            raise ModeUnavailable(
+                f"fp8 GEMMs need a multiple of {ALIGNMENT} tokens, and batch {batch_size} x sequence "
+                f"{self.sequence_length} are {tokens:,}",
+                f"Use a --sequence-length or a --batch-size that is a multiple of {ALIGNMENT}",
+            )
+
+    def build(self, device: torch.device) -> nn.Module:
+        """Weights in their dtype, drawn on the device itself."""
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), device:
+            torch.manual_seed(self.seed)
+            model = GPTModel(**self.architecture, dtype=self.dtype)
+        return model.to(device).train()
+
+    def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
+        """One batch that stays on the device, over and over: (x, the gradient at the output)."""
+        generator = torch.Generator(device).manual_seed(self.seed * SEEDS_A_RANK + rank)
+        shape = (batch_size, self.sequence_length, self.architecture["hidden"])
+        x, gradient = (torch.rand(shape, generator=generator, device=device, dtype=self.dtype) for _ in range(2))
+        batch = Batch(x, gradient)
+        while True:
+            yield batch
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """A mean over samples, in float32; its gradient at the output is the target over the samples."""
+        total = (model(batch.inputs) * batch.targets).sum(dtype=torch.float32)
+        loss: Tensor = total / len(batch.inputs)
+        return loss
+
+    def units_per_step(self, batch_size: int) -> int:
+        """Tokens."""
+        return batch_size * self.sequence_length
+
+    def flops_per_step(self, batch_size: int) -> int:
+        """Every operation is linear in the batch, so one sample is counted."""
+        return batch_size * _parameters_and_flops(tuple(self.architecture.items()), self.sequence_length)[1]
+
+    def parameters(self) -> int:
+        """How many numbers have a gradient."""
+        return _parameters_and_flops(tuple(self.architecture.items()), self.sequence_length)[0]
+
+    def sizes(self) -> dict[str, int | str]:
+        return {**self.architecture, "sequence_length": self.sequence_length, "weight_dtype": self.weight_dtype}
+
+
+class GPTLayerMicro(GPTLayerWorkload):
+    """Small enough for two CPU cores; its widths are multiples of 16, so that float8 layers can be emulated."""
+
+    name = "gpt-layer-micro"
+    usual_length: ClassVar[int] = 64
+    architecture: ClassVar[dict[str, int]] = dict(hidden=64, ffn=256, heads=4)
+
+
+@cache
+def _parameters_and_flops(architecture: tuple[tuple[str, int], ...], sequence_length: int) -> tuple[int, int]:
+    """Of the model, and of one sample's step."""
+    sizes = dict(architecture)
+    # On the meta device nothing is computed; attention takes the plain path there, whose GEMMs are all counted once.
+    with torch.device("meta"):
+        model = GPTModel(sizes["hidden"], sizes["ffn"], sizes["heads"])
+        x = torch.empty(1, sequence_length, sizes["hidden"])
+    with FlopCounterMode(display=False) as counter:
+        model(x).sum().backward()
+    return sum(parameter.numel() for parameter in model.parameters()), int(counter.get_total_flops())

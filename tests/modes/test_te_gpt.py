@@ -1,0 +1,197 @@
+"""Transformer Engine's layer in the place of a GPT's, with each of its switches, on a stand-in: arguments, copied
+weights, and a gate that sees what each switch could get wrong. tests/gpu has the real one.
+"""
+
+import pytest
+import torch
+from modes import te_stand_in
+
+from fp8bench.modes.te_gpt import TEGPTLayer
+from fp8bench.modes.transformer_engine import TEBF16, TEFP8
+from fp8bench.schema.errors import ModeUnavailable
+from fp8bench.worker.parity import OF_ONE_WEIGHT, look, prove
+from fp8bench.workloads.gpt_layer import GPTLayerMicro
+
+pytestmark = pytest.mark.slow
+
+CPU = torch.device("cpu")
+SWITCHES = [None, "parallel-setup", "fused-qkv", "fused-qkv+fused-wgrad", "weight-cache"]
+ALL = "fused-qkv+fused-wgrad+weight-cache"
+
+
+class Micro(GPTLayerMicro):
+    """Float32 throughout, without the rounding that hides small differences: autocast has no say in it."""
+
+    def __init__(self, sequence_length=16):
+        super().__init__(sequence_length=sequence_length, weight_dtype="float32")
+
+    def build(self, device):
+        model = super().build(device)
+        model.autocast, plain = False, model.layer
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for name, parameter in plain.named_parameters():
+                if parameter.dim() == 1:
+                    parameter.add_(0.5 * torch.rand(parameter.shape, generator=generator))
+                assert name
+        return model
+
+
+class Plain(TEFP8):
+    """te-fp8 without Transformer Engine's autocast: what the stand-in has no fp8 for."""
+
+    def __init__(self, te_switches=None, **options):
+        super().__init__("current", te_switches=te_switches, **options)
+
+    def forward_context(self):
+        return TEBF16.forward_context(self)
+
+
+def converted(switches=None, **options):
+    mode = Plain(te_switches=switches, **options)
+    return mode, mode.convert(Micro().build(CPU))
+
+
+@pytest.mark.usefixtures("stand_in", "process_group")
+class TestGate:
+    @pytest.mark.parametrize("switches", [*SWITCHES, ALL])
+    def test_every_switch_computes_the_layer_and_its_gradients(self, switches):
+        found = prove(Plain(te_switches=switches), Micro(), 0, CPU).parity
+        assert found.passed, found.reason
+        assert (found.logits_error, found.weight_gradient_error) == (
+            pytest.approx(0, abs=1e-5),
+            pytest.approx(0, abs=1e-4),
+        )
+        assert (found.leakage, found.later_leakage) == (0, 0)
+
+    def test_linear_layers_alone_compute_it_too(self):
+        found = prove(Plain(te_attention="sdpa"), Micro(), 0, CPU).parity
+        assert found.passed, found.reason
+        assert found.weight_gradient_error == pytest.approx(0, abs=1e-4)
+
+    def test_in_bf16_as_it_is_timed(self):
+        found = prove(TEBF16(te_switches="fused-qkv+fused-wgrad"), GPTLayerMicro(), 0, CPU).parity
+        assert found.passed, found.reason
+        assert 0 < found.weight_gradient_error < OF_ONE_WEIGHT * TEBF16.tolerance.input_gradient
+
+    def test_a_gradient_that_never_reached_main_grad_is_found(self, monkeypatch):
+        monkeypatch.setattr(te_stand_in._Fused, "backward", staticmethod(_without_wgrad))
+        found = prove(Plain(te_switches="fused-qkv+fused-wgrad"), Micro(), 0, CPU).parity
+        assert not found.passed
+        assert "the gradient of one of its weights differs by 1 " in found.reason
+        assert found.input_gradient_error == pytest.approx(0, abs=1e-5), "nothing else shows it"
+
+    def test_a_gradient_that_is_added_to_the_step_before_is_found(self, monkeypatch):
+        monkeypatch.setattr(TEGPTLayer, "clear_gradients", lambda _layer: None)
+        monkeypatch.setattr(te_stand_in._Fused, "forward", staticmethod(_never_overwriting))
+        found = prove(Plain(te_switches=ALL), Micro(), 0, CPU).parity
+        assert "the gradient of one of its weights differs" in found.reason
+
+    def test_weights_of_a_stale_cache_are_found(self, monkeypatch):
+        def first_alone(mode, first):
+            mode._beat.first = False
+
+        monkeypatch.setattr(Plain, "micro_batch", first_alone)
+        monkeypatch.setattr(te_stand_in._GEMMs, "kept", {"weight": torch.zeros(())}, raising=False)
+        mode, workload = Plain(te_switches="weight-cache"), Micro()
+        original = mode.convert
+
+        def with_old_weights(model):
+            model = original(model)
+            for module in model.modules():
+                if isinstance(module, te_stand_in._GEMMs):
+                    old = {"weight": getattr(module, "weight", None), "fc1": getattr(module, "fc1_weight", None)}
+                    module.__dict__["kept"] = {n: w.detach() * 1.5 for n, w in old.items() if w is not None}
+            return model
+
+        monkeypatch.setattr(mode, "convert", with_old_weights)
+        assert not prove(mode, workload, 0, CPU).parity.passed
+
+
+def _without_wgrad(ctx, gradient):
+    _, weight = ctx.saved_tensors
+    of_bias = gradient.flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
+    return gradient @ weight, None, of_bias, None, None
+
+
+def _never_overwriting(ctx, x, weight, bias, holder, _is_first):
+    ctx.save_for_backward(x, weight)
+    ctx.holder, ctx.overwrite = holder, False
+    return torch.nn.functional.linear(x, weight, bias)
+
+
+@pytest.mark.usefixtures("stand_in", "process_group")
+class TestArguments:
+    def test_without_a_switch_it_is_the_tutorials_layer_but_for_dropout(self):
+        _, model = converted()
+        layer = model.layer.layer
+        assert (layer.batch_first, layer.causal, layer.hidden_dropout, layer.attention_dropout) == (True, True, 0, 0)
+        assert hasattr(layer.self_attention.layernorm_qkv, "query_weight")
+        assert layer.alone == (False, False, False)
+        assert not list(model.layer.accumulated())
+
+    def test_the_parallel_set_up_is_of_this_rank_alone(self):
+        mode, model = converted("parallel-setup")
+        assert model.layer.layer.alone == (True, True, True)
+        assert mode.joined_alone
+
+    def test_weights_of_gemms_alone_have_a_gradient_beside_them(self):
+        _, model = converted("fused-qkv+fused-wgrad")
+        beside = {name for name, weight in model.layer.layer.named_parameters() if hasattr(weight, "main_grad")}
+        assert {name.rpartition(".")[2] for name in beside} == {"weight", "fc1_weight", "fc2_weight"}
+        assert all(weight.main_grad.dtype == torch.float32 for weight in model.layer.accumulated())
+
+    def test_weights_keep_the_dtype_of_the_layer(self):
+        model = TEBF16().convert(GPTLayerMicro(weight_dtype="float16").build(CPU))
+        assert {weight.dtype for weight in model.parameters()} == {torch.float16}
+
+    def test_an_engine_that_names_queries_otherwise_is_refused(self, monkeypatch):
+        monkeypatch.setattr("fp8bench.modes.te_gpt._QKV", ("q", "k", "v"))
+        with pytest.raises(ModeUnavailable, match="under other names"):
+            converted()
+
+
+@pytest.mark.usefixtures("stand_in", "process_group")
+class TestMicroBatches:
+    def gradients(self, switches, pieces):
+        mode, model = converted(switches)
+        workload, batch = Micro(), next(Micro().batches(4, 0, CPU))
+        for number, (x, target) in enumerate(zip(*(t.chunk(pieces) for t in batch), strict=True)):
+            mode.micro_batch(first=number == 0)
+            (workload.loss(model, batch._replace(inputs=x, targets=target)) / pieces).backward()
+        return mode.weight_gradients(model)
+
+    @pytest.mark.parametrize("switches", ["fused-qkv+fused-wgrad", "weight-cache", ALL])
+    def test_gradients_of_several_are_those_of_the_whole_batch(self, switches):
+        whole, summed = self.gradients(None, 1), self.gradients(switches, 2)
+        assert whole.keys() == summed.keys()
+        for name, gradient in whole.items():
+            torch.testing.assert_close(summed[name].float(), gradient, rtol=1e-4, atol=1e-4, msg=name)
+
+    def test_the_next_step_overwrites_what_the_last_one_left(self):
+        mode, model = converted("fused-qkv+fused-wgrad")
+        workload, batch = Micro(), next(Micro().batches(2, 0, CPU))
+        found = []
+        for _ in range(2):
+            model.zero_grad(set_to_none=True)
+            mode.micro_batch(first=True)
+            workload.loss(model, batch).backward()
+            found.append({name: one.clone() for name, one in mode.weight_gradients(model).items()})
+        for name, gradient in found[0].items():
+            torch.testing.assert_close(found[1][name], gradient, msg=name)
+
+    def test_later_ones_are_told_so_only_with_the_cache(self):
+        told = []
+        for switches in (None, "weight-cache"):
+            mode, model = converted(switches)
+            seen = []
+            handle = model.layer.layer.register_forward_pre_hook(
+                lambda _module, _inputs, options, seen=seen: seen.append(options["is_first_microbatch"]),
+                with_kwargs=True,
+            )
+            for first in (True, False):
+                mode.micro_batch(first)
+                look(model, Micro(), next(Micro().batches(2, 0, CPU)))
+            handle.remove()
+            told.append(seen)
+        assert told == [[None, None], [True, False]]
