@@ -16,9 +16,9 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
      The length of a sequence of tokens (config.sequence_length), and of a causal model what its tokens see of later
      ones (parity.later_leakage). How a published figure was derived (provenance.derivation).
   7  which variants of a mode a session requested (session.variants). Fields of a recipe, and the layers in fp8, in its
-     name (config.recipe); the layers that auto chose (config.fp8_layer_names). The size of
-     images and the number of classes, where a workload takes them (config.image_size, config.classes). The dtype of
-     weights (config.weight_dtype), options of Transformer Engine's layer (config.te_switches), an optimizer of none, and the
+     name (config.recipe); the layers that auto chose (config.fp8_layer_names). The size of images and the number of
+     classes, where a workload takes them (config.image_size, config.classes). The dtype of weights
+     (config.weight_dtype), options of Transformer Engine's layer (config.te_switches), an optimizer of none, and the
      gradient of the weight that is furthest off (parity.weight_gradient_error).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
