@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fp8bench.numerics.formats import DEFINITIONS, decode, nearest, positive_values, reach
+from fp8bench.numerics.definitions import DEFINITIONS, decode, nearest, positive_values, reach
 
 HERE = {name: definition for name, definition in DEFINITIONS.items() if hasattr(torch, name)}
 BYTES = [name for name, definition in HERE.items() if definition.bits == 8]

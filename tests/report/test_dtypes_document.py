@@ -6,7 +6,7 @@ import math
 import pytest
 from rich.console import Console
 
-from fp8bench.numerics.formats import DEFINITIONS, reach
+from fp8bench.numerics.definitions import DEFINITIONS, reach
 from fp8bench.report.dtypes import document, notes
 from fp8bench.report.render import render
 from fp8bench.schema.formats import CastBehaviour, Format, FormatReport, Rounded

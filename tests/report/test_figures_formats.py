@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fp8bench.numerics.formats import DEFINITIONS, reach
+from fp8bench.numerics.definitions import DEFINITIONS, reach
 from fp8bench.report.dtypes import CAST, CHARACTER, LEVELS, NORMAL, SUBNORMAL, levels, number_lines, panels
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.formats import Format, FormatReport, Rounded
