@@ -39,7 +39,7 @@ def dtypes(
     values = [number for text in value or [] for number in parse_numbers(text, "--value")]
     if plot is not None:
         require_drawable(plot)
-    # Here and not above: matplotlib's kin and, where anything is asked of it, torch take time that a mistyped word saves.
+    # Here and not above: a mistyped word should fail before torch is imported, which is so only where it is needed.
     from fp8bench.numerics.definitions import reaches
     from fp8bench.report.dtypes import PICTURE, document
 

@@ -3,12 +3,13 @@
 One scale for a whole tensor must serve its largest value, so that beside an outlier small values become zero. Block
 formats give each block of values a scale of its own:
 
-    mxfp8      e4m3 in blocks of 32, scaled by a power of two (e8m0)       OCP MX specification 1.0; Blackwell
-    mxfp4      e2m1 in blocks of 32, scaled by a power of two (e8m0)       the same
-    nvfp4      e2m1 in blocks of 16, scaled by an e4m3 value, and the whole tensor by a float32 as well
-    nvfp4-2d   the same with a scale for each square of 16 x 16: for weights, whose transpose then holds the same values
-    te-block   e4m3 in blocks of 128, scaled by a float32 that is a power of two    Transformer Engine's Float8BlockScaling
-    fp8        e4m3 with one float32 for the whole tensor                           current scaling
+    fp8          e4m3 with one float32 for the whole tensor (current scaling)
+    te-block     e4m3 in blocks of 128, scaled by a float32 that is a power of two (TE's Float8BlockScaling)
+    te-block-2d  the same in squares of 128 x 128, for weights
+    mxfp8        e4m3 in blocks of 32, scaled by a power of two in e8m0 (Blackwell)
+    mxfp4        e2m1 in the same blocks
+    nvfp4        e2m1 in blocks of 16, scaled by an e4m3 value, and the whole tensor by a float32 as well
+    nvfp4-2d     the same in squares of 16 x 16, for weights
 
 A block is of consecutive values along the dimension that a GEMM sums over. The scale of a block with the largest
 magnitude amax is, with `largest` that of the element's format:
@@ -21,15 +22,15 @@ magnitude amax is, with `largest` that of the element's format:
 and an element is its value over that scale, rounded to nearest, ties to even, and saturated.
 
 Forward and backward GEMMs sum over different dimensions, so that training needs each tensor in blocks along both. A
-format with one scale for all is transposed without a loss. Blocks are not: the transpose must be cast again, and if
-only the first cast is left, it is a cast of a cast. So Transformer Engine makes both copies from the values, which costs
-twice the memory (`transposed_error` is that second copy's, `requantized_error` that of a cast of a cast). Between powers
-of two, mantissas survive the second cast, and what is lost is what has no room below; NVFP4's scales have mantissas of
-their own, and lose more.
+format with one scale for all, or one for a square, is transposed without a loss. Blocks along a dimension are not: the
+transpose must be cast again, and if only the first cast is left, it is a cast of a cast. So Transformer Engine makes
+both copies from the values, which costs twice the memory (`transposed_error` is that second copy's,
+`requantized_error` that of a cast of a cast). Between powers of two mantissas survive a second cast, and only what has
+no room below is lost; NVFP4's scales have mantissas of their own, and lose more.
 
 Sources: OCP Microscaling Formats (MX) Specification 1.0, sections 5 and 6; Transformer Engine's documentation of MXFP8
-and NVFP4; Abecassis et al. 2025, Pretraining Large Language Models with NVFP4, arXiv:2509.25149. Stochastic rounding and
-Hadamard transforms, which the NVFP4 recipe adds, are not emulated.
+and NVFP4; Abecassis et al. 2025, Pretraining Large Language Models with NVFP4, arXiv:2509.25149. Stochastic rounding
+and Hadamard transforms, which the NVFP4 recipe adds, are not emulated.
 """
 
 from collections.abc import Iterator
@@ -40,12 +41,11 @@ from torch import Tensor
 
 from fp8bench.numerics.definitions import DEFINITIONS
 from fp8bench.numerics.layers import draw_values
-from fp8bench.numerics.scaling import EXPONENT_BIAS, MANTISSA_BITS, Grid, generator, grid, round_to, scaled_cast
+from fp8bench.numerics.scaling import EXPONENT_BIAS, MANTISSA_BITS, generator, grid, round_to, scaled_cast
+from fp8bench.numerics.scalings import E2M1, E4M3, E8M0, FLOAT32, POWER_OF_TWO, SCALINGS, Scaling
 from fp8bench.schema.blocks import BlockErrors, BlockScales
 from fp8bench.schema.numerics import Distribution
 
-E4M3, E2M1, E8M0, FLOAT32 = "float8_e4m3fn", "float4_e2m1fn_x2", "float8_e8m0fnu", "float32"
-POWER_OF_TWO = "float32, a power of two"
 ROWS, COLUMNS = 512, 512
 """Of the matrices that are cast: a multiple of every block."""
 
@@ -61,44 +61,9 @@ SWEPT_ON: Distribution = "heavy-tailed"
 
 
 @dataclass(frozen=True)
-class Scaling:
-    """A way to scale. element, scale: formats. block: values that share a scale; None: all. square: in a square."""
-
-    element: str
-    scale: str
-    block: int | None
-    square: bool = False
-    name: str | None = None
-
-    @property
-    def grid(self) -> Grid:
-        """The element's values."""
-        return grid(self.element)
-
-    @property
-    def bits_per_value(self) -> float:
-        """With its share of the scales of blocks; that of a tensor's one scale is nothing."""
-        shared = self.block**2 if self.block and self.square else self.block
-        scale_bits = DEFINITIONS[FLOAT32 if self.scale == POWER_OF_TWO else self.scale].bits
-        return DEFINITIONS[self.element].bits + (scale_bits / shared if shared else 0.0)
-
-
-SCALINGS = (
-    Scaling(E4M3, FLOAT32, None, name="fp8"),
-    Scaling(E4M3, POWER_OF_TWO, 128, name="te-block"),
-    Scaling(E4M3, POWER_OF_TWO, 128, square=True, name="te-block-2d"),
-    Scaling(E4M3, E8M0, 32, name="mxfp8"),
-    Scaling(E2M1, E8M0, 32, name="mxfp4"),
-    Scaling(E2M1, E4M3, 16, name="nvfp4"),
-    Scaling(E2M1, E4M3, 16, square=True, name="nvfp4-2d"),
-)
-"""Formats that exist, from one scale to many."""
-
-
-@dataclass(frozen=True)
 class BlockCast:
-    """values: [rows, columns] float32, what the cast made of them. scales: float32, what a block's elements are multiplied
-    by again: [rows, blocks], [blocks, blocks] of squares, or one. saturated, flushed: see `ScaledCast`.
+    """values: [rows, columns] float32, what the cast made of them. scales: float32, what a block's elements are
+    multiplied by again: [rows, blocks], [blocks, blocks] of squares, or one. saturated, flushed: see `ScaledCast`.
     """
 
     values: Tensor
@@ -117,7 +82,7 @@ def block_cast(values: Tensor, scaling: Scaling) -> BlockCast:
     scales = _scales(amax, scaling)
     # A block whose scale is zero, or too small for a reciprocal, has no value left.
     multiplier = torch.where(scales > 0, scales.double().reciprocal(), 0.0).clamp(max=torch.finfo(torch.float32).max)
-    made = scaled_cast(blocked, multiplier.float(), scaling.grid)
+    made = scaled_cast(blocked, multiplier.float(), grid(scaling.element))
     kept = torch.where(scales > 0, made.values, 0.0)
     flushed = float(((kept == 0) & (blocked != 0)).double().mean())
     return BlockCast(kept.reshape(values.shape), _squeezed(scales, scaling), made.saturated, flushed)
@@ -141,7 +106,7 @@ def _squeezed(scales: Tensor, scaling: Scaling) -> Tensor:
 
 def _scales(amax: Tensor, scaling: Scaling) -> Tensor:
     """What elements are multiplied by again, in the format of the scale. amax: of each block."""
-    exact = amax / scaling.grid.largest
+    exact = amax / scaling.largest
     if scaling.scale in (E8M0, POWER_OF_TWO):
         return power_of_two_above(exact)
     if scaling.scale == E4M3:
@@ -153,9 +118,10 @@ def _scales(amax: Tensor, scaling: Scaling) -> Tensor:
 
 
 def power_of_two_above(values: Tensor) -> Tensor:
-    """The smallest power of two that is not less than each value, within e8m0's range. values: float32, not negative."""
+    """The smallest power of two that is not less than each value, within e8m0's range. values: float32, >= 0."""
     bits = values.view(torch.int32)
-    exponent = (bits >> MANTISSA_BITS) + ((bits & ((1 << MANTISSA_BITS) - 1)) != 0).int() - EXPONENT_BIAS
+    above = (bits & ((1 << MANTISSA_BITS) - 1)) != 0
+    exponent = (bits >> MANTISSA_BITS) + above.int() - EXPONENT_BIAS
     limits = DEFINITIONS[E8M0]
     return torch.exp2(exponent.clamp(-limits.bias, limits.bias).double()).float()
 

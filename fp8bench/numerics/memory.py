@@ -72,12 +72,12 @@ def checked_rows(shape: Shape) -> int:
 
 
 def gemm_bytes(shape: Shape, flush_bytes: int | None) -> int:
-    """At the worst moment of measuring the shape: every set of operands in bf16 and fp8, two outputs, and either a
-    cast's float32 temporaries (three at a time) or the exact sums that the output is compared with.
+    """At the worst moment of measuring the shape: every set of operands in bf16 and fp8, two outputs in float32, and
+    either a cast's float32 temporaries (three at a time) or the exact sums that the output is compared with.
     """
     elements = shape.m * shape.k + shape.n * shape.k
     sets = operand_sets(shape, flush_bytes)
-    kept = sets * elements * (BF16_BYTES + FP8_BYTES) + 2 * shape.m * shape.n * BF16_BYTES
+    kept = sets * elements * (BF16_BYTES + FP8_BYTES) + 2 * shape.m * shape.n * FLOAT_BYTES
     casting = 3 * FLOAT_BYTES * max(shape.m, shape.n) * shape.k
     rows = checked_rows(shape)
     checking = EXACT_BYTES * (shape.n * shape.k + rows * shape.k + 3 * rows * shape.n)

@@ -5,7 +5,7 @@ transposes cost.
 from collections.abc import Sequence
 
 from fp8bench.report.document import NOTHING, Heading, Note, Part, Rows, Sentence, Table, blocks
-from fp8bench.report.written import error, number, share
+from fp8bench.report.written import number, share
 from fp8bench.schema.blocks import BlockErrors, BlockScales
 
 TENSOR = "tensor"
@@ -21,8 +21,11 @@ def parts(found: BlockScales) -> tuple[tuple[Part, ...], ...]:
     matrix = f"{found.rows} x {found.columns} values, seed {found.seed}"
     return blocks(
         [Heading(f"Block scales, emulated: {matrix}"), _named(found.named)],
-        [Heading("Error against the size of a block"), _sizes(found)],
-        [Heading("Transposes: a second copy from the values, or a cast of the first copy"), _transposes(found.named)],
+        [Heading(f"Error against the size of a block, {_swept(found)} values"), _sizes(found)],
+        [
+            Heading("Error of the transpose: a second copy, from the values; or a cast of the first copy"),
+            _transposes(found.named),
+        ],
         [*map(Sentence, sentences(found)), *map(Note, NOTES)],
     )
 
@@ -32,6 +35,11 @@ NOTES = (
     "block: values along the dimension that a GEMM sums over, or a square. bits: a value's, with its share of scales.",
     "Emulated by the formats' definitions, to nearest; TE's stochastic rounding and Hadamard transforms are left out.",
 )
+
+
+def percent(value: float | None) -> str:
+    """Three digits of an error."""
+    return number(value, ".3g", 100, " %")
 
 
 def _short(name: str) -> str:
@@ -61,25 +69,45 @@ def _named(rows: Sequence[BlockErrors]) -> Table:
         column("scale", lambda one: _short(one.scale), "word"),
         column("bits", lambda one: number(one.bits_per_value, ".4g")),
     ]
-    for name in inputs:
-        of_it = Rows([_of(rows, one.scaling, name) for one in ways]).column
-        columns.append(of_it("error", lambda one: error(one.relative_error), of=name))
-        columns.append(of_it("to zero", lambda one: share(one.flushed), of=name))
-    return Table(tuple(columns))
+    of_input = {name: Rows([_of(rows, one.scaling, name) for one in ways]).column for name in inputs}
+    columns += [column("error", lambda one: percent(one.relative_error), of=name) for name, column in of_input.items()]
+    columns += [column("to zero", lambda one: share(one.flushed), of=name) for name, column in of_input.items()]
+    return Table(tuple(columns), tight=True)
 
 
 def _sizes(found: BlockScales) -> Table:
     """A row a size; two columns an element and scale."""
     rows = [row for row in found.errors if row.scaling is None]
     sizes = list(dict.fromkeys(row.block for row in rows))
-    columns = [Rows(sizes).column("block", lambda size: TENSOR if size is None else str(size))]
-    for element, scale in dict.fromkeys((row.element, row.scale) for row in rows):
-        by_size = {row.block: row for row in rows if (row.element, row.scale) == (element, scale)}
-        column = Rows([by_size.get(size) for size in sizes]).column
-        way = f"{_short(element)}, {_short(scale)} scale"
-        columns.append(column("error", lambda one: error(one.relative_error if one else None), of=way))
-        columns.append(column("to zero", lambda one: share(one.flushed) if one else NOTHING, of=way))
-    return Table(tuple(columns))
+    ways = {
+        f"{_short(element)}, {_short(scale)} scale": {row.block: row for row in rows if _is(row, element, scale)}
+        for element, scale in dict.fromkeys((row.element, row.scale) for row in rows)
+    }
+    of_way = {way: Rows([by_size.get(size) for size in sizes]).column for way, by_size in ways.items()}
+    return Table(
+        (
+            Rows(sizes).column("block", lambda size: TENSOR if size is None else str(size)),
+            *(column("error", _error, of=way) for way, column in of_way.items()),
+            *(column("to zero", _to_zero, of=way) for way, column in of_way.items()),
+        ),
+        tight=True,
+    )
+
+
+def _error(one: BlockErrors | None) -> str:
+    return percent(one.relative_error) if one else NOTHING
+
+
+def _to_zero(one: BlockErrors | None) -> str:
+    return share(one.flushed) if one else NOTHING
+
+
+def _swept(found: BlockScales) -> str:
+    return ", ".join(dict.fromkeys(row.input for row in found.errors if row.scaling is None))
+
+
+def _is(row: BlockErrors, element: str, scale: str) -> bool:
+    return (row.element, row.scale) == (element, scale)
 
 
 def _transposes(rows: Sequence[BlockErrors]) -> Table:
@@ -88,9 +116,8 @@ def _transposes(rows: Sequence[BlockErrors]) -> Table:
         (
             column("values are", lambda one: one.input, "word", once=True),
             column("format", lambda one: one.scaling or NOTHING, "word"),
-            column("error", lambda one: error(one.relative_error)),
-            column("second copy", lambda one: error(one.transposed_error)),
-            column("cast of a cast", lambda one: error(one.requantized_error)),
+            column("second copy", lambda one: percent(one.transposed_error)),
+            column("cast of a cast", lambda one: percent(one.requantized_error)),
             column("copies differ in", lambda one: NOTHING if one.differing is None else share(one.differing)),
         ),
         naming=2,
@@ -108,8 +135,8 @@ def sentences(found: BlockScales) -> list[str]:
     cheap = [name for name in others if growth(rows, name) <= HARMLESS]
     if cheap:
         said.append(
-            f"{', '.join(cheap)}: the two copies are not alike, but a cast of a cast adds at most {HARMLESS:.0%} to the "
-            "error here, since scales are powers of two, between which mantissas survive."
+            f"{', '.join(cheap)}: the two copies differ, but a cast of a cast adds at most {HARMLESS * 100:g} % to the "
+            "error here: scales are powers of two, between which mantissas survive."
         )
     for name in others:
         if name not in cheap:

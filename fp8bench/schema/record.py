@@ -15,6 +15,8 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
   6  how ranks are joined and a step is divided (evidence.parallel, and four settings); what steps were compared with.
      The length of a sequence of tokens (config.sequence_length), and of a causal model what its tokens see of later
      ones (parity.later_leakage). How a published figure was derived (provenance.derivation).
+  7  of a GEMM the formats of its operands and of its output, and a bias, where these were named (products of the kind
+     `gemm`).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the
@@ -39,7 +41,7 @@ from fp8bench.schema.files import Frozen
 from fp8bench.schema.machine import HARDWARE, Environment, MachineIdentity, differences, same_machine, software_of
 from fp8bench.schema.rank import Evidence, Parity, Profile, RankMemory, RankSamples, RankTelemetry
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 METHOD_VERSION = 3
 
 Source = Literal["measured", "published", "external"]

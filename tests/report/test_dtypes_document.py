@@ -24,7 +24,7 @@ def report(*casts):
         Format(reach(DEFINITIONS[E8M0]), AWAY),
         Format(reach(DEFINITIONS[E2M1]), None),
     )
-    return FormatReport("2.11.0", "cpu", formats, casts)
+    return FormatReport(formats, "2.11.0", "cpu", casts)
 
 
 CASTS = (

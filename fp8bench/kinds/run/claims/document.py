@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from fp8bench.kinds.run.claims.entry import Claims, Unit
-from fp8bench.kinds.run.claims.evaluate import VERDICTS, ClaimRow, Tested, Verdict
+from fp8bench.kinds.run.claims.rows import VERDICTS, ClaimRow, Tested, Verdict
 from fp8bench.report import document as doc
 from fp8bench.report.written import Interval, bounds, change_bounds, counted, number
 
 TONES: dict[Verdict, doc.Tone] = {"reproduced": "good", "not reproduced": "bad", "inconclusive": "doubtful"}
 
+DEFINITION = "definition: computed from the definitions of number formats (`fp8bench dtypes`), alike on every machine."
 PUBLISHED = "published: computed from figures that were published, which decide nothing about themselves."
 
 
@@ -25,6 +26,10 @@ def document(tested: Tested, claims: Claims) -> doc.Document:
     below: list[doc.Part] = [*map(doc.Note, letters.lines())]
     if any(row.value_from == "published" for row in rows):
         below.append(doc.Note(PUBLISHED))
+    if any(row.value_from == "definition" for row in rows):
+        below.append(doc.Note(DEFINITION))
+    if tested.undecided:
+        below.append(doc.Note(f"{counted(tested.undecided, 'test')} without a verdict omitted."))
     if tested.omitted:
         below.append(doc.Note(f"{counted(tested.omitted, 'claim')} about other instances omitted."))
     return doc.Document(
@@ -77,7 +82,10 @@ def _holds_if(row: ClaimRow) -> str:
         return doc.NOTHING
     if row.unit == "yes/no":
         return "yes"
-    after, low, high = {"gain": "%", "x": "x"}.get(row.unit, ""), _bound(row.at_least, row), _bound(row.at_most, row)
+    after = {"gain": "%", "share": "%", "x": "x"}.get(row.unit, "")
+    low, high = _bound(row.at_least, row), _bound(row.at_most, row)
+    if row.at_least is not None and low == high:
+        return f"{low}{after}"
     if row.at_least is None:
         return f"<={high}{after}"
     return f">={low}{after}" if row.at_most is None else f"{low}..{high}{after}"
@@ -86,7 +94,9 @@ def _holds_if(row: ClaimRow) -> str:
 def _bound(value: float | None, row: ClaimRow) -> str:
     if row.unit == "gain":
         return number(value, "+.3g", 100) if value else "0"
-    return number(value, ",.5g")
+    if row.unit == "share":
+        return number(value, ".3g", 100)
+    return number(value, ",.6g" if row.unit == "number" else ",.5g")
 
 
 def _here(row: ClaimRow) -> str:
@@ -108,6 +118,10 @@ def _written(value: float | None, unit: Unit) -> str:
         return "yes" if value else "no"
     if unit == "gain":
         return number(value, "+.1f", 100, " %")
+    if unit == "share":
+        return number(value, ".3g", 100, " %")
+    if unit == "number":
+        return number(value, ",.6g")
     if unit == "x":
         return number(value, ".2f", after="x")
     if unit == "s":
