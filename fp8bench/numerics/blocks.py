@@ -120,8 +120,10 @@ def _scales(amax: Tensor, scaling: Scaling) -> Tensor:
 def power_of_two_above(values: Tensor) -> Tensor:
     """The smallest power of two that is not less than each value, within e8m0's range. values: float32, >= 0."""
     bits = values.view(torch.int32)
-    above = (bits & ((1 << MANTISSA_BITS) - 1)) != 0
-    exponent = (bits >> MANTISSA_BITS) + above.int() - EXPONENT_BIAS
+    exponent, mantissa = bits >> MANTISSA_BITS, bits & ((1 << MANTISSA_BITS) - 1)
+    # Of a subnormal float32 the mantissa alone says how large it is: half of its range is 2^-127.
+    above = (mantissa != 0) & ~((exponent == 0) & (mantissa <= 1 << (MANTISSA_BITS - 1)))
+    exponent = exponent + above.int() - EXPONENT_BIAS
     limits = DEFINITIONS[E8M0]
     return torch.exp2(exponent.clamp(-limits.bias, limits.bias).double()).float()
 

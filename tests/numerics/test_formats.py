@@ -134,5 +134,4 @@ def test_nothing_in_e2m1_is_nearer_than_the_nearest(value):
 
 def test_the_definition_says_nothing_of_inf_and_nan():
     assert [nearest(E2M1, value) for value in (math.inf, -math.inf, math.nan)] == [None] * 3
-    with pytest.raises(ValueError, match="no mantissa"):
-        nearest(DEFINITIONS["float8_e8m0fnu"], 2.0)
+    assert nearest(DEFINITIONS["float8_e8m0fnu"], -2.0) is None

@@ -197,13 +197,16 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
     # Imported here: these bring torch.
     from fp8bench.numerics.gemm.bench import Bench
     from fp8bench.numerics.gemm.bound import bounds as most_of_fp8
+    from fp8bench.numerics.memory import BF16_BYTES, FLOAT_BYTES
     from fp8bench.worker.environment import environment
 
     config = prepared.config
     kept = _kept_runs(prepared, log)
     work = _work(config)
     bench = Bench.on(config.device, config.seconds, config.seed, config.compiled_casts, config.rounds)
-    bench.require_memory(product.shape for product in work.products)
+    bench.require_memory(
+        (product.shape for product in work.products), FLOAT_BYTES if "fp32" in config.outputs else BF16_BYTES
+    )
     log("large square GEMMs, for the ceilings")
     ceilings = bench.ceilings(config.precisions)
     found: list[ProductTimings] = []

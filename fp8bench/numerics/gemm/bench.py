@@ -43,7 +43,7 @@ from fp8bench.numerics.gemm.multiply import (
     refusal,
 )
 from fp8bench.numerics.gemm.timing import Call, Timer, timer_for
-from fp8bench.numerics.memory import free_bytes, operand_sets, require_memory
+from fp8bench.numerics.memory import BF16_BYTES, free_bytes, operand_sets, require_memory
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import RunFailed, first_line
 from fp8bench.schema.gemm import Casts, Ceiling, Precision, Product, ProductTimings, Shape, Timing, arithmetic_of
@@ -81,11 +81,13 @@ class Bench:
         place = torch.device("cuda", 0) if device == "cuda" else torch.device("cpu")
         return cls(place, timer_for(place), find_kernel(place), seconds, seed, compiled_casts, rounds)
 
-    def require_memory(self, shapes: Iterable[Shape]) -> None:
-        """Raises UsageError unless each shape, and those of the ceilings, fit into what is free on the device."""
+    def require_memory(self, shapes: Iterable[Shape], output_bytes: int = BF16_BYTES) -> None:
+        """Raises UsageError unless each shape, and those of the ceilings, fit into what is free on the device.
+        output_bytes: of an element of the largest output.
+        """
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "this host"
         every = [*shapes, *ceiling_shapes(self.device)]
-        require_memory(every, self.timer.flush_bytes, free_bytes(self.device), name)
+        require_memory(every, self.timer.flush_bytes, free_bytes(self.device), name, output_bytes)
 
     def measure(self, product: Product, precisions: Sequence[Precision]) -> ProductTimings:
         """Each precision alone, in rounds, then each with its casts; a GEMM that stays bf16 in bf16 only, and one whose
