@@ -39,7 +39,7 @@ claims:
 """
 
 
-def tested(tmp_path, test, at_least=0, at_most=1, unit="number", kept=None, requested=()):
+def evaluated(tmp_path, test, at_least=0, at_most=1, unit="number", kept=None, requested=()):
     path = tmp_path / "claims.yaml"
     path.write_text(FILE.format(test=test, at_least=at_least, at_most=at_most, unit=unit))
     claims = load(CATALOG.instances, path)
@@ -48,7 +48,7 @@ def tested(tmp_path, test, at_least=0, at_most=1, unit="number", kept=None, requ
 
 
 def only(tmp_path, *arguments, **named):
-    found, _ = tested(tmp_path, *arguments, **named)
+    found, _ = evaluated(tmp_path, *arguments, **named)
     (one,) = found.rows
     return one
 
@@ -115,7 +115,7 @@ class TestLayers:
 
     def test_each_instance_with_a_record_has_its_row(self, tmp_path):
         kept = {"h200-1x": [errors(0.02)], "p5": [errors(0.9)]}
-        found, _ = tested(tmp_path, "layer_error(instance.linear)", 0, 0.05, kept=kept)
+        found, _ = evaluated(tmp_path, "layer_error(instance.linear)", 0, 0.05, kept=kept)
         assert [(one.instance, one.verdict) for one in found.rows] == [
             ("h200-1x", "reproduced"),
             ("p5", "not reproduced"),
@@ -148,16 +148,16 @@ class TestLayers:
 
 
 def test_a_share_and_a_number_are_written_with_their_bounds(tmp_path):
-    shown = render(document(*tested(tmp_path, "differing(nvfp4)", 0.01, 1, unit="share")), "plain")
+    shown = render(document(*evaluated(tmp_path, "differing(nvfp4)", 0.01, 1, unit="share")), "plain")
     assert "1..100%" in shown
     assert "81.5 %" in shown
-    assert "definition: computed from the definitions of number formats" in shown
-    exact = render(document(*tested(tmp_path, "largest(float8_e5m2)", 57344, 57344)), "plain")
+    assert "[a] computed from the definitions of number formats" in shown
+    exact = render(document(*evaluated(tmp_path, "largest(float8_e5m2)", 57344, 57344)), "plain")
     assert exact.count("57,344") == 2
 
 
 def test_only_what_is_decided_may_be_shown(tmp_path):
-    found, claims = tested(tmp_path, "layer_error(instance.linear)", kept={})
+    found, claims = evaluated(tmp_path, "layer_error(instance.linear)", kept={})
     assert found.rows
     assert found.decided().rows == ()
     assert "1 test without a verdict omitted." in render(document(found.decided(), claims), "plain")

@@ -4,14 +4,19 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from fp8bench.kinds.run.claims.entry import Claims, Unit
+from fp8bench.kinds.run.claims.expression import Origin
 from fp8bench.kinds.run.claims.rows import VERDICTS, ClaimRow, Tested, Verdict
 from fp8bench.report import document as doc
 from fp8bench.report.written import Interval, bounds, change_bounds, counted, number
 
 TONES: dict[Verdict, doc.Tone] = {"reproduced": "good", "not reproduced": "bad", "inconclusive": "doubtful"}
 
-DEFINITION = "definition: computed from the definitions of number formats (`fp8bench dtypes`), alike on every machine."
-PUBLISHED = "published: computed from figures that were published, which decide nothing about themselves."
+FROM: dict[Origin | None, str] = {
+    "published": "computed from figures that were published, which decide nothing about themselves",
+    "catalogue": "today's price, of the catalogue",
+    "definition": "computed from the definitions of number formats (`fp8bench dtypes`), alike on every machine",
+}
+"""Where a value is from that was not measured."""
 
 
 def document(tested: Tested, claims: Claims) -> doc.Document:
@@ -24,10 +29,6 @@ def document(tested: Tested, claims: Claims) -> doc.Document:
         heading = doc.Heading(f"{title}, {day or 'day unknown'}")
         blocks.append([heading, doc.Sentence(settings[title]), _table(list(together), letters)])
     below: list[doc.Part] = [*map(doc.Note, letters.lines())]
-    if any(row.value_from == "published" for row in rows):
-        below.append(doc.Note(PUBLISHED))
-    if any(row.value_from == "definition" for row in rows):
-        below.append(doc.Note(DEFINITION))
     if tested.undecided:
         below.append(doc.Note(f"{counted(tested.undecided, 'test')} without a verdict omitted."))
     if tested.omitted:
@@ -52,10 +53,10 @@ def _table(rows: Sequence[ClaimRow], letters: doc.Letters) -> doc.Table:
     column = doc.Rows(rows).column
     emphasis: tuple[doc.Emphasis, ...] = tuple("faint" if row.verdict == "not measured" else "" for row in rows)
     columns = (
-        column("id", lambda row: row.id, "word", once=True),
+        column("id", lambda row: row.id, "word", once=True, spare=True),
         column("claim", lambda row: row.words, "word", once=True),
         column("published", lambda row: _written(row.published, row.unit), once=True),
-        column("holds if", _holds_if, "word", once=True),
+        column("holds if", _holds_if, "word", once=True, spare=True),
         column("instance", lambda row: row.instance or doc.NOTHING, "word"),
         column("here (95 %)", _here, "interval"),
         column("verdict", lambda row: row.verdict, "verdict", tone=lambda row: TONES.get(row.verdict, "")),
@@ -65,13 +66,13 @@ def _table(rows: Sequence[ClaimRow], letters: doc.Letters) -> doc.Table:
 
 
 def _notes(row: ClaimRow, letters: doc.Letters) -> str:
-    """Where a value that was not measured is from, and letters for the rest."""
-    texts = [row.why] if row.why else []
+    """Letters: where a value that was not measured is from, why, and what would measure it."""
+    texts = [FROM[row.value_from]] if row.value_from in FROM else []
+    texts += [row.why] if row.why else []
     if row.verdict == "not measured":
         how = "would be measured by" if row.test else "not told by records of training steps; see"
         texts.append(f"{how} `{row.command}`")
-    origin = [row.value_from] if row.value_from not in (None, "measured") else []
-    return " ".join([*origin, *(f"[{letters.of(text)}]" for text in texts)])
+    return " ".join(f"[{letters.of(text)}]" for text in texts)
 
 
 def _holds_if(row: ClaimRow) -> str:
