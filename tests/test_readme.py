@@ -1,5 +1,5 @@
-"""The README, and the pages about comparing, claims and formats, show what the program prints: their tables are made again
-from the committed records and held against them.
+"""The README, and the pages about comparing, claims and formats, show what the program prints: their tables are made
+again from the committed records and held against them.
 """
 
 import json
@@ -16,7 +16,11 @@ MADE = re.compile(r"<!-- made by: fp8bench (.+?) -->\n(.+?)\n<!-- end -->", re.D
 TABLES = MADE.findall(README)
 
 
-PAGES = [shown for name in ("compare", "claims", "formats") for shown in MADE.findall((ROOT / "docs" / f"{name}.md").read_text())]
+PAGES = [
+    shown
+    for name in ("compare", "claims", "formats")
+    for shown in MADE.findall((ROOT / "docs" / f"{name}.md").read_text())
+]
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def claims(
     def tested(records: list[Record], whole: Callable[[Record], Record]) -> Tested:
         return evaluate(stated, records, catalog, options, whole, layer_errors)
 
-    layer_errors = _layer_errors(results_dir, read) if stated.layers else {}
+    layer_errors = _layer_errors(results_dir, read) if stated.of_layers else {}
     found = results.read_on_demand(results.read(results_dir, read), tell_broken, tested)
     show(document(found.decided() if decided else found, stated), form)
 

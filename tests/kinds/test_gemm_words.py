@@ -54,6 +54,12 @@ def test_they_belong_to_shapes(words, tmp_path):
         prepare(GemmRequest(results_dir=tmp_path, **words), {})
 
 
+def test_they_need_fp8(tmp_path):
+    request = GemmRequest(shapes=("32,16,48",), pairs=("all",), precisions=("bf16",), results_dir=tmp_path)
+    with pytest.raises(UsageError, match="--pair is of fp8, and bf16 alone was named"):
+        prepare(request, {})
+
+
 def test_a_shape_without_named_formats_is_one_gemm_as_ever():
     assert of_shape(SHAPE, (), False, ()) == [Product(shape=SHAPE)]
     assert named_formats((), False, ()) == {}

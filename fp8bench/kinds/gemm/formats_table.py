@@ -23,10 +23,8 @@ def names_formats(rows: Sequence[GemmRow]) -> bool:
 
 def table(rows: Sequence[GemmRow], letters: doc.Letters) -> doc.Table:
     """rows: all of a record. letters: of why one was not timed."""
-    fp8 = [row for row in rows if row.precision != "bf16"]
+    shown = [row for row in rows if row.precision != "bf16"]
     bf16 = {(row.product, row.shape): row for row in rows if row.precision == "bf16"}
-    # bf16 alone has rows of its own.
-    shown = fp8 or list(rows)
     column = doc.Rows(shown).column
 
     def reference(row: GemmRow) -> str:

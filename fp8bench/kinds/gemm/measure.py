@@ -7,6 +7,7 @@ intervals are of one process.
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
@@ -14,16 +15,7 @@ from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
 from fp8bench import registry
 from fp8bench.config.request import RunRequest
 from fp8bench.config.words import above_zero, whole
-from fp8bench.kinds.gemm.words import (
-    named_formats,
-    of_shape,
-    parse_outputs,
-    parse_pairs,
-    parse_precisions,
-    parse_shape,
-    require_aligned_shapes,
-    require_shapes,
-)
+from fp8bench.kinds.gemm import words
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
 from fp8bench.launch.place import AUTO, Place
@@ -36,16 +28,7 @@ from fp8bench.schema.config import Device
 from fp8bench.schema.errors import ModeUnavailable, Status, UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.gemm import (
-    Ceiling,
-    Output,
-    Pair,
-    Precision,
-    Product,
-    ProductTimings,
-    Shape,
-    StepBound,
-)
+from fp8bench.schema.gemm import Ceiling, Output, Pair, Precision, Product, ProductTimings, Shape, StepBound
 from fp8bench.schema.option import Option
 from fp8bench.schema.record import METHOD_VERSION, Record, RecordHead
 
@@ -154,9 +137,9 @@ class _Work:
 
 def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmConfig]:
     """Check the words, then look at the machine. Raises UsageError and ModeUnavailable."""
-    shapes = tuple(map(parse_shape, request.shapes))
-    precisions = parse_precisions(request.precisions)
-    pairs, outputs = parse_pairs(request.pairs), parse_outputs(request.outputs)
+    shapes = tuple(map(words.parse_shape, request.shapes))
+    precisions = words.parse_precisions(request.precisions)
+    pairs, outputs = words.parse_pairs(request.pairs), words.parse_outputs(request.outputs)
     seconds = SECONDS if request.seconds is None else above_zero("--seconds", request.seconds, SECONDS, bounds.TIMING_S)
     seed = 0 if request.seed is None else whole("--seed", request.seed, 0, bounds.SEED)
     rounds = None if request.rounds is None else whole("--rounds", request.rounds, 1, bounds.ROUNDS)
@@ -165,7 +148,11 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
     if request.workload is not None:
         registry.find_workload(request.workload)
     if any(precision != "bf16" for precision in precisions):
-        require_aligned_shapes(shapes)
+        words.require_aligned_shapes(shapes)
+    elif words.named_formats(pairs, request.bias, outputs):
+        raise UsageError(
+            "--pair, --bias and --output are of fp8, and bf16 alone was named", "Add --precision fp8-rowwise"
+        )
     place, device, warnings = _place(request, environ)
     of_workload = not shapes and not request.sweep
     default = next(entry.name for entry in registry.BUILTIN_WORKLOADS if device in entry.default_on)
@@ -240,7 +227,7 @@ def fingerprint(config: GemmConfig, sizes: Mapping[str, int | str] | None, flush
         "shapes": [[shape.m, shape.n, shape.k] for shape in config.shapes],
         "sweep": config.sweep,
         "data": "normal",
-        **named_formats(config.pairs, config.bias, config.outputs),
+        **words.named_formats(config.pairs, config.bias, config.outputs),
         "cache": "flushed" if flushed else "warm",
         "method_version": METHOD_VERSION,
     }
@@ -266,10 +253,9 @@ def idle_options(flags: Collection[str]) -> frozenset[str]:
 
 
 def _require_one_way(request: GemmRequest) -> None:
-    require_shapes(
-        {"--pair": request.pairs, "--bias": request.bias, "--output": request.outputs},
-        "a sweep" if request.sweep else None if request.shapes else "a workload",
-    )
+    of_shapes = {"--pair": request.pairs, "--bias": request.bias, "--output": request.outputs}
+    instead = "a sweep" if request.sweep else None if request.shapes else "a workload"
+    words.require_shapes(of_shapes, instead, request.precisions)
     if request.workload is not None and (request.shapes or request.sweep):
         other = "--shape" if request.shapes else "--sweep"
         raise UsageError(f"both --workload and {other} were given", "Give one of them: each makes a record of its own")
@@ -309,13 +295,8 @@ def _work(config: GemmConfig) -> _Work:
     if config.workload is None or config.batch_size is None:
         squares = SWEEP[config.device] if config.sweep else ()
         shapes = [*config.shapes, *(Shape(m=size, n=size, k=size) for size in squares)]
-        return _Work(
-            tuple(
-                one
-                for shape in dict.fromkeys(shapes)
-                for one in of_shape(shape, config.pairs, config.bias, config.outputs)
-            )
-        )
+        every = (words.of_shape(one, config.pairs, config.bias, config.outputs) for one in dict.fromkeys(shapes))
+        return _Work(tuple(chain.from_iterable(every)))
     from fp8bench.numerics.gemm.linear_layers import linear_gemms, require_aligned
 
     workload = registry.load(registry.find_workload(config.workload))(data="device", seed=config.seed)

@@ -69,15 +69,17 @@ def parse_outputs(words: Sequence[str]) -> tuple[Output, ...]:
     return tuple(one for one in OUTPUTS if ALL in words or one in words)
 
 
-def require_shapes(given: Mapping[str, object], instead: str | None) -> None:
-    """given: options of --shape. instead: what is measured in its place; None: nothing. Raises UsageError where one was
-    given beside it.
+def require_shapes(given: Mapping[str, object], instead: str | None, precisions: Sequence[str]) -> None:
+    """given: options of --shape. instead: what is measured in its place; None: nothing. precisions: as named. Raises
+    UsageError where one was given beside either, or without fp8.
     """
     flag = next((flag for flag, value in given.items() if value), None)
     if flag is not None and instead is not None:
         raise UsageError(
             f"{flag} belongs to --shape, and {instead} has the formats of training", "Give --shape M,N,K, or omit it"
         )
+    if flag is not None and set(precisions) == {"bf16"}:
+        raise UsageError(f"{flag} is of fp8, and bf16 alone was named", "Add --precision fp8-rowwise, or omit it")
 
 
 def named_formats(pairs: Sequence[Pair], bias: bool, outputs: Sequence[Output]) -> dict[str, JsonValue]:

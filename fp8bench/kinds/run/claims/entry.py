@@ -94,6 +94,12 @@ class Claims:
     stated: tuple[Stated, ...]
     layers: dict[str, LayerOf] = field(default_factory=dict)
 
+    @property
+    def of_layers(self) -> bool:
+        """Whether any is tested on records of `fp8bench numerics`."""
+        tests = (one.test for one in self.stated if one.test is not None)
+        return any(operand.variant in self.layers for test in tests for operand in test.operands.values())
+
     def of(self, ids: Iterable[str]) -> "Claims":
         """Those of these ids, in the order of the file; none given takes all. Raises UsageError with the nearest id."""
         wanted, known = list(ids), [one.claim.id for one in self.stated]
