@@ -39,7 +39,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fp8bench.numerics.definitions import DEFINITIONS
 from fp8bench.numerics.layers import draw_values
 from fp8bench.numerics.scaling import EXPONENT_BIAS, MANTISSA_BITS, generator, grid, round_to, scaled_cast
 from fp8bench.numerics.scalings import E2M1, E4M3, E8M0, FLOAT32, POWER_OF_TWO, SCALINGS, Scaling
@@ -123,9 +122,9 @@ def power_of_two_above(values: Tensor) -> Tensor:
     exponent, mantissa = bits >> MANTISSA_BITS, bits & ((1 << MANTISSA_BITS) - 1)
     # Of a subnormal float32 the mantissa alone says how large it is: half of its range is 2^-127.
     above = (mantissa != 0) & ~((exponent == 0) & (mantissa <= 1 << (MANTISSA_BITS - 1)))
-    exponent = exponent + above.int() - EXPONENT_BIAS
-    limits = DEFINITIONS[E8M0]
-    return torch.exp2(exponent.clamp(-limits.bias, limits.bias).double()).float()
+    biased = (exponent + above.int()).clamp(0, 2 * EXPONENT_BIAS)
+    # e8m0's lowest is a subnormal float32.
+    return torch.where(biased == 0, 2.0**-EXPONENT_BIAS, (biased << MANTISSA_BITS).view(torch.float32))
 
 
 def examine_blocks(seed: int = 0, rows: int = ROWS, columns: int = COLUMNS) -> BlockScales:
