@@ -1,5 +1,5 @@
-"""The README, and the pages about comparing and about claims, show what the program prints: their tables are made again
-from the committed records and held against them.
+"""The README, and the pages about comparing, claims and formats, show what the program prints: their tables are made
+again from the committed records and held against them.
 """
 
 import json
@@ -16,7 +16,11 @@ MADE = re.compile(r"<!-- made by: fp8bench (.+?) -->\n(.+?)\n<!-- end -->", re.D
 TABLES = MADE.findall(README)
 
 
-PAGES = [shown for name in ("compare", "claims") for shown in MADE.findall((ROOT / "docs" / f"{name}.md").read_text())]
+PAGES = [
+    shown
+    for name in ("compare", "claims", "formats")
+    for shown in MADE.findall((ROOT / "docs" / f"{name}.md").read_text())
+]
 
 
 @pytest.mark.slow
@@ -28,7 +32,7 @@ def test_a_table_in_the_readme_is_what_its_command_prints(command, shown):
 
 
 def test_the_readme_has_tables_of_measured_and_of_published_rows():
-    assert len(TABLES) == 5
+    assert len(TABLES) == 6
     assert any("te-fp8" in shown for _, shown in TABLES)
     assert any("published" in shown for _, shown in TABLES)
     assert any("casts and scales" in shown for _, shown in TABLES)

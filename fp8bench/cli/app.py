@@ -58,7 +58,7 @@ OWN = {
         "every record strictly, exit code 4 where one is bad; `prune` lists what is superseded or failed, "
         "and removes it with --yes.",
     ),
-    "dtypes": ("listings:dtypes", "What each number format can hold, and what a cast to it does."),
+    "dtypes": ("dtypes:dtypes", "What number formats hold: limits, bits, casts, arithmetic, block scales."),
     "import": ("run:import_figure", "Import a step time from an article or another tool, always marked as such."),
     "modes": (
         "listings:modes",

@@ -1,13 +1,6 @@
-"""Commands that list what there is: modes, instances, and what each number format can hold.
-
-`dtypes` is for the question that comes before any measurement: does it fit? A loss scale of 65536 in float16, a
-gradient of 1e-6 in float8_e5m2, an activation of 500 in float8_e4m3fn. It needs no GPU, but torch, since casts are
-tried and not looked up.
-"""
+"""Commands that list what there is: modes and instances."""
 
 import json
-import math
-import re
 from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
@@ -15,10 +8,7 @@ from pathlib import Path
 import typer
 
 from fp8bench import registry
-from fp8bench.cli.options import FormOfTables
-from fp8bench.cli.output import draw, load_catalog, require_read, show
-from fp8bench.report.paper import require_drawable
-from fp8bench.schema.errors import UsageError, require_known
+from fp8bench.cli.output import load_catalog, require_read
 
 
 def modes(
@@ -88,57 +78,3 @@ def print_table(rows: Sequence[tuple[str, ...]], headers: list[str], right: int 
 
     align = ["right" if place == right else "left" for place in range(len(headers))]
     typer.echo(tabulate(rows, headers=headers, colalign=align, disable_numparse=True))
-
-
-def dtypes(
-    cast: list[str] = typer.Option(
-        None, "--cast", metavar="NUMBER[,NUMBER...]", help="Show what each becomes; inf, nan and -0 are numbers too."
-    ),
-    names: list[str] = typer.Option(None, "--dtype", metavar="NAME", help="Only this format. Repeatable."),
-    every: bool = typer.Option(False, "--all", help="The fnuz formats too, which no NVIDIA GPU has."),
-    plot: Path = typer.Option(None, "--plot", metavar="FILE", help="Draw what they can hold, .png, .svg or .pdf."),
-    form: FormOfTables = "table",
-) -> None:
-    values = [number for text in cast or [] for number in parse_numbers(text)]
-    if plot is not None:
-        require_drawable(plot)
-    # Here and not above: torch takes seconds, and a mistyped word should fail before.
-    from fp8bench.numerics.formats import examine
-    from fp8bench.report.dtypes import PICTURE, document
-
-    report = examine(_chosen(names or [], every), values)
-    shown = document(report)
-    show(shown, form)
-    draw(shown, PICTURE, plot)
-
-
-def parse_numbers(text: str) -> list[float]:
-    """Numbers with commas between. Raises UsageError for the first that is none, or that float64 cannot tell from 0 or
-    from infinity: it would be shown as another number.
-    """
-    return [_number(word.strip()) for word in text.split(",")]
-
-
-def _number(word: str) -> float:
-    try:
-        value = float(word)
-    except ValueError as error:
-        why = "--cast has an empty place where a number should be" if not word else f"--cast {word!r} is not a number"
-        raise UsageError(why, "Give numbers with commas between, as 2.07,-0.78 or inf") from error
-    if math.isinf(value) and "inf" not in word.lower():
-        raise UsageError(
-            f"--cast {word!r} is beyond float64, in which numbers are read", "Give inf, or a smaller number"
-        )
-    if value == 0 and re.search("[1-9]", re.split("[eE]", word)[0]):
-        raise UsageError(f"--cast {word!r} is 0 in float64, in which numbers are read", "Give 0, or a larger number")
-    return value
-
-
-def _chosen(names: Sequence[str], every: bool) -> list[str]:
-    """The chosen formats, each once, in their own order. Raises UsageError for one that this torch lacks."""
-    from fp8bench.numerics.formats import known_names
-
-    known = known_names(every=True)
-    for name in names:
-        require_known("--dtype", name, known, "fp8bench dtypes --all")
-    return [name for name in known if name in names] if names else known_names(every=every)

@@ -191,8 +191,8 @@ def distribution(name: InputName) -> Distribution:
 def draw(name: InputName, input_shape: Sequence[int], output_shape: Sequence[int], seed: int, number: int) -> Operands:
     """The `number`th draw, on the CPU. Different draws are independent."""
     kind = distribution(name)
-    given = _draw(kind, input_shape, generator(seed, kind, "input", number))
-    gradient = _draw(kind, output_shape, generator(seed, kind, "gradient", number)) * GRADIENT_SIZE
+    given = draw_values(kind, input_shape, generator(seed, kind, "input", number))
+    gradient = draw_values(kind, output_shape, generator(seed, kind, "gradient", number)) * GRADIENT_SIZE
     if is_exact(name):
         return Operands(representable(given, E4M3), representable(gradient, BOTH))
     return Operands(given, gradient)
@@ -203,7 +203,8 @@ def draw_weight(shape: Sequence[int], seed: int, what: str) -> Tensor:
     return torch.randn(tuple(shape), generator=generator(seed, "weight", what)) / math.sqrt(shape[-1])
 
 
-def _draw(kind: Distribution, shape: Sequence[int], by: torch.Generator) -> Tensor:
+def draw_values(kind: Distribution, shape: Sequence[int], by: torch.Generator) -> Tensor:
+    """float32 of the distribution, on the CPU. Of outliers the last dimension is that of the channels."""
     values = torch.randn(tuple(shape), generator=by)
     if kind == "heavy-tailed":
         squares = [torch.randn(tuple(shape), generator=by).square() for _ in range(DEGREES_OF_FREEDOM)]

@@ -55,7 +55,7 @@ import torch
 from torch import Tensor
 
 from fp8bench.modes.transformer_engine import import_te
-from fp8bench.numerics.formats import DEFINITIONS, decode
+from fp8bench.numerics.definitions import DEFINITIONS, decode
 from fp8bench.schema.numerics import Algo, AmaxJump, ScalingTrace, TensorName
 
 Operand = Literal["input", "weight", "output_gradient"]
@@ -85,13 +85,14 @@ class Grid:
     largest: float
 
 
-def _grid(name: str) -> Grid:
+def grid(name: str) -> Grid:
+    """Of a format of DEFINITIONS."""
     definition = DEFINITIONS[name]
     return Grid(definition.mantissa_bits, 1 - definition.bias, decode(definition, definition.largest))
 
 
-E4M3 = _grid("float8_e4m3fn")
-E5M2 = _grid("float8_e5m2")
+E4M3 = grid("float8_e4m3fn")
+E5M2 = grid("float8_e5m2")
 BOTH = Grid(E5M2.mantissa_bits, E4M3.least_exponent, E4M3.largest)
 """Values of e4m3 that e5m2 has too: the range of the one, the mantissa of the other."""
 

@@ -7,6 +7,8 @@ which refuse inf and nan: here both are answers.
 from dataclasses import dataclass
 from typing import Literal
 
+from fp8bench.schema.blocks import BlockScales
+
 ALIGNMENT = 16
 """Every dimension of an fp8 GEMM is a multiple of it: cuBLASLt and CUTLASS read operands in pieces of 16 bytes, and an
 fp8 value is one byte.
@@ -29,7 +31,8 @@ Rounding = Literal[
 
 @dataclass(frozen=True)
 class Reach:
-    """A format by its numbers. min is the lowest value; eps the step from 1 to the next value above it.
+    """A format by its numbers. min is the lowest value; eps the step from 1 to the next value above it; specials, which
+    of inf and nan it has.
 
     positive: every finite value above zero, ascending, where the format has 8 bits or fewer.
     """
@@ -44,6 +47,7 @@ class Reach:
     smallest_normal: float
     smallest_subnormal: float | None
     eps: float
+    specials: tuple[str, ...]
     positive: tuple[float, ...] | None
 
 
@@ -78,8 +82,44 @@ class Rounded:
 
 
 @dataclass(frozen=True)
+class Bits:
+    """The bits of what a value becomes in a format, by the format's definition. sign, exponent, mantissa: digits, the
+    highest first; a format without a sign or mantissa has none. becomes = +-significand * 2^power; both None of inf and
+    nan. saturated: the value was beyond max, which it became. becomes is None where the format has nothing for it.
+    """
+
+    value: float
+    dtype: str
+    becomes: float | None
+    sign: str = ""
+    exponent: str = ""
+    mantissa: str = ""
+    significand: float | None = None
+    power: int | None = None
+    saturated: bool = False
+
+
+Outcome = Literal["runs", "refused", "wrong"]
+"""Of an operation: wrong is a result that is not that of the same operation on float32."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """An operation that was tried on a tensor of one format. gives: the dtype of its result; reason: torch's, of what
+    it refused; both None otherwise.
+    """
+
+    operation: str
+    dtype: str
+    device: str
+    outcome: Outcome
+    gives: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
 class Format:
-    """A format, and what casting to it does. behaviour is None where this torch has no such cast."""
+    """A format, and what casting to it does. behaviour is None where this torch has no such cast, or none was tried."""
 
     reach: Reach
     behaviour: CastBehaviour | None
@@ -87,9 +127,15 @@ class Format:
 
 @dataclass(frozen=True)
 class FormatReport:
-    """Formats, widest first, and each value in each of them, value by value. device: where the casts ran."""
+    """Formats, widest first, and each value in each of them, value by value. torch, device: of the casts; None where
+    nothing was cast, and all is by definition. tried: operation by operation; empty: none was tried. blocks: block
+    scales, emulated.
+    """
 
-    torch: str
-    device: str
     formats: tuple[Format, ...]
-    casts: tuple[Rounded, ...]
+    torch: str | None = None
+    device: str | None = None
+    casts: tuple[Rounded, ...] = ()
+    bits: tuple[Bits, ...] = ()
+    tried: tuple[Tried, ...] = ()
+    blocks: BlockScales | None = None

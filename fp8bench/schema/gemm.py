@@ -15,7 +15,7 @@ the format (with a scale a tensor, torchao and Transformer Engine keep the outpu
 e4m3; torchao's rowwise recipe has e4m3 throughout).
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
@@ -40,6 +40,19 @@ PRECISIONS: tuple[Precision, ...] = (
     "fp8-rowwise-fast",
 )
 Arithmetic = Literal["bf16", "fp8"]
+Fp8Format = Literal["e4m3", "e5m2"]
+Pair = tuple[Fp8Format, Fp8Format]
+"""Of the left and right operand."""
+
+Output = Literal["bf16", "fp32", "e4m3"]
+"""In what an fp8 GEMM rounds its sums."""
+
+FORMATS: tuple[Fp8Format, ...] = get_args(Fp8Format)
+OUTPUTS: tuple[Output, ...] = get_args(Output)
+PAIRS: tuple[Pair, ...] = tuple((left, right) for left in FORMATS for right in FORMATS)
+REFUSED_PAIR: Pair = ("e5m2", "e5m2")
+"""cuBLASLt has no GEMM of two e5m2 matrices, and torch refuses it (as of CUDA 13.2, torch 2.15)."""
+
 TimingStatus = Literal["ok", "invalid", "unsupported"]
 
 
@@ -87,11 +100,23 @@ class Product(Frozen):
     layers: tuple[str, ...] = Field(default=(), description="their layers' names, numbers folded into `*`")
     calls_per_step: PositiveInt | None = Field(default=None, description="null: of no model")
     stays_bf16: str | None = Field(default=None, description="why fp8 modes leave it alone; null: they do not")
+    formats: Pair | None = Field(
+        default=None, description="of the left and right operand in fp8; null: those of training, by role and precision"
+    )
+    bias: bool = Field(default=False, description="a bf16 number is added to each column of the output")
+    output: Output = Field(default="bf16", description="of the fp8 GEMM; the bf16 one has bf16")
 
     @property
     def label(self) -> str:
-        """`blocks.*.mlp.fc1 forward`; `layer * forward` where layers have numbers only; of no model: the shape."""
-        return f"{', '.join(map(_named, self.layers))} {self.role}" if self.layers else str(self.shape)
+        """`blocks.*.mlp.fc1 forward`; `layer * forward` where layers have numbers only; `e4m3 x e5m2, bias, to fp32`
+        where formats are named; of no model: the shape.
+        """
+        if self.layers:
+            return f"{', '.join(map(_named, self.layers))} {self.role}"
+        if self.formats is None:
+            return str(self.shape)
+        said = [" x ".join(self.formats), *(["bias"] if self.bias else [])]
+        return ", ".join([*said, *([f"to {self.output}"] if self.output != "bf16" else [])])
 
 
 def _named(layer: str) -> str:

@@ -19,7 +19,8 @@ History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
      name (config.recipe); the layers that auto chose (config.fp8_layer_names). The size of images and the number of
      classes, where a workload takes them (config.image_size, config.classes). The dtype of weights
      (config.weight_dtype), options of Transformer Engine's layer (config.te_switches), an optimizer of none, and the
-     gradient of the weight that is furthest off (parity.weight_gradient_error).
+     gradient of the weight that is furthest off (parity.weight_gradient_error). Of a GEMM the formats of its operands
+     and of its output, and a bias, where these were named (products of the kind `gemm`).
 
 History of the method (`METHOD_VERSION`; different methods are never compared unless a user requests it):
   1  parity gate, then warm-up, then timed steps; a step's time is the slowest rank's, from the start of one step to the

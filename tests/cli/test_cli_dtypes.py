@@ -8,7 +8,7 @@ import typer
 from calling import call, one_line
 from typer.testing import CliRunner
 
-from fp8bench.cli.listings import dtypes, parse_numbers
+from fp8bench.cli.dtypes import dtypes, parse_numbers
 from fp8bench.schema.errors import Fp8benchError, UsageError
 
 
@@ -42,10 +42,58 @@ def test_the_table_and_its_notes(called):
     assert done.stdout.startswith("dtype ")
     assert done.stderr == ""
     row = next(line.split() for line in done.stdout.splitlines() if line.startswith("float8_e4m3fn"))
-    assert row[:8] == ["float8_e4m3fn", "8", "1+4+3", "448", "-448", "0.015625", "0.00195312", "0.125"]
-    assert row[8] in ("saturate", "nan")
+    assert row == ["float8_e4m3fn", "8", "1+4+3", "448", "-448", "0.015625", "0.00195312", "0.125", "nan"]
     assert "fnuz" not in done.stdout
     assert "absolute error" not in done.stdout
+    assert "By definition." in done.stdout
+
+
+def test_with_casts_it_says_what_this_torch_does_beyond_the_largest(called):
+    done = called("--cast", "2.07")
+    row = next(line.split() for line in done.stdout.splitlines() if line.startswith("float8_e5m2"))
+    assert row[-2:] == ["inf", "inf"]
+    assert told(called("--format", "json"))["torch"] is None
+    assert told(called("--cast", "1", "--format", "json"))["torch"]
+
+
+def test_the_bits_of_a_value(called):
+    (half, _) = told(
+        called("--value", "0.3952", "--dtype", "float8_e4m3fn", "--dtype", "float8_e5m2", "--format", "json")
+    )["bits"]
+    assert (half["sign"], half["exponent"], half["mantissa"]) == ("0", "0101", "101")
+    assert (half["becomes"], half["significand"], half["power"]) == (0.40625, 1.625, -2)
+    shown = called("--value", "0.3952").stdout
+    assert "smallest normal" not in shown
+    assert ["float16", "0", "01101", "1001010011", "0.395264"] in [line.split()[:5] for line in shown.splitlines()]
+    assert "1.625 x 2^-2" in shown
+
+
+def test_what_has_no_bits_and_what_saturates_is_told(called):
+    shown = called("--value", "inf,-500", "--dtype", "float8_e4m3fn").stdout
+    assert "- the format has no bits for it." in shown
+    assert "-448*" in shown
+    assert "* beyond max" in shown
+
+
+def test_operations_are_tried_on_the_usual_formats_or_those_named(called):
+    done = told(called("--arithmetic", "--format", "json"))
+    assert {one["dtype"] for one in done["tried"]} == {"float8_e4m3fn", "float8_e5m2"}
+    assert done["torch"]
+    shown = called("--arithmetic", "--dtype", "float8_e5m2").stdout
+    assert "Operations on tensors, as tried with torch" in shown
+    assert "float8_e4m3fn" not in shown
+
+
+def test_block_scales_are_shown(called, monkeypatch):
+    from fp8bench.numerics import blocks
+
+    small = blocks.examine_blocks(rows=128, columns=128)
+    monkeypatch.setattr(blocks, "examine_blocks", lambda: small)
+    shown = called("--blocks").stdout
+    assert "Block scales, emulated: 128 x 128 values, seed 0" in shown
+    assert "mxfp8" in shown
+    (fp8, *_) = told(called("--blocks", "--format", "json"))["blocks"]["errors"]
+    assert (fp8["scaling"], fp8["bits_per_value"], fp8["differing"]) == ("fp8", 8, 0)
 
 
 def test_all_has_the_rare_ones_too(called):
@@ -105,6 +153,8 @@ def test_nan_and_the_negative_zero_are_numbers():
         (["--cast", ""], "--cast has an empty place"),
         (["--cast", "1e400"], "--cast '1e400' is beyond float64, in which numbers are read. Give inf"),
         (["--cast", "-1e-400"], "--cast '-1e-400' is 0 in float64"),
+        (["--value", "two"], "--value 'two' is not a number"),
+        (["--arithmetic", "--dtype", "float4_e2m1fn_x2"], "--arithmetic has nothing to try on float4_e2m1fn_x2"),
         (["--dtype", "float8_e4m3"], "unknown --dtype 'float8_e4m3'. Did you mean 'float8_e4m3fn'?"),
         (["--dtype", "int8"], "unknown --dtype 'int8'"),
         (["--format", "csv"], "unknown --format 'csv'"),

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fp8bench.numerics.formats import DEFINITIONS, reach
-from fp8bench.report.dtypes import CAST, CHARACTER, LEVELS, NORMAL, SUBNORMAL, levels, number_lines, panels
+from fp8bench.numerics.definitions import DEFINITIONS, reach
+from fp8bench.report.number_lines import CAST, CHARACTER, LEVELS, NORMAL, SUBNORMAL, levels, number_lines, panels
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.formats import Format, FormatReport, Rounded
 
@@ -25,7 +25,7 @@ def reaches(*names):
 
 
 def report(*casts, names=USUAL):
-    return FormatReport("2.15.0", "cpu", tuple(Format(one, None) for one in reaches(*names)), casts)
+    return FormatReport(tuple(Format(one, None) for one in reaches(*names)), "2.15.0", "cpu", casts)
 
 
 CASTS = (

@@ -6,7 +6,7 @@ Machines get each record by itself, unrounded, and compare them as they like.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from fp8bench.kinds.gemm import figure
+from fp8bench.kinds.gemm import figure, formats_table
 from fp8bench.kinds.gemm.compared import GemmComparison, ProductRow, Reading, StepRow, compare_products
 from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.kinds.gemm.rows import CAST_WAYS, BreakEven, GemmReport, GemmRow, WithCasts, gemm_report
@@ -79,6 +79,8 @@ def _lines(reports: Sequence[GemmReport]) -> doc.Lines:
 def alone(report: GemmReport, whose: str = "") -> tuple[tuple[doc.Part, ...], ...]:
     """One record. whose: before each of its warnings."""
     where = f"{report.instance} ({report.device_name or 'CPU'})"
+    if formats_table.names_formats(report.rows):
+        return _in_formats(report, where, whose)
     emphasis: tuple[doc.Emphasis, ...] = tuple("" if row.status == "ok" else "faint" for row in report.rows)
     shown = columns(report)
     naming = [column.heading for column in shown].index("precision") + 1
@@ -86,6 +88,22 @@ def alone(report: GemmReport, whose: str = "") -> tuple[tuple[doc.Part, ...], ..
         [doc.Heading(_title(report, where))],
         [doc.Table(tuple(shown), naming, emphasis=emphasis)],
         [*map(doc.Sentence, sentences(report)), *(doc.Warned(f"{whose}{warning}") for warning in report.warnings)],
+    )
+
+
+def _in_formats(report: GemmReport, where: str, whose: str) -> tuple[tuple[doc.Part, ...], ...]:
+    """One record whose formats were named. The shape is in its heading where it has one alone."""
+    letters = doc.Letters(row.reason for row in report.rows if row.reason is not None)
+    shapes = list(dict.fromkeys(row.shape for row in report.rows))
+    title = _title(report, where) + (f"; {shapes[0]}" if len(shapes) == 1 else "")
+    return doc.blocks(
+        [doc.Heading(title), formats_table.table(report.rows, letters)],
+        [*map(doc.Note, letters.lines())],
+        [
+            *map(doc.Sentence, sentences(report)),
+            *map(doc.Sentence, formats_table.notes(report.rows)),
+            *(doc.Warned(f"{whose}{warning}") for warning in report.warnings),
+        ],
     )
 
 
@@ -230,7 +248,9 @@ def compared_sentences(compared: GemmComparison) -> list[str]:
 
 def sentences(report: GemmReport) -> list[str]:
     emulated = [EMULATED] if any(row.emulated for row in report.rows) else []
-    return [*own_sentences(report), *emulated, METHOD.format(medians=medians(report), cache=cache(report), casts=CASTS)]
+    casts = CASTS if any(row.with_casts for row in report.rows) else ""
+    method = METHOD.format(medians=medians(report), cache=cache(report), casts=casts).rstrip()
+    return [*own_sentences(report), *emulated, method]
 
 
 def own_sentences(report: GemmReport) -> list[str]:

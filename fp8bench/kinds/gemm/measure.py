@@ -4,16 +4,18 @@ One process is enough for how fast a GEMM is beside another, and not for the las
 intervals are of one process.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
 
 from fp8bench import registry
 from fp8bench.config.request import RunRequest
-from fp8bench.config.words import above_zero, is_whole, whole, within
+from fp8bench.config.words import above_zero, whole
+from fp8bench.kinds.gemm import words
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
 from fp8bench.launch.place import AUTO, Place
@@ -23,11 +25,10 @@ from fp8bench.machine.identity import Here
 from fp8bench.records import results
 from fp8bench.schema import option as bounds
 from fp8bench.schema.config import Device
-from fp8bench.schema.errors import ModeUnavailable, Status, UsageError, require_known
+from fp8bench.schema.errors import ModeUnavailable, Status, UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen
-from fp8bench.schema.formats import ALIGNMENT, padded
-from fp8bench.schema.gemm import PRECISIONS, Ceiling, Precision, Product, ProductTimings, Shape, StepBound
+from fp8bench.schema.gemm import Ceiling, Output, Pair, Precision, Product, ProductTimings, Shape, StepBound
 from fp8bench.schema.option import Option
 from fp8bench.schema.record import METHOD_VERSION, Record, RecordHead
 
@@ -58,6 +59,19 @@ class GemmRequest(Request):
             metavar="NAME",
         ),
     ] = ()
+    pairs: Annotated[
+        tuple[str, ...],
+        Option(
+            "Of --shape: fp8 formats of its operands, e4m3,e4m3, e4m3,e5m2, e5m2,e4m3, or all. Repeatable",
+            if_unset="e4m3,e4m3",
+            metavar="LEFT,RIGHT",
+        ),
+    ] = ()
+    bias: Annotated[bool, Option("Of --shape: with a bias too, beside the GEMM without")] = False
+    outputs: Annotated[
+        tuple[str, ...],
+        Option("Of --shape: the output of fp8: bf16, fp32, e4m3, or all. Repeatable", if_unset="bf16", metavar="NAME"),
+    ] = ()
     compiled_casts: Annotated[bool, Option("Time casts by torch.compile too, which takes a while")] = False
     rounds: Annotated[
         str | None, Option("Of each GEMM without casts, in balanced order", if_unset="3; on a CPU 1", metavar="R")
@@ -78,6 +92,11 @@ class GemmConfig(Frozen):
     shapes: tuple[Shape, ...] = Field(description="given by --shape")
     sweep: bool
     precisions: tuple[Precision, ...]
+    pairs: tuple[Pair, ...] = Field(
+        default=(), description="formats of left and right, for each shape; empty: those of training"
+    )
+    bias: bool = Field(default=False, description="each shape with a bias too")
+    outputs: tuple[Output, ...] = Field(default=(), description="for each shape; empty: bf16")
     compiled_casts: bool
     rounds: PositiveInt = Field(default=1, description="of each GEMM without casts; with casts there is one")
     seconds: PositiveFloat = Field(description="time for each timing, at least 20 repetitions a round")
@@ -97,7 +116,6 @@ class GemmRecord(RecordHead):
     warnings: tuple[str, ...] = ()
 
 
-LISTING = "fp8bench gemm --help"
 SECONDS = 0.1
 ROUNDS: dict[Device, int] = {"cuda": 3, "cpu": 1}
 SWEEP: dict[Device, tuple[int, ...]] = {
@@ -119,8 +137,9 @@ class _Work:
 
 def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmConfig]:
     """Check the words, then look at the machine. Raises UsageError and ModeUnavailable."""
-    shapes = tuple(map(parse_shape, request.shapes))
-    precisions = parse_precisions(request.precisions)
+    shapes = tuple(map(words.parse_shape, request.shapes))
+    precisions = words.parse_precisions(request.precisions)
+    pairs, outputs = words.parse_pairs(request.pairs), words.parse_outputs(request.outputs)
     seconds = SECONDS if request.seconds is None else above_zero("--seconds", request.seconds, SECONDS, bounds.TIMING_S)
     seed = 0 if request.seed is None else whole("--seed", request.seed, 0, bounds.SEED)
     rounds = None if request.rounds is None else whole("--rounds", request.rounds, 1, bounds.ROUNDS)
@@ -129,7 +148,11 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
     if request.workload is not None:
         registry.find_workload(request.workload)
     if any(precision != "bf16" for precision in precisions):
-        _require_aligned(shapes)
+        words.require_aligned_shapes(shapes)
+    elif words.named_formats(pairs, request.bias, outputs):
+        raise UsageError(
+            "--pair, --bias and --output are of fp8, and bf16 alone was named", "Add --precision fp8-rowwise"
+        )
     place, device, warnings = _place(request, environ)
     of_workload = not shapes and not request.sweep
     default = next(entry.name for entry in registry.BUILTIN_WORKLOADS if device in entry.default_on)
@@ -141,6 +164,9 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
         shapes=shapes,
         sweep=request.sweep,
         precisions=precisions,
+        pairs=pairs,
+        bias=request.bias,
+        outputs=outputs,
         compiled_casts=request.compiled_casts,
         rounds=rounds or ROUNDS[device],
         seconds=seconds,
@@ -158,13 +184,16 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
     # Imported here: these bring torch.
     from fp8bench.numerics.gemm.bench import Bench
     from fp8bench.numerics.gemm.bound import bounds as most_of_fp8
+    from fp8bench.numerics.memory import BF16_BYTES, FLOAT_BYTES
     from fp8bench.worker.environment import environment
 
     config = prepared.config
     kept = _kept_runs(prepared, log)
     work = _work(config)
     bench = Bench.on(config.device, config.seconds, config.seed, config.compiled_casts, config.rounds)
-    bench.require_memory(product.shape for product in work.products)
+    bench.require_memory(
+        (product.shape for product in work.products), FLOAT_BYTES if "fp32" in config.outputs else BF16_BYTES
+    )
     log("large square GEMMs, for the ceilings")
     ceilings = bench.ceilings(config.precisions)
     found: list[ProductTimings] = []
@@ -198,6 +227,7 @@ def fingerprint(config: GemmConfig, sizes: Mapping[str, int | str] | None, flush
         "shapes": [[shape.m, shape.n, shape.k] for shape in config.shapes],
         "sweep": config.sweep,
         "data": "normal",
+        **words.named_formats(config.pairs, config.bias, config.outputs),
         "cache": "flushed" if flushed else "warm",
         "method_version": METHOD_VERSION,
     }
@@ -222,46 +252,15 @@ def idle_options(flags: Collection[str]) -> frozenset[str]:
     return frozenset(("workload", "batch_size")) if {"--shape", "--sweep"} & set(flags) else frozenset()
 
 
-def parse_shape(text: str) -> Shape:
-    """`12608,5120,1280` or `12608x5120x1280`: M, N, K. Raises UsageError."""
-    words = [word.strip() for word in text.lower().replace("x", ",").split(",")]
-    if len(words) != len(Shape.model_fields) or not all(map(is_whole, words)):
-        raise UsageError(
-            f"--shape {text!r} is not three whole numbers", "Give M,N,K: rows, output features, inner dimension"
-        )
-    m, n, k = (within("--shape", text, word, bounds.DIMENSION) for word in words)
-    if 0 in (m, n, k):
-        raise UsageError(f"--shape {text!r} has a dimension of 0", "Give dimensions above 0")
-    return Shape(m=m, n=n, k=k)
-
-
-def parse_precisions(names: Sequence[str]) -> tuple[Precision, ...]:
-    """In the order of PRECISIONS; none named: all of them. bf16 is always among them, as the reference of fp8.
-
-    Raises UsageError for an unknown one.
-    """
-    for name in names:
-        require_known("precision", name, PRECISIONS, LISTING)
-    return tuple(one for one in PRECISIONS if not names or one in names or one == "bf16")
-
-
 def _require_one_way(request: GemmRequest) -> None:
+    of_shapes = {"--pair": request.pairs, "--bias": request.bias, "--output": request.outputs}
+    instead = "a sweep" if request.sweep else None if request.shapes else "a workload"
+    words.require_shapes(of_shapes, instead, request.precisions)
     if request.workload is not None and (request.shapes or request.sweep):
         other = "--shape" if request.shapes else "--sweep"
         raise UsageError(f"both --workload and {other} were given", "Give one of them: each makes a record of its own")
     if request.batch_size is not None and (request.shapes or request.sweep):
         raise UsageError("--batch-size belongs to a workload, and shapes were given", "Omit it, or the shapes")
-
-
-def _require_aligned(shapes: Sequence[Shape]) -> None:
-    for shape in shapes:
-        for name, size, _ in shape.misaligned:
-            m, n, k = map(padded, (shape.m, shape.n, shape.k))
-            raise UsageError(
-                f"--shape {shape.m},{shape.n},{shape.k} has {name} = {size}, which is not divisible by {ALIGNMENT}, as "
-                "fp8 GEMMs need",
-                f"Pad it: --shape {m},{n},{k} would do, or give --precision bf16 alone",
-            )
 
 
 def _place(request: GemmRequest, environ: Mapping[str, str]) -> tuple[Place, Device, tuple[str, ...]]:
@@ -296,7 +295,8 @@ def _work(config: GemmConfig) -> _Work:
     if config.workload is None or config.batch_size is None:
         squares = SWEEP[config.device] if config.sweep else ()
         shapes = [*config.shapes, *(Shape(m=size, n=size, k=size) for size in squares)]
-        return _Work(tuple(Product(shape=shape) for shape in dict.fromkeys(shapes)))
+        every = (words.of_shape(one, config.pairs, config.bias, config.outputs) for one in dict.fromkeys(shapes))
+        return _Work(tuple(chain.from_iterable(every)))
     from fp8bench.numerics.gemm.linear_layers import linear_gemms, require_aligned
 
     workload = registry.load(registry.find_workload(config.workload))(data="device", seed=config.seed)

@@ -16,6 +16,8 @@ from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.gemm import (
     Arithmetic,
     Casts,
+    Output,
+    Pair,
     Precision,
     ProductTimings,
     Role,
@@ -112,6 +114,9 @@ class GemmRow(Frozen):
     n: int
     k: int
     calls_per_step: int | None
+    formats: Pair | None
+    bias: bool
+    output: Output
     precision: Precision
     status: TimingStatus
     reason: str | None

@@ -25,10 +25,13 @@ from torch import Tensor
 
 from fp8bench.numerics.gemm.multiply import (
     CAST_LIMIT,
+    Epilogue,
     Kernel,
     Quantized,
+    bf16_mm,
     cast_error,
     complaint,
+    epilogue,
     find_kernel,
     formats,
     gemm_error,
@@ -37,9 +40,10 @@ from fp8bench.numerics.gemm.multiply import (
     limit,
     operands,
     quantize,
+    refusal,
 )
 from fp8bench.numerics.gemm.timing import Call, Timer, timer_for
-from fp8bench.numerics.memory import free_bytes, operand_sets, require_memory
+from fp8bench.numerics.memory import BF16_BYTES, free_bytes, operand_sets, require_memory
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import RunFailed, first_line
 from fp8bench.schema.gemm import Casts, Ceiling, Precision, Product, ProductTimings, Shape, Timing, arithmetic_of
@@ -77,14 +81,17 @@ class Bench:
         place = torch.device("cuda", 0) if device == "cuda" else torch.device("cpu")
         return cls(place, timer_for(place), find_kernel(place), seconds, seed, compiled_casts, rounds)
 
-    def require_memory(self, shapes: Iterable[Shape]) -> None:
-        """Raises UsageError unless each shape, and those of the ceilings, fit into what is free on the device."""
+    def require_memory(self, shapes: Iterable[Shape], output_bytes: int = BF16_BYTES) -> None:
+        """Raises UsageError unless each shape, and those of the ceilings, fit into what is free on the device.
+        output_bytes: of an element of the largest output.
+        """
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "this host"
         every = [*shapes, *ceiling_shapes(self.device)]
-        require_memory(every, self.timer.flush_bytes, free_bytes(self.device), name)
+        require_memory(every, self.timer.flush_bytes, free_bytes(self.device), name, output_bytes)
 
     def measure(self, product: Product, precisions: Sequence[Precision]) -> ProductTimings:
-        """Each precision alone, in rounds, then each with its casts; a GEMM that stays bf16 in bf16 only.
+        """Each precision alone, in rounds, then each with its casts; a GEMM that stays bf16 in bf16 only, and one whose
+        formats were named without casts, which are no mode's.
 
         Raises RunFailed where the device runs out of memory or breaks.
         """
@@ -95,7 +102,7 @@ class Bench:
         found: list[Timing] = []
         for precision in wanted:
             found.append(alone[precision])
-            if precision != "bf16" and alone[precision].status == "ok":
+            if precision != "bf16" and alone[precision].status == "ok" and product.formats is None:
                 found += [self._with_casts(product, precision, sources, way) for way in ways]
         return ProductTimings(product=product, timings=tuple(found))
 
@@ -125,6 +132,9 @@ class Bench:
         sets = operand_sets(product.shape, self.timer.flush_bytes)
         return [operands(product, self.device, generator) for _ in range(sets)]
 
+    def _epilogue(self, product: Product) -> Epilogue:
+        return epilogue(product, self.device, torch.Generator(self.device).manual_seed(self.seed))
+
     def _in_rounds(self, product: Product, wanted: Sequence[Precision], sources: list[Pair]) -> dict[Precision, Timing]:
         """Each precision alone, A B C, C B A, and so on. One that was not `ok` in a round is not tried again."""
         rounds: dict[Precision, list[Timing]] = {precision: [] for precision in wanted}
@@ -136,36 +146,39 @@ class Bench:
 
     def _alone(self, product: Product, precision: Precision, sources: list[Pair]) -> Timing:
         """The GEMM from operands that are in its format already."""
-        fast = is_fast(precision)
+        fast, then = is_fast(precision), self._epilogue(product)
 
         def measured() -> Timing:
             pairs: Sequence[tuple[Any, Any]] = sources
-            multiply: Callable[[Any, Any, bool], Tensor] = _bf16_mm
+            multiply: Callable[[Any, Any, bool, Epilogue], Tensor] = bf16_mm
             if precision != "bf16":
                 pairs = [_quantized(pair, product, precision, quantize) for pair in sources]
                 multiply = self.kernel.multiply
 
             def work(number: int) -> Tensor:
-                return multiply(*pairs[number % len(pairs)], fast)
+                return multiply(*pairs[number % len(pairs)], fast, then)
 
-            error = gemm_error(work(0), *pairs[0], product.shape)
-            wrong = complaint(error, limit(precision, product.shape.k), "the GEMM")
+            error = gemm_error(work(0), *pairs[0], product.shape, then.bias)
+            wrong = complaint(error, limit(precision, product.shape.k, product.output), "the GEMM")
             return self._timed(work, precision, "none", error, wrong)
 
+        refused = refusal(product, self.kernel) if precision != "bf16" else None
+        if refused is not None:
+            return Timing(precision=precision, status="unsupported", reason=refused)
         return _attempt(product, precision, "none", measured)
 
     def _with_casts(self, product: Product, precision: Precision, sources: list[Pair], way: Casts) -> Timing:
         """Both casts, then the GEMM."""
-        fast = is_fast(precision)
+        fast, then = is_fast(precision), self._epilogue(product)
 
         def measured() -> Timing:
             function = _compiled_quantize() if way == "compiled" else quantize
 
             def work(number: int) -> tuple[Quantized, Quantized, Tensor]:
                 left, right = _quantized(sources[number % len(sources)], product, precision, function)
-                return left, right, self.kernel.multiply(left, right, fast)
+                return left, right, self.kernel.multiply(left, right, fast, then)
 
-            error, wrong = _checked(work(0), sources[0], product.shape, precision)
+            error, wrong = _checked(work(0), sources[0], product, precision, then)
             return self._timed(work, precision, way, error, wrong)
 
         return _attempt(product, precision, way, measured)
@@ -238,24 +251,21 @@ def _attempt(product: Product, precision: Precision, casts: Casts, measured: Cal
         return Timing(precision=precision, casts=casts, status="unsupported", reason=first_line(error))
 
 
-def _bf16_mm(left: Tensor, right: Tensor, _fast: bool) -> Tensor:
-    return torch.mm(left, right.t())
-
-
 def _quantized(pair: Pair, product: Product, precision: Precision, function: Quantize) -> tuple[Quantized, Quantized]:
-    left_format, right_format = formats(product.role, precision)
+    left_format, right_format = formats(product, precision)
     rowwise = is_rowwise(precision)
     left, right = pair
     return Quantized(*function(left, left_format, rowwise)), Quantized(*function(right, right_format, rowwise))
 
 
 def _checked(
-    made: tuple[Quantized, Quantized, Tensor], source: Pair, shape: Shape, precision: Precision
+    made: tuple[Quantized, Quantized, Tensor], source: Pair, product: Product, precision: Precision, then: Epilogue
 ) -> tuple[float | None, str | None]:
     """The GEMM's error, and why it or a cast is not correct; None: both are."""
     left, right, output = made
-    error = gemm_error(output, left, right, shape)
-    wrong = complaint(error, limit(precision, shape.k), "the GEMM")
+    shape = product.shape
+    error = gemm_error(output, left, right, shape, then.bias)
+    wrong = complaint(error, limit(precision, shape.k, product.output), "the GEMM")
     for matrix, cast in zip(source, (left, right), strict=True):
         wrong = wrong or complaint(cast_error(matrix, cast, shape), CAST_LIMIT, "a cast")
     return error, wrong

@@ -21,8 +21,15 @@ Transformer Engine casts a tensor once for the two GEMMs that use it.
 torch 2.10 made `torch.nn.functional.scaled_mm` public, with its `ScalingType`; before, and where it does not know the
 device, there is `torch._scaled_mm`, which guesses the scaling from the scales' shapes. Both take a row-major left and a
 column-major right matrix, and float32 inverse scales: one element each tensorwise, [M, 1] and [1, N] rowwise. The
-output is bf16. torch uses no fp8 units of a CPU: its kernel widens the operands first, or where it has none they are
-widened here. That is marked as emulated, and its time means nothing for fp8.
+output is bf16, or float32 or e4m3 where that is measured (`Epilogue`). torch uses no fp8 units of a CPU: its kernel
+widens the operands first, or where it has none they are widened here. That is marked as emulated, and its time means
+nothing for fp8.
+
+Which formats the two operands may have is the units' business: e4m3 x e4m3, e4m3 x e5m2 and e5m2 x e4m3. cuBLASLt has
+no GEMM of two e5m2 matrices, and torch says so; on a CPU, whose kernel would take it, it is refused here too, since no
+GPU computes it. A bias is bf16, and added before the sums are rounded; torch takes none with a float32 output. An e4m3
+output needs a scale, which a training step has from earlier steps. Here the left operand is drawn so much smaller that
+the sums have e4m3's size: a power of two, which changes no bit of a mantissa, and no kernel (see `output_size`).
 
 A GEMM is checked before it is timed. The cast's own error, 2 to 3 % (e4m3) or 5 % (e5m2) of a normal matrix, is the
 subject of `worker.parity` and `fp8bench numerics`. The GEMM must add next to nothing, so it is compared with the exact
@@ -33,7 +40,8 @@ Frobenius norm: |output - exact| / |exact|. Rounding the output to bf16 makes 0.
 Fast accumulation keeps about 14 bits of a running sum on compute capability 9 (DeepSeek-V3 technical report, 2024,
 section 3.3.2, which saw largest errors near 2 % at K = 4096), and its error grows with the inner dimension. So its
 limit is the same up to K = FAST_EXACT_UP_TO and proportionally larger beyond: at 12608, 3 %. A wrong scale, a
-transposed operand or a missing tile make far larger errors.
+transposed operand or a missing tile make far larger errors. Rounding the output to e4m3 makes 0.026, so that the limit
+is larger by E4M3_ROUNDING there. A bias is as large as the sums: without it the error is 0.7.
 """
 
 import math
@@ -45,7 +53,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fp8bench.numerics.memory import checked_rows
-from fp8bench.schema.gemm import Precision, Product, Role, Shape
+from fp8bench.schema.gemm import REFUSED_PAIR, Fp8Format, Output, Precision, Product, Role, Shape
 
 E4M3 = torch.float8_e4m3fn
 E5M2 = torch.float8_e5m2
@@ -57,7 +65,13 @@ TRANSPOSED: dict[Role, tuple[bool, bool]] = {
     "input gradient": (False, True),
     "weight gradient": (True, True),
 }
+FP8: dict[Fp8Format, torch.dtype] = {"e4m3": E4M3, "e5m2": E5M2}
+OUTPUT: dict[Output, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32, "e4m3": E4M3}
+DEVIATIONS = 8.0
+"""Of a normal distribution: beyond them lies one value in 8e14, and a large output has 1e9."""
+
 LIMIT = 1e-2
+E4M3_ROUNDING = 0.03
 CAST_LIMIT = 0.1
 FAST_EXACT_UP_TO = 4096
 
@@ -77,8 +91,17 @@ class Quantized:
         return self.data[rows].float() * scale
 
 
-Multiply = Callable[[Quantized, Quantized, bool], Tensor]
-"""(left, right, fast accumulation) -> bf16, [M, N]."""
+@dataclass(frozen=True)
+class Epilogue:
+    """What follows the sums: bias, bf16, [N], is added, then they are rounded to the dtype."""
+
+    dtype: torch.dtype = torch.bfloat16
+    bias: Tensor | None = None
+
+
+PLAIN = Epilogue()
+Multiply = Callable[[Quantized, Quantized, bool, Epilogue], Tensor]
+"""(left, right, fast accumulation, epilogue) -> [M, N]."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +123,34 @@ def is_fast(precision: Precision) -> bool:
     return precision.endswith("-fast")
 
 
-def formats(role: Role, precision: Precision) -> tuple[torch.dtype, torch.dtype]:
-    """fp8 formats of left and right. With a scale a tensor, the output's gradient (the left one) is e5m2."""
-    gradient_left = role != "forward" and not is_rowwise(precision)
+def formats(product: Product, precision: Precision) -> tuple[torch.dtype, torch.dtype]:
+    """fp8 formats of left and right: those that the product names; else those of training, where with a scale a tensor
+    the output's gradient (the left one) is e5m2.
+    """
+    if product.formats is not None:
+        left, right = product.formats
+        return FP8[left], FP8[right]
+    gradient_left = product.role != "forward" and not is_rowwise(precision)
     return (E5M2 if gradient_left else E4M3, E4M3)
+
+
+def epilogue(product: Product, device: torch.device, generator: torch.Generator) -> Epilogue:
+    """Its bias, drawn as large as the sums are, and its output's dtype."""
+    if not product.bias:
+        return Epilogue(OUTPUT[product.output])
+    drawn = torch.randn(product.shape.n, device=device, generator=generator) * output_size(product)
+    return Epilogue(OUTPUT[product.output], drawn.bfloat16())
+
+
+def output_size(product: Product) -> float:
+    """The standard deviation of the GEMM's sums, without a bias: the root of K; of an e4m3 output so much less, by a
+    power of two, that e4m3's largest value lies DEVIATIONS away.
+    """
+    size = math.sqrt(product.shape.k)
+    if product.output != "e4m3":
+        return size
+    room = torch.finfo(E4M3).max / (DEVIATIONS * size * (math.sqrt(2) if product.bias else 1.0))
+    return size * 2.0 ** math.floor(math.log2(room))
 
 
 def operands(product: Product, device: torch.device, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -112,15 +159,20 @@ def operands(product: Product, device: torch.device, generator: torch.Generator)
     """
     shape = product.shape
     left, right = TRANSPOSED[product.role]
+    smaller = output_size(product) / math.sqrt(shape.k)
     return (
-        _normal(shape.m, shape.k, left, device, generator),
+        _normal(shape.m, shape.k, left, device, generator, smaller),
         _normal(shape.n, shape.k, right, device, generator),
     )
 
 
-def _normal(rows: int, inner: int, transposed: bool, device: torch.device, generator: torch.Generator) -> Tensor:
-    size = (inner, rows) if transposed else (rows, inner)
-    drawn = torch.randn(size, dtype=torch.bfloat16, device=device, generator=generator)
+def _normal(
+    rows: int, inner: int, transposed: bool, device: torch.device, generator: torch.Generator, size: float = 1.0
+) -> Tensor:
+    shape = (inner, rows) if transposed else (rows, inner)
+    drawn = torch.randn(shape, dtype=torch.bfloat16, device=device, generator=generator)
+    if size != 1.0:
+        drawn *= size
     return drawn.t() if transposed else drawn
 
 
@@ -154,13 +206,13 @@ def _runs(multiply: Multiply) -> bool:
     try:
         for scale in (torch.ones(()), torch.ones(32, 1)):
             for left in (E4M3, E5M2):
-                multiply(Quantized(ones.to(left), scale), Quantized(ones.to(E4M3), scale), False)
+                multiply(Quantized(ones.to(left), scale), Quantized(ones.to(E4M3), scale), False, PLAIN)
     except (RuntimeError, ValueError, TypeError):
         return False
     return True
 
 
-def public_scaled_mm(left: Quantized, right: Quantized, fast: bool) -> Tensor:
+def public_scaled_mm(left: Quantized, right: Quantized, fast: bool, then: Epilogue = PLAIN) -> Tensor:
     """torch.nn.functional.scaled_mm (torch 2.10 and later)."""
     types = functional.ScalingType
     scaling = types.RowWise if left.inverse_scale.dim() else types.TensorWise
@@ -171,36 +223,56 @@ def public_scaled_mm(left: Quantized, right: Quantized, fast: bool) -> Tensor:
         scaling,
         right.inverse_scale.t(),
         scaling,
-        output_dtype=torch.bfloat16,
+        bias=then.bias,
+        output_dtype=then.dtype,
         use_fast_accum=fast,
     )
     return output
 
 
-def private_scaled_mm(left: Quantized, right: Quantized, fast: bool) -> Tensor:
+def private_scaled_mm(left: Quantized, right: Quantized, fast: bool, then: Epilogue = PLAIN) -> Tensor:
     """torch._scaled_mm."""
     output: Tensor = torch._scaled_mm(
         left.data,
         right.data.t(),
         scale_a=left.inverse_scale,
         scale_b=right.inverse_scale.t(),
-        out_dtype=torch.bfloat16,
+        bias=then.bias,
+        out_dtype=then.dtype,
         use_fast_accum=fast,
     )
     return output
 
 
-def widened_mm(left: Quantized, right: Quantized, fast: bool) -> Tensor:
+def widened_mm(left: Quantized, right: Quantized, fast: bool, then: Epilogue = PLAIN) -> Tensor:
     """Without fp8 units: the same numbers, in float32."""
-    return torch.mm(left.dequantized(), right.dequantized().t()).to(torch.bfloat16)
+    sums = torch.mm(left.dequantized(), right.dequantized().t())
+    return (sums if then.bias is None else sums + then.bias.float()).to(then.dtype)
 
 
-def limit(precision: Precision, inner: int) -> float:
+def bf16_mm(left: Tensor, right: Tensor, _fast: bool, then: Epilogue = PLAIN) -> Tensor:
+    """The reference of fp8. Its output is bf16, whatever fp8's is."""
+    if then.bias is None:
+        return torch.mm(left, right.t())
+    return torch.addmm(then.bias, left, right.t())
+
+
+def refusal(product: Product, kernel: Kernel) -> str | None:
+    """Why an fp8 GEMM is not tried; None: it is. A GPU's library is asked, and refuses by itself what it cannot do."""
+    if kernel.emulated and product.formats == REFUSED_PAIR:
+        return "no GPU takes it: cuBLASLt has no GEMM of two e5m2 matrices"
+    return None
+
+
+def limit(precision: Precision, inner: int, output: Output = "bf16") -> float:
     """The error up to which a GEMM counts as correct. inner: K."""
-    return LIMIT * max(1.0, inner / FAST_EXACT_UP_TO) if is_fast(precision) else LIMIT
+    rounding = E4M3_ROUNDING if output == "e4m3" and precision != "bf16" else 0.0
+    return rounding + (LIMIT * max(1.0, inner / FAST_EXACT_UP_TO) if is_fast(precision) else LIMIT)
 
 
-def gemm_error(output: Tensor, left: Tensor | Quantized, right: Tensor | Quantized, shape: Shape) -> float | None:
+def gemm_error(
+    output: Tensor, left: Tensor | Quantized, right: Tensor | Quantized, shape: Shape, bias: Tensor | None = None
+) -> float | None:
     """Of the output, [M, N], against the exact sums over these operands; None where it is not finite."""
     exact_type = torch.float64 if output.device.type == "cpu" else torch.float32
     left_values, left_scale = _parts(left)
@@ -210,9 +282,14 @@ def gemm_error(output: Tensor, left: Tensor | Quantized, right: Tensor | Quantiz
     def exact(rows: slice) -> Tensor:
         sums = torch.mm(left_values[rows].to(exact_type), right_exact.t())
         sums *= left_scale[rows] if left_scale.dim() else left_scale
-        return sums.mul_(right_scale.t())
+        sums.mul_(right_scale.t())
+        return sums if bias is None else sums.add_(bias)
 
-    return _relative_error(shape.m, shape, exact, lambda rows: output[rows])
+    def found(rows: slice) -> Tensor:
+        # torch subtracts no fp8.
+        return output[rows].float() if output.itemsize == 1 else output[rows]
+
+    return _relative_error(shape.m, shape, exact, found)
 
 
 def cast_error(matrix: Tensor, cast: Quantized, shape: Shape) -> float | None:

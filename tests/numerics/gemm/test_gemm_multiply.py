@@ -87,7 +87,7 @@ def test_a_cast_compiles_whole():
     ],
 )
 def test_the_outputs_gradient_is_e5m2_with_a_scale_a_tensor(role, precision, wanted):
-    assert formats(role, precision) == wanted
+    assert formats(Product(shape=SHAPE, role=role), precision) == wanted
 
 
 MULTIPLY = [
@@ -104,7 +104,8 @@ MULTIPLY = [
 @pytest.mark.parametrize("rowwise", [False, True])
 @pytest.mark.parametrize("role", ["forward", "weight gradient"])
 def test_every_function_multiplies_what_it_is_given(multiply, rowwise, role):
-    left, right = quantized(rowwise, *formats(role, "fp8-rowwise" if rowwise else "fp8-tensorwise")[:1], role)
+    product = Product(shape=SHAPE, role=role)
+    left, right = quantized(rowwise, *formats(product, "fp8-rowwise" if rowwise else "fp8-tensorwise")[:1], role)
     output = multiply(left, right, False)
     assert (output.shape, output.dtype) == ((48, 64), torch.bfloat16)
     assert gemm_error(output, left, right, SHAPE) < 0.003

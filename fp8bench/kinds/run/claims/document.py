@@ -4,13 +4,19 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from fp8bench.kinds.run.claims.entry import Claims, Unit
-from fp8bench.kinds.run.claims.evaluate import VERDICTS, ClaimRow, Tested, Verdict
+from fp8bench.kinds.run.claims.expression import Origin
+from fp8bench.kinds.run.claims.rows import VERDICTS, ClaimRow, Tested, Verdict
 from fp8bench.report import document as doc
 from fp8bench.report.written import Interval, bounds, change_bounds, counted, number
 
 TONES: dict[Verdict, doc.Tone] = {"reproduced": "good", "not reproduced": "bad", "inconclusive": "doubtful"}
 
-PUBLISHED = "published: computed from figures that were published, which decide nothing about themselves."
+FROM: dict[Origin | None, str] = {
+    "published": "computed from figures that were published, which decide nothing about themselves",
+    "catalogue": "today's price, of the catalogue",
+    "definition": "computed from the definitions of number formats (`fp8bench dtypes`), alike on every machine",
+}
+"""Where a value is from that was not measured."""
 
 
 def document(tested: Tested, claims: Claims) -> doc.Document:
@@ -23,8 +29,8 @@ def document(tested: Tested, claims: Claims) -> doc.Document:
         heading = doc.Heading(f"{title}, {day or 'day unknown'}")
         blocks.append([heading, doc.Sentence(settings[title]), _table(list(together), letters)])
     below: list[doc.Part] = [*map(doc.Note, letters.lines())]
-    if any(row.value_from == "published" for row in rows):
-        below.append(doc.Note(PUBLISHED))
+    if tested.undecided:
+        below.append(doc.Note(f"{counted(tested.undecided, 'test')} without a verdict omitted."))
     if tested.omitted:
         below.append(doc.Note(f"{counted(tested.omitted, 'claim')} about other instances omitted."))
     return doc.Document(
@@ -47,10 +53,10 @@ def _table(rows: Sequence[ClaimRow], letters: doc.Letters) -> doc.Table:
     column = doc.Rows(rows).column
     emphasis: tuple[doc.Emphasis, ...] = tuple("faint" if row.verdict == "not measured" else "" for row in rows)
     columns = (
-        column("id", lambda row: row.id, "word", once=True),
+        column("id", lambda row: row.id, "word", once=True, spare=True),
         column("claim", lambda row: row.words, "word", once=True),
         column("published", lambda row: _written(row.published, row.unit), once=True),
-        column("holds if", _holds_if, "word", once=True),
+        column("holds if", _holds_if, "word", once=True, spare=True),
         column("instance", lambda row: row.instance or doc.NOTHING, "word"),
         column("here (95 %)", _here, "interval"),
         column("verdict", lambda row: row.verdict, "verdict", tone=lambda row: TONES.get(row.verdict, "")),
@@ -60,13 +66,13 @@ def _table(rows: Sequence[ClaimRow], letters: doc.Letters) -> doc.Table:
 
 
 def _notes(row: ClaimRow, letters: doc.Letters) -> str:
-    """Where a value that was not measured is from, and letters for the rest."""
-    texts = [row.why] if row.why else []
+    """Letters: where a value that was not measured is from, why, and what would measure it."""
+    texts = [FROM[row.value_from]] if row.value_from in FROM else []
+    texts += [row.why] if row.why else []
     if row.verdict == "not measured":
         how = "would be measured by" if row.test else "not told by records of training steps; see"
         texts.append(f"{how} `{row.command}`")
-    origin = [row.value_from] if row.value_from not in (None, "measured") else []
-    return " ".join([*origin, *(f"[{letters.of(text)}]" for text in texts)])
+    return " ".join(f"[{letters.of(text)}]" for text in texts)
 
 
 def _holds_if(row: ClaimRow) -> str:
@@ -77,7 +83,10 @@ def _holds_if(row: ClaimRow) -> str:
         return doc.NOTHING
     if row.unit == "yes/no":
         return "yes"
-    after, low, high = {"gain": "%", "x": "x"}.get(row.unit, ""), _bound(row.at_least, row), _bound(row.at_most, row)
+    after = {"gain": "%", "share": "%", "x": "x"}.get(row.unit, "")
+    low, high = _bound(row.at_least, row), _bound(row.at_most, row)
+    if row.at_least is not None and low == high:
+        return f"{low}{after}"
     if row.at_least is None:
         return f"<={high}{after}"
     return f">={low}{after}" if row.at_most is None else f"{low}..{high}{after}"
@@ -86,7 +95,9 @@ def _holds_if(row: ClaimRow) -> str:
 def _bound(value: float | None, row: ClaimRow) -> str:
     if row.unit == "gain":
         return number(value, "+.3g", 100) if value else "0"
-    return number(value, ",.5g")
+    if row.unit == "share":
+        return number(value, ".3g", 100)
+    return number(value, ",.6g" if row.unit == "number" else ",.5g")
 
 
 def _here(row: ClaimRow) -> str:
@@ -108,6 +119,10 @@ def _written(value: float | None, unit: Unit) -> str:
         return "yes" if value else "no"
     if unit == "gain":
         return number(value, "+.1f", 100, " %")
+    if unit == "share":
+        return number(value, ".3g", 100, " %")
+    if unit == "number":
+        return number(value, ",.6g")
     if unit == "x":
         return number(value, ".2f", after="x")
     if unit == "s":

@@ -1,11 +1,11 @@
-"""A claim as configs/claims.yaml has it, and reading that file: sources, variants, and a list of claims.
+"""A claim as configs/claims.yaml has it, and reading that file: sources, variants, layers, and a list of claims.
 
 Everything that a claim names is looked up when the file is read, so that a wrong word is an error of the file, by line
 and by the claim's id, and never a claim that is silently not tested.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -14,16 +14,18 @@ from pydantic import Field, ValidationError
 
 from fp8bench import registry
 from fp8bench.kinds.run.claims.expression import Expression, parse
+from fp8bench.kinds.run.claims.layers import LayerOf
 from fp8bench.schema.errors import UsageError, nearest, require_known
 from fp8bench.schema.execution import OptimizerName, Variant
 from fp8bench.schema.files import CLAIMS_YAML, Frozen, line_of, parse_mapping, read_text, wrong_field
 from fp8bench.schema.switches import Switches
 
-Unit = Literal["gain", "x", "s", "USD/h", "images/USD", "yes/no"]
-"""How a value is written; `gain` is a share, written in per cent."""
+Unit = Literal["gain", "share", "x", "s", "USD/h", "images/USD", "number", "yes/no"]
+"""How a value is written; `gain` is a share that is gained or lost, written in per cent with its sign."""
 
 _Model = TypeVar("_Model", bound=Frozen)
 
+SECTIONS = ("sources", "variants", "layers", "claims")
 ID = r"^[a-z0-9][a-z0-9-]*$"
 
 
@@ -88,17 +90,24 @@ class Stated:
 
 @dataclass(frozen=True)
 class Claims:
-    """variants: by the name that expressions give them. stated: in the order of the file."""
+    """variants, layers: by the name that expressions give them. stated: in the order of the file."""
 
     variants: dict[str, VariantOf]
     stated: tuple[Stated, ...]
+    layers: dict[str, LayerOf] = field(default_factory=dict)
+
+    @property
+    def of_layers(self) -> bool:
+        """Whether any is tested on records of `fp8bench numerics`."""
+        tests = (one.test for one in self.stated if one.test is not None)
+        return any(operand.variant in self.layers for test in tests for operand in test.operands.values())
 
     def of(self, ids: Iterable[str]) -> "Claims":
         """Those of these ids, in the order of the file; none given takes all. Raises UsageError with the nearest id."""
         wanted, known = list(ids), [one.claim.id for one in self.stated]
         for name in wanted:
             require_known("claim", name, known, "fp8bench claims")
-        return Claims(self.variants, tuple(one for one in self.stated if not wanted or one.claim.id in wanted))
+        return replace(self, stated=tuple(one for one in self.stated if not wanted or one.claim.id in wanted))
 
 
 def load(instances: Collection[str], path: Path = CLAIMS_YAML) -> Claims:
@@ -106,11 +115,16 @@ def load(instances: Collection[str], path: Path = CLAIMS_YAML) -> Claims:
     text = read_text(path)
     document = parse_mapping(text, path)
     for name in document:
-        _require_named("section", name, ("sources", "variants", "claims"), f"{path} line {line_of(text, (name,))}: ")
+        _require_named(
+            "section", name, ("sources", "variants", "layers", "claims"), f"{path} line {line_of(text, (name,))}: "
+        )
     sources = _named(Source, "sources", document, path, text)
     variants = _named(VariantOf, "variants", document, path, text)
     for name, variant in variants.items():
         _require_variant(name, variant, path, text)
+    layers = _named(LayerOf, "layers", document, path, text)
+    for name, layer in layers.items():
+        _require_mode(layer.mode, ("layers", name), path, text)
     entries = document.get("claims") or []
     if not isinstance(entries, list):
         raise UsageError(f"{path} line {line_of(text, ('claims',))}: claims is not a list", "Begin its items with `-`")
@@ -120,19 +134,25 @@ def load(instances: Collection[str], path: Path = CLAIMS_YAML) -> Claims:
         at = f"{path} line {line_of(text, ('claims', place))}: claim {claim.id!r}"
         if claim.id in {one.claim.id for one in stated}:
             raise UsageError(f"{at} is there twice", "Give one of them another id")
-        stated.append(_stated(claim, sources, variants, instances, at))
-    return Claims(variants, tuple(stated))
+        test = _parsed(claim, sources, variants, layers, instances, at)
+        stated.append(Stated(claim, sources[claim.source], test))
+    return Claims(variants, tuple(stated), layers)
 
 
-def _stated(
-    claim: Claim, sources: dict[str, Source], variants: dict[str, VariantOf], instances: Collection[str], at: str
-) -> Stated:
+def _parsed(
+    claim: Claim,
+    sources: Collection[str],
+    variants: Collection[str],
+    layers: Collection[str],
+    instances: Collection[str],
+    at: str,
+) -> Expression | None:
+    """The claim's test, if it has one. Raises UsageError where that or its source names what is not there."""
     try:
         _require_named("source", claim.source, sources)
-        test = None if claim.test is None else parse(claim.test, variants, instances)
+        return None if claim.test is None else parse(claim.test, variants, instances, layers)
     except UsageError as error:
         raise UsageError(f"{at}: {error.what}", error.remedy) from error
-    return Stated(claim, sources[claim.source], test)
 
 
 def _require_named(kind: str, name: str, known: Collection[str], at: str = "") -> None:
@@ -143,12 +163,26 @@ def _require_named(kind: str, name: str, known: Collection[str], at: str = "") -
 
 
 def _require_variant(name: str, variant: VariantOf, path: Path, text: str) -> None:
+    _require_mode(variant.mode, ("variants", name), path, text)
     try:
-        registry.find_mode(variant.mode)
         registry.find_workload(variant.workload)
     except UsageError as error:
-        at = f"{path} line {line_of(text, ('variants', name))}: variant {name!r}"
-        raise UsageError(f"{at}: {error.what}", error.remedy) from error
+        raise _at(error, ("variants", name), path, text) from error
+
+
+def _require_mode(mode: str, where: tuple[str, str], path: Path, text: str) -> None:
+    try:
+        registry.find_mode(mode)
+    except UsageError as error:
+        raise _at(error, where, path, text) from error
+
+
+def _at(error: UsageError, where: tuple[str, str], path: Path, text: str) -> UsageError:
+    """where: a section, of names in the plural, and the name."""
+    section, name = where
+    return UsageError(
+        f"{path} line {line_of(text, where)}: {section.removesuffix('s')} {name!r}: {error.what}", error.remedy
+    )
 
 
 def _named(model: type[_Model], section: str, document: dict[str, Any], path: Path, text: str) -> dict[str, _Model]:

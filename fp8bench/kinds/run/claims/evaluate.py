@@ -11,67 +11,26 @@ best that may be compared.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 from itertools import product
-from typing import Literal, get_args
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.priced import priced
-from fp8bench.kinds.run.claims.entry import Claims, Stated, Unit, VariantOf
-from fp8bench.kinds.run.claims.expression import Operand, Origin, Value, of_both
+from fp8bench.kinds.run.claims.by_definition import by_definition
+from fp8bench.kinds.run.claims.entry import Claims, Stated, VariantOf
+from fp8bench.kinds.run.claims.expression import BY_DEFINITION, Operand, Origin, Value, of_both
+from fp8bench.kinds.run.claims.layers import Kept, error_of
+from fp8bench.kinds.run.claims.rows import ClaimRow, Tested, Verdict
 from fp8bench.kinds.run.compare import compared_with, likeness, unlike_work
 from fp8bench.kinds.run.row import Row, to_row
 from fp8bench.kinds.run.unit_cost import UnitTime, pricing_day, unit_time, used
 from fp8bench.pricing.choose import ANY_MACHINE, PriceQuery, choose
 from fp8bench.records.select import Filter, Measurement, select
 from fp8bench.registry import find_mode
-from fp8bench.report.written import Interval
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.record import Record
 from fp8bench.schema.switches import NONE
 from fp8bench.stats.certainty import HOLDS_NOISE
-
-Verdict = Literal["reproduced", "not reproduced", "inconclusive", "not measured"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-"""reproduced, not reproduced: the whole interval lies within, or beyond, the claim's bounds.
-inconclusive: the interval holds a bound, or what was measured is not comparable or too little
-not measured: there is no record of it, or only figures that were published
-"""
-
-
-class ClaimRow(Frozen):
-    """A claim on one instance. value, published and the bounds in the unit; a pair is a 95 % interval. instance: null
-    where none has the records; of several that the expression names all. value_from: null where there is no value.
-    why: of the verdict. The names are the keys of `claims --format json` and the columns of csv.
-    """
-
-    id: str
-    words: str
-    source: str
-    published_on: date | None
-    published: float | None
-    unit: Unit
-    test: str | None
-    at_least: float | None
-    at_most: float | None
-    instance: str | None
-    value: float | None = None
-    value_ci: Interval | None = None
-    value_from: Origin | None = None
-    verdict: Verdict
-    why: str | None = None
-    command: str
-    run_ids: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Tested:
-    """rows: in the order of the claims. omitted: how many claims are of other instances than those requested."""
-
-    rows: tuple[ClaimRow, ...]
-    omitted: int = 0
 
 
 class _Untested(Exception):
@@ -101,18 +60,21 @@ def evaluate(
     catalog: Catalog,
     options: CompareOptions,
     whole: Callable[[Record], Record],
+    layer_errors: Kept | None = None,
 ) -> Tested:
     """records: of every instance that a claim may be tested on, oldest first, without their samples; `whole` gives one
-    with them. options: instances: those requested; none takes every one that has records.
+    with them. options: instances: those requested; none takes every one that has records. layer_errors: None: none is
+    kept.
 
     Raises UsageError where an expression divides by zero.
     """
     rows: list[ClaimRow] = []
     omitted = 0
-    measured = dict.fromkeys(record.instance for record in records if record.source == "measured")
+    bench = _Bench(claims, records, catalog, options, whole, layer_errors or {})
+    measured = {record.instance for record in records if record.source == "measured"} | (layer_errors or {}).keys()
     for stated in claims.stated:
         on = _instances(stated, options.instances, tuple(sorted(measured)))
-        rows += _rows(stated, on, _Bench(claims, records, catalog, options, whole), bool(options.instances))
+        rows += _rows(stated, on, bench, bool(options.instances))
         omitted += not on
     return Tested(tuple(rows), omitted)
 
@@ -200,6 +162,7 @@ class _Bench:
     catalog: Catalog
     options: CompareOptions
     whole: Callable[[Record], Record]
+    layer_errors: Kept
     instance: str | None = None
     kept: dict[Operand, list[Measurement]] = field(default_factory=dict)
 
@@ -208,6 +171,10 @@ class _Bench:
         return replace(self, instance=instance, kept={})._answer
 
     def _answer(self, function: str, operands: tuple[Operand, ...]) -> Value:
+        if function in BY_DEFINITION:
+            return by_definition(function, operands)
+        if function == "layer_error":
+            return self._layer_error(operands[0])
         if function == "price":
             return self._price(operands[0].instance or self.instance or "")
         if len(operands) > 1:
@@ -215,6 +182,13 @@ class _Bench:
         if function == "valid":
             return _valid([one.latest for one in self._measurements(operands[0])])
         return _of_one(function, self._sides(self._that_ran(operands[0]))[0])
+
+    def _layer_error(self, operand: Operand) -> Value:
+        instance = operand.instance or self.instance or ""
+        found = error_of(self.claims.layers[operand.variant or ""], self.layer_errors.get(instance, ()))
+        if found.value is None or found.run_id is None:
+            raise _Untested("not measured", found.reason)
+        return Value.exact(found.value, (found.run_id,))
 
     def _price(self, instance: str) -> Value:
         """Of today, on demand: that of the source's own day would be the source's."""

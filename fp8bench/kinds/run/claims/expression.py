@@ -3,6 +3,8 @@
     gain(instance.te_fp8, instance.te_bf16)         of each instance that has both
     speedup(p5.te_fp8_128, p4d.te_bf16)             of these two
     1 - 1 / (1 + gain(p5.te_fp8_128, p4d.bf16))     how much cheaper an image is
+    layer_error(instance.linear_fp8)                of each instance with a record of `fp8bench numerics`
+    cast(0.3952, float8_e4m3fn)                     of no instance: by the format's definition
 
 Numbers, + - * /, brackets, and the functions of FUNCTIONS; nothing else. Python's `ast` reads it, this module walks
 what it finds, and Python evaluates nothing. A variant is named with its instance: `instance` is the one under test,
@@ -15,16 +17,19 @@ never by an operator, which does not.
 import ast
 import difflib
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fp8bench.numerics.definitions import DEFINITIONS
+from fp8bench.numerics.scalings import SCALINGS
 from fp8bench.schema.errors import UsageError, nearest
 
-Kind = Literal["variant", "instance"]
+Kind = Literal["variant", "instance", "layer", "format", "scaling", "number"]
 
-Origin = Literal["measured", "published", "catalogue"]
-"""Whether any of a value was published and not measured here; or else is a price of the catalogue."""
+Origin = Literal["measured", "published", "catalogue", "definition"]
+"""Whether any of a value was published and not measured here; or else is a price of the catalogue, or follows from the
+definition of a number format."""
 
 UNDER_TEST = "instance"
 """The name of the instance that a claim is tested on."""
@@ -35,23 +40,42 @@ LONGEST = 300
 
 @dataclass(frozen=True)
 class Function:
-    """takes: how many of what. exact: whether its values have no interval because they need none."""
+    """takes: what, one after the other. exact: whether its values have no interval because they need none."""
 
-    takes: int
-    of: Kind
+    takes: tuple[Kind, ...]
     exact: bool
     help: str
 
 
+BY_DEFINITION: dict[str, tuple[tuple[Kind, ...], str]] = {
+    "largest": (("format",), "the format's largest value"),
+    "smallest_normal": (("format",), "the format's smallest normal value"),
+    "eps": (("format",), "the format's step from 1 to the next value"),
+    "cast": (("number", "format"), "what the number becomes in the format, to nearest, ties to even"),
+    "block_error": (("scaling",), "relative error of a cast of values with outliers"),
+    "zeroed": (("scaling",), "share of such values that become zero"),
+    "transposed_error": (("scaling",), "relative error of the transpose, cast from the values"),
+    "requantized_error": (("scaling",), "relative error of the transpose, cast from the first cast"),
+    "differing": (("scaling",), "share of the values that a cast and the transpose's cast hold as different numbers"),
+}
+"""Of number formats and ways to scale, as `fp8bench dtypes` shows them: what each takes, and what it is."""
+
+NAMES: dict[str, dict[str, str]] = {
+    "format": {name: name for name in DEFINITIONS},
+    "scaling": {one.name.replace("-", "_"): one.name for one in SCALINGS if one.name},
+}
+
 FUNCTIONS = {
-    "step": Function(1, "variant", False, "seconds a step"),
-    "throughput": Function(1, "variant", False, "images (or tokens) a second"),
-    "units_per_usd": Function(1, "variant", False, "images (or tokens) for a dollar"),
-    "speedup": Function(2, "variant", False, "throughput of the first over that of the second"),
-    "gain": Function(2, "variant", False, "units per USD of the first over those of the second, minus 1"),
-    "memory": Function(1, "variant", True, "peak bytes allocated on a GPU"),
-    "valid": Function(1, "variant", True, "1 where it computes what the plain model does, 0 where it is `invalid`"),
-    "price": Function(1, "instance", True, "USD an hour, on demand, today"),
+    "step": Function(("variant",), False, "seconds a step"),
+    "throughput": Function(("variant",), False, "images (or tokens) a second"),
+    "units_per_usd": Function(("variant",), False, "images (or tokens) for a dollar"),
+    "speedup": Function(("variant", "variant"), False, "throughput of the first over that of the second"),
+    "gain": Function(("variant", "variant"), False, "units per USD of the first over those of the second, minus 1"),
+    "memory": Function(("variant",), True, "peak bytes allocated on a GPU"),
+    "valid": Function(("variant",), True, "1 where it computes what the plain model does, 0 where it is `invalid`"),
+    "price": Function(("instance",), True, "USD an hour, on demand, today"),
+    "layer_error": Function(("layer",), True, "relative error of what a layer gives, against float64"),
+    **{name: Function(takes, True, help) for name, (takes, help) in BY_DEFINITION.items()},
 }
 
 _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
@@ -59,15 +83,19 @@ _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mul
 
 @dataclass(frozen=True)
 class Operand:
-    """What a function is of. instance: None is the one under test. variant: by its name in the file; None: none."""
+    """What a function is of. instance: None is the one under test. variant: a name in the file, or a format or way to
+    scale; None: none. number: of one that is a number.
+    """
 
     instance: str | None
     variant: str | None
+    number: float | None = None
+    of_instance: bool = True
 
 
 def of_both(one: Origin, other: Origin) -> Origin:
     """The one that proves less: what was published least of all."""
-    return next(origin for origin in ("published", "catalogue", "measured") if origin in (one, other))
+    return next(origin for origin in ("published", "catalogue", "measured", "definition") if origin in (one, other))
 
 
 @dataclass(frozen=True)
@@ -121,7 +149,7 @@ class Expression:
     @property
     def of_any(self) -> bool:
         """Whether it is of the instance under test."""
-        return any(one.instance is None for one in self.operands.values())
+        return any(one.of_instance and one.instance is None for one in self.operands.values())
 
     def value(self, call: Call) -> Value:
         """Raises UsageError where it divides by zero, and whatever `call` raises."""
@@ -141,8 +169,9 @@ class Expression:
         raise _no_part(node)
 
 
-def parse(text: str, variants: Collection[str], instances: Collection[str]) -> Expression:
-    """variants: names that the file defines. instances: the catalogue's; in an expression a `_` stands for a `-`.
+def parse(text: str, variants: Collection[str], instances: Collection[str], layers: Collection[str] = ()) -> Expression:
+    """variants, layers: names that the file defines. instances: the catalogue's; in an expression a `_` stands for a
+    `-`, as in the names of ways to scale.
 
     Raises UsageError for what is no expression, and for a name that is not known, with the nearest.
     """
@@ -155,7 +184,7 @@ def parse(text: str, variants: Collection[str], instances: Collection[str]) -> E
             f"{text!r} is not an expression", "Write, for example, gain(instance.a, instance.b)"
         ) from error
     known = {one.replace("-", "_"): one for one in instances}
-    checked = _Checked(frozenset(variants), known)
+    checked = _Checked(frozenset(variants), known, frozenset(layers))
     checked.is_exact(body)
     return Expression(text, body, checked.operands)
 
@@ -163,8 +192,8 @@ def parse(text: str, variants: Collection[str], instances: Collection[str]) -> E
 class _Checked:
     """One walk over an expression: every name is known, and intervals meet in functions alone."""
 
-    def __init__(self, variants: Collection[str], instances: dict[str, str]) -> None:
-        self.variants, self.instances = variants, instances
+    def __init__(self, variants: Collection[str], instances: dict[str, str], layers: Collection[str] = ()) -> None:
+        self.variants, self.instances, self.layers = variants, instances, layers
         self.operands: dict[str, Operand] = {}
 
     def is_exact(self, node: ast.expr) -> bool:
@@ -204,24 +233,26 @@ class _Checked:
         if name not in FUNCTIONS:
             raise _unknown("function", name, FUNCTIONS)
         function = FUNCTIONS[name]
-        if node.keywords or len(node.args) != function.takes:
-            what = f"{function.takes} {function.of}{'s' if function.takes > 1 else ''}"
-            raise UsageError(f"{ast.unparse(node)}: {name} takes {what}", f"It is {function.help}")
-        for argument in node.args:
-            self.operands[ast.unparse(argument)] = self._operand(argument, function)
+        if node.keywords or len(node.args) != len(function.takes):
+            raise UsageError(f"{ast.unparse(node)}: {name} takes {_counted(function.takes)}", f"It is {function.help}")
+        for argument, kind in zip(node.args, function.takes, strict=True):
+            self.operands[ast.unparse(argument)] = self._operand(argument, kind)
         return function.exact
 
-    def _operand(self, node: ast.expr, function: Function) -> Operand:
-        if function.of == "instance":
+    def _operand(self, node: ast.expr, kind: Kind) -> Operand:
+        if kind in ("format", "scaling", "number"):
+            return _defined(node, kind)
+        if kind == "instance":
             if not isinstance(node, ast.Name):
                 raise UsageError(f"{ast.unparse(node)} is not an instance", "Name one alone, as p5 or instance")
             return Operand(self._instance(node.id), None)
         if isinstance(node, ast.Name):
             raise self._unknown_variable(node.id)
         if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
-            raise UsageError(f"{ast.unparse(node)} is not a variant", "Name its instance and it, as instance.te_fp8")
-        if node.attr not in self.variants:
-            raise _unknown("variant", node.attr, self.variants)
+            raise UsageError(f"{ast.unparse(node)} is not a {kind}", "Name its instance and it, as instance.te_fp8")
+        known = self.variants if kind == "variant" else self.layers
+        if node.attr not in known:
+            raise _unknown(kind, node.attr, known)
         return Operand(self._instance(node.value.id), node.attr)
 
     def _instance(self, name: str) -> str | None:
@@ -237,6 +268,27 @@ class _Checked:
         known = [UNDER_TEST, *(f"{UNDER_TEST}.{one}" for one in self.variants), *self.instances]
         close = [f"{UNDER_TEST}.{one}" for one in nearest(name, self.variants)]
         return _unknown("variable", name, known, close)
+
+
+def _counted(takes: Sequence[Kind]) -> str:
+    """`2 variants`, or of unlike ones `a number and a format`."""
+    if len(set(takes)) == 1:
+        return f"{len(takes)} {takes[0]}{'s' if len(takes) > 1 else ''}"
+    return " and ".join(f"a {kind}" for kind in takes)
+
+
+def _defined(node: ast.expr, kind: Kind) -> Operand:
+    """A number, or the name of a number format or of a way to scale. Raises UsageError for what is none."""
+    if kind == "number":
+        sign = -1.0 if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else 1.0
+        inner = node.operand if isinstance(node, ast.UnaryOp) else node
+        if not isinstance(inner, ast.Constant):
+            raise UsageError(f"{ast.unparse(node)} is not a number", "Write one, as 0.3952")
+        return Operand(None, None, sign * _number(inner), of_instance=False)
+    known = NAMES[kind]
+    if not isinstance(node, ast.Name) or node.id not in known:
+        raise _unknown(kind, ast.unparse(node), known)
+    return Operand(None, known[node.id], of_instance=False)
 
 
 def _unknown(kind: str, name: str, known: Iterable[str], close: Iterable[str] = ()) -> UsageError:

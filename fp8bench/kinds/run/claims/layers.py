@@ -1,0 +1,59 @@
+"""Errors of layers, as records of `fp8bench numerics` have them, for claims about them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fp8bench import registry
+from fp8bench.schema.files import Frozen
+from fp8bench.schema.numerics import InputName, LayerError, LayerName, TensorName
+
+
+class LayerOf(Frozen):
+    """What a name in an expression stands for: a tensor that a layer gives under a mode, on one kind of input."""
+
+    mode: str
+    layer: LayerName = "linear"
+    input: InputName = "normal"
+    tensor: TensorName = "output"
+
+    @property
+    def label(self) -> str:
+        """The mode with its recipe."""
+        entry, recipe = registry.find_mode(self.mode)
+        return f"{entry.name}:{recipe}" if recipe else entry.name
+
+
+@dataclass(frozen=True)
+class LayerErrors:
+    """Of one record of `fp8bench numerics`."""
+
+    run_id: str
+    rows: tuple[LayerError, ...]
+
+
+Kept = Mapping[str, Sequence[LayerErrors]]
+"""By instance, oldest first."""
+
+
+@dataclass(frozen=True)
+class FoundError:
+    """value: relative error; None: the mode did not run, for this reason; both None: nothing is kept of it."""
+
+    value: float | None = None
+    run_id: str | None = None
+    reason: str | None = None
+
+
+def error_of(wanted: LayerOf, records: Sequence[LayerErrors]) -> FoundError:
+    """That of the latest record which has it; else why the latest that tried has none."""
+    reason = None
+    for record in reversed(records):
+        for row in (row for row in record.rows if row.mode == wanted.label):
+            if row.relative_error is not None and _is(row, wanted):
+                return FoundError(row.relative_error, record.run_id)
+            reason = reason or row.reason
+    return FoundError(reason=reason)
+
+
+def _is(row: LayerError, wanted: LayerOf) -> bool:
+    return (row.layer, row.input, row.tensor) == (wanted.layer, wanted.input, wanted.tensor)
