@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import fault, wrong_field
+from fp8bench.schema.files import fault, refused
 from fp8bench.schema.record import SCHEMA_VERSION
 
 SUFFIX = ".json"
@@ -45,7 +45,8 @@ def newer(path: Path, version: int) -> Broken:
 
 def invalid(path: Path, error: ValidationError, text: str) -> Broken:
     """A file whose text is not JSON, or not that of a record. text: as in the file, line by line."""
-    return Broken(path, *fault(error, text), wrong_field(error, path, text))
+    line, reason = fault(error, text)
+    return Broken(path, line, reason, refused(path, line, reason))
 
 
 AHEAD = timedelta(days=1)

@@ -1,5 +1,5 @@
-"""What of a record, or of a rank's report, may be written: no secret of this process's environment, no control character
-or lone surrogate (a record is shared, shown in terminals, and is UTF-8), and no text of megabytes.
+"""What of a record, or of a rank's report, may be written: no secret of this process's environment, no control
+character or lone surrogate (a record is shared, shown in terminals, and is UTF-8), and no text of megabytes.
 
 Numbers, and what a record is of, are never touched.
 """

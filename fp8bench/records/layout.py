@@ -83,14 +83,18 @@ def head(path: Path, needed: frozenset[str] = HEAD) -> Head | Broken:
     """
     try:
         fields, complete = _beginning(path, needed)
-        if not fields.keys() >= WHOSE:
+        if not _says_whose(fields):
             data = bytes_of(path)
-            fields, complete = _document(data) or {}, True
-            if not isinstance(fields.get("instance"), str):
+            fields, complete = {"kind": RUN, **(_document(data) or {})}, True
+            if not _says_whose(fields):
                 return _why_broken(data, path)
     except OSError as error:
         return unreadable(path, error)
     return Head(path, fields, complete, str(fields.get("kind", RUN)), str(fields["instance"]))
+
+
+def _says_whose(fields: Document) -> bool:
+    return isinstance(fields.get("instance"), str) and isinstance(fields.get("kind"), str)
 
 
 def light(found: Head) -> Record | Broken:
@@ -163,7 +167,8 @@ def _of_any_version(fields: Document, path: Path, model: type[SomeRecord]) -> So
     version = fields.get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         return newer(path, version)
-    migrated = migrate(fields)
+    # Of any other type it is refused; `True == 1`.
+    migrated = migrate(fields) if type(version) is int else fields
     try:
         return _of_today(model.model_validate(migrated), path)
     except ValidationError:

@@ -262,7 +262,11 @@ def parse_mapping(text: str, path: Path) -> dict[str, Any]:
 
 def wrong_field(error: ValidationError, path: Path, text: str, prefix: tuple[str | int, ...] = ()) -> UsageError:
     """The first error of a model, by file, line and field. prefix: where the model stands in the file."""
-    line, reason = fault(error, text, prefix)
+    return refused(path, *fault(error, text, prefix))
+
+
+def refused(path: Path, line: int, reason: str) -> UsageError:
+    """The error of a file for a reason that `fault` gives."""
     if reason.startswith("field "):
         return UsageError(f"{path} line {line}, {reason}", "Fix that field, or move the file away")
     return UsageError(f"{path} line {line} {reason}", "Fix it, or move the file away")
