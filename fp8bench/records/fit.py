@@ -36,7 +36,7 @@ def fit_log(text: str, environ: Mapping[str, str] | None = None) -> str:
 
 
 def _fit_log(text: str, secrets: Collection[str]) -> str:
-    found = "\n".join(map(inert, without(shortened(text, LONGEST_LOG), secrets).split("\n")))
+    found = "\n".join(map(inert, shortened(without(text, secrets), LONGEST_LOG).split("\n")))
     return text if found == text else found
 
 
@@ -53,7 +53,7 @@ def _fit_model(model: ModelT, secrets: Collection[str], omitted: Collection[str]
 def _fit(value: Any, secrets: Collection[str]) -> Any:
     """The same object where nothing had to be changed."""
     if isinstance(value, str):
-        found = inert(without(shortened(value), secrets))
+        found = inert(shortened(without(value, secrets)))
         return value if found == value else found
     if isinstance(value, BaseModel):
         return _fit_model(value, secrets)
