@@ -175,9 +175,8 @@ class RunRequest(_OptionsOfWorkers):
         ),
     ] = None
     precision: Annotated[
-        float | None,
+        Annotated[float, Field(gt=0, lt=1)] | None,
         BeforeValidator(_share),
-        Field(gt=0, lt=1),
         Option(
             "Add rounds, 14 at least, until every half-width is below this share",
             shown_unset="none",

@@ -39,7 +39,10 @@ GOLDEN = [
     *(path for path in (HERE / "golden").glob("*/*.json") if path.stat().st_size < 30_000),
 ]
 CONFIG = b"mode: [te-fp8:delayed, baseline-bf16]\nbatch_size: 8\nmin_time_s: 0.5\nresults_dir: x\nprecision: 1%\n"
-INSTANCE = b"key: mine\ngpu: H200-SXM-141GB\ngpu_count: 1\nprices:\n- usd_per_hour: 3.5\n  purchase: on_demand\n  as_of: 2026-05-01\n  source: me\n"
+INSTANCE = (
+    b"key: mine\ngpu: H200-SXM-141GB\ngpu_count: 1\n"
+    b"prices:\n- usd_per_hour: 3.5\n  purchase: on_demand\n  as_of: 2026-05-01\n  source: me\n"
+)
 SNAPSHOT = b"instance,usd_per_hour,as_of,purchase,region,source\n"
 TRACE = json.dumps(
     {
@@ -121,22 +124,24 @@ READERS: dict[str, tuple[str, list[bytes], Callable[[Path], object]]] = {
 def fuzz(seeds: range, seconds: float, one: Callable[[Random], object]) -> int:
     """Draw until the time is up; returns how often. What leaves the family is raised with its seed."""
     until, done = time.monotonic() + seconds, 0
+    said: list[str] = []
     for seed in seeds:
         if time.monotonic() > until:
             break
         try:
             one(Random(seed))
         except Fp8benchError as error:
-            assert "\n" not in error.what or len(error.what) < 100_000
+            said.append(str(error))
         except Exception as error:
             raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
         done += 1
+    assert all(one.strip() for one in said)
     return done
 
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize(
-    "seeds, seconds",
+    ("seeds", "seconds"),
     [(range(40), 0.1), pytest.param(range(1000, FOREVER), 33, marks=pytest.mark.faults)],
     ids=["a moment", "for long"],
 )
@@ -175,7 +180,7 @@ SHOWN = (
 
 
 @pytest.mark.parametrize(
-    "seeds, seconds",
+    ("seeds", "seconds"),
     [(range(10), 1.0), pytest.param(range(1000, FOREVER), 120, marks=pytest.mark.faults)],
     ids=["a moment", "for long"],
 )
@@ -197,7 +202,7 @@ def test_a_record_whose_values_are_odd_kills_no_table_and_no_page(seeds, seconds
 
 
 @pytest.mark.parametrize(
-    "seeds, seconds",
+    ("seeds", "seconds"),
     [(range(150), 0.3), pytest.param(range(1000, FOREVER), 20, marks=pytest.mark.faults)],
     ids=["a moment", "for long"],
 )
@@ -235,7 +240,7 @@ WORDS = (
 
 
 @pytest.mark.parametrize(
-    "seeds, seconds",
+    ("seeds", "seconds"),
     [(range(8), 0.6), pytest.param(range(1000, FOREVER), 60, marks=pytest.mark.faults)],
     ids=["a moment", "for long"],
 )
@@ -297,7 +302,8 @@ def test_a_configuration_and_an_instance_are_what_was_written():
         source=text,
     )
     instance = st.builds(
-        Instance, key=st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True), gpu=text, gpu_count=st.integers(1, 64),
+        Instance, key=st.from_regex(r"[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True), gpu=text,
+        gpu_count=st.integers(1, 64),
         prices=st.tuples(price),
     )  # fmt: skip
     config = st.builds(
@@ -318,7 +324,9 @@ def test_a_configuration_and_an_instance_are_what_was_written():
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in GOLDEN if "run" in path.read_text()[:80]], ids=lambda path: path.name[:34]
+    "path",
+    [path for path in GOLDEN if path.name[17:].startswith(("te-", "base", "torchao"))],
+    ids=lambda path: path.name[:34],
 )
 def test_a_field_that_no_format_had_is_refused_in_every_format(path, tmp_path):
     document = json.loads(path.read_text()) | {"colour": "green"}
