@@ -64,6 +64,12 @@ def _share(value: Any) -> Any:
         raise ValueError("it must be a share, such as 1% or 0.01") from None
 
 
+def _folder(value: Any) -> Any:
+    if isinstance(value, str) and "\0" in value:
+        raise ValueError("a folder's name holds no NUL")
+    return local(value)
+
+
 def _of_price(help: str) -> Option:
     return Option(help, shown_unset="none", bound=bounds.USD_PER_HOUR, metavar="USD_PER_HOUR", one_round=False)
 
@@ -209,7 +215,7 @@ class RunRequest(_OptionsOfWorkers):
     ] = None
     price_per_gpu: Annotated[PositiveFloat | None, _of_price("Price of one GPU, times the GPUs of the machine")] = None
     results_dir: Annotated[
-        Path, BeforeValidator(local), Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")
+        Path, BeforeValidator(_folder), Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")
     ] = Path("results")
 
     def of_workers(self, device: Device, usual: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,11 @@ def pushed(address: str, sent: Sequence[str], same: Sequence[str], refused: Sequ
     """By what became of each file; those that were there already are counted only."""
     rows = [*(("sent", name) for name in sent), *(("refused", name) for name in refused)]
     said = f"{address}: {counted(len(sent), 'file')} sent, {len(same)} there already, {len(refused)} refused."
-    warned = [Warned("what is refused has the name of another file there, which stays")] if refused else []
+    warned = (
+        [Warned("what is refused has the name of another file there, which stays, or is a link out of the folder")]
+        if refused
+        else []
+    )
     return _document(
         rows, ("result", "file"), [Sentence(said), *warned],
         {"address": address, "sent": list(sent), "same": list(same), "refused": list(refused)},

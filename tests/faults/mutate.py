@@ -46,7 +46,7 @@ def exchanged(document: Any, random: Random) -> Any:
     """The document with one to three of its values exchanged for odd ones, put in twice, or left out."""
     found = json.loads(json.dumps(document))
     for _ in range(random.randint(1, 3)):
-        holder, key = random.choice(list(_places(found)))
+        holder, key = _drawn(found, random)
         old = holder[key]
         what = random.randrange(6)
         if what == 0 and isinstance(holder, dict):
@@ -64,9 +64,10 @@ def exchanged(document: Any, random: Random) -> Any:
     return found
 
 
-def _places(document: Any) -> Any:
-    items = document.items() if isinstance(document, dict) else enumerate(document)
-    for key, value in list(items):
-        yield document, key
-        if isinstance(value, dict | list) and value:
-            yield from _places(value)
+def _drawn(document: Any, random: Random) -> Any:
+    """A place in it: each field of a level is as likely as another, however much is below it."""
+    key = random.choice(list(document) if isinstance(document, dict) else range(len(document)))
+    below = document[key]
+    if isinstance(below, dict | list) and below and random.random() < 0.9:
+        return _drawn(below, random)
+    return document, key
