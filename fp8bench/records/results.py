@@ -21,7 +21,6 @@ from typing import Generic, NamedTuple, TypeVar, overload
 
 from fp8bench.records import layout
 from fp8bench.records.files import Broken, record_files
-from fp8bench.records.fit import fit, fit_log
 from fp8bench.records.layout import RUN, Head, SomeRecord
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import PUBLISHED_RESULTS, write_atomically
@@ -59,6 +58,9 @@ def write(record: RecordHead, results_dir: Path) -> Path:
     Raises RunFailed where it cannot be written (it is then kept in the folder for temporary files), or is there
     already.
     """
+    # Imported here: who only reads does without.
+    from fp8bench.records.fit import fit
+
     folder = results_dir / (PUBLISHED if record.source == "published" else _plain(record.instance))
     path = folder / f"{_plain(record.run_id)}.json"
     text = layout.text_of(fit(record))
@@ -81,6 +83,8 @@ def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
     """Keep what the processes of a failed run left behind, beside its record; returns its path, None where it cannot be
     written.
     """
+    from fp8bench.records.fit import fit_log
+
     path = results_dir / record.instance / f"{record.run_id}.log"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

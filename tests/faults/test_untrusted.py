@@ -3,6 +3,7 @@ shows it obeys it, and no name in it leads out of the folder.
 """
 
 import csv
+import gzip
 import io
 import json
 import re
@@ -21,6 +22,7 @@ from fp8bench.config.sources import resolve
 from fp8bench.launch.place import instance_called
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
+from fp8bench.profiling import trace
 from fp8bench.records import layout
 from fp8bench.report import render
 from fp8bench.report.document import Column, Document, Heading, Lines, Note, Sentence, Table, Warned
@@ -256,3 +258,15 @@ def test_nothing_that_can_be_sent_is_unpickled():
 
     assert len(texts) > 100
     assert [name for name, text in texts.items() if import_of.search(text) or call_of.search(text)] == []
+
+
+def test_a_trace_that_unzips_without_end_or_is_nested_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(trace, "LARGEST_BYTES", 1 << 20)
+    bomb, deep = tmp_path / "bomb.json.gz", tmp_path / "deep.json.gz"
+    bomb.write_bytes(gzip.compress(b" " * (3 << 20)))
+    deep.write_bytes(gzip.compress(b'{"traceEvents": ' + b"[" * 200_000))
+
+    with pytest.raises(UsageError, match="unzips to more than 1 MiB"):
+        trace.read_trace(bomb)
+    with pytest.raises(UsageError, match="is not JSON"):
+        trace.read_trace(deep)
