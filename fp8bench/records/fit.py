@@ -16,7 +16,11 @@ from fp8bench.schema.private import secrets_of, shortened, without
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 IDENTITY = frozenset({"schema_version", "kind", "run_id", "status", "cause", "source", "instance", "session"})
-OF_WHAT = frozenset({"config", "figure", "fingerprint", "created_utc", "method_version", "machine", "provenance"})
+OF_WHAT = frozenset({"config", "fingerprint", "created_utc", "method_version", "machine"})
+FACTS = frozenset(
+    {"mode", "workload", "device_name", "cpu", "driver", "python", "versions", "unit", "name", "category"}
+)
+"""Fields of which others decide what a record is of: a word of them that somebody has for a password stays."""
 
 LOGS = frozenset({"log", "traceback"})
 """Fields whose text has lines."""
@@ -43,11 +47,15 @@ def _fit_log(text: str, secrets: Collection[str]) -> str:
 def _fit_model(model: ModelT, secrets: Collection[str], omitted: Collection[str] = ()) -> ModelT:
     fields = {name: each for name, each in vars(model).items() if name not in omitted}
     found = {
-        name: _fit_log(each, secrets) if name in LOGS and isinstance(each, str) else _fit(each, secrets)
+        name: _fit_log(each, secrets) if name in LOGS and isinstance(each, str) else _fit(each, _of(name, secrets))
         for name, each in fields.items()
     }
     changed = {name: each for name, each in found.items() if each is not fields[name]}
     return model.model_copy(update=changed) if changed else model
+
+
+def _of(name: str, secrets: Collection[str]) -> Collection[str]:
+    return () if name in FACTS else secrets
 
 
 def _fit(value: Any, secrets: Collection[str]) -> Any:

@@ -13,7 +13,9 @@ from pathlib import Path
 from fp8bench.schema.address import HIDDEN
 from fp8bench.schema.errors import inert
 
-SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|KEY|CREDENTIAL|AUTH|SESSION|COOKIE|PRIVATE", re.IGNORECASE)
+SECRET_NAME = re.compile(
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|KEY|CREDENTIAL|AUTH(?!OR)|SESSION|COOKIE|PRIVATE", re.IGNORECASE
+)
 _NO_SECRET = re.compile(r"^(XDG_|DESKTOP_SESSION$)")
 """Of a desktop: its session's kind and name."""
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from builders import evidence, invalid, measured
+from builders import evidence, invalid, measured, published
 from report.made_gemm import gemm_record
 
 from fp8bench.records import results
@@ -42,6 +42,26 @@ def test_numbers_and_what_a_record_is_of_are_never_touched():
     found = fit(record, {"MY_TOKEN": mode})
 
     assert (found.config, found.run_id, found.samples) == (record.config, record.run_id, record.samples)
+
+
+def test_neither_is_what_a_table_knows_a_gpu_by():
+    record = measured()
+    assert record.environment is not None
+
+    assert fit(record, {"MY_TOKEN": "NVIDIA", "YOUR_TOKEN": record.environment.versions["torch"]}) is record
+
+
+def test_a_figure_from_elsewhere_is_written_in_utf_8(tmp_path):
+    figure = published("p4d")
+    assert figure.figure is not None
+    assert figure.provenance is not None
+    odd = {
+        "figure": figure.figure.model_copy(update={"attention": "\udcff"}),
+        "provenance": figure.provenance.model_copy(update={"citation": "a\x1b[31m \udcff"}),
+    }
+    path = results.write(figure.model_copy(update=odd), tmp_path)
+
+    assert json.loads(path.read_bytes())["provenance"]["citation"] == "a\\x1b[31m \\udcff"
 
 
 def test_what_is_written_is_what_is_fit(tmp_path, monkeypatch):
