@@ -97,8 +97,10 @@ def _read_document(path: Path) -> dict[str, Any]:
         document = json.loads(_unzipped(data, path) if data.startswith(_GZIP) else data)
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path} is not a whole gzip file: {error}", _MAKE_ANOTHER) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"{path} is not JSON: {error}", _MAKE_ANOTHER) from error
+    except RecursionError as error:
+        raise UsageError(f"{path} is nested too deeply", _MAKE_ANOTHER) from error
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
         raise UsageError(f"{path} is not a Chrome trace: it has no list of traceEvents", _MAKE_ANOTHER)
     return document

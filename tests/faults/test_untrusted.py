@@ -268,5 +268,5 @@ def test_a_trace_that_unzips_without_end_or_is_nested_without_end_is_refused(tmp
 
     with pytest.raises(UsageError, match="unzips to more than 1 MiB"):
         trace.read_trace(bomb)
-    with pytest.raises(UsageError, match="is not JSON"):
+    with pytest.raises(UsageError, match="nested too deeply"):
         trace.read_trace(deep)
