@@ -56,7 +56,7 @@ OWN = {
         "results:results",
         "Records of many hosts: `push` sends what the address lacks and never overwrites; `verify` reads "
         "every record strictly, exit code 4 where one is bad; `prune` lists what is superseded or failed, "
-        "and removes it with --yes.",
+        "and removes it with --yes; `migrate` lists records of older formats, and writes them anew with --yes.",
     ),
     "dtypes": ("dtypes:dtypes", "What number formats hold: limits, bits, casts, arithmetic, block scales."),
     "import": ("run:import_figure", "Import a step time from an article or another tool, always marked as such."),

@@ -15,7 +15,7 @@ from fp8bench.kinds.run.check.document import document, sentence
 from fp8bench.kinds.run.check.exports import EXPORTS
 from fp8bench.kinds.run.check.records import find
 from fp8bench.kinds.run.check.result import Check
-from fp8bench.schema.errors import MeasurementInvalid, UsageError, require_known
+from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.files import write_atomically
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -51,8 +51,7 @@ def check(
     if done.exit_code:
         log(sentence(done))
         raise typer.Exit(done.exit_code)
-    if unread.found and strict:
-        raise typer.Exit(MeasurementInvalid.exit_code)
+    unread.end(strict)
 
 
 def _exports(words: Sequence[str]) -> dict[Path, str]:

@@ -85,7 +85,7 @@ def resolved(settings: Mapping[str, Any], config: Path | None) -> "Resolved":
     if config is None:
         return resolve(flags, os.environ, {}, None)
     # Once, since a pipe (`--config <(...)`) has nothing left for a second reader.
-    text = read_text(config)
+    text = read_text(config, regular=False)
     return resolve(flags, os.environ, parse_mapping(text, config), str(config), text)
 
 

@@ -8,12 +8,12 @@ import typer
 
 from fp8bench import registry
 from fp8bench.cli import names
-from fp8bench.cli.options import Form, choice, option, switch
+from fp8bench.cli.options import Form, Strict, choice, option, switch
 from fp8bench.cli.output import Unread, log, show
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.kind import Kind
 from fp8bench.kinds.view import View, parse_columns, parse_conditions, parse_job
-from fp8bench.schema.errors import MeasurementInvalid, UsageError
+from fp8bench.schema.errors import UsageError
 from fp8bench.schema.option import flag_of
 
 KINDS = tuple(entry.name for entry in registry.KINDS)
@@ -54,7 +54,7 @@ def compare(
     selection: Selection = Selection(),
     shown: Shown = Shown(),
     kind: Annotated[str, choice("--kind", KINDS, "Of what: runs, or what these commands kept.")] = "run",
-    strict: Annotated[bool, switch("--strict", "Exit code 4 where a record is broken.")] = False,
+    strict: Strict = False,
     form: Form = "table",
     results_dir: list[Path] = typer.Option(
         [Path("results")], "--results-dir", metavar="DIR", help="Where records are; may be given several times."
@@ -79,5 +79,4 @@ def compare(
     )
     unread = Unread()
     show(compared.compare(options, catalog, results_dir, log, unread), form)
-    if unread.found and strict:
-        raise typer.Exit(MeasurementInvalid.exit_code)
+    unread.end(strict)

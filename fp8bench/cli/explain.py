@@ -15,8 +15,8 @@ from typing import Annotated, cast
 import typer
 
 from fp8bench.cli import names as known
-from fp8bench.cli.options import FormOfTables, Optimizer, ResultsDir, Workload, option
-from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
+from fp8bench.cli.options import FormOfTables, Optimizer, ResultsDir, Strict, Workload, option
+from fp8bench.cli.output import Unread, draw, load_catalog, log, show
 from fp8bench.cli.progress import listener
 from fp8bench.kinds.run.explain.choice import Choice, alone, choose
 from fp8bench.kinds.run.explain.document import PICTURE, document
@@ -54,16 +54,19 @@ def explain(
     plot: Annotated[Path | None, option("FILE", "Draw the steps as bars, .png, .svg or .pdf.")] = None,
     trace: Annotated[Path | None, option("FILE", "With --mode, keep the Chrome trace.")] = None,
     form: FormOfTables = "table",
+    strict: Strict = False,
     results_dir: ResultsDir = Path("results"),
 ) -> None:
     wanted = Filter(workload=workload, batch_size=batch_size, optimizer=cast("OptimizerName | None", optimizer))
     _require_one_way(names or [], modes or [], trace, wanted)
     if plot is not None:
         require_drawable(plot)
-    chosen = measure_now(modes, trace, results_dir) if modes else find_all(names, results_dir, wanted)
+    unread = Unread()
+    chosen = measure_now(modes, trace, results_dir) if modes else find_all(names, results_dir, unread, wanted)
     shown = document(explain_steps(chosen[0], chosen[1] if len(chosen) == AT_MOST else None))
     show(shown, form)
     draw(shown, PICTURE, plot)
+    unread.end(strict)
 
 
 def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> list[Facts]:
@@ -113,28 +116,28 @@ def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | N
         )
 
 
-def find_all(names: Sequence[str], results_dir: Path, wanted: Filter = ALL) -> list[Facts]:
+def find_all(names: Sequence[str], results_dir: Path, unread: Unread, wanted: Filter = ALL) -> list[Facts]:
     """The mode to explain, and the reference if one is named, of the same work where there is a choice.
 
     wanted: of modes; what it leaves open is that of `compare`'s first row.
     """
     found: list[Facts] = []
     for name in names:
-        found.append(find(name, results_dir, wanted, like=found[0] if found else None))
+        found.append(find(name, results_dir, unread, wanted, like=found[0] if found else None))
     return found
 
 
-def find(name: str, results_dir: Path, wanted: Filter = ALL, like: Facts | None = None) -> Facts:
+def find(name: str, results_dir: Path, unread: Unread, wanted: Filter = ALL, like: Facts | None = None) -> Facts:
     """What a word on the command line names. Raises UsageError where it names nothing, several, or no profile."""
     if named.names_a_file(name):
         return _from_file(Path(name), results_dir)
     measured = results.known_instances(results_dir)
     kept = results.read(results_dir, measured)
-    tell_broken(kept.broken)
+    unread(kept.broken)
     path = named.by_id(name, {one.record.run_id: one.path for one in kept})
     if path is not None:
         return _facts(results.read_record(path), name, results_dir)
-    return _of_mode(name, kept, named.parse_mode(name, measured), wanted, like, results_dir)
+    return _of_mode(name, kept, named.parse_mode(name, measured), wanted, like, results_dir, unread)
 
 
 def _from_file(path: Path, results_dir: Path) -> Facts:
@@ -170,6 +173,7 @@ def _of_mode(
     wanted: Filter,
     like: Facts | None,
     results_dir: Path,
+    unread: Unread,
 ) -> Facts:
     """What is kept of [INSTANCE:]MODE[:RECIPE][/VARIANT]. A mode without its recipe takes any. like: what did the same
     work goes before what did not. Says on standard error which measurement it is.
@@ -198,7 +202,7 @@ def _of_mode(
             )
         return found
 
-    found = read_on_demand(Found(tuple(of_mode(reference, kept))), tell_broken, choices)
+    found = read_on_demand(Found(tuple(of_mode(reference, kept))), unread, choices)
     if len(found) > 1:
         first = next(iter(found))
         raise UsageError(f"{name} was profiled on {' and '.join(found)}", f"Choose one, as {first}:{name}")

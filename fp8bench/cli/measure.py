@@ -15,6 +15,7 @@ from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
 from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord
 from fp8bench.launch.place import register
 from fp8bench.records import results
+from fp8bench.records.fit import fit
 from fp8bench.records.named import find_kept
 from fp8bench.report.paper import require_drawable
 from fp8bench.schema.errors import UsageError
@@ -63,7 +64,7 @@ def _answer(kind: OneRecord[Any, Any, Any], kept: str | None, form: str, given: 
         return
     prepared = kind.prepare(request, os.environ)
     register(prepared, None, date.today(), log)
-    record = kind.measure(prepared, log)
+    record = fit(kind.measure(prepared, log))
     log(f"kept as {results.write(record, request.results_dir)}")
     _show(kind, record, request.results_dir, form, plots)
     raise typer.Exit(kind.exit_code(record, request))

@@ -44,4 +44,5 @@ FormOfTables = Annotated[str, choice("--format", [form for form in FORMATS if fo
 Workload = Annotated[str | None, typer.Option(autocompletion=names.workloads, help="Only records of this workload.")]
 Optimizer = Annotated[str | None, choice("--optimizer", OPTIMIZERS, "Only records of this optimizer.")]
 Region = Annotated[str | None, typer.Option(help="Only prices of this region.")]
+Strict = Annotated[bool, switch("--strict", "Exit code 4 where a record is broken.")]
 ResultsDir = Annotated[Path, option("DIR", "Where records are.")]

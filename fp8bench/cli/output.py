@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fp8bench.report import render
-from fp8bench.schema.errors import inert
+from fp8bench.schema.errors import MeasurementInvalid, inert
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +44,11 @@ class Unread:
         new = [one for one in found if str(one) not in map(str, self.found)]
         tell_broken(new)
         self.found.extend(new)
+
+    def end(self, strict: bool) -> None:
+        """The last of a command. strict: exits with the code of what is invalid where a file could not be read."""
+        if strict and self.found:
+            raise typer.Exit(MeasurementInvalid.exit_code)
 
 
 def load_catalog(results_dir: "Folders") -> "Catalog":

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from fp8bench.cli import names
-from fp8bench.cli.options import ResultsDir, choice, option, switch
-from fp8bench.cli.output import log, tell_broken, warn
+from fp8bench.cli.options import ResultsDir, Strict, choice, option, switch
+from fp8bench.cli.output import Unread, log, warn
 from fp8bench.cli.selection import Selection
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.kinds.run import Gathered, gather
@@ -54,6 +54,7 @@ def report(
         option("INSTANCE", "Also predict this instance from the rows, apart from them. Repeatable.", names.instances),
     ] = None,
     selection: Selection = Selection(),
+    strict: Strict = False,
     results_dir: ResultsDir = Path("results"),
 ) -> None:
     units = None if job is None else parse_job(job)
@@ -67,7 +68,8 @@ def report(
     options, catalog = selection.resolved(keys, results_dir, reference=selection.reference)
     kept = results.read(results_dir, options.instances)
     options = _of_one_workload(options, kept)
-    found = gather(kept, options, catalog, results_dir, tell_broken)
+    unread = Unread()
+    found = gather(kept, options, catalog, results_dir, unread)
     for text in found.comparison.warnings:
         warn(text)
     if all(row.status != "ok" for row in found.comparison.rows):
@@ -80,6 +82,7 @@ def report(
     else:
         _draw(found, plot, path, force, units)
     log(f"written as {path}")
+    unread.end(strict)
 
 
 def _of_one_workload(options: CompareOptions, kept: Iterable[Kept[Record]]) -> CompareOptions:

@@ -1,4 +1,6 @@
-"""`fp8bench results`: send records to another host, read every one strictly, and remove what no table shows."""
+"""`fp8bench results`: send records to another host, read every one strictly, remove what no table shows, and
+write records of older formats anew.
+"""
 
 from pathlib import Path
 
@@ -8,15 +10,18 @@ from fp8bench import registry
 from fp8bench.cli import names
 from fp8bench.cli.options import Form
 from fp8bench.cli.output import show, tell_broken, warn
-from fp8bench.records.audit import Models, spent, verify
+from fp8bench.records.audit import spent, verify
+from fp8bench.records.rewrite import Left, Models, older, rewrite
 from fp8bench.remote.mirror import LOG, RECORD, Mirror, names_in, send
 from fp8bench.report.document import Document
-from fp8bench.report.kept import prunable, pushed, verified
+from fp8bench.report.kept import migrated, prunable, pushed, verified
 from fp8bench.schema.address import address_of, parse
 from fp8bench.schema.errors import MeasurementInvalid, UsageError, require_known
 from fp8bench.schema.throughput import ThroughputRecord
 
-ACTIONS = ("push", "verify", "prune")
+ACTIONS = ("push", "verify", "prune", "migrate")
+ASKED_FIRST = ("prune", "migrate")
+"""What changes nothing without --yes."""
 
 
 def results(
@@ -24,7 +29,7 @@ def results(
         ..., metavar="|".join(ACTIONS), autocompletion=names.one_of(*ACTIONS), help="What to do with the records."
     ),
     url: str = typer.Argument(None, metavar="[URL]", help="Where `push` sends them: s3://, gs://, ssh:// or sftp://."),
-    yes: bool = typer.Option(False, "--yes", help="With prune: remove what is listed."),
+    yes: bool = typer.Option(False, "--yes", help="With prune: remove what is listed; with migrate: write it anew."),
     form: Form = "table",
     results_dir: Path = typer.Option(
         Path("results"), "--results-dir", metavar="DIR|URL", help="Where records are: a folder or an address."
@@ -35,11 +40,15 @@ def results(
         what = "push was given no URL" if url is None else f"{action} takes no URL"
         remedy = "Add it, as s3://bucket/results" if url is None else "Name the address with --results-dir"
         raise UsageError(what, remedy)
-    if yes and action != "prune":
+    if yes and action not in ASKED_FIRST:
         raise UsageError(f"--yes does not apply to {action}", "Omit it")
     if not results_dir.is_dir():
         raise UsageError(f"there is no folder {results_dir}", "Name one with --results-dir")
-    answers = {"verify": _verify, "prune": lambda folder: _prune(folder, yes)}
+    answers = {
+        "verify": _verify,
+        "prune": lambda folder: _prune(folder, yes),
+        "migrate": lambda folder: _migrate(folder, yes),
+    }
     document, sound = _push(url, results_dir) if url is not None else answers[action](results_dir)
     show(document, form)
     if not sound:
@@ -67,6 +76,24 @@ def _prune(folder: Path, yes: bool) -> tuple[Document, bool]:
     if yes:
         _remove(folder, [name for name, _ in named])
     return prunable(_called(folder), named, removed=yes), True
+
+
+def _migrate(folder: Path, yes: bool) -> tuple[Document, bool]:
+    if address_of(folder) is not None:
+        raise UsageError("a record at an address never changes", "Migrate a folder of your own; older formats are read")
+    found, left = [], []
+    for one in older(folder, _models()):
+        if isinstance(one, Left):
+            left.append((_below(one.path, folder), one.reason))
+            continue
+        if yes:
+            rewrite(one, _models())
+        found.append((_below(one.path, folder), one.version, one.kept.name if one.kept else None))
+    return migrated(_called(folder), found, left, rewritten=yes), not left
+
+
+def _below(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
 
 
 def _remove(folder: Path, names: list[str]) -> None:

@@ -13,8 +13,8 @@ import typer
 
 from fp8bench.cli.command import resolved
 from fp8bench.cli.nodes import as_torchrun_has_it
-from fp8bench.cli.options import ResultsDir, option, switch
-from fp8bench.cli.output import load_catalog, log, show, tell_broken, warn
+from fp8bench.cli.options import ResultsDir, Strict, option, switch
+from fp8bench.cli.output import Unread, load_catalog, log, show, warn
 from fp8bench.cli.progress import listener
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def run(
     ] = False,
     quiet: bool = typer.Option(False, "--quiet", help="No progress; warnings and errors only."),
     as_json: bool = typer.Option(False, "--json", help="Print the records as JSON."),
+    strict: Strict = False,
     **settings: Any,
 ) -> None:
     from fp8bench.cli.remote import synced
@@ -47,7 +48,7 @@ def run(
         requested = resolved(settings, config)
         leader = group.meet(requested.request) if group is not None else None
         with synced(requested.request.results_dir, measuring=True) as mirror:
-            _run(requested, mirror, dry_run, quiet, as_json, place, leader)
+            _run(requested, mirror, dry_run, quiet, as_json, strict, place, leader)
 
 
 def _run(
@@ -56,6 +57,7 @@ def _run(
     dry_run: bool,
     quiet: bool,
     as_json: bool,
+    strict: bool,
     place: "Elastic | None",
     leader: "Leader | None",
 ) -> None:
@@ -82,10 +84,12 @@ def _run(
         log(note)
     require_modes(answer, named)
     register(prepared, price_of_machine, date.today(), log)
-    raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json))
+    raise typer.Exit(_measure_and_print(prepared, mirror, named, quiet, as_json, strict))
 
 
-def _measure_and_print(prepared: "Prepared", mirror: "Mirror | None", named: bool, quiet: bool, as_json: bool) -> int:
+def _measure_and_print(
+    prepared: "Prepared", mirror: "Mirror | None", named: bool, quiet: bool, as_json: bool, strict: bool
+) -> int:
     """named: the modes were, so that each is meant to run."""
     from fp8bench.cli.remote import send_one
     from fp8bench.launch.session import exit_code, measure, session
@@ -101,15 +105,19 @@ def _measure_and_print(prepared: "Prepared", mirror: "Mirror | None", named: boo
             # At once, since a machine may be taken away; a remote that fails is not waited for again.
             if mirror is not None and reached and path is not None:
                 reached = send_one(mirror, path)
+    unread = Unread()
     if not records:
         log(f"nothing was left to run: session {rounds.session_id} has its rounds")
     if as_json:
         typer.echo(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
     else:
-        _print_session(rounds.session_id, prepared)
+        _print_session(rounds.session_id, prepared, unread)
     _say_whether_precise(rounds)
     code = exit_code(records, named)
-    return _judge_itself(rounds) if code == 0 and rounds.entries[0].arm else code
+    code = _judge_itself(rounds) if code == 0 and rounds.entries[0].arm else code
+    if code == 0:
+        unread.end(strict)
+    return code
 
 
 def _say_whether_precise(rounds: "Schedule") -> None:
@@ -148,7 +156,7 @@ def _judge_itself(rounds: "Schedule") -> int:
     return 4
 
 
-def _print_session(session_id: str, prepared: "Prepared") -> None:
+def _print_session(session_id: str, prepared: "Prepared", unread: Unread) -> None:
     """The table of the whole session, with what was kept of it before this call."""
     from fp8bench.kinds.kind import CompareOptions
     from fp8bench.kinds.run.compare import compare
@@ -172,7 +180,9 @@ def _print_session(session_id: str, prepared: "Prepared") -> None:
     options = CompareOptions((key,), date.today(), parse_reference(None, [key]), allow_mismatch=unlike)
     catalog = load_catalog(prepared.results_dir)
     shown = results.read_on_demand(
-        results.Found(of_session), tell_broken, lambda records, whole: compare(records, catalog, options, whole)
+        results.Found(of_session, found.broken),
+        unread,
+        lambda records, whole: compare(records, catalog, options, whole),
     )
     show(document(shown), "table")
 

@@ -64,6 +64,12 @@ def _share(value: Any) -> Any:
         raise ValueError("it must be a share, such as 1% or 0.01") from None
 
 
+def _folder(value: Any) -> Any:
+    if isinstance(value, str) and "\0" in value:
+        raise ValueError("a folder's name holds no NUL")
+    return local(value)
+
+
 def _of_price(help: str) -> Option:
     return Option(help, shown_unset="none", bound=bounds.USD_PER_HOUR, metavar="USD_PER_HOUR", one_round=False)
 
@@ -205,9 +211,8 @@ class RunRequest(_OptionsOfWorkers):
         ),
     ] = None
     precision: Annotated[
-        float | None,
+        Annotated[float, Field(gt=0, lt=1)] | None,
         BeforeValidator(_share),
-        Field(gt=0, lt=1),
         Option(
             "Add rounds, 14 at least, until every half-width is below this share",
             shown_unset="none",
@@ -240,7 +245,7 @@ class RunRequest(_OptionsOfWorkers):
     ] = None
     price_per_gpu: Annotated[PositiveFloat | None, _of_price("Price of one GPU, times the GPUs of the machine")] = None
     results_dir: Annotated[
-        Path, BeforeValidator(local), Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")
+        Path, BeforeValidator(_folder), Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")
     ] = Path("results")
     variants: tuple[VariantSettings, ...] = Field(
         default=(), description="of a file that names several; without any each mode is one, with the settings above"

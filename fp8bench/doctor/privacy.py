@@ -12,16 +12,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fp8bench.doctor.finding import Examination
+from fp8bench.schema.address import HIDDEN
+from fp8bench.schema.private import UUID, secrets_of, without
 
-HIDDEN = "***"
 NOBODY = frozenset({"root", "user", "ubuntu", "ec2-user", "azureuser", "admin", "nobody", "localhost"})
 """Names that many machines share, and that occur in plain sentences."""
 
-SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL|AUTH|SESSION", re.IGNORECASE)
-SHORTEST_SECRET = 6
 SHORTEST_NAME = 3
 
-_UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b")
 _ADDRESS = re.compile(
     r"\b(?:(?:10|127)\.\d{1,3}|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2}\b"
     r"|\b(?:\d{1,3}\.){3}\d{1,3}(?=:\d)"
@@ -50,8 +48,8 @@ def names_of_this_machine(environ: Mapping[str, str]) -> frozenset[str]:
     """Names of this machine and its user, and values of variables that look secret."""
     host = socket.gethostname()
     words = {host, host.partition(".")[0], _user(), Path.home().name, environ.get("HOSTNAME", "")}
-    secrets = {value for name, value in environ.items() if SECRET_NAME.search(name) and len(value) >= SHORTEST_SECRET}
-    return frozenset(word for word in words if len(word) >= SHORTEST_NAME and word.lower() not in NOBODY) | secrets
+    named = frozenset(word for word in words if len(word) >= SHORTEST_NAME and word.lower() not in NOBODY)
+    return named | secrets_of(environ)
 
 
 def _user() -> str:
@@ -64,7 +62,7 @@ def _user() -> str:
 
 def scrub(text: str, names: Iterable[str] = ()) -> str:
     """The text without UUIDs, addresses, folders of people, and `names`."""
-    text = _UUID.sub(HIDDEN, text)
+    text = UUID.sub(HIDDEN, without(text, ()))
     text = _PATH.sub(lambda match: short_path(match[0]), text)
     for name in sorted(names, key=len, reverse=True):
         text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", HIDDEN, text)

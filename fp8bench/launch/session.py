@@ -19,6 +19,7 @@ from fp8bench.machine.busy import require_idle
 from fp8bench.machine.identity import Here
 from fp8bench.records import lock, results
 from fp8bench.records.files import Broken
+from fp8bench.records.fit import fit
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Interrupted, Status
@@ -216,6 +217,7 @@ def _keep(
         logged = results.write_log(record, log, where.results_dir)
         if logged is not None:
             record = record.model_copy(update={"remedy": f"{record.remedy}; tracebacks and stacks are in {logged}"})
+    record = fit(record)
     return record, results.write(record, where.results_dir)
 
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from fp8bench.pricing import snapshot
 from fp8bench.schema.errors import UsageError, unknown_name
-from fp8bench.schema.files import INSTANCES_YAML, Frozen, line_of, parse_yaml, read_text, wrong_field
+from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, line_of, parse_yaml, read_text, wrong_field
 from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Offer, Price, Unread, is_snapshot
 from fp8bench.schema.kept import parse_once
 
@@ -75,7 +75,7 @@ def _may_be_of(path: Path) -> frozenset[str]:
     if is_snapshot(path):
         return snapshot.instances_in(path)
     try:
-        key = _KEY.search(path.read_bytes()[:_KEY_WITHIN])
+        key = _KEY.search(bytes_of(path)[:_KEY_WITHIN])
     except OSError:
         key = None
     return frozenset({path.absolute().parent.name, *([key[1].decode()] if key else [])})

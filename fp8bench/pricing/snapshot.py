@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError, unknown_name
-from fp8bench.schema.files import first_fault, read_text
+from fp8bench.schema.files import bytes_of, first_fault, read_text
 from fp8bench.schema.instance import FIELDS, Catalog, Instance, Offer, OfferedAs, Price
 
 
@@ -88,7 +88,7 @@ def _words(place: OfferedAs) -> str:
 def instances_in(path: Path) -> frozenset[str]:
     """Every instance that a refused snapshot may be of, as far as it can be read."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]
+        lines = bytes_of(path).decode("utf-8", "replace").splitlines()[1:]
     except OSError:
         return frozenset()
     return frozenset(line.partition(",")[0].strip() for line in lines if line.strip())

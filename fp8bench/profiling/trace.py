@@ -8,6 +8,7 @@ Profiling slows the host and not the kernels. So kernels' times come from here, 
 """
 
 import gzip
+import io
 import json
 import zlib
 from collections import defaultdict
@@ -19,7 +20,7 @@ from pydantic import Field, ValidationError
 
 from fp8bench.profiling.spans import Event, Span, cpu_spans, gpu_spans, replayed
 from fp8bench.schema.errors import RunFailed, UsageError
-from fp8bench.schema.files import Frozen, first_fault, write_atomically
+from fp8bench.schema.files import LARGEST_BYTES, Frozen, bytes_of, first_fault, write_atomically
 
 METADATA_KEY = "fp8bench"
 PRIVATE_KEYS = ("host_name", "hostname", "traceName")
@@ -81,7 +82,7 @@ def looks_like_a_trace(path: Path) -> bool:
     Cheap for a record, which is the other thing that ends in .json. A file that cannot be read is none.
     """
     try:
-        data = path.read_bytes()
+        data = bytes_of(path)
     except OSError:
         return False
     return data.startswith(_GZIP) or b'"traceEvents"' in data
@@ -89,18 +90,28 @@ def looks_like_a_trace(path: Path) -> bool:
 
 def _read_document(path: Path) -> dict[str, Any]:
     try:
-        data = path.read_bytes()
+        data = bytes_of(path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "Check the name and its permissions") from error
     try:
-        document = json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
+        document = json.loads(_unzipped(data, path) if data.startswith(_GZIP) else data)
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path} is not a whole gzip file: {error}", _MAKE_ANOTHER) from error
     except ValueError as error:
         raise UsageError(f"{path} is not JSON: {error}", _MAKE_ANOTHER) from error
+    except RecursionError as error:
+        raise UsageError(f"{path} is nested too deeply", _MAKE_ANOTHER) from error
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
         raise UsageError(f"{path} is not a Chrome trace: it has no list of traceEvents", _MAKE_ANOTHER)
     return document
+
+
+def _unzipped(data: bytes, path: Path) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        found = file.read(LARGEST_BYTES + 1)
+    if len(found) > LARGEST_BYTES:
+        raise UsageError(f"{path} unzips to more than {LARGEST_BYTES >> 20} MiB", _MAKE_ANOTHER)
+    return found
 
 
 def strip(document: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ run that failed says nothing that its successor needs. One that is invalid stays
 is proved in one process and not in the next is not proved.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,14 +16,12 @@ from fp8bench.records import instances, layout
 from fp8bench.records.files import Broken, record_files
 from fp8bench.records.layout import Head
 from fp8bench.records.results import PUBLISHED
+from fp8bench.records.rewrite import Models, name_twice
 from fp8bench.records.select import grouped, latest_alike, mode, select, session
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import parse_yaml, read_text, wrong_field
+from fp8bench.schema.files import bytes_of, parse_yaml, read_text, wrong_field
 from fp8bench.schema.instance import Instance
 from fp8bench.schema.record import Record, RecordHead
-
-Models = Mapping[str, type[RecordHead]]
-"""The model of each kind's record."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +73,9 @@ def _fault(path: Path, models: Models) -> str:
     record = _read(path, models)
     if isinstance(record, Broken):
         return record.reason if record.line is None else f"line {record.line}: {record.reason}"
+    twice = name_twice(bytes_of(path))
+    if twice is not None:
+        return f"has the name {twice!r} twice"
     if record.run_id != path.stem:
         return f"is a copy or was renamed: its run id is {record.run_id}"
     return _fault_of_work(record)

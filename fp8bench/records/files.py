@@ -3,12 +3,13 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import fault, wrong_field
+from fp8bench.schema.files import fault, refused
 from fp8bench.schema.record import SCHEMA_VERSION
 
 SUFFIX = ".json"
@@ -44,7 +45,21 @@ def newer(path: Path, version: int) -> Broken:
 
 def invalid(path: Path, error: ValidationError, text: str) -> Broken:
     """A file whose text is not JSON, or not that of a record. text: as in the file, line by line."""
-    return Broken(path, *fault(error, text), wrong_field(error, path, text))
+    line, reason = fault(error, text)
+    return Broken(path, line, reason, refused(path, line, reason))
+
+
+AHEAD = timedelta(days=1)
+"""By so much clocks may differ."""
+
+
+def of_the_future(path: Path, created: datetime) -> Broken | None:
+    """A record that is dated later than now, which would be the latest for ever and hide all others."""
+    now = datetime.now(UTC)
+    if created - now <= AHEAD:
+        return None
+    reason = f"field created_utc: {created:%Y-%m-%d} is later than today, {now:%Y-%m-%d}, by this machine's clock"
+    return Broken(path, None, reason, UsageError(f"{path}, {reason}", "Correct the clock, or move the file away"))
 
 
 def no_samples(path: Path) -> Broken:

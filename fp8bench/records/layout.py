@@ -30,7 +30,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from fp8bench.records.files import Broken, invalid, newer, no_samples, unreadable
+from fp8bench.records.files import Broken, invalid, newer, no_samples, of_the_future, unreadable
+from fp8bench.schema.files import bytes_of, open_regular
 from fp8bench.schema.record import SCHEMA_VERSION, Record, RecordHead
 
 SomeRecord = TypeVar("SomeRecord", bound=RecordHead)
@@ -83,14 +84,18 @@ def head(path: Path, needed: frozenset[str] = HEAD) -> Head | Broken:
     """
     try:
         fields, complete = _beginning(path, needed)
-        if not fields.keys() >= WHOSE:
-            data = path.read_bytes()
-            fields, complete = _document(data) or {}, True
-            if not isinstance(fields.get("instance"), str):
+        if not _says_whose(fields):
+            data = bytes_of(path)
+            fields, complete = {"kind": RUN, **(_document(data) or {})}, True
+            if not _says_whose(fields):
                 return _why_broken(data, path)
     except OSError as error:
         return unreadable(path, error)
     return Head(path, fields, complete, str(fields.get("kind", RUN)), str(fields["instance"]))
+
+
+def _says_whose(fields: Document) -> bool:
+    return isinstance(fields.get("instance"), str) and isinstance(fields.get("kind"), str)
 
 
 def light(found: Head) -> Record | Broken:
@@ -98,7 +103,7 @@ def light(found: Head) -> Record | Broken:
     fields = found.fields
     try:
         if not found.complete:
-            data = found.path.read_bytes()
+            data = bytes_of(found.path)
             if (document := _document(data)) is None:
                 return _why_broken(data, found.path)
             fields = document
@@ -111,7 +116,7 @@ def light(found: Head) -> Record | Broken:
 def whole(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
     """All of a record, strictly. model: the class of its kind."""
     try:
-        record = _parsed(path.read_bytes(), path, model)
+        record = _parsed(bytes_of(path), path, model)
     except OSError as error:
         return unreadable(path, error)
     if isinstance(record, Record) and record.status == "ok" and record.source == "measured" and not record.samples:
@@ -124,7 +129,7 @@ def _beginning(path: Path, needed: frozenset[str]) -> tuple[Document, bool]:
     was written to its end and has nothing behind its sections.
     """
     fields: Document = {}
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_regular(path)
     try:
         size = os.fstat(descriptor).st_size
         for length in BEGINNINGS_BYTES[needed]:
@@ -163,9 +168,10 @@ def _of_any_version(fields: Document, path: Path, model: type[SomeRecord]) -> So
     version = fields.get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         return newer(path, version)
-    migrated = migrate(fields)
+    # Of any other type it is refused; `True == 1`.
+    migrated = migrate(fields) if type(version) is int else fields
     try:
-        return model.model_validate(migrated)
+        return _of_today(model.model_validate(migrated), path)
     except ValidationError:
         # Once more as JSON, for its error messages.
         return _valid(to_json(migrated), path, model)
@@ -174,9 +180,13 @@ def _of_any_version(fields: Document, path: Path, model: type[SomeRecord]) -> So
 def _valid(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
     """data: JSON of this version, from the file or migrated."""
     try:
-        return model.model_validate_json(data)
+        return _of_today(model.model_validate_json(data), path)
     except ValidationError as error:
-        return invalid(path, error, path.read_text(encoding="utf-8", errors="replace"))
+        return invalid(path, error, bytes_of(path).decode("utf-8", "replace"))
+
+
+def _of_today(record: SomeRecord, path: Path) -> SomeRecord | Broken:
+    return of_the_future(path, record.created_utc) or record
 
 
 def _why_broken(data: bytes, path: Path) -> Broken:

@@ -58,9 +58,12 @@ def write(record: RecordHead, results_dir: Path) -> Path:
     Raises RunFailed where it cannot be written (it is then kept in the folder for temporary files), or is there
     already.
     """
-    folder = results_dir / (PUBLISHED if record.source == "published" else record.instance)
-    path = folder / f"{record.run_id}.json"
-    text = layout.text_of(record)
+    # Imported here: who only reads does without.
+    from fp8bench.records.fit import fit
+
+    folder = results_dir / (PUBLISHED if record.source == "published" else _plain(record.instance))
+    path = folder / f"{_plain(record.run_id)}.json"
+    text = layout.text_of(fit(record))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text, replace=False)
@@ -69,14 +72,23 @@ def write(record: RecordHead, results_dir: Path) -> Path:
     return path
 
 
+def _plain(name: str) -> str:
+    """A name of a file or a folder. Raises UsageError for one that would lie elsewhere, or be hidden."""
+    if name.startswith(".") or "/" in name or "\0" in name or not name:
+        raise UsageError(f"a record cannot be kept under the name {name!r}", "Give letters, digits, '.', '_' and '-'")
+    return name
+
+
 def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
     """Keep what the processes of a failed run left behind, beside its record; returns its path, None where it cannot be
     written.
     """
+    from fp8bench.records.fit import fit_log
+
     path = results_dir / record.instance / f"{record.run_id}.log"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.rstrip() + "\n", replace=False)
+        write_atomically(path, fit_log(text.rstrip()) + "\n", replace=False)
     except OSError:
         return None
     return path

@@ -18,7 +18,7 @@ from fp8bench.records.lock import held
 from fp8bench.remote.store import BATCH, RemoteFile, Store
 from fp8bench.schema.address import Address
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import write_atomically
+from fp8bench.schema.files import bytes_of, write_atomically
 
 RECORD, CHANGING, LOG = ".json", ".yaml", ".log"
 STATE = ".remote.json"
@@ -29,7 +29,9 @@ WAIT_S = 60.0
 
 @dataclass
 class Sent:
-    """Names of files. sent: are there now. same: were there already. refused: the remote has others of these names."""
+    """Names of files. sent: are there now. same: were there already. refused: the remote has others of these names, or
+    they are links out of the folder, or no regular files.
+    """
 
     sent: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
@@ -59,7 +61,10 @@ def send(store: Store, folder: Path, names: Iterable[str], known: Mapping[str, s
     done = Sent()
     there = store.files() if listed else {}
     for name in names:
-        data = (folder / name).read_bytes()
+        if not _is_of(folder, name):
+            done.refused.append(name)
+            continue
+        data = bytes_of(folder / name)
         if name in there and store.same(name, there[name], data):
             done.same.append(name)
         elif name in there:
@@ -71,6 +76,11 @@ def send(store: Store, folder: Path, names: Iterable[str], known: Mapping[str, s
             except FileExistsError:
                 _renew(store, name, data, known, done)
     return done
+
+
+def _is_of(folder: Path, name: str) -> bool:
+    """Whether it is a file of the folder: a link may lead to what nobody meant to send."""
+    return (folder / name).is_file() and (folder / name).resolve().is_relative_to(folder.resolve())
 
 
 def _renew(store: Store, name: str, data: bytes, known: Mapping[str, str], done: Sent) -> None:

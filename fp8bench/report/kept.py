@@ -13,7 +13,11 @@ def pushed(address: str, sent: Sequence[str], same: Sequence[str], refused: Sequ
     """By what became of each file; those that were there already are counted only."""
     rows = [*(("sent", name) for name in sent), *(("refused", name) for name in refused)]
     said = f"{address}: {counted(len(sent), 'file')} sent, {len(same)} there already, {len(refused)} refused."
-    warned = [Warned("what is refused has the name of another file there, which stays")] if refused else []
+    warned = (
+        [Warned("what is refused has the name of another file there, which stays, or is a link out of the folder")]
+        if refused
+        else []
+    )
     return _document(
         rows, ("result", "file"), [Sentence(said), *warned],
         {"address": address, "sent": list(sent), "same": list(same), "refused": list(refused)},
@@ -35,6 +39,32 @@ def prunable(where: str, found: Sequence[tuple[str, Spent]], removed: bool) -> D
     listed = [{"file": name, "created": day, "reason": reason} for name, day, reason in rows]
     data = {"where": where, "removed": removed, "records": listed}
     return _document(rows, ("file", "created, UTC", "reason"), [Sentence(said)], data)
+
+
+def migrated(
+    where: str, found: Sequence[tuple[str, int, str | None]], left: Sequence[tuple[str, str]], rewritten: bool
+) -> Document:
+    """found: each file's name, its format, and the name under which the old file is kept. left: files that are left
+    as they are, and why.
+    """
+    rows = [
+        *(
+            (name, f"format {version}", f"the old file is kept as {kept}" if kept else "")
+            for name, version, kept in found
+        ),
+        *((name, "left as it is", reason) for name, reason in left),
+    ]
+    verb = "written anew" if rewritten else "of an older format; nothing was changed, since --yes was not given"
+    said = f"{where}: {counted(len(found), 'record')} {verb}, {len(left)} left as they are."
+    return _document(
+        rows, ("file", "was", "remark"), [Sentence(said)],
+        {
+            "where": where,
+            "rewritten": rewritten,
+            "records": [{"file": name, "format": version, "kept": kept} for name, version, kept in found],
+            "left": [{"file": name, "reason": reason} for name, reason in left],
+        },
+    )  # fmt: skip
 
 
 def _document(rows: Sequence[tuple[str, ...]], headings: tuple[str, ...], said: list[Part], data: Any) -> Document:

@@ -5,6 +5,7 @@ files whole or not at all.
 import errno
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,18 @@ DEEPEST = 100
 """Levels of nesting that are read. libyaml's binding recurses without a limit, and ends the process where the stack is
 exhausted; nothing that is read here has ten.
 """
+
+LARGEST_BYTES = 1 << 29
+"""Of a file of results: some ten times a record of eight ranks and a hundred thousand steps. What is larger is none."""
+
+LARGEST_EXPANDED = 100_000
+"""Nodes of a YAML document with every alias in the place where it stands; a catalogue has some two thousand."""
+
+LOCATED_BYTES = 1 << 20
+"""Text in which the line of a fault is looked for, which takes two seconds at this size."""
+
+LARGEST_INTEGER = 1 << 63
+"""Python refuses to write an integer of more than 4,300 digits, in whatever message it stands."""
 
 
 class Frozen(BaseModel):
@@ -71,8 +84,11 @@ def _located(construct: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
     def construct_here(loader: Any, node: Any) -> Any:
         try:
-            return construct(loader, node)
-        except ValueError as error:
+            value = construct(loader, node)
+            if isinstance(value, int) and abs(value) >= LARGEST_INTEGER:
+                raise ValueError("the integer is too large")
+            return value
+        except (ValueError, OverflowError) as error:
             raise yaml.constructor.ConstructorError(problem=str(error), problem_mark=node.start_mark) from error
 
     return construct_here
@@ -88,12 +104,41 @@ class _Twice(yaml.YAMLError):
     """A name that a mapping has twice."""
 
 
-def read_text(path: Path) -> str:
-    """The file's text. Raises UsageError where it cannot be read."""
+def bytes_of(path: Path) -> bytes:
+    """All of a regular file. Raises OSError, also for a pipe or a device, which may never end, and for a file larger
+    than LARGEST_BYTES.
+    """
+    descriptor = open_regular(path)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(LARGEST_BYTES)
+
+
+def open_regular(path: Path) -> int:
+    """A descriptor to read a regular file by; see `bytes_of`."""
+    # A pipe is opened without waiting for its other end.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        return path.read_text(encoding="utf-8")
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+        if found.st_size > LARGEST_BYTES:
+            raise OSError(errno.EFBIG, f"Larger than {LARGEST_BYTES >> 20} MiB", str(path))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_text(path: Path, regular: bool = True) -> str:
+    """The file's text. regular: a pipe or a device is refused, as it is where a file was found and not named. Raises
+    UsageError where it cannot be read.
+    """
+    try:
+        return bytes_of(path).decode("utf-8") if regular else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read {path}: {reason}", "Check the name and its permissions") from error
 
 
@@ -155,7 +200,7 @@ def parse_yaml(text: str, path: Path) -> Any:
     try:
         if is_too_deep(text):
             raise UsageError(f"{path} is nested more than {DEEPEST} levels deep", "Move the file away")
-        return yaml.load(text, Loader=_Loader)
+        return _loaded(text, path)
     except _Twice as error:
         raise UsageError(f"{path} {error}", "Keep one of them") from error
     except (yaml.YAMLError, ValueError) as error:
@@ -163,6 +208,29 @@ def parse_yaml(text: str, path: Path) -> Any:
         mark, position = getattr(error, "problem_mark", None), getattr(error, "position", None)
         line = mark.line if mark is not None else text.encode().count(b"\n", 0, position or 0)
         raise UsageError(f"{path} line {line + 1} is not YAML: {problem}", "Fix that line") from error
+
+
+def _loaded(text: str, path: Path) -> Any:
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if "*" in text and _expanded(node, {}) > LARGEST_EXPANDED:
+            raise UsageError(f"{path} has aliases that grow without bound", "Write out what they stand for")
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _expanded(node: Any, known: dict[int, float]) -> float:
+    """How many nodes a node has with its aliases in place; infinite where one is within itself."""
+    if id(node) not in known:
+        known[id(node)] = float("inf")
+        below = node.value if isinstance(node, yaml.CollectionNode) else ()
+        each = (one for item in below for one in (item if isinstance(item, tuple) else (item,)))
+        known[id(node)] = 1 + sum(_expanded(one, known) for one in each)
+    return known[id(node)]
 
 
 def is_too_deep(text: str) -> bool:
@@ -194,7 +262,11 @@ def parse_mapping(text: str, path: Path) -> dict[str, Any]:
 
 def wrong_field(error: ValidationError, path: Path, text: str, prefix: tuple[str | int, ...] = ()) -> UsageError:
     """The first error of a model, by file, line and field. prefix: where the model stands in the file."""
-    line, reason = fault(error, text, prefix)
+    return refused(path, *fault(error, text, prefix))
+
+
+def refused(path: Path, line: int, reason: str) -> UsageError:
+    """The error of a file for a reason that `fault` gives."""
     if reason.startswith("field "):
         return UsageError(f"{path} line {line}, {reason}", "Fix that field, or move the file away")
     return UsageError(f"{path} line {line} {reason}", "Fix it, or move the file away")
@@ -218,7 +290,11 @@ def fault(error: ValidationError, text: str, prefix: tuple[str | int, ...] = ())
 
 
 def line_of(text: str, location: tuple[str | int, ...]) -> int:
-    """The line (from 1) on which the field at `location` begins, or its nearest parent if it is missing."""
+    """The line (from 1) on which the field at `location` begins, or its nearest parent if it is missing; 1 in more
+    than LOCATED_BYTES.
+    """
+    if len(text) > LOCATED_BYTES:
+        return 1
     try:
         if is_too_deep(text):
             return 1

@@ -146,7 +146,7 @@ class Figure(Frozen):
 class RecordHead(Frozen):
     """What every kind of record has: what it is, how it ended, where and when it was made, and what is comparable."""
 
-    schema_version: int
+    schema_version: int = Field(ge=1, strict=True)
     kind: str
     method_version: int | None = Field(description="null for a figure that was not measured by fp8bench")
     run_id: str

@@ -13,14 +13,9 @@ from fp8bench.machine.host import cpu_model
 from fp8bench.machine.identity import installed
 from fp8bench.machine.nvml import driver_version
 from fp8bench.schema.machine import Environment
+from fp8bench.schema.private import settings_in
 
 PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton", "numpy", "nvidia-ml-py")
-PREFIXES = ("NCCL_", "NVTE_", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "CUBLAS_", "OMP_", "GLOO_")
-VARIABLES = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING"})
-"""Settings that move numbers. Places of installations are not: the versions found there are recorded instead."""
-
-A_PATH = "(a path)"
-"""Stands for one: that something was set may matter, and where it lies is nobody else's business."""
 
 
 def environment(device: torch.device, packages: Sequence[str] = ()) -> Environment:
@@ -36,18 +31,10 @@ def environment(device: torch.device, packages: Sequence[str] = ()) -> Environme
         driver=driver_version() if on_gpu else None,
         cpu=cpu_model(),
         cpu_count=os.cpu_count(),
-        variables={name: _shown(value) for name, value in sorted(os.environ.items()) if _moves_numbers(name)},
+        variables=settings_in(os.environ),
         git_commit=commit,
         git_dirty=dirty,
     )
-
-
-def _moves_numbers(variable: str) -> bool:
-    return variable in VARIABLES or variable.startswith(PREFIXES)
-
-
-def _shown(value: str) -> str:
-    return A_PATH if Path(value).is_absolute() else value
 
 
 def _cuda_versions(on_gpu: bool) -> dict[str, str | None]:

@@ -68,13 +68,13 @@ def test_evidence_that_is_not_finite_is_null():
 def bytes_read(monkeypatch):
     """Paths of files that were read to their end."""
     found: list[Path] = []
-    read_bytes = Path.read_bytes
+    read_bytes = layout.bytes_of
 
     def watched(path: Path) -> bytes:
         found.append(path)
         return read_bytes(path)
 
-    monkeypatch.setattr(Path, "read_bytes", watched)
+    monkeypatch.setattr(layout, "bytes_of", watched)
     return found
 
 

@@ -2,7 +2,8 @@
 
 import torch
 
-from fp8bench.worker.environment import A_PATH, environment
+from fp8bench.schema.private import A_PATH
+from fp8bench.worker.environment import environment
 
 
 def test_settings_are_kept_and_paths_are_not(monkeypatch):

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from fp8bench.machine.identity import Here
 from fp8bench.schema.converge import ConvergeConfig, Trained, WorkFacts
 from fp8bench.schema.errors import RunFailed
-from fp8bench.schema.files import Frozen
+from fp8bench.schema.files import Frozen, bytes_of
 from fp8bench.schema.machine import Environment
 
 
@@ -61,7 +61,7 @@ class Unfinished:
         """A line that was cut short by a crash, or is of another version, is run again."""
         found: list[Done] = []
         with suppress(OSError):
-            for line in self.path.read_text(encoding="utf-8").split("\n"):
+            for line in bytes_of(self.path).decode("utf-8", "replace").split("\n"):
                 with suppress(ValidationError):
                     found.append(Done.model_validate_json(line))
         return found

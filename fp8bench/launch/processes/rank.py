@@ -23,6 +23,7 @@ from typing import Any, Literal, NoReturn
 from pydantic import Field
 
 from fp8bench.launch.signals import STOPPED, process, send
+from fp8bench.records.fit import fit
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause, Fp8benchError
 from fp8bench.schema.files import Frozen
@@ -133,10 +134,10 @@ def _measure(task: Task, folder: Path, rank: int) -> None:
             # Inside the group: to leave it is what makes the others fail.
             with ended_by_errors(folder, rank):
                 report = measure(task.config, rank, device, aside, **task.work.given)
-            write_whole(rank_path(folder, rank, "report"), report.model_dump_json())
+            write_whole(rank_path(folder, rank, "report"), fit(report).model_dump_json())
     except ModeUnavailable as refusal:
         # Before it joined: nobody else knows.
-        write_whole(rank_path(folder, rank, "report"), stopped(refusal, {"rank": rank}).model_dump_json())
+        write_whole(rank_path(folder, rank, "report"), fit(stopped(refusal, {"rank": rank})).model_dump_json())
 
 
 def _init_method(task: Task, folder: Path) -> str:
@@ -160,7 +161,7 @@ def ended_by_errors(folder: Path, rank: int) -> Iterator[None]:
         yield
     except BaseException as error:
         if not rank_path(folder, rank, "error").exists():
-            write_whole(rank_path(folder, rank, "error"), rank_error(error).model_dump_json())
+            write_whole(rank_path(folder, rank, "error"), fit(rank_error(error)).model_dump_json())
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError):
                 stream.flush()

@@ -17,7 +17,7 @@ def render(document: Document) -> str:
         raise ValueError("this document has no lines")
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(document.lines.fields)
+    writer.writerow(map(csv_cell, document.lines.fields))
     writer.writerows(map(csv_cell, row) for row in document.lines.rows)
     return buffer.getvalue().rstrip("\n")
 

@@ -112,7 +112,7 @@ class Claims:
 
 def load(instances: Collection[str], path: Path = CLAIMS_YAML) -> Claims:
     """instances: the catalogue's. Raises UsageError by file, line and claim."""
-    text = read_text(path)
+    text = read_text(path, regular=False)
     document = parse_mapping(text, path)
     for name in document:
         _require_named(

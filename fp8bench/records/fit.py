@@ -1,0 +1,76 @@
+"""What of a record, or of a rank's report, may be written: no secret of this process's environment, no control
+character or lone surrogate (a record is shared, shown in terminals, and is UTF-8), and no text of megabytes.
+
+Numbers, and what a record is of, are never touched.
+"""
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from fp8bench.schema.errors import inert
+from fp8bench.schema.private import secrets_of, shortened, without
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+IDENTITY = frozenset({"schema_version", "kind", "run_id", "status", "cause", "source", "instance", "session"})
+OF_WHAT = frozenset({"config", "fingerprint", "created_utc", "method_version", "machine"})
+FACTS = frozenset(
+    {"mode", "workload", "device_name", "cpu", "driver", "python", "versions", "unit", "name", "category"}
+)
+"""Fields of which others decide what a record is of: a word of them that somebody has for a password stays."""
+
+LOGS = frozenset({"log", "traceback"})
+"""Fields whose text has lines."""
+
+LONGEST_LOG = 1 << 20
+"""Characters. Of a longer log the beginning and the end are kept: where it broke, and what came of it."""
+
+
+def fit(model: ModelT, environ: Mapping[str, str] | None = None) -> ModelT:
+    """A record or a report as it may be written; itself where nothing had to be changed."""
+    return _fit_model(model, secrets_of(os.environ if environ is None else environ), IDENTITY | OF_WHAT)
+
+
+def fit_log(text: str, environ: Mapping[str, str] | None = None) -> str:
+    """A log as it may be written, line by line as it was."""
+    return _fit_log(text, secrets_of(os.environ if environ is None else environ))
+
+
+def _fit_log(text: str, secrets: Collection[str]) -> str:
+    found = "\n".join(map(inert, shortened(without(text, secrets), LONGEST_LOG).split("\n")))
+    return text if found == text else found
+
+
+def _fit_model(model: ModelT, secrets: Collection[str], omitted: Collection[str] = ()) -> ModelT:
+    fields = {name: each for name, each in vars(model).items() if name not in omitted}
+    found = {
+        name: _fit_log(each, secrets) if name in LOGS and isinstance(each, str) else _fit(each, _of(name, secrets))
+        for name, each in fields.items()
+    }
+    changed = {name: each for name, each in found.items() if each is not fields[name]}
+    return model.model_copy(update=changed) if changed else model
+
+
+def _of(name: str, secrets: Collection[str]) -> Collection[str]:
+    return () if name in FACTS else secrets
+
+
+def _fit(value: Any, secrets: Collection[str]) -> Any:
+    """The same object where nothing had to be changed."""
+    if isinstance(value, str):
+        found = inert(shortened(without(value, secrets)))
+        return value if found == value else found
+    if isinstance(value, BaseModel):
+        return _fit_model(value, secrets)
+    if isinstance(value, dict):
+        items = {_fit(name, secrets): _fit(each, secrets) for name, each in value.items()}
+        same = all(items.get(name, items) is each for name, each in value.items())
+        return value if same else items
+    if isinstance(value, list | tuple) and value and not isinstance(value[0], float | int):
+        each = [_fit(one, secrets) for one in value]
+        same = all(one is other for one, other in zip(each, value, strict=True))
+        return value if same else type(value)(each)
+    return value

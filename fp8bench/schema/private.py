@@ -1,0 +1,105 @@
+"""What may be in nothing that is written or shown: secrets. A record is meant to be shared, and a library's message in
+it may quote the address of a cache with its password.
+
+Of the environment's variables only those that move numbers are named at all, each with a value that cannot be a secret
+(`settings_in`). Values of variables that look secret by their names, and what stands between `://` and `@` in an
+address, are removed from any text (`secrets_of`, `without`).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from fp8bench.schema.address import HIDDEN
+from fp8bench.schema.errors import inert
+
+SECRET_NAME = re.compile(
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|KEY|CREDENTIAL|AUTH(?!OR)|SESSION|COOKIE|PRIVATE", re.IGNORECASE
+)
+_NO_SECRET = re.compile(r"^(XDG_|DESKTOP_SESSION$)")
+"""Of a desktop: its session's kind and name."""
+
+SHORTEST_SECRET = 6
+_USERINFO = re.compile(r"(?<=://)[^\s\"'<>]+@")
+
+UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b")
+
+FAMILIES = re.compile("NCCL_|NVTE_|TORCH|PYTORCH_|CUBLAS|OMP_|MKL_|GLOO_|CUDA_")
+"""Variables that libraries under a run read. That one of them is set is told of all but those of `PLACES`."""
+
+PLACES = re.compile("_(HOME|ROOT|PATH|VERSION|BIN|INC|LIB)$")
+"""Places of installations: the versions that were found there are recorded instead. A cache's is a setting."""
+
+TOLD = frozenset(
+    """
+    CUBLASLT_WORKSPACE_SIZE CUBLAS_WORKSPACE_CONFIG CUDA_DEVICE_MAX_CONNECTIONS CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING
+    CUDA_VISIBLE_DEVICES GLOO_DEVICE_TRANSPORT GLOO_SOCKET_IFNAME MKL_NUM_THREADS
+    NCCL_ALGO NCCL_BUFFSIZE NCCL_COLLNET_ENABLE NCCL_CROSS_NIC NCCL_CUMEM_ENABLE NCCL_DEBUG NCCL_DEBUG_SUBSYS
+    NCCL_IB_HCA NCCL_MAX_CTAS NCCL_MIN_CTAS NCCL_NET NCCL_NET_GDR_LEVEL NCCL_NET_PLUGIN NCCL_NVLS_ENABLE NCCL_P2P_LEVEL
+    NCCL_PROTO NCCL_PXN_DISABLE NCCL_SHM_DISABLE NCCL_SOCKET_FAMILY NCCL_SOCKET_IFNAME NCCL_TUNER_PLUGIN
+    NVTE_BIAS_GELU_NVFUSION NVTE_DEBUG_LEVEL NVTE_FLASH_ATTN NVTE_FRAMEWORK NVTE_FUSED_ATTN NVTE_FUSED_ATTN_BACKEND
+    NVTE_UNFUSED_ATTN OMP_NUM_THREADS OMP_PLACES OMP_PROC_BIND OMP_SCHEDULE OMP_WAIT_POLICY
+    PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING
+    TORCHINDUCTOR_COMPILE_THREADS TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS TORCHINDUCTOR_MAX_AUTOTUNE_CONV_BACKENDS
+    TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_SEARCH_SPACE TORCH_CUDA_ARCH_LIST TORCH_DISTRIBUTED_DEBUG TORCH_LOGS
+    """.split()
+)
+"""Settings whose values are words; of the other variables of the families a value is told where it is a number or a
+switch."""
+
+_NUMBER_OR_SWITCH = re.compile(r"[+-]?\d{1,12}(\.\d{1,6})?[KMGkmg]?|on|off|true|false|yes|no|none|auto", re.IGNORECASE)
+_WORDS = re.compile(r"[\w.,:;=+^\[\]| -]{0,120}")
+
+SET = "(set)"
+"""Stands for a value that may be anybody's business but a reader's."""
+
+A_PATH = "(a path)"
+"""Stands for one: that something was set may matter, and where it lies is nobody else's business."""
+
+LONGEST = 4000
+_BEGINNING, _END = 3000, 800
+"""Characters that are kept of a text that is longer than LONGEST."""
+
+
+def settings_in(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that may move a number, by name, each with what may be told of its value."""
+    names = sorted(name for name in environ if FAMILIES.match(name) and not PLACES.search(name))
+    return {inert(name): shown_variable(name, environ[name]) for name in names}
+
+
+def shown_variable(name: str, value: str) -> str:
+    """What a reader may see of it: a secret has no place in a variable of these families, and one was found there."""
+    if SECRET_NAME.search(name):
+        return SET
+    if _NUMBER_OR_SWITCH.fullmatch(value):
+        return value
+    if Path(value).is_absolute():
+        return A_PATH
+    told = UUID.sub(HIDDEN, value)
+    return told if name in TOLD and _WORDS.fullmatch(told.replace(HIDDEN, "")) else SET
+
+
+def secrets_of(environ: Mapping[str, str]) -> frozenset[str]:
+    """Values of variables that look secret by their names, and of all variables the passwords in addresses."""
+    named = {value for name, value in environ.items() if SECRET_NAME.search(name) and not _NO_SECRET.search(name)}
+    userinfo = {found[0][:-1] for value in environ.values() for found in _USERINFO.finditer(value)}
+    passwords = {text.partition(":")[2] for text in userinfo}
+    return frozenset(text for text in named | userinfo | passwords if len(text) >= SHORTEST_SECRET)
+
+
+def without(text: str, secrets: Iterable[str]) -> str:
+    """The text without these secrets, and without user and password of any address in it."""
+    if "://" in text:
+        text = _USERINFO.sub(f"{HIDDEN}@", text)
+    for secret in sorted(secrets, key=len, reverse=True):
+        if secret in text:
+            text = text.replace(secret, HIDDEN)
+    return text
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """The beginning and the end of a long text, in proportion, and how much is missing between them."""
+    if len(text) <= longest:
+        return text
+    begin, end = longest * _BEGINNING // LONGEST, longest * _END // LONGEST
+    return f"{text[:begin]} [... {len(text) - begin - end} characters ...] {text[-end:]}"

@@ -1,0 +1,165 @@
+"""Records of every format since the first are read for ever, and may be written anew without losing anything.
+
+golden/VERSION/ holds records as programs of that format wrote them: runs and GEMMs, of some also numerics, collectives
+and trainings. Those of formats 3 to 6 are of a CPU; of format 2 two are of H200s. Format 1 is in tests/records/data.
+The files are never changed: a new format adds a folder.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fp8bench import registry
+from fp8bench.records import layout, results
+from fp8bench.records.audit import verify
+from fp8bench.records.files import Broken
+from fp8bench.records.rewrite import Left, Older, name_twice, older, rewrite
+from fp8bench.schema.record import SCHEMA_VERSION
+from fp8bench.schema.throughput import ThroughputRecord
+
+HERE = Path(__file__).parent
+FIRST = HERE.parent / "records" / "data"
+GOLDEN = sorted([*FIRST.glob("*.json"), *(HERE / "golden").glob("*/*.json")])
+MODELS = {**{entry.name: registry.load(entry).record for entry in registry.KINDS}, "throughput": ThroughputRecord}
+
+
+def read(path: Path) -> Any:
+    return layout.whole(path, MODELS[json.loads(path.read_text()).get("kind", "run")])
+
+
+def versions() -> dict[int, set[str]]:
+    """Of each format the kinds that are here."""
+    found: dict[int, set[str]] = {}
+    for path in GOLDEN:
+        document = json.loads(path.read_text())
+        found.setdefault(document["schema_version"], set()).add(document.get("kind", "run"))
+    return found
+
+
+def test_every_format_before_todays_is_here():
+    assert set(versions()) >= set(range(1, SCHEMA_VERSION))
+    assert all("run" in kinds for kinds in versions().values())
+    assert {kind for kinds in versions().values() for kind in kinds} >= {"run", "gemm", "numerics", "collectives"}
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: f"{path.parent.name}-{path.name[:40]}")
+def test_a_record_says_today_what_it_said_then(path):
+    old, record = json.loads(path.read_text()), read(path)
+
+    assert not isinstance(record, Broken), record
+    assert record.schema_version == SCHEMA_VERSION
+    new = json.loads(layout.text_of(record))
+    for name in old.keys() - {"schema_version", "telemetry", "evidence", "created_utc"}:
+        assert_holds(new[name], old[name], name)
+    if isinstance(old.get("evidence"), dict):
+        assert_holds(new["evidence"], old["evidence"], "evidence")
+
+
+def assert_holds(new: Any, old: Any, where: str) -> None:
+    """What was known then is known now, to the last digit."""
+    if isinstance(old, dict):
+        for name, value in old.items():
+            assert_holds(new[name], value, f"{where}.{name}")
+    elif isinstance(old, list):
+        assert len(new) == len(old), where
+        for place, value in enumerate(old):
+            assert_holds(new[place], value, f"{where}.{place}")
+    elif old is not None:
+        assert new == old, where
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: f"{path.parent.name}-{path.name[:40]}")
+def test_a_search_finds_it_by_the_beginning_of_its_file(path, tmp_path):
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+    record = read(path)
+    if record.kind == "run":
+        ((found, _),) = results.read(tmp_path, [record.instance])
+        empty = {"samples": (), "telemetry": (), "profile": None}
+        assert found == record.model_copy(update=empty)
+    else:
+        assert list(results.read_kind(tmp_path, [record.instance], MODELS[record.kind])) == [record]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Every one of them, in one folder of results."""
+    for path in GOLDEN:
+        place = tmp_path / "results" / read(path).instance / path.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(path.read_bytes())
+    return tmp_path / "results"
+
+
+def test_all_are_sound(folder):
+    audit = verify(folder, MODELS)
+
+    assert (audit.read, audit.bad) == (len(GOLDEN), ())
+
+
+def test_written_anew_they_read_as_before_and_nothing_is_lost(folder):
+    before = {path: read(path) for path in sorted(folder.rglob("*.json"))}
+    texts = {path: path.read_bytes() for path in before}
+    found = list(older(folder, MODELS))
+    assert all(isinstance(one, Older) for one in found)
+    for one in found:
+        rewrite(one, MODELS)
+
+    assert {path: read(path) for path in sorted(folder.rglob("*.json"))} == before
+    assert {json.loads(path.read_text())["schema_version"] for path in before} == {SCHEMA_VERSION}
+    assert list(older(folder, MODELS)) == []
+    kept = {path.name: path.read_bytes() for path in folder.rglob("*.v1")}
+    first = [path for path, text in texts.items() if json.loads(text)["schema_version"] == 1]
+    with_state = [path for path in first if json.loads(texts[path])["telemetry"]]
+    assert kept == {f"{path.name}.v1": texts[path] for path in with_state}
+
+
+def test_a_call_that_is_repeated_finds_the_rest(folder, monkeypatch):
+    """As after power loss: some are written anew, one is not, and one has its old file beside it already."""
+    (first, *rest) = [one for one in older(folder, MODELS) if isinstance(one, Older)]
+    with_kept = next(one for one in rest if one.kept is not None)
+    with_kept.kept.write_bytes(with_kept.path.read_bytes())
+    rewrite(first, MODELS)
+    for one in older(folder, MODELS):
+        rewrite(one, MODELS)
+
+    assert list(older(folder, MODELS)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text[: len(text) // 2], "JSON"),
+        (lambda text: text.replace(b'"kind"', b'"kind": "dance", "kind"', 1), "twice"),
+        (lambda text: text.replace(b'"status"', b'"colour": 1, "status"', 1), "field colour"),
+        (lambda text: text.replace(b'"schema_version": 2', b'"schema_version": 99', 1), "schema version 99"),
+    ],
+    ids=["cut off", "twice", "a field", "newer"],
+)
+def test_what_cannot_be_read_strictly_is_left_as_it_is(change, said, tmp_path):
+    text = change(next((HERE / "golden" / "2").glob("*-te-bf16-article-*.json")).read_bytes())
+    path = tmp_path / "r.json"
+    path.write_bytes(text)
+    (left,) = older(tmp_path, MODELS)
+
+    assert isinstance(left, Left)
+    assert said in left.reason
+    assert path.read_bytes() == text
+
+
+def test_a_link_is_left_since_what_it_leads_to_may_be_anybodys(tmp_path):
+    source = next((HERE / "golden" / "3").glob("*.json"))
+    (tmp_path / "r.json").symlink_to(source)
+    (left,) = older(tmp_path, MODELS)
+
+    assert isinstance(left, Left)
+    assert "link" in left.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [(b'{"a": 1, "a": 2}', "a"), (b'{"a": {"b": [], "b": 0}}', "b"), (b'{"a": {"b": 1}, "b": 1}', None), (b"{", None)],
+)
+def test_a_name_that_stands_twice_is_found_wherever_it_is(text, name):
+    assert name_twice(text) == name

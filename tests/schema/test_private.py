@@ -1,0 +1,82 @@
+"""Of variables that move numbers a reader sees settings, and no value that may be a secret; no text keeps one."""
+
+import pytest
+
+from fp8bench.schema.private import (
+    A_PATH,
+    LONGEST,
+    SET,
+    secrets_of,
+    settings_in,
+    shortened,
+    shown_variable,
+    without,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("NCCL_ALGO", "Ring", "Ring"),
+        ("OMP_NUM_THREADS", "8", "8"),
+        ("NCCL_BUFFSIZE", "4M", "4M"),
+        ("TORCHINDUCTOR_MAX_AUTOTUNE", "1", "1"),
+        ("NVTE_SOMETHING_NEW", "true", "true"),
+        ("NVTE_SOMETHING_NEW", "hunter2", SET),
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True,max_split_size_mb:4", None),
+        ("NCCL_TOPO_FILE", "/home/somebody/topology.xml", A_PATH),
+        ("TORCHINDUCTOR_REDIS_URL", "redis://me:hunter2@cache:6379", SET),
+        ("NCCL_ALGO", "redis://me:hunter2@cache:6379", SET),
+        ("NCCL_API_TOKEN", "12345678", SET),
+        ("NCCL_NET", "x" * 5000, SET),
+        ("CUDA_VISIBLE_DEVICES", "0,1", "0,1"),
+        ("CUDA_VISIBLE_DEVICES", "GPU-1a2b3c4d-1a2b-1a2b-1a2b-1a2b3c4d5e6f,1", "***,1"),
+        ("NCCL_ALGO", "\udcff\x1b[31m", SET),
+    ],
+)
+def test_a_value_is_told_where_it_is_a_setting(name, value, shown):
+    assert shown_variable(name, value) == (value if shown is None else shown)
+
+
+def test_variables_of_other_programs_and_places_of_installations_are_not_named():
+    environ = {"HOME": "/root", "AWS_SECRET_ACCESS_KEY": "abcdefgh", "CUDA_HOME": "/opt", "NCCL_DEBUG": "WARN"}
+
+    assert settings_in(environ) == {"NCCL_DEBUG": "WARN"}
+
+
+def test_a_name_that_is_not_utf_8_is_written_out():
+    assert settings_in({"NCCL_\udcff": "1"}) == {"NCCL_\\udcff": "1"}
+
+
+def test_secrets_are_known_by_the_name_of_their_variable_and_by_their_place_in_an_address():
+    environ = {
+        "HF_TOKEN": "hf_abcdef",
+        "DB_PASSWORD": "short",
+        "CACHE": "redis://me:hunter22@cache:6379/0",
+        "XDG_SESSION_TYPE": "wayland",
+    }
+
+    assert secrets_of(environ) == {"hf_abcdef", "me:hunter22", "hunter22"}
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("cannot reach redis://me:p/w@cache:6379", "cannot reach redis://***@cache:6379"),
+        ("https://github.com/a/b", "https://github.com/a/b"),
+        ("me@example.org said canary-1", "me@example.org said ***"),
+    ],
+)
+def test_no_text_keeps_one(text, clean):
+    assert without(text, {"canary-1"}) == clean
+
+
+def test_a_long_text_keeps_its_beginning_and_its_end():
+    text = "a" * 5_000_000 + "the end"
+    found = shortened(text)
+
+    assert len(found) < LONGEST
+    assert found.startswith("aaa")
+    assert found.endswith("the end")
+    assert "characters ...]" in found
+    assert shortened("short") == "short"
