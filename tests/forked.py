@@ -60,9 +60,9 @@ def _fork_instead_of_spawning() -> None:
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
     from fp8bench.launch.nodes import store
-    from fp8bench.launch.processes import spawn
+    from fp8bench.launch.processes import start
 
-    spawn._start = _fork_rank
+    start.start_rank = _fork_rank
     store._start = _fork_store
     SubprocessHandler._popen = _fork_of_torchrun
     start_processes = multiprocessing.start_processes
@@ -109,8 +109,8 @@ class _Forked:
         return self.returncode
 
 
-def _fork_rank(folder: Path, rank: int) -> _Forked:
-    """In place of `spawn._start`: a rank whose imports are done."""
+def _fork_rank(folder: Path, rank: int, pipe: int, entry: str) -> _Forked:
+    """In place of `start.start_rank`: a rank whose imports are done."""
     from fp8bench.launch.processes.rank import main
     from fp8bench.lifeline import leave_with
 
@@ -121,9 +121,9 @@ def _fork_rank(folder: Path, rank: int) -> _Forked:
     try:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
-        _renew()
+        _renew(but=pipe)
         leave_with(parent)
-        main(folder, rank)
+        main(folder, rank, pipe, entry)
     finally:
         os._exit(1)
 
@@ -179,11 +179,12 @@ def _fork() -> int:
     return pid
 
 
-def _renew() -> None:
-    """Streams and signal handlers are those of a process that has just started."""
+def _renew(but: int = 4096) -> None:
+    """Streams and signal handlers are those of a process that has just started. but: a descriptor that it has."""
     from fp8bench.launch import signals
 
-    os.closerange(3, 4096)
+    os.closerange(3, but)
+    os.closerange(but + 1, 4096)
     _open_streams()
     for number in signals.SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
