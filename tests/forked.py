@@ -121,6 +121,7 @@ def _fork_rank(folder: Path, rank: int, pipe: int, entry: str) -> _Forked:
     try:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
+        pipe = _high(pipe)
         _renew(but=pipe)
         leave_with(parent)
         main(folder, rank, pipe, entry)

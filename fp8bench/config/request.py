@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     PositiveFloat,
@@ -148,6 +149,12 @@ else:
     )
 
 
+def _nameable(folder: Path) -> Path:
+    if "\0" in str(folder):
+        raise ValueError("no name of a folder holds a NUL")
+    return folder
+
+
 class RunRequest(_OptionsOfWorkers):
     """The request; null is left to the machine (`launch.plan` fills it in)."""
 
@@ -210,7 +217,10 @@ class RunRequest(_OptionsOfWorkers):
     ] = None
     price_per_gpu: Annotated[PositiveFloat | None, _of_price("Price of one GPU, times the GPUs of the machine")] = None
     results_dir: Annotated[
-        Path, BeforeValidator(local), Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")
+        Path,
+        BeforeValidator(local),
+        AfterValidator(_nameable),
+        Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL"),
     ] = Path("results")
 
     def of_workers(self, device: Device, usual: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,9 @@ class _NeverFailing(io.FileIO):
             return memoryview(data).nbytes
 
 
-def never_failing(descriptor: int) -> TextIO:
+def never_failing(descriptor: int, encoding: str = "utf-8") -> TextIO:
     """A stream that writes there, line by line, and leaves the descriptor open."""
     raw = _NeverFailing(descriptor, "w", closefd=False)
     return io.TextIOWrapper(
-        io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True, write_through=True
+        io.BufferedWriter(raw), encoding=encoding, errors="backslashreplace", line_buffering=True, write_through=True
     )

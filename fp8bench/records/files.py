@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -51,6 +52,13 @@ def no_samples(path: Path) -> Broken:
     """A measurement that is ok and has no samples."""
     reason = "field samples: a measured record with status ok has samples"
     return Broken(path, 1, reason, UsageError(f"{path} line 1, {reason}", "Fix that field, or move the file away"))
+
+
+def of_the_future(path: Path, created: datetime) -> Broken:
+    """A record of a machine whose clock was wrong."""
+    reason = f"is dated {created:%Y-%m-%d}, which is in the future"
+    remedy = "Correct its created_utc, or move the file away"
+    return Broken(path, None, reason, UsageError(f"{path} {reason}", remedy))
 
 
 def record_files(*roots: Path) -> Iterator[Path | Broken]:

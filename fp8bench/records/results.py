@@ -13,14 +13,16 @@ that it could not read, and goes on. A search for runs leaves their sections unr
 """
 
 import os
+import resource
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar, overload
 
 from fp8bench.records import layout
-from fp8bench.records.files import Broken, record_files
+from fp8bench.records.files import Broken, of_the_future, record_files
 from fp8bench.records.layout import RUN, Head, SomeRecord
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import PUBLISHED_RESULTS, write_atomically
@@ -30,6 +32,15 @@ _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
 PUBLISHED = "published"
+
+RECORD_BYTES = 8 << 20
+"""More than a record of a run has: those of one GPU have a tenth of a MiB."""
+
+CLOCKS_DIFFER = timedelta(days=1)
+"""By how much those of two machines may."""
+
+ELSEWHERE = ("/var/tmp", "/dev/shm")
+"""Folders that most machines have, where a record is kept whose own folder cannot be written."""
 
 Folders = Path | Sequence[Path]
 """A folder of results, or several that are searched together."""
@@ -41,21 +52,44 @@ def folders_of(results: Folders) -> tuple[Path, ...]:
 
 
 def require_writable(results_dir: Path) -> None:
-    """Fail before a run rather than after it. Raises UsageError where the folder cannot be made or written to."""
+    """Fail before a run rather than after it. Raises UsageError where the folder cannot be made or written to, or has
+    no room for a record.
+    """
     try:
         results_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=results_dir):
             pass
+        space = os.statvfs(results_dir)
     except OSError as error:
         raise UsageError(
             f"cannot write results to {results_dir}: {error.strerror}", "Choose another folder with --results-dir"
         ) from error
+    # A file system that knows no number of blocks is one of a network.
+    if space.f_blocks and (free := space.f_bavail * space.f_frsize) < RECORD_BYTES:
+        raise UsageError(
+            f"{results_dir} has {free / 2**20:.1f} MiB left, and a record may need {RECORD_BYTES >> 20}",
+            "Make room, or choose another folder with --results-dir",
+        )
+    _require_long_files()
+
+
+def _require_long_files() -> None:
+    """Raise the limit of a file's size where it is too small for a record. Raises UsageError where it may not be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if soft == resource.RLIM_INFINITY or soft >= RECORD_BYTES:
+        return
+    if hard != resource.RLIM_INFINITY and hard < RECORD_BYTES:
+        raise UsageError(
+            f"a file may have {hard / 2**20:.1f} MiB here, and a record may need {RECORD_BYTES >> 20}",
+            "Raise the limit of the file size (`ulimit -f`), or ask who set it",
+        )
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
 def write(record: RecordHead, results_dir: Path) -> Path:
     """Keep the record, of whatever kind; returns its path.
 
-    Raises RunFailed where it cannot be written (it is then kept in the folder for temporary files), or is there
+    Raises RunFailed where it cannot be written (it is then kept in another folder, which the error names), or is there
     already.
     """
     folder = results_dir / (PUBLISHED if record.source == "published" else record.instance)
@@ -83,14 +117,27 @@ def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
 
 
 def _kept_elsewhere(name: str, text: str) -> str:
-    """Write a record to the folder for temporary files, rather than lose it. Returns the remedy."""
+    """Write a record to the first folder that takes it, rather than lose it. Returns the remedy."""
+    for folder in dict.fromkeys((*_folder_of_temporary_files(), *ELSEWHERE, str(Path.home()), os.getcwd())):
+        try:
+            descriptor, kept = tempfile.mkstemp(prefix="fp8bench-", suffix=f"-{name}", dir=folder)
+            try:
+                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                    file.write(text)
+                return f"The record is kept as {kept}: move it there by hand"
+            except OSError:
+                os.unlink(kept)
+        except OSError:
+            continue
+    return "It could not be kept in any other folder either: free some space, and run again"
+
+
+def _folder_of_temporary_files() -> tuple[str, ...]:
+    """None where no folder for them can be written to."""
     try:
-        descriptor, kept = tempfile.mkstemp(prefix="fp8bench-", suffix=f"-{name}")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError:
-        return "It could not be kept in the folder for temporary files either: free some space, and run again"
-    return f"The record is kept as {kept}: move it there by hand"
+        return (tempfile.gettempdir(),)
+    except FileNotFoundError:
+        return ()
 
 
 class Found(tuple[_Item, ...]):
@@ -173,6 +220,7 @@ def _search(
     found: dict[str, Kept[SomeRecord]] = {}
     broken: list[Broken] = []
     in_folder: dict[Path, set[str]] = {}
+    latest = datetime.now(UTC) + CLOCKS_DIFFER
     for path in record_files(*folders_of(results_dir), PUBLISHED_RESULTS):
         if isinstance(path, Path) and not path.name.startswith(beginning):
             continue
@@ -182,10 +230,14 @@ def _search(
             if one.kind != kind or one.instance not in wanted:
                 continue
             record = read_one(one)
-            if not isinstance(record, Broken):
+            if isinstance(record, Broken):
+                one = record
+            elif record.created_utc > latest:
+                # It would be the latest of all for as long as it lies there.
+                one = of_the_future(one.path, record.created_utc)
+            else:
                 found[record.run_id] = Kept(record, one.path)
                 continue
-            one = record
         broken.append(one)
     oldest_first = sorted(found.values(), key=lambda kept: kept.record.created_utc)
     return Found(oldest_first, (one for one in broken if wanted & in_folder.get(one.path.parent, wanted)))

@@ -8,15 +8,17 @@ Ranks have a session of their own, so that Ctrl-C on the terminal reaches this p
 Their rendezvous is a file, not a port: looking for a free port and binding it later is a race.
 """
 
+import fcntl
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from fp8bench.launch.processes.blame import End
@@ -24,6 +26,12 @@ from fp8bench.launch.processes.rank import RankError, Stacks, ask_for_stacks, ta
 from fp8bench.launch.processes.telling import Inbox
 from fp8bench.launch.signals import process_tree
 from fp8bench.schema.errors import RunFailed
+
+PREFIX = "fp8bench-ranks-"
+"""Begins the name of a folder that ranks share."""
+
+LEFT_S = 60.0
+"""A folder that was changed later than this ago may be just being made."""
 
 POLL_S = 0.1
 
@@ -109,6 +117,32 @@ def started(task: str, ranks: Iterable[int], entry: str) -> Iterator[Ranks]:
         yield Ranks(folder, {rank: _begin(folder, rank, entry, inboxes) for rank in ranks}, inboxes)
 
 
+def sweep(temporary: Path) -> None:
+    """Remove the folders of launchers that were killed: nobody holds the lock on them. One that cannot be removed, or
+    locked, stays.
+    """
+    with os.scandir(temporary) as entries:
+        found = [Path(entry) for entry in entries if entry.name.startswith(PREFIX)]
+    for folder in found:
+        with suppress(OSError), ExitStack() as stack:
+            if time.time() - folder.stat(follow_symlinks=False).st_mtime > LEFT_S:
+                stack.callback(os.close, _locked(folder))
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _locked(folder: Path) -> int:
+    """The open folder, which is in use for as long as it is open. Raises OSError where another process uses it, or the
+    file system has no locks.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def _close(inboxes: Mapping[int, Inbox]) -> None:
     for inbox in inboxes.values():
         inbox.close()
@@ -117,8 +151,12 @@ def _close(inboxes: Mapping[int, Inbox]) -> None:
 def _folder(stack: ExitStack, task: str) -> Path:
     """With the task in it; it is removed with the stack."""
     try:
-        made = tempfile.TemporaryDirectory(prefix="fp8bench-", ignore_cleanup_errors=True)
+        sweep(Path(tempfile.gettempdir()))
+        made = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(made))
+        with suppress(OSError):
+            # A file system without locks: nobody removes the folder if this process is killed.
+            stack.callback(os.close, _locked(folder))
         task_path(folder).write_text(task)
         (folder / "path.json").write_text(json.dumps(sys.path))
     except OSError as error:
