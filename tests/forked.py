@@ -21,6 +21,9 @@ from typing import IO, Any, NoReturn
 
 from fork_server import trains
 
+STALE = 100
+"""Files of numbers below may have been closed after a fork."""
+
 HIGH = 500
 """Files of which number no process here has otherwise."""
 
@@ -186,6 +189,10 @@ def _renew(but: int = 4096) -> None:
 
     os.closerange(3, but)
     os.closerange(but + 1, 4096)
+    # Whoever held one of the files that are closed may close its number again.
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in range(nothing + 1, STALE):
+        os.dup2(nothing, number, inheritable=False)
     _open_streams()
     for number in signals.SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:

@@ -7,9 +7,10 @@ midst. A rank that raised fails where any error of its code would.
 import os
 import resource
 import signal
+import subprocess
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import torch
 from torch import nn
@@ -52,8 +53,34 @@ def _wait():
     time.sleep(600)
 
 
+def _children():
+    path = f"/proc/self/task/{os.getpid()}/children"
+    return [int(word) for word in open(path).read().split()]
+
+
+def _kill_loaders():
+    for child in _children():
+        os.kill(child, signal.SIGKILL)
+
+
+def _fill():
+    """The disk on which FILL lies, to its last byte."""
+    with suppress(OSError), open(os.environ["FILL"], "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+def _make_read_only():
+    subprocess.run(["mount", "-o", "remount,ro", os.environ["READ_ONLY"]], check=True)
+
+
 KINDS = {
     "none": lambda: None,
+    "nan": lambda: None,
+    "slow": lambda: None,
+    "loader-killed": _kill_loaders,
+    "disk-full": _fill,
+    "read-only": _make_read_only,
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "terminated": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "aborts": lambda: os.abort(),
