@@ -12,6 +12,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +54,8 @@ def become(call: Call) -> None:
     sys.path[:0] = [call.folder, *(extra.split(os.pathsep) if extra else [])]
     sys.argv = [call.program[-1], *call.arguments]
     importlib.invalidate_caches()
+    # Found by the variables of the server.
+    tempfile.tempdir = None
     if trains(call.program, call.arguments):
         _fork_instead_of_spawning()
 

@@ -1,17 +1,16 @@
-"""Runs in which something goes wrong, and what must be true after each: nothing is left of it but its record."""
+"""Runs that fail as a test says."""
 
-import json
-import os
 import shutil
 import subprocess
 import time
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryFile
 
+import fork_server
 import pytest
-from cli.calling import call
-
-from fp8bench.launch.signals import process, processes
+from cli.calling import call, environment
+from faults.faulty_runs import WORDS, Done, nothing_left
 
 PLUGINS = Path(__file__).parent / "faulty_plugins.py"
 ENTRY_POINTS = """\
@@ -20,32 +19,6 @@ faulty = faulty_plugins:Faulty
 [fp8bench.workloads]
 faulty-linear = faulty_plugins:Linear
 """
-TINY = ("--mode", "faulty", "--workload", "faulty-linear", "--batch-size", "8", "--warmup", "2", "--steps", "6")
-SHARED_MEMORY = Path("/dev/shm")
-
-
-@dataclass(frozen=True)
-class Done:
-    """A run that has ended. records: as they lie on disk, by time."""
-
-    code: int
-    stdout: str
-    stderr: str
-    seconds: float
-    folder: Path
-
-    @property
-    def records(self):
-        return records_in(self.folder / "results")
-
-    @property
-    def record(self):
-        (record,) = self.records
-        return record
-
-
-def records_in(results):
-    return [json.loads(path.read_text()) for path in sorted(results.glob("*/*.json"))]
 
 
 @pytest.fixture(scope="session")
@@ -70,8 +43,7 @@ def variables(tmp_path, faulty_site):
 @pytest.fixture(scope="session")
 def torch_imported(tmp_path_factory, faulty_site):
     """By the server that forks: the first run takes as long as that does, and no other."""
-    words = ("run", *TINY, "--min-time", "0", "--rounds", "1", "--gpus", "1")
-    assert call(tmp_path_factory.mktemp("first"), *words, PYTHONPATH=str(faulty_site)).code == 0
+    assert call(tmp_path_factory.mktemp("first"), *WORDS, "--gpus", "1", PYTHONPATH=str(faulty_site)).code == 0
 
 
 @pytest.fixture
@@ -80,49 +52,13 @@ def run(tmp_path, variables, torch_imported):
 
     def running(fault, *flags, **more):
         began = time.monotonic()
-        words = ("run", *TINY, "--min-time", "0", "--rounds", "1", *flags)
-        done = call(tmp_path, *words, FAULT=fault, **{**variables, **more})
+        done = call(tmp_path, *WORDS, *flags, FAULT=fault, **{**variables, **more})
         seconds = time.monotonic() - began
         assert "Traceback" not in done.stderr
         assert nothing_left(tmp_path)
         return Done(done.code, done.stdout, done.stderr, seconds, tmp_path)
 
     return running
-
-
-def nothing_left(folder):
-    """No process at work in the folder, nothing in its folder for temporary files, no shared memory of the dead."""
-    deadline = time.monotonic() + 5
-    while found := [*at_work_in(folder), *in_temporary(folder), *orphaned_memory()]:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
-    return True
-
-
-def in_temporary(folder):
-    """But what compilers and torchrun keep there."""
-    kept = ("torchinductor", "torchelastic")
-    return [path.name for path in (folder / "temporary").iterdir() if not path.name.startswith(kept)]
-
-
-def at_work_in(folder):
-    """Processes whose working directory it is, or below it."""
-    found = []
-    for one in processes():
-        try:
-            place = os.readlink(f"/proc/{one.pid}/cwd")
-        except OSError:
-            continue
-        if one.state != "Z" and Path(place).is_relative_to(folder):
-            found.append(one)
-    return found
-
-
-def orphaned_memory():
-    """torch names its files after the process that made them."""
-    names = [path.name for path in SHARED_MEMORY.iterdir()] if SHARED_MEMORY.is_dir() else []
-    owned = [(name, name.split("_")[1]) for name in names if name.startswith("torch_")]
-    return [name for name, pid in owned if pid.isdecimal() and process(int(pid)) is None]
 
 
 @pytest.fixture
@@ -144,3 +80,17 @@ def small_disk(tmp_path):
     yield mount
     for one in mounted:
         subprocess.run(["umount", "-l", str(one)], check=True)
+
+
+@pytest.fixture
+def begin(tmp_path, variables, torch_imported):
+    """`fp8bench run` in the background; what it says goes to a file."""
+    with ExitStack() as stack:
+
+        def begin(*flags, **more):
+            said = stack.enter_context(TemporaryFile("w+"))
+            streams = [said.fileno()] * 3
+            running = fork_server.begin([*WORDS, *flags], tmp_path, environment(**{**variables, **more}), streams)
+            return stack.enter_context(running), said
+
+        yield begin

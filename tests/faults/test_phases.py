@@ -1,5 +1,5 @@
-"""A rank that fails in every phase, in every way: the run ends soon, with exit code 5 and a `failed` record of the right
-rank and phase, in which is what was measured; and nothing is left behind.
+"""A rank that fails in every phase, in every way: the run ends soon, with exit code 5 and a `failed` record that names
+the rank and the phase and has what was measured; and nothing is left behind.
 """
 
 import pytest
@@ -24,7 +24,6 @@ KINDS = {
     "host-oom": ("rank {} ran out of host memory", "oom"),
 }
 QUICK = {("killed", "timing"), ("base", "profiling")}
-OUTSIDE = {("host-oom", "set-up"), ("oom", "set-up")}
 EVERY = [(kind, phase) for kind in KINDS for phase in PHASES]
 
 
