@@ -12,6 +12,7 @@ from fp8bench import __version__
 from fp8bench.machine.host import cpu_model
 from fp8bench.machine.identity import installed
 from fp8bench.machine.nvml import driver_version
+from fp8bench.schema.errors import inert
 from fp8bench.schema.machine import Environment
 
 PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton", "numpy", "nvidia-ml-py")
@@ -47,7 +48,7 @@ def _moves_numbers(variable: str) -> bool:
 
 
 def _shown(value: str) -> str:
-    return A_PATH if Path(value).is_absolute() else value
+    return A_PATH if Path(value).is_absolute() else inert(value)
 
 
 def _cuda_versions(on_gpu: bool) -> dict[str, str | None]:

@@ -6,13 +6,17 @@ import errno
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from builders import measured
 
+from fp8bench.cli.app import main
+from fp8bench.launch.signals import SIGNALS
 from fp8bench.records import results
 from fp8bench.records.results import RECORD_BYTES, read, require_writable, write
 from fp8bench.schema.errors import RunFailed, UsageError
@@ -25,6 +29,15 @@ def elsewhere(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """Where the program is called in this process, its handling of signals ends with the test."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def read_ids(folder):
@@ -138,6 +151,42 @@ class TestRoom:
         monkeypatch.setattr(resource, "getrlimit", lambda _what: (1000, RECORD_BYTES - 1))
         with pytest.raises(UsageError, match=r"a file may have 8.0 MiB here, and a record may need 8"):
             require_writable(tmp_path)
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [("a\\0b", "no name of a folder holds a NUL"), ("x" * 5000, "File name too long")],
+        ids=["NUL", "5,000 characters"],
+    )
+    def test_a_folder_that_cannot_be_is_one_line(self, name, said, tmp_path, monkeypatch, capsys):
+        (tmp_path / "run.yaml").write_text(f'results_dir: "{name}"\n')
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["fp8bench", "run", "--workload", "vit-micro", "--config", "run.yaml"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        line = capsys.readouterr().err
+
+        assert ended.value.code == 2
+        assert said in line
+        assert (line.count("\n"), len(line) < 2000) == (1, True)
+
+
+class TestClocks:
+    def test_a_record_of_the_future_is_named_and_hides_no_later_one(self, tmp_path):
+        write(measured("h200-1x", run_id="20260501T100000Z-a"), tmp_path)
+        wrong = measured("h200-1x", run_id="20990501T100000Z-b")
+        path = write(wrong.model_copy(update={"created_utc": datetime(2099, 5, 1, tzinfo=UTC)}), tmp_path)
+        found = read(tmp_path, ["h200-1x"])
+
+        assert "20260501T100000Z-a" in read_ids(tmp_path)
+        assert [str(one) for one in found.broken] == [f"{path} is dated 2099-05-01, which is in the future"]
+
+    def test_clocks_may_differ_by_some_hours(self, tmp_path):
+        record = measured("h200-1x", run_id="20260501T100000Z-a")
+        write(record.model_copy(update={"created_utc": datetime.now(UTC) + timedelta(hours=20)}), tmp_path)
+
+        assert read_ids(tmp_path) == ["20260501T100000Z-a"]
 
 
 @pytest.mark.slow

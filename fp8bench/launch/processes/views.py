@@ -88,11 +88,14 @@ def why_failed(views: Sequence[RankView], overdue: Overdue | None, lost: Sequenc
 
 
 def _furthest_behind(overdue: Overdue, without: Sequence[RankView]) -> Overdue:
-    """A launcher that sees some of the ranks finds the latest of these; others may be further behind."""
+    """A launcher that sees some of the ranks finds the latest of these; others may be further behind, and one that
+    left a report has done its part.
+    """
     stages = {view.rank: view.stage or "starting" for view in without}
     last = min(stages.values(), key=STAGES.index, default=overdue.stage)
     found = {rank for rank, stage in stages.items() if stage == last}
     if STAGES.index(last) >= STAGES.index(overdue.stage):
         last = overdue.stage
-        found = {*overdue.ranks, *(rank for rank, stage in stages.items() if stage == last)}
-    return Overdue(tuple(sorted(found)), last, overdue.limit_s)
+        late = {rank for rank in overdue.ranks if rank in stages}
+        found = {*late, *(rank for rank, stage in stages.items() if stage == last)}
+    return Overdue(tuple(sorted(found or stages)), last, overdue.limit_s)
