@@ -44,7 +44,9 @@ def test_a_rank_that_fails_is_named_with_its_phase_and_what_was_measured_is_kept
     assert (done.code, record["status"], record["cause"]) == (5, "failed", cause)
     assert record["reason"] == f"{reason.format(rank)}, in the phase {PHASES[phase]!r}"
     assert f"fp8bench: faulty: {record['reason']}. " in done.stderr
-    assert len([line for line in done.stderr.splitlines() if line.startswith("fp8bench: faulty: ")]) == 1
+    lines = done.stderr.splitlines()
+    assert len([line for line in lines if line.startswith("fp8bench: faulty: ")]) == 1
+    assert [line for line in lines if not line.startswith("fp8bench: ")] == []
     assert (record["parity"] is not None) == (phase not in ("set-up", "proving"))
     timed = [samples["rank"] for samples in record["samples"]]
     assert timed == ([0, 1] if phase in ("profiling", "done") else [])
