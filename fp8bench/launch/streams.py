@@ -18,6 +18,4 @@ class _NeverFailing(io.FileIO):
 def never_failing(descriptor: int, encoding: str = "utf-8") -> TextIO:
     """A stream that writes there, line by line, and leaves the descriptor open."""
     raw = _NeverFailing(descriptor, "w", closefd=False)
-    return io.TextIOWrapper(
-        io.BufferedWriter(raw), encoding=encoding, errors="backslashreplace", line_buffering=True, write_through=True
-    )
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors="backslashreplace", line_buffering=True)

@@ -39,8 +39,8 @@ RECORD_BYTES = 8 << 20
 CLOCKS_DIFFER = timedelta(days=1)
 """By how much those of two machines may."""
 
-ELSEWHERE = ("/var/tmp", "/dev/shm")
-"""Folders that most machines have, where a record is kept whose own folder cannot be written."""
+ELSEWHERE = ("/var/tmp", "~", ".", "/dev/shm")
+"""Where a record is kept that neither its own folder nor that for temporary files takes; what is memory comes last."""
 
 Folders = Path | Sequence[Path]
 """A folder of results, or several that are searched together."""
@@ -118,9 +118,10 @@ def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
 
 def _kept_elsewhere(name: str, text: str) -> str:
     """Write a record to the first folder that takes it, rather than lose it. Returns the remedy."""
-    for folder in dict.fromkeys((*_folder_of_temporary_files(), *ELSEWHERE, str(Path.home()), os.getcwd())):
+    for folder in (*_folder_of_temporary_files(), *ELSEWHERE):
         try:
-            descriptor, kept = tempfile.mkstemp(prefix="fp8bench-", suffix=f"-{name}", dir=folder)
+            place = os.path.expanduser(folder)
+            descriptor, kept = tempfile.mkstemp(prefix="fp8bench-", suffix=f"-{name}", dir=place)
             try:
                 with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                     file.write(text)

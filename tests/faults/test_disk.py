@@ -110,9 +110,7 @@ class TestFull:
 
     def test_a_half_written_copy_is_removed_where_no_folder_takes_it(self, tmp_path, monkeypatch, elsewhere):
         (tmp_path / "results").write_text("a file")
-        monkeypatch.setattr(results, "ELSEWHERE", ())
-        monkeypatch.chdir(elsewhere)
-        monkeypatch.setenv("HOME", str(elsewhere))
+        monkeypatch.setattr(results, "ELSEWHERE", (str(elsewhere), str(tmp_path / "missing")))
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
         try:

@@ -134,7 +134,9 @@ def measure(folder: Path, rank: int, teller: Teller) -> None:
     work = getattr(import_module(module), function)
 
     def keep(report: RankReport) -> None:
-        teller.say("kept", report.model_dump_json())
+        # What cannot be written as JSON is told of when it is reported, and hides no error that came before.
+        with suppress(ValueError):
+            teller.say("kept", report.model_dump_json())
 
     aside = Aside(rank_path(folder, rank, "progress"), task.trace if rank == 0 else None, keep)
     local_rank = rank - task.ranks_here.start
