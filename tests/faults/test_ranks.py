@@ -1,6 +1,10 @@
 """What a rank may say, and how it may be wrong about itself: one line, and the documented exit code."""
 
+import fcntl
 import json
+import os
+import resource
+import threading
 
 import pytest
 
@@ -11,10 +15,8 @@ from fp8bench.schema.errors import LONGEST, RunFailed, in_words
 
 
 @pytest.fixture
-def ends(monkeypatch):
+def ends():
     """A rank's end and its launcher's of one pipe."""
-    import os
-
     ours, its = os.pipe()
     inbox, teller = Inbox(ours), Teller(its)
     yield inbox, teller, its
@@ -33,8 +35,6 @@ class TestTelling:
 
     @pytest.mark.parametrize("part", [b"report 10\nhalf", b"report 10", b"report 10\n", b""])
     def test_a_message_that_is_cut_off_is_none(self, ends, part):
-        import os
-
         inbox, teller, its = ends
         teller.say("kept", "whole")
         os.write(its, part)
@@ -43,8 +43,6 @@ class TestTelling:
         assert inbox.said == {"kept": "whole"}
 
     def test_megabytes_come_through_a_pipe_that_holds_less(self, ends):
-        import threading
-
         inbox, teller, _ = ends
         text = "x" * 5_000_000
         saying = threading.Thread(target=teller.say, args=("report", text))
@@ -57,7 +55,6 @@ class TestTelling:
 
     def test_needs_no_file(self, ends):
         """Where no file may grow, as where a disk is full."""
-        import resource
 
         inbox, teller, _ = ends
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -104,9 +101,6 @@ class TestErrors:
 
 class TestSweep:
     def test_what_killed_launchers_left_is_removed_and_what_is_in_use_or_others_stays(self, tmp_path):
-        import fcntl
-        import os
-
         names = {name: tmp_path / name for name in (f"{PREFIX}left", f"{PREFIX}used", f"{PREFIX}new", "fp8bench-other")}
         for folder in names.values():
             folder.mkdir()
