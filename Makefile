@@ -2,6 +2,7 @@
 # make install  set up as `make bench` does, and measure nothing
 # make test    set up, run every test: side by side, then alone those that take the time of something
 # make test-quick  the tests of the inner loop: none that starts a process, draws a picture or takes the time of something
+# make faults  every fault of docs/faults.md, in real processes; their quick part is in `make test`
 # make check   lint, types, layers, workflows, shell scripts, launch recipes
 # make overhead  what measuring costs: the tool's loop against a bare one (a benchmark: idle machine, no tests beside it)
 # make simulate  coverage, false verdicts and power of the intervals where the truth is known (about ten minutes)
@@ -16,9 +17,9 @@ SIDE_BY_SIDE := --numprocesses auto --maxprocesses 8 --dist worksteal
 # Only these files are read for them.
 SERIAL = $(shell grep -rl --include=test_*.py "mark.serial" tests)
 # Hundreds of processes are started, each of which would compile the package and pytest's asserts anew.
-test test-quick: export PYTHONDONTWRITEBYTECODE :=
+test test-quick faults: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: bench install test test-quick check overhead simulate prediction-errors published all clean
+.PHONY: bench install test test-quick faults check overhead simulate prediction-errors published all clean
 
 bench: install
 	$(BIN)/fp8bench run
@@ -27,11 +28,15 @@ install: $(INSTALLED)
 	bash install/transformer-engine.sh $(BIN)/python
 
 test: $(INSTALLED)
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not serial"
-	$(BIN)/pytest -m serial $(SERIAL)
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not serial and not faults"
+	$(BIN)/pytest -m "serial and not faults" $(SERIAL)
 
 test-quick: $(INSTALLED)
-	$(BIN)/pytest -q $(SIDE_BY_SIDE) -m "not serial and not slow"
+	$(BIN)/pytest -q $(SIDE_BY_SIDE) -m "not serial and not slow and not faults"
+
+faults: $(INSTALLED)
+	$(BIN)/pytest $(SIDE_BY_SIDE) tests/faults -m "not serial"
+	$(BIN)/pytest tests/faults -m serial
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .

@@ -12,6 +12,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,9 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from fork_server import trains
+
+STALE = 100
+"""Files of numbers below may have been closed after a fork."""
 
 HIGH = 500
 """Files of which number no process here has otherwise."""
@@ -50,6 +54,8 @@ def become(call: Call) -> None:
     sys.path[:0] = [call.folder, *(extra.split(os.pathsep) if extra else [])]
     sys.argv = [call.program[-1], *call.arguments]
     importlib.invalidate_caches()
+    # Found by the variables of the server.
+    tempfile.tempdir = None
     if trains(call.program, call.arguments):
         _fork_instead_of_spawning()
 
@@ -60,9 +66,9 @@ def _fork_instead_of_spawning() -> None:
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
     from fp8bench.launch.nodes import store
-    from fp8bench.launch.processes import spawn
+    from fp8bench.launch.processes import start
 
-    spawn._start = _fork_rank
+    start.start_rank = _fork_rank
     store._start = _fork_store
     SubprocessHandler._popen = _fork_of_torchrun
     start_processes = multiprocessing.start_processes
@@ -109,8 +115,8 @@ class _Forked:
         return self.returncode
 
 
-def _fork_rank(folder: Path, rank: int) -> _Forked:
-    """In place of `spawn._start`: a rank whose imports are done."""
+def _fork_rank(folder: Path, rank: int, pipe: int, entry: str) -> _Forked:
+    """In place of `start.start_rank`: a rank whose imports are done."""
     from fp8bench.launch.processes.rank import main
     from fp8bench.lifeline import leave_with
 
@@ -121,9 +127,10 @@ def _fork_rank(folder: Path, rank: int) -> _Forked:
     try:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
-        _renew()
+        pipe = _high(pipe)
+        _renew(but=pipe)
         leave_with(parent)
-        main(folder, rank)
+        main(folder, rank, pipe, entry)
     finally:
         os._exit(1)
 
@@ -179,11 +186,16 @@ def _fork() -> int:
     return pid
 
 
-def _renew() -> None:
-    """Streams and signal handlers are those of a process that has just started."""
+def _renew(but: int = 4096) -> None:
+    """Streams and signal handlers are those of a process that has just started. but: a descriptor that it has."""
     from fp8bench.launch import signals
 
-    os.closerange(3, 4096)
+    os.closerange(3, but)
+    os.closerange(but + 1, 4096)
+    # Whoever held one of the files that are closed may close its number again.
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in range(nothing + 1, STALE):
+        os.dup2(nothing, number, inheritable=False)
     _open_streams()
     for number in signals.SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:

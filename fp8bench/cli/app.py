@@ -18,6 +18,7 @@ import typer
 from fp8bench import __version__, registry
 from fp8bench.cli.command import Command, with_options
 from fp8bench.launch import signals
+from fp8bench.launch.streams import never_failing
 from fp8bench.schema.errors import Fp8benchError, Interrupted, RunFailed, UsageError, inert
 
 OWN = {
@@ -80,7 +81,9 @@ READER_GONE = 141
 COMPLETE = "_FP8BENCH_COMPLETE"
 """Set by the shell's completion script, which then wants names and not an answer."""
 
-_OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO, errno.EFBIG)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_OF_OUTPUT = (*_FULL, errno.EBADF, errno.EIO, errno.EFBIG)
+LONGEST_LINE = 2000
 
 # typer has its own copy of click in some versions and uses click itself in others; this is the base of its errors in
 # both.
@@ -93,6 +96,10 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     arguments = sys.argv[1:] or ["--help"]
     signals.raise_on_signals()
+    errors = sys.__stderr__
+    if errors is not None and sys.stderr is errors:
+        # A line of progress that nobody reads any more ends no measurement.
+        sys.stderr = never_failing(errors.fileno(), errors.encoding)
     try:
         sys.exit(_answer(arguments))
     except (Fp8benchError, OSError, RecursionError) as error:
@@ -206,8 +213,10 @@ def _in_words(error: OSError | RecursionError) -> Fp8benchError:
             "a file that was read is nested too deeply", "Move it away; `fp8bench --debug ...` shows where it is read"
         )
     reason = error.strerror or str(error)
+    if error.filename is not None and error.errno in _FULL:
+        return RunFailed(f"cannot write {os.fspath(error.filename)}: {reason}", "Make room, and run the command again")
     if error.filename is None and error.errno in _OF_OUTPUT:
-        remedy = "Make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Send standard output elsewhere"
+        remedy = "Make room" if error.errno in _FULL else "Send standard output elsewhere"
         return RunFailed(f"cannot write the output: {reason}", f"{remedy}, and run the command again")
     if error.filename is None:
         return RunFailed(f"the operating system refused: {reason}", "`fp8bench --debug ...` shows where")
@@ -229,6 +238,9 @@ def _fail_interrupted(interrupt: KeyboardInterrupt) -> NoReturn:
 
 def _fail(line: str, code: int) -> NoReturn:
     signals.ignore_signals()
+    if len(line) > LONGEST_LINE:
+        # A name may be as long as whoever gave it liked; what is wrong with it stands at the end.
+        line = f"{line[: LONGEST_LINE // 4]} ... {line[-LONGEST_LINE // 4 :]}"
     # A terminal that is gone takes no line; the exit code is all that is left.
     with suppress(OSError):
         typer.echo(f"fp8bench: {inert(line)}", err=True)

@@ -1,9 +1,10 @@
 """Probes: what can only be learned by importing torch, torchao or Transformer Engine. Each runs in a process of its
 own, which may hang or crash:
 
-    python -m fp8bench.doctor.probe NAME
+    python -m fp8bench.doctor.probe NAME [PARENT]
 
-prints one JSON object. After an exception its traceback is on stderr, of which the doctor reads the last line.
+prints one JSON object, and ends when its parent (a process id) does. After an exception its traceback is on stderr, of
+which the doctor reads the last line.
 
 Each probe imports its packages itself, and nothing before them: what is mapped, and in which order, is part of what it
 finds.
@@ -31,10 +32,13 @@ from fp8bench.doctor.facts import (
     TransformerEngineResult,
 )
 from fp8bench.doctor.mapped import own_copies
+from fp8bench.lifeline import leave_with
 from fp8bench.schema.files import Frozen
 
 if TYPE_CHECKING:
     import torch
+
+PARENT_AT = 2
 
 SIDE = 256
 """Of every matrix that is multiplied here."""
@@ -50,6 +54,8 @@ REFUSAL = "Disabling "
 
 def main() -> None:
     """Libraries may print what they like: their stdout goes to stderr, so that the result is alone on ours."""
+    if len(sys.argv) > PARENT_AT:
+        leave_with(int(sys.argv[PARENT_AT]))
     result_to = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     os.write(result_to, PROBES[sys.argv[1]]().model_dump_json().encode())

@@ -82,7 +82,7 @@ class _Running:
         self.probe = probe
         self._stdout, self._stderr = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         self.process = subprocess.Popen(
-            [*command, probe.name],
+            [*command, probe.name, str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=self._stdout,
             stderr=self._stderr,

@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import pynvml
-
 from fp8bench.machine import nvml
 from fp8bench.machine.gpus import Gpu, gpus_here, visible
 from fp8bench.machine.host import free_host_bytes
+from fp8bench.machine.nvml import pynvml
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.machine import GIB, gib
 

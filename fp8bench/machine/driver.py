@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pynvml
-
 from fp8bench.machine import nvml
 from fp8bench.machine.gpus import VISIBLE, Gpu, hides_all, listed, visible
-from fp8bench.machine.nvml import query
+from fp8bench.machine.nvml import pynvml, query
 from fp8bench.schema.files import Frozen, text_if_any
 
 Version = tuple[int, ...]

@@ -15,9 +15,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import pynvml
-
 from fp8bench.machine import nvml
+from fp8bench.machine.nvml import pynvml
 from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.files import text_if_any
 

@@ -16,10 +16,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import pynvml
-
 from fp8bench.machine.gpus import gpus_here
-from fp8bench.machine.nvml import driver_version
+from fp8bench.machine.nvml import driver_version, pynvml
 from fp8bench.schema.files import text_if_any
 from fp8bench.schema.machine import (
     PACKAGES,

@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import pynvml
+try:
+    import pynvml as pynvml
+except (ImportError, OSError, RuntimeError, SyntaxError, AttributeError, TypeError, ValueError) as error:
+    # How a package fails that is damaged, or another of the same name.
+    from fp8bench.schema.errors import ModeUnavailable, in_words
+
+    raise ModeUnavailable(
+        in_words(f"pynvml cannot be imported: {type(error).__name__}: {error}"),
+        "Install it anew: `pip install --force-reinstall nvidia-ml-py`",
+    ) from error
 
 NO_DRIVER = (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded)
 """How NVML does not start on a machine that has no GPU, and on one whose driver is not there."""

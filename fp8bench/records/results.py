@@ -13,6 +13,7 @@ that it could not read, and goes on. A search for runs leaves their sections unr
 """
 
 import os
+import resource
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -31,6 +32,12 @@ _Answer = TypeVar("_Answer")
 
 PUBLISHED = "published"
 
+RECORD_BYTES = 8 << 20
+"""More than a record of a run has: those of one GPU have a tenth of a MiB."""
+
+ELSEWHERE = ("/var/tmp", "~", ".", "/dev/shm")
+"""Where a record is kept that neither its own folder nor that for temporary files takes; what is memory comes last."""
+
 Folders = Path | Sequence[Path]
 """A folder of results, or several that are searched together."""
 
@@ -41,21 +48,44 @@ def folders_of(results: Folders) -> tuple[Path, ...]:
 
 
 def require_writable(results_dir: Path) -> None:
-    """Fail before a run rather than after it. Raises UsageError where the folder cannot be made or written to."""
+    """Fail before a run rather than after it. Raises UsageError where the folder cannot be made or written to, or has
+    no room for a record.
+    """
     try:
         results_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=results_dir):
             pass
+        space = os.statvfs(results_dir)
     except OSError as error:
         raise UsageError(
             f"cannot write results to {results_dir}: {error.strerror}", "Choose another folder with --results-dir"
         ) from error
+    # A file system that knows no number of blocks is one of a network.
+    if space.f_blocks and (free := space.f_bavail * space.f_frsize) < RECORD_BYTES:
+        raise UsageError(
+            f"{results_dir} has {free / 2**20:.1f} MiB left, and a record may need {RECORD_BYTES >> 20}",
+            "Make room, or choose another folder with --results-dir",
+        )
+    _require_long_files()
+
+
+def _require_long_files() -> None:
+    """Raise the limit of a file's size where it is too small for a record. Raises UsageError where it may not be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if soft == resource.RLIM_INFINITY or soft >= RECORD_BYTES:
+        return
+    if hard != resource.RLIM_INFINITY and hard < RECORD_BYTES:
+        raise UsageError(
+            f"a file may have {hard / 2**20:.1f} MiB here, and a record may need {RECORD_BYTES >> 20}",
+            "Raise the limit of the file size (`ulimit -f`), or ask who set it",
+        )
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
 def write(record: RecordHead, results_dir: Path) -> Path:
     """Keep the record, of whatever kind; returns its path.
 
-    Raises RunFailed where it cannot be written (it is then kept in the folder for temporary files), or is there
+    Raises RunFailed where it cannot be written (it is then kept in another folder, which the error names), or is there
     already.
     """
     # Imported here: who only reads does without.
@@ -95,14 +125,28 @@ def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
 
 
 def _kept_elsewhere(name: str, text: str) -> str:
-    """Write a record to the folder for temporary files, rather than lose it. Returns the remedy."""
+    """Write a record to the first folder that takes it, rather than lose it. Returns the remedy."""
+    for folder in (*_folder_of_temporary_files(), *ELSEWHERE):
+        try:
+            place = os.path.expanduser(folder)
+            descriptor, kept = tempfile.mkstemp(prefix="fp8bench-", suffix=f"-{name}", dir=place)
+            try:
+                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                    file.write(text)
+                return f"The record is kept as {kept}: move it there by hand"
+            except OSError:
+                os.unlink(kept)
+        except OSError:
+            continue
+    return "It could not be kept in any other folder either: free some space, and run again"
+
+
+def _folder_of_temporary_files() -> tuple[str, ...]:
+    """None where no folder for them can be written to."""
     try:
-        descriptor, kept = tempfile.mkstemp(prefix="fp8bench-", suffix=f"-{name}")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError:
-        return "It could not be kept in the folder for temporary files either: free some space, and run again"
-    return f"The record is kept as {kept}: move it there by hand"
+        return (tempfile.gettempdir(),)
+    except FileNotFoundError:
+        return ()
 
 
 class Found(tuple[_Item, ...]):

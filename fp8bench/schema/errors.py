@@ -174,6 +174,16 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
 
 
+LONGEST = 600
+"""Characters of what is said of an error that somebody else worded."""
+
+
+def in_words(text: str) -> str:
+    """An error's words from elsewhere, for a sentence in a record: `inert`, and of a length to read."""
+    said = inert(text[: 4 * LONGEST])
+    return said if len(said) <= LONGEST else said[: LONGEST - 3] + "..."
+
+
 _SPACES = re.compile("[\t\n\v\f\r\x85\u2028\u2029]+")
 _ACTIVE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 

@@ -55,7 +55,7 @@ def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside, pl
     Raises as `worker.main.measure` does, and RunFailed where the text is not that of the plan.
     """
     text_plan = TextPlan.model_validate(plan)
-    return reported(lambda found: _stages(config, text_plan, rank, device, aside, found), rank, config)
+    return reported(lambda found: _stages(config, text_plan, rank, device, aside, found), rank, config, aside)
 
 
 def _stages(

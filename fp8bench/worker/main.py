@@ -5,6 +5,7 @@ executed -> time -> profile -> report
 """
 
 import math
+import operator
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ import torch
 from fp8bench import registry
 from fp8bench.modes.protocol import Mode, stated
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed
+from fp8bench.schema.errors import Fp8benchError, MeasurementInvalid, ModeUnavailable, RunFailed, in_words
 from fp8bench.schema.option import flag_of
 from fp8bench.schema.rank import Evidence, RankReport, WorkloadFacts
 from fp8bench.worker import parity
@@ -54,11 +55,12 @@ def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) 
 @dataclass(frozen=True)
 class Aside:
     """What a rank does beside its measurement. progress: the file that shows how far it has come; trace: where rank 0
-    keeps its Chrome trace. None: nowhere.
+    keeps its Chrome trace. None: nowhere. keep: takes what is found so far, which stands if the rank never reports.
     """
 
     progress: Path | None = None
     trace: Path | None = None
+    keep: Callable[[RankReport], None] = lambda _so_far: None
 
 
 def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) -> RankReport:
@@ -67,14 +69,15 @@ def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) ->
     Raises RunFailed when the GPU's memory does not suffice, or the host's: siblings may be waiting, and must be ended
     from outside.
     """
-    return reported(lambda found: _stages(config, rank, device, aside, found), rank, config)
+    return reported(lambda found: _stages(config, rank, device, aside, found), rank, config, aside)
 
 
-def reported(stages: Callable[[dict[str, Any]], None], rank: int, config: RunConfig) -> RankReport:
+def reported(stages: Callable[[dict[str, Any]], None], rank: int, config: RunConfig, aside: Aside) -> RankReport:
     """The report of a rank whose stages fill in its fields. See `measure`."""
     found: dict[str, Any] = {"rank": rank}
     try:
-        stages(found)
+        with _kept_if_it_fails(found, aside):
+            stages(found)
     except (ModeUnavailable, MeasurementInvalid) as refusal:
         return stopped(refusal, found)
     except torch.OutOfMemoryError as error:
@@ -91,9 +94,21 @@ def reported(stages: Callable[[dict[str, Any]], None], rank: int, config: RunCon
     return RankReport(**found)
 
 
+@contextmanager
+def _kept_if_it_fails(found: dict[str, Any], aside: Aside) -> Iterator[None]:
+    done = False
+    try:
+        yield
+        done = True
+    finally:
+        if not done:
+            aside.keep(RankReport(**found))
+
+
 def stopped(error: Fp8benchError, found: dict[str, Any]) -> RankReport:
     """The report of a rank that an error of ours stopped. found: its fields so far, `rank` among them."""
-    return RankReport(**found, status=error.status, reason=error.what, cause=error.cause, remedy=error.remedy)
+    what, remedy = in_words(error.what), in_words(error.remedy)
+    return RankReport(**found, status=error.status, reason=what, cause=error.cause, remedy=remedy)
 
 
 def out_of_memory(rank: int, config: RunConfig, error: BaseException) -> RunFailed:
@@ -147,6 +162,7 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     of_gate = make_workload(config.model_copy(update={"data": "device"}))
     proof, choice = proved(config, mode, of_gate, rank, device, found, progress)
 
+    aside.keep(RankReport(**found))
     reset_peaks(device)
     progress.stage("warming up")
     with ready_to_train(config, rank, device, mode, workload, proof.model, choice) as (parts, batches):
@@ -162,6 +178,7 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
         timed = time_steps(training, rank, length, progress, as_decided)
         memory = peak_memory(device, rank, decided[0].captured_peak)
         found |= {"samples": timed.samples, "telemetry": timed.telemetry, "memory": memory}
+        aside.keep(RankReport(**found))
         progress.stage("profiling")
         training = replace(training, launch=decided[0].launch)
         profiled = profile(training, rank, config.mode_label, fmean(timed.samples.step_s), aside)
@@ -291,11 +308,26 @@ def _require_dtype(config: RunConfig, mode: Mode) -> None:
 def _facts(workload: Workload, config: RunConfig, device: torch.device, sharded: bool) -> WorkloadFacts:
     return WorkloadFacts(
         unit=workload.unit,
-        units_per_step=workload.units_per_step(config.batch_size),
-        flops_per_step=workload.flops_per_step(config.batch_size),
+        units_per_step=_counted(workload, "units_per_step", config.batch_size),
+        flops_per_step=_counted(workload, "flops_per_step", config.batch_size),
         sizes=workload.sizes(),
         optimizer=described(config.optimizer, device, sharded),
     )
+
+
+def _counted(workload: Workload, name: str, batch_size: int) -> int:
+    """What the workload's method of this name counts in a step. Raises RunFailed for what is no count."""
+    found = getattr(workload, name)(batch_size)
+    try:
+        count = operator.index(found)
+    except TypeError:
+        count = 0
+    if count <= 0:
+        raise RunFailed(
+            in_words(f"workload {workload.name!r} says {name}({batch_size}) is {found!r}, no whole number above 0"),
+            f"Correct {name} in the workload's class",
+        )
+    return count
 
 
 def _require_finite(rank: int, losses: list[float]) -> None:

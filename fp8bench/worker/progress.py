@@ -10,6 +10,7 @@ same clock on Linux, one for all processes of a machine. This module imports no 
 """
 
 import mmap
+import os
 import struct
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -54,7 +55,8 @@ class ProgressFile:
         if path is not None:
             size = _HEAD.size + _STAMP.size * _KEPT
             with open(path, "wb+") as file:
-                file.truncate(size)
+                # With its room on disk: a page that cannot be written back ends the process.
+                os.posix_fallocate(file.fileno(), 0, size)
                 self._map = mmap.mmap(file.fileno(), size)
             struct.pack_into("<d", self._map, _AT, monotonic())
 

@@ -26,9 +26,8 @@ import time
 from collections.abc import Callable
 from typing import IO, Any, NamedTuple
 
-import pynvml
-
 from fp8bench.machine import nvml
+from fp8bench.machine.nvml import pynvml
 
 PERIOD_S = 0.2
 """NVML's power and utilisation are means over up to a second (nvml.h); more samples would say little more."""

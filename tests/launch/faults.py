@@ -9,31 +9,25 @@ import subprocess
 import sys
 import time
 
-from fp8bench.launch.processes import spawn
-from fp8bench.launch.processes.rank import rank_path, write_whole
+from fp8bench.launch.processes.rank import Task, rank_path, task_path
 from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import ProgressFile
 
-IMPORT = "from fp8bench.launch.processes.rank import main"
-INSTEAD = """
-from fp8bench.launch.processes import rank as process
-from launch import faults
-process._measure = faults.measure
-"""
-BOOT = spawn._BOOT.replace(IMPORT, INSTEAD + IMPORT)
+ENTRY = "launch.faults:measure"
 PIDS = "FAULTY_PIDS"
 """Names the folder in which ranks and their children say that they are there."""
 
 
-def measure(task, folder, rank):
+def measure(folder, rank, teller):
     """What a rank does instead of training."""
+    task = Task.model_validate_json(task_path(folder).read_bytes())
     progress = ProgressFile(rank_path(folder, rank, "progress"))
     progress.stage("proving")
     say_here()
     globals()[task.config.workload.replace("-", "_")](rank, progress)
     report = RankReport(rank=rank, environment=None)
-    write_whole(rank_path(folder, rank, "report"), report.model_dump_json())
+    teller.say("report", report.model_dump_json())
 
 
 def say_here():

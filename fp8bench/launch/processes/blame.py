@@ -209,18 +209,22 @@ def held_up_by(
     return tuple(rank for rank in fewest if rank not in waiting) or tuple(fewest)
 
 
-def report_of_failed(rank: int, why: Blame | None, found: Mapping[int, RankReport], log: str) -> RankReport:
-    """The report of a rank that wrote none. found: the reports of those that did. log: what is known of its end."""
+def report_of_failed(
+    rank: int, why: Blame | None, found: Mapping[int, RankReport], log: str, kept: RankReport | None = None
+) -> RankReport:
+    """The report of a rank that told none. found: the reports of those that did. log: what is known of its end. kept:
+    what it had found before.
+    """
+    had = (kept or RankReport(rank=rank)).model_copy(update={"status": "failed", "log": log})
     if why is not None and rank in why.ranks:
-        return RankReport(rank=rank, status="failed", reason=why.reason, cause=why.cause, remedy=why.remedy, log=log)
+        return had.model_copy(update={"reason": why.reason, "cause": why.cause, "remedy": why.remedy})
     stopped = [other for other, report in found.items() if report.status != "ok"]
     by = why.ranks[0] if why else next(iter(stopped), None)
-    return RankReport(
-        rank=rank,
-        status="failed",
-        collateral=True,
-        reason=f"rank {rank} was ended because rank {by} failed",
-        cause=why.cause if why else None,
-        remedy=f"Fix what ended rank {by}" if by is not None else ONE_OR_ALL,
-        log=log,
+    return had.model_copy(
+        update={
+            "collateral": True,
+            "reason": f"rank {rank} was ended because rank {by} failed",
+            "cause": why.cause if why else None,
+            "remedy": f"Fix what ended rank {by}" if by is not None else ONE_OR_ALL,
+        }
     )

@@ -1,10 +1,10 @@
-"""The process of one rank, from its start to its end, and the files by which its launcher knows of it.
+"""The process of one rank, from its start to its end, and how its launcher knows of it.
 
-In the run's folder a rank leaves how far it has come, and its report, or the error that ended it. It leaves its stack
-whenever the launcher requests it with SIGUSR1 (or when it crashes), also while a native call never returns, since
-faulthandler writes from a signal handler in C. It always exits by os._exit: after a failure siblings may be waiting in
-a collective, and the launcher is to end them; after a success all that remains is to tear native libraries down, of
-which several complain or abort.
+In the run's folder a rank shows how far it has come; what it finds, its report or the error that ends it goes through a
+pipe (see `telling`). It leaves its stack in the folder whenever the launcher requests it with SIGUSR1 (or when it
+crashes), also while a native call never returns, since faulthandler writes from a signal handler in C. It always exits
+by os._exit: after a failure siblings may be waiting in a collective, and the launcher is to end them; after a success
+all that remains is to tear native libraries down, of which several complain or abort.
 """
 
 import faulthandler
@@ -22,11 +22,14 @@ from typing import Any, Literal, NoReturn
 
 from pydantic import Field
 
+from fp8bench.launch.processes.telling import Teller
 from fp8bench.launch.signals import STOPPED, process, send
+from fp8bench.launch.streams import never_failing
 from fp8bench.records.fit import fit
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.errors import Cause, Fp8benchError
+from fp8bench.schema.errors import Cause, Fp8benchError, ModeUnavailable, in_words, inert
 from fp8bench.schema.files import Frozen
+from fp8bench.schema.rank import RankReport
 
 REQUEST = signal.SIGUSR1
 """Requests a rank's stack."""
@@ -48,6 +51,7 @@ STORE_AT = "store://"
 ANSWER_S = 2.0
 """How long an answer is waited for. A process that hangs inside a driver gives none."""
 
+TRACEBACK_CHARACTERS = 100_000
 POLL_S = 0.05
 SHOWN = 2
 """Of a file's path, the last parts."""
@@ -99,45 +103,54 @@ def task_path(folder: Path) -> Path:
     return folder / "task.json"
 
 
-def rank_path(folder: Path, rank: int, what: Literal["progress", "report", "error", "stack"]) -> Path:
-    """Where a rank writes how far it has come, its report, the error that ends it, or its stack."""
+def rank_path(folder: Path, rank: int, what: Literal["progress", "stack"]) -> Path:
+    """Where a rank writes how far it has come, or its stack."""
     return folder / f"rank-{rank}-{what}"
 
 
-def main(folder: Path, rank: int) -> NoReturn:
-    """Measure, and leave a report or an error."""
+def main(folder: Path, rank: int, pipe: int, entry: str) -> NoReturn:
+    """Call `entry` (`module:function`) with the run's folder, the rank and what tells the launcher."""
     stack = rank_path(folder, rank, "stack").open("w")
     faulthandler.enable(stack)
     faulthandler.register(REQUEST, stack)
     # torch's profiler writes to standard error, in the middle of the progress, unless this is set before its first use.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    with ended_by_errors(folder, rank):
+    sys.stdout, sys.stderr = never_failing(1), never_failing(2)
+    teller = Teller(pipe)
+    with ended_by_errors(teller):
         # The run's own folder takes what multiprocessing leaves lying about when it is killed (a loader's sockets).
         _keep_sockets_in(folder)
-        task = Task.model_validate_json(task_path(folder).read_bytes())
-        _measure(task, folder, rank)
-    os._exit(0)
+        module, _, function = entry.partition(":")
+        getattr(import_module(module), function)(folder, rank, teller)
+    _leave(0)
 
 
-def _measure(task: Task, folder: Path, rank: int) -> None:
+def measure(folder: Path, rank: int, teller: Teller) -> None:
+    """A run's rank: does the work of the task, and tells its report."""
     # Brings torch.
-    from fp8bench.schema.errors import ModeUnavailable
     from fp8bench.worker.main import Aside, rank_group, stopped
 
+    task = Task.model_validate_json(task_path(folder).read_bytes())
     module, _, function = task.work.target.partition(":")
-    measure = getattr(import_module(module), function)
-    aside = Aside(rank_path(folder, rank, "progress"), task.trace if rank == 0 else None)
+    work = getattr(import_module(module), function)
+
+    def keep(report: RankReport) -> None:
+        # What cannot be written as JSON is told of when it is reported, and hides no error that came before.
+        with suppress(ValueError):
+            teller.say("kept", fit(report).model_dump_json())
+
+    aside = Aside(rank_path(folder, rank, "progress"), task.trace if rank == 0 else None, keep)
     local_rank = rank - task.ranks_here.start
     _say_place(rank, local_rank)
     try:
         with rank_group(task.config, rank, local_rank, _init_method(task, folder)) as device:
             # Inside the group: to leave it is what makes the others fail.
-            with ended_by_errors(folder, rank):
-                report = measure(task.config, rank, device, aside, **task.work.given)
-            write_whole(rank_path(folder, rank, "report"), fit(report).model_dump_json())
+            with ended_by_errors(teller):
+                report = work(task.config, rank, device, aside, **task.work.given)
+                teller.say("report", fit(report).model_dump_json())
     except ModeUnavailable as refusal:
         # Before it joined: nobody else knows.
-        write_whole(rank_path(folder, rank, "report"), fit(stopped(refusal, {"rank": rank})).model_dump_json())
+        teller.say("report", fit(stopped(refusal, {"rank": rank})).model_dump_json())
 
 
 def _init_method(task: Task, folder: Path) -> str:
@@ -155,18 +168,23 @@ def _say_place(rank: int, local_rank: int) -> None:
 
 
 @contextmanager
-def ended_by_errors(folder: Path, rank: int) -> Iterator[None]:
-    """The first error that leaves the body is written to the rank's file, and ends the process."""
+def ended_by_errors(teller: Teller) -> Iterator[None]:
+    """The first error that leaves the body is told, and ends the process."""
     try:
         yield
     except BaseException as error:
-        if not rank_path(folder, rank, "error").exists():
-            write_whole(rank_path(folder, rank, "error"), fit(rank_error(error)).model_dump_json())
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError):
-                stream.flush()
-        os._exit(FAILED)
+        # The launcher that would hear it may be gone.
+        with suppress(OSError):
+            teller.say("error", fit(rank_error(error)).model_dump_json())
+        _leave(FAILED)
         raise
+
+
+def _leave(code: int) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _keep_sockets_in(folder: Path) -> None:
@@ -174,13 +192,6 @@ def _keep_sockets_in(folder: Path) -> None:
 
     # What multiprocessing itself looks up (`util.get_temp_dir`); it removes it only at an orderly exit.
     vars(process.current_process())["_config"]["tempdir"] = str(folder)
-
-
-def write_whole(file: Path, text: str) -> None:
-    """So that whoever reads it finds all of it or nothing."""
-    unfinished = file.with_suffix(".unfinished")
-    unfinished.write_text(text)
-    os.replace(unfinished, file)
 
 
 class RankError(Frozen):
@@ -197,28 +208,36 @@ class RankError(Frozen):
     traceback: str
 
 
-def read_error(folder: Path, rank: int) -> RankError | None:
-    """None of a rank that left none."""
-    try:
-        return RankError.model_validate_json(rank_path(folder, rank, "error").read_bytes())
-    except (OSError, ValueError):
-        return None
-
-
 def rank_error(error: BaseException) -> RankError:
-    """Of an error that ends a rank, now."""
-    now, trace = time.monotonic(), "".join(traceback.format_exception(error))
+    """Of an error that ends a rank, now. Whatever its message holds can be told, and is of a length to read."""
+    now, trace = time.monotonic(), _traceback(error)
     if isinstance(error, Fp8benchError):
-        return RankError(at_s=now, what=error.what, cause=error.cause or "crash", remedy=error.remedy, traceback=trace)
+        what, remedy = in_words(error.what), in_words(error.remedy)
+        return RankError(at_s=now, what=what, cause=error.cause or "crash", remedy=remedy, traceback=trace)
     what = in_a_line(error)
-    lost = any(words in f"{what} {error}" for words in CONNECTION_LOST)
+    lost = any(words in f"{what} {_message(error)}" for words in CONNECTION_LOST)
     return RankError(at_s=now, what=what, cause="crash", connection_lost=lost, traceback=trace)
 
 
 def in_a_line(error: BaseException) -> str:
     """An error's type and the first line of its message that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return ": ".join([type(error).__name__, *lines[:1]])
+    lines = [line.strip() for line in _message(error).splitlines() if line.strip()]
+    return in_words(": ".join([type(error).__name__, *lines[:1]]))
+
+
+def _message(error: BaseException) -> str:
+    """Also of one whose message cannot be made: that is the code of whoever raised it."""
+    return str(traceback.TracebackException.from_exception(error, limit=0, lookup_lines=False))
+
+
+def _traceback(error: BaseException) -> str:
+    """With the beginning and the end of one that is longer than anybody reads."""
+    lines = "".join(traceback.format_exception(error)).split("\n")
+    text = "\n".join(map(inert, lines))
+    if len(text) <= TRACEBACK_CHARACTERS:
+        return text
+    half = TRACEBACK_CHARACTERS // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters ...\n{text[-half:]}"
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,15 @@ from fp8bench.worker.progress import STAGES, Progress, Stage
 
 
 class RankView(Frozen):
-    """One rank. report, error: what it left. ended: by itself, before anybody sent a signal; with this exit code, last
-    seen alive at this time, in seconds since 1970. stage: None of one that had not begun. stack: as faulthandler wrote
-    it, where the rank was asked. stopped: its process was. log: for the file beside the record.
+    """One rank. report, error: what it told; kept: what it had found where it told no report. ended: by itself, before
+    anybody sent a signal; with this exit code, last seen alive at this time, in seconds since 1970. stage: None of one
+    that had not begun. stack: as faulthandler wrote it, where the rank was asked. stopped: its process was. log: for
+    the file beside the record.
     """
 
     rank: int
     report: RankReport | None = None
+    kept: RankReport | None = None
     error: RankError | None = None
     ended: bool = False
     exit_code: int | None = None
@@ -54,7 +56,14 @@ def reports_of(
     why = why_failed(views, overdue, lost)
     if why is not None:
         why = Blame(why.ranks, why.reason + _place(why, views, lost, where), why.cause, why.remedy)
-    return [found.get(view.rank) or blame.report_of_failed(view.rank, why, found, view.log) for view in views]
+    return [
+        found.get(view.rank) or blame.report_of_failed(view.rank, why, found, view.log, view.kept) for view in views
+    ]
+
+
+def in_phase(_ranks: Sequence[int], stage: Stage | None) -> str:
+    """Where all ranks are on one machine: the phase alone."""
+    return "" if stage is None else f", in the phase {stage!r}"
 
 
 def _place(why: Blame, views: Sequence[RankView], lost: Sequence[Lost], where: Where) -> str:
@@ -79,11 +88,14 @@ def why_failed(views: Sequence[RankView], overdue: Overdue | None, lost: Sequenc
 
 
 def _furthest_behind(overdue: Overdue, without: Sequence[RankView]) -> Overdue:
-    """A launcher that sees some of the ranks finds the latest of these; others may be further behind."""
+    """A launcher that sees some of the ranks finds the latest of these; others may be further behind, and one that
+    left a report has done its part.
+    """
     stages = {view.rank: view.stage or "starting" for view in without}
     last = min(stages.values(), key=STAGES.index, default=overdue.stage)
     found = {rank for rank, stage in stages.items() if stage == last}
     if STAGES.index(last) >= STAGES.index(overdue.stage):
         last = overdue.stage
-        found = {*overdue.ranks, *(rank for rank, stage in stages.items() if stage == last)}
-    return Overdue(tuple(sorted(found)), last, overdue.limit_s)
+        late = {rank for rank in overdue.ranks if rank in stages}
+        found = {*late, *(rank for rank, stage in stages.items() if stage == last)}
+    return Overdue(tuple(sorted(found or stages)), last, overdue.limit_s)

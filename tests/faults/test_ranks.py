@@ -1,0 +1,169 @@
+"""What a rank may say, and how it may be wrong about itself: one line, and the documented exit code."""
+
+import fcntl
+import json
+import os
+import resource
+import threading
+
+import pytest
+
+from fp8bench.launch.processes.rank import TRACEBACK_CHARACTERS, rank_error
+from fp8bench.launch.processes.start import LEFT_S, PREFIX, sweep
+from fp8bench.launch.processes.telling import Inbox, Teller
+from fp8bench.schema.errors import LONGEST, RunFailed, in_words
+
+
+@pytest.fixture
+def ends():
+    """A rank's end and its launcher's of one pipe."""
+    ours, its = os.pipe()
+    inbox, teller = Inbox(ours), Teller(its)
+    yield inbox, teller, its
+    inbox.close()
+    os.close(its)
+
+
+class TestTelling:
+    def test_the_last_report_counts_and_the_first_error(self, ends):
+        inbox, teller, _ = ends
+        for what, text in [("kept", "1"), ("kept", "2"), ("error", "cause"), ("report", "ä\n"), ("error", "effect")]:
+            teller.say(what, text)
+        inbox.read()
+
+        assert inbox.said == {"kept": "2", "error": "cause", "report": "ä\n"}
+
+    @pytest.mark.parametrize("part", [b"report 10\nhalf", b"report 10", b"report 10\n", b""])
+    def test_a_message_that_is_cut_off_is_none(self, ends, part):
+        inbox, teller, its = ends
+        teller.say("kept", "whole")
+        os.write(its, part)
+        inbox.read()
+
+        assert inbox.said == {"kept": "whole"}
+
+    def test_megabytes_come_through_a_pipe_that_holds_less(self, ends):
+        inbox, teller, _ = ends
+        text = "x" * 5_000_000
+        saying = threading.Thread(target=teller.say, args=("report", text))
+        saying.start()
+        while "report" not in inbox.said:
+            inbox.read()
+        saying.join()
+
+        assert inbox.said["report"] == text
+
+    def test_needs_no_file(self, ends):
+        """Where no file may grow, as where a disk is full."""
+
+        inbox, teller, _ = ends
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        try:
+            teller.say("report", "it is done")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        inbox.read()
+
+        assert inbox.said == {"report": "it is done"}
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("message", "said"),
+        [
+            ("half \ud800 a letter", r"ValueError: half \ud800 a letter"),
+            ("\x1b[31mred\x1b]0;title\x07", r"ValueError: \x1b[31mred\x1b]0;title\x07"),
+            ("\n\n second line\nthird", "ValueError: second line"),
+            ("", "ValueError"),
+        ],
+    )
+    def test_any_message_is_a_line_that_can_be_told(self, message, said):
+        error = rank_error(ValueError(message))
+
+        assert error.what == said
+        assert json.loads(error.model_dump_json())["what"] == said
+
+    def test_megabytes_are_cut_to_what_is_read(self):
+        error = rank_error(RunFailed("x" * 3_000_000, "y" * 3_000_000))
+
+        assert (len(error.what), len(error.remedy)) == (LONGEST, LONGEST)
+        assert len(error.traceback) < TRACEBACK_CHARACTERS + 100
+        assert in_words("short") == "short"
+
+    def test_an_error_whose_message_cannot_be_made_is_told_all_the_same(self):
+        class Silent(Exception):
+            def __str__(self):
+                raise RuntimeError("no words")
+
+        assert rank_error(Silent()).what == "Silent: <exception str() failed>"
+
+
+class TestSweep:
+    def test_what_killed_launchers_left_is_removed_and_what_is_in_use_or_others_stays(self, tmp_path):
+        names = {name: tmp_path / name for name in (f"{PREFIX}left", f"{PREFIX}used", f"{PREFIX}new", "fp8bench-other")}
+        for folder in names.values():
+            folder.mkdir()
+            (folder / "task.json").touch()
+            os.utime(folder, (0, 0))
+        os.utime(names[f"{PREFIX}new"])
+        held = os.open(names[f"{PREFIX}used"], os.O_RDONLY)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        sweep(tmp_path)
+        os.close(held)
+
+        assert LEFT_S >= 1
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(set(names) - {f"{PREFIX}left"})
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+class TestPlugins:
+    @pytest.mark.parametrize("units", ["0", "-4", "2.5", "'many'", "float('nan')", "None"])
+    @pytest.mark.parametrize("name", ["units_per_step", "flops_per_step"])
+    def test_a_workload_that_cannot_count_is_one_line(self, run, units, name):
+        done = run("none none 0", **{name.split("_")[0].upper(): units})
+
+        assert (done.code, done.record["status"]) == (5, "failed")
+        assert done.record["reason"] == (
+            f"workload 'faulty-linear' says {name}(8) is {eval(units)!r}, no whole number above 0, "
+            "in the phase 'starting'"
+        )
+
+    @pytest.mark.parametrize("phase", ["timing", "profiling"])
+    def test_terminal_escapes_of_an_error_reach_neither_the_terminal_nor_the_log(self, run, phase):
+        done = run(f"escapes {phase} 1")
+        [log] = done.folder.glob("results/cpu/*.log")
+
+        assert done.record["reason"].startswith(r"rank 1 died: ValueError: \x1b[31mred\x1b]0;title\x07 \u202eback")
+        assert "\x1b" not in done.stderr + done.stdout + log.read_text()
+
+    def test_an_error_of_megabytes_leaves_a_record_and_a_log_of_a_size_to_read(self, run):
+        done = run("verbose timing 1")
+        sizes = {path.suffix: path.stat().st_size for path in done.folder.glob("results/cpu/*-faulty-*")}
+
+        assert len(done.record["reason"]) < LONGEST + 100
+        assert sizes[".log"] < 2 * TRACEBACK_CHARACTERS
+        assert len(done.stderr) < 4 * LONGEST
+
+    def test_what_a_rank_prints_stays_out_of_the_results(self, run):
+        done = run("prints timing 0", "--json")
+
+        assert (done.code, len(json.loads(done.stdout))) == (0, 1)
+        assert "not a result" in done.stderr
+
+    def test_endless_recursion_is_an_error_as_any_other(self, run):
+        assert run("recurses timing 1").record["reason"].startswith("rank 1 died: RecursionError: maximum recursion")
+
+    def test_variables_that_are_not_utf_8_spoil_no_record(self, run):
+        done = run("none none 0", NCCL_NAME="\udcff\udcfe", TORCH_NAME="\udcff")
+
+        assert (done.code, done.record["status"]) == (0, "ok")
+
+    def test_a_loader_process_that_is_killed_ends_its_rank_and_is_named(self, run):
+        flags = ("--workload", "vit-micro", "--batch-size", "4", "--workers", "1")
+        done = run("loader-killed timing 1", *flags)
+
+        assert (done.code, done.record["status"]) == (5, "failed")
+        assert "rank 1 died: RuntimeError: DataLoader worker (pid" in done.record["reason"]
+        assert done.record["reason"].endswith("in the phase 'timing'")
