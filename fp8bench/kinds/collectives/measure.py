@@ -6,13 +6,12 @@ All rounds are of one group of processes, as in nccl-tests: the record says that
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
 
-from fp8bench.config.words import above_zero, quoted, whole, within
+from fp8bench.config.words import quoted, within
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
 from fp8bench.launch.processes import group
@@ -32,12 +31,11 @@ from fp8bench.schema.collectives import (
     RankTimes,
 )
 from fp8bench.schema.config import Device
-from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError, require_known
+from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
 from fp8bench.schema.machine import Environment
-from fp8bench.schema.option import Bound, Option
+from fp8bench.schema.option import Bound, ByDevice, Option
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
-LISTING = "fp8bench collectives --help"
 LARGEST = Bound(2**36, "no GPU holds two arrays of more than 64 GiB")
 KIB = 2**10
 SCALES = {"": 1, "K": KIB, "M": KIB**2, "G": KIB**3}
@@ -45,22 +43,19 @@ SIZES: dict[Device, tuple[int, ...]] = {
     "cuda": tuple(KIB * 4**power for power in range(11)),
     "cpu": tuple(KIB * 16**power for power in range(4)),
 }
-SECONDS: dict[Device, float] = {"cuda": 0.1, "cpu": 0.02}
-ROUNDS = 3
 START_S = 600.0
 FACTOR = 5.0
 """How much longer than its budget a timing may take: of large arrays, and on a host that others use too."""
 
-NameT = TypeVar("NameT", bound=str)
-
 TARGET = "fp8bench.worker.collectives:measure"
 
 
-@dataclass(frozen=True)
 class CollectivesRequest(Request):
-    """Words of `fp8bench collectives`."""
+    """Options of `fp8bench collectives`."""
 
-    gpus: Annotated[str | None, of_run("gpus", "GPUs that take part")] = None
+    command = "collectives"
+
+    gpus: Annotated[PositiveInt | None, of_run("gpus", "GPUs that take part")] = None
     operations: Annotated[
         tuple[str, ...], Option("all-reduce, all-gather or reduce-scatter. Repeatable", if_unset="all", metavar="NAME")
     ] = ()
@@ -75,10 +70,15 @@ class CollectivesRequest(Request):
             metavar="SIZE",
         ),
     ] = ()
-    rounds: Annotated[str | None, Option("Of every timing, in balanced order", if_unset="3", metavar="R")] = None
+    rounds: Annotated[PositiveInt, of_run("rounds", "Of every timing, in balanced order", default=3, metavar="R")] = 3
     seconds: Annotated[
-        str | None,
-        Option("For each timing, at least 20 times a round", if_unset="0.1; on a CPU 0.02", metavar="S"),
+        PositiveFloat | None,
+        Option(
+            "For each timing, at least 20 times a round",
+            default=ByDevice(cuda=0.1, cpu=0.02),
+            bound=bounds.TIMING_S,
+            metavar="S",
+        ),
     ] = None
     allow_busy: Annotated[bool, of_run("allow_busy")] = False
 
@@ -94,31 +94,28 @@ class CollectivesRecord(RecordHead):
 
 
 def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared[CollectivesConfig]:
-    """Check the words, then look at the machine. Raises UsageError and ModeUnavailable."""
+    """Check the request, then the machine. Raises UsageError and ModeUnavailable."""
     from fp8bench.launch.nodes.place import elastic_from
 
-    operations = _chosen("operation", request.operations, OPERATIONS)
-    dtypes = _chosen("dtype", request.dtypes, DTYPES)
+    operations = request.chosen("operation", request.operations, OPERATIONS)
+    dtypes = request.chosen("dtype", request.dtypes, DTYPES)
     sizes = tuple(sorted(set(map(parse_size, request.sizes))))
-    rounds = None if request.rounds is None else whole("--rounds", request.rounds, 1, bounds.ROUNDS)
-    seconds = None if request.seconds is None else above_zero("--seconds", request.seconds, 0.1, bounds.TIMING_S)
     if elastic_from(environ) is not None:
         raise UsageError(
             "collectives starts the processes of one host itself, and torchrun started this one",
             "Call it without torchrun, once on a host",
         )
-    asked = None if request.gpus is None else whole("--gpus", request.gpus, 1, bounds.GPUS)
     machine = this_machine(environ)
     place = place_of(request, machine)
     device: Device = "cuda" if machine.has_gpu else "cpu"
     config = CollectivesConfig(
         device=device,
-        world_size=ranks_of(asked, machine),
+        world_size=ranks_of(request.gpus, machine),
         operations=operations,
         dtypes=dtypes,
         sizes_bytes=sizes or SIZES[device],
-        rounds=rounds or ROUNDS,
-        seconds=seconds or SECONDS[device],
+        rounds=request.rounds,
+        seconds=request.on(device, "seconds"),
     )
     warnings = require_idle(environ, None, request.allow_busy) if machine.has_gpu else ()
     return Prepared(config, warnings, **vars(place))
@@ -225,10 +222,3 @@ def fingerprint(config: CollectivesConfig) -> dict[str, JsonValue]:
 def exit_code(record: CollectivesRecord, _request: CollectivesRequest) -> int:
     """4: a result was wrong; else 0."""
     return MeasurementInvalid.exit_code if record.status == "invalid" else 0
-
-
-def _chosen(what: str, names: Sequence[str], known: tuple[NameT, ...]) -> tuple[NameT, ...]:
-    """In the order of `known`; none named: all. Raises UsageError for an unknown one."""
-    for name in names:
-        require_known(what, name, known, LISTING)
-    return tuple(one for one in known if not names or one in names)
