@@ -8,10 +8,10 @@ entry names a class.
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fp8bench.schema.errors import UsageError, unknown_name
 
@@ -22,8 +22,7 @@ MODE_GROUP = "fp8bench.modes"
 WORKLOAD_GROUP = "fp8bench.workloads"
 
 
-@dataclass(frozen=True)
-class Needs:
+class Needs(NamedTuple):
     """What a mode or a workload requires, as far as it is known without torch; the class's `check` decides.
 
     module: what is imported. extra: of this package, which installs it. compute_capability: the least of a GPU.
@@ -37,8 +36,7 @@ class Needs:
     recipes_of_gpu: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class ModeEntry:
+class ModeEntry(NamedTuple):
     """A mode before it is imported.
 
     recipes: its scaling recipes, the default first; empty: it has none; None: an outside mode, whose class knows.
@@ -60,8 +58,7 @@ class ModeEntry:
     never_compiled: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class WorkloadEntry:
+class WorkloadEntry(NamedTuple):
     """A workload before it is imported.
 
     default_on: the devices on which it runs when none is named. defaults: its own of a run's options, by their fields;
@@ -72,7 +69,7 @@ class WorkloadEntry:
     target: str
     summary: str
     default_on: tuple["Device", ...] = ()
-    defaults: Mapping[str, Any] | None = field(default_factory=dict)
+    defaults: Mapping[str, Any] | None = MappingProxyType({})
     needs: Needs = Needs()
 
     @property
@@ -81,8 +78,7 @@ class WorkloadEntry:
         return {"optimizer": "sgd", **(self.defaults or {})}
 
 
-@dataclass(frozen=True)
-class KindEntry:
+class KindEntry(NamedTuple):
     """A kind of thing that is measured, before it is imported. summary: of the command that measures it."""
 
     name: str

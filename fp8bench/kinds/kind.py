@@ -6,10 +6,11 @@ record, how records are compared, and what is shown of them. Commands know it th
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.records.files import Broken
@@ -28,8 +29,7 @@ Unread = Callable[[Sequence[Broken]], None]
 """Takes files that could not be read."""
 
 
-@dataclass(frozen=True)
-class CompareOptions:
+class CompareOptions(NamedTuple):
     """What a user requests of a comparison. wanted: of the instances' records only those that it takes. every: each
     record is a row. as_of: None prices all rows for today, or, where all are published figures, for the newest's day.
     price: of an instance, USD an hour, instead of what any file says. job: units of work that a row has to finish.
@@ -45,7 +45,7 @@ class CompareOptions:
     wanted: Filter = ALL
     every: bool = False
     allow_mismatch: bool = False
-    price: Mapping[str, float] = field(default_factory=dict)
+    price: Mapping[str, float] = MappingProxyType({})
     job: float | None = None
     view: View = AS_IT_IS
 

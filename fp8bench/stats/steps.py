@@ -14,9 +14,8 @@ wait for data lengthens the step; it is taken for a GPU of which no profile show
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fp8bench.schema.rank import starved
 from fp8bench.schema.record import Record
@@ -71,8 +70,7 @@ def slow_steps(samples: Sequence[float]) -> int:
     return sum(sample > limit for sample in samples)
 
 
-@dataclass(frozen=True)
-class Bottleneck:
+class Bottleneck(NamedTuple):
     """share: of the elapsed time; what the GPU is idle for `host-bound`, the wait for data for `loader-bound`."""
 
     label: Literal["host-bound", "loader-bound"]

@@ -57,7 +57,7 @@ def test_it_is_called_as_it_is_registered(kind):
 
 
 def test_the_options_of_compare_that_it_names_exist(kind):
-    fields = {*CompareOptions.__dataclass_fields__, *Filter.__dataclass_fields__, *View.__dataclass_fields__}
+    fields = {*CompareOptions._fields, *Filter.__dataclass_fields__, *View._fields}
     assert kind.compare_options <= fields | {"price_as_of"}
 
 

@@ -7,8 +7,7 @@ software may bar a verdict.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import JsonValue
 
@@ -187,8 +186,7 @@ def _mixed_dates(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
-class Likeness:
+class Likeness(NamedTuple):
     """How a row stands to the reference. verdict: whether one may be given. marks: what a reader must know of it."""
 
     verdict: bool = True
