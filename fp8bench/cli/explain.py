@@ -138,7 +138,7 @@ def find(name: str, results_dir: Path, wanted: Filter = ALL, like: Facts | None 
 
 
 def _from_file(path: Path, results_dir: Path) -> Facts:
-    """A record, or a trace: the two are told apart by the list of events that only a trace has."""
+    """A record, or a trace: only a trace has a list of events."""
     if looks_like_a_trace(path):
         return facts_of_trace(read_trace(path), path.name)
     return _facts(read_record(path), str(path), results_dir)

@@ -1,6 +1,6 @@
 """What every kind of thing that is measured has; `one_record` is what those share whose call makes one record.
 
-A kind is one folder and one line in `registry`. Its folder holds what it asks, how it is measured, the model of its
+A kind is one folder and one line in `registry`. Its folder holds its options, how it is measured, the model of its
 record, how records are compared, and what is shown of them. Commands know it through `Kind` alone.
 """
 

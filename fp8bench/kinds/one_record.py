@@ -18,6 +18,7 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.records import results
 from fp8bench.records.select import in_order, latest_alike
 from fp8bench.report.document import Document
+from fp8bench.schema import option as bounds
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import require_known
 from fp8bench.schema.files import Frozen
@@ -79,6 +80,9 @@ class Request(Frozen):
         value = getattr(self, name)
         return on_device(options_of(type(self))[name], device) if value is None else value
 
+
+TIMING = Option("For each timing, at least 20 times a round", bound=bounds.TIMING_S, metavar="S")
+"""Seconds, of kinds that time many small things."""
 
 OF_THE_MACHINE = frozenset(("instance", "name", "allow_busy", "results_dir"))
 """Options that do not say what is measured."""

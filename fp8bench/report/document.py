@@ -49,8 +49,8 @@ class Column(NamedTuple):
 
     kind: what its cells are. unit: of all, where the heading has none. of: the record that they are of, where several
     stand side by side. tones: of each cell; empty: all plain. once: a cell is left empty below an equal one, if the
-    cells of such columns before it are. spare: the first to be omitted where there is no room, since it says nothing
-    that another does not.
+    cells of such columns before it are. spare: the first to be omitted where there is no room, since others say the
+    same.
     """
 
     heading: str

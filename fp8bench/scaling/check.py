@@ -1,5 +1,5 @@
 """How far the projection is off where the truth is published: each study's one node projected to its other numbers of
-nodes, and held against its figures.
+nodes, and compared with its figures.
 
 A study says neither how many tokens a step has nor what its links reached. So three sizes of a step are tried, the
 links are those of the catalogue at full speed, and nothing is known of what was hidden: the projection is a range, from

@@ -46,7 +46,7 @@ _MOST_FOR_PAIRS = 1000
 def steadiness(samples: Sequence[float], recompilations: int | None, allocator_retries: int | None) -> Steadiness:
     """What a record keeps of one process's steps: seconds, in the order they were taken.
 
-    recompilations, allocator_retries: while steps were timed; None where unknown, which says nothing against them.
+    recompilations, allocator_retries: while steps were timed; None where unknown, which is no fault.
     """
     return Steadiness(
         lag1_autocorrelation=lag1_autocorrelation(samples),
@@ -62,7 +62,7 @@ def outliers(samples: Sequence[float]) -> tuple[int, ...]:
     """The places, counted from 0, of samples more than 3.5 scaled median absolute deviations from the median.
 
     0.6745 / MAD scales them to standard deviations of a normal distribution. Where more than half of the samples are
-    equal the MAD is 0 and says nothing; the mean absolute deviation stands in for it, with its own 0.7979. None of
+    equal the MAD is 0 and useless; the mean absolute deviation stands in for it, with its own 0.7979. None of
     constant samples, and none of no samples, is an outlier.
     """
     if len(samples) == 0:
@@ -76,7 +76,7 @@ def outliers(samples: Sequence[float]) -> tuple[int, ...]:
 def drift(samples: Sequence[float]) -> float | None:
     """How much the steps changed from the first to the last, over their median; -0.02: they fell by 2 %.
 
-    Sen's slope times n - 1. None for fewer than 8 samples, of which a slope says nothing, or a median of 0.
+    Sen's slope times n - 1. None for fewer than 8 samples, too few for a slope, or a median of 0.
     """
     if len(samples) < _FEWEST_FOR_DRIFT:
         return None

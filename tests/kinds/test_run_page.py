@@ -76,8 +76,8 @@ def test_an_inconclusive_gain_is_not_sold_as_one_and_rivals_are_named():
     said = " ".join(shown.grounds)
 
     assert any(row.verdict == "inconclusive" for row in comparison.rows)
-    assert "inconclusive" in said or "Not told apart from it" in said
-    assert "Not told apart from it" in said
+    assert "inconclusive" in said or "Not distinguished from it" in said
+    assert "Not distinguished from it" in said
 
 
 def test_a_quicker_row_that_costs_more_is_offered_with_both_prices():

@@ -6,6 +6,7 @@ All rounds are of one group of processes, as in nccl-tests: the record says that
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -13,12 +14,11 @@ from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
 
 from fp8bench.config.words import quoted, within
 from fp8bench.kinds.kind import Log
-from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
+from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
 from fp8bench.launch.processes import group
 from fp8bench.launch.processes.group import Job
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Machine, this_machine
-from fp8bench.schema import option as bounds
 from fp8bench.schema.collectives import (
     BACKENDS,
     DTYPES,
@@ -71,15 +71,7 @@ class CollectivesRequest(Request):
         ),
     ] = ()
     rounds: Annotated[PositiveInt, of_run("rounds", "Of every timing, in balanced order", default=3, metavar="R")] = 3
-    seconds: Annotated[
-        PositiveFloat | None,
-        Option(
-            "For each timing, at least 20 times a round",
-            default=ByDevice(cuda=0.1, cpu=0.02),
-            bound=bounds.TIMING_S,
-            metavar="S",
-        ),
-    ] = None
+    seconds: Annotated[PositiveFloat | None, replace(TIMING, default=ByDevice(cuda=0.1, cpu=0.02))] = None
     allow_busy: Annotated[bool, of_run("allow_busy")] = False
 
 
@@ -121,7 +113,7 @@ def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared
     return Prepared(config, warnings, **vars(place))
 
 
-def ranks_of(asked: int | None, machine: Machine) -> int:
+def ranks_of(requested: int | None, machine: Machine) -> int:
     """How many take part. Raises UsageError for one alone and for more processes than the CPU's cores can carry,
     ModeUnavailable for more than there are GPUs and where there is one alone.
     """
@@ -129,19 +121,19 @@ def ranks_of(asked: int | None, machine: Machine) -> int:
     from fp8bench.launch.plan import CPU_WORLD_SIZE, MOST_PROCESSES_A_CORE
 
     there = len(machine.gpus)
-    if asked == 1:
+    if requested == 1:
         raise UsageError("one rank has nobody to communicate with", "Give --gpus 2, or more")
     most = max(CPU_WORLD_SIZE, MOST_PROCESSES_A_CORE * machine.cpu_count)
-    if not there and asked is not None and asked > most:
+    if not there and requested is not None and requested > most:
         raise UsageError(
-            f"--gpus {asked} would start as many processes on {machine.cpu_count} CPU cores",
+            f"--gpus {requested} would start as many processes on {machine.cpu_count} CPU cores",
             f"Give at most {most} here, {MOST_PROCESSES_A_CORE} for every core",
         )
     if not there:
-        return asked or CPU_WORLD_SIZE
-    if asked is not None and asked > there:
+        return requested or CPU_WORLD_SIZE
+    if requested is not None and requested > there:
         raise ModeUnavailable(
-            f"--gpus {asked} were requested, and this machine shows {there}",
+            f"--gpus {requested} were requested, and this machine shows {there}",
             "Lower --gpus, or look at CUDA_VISIBLE_DEVICES and `nvidia-smi`",
         )
     if there == 1:
@@ -149,7 +141,7 @@ def ranks_of(asked: int | None, machine: Machine) -> int:
             "this machine shows one GPU, which has nobody to communicate with",
             "Run it where there are two, or set CUDA_VISIBLE_DEVICES= to time CPU processes",
         )
-    return asked or there
+    return requested or there
 
 
 def parse_size(text: str) -> int:

@@ -48,7 +48,7 @@ UNSEEN = 5e-5
 """Nats that are shown as none."""
 
 SAME_INSTANCE = "On one instance what is equal in time is equal in money."
-EMULATED = "fp8 is emulated on a CPU: its losses are those of fp8, and its times are not, so nothing is said of them."
+EMULATED = "fp8 is emulated on a CPU: its losses are those of fp8, and its times are not, so none are compared."
 ONE_SEED = "one seed is not a measurement"
 LINE_FIELDS = (
     *("instance", "run_id", "mode", "seed", "step", "train_loss", "validation_loss", "elapsed_s", "usd"),

@@ -12,7 +12,7 @@ from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.kinds.gemm.rows import CAST_WAYS, BreakEven, GemmReport, GemmRow, WithCasts, gemm_report
 from fp8bench.records.select import same_work
 from fp8bench.report import document as doc
-from fp8bench.report.side_by_side import differences_line, said_by
+from fp8bench.report.side_by_side import differences_line, reasons, said_by
 from fp8bench.report.written import counted, number, rate, ratio, with_interval
 from fp8bench.schema.gemm import Casts, StepBound
 from fp8bench.schema.instance import Catalog
@@ -141,7 +141,7 @@ def _notes(row: GemmRow) -> str:
 def _compared(compared: GemmComparison) -> tuple[tuple[doc.Part, ...], ...]:
     named = list(zip(compared.labels, compared.reports, strict=True))
     where = ", ".join(f"{label} ({report.device_name or 'CPU'})" for label, report in named)
-    letters = doc.Letters(compared.reasons)
+    letters = doc.Letters(reasons(compared.rows))
     return doc.blocks(
         [doc.Heading(_title(compared.reports[0], where))],
         [_products(compared, letters)],
@@ -234,7 +234,7 @@ def sentences(report: GemmReport) -> list[str]:
 
 
 def own_sentences(report: GemmReport) -> list[str]:
-    """What was found out here: ceilings, from which size on fp8 pays, and how much it can give a step."""
+    """The findings: ceilings, from which size on fp8 pays, and how much it can give a step."""
     said = [*_ceilings(report), *_break_even(report.break_even)]
     return [*said, *(line for one in report.bounds for line in _bound(one, report))]
 

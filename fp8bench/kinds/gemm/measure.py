@@ -15,7 +15,7 @@ from fp8bench import registry
 from fp8bench.config.request import RunRequest
 from fp8bench.config.words import is_whole, within
 from fp8bench.kinds.kind import Log
-from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
+from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
 from fp8bench.launch.place import AUTO, Place
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine
@@ -56,9 +56,7 @@ class GemmRequest(Request):
         PositiveInt | None,
         of_run("rounds", "Of each GEMM without casts, in balanced order", default=ByDevice(cuda=3, cpu=1), metavar="R"),
     ] = None
-    seconds: Annotated[
-        PositiveFloat, Option("For each timing, at least 20 times a round", bound=bounds.TIMING_S, metavar="S")
-    ] = 0.1
+    seconds: Annotated[PositiveFloat, TIMING] = 0.1
     allow_busy: Annotated[bool, of_run("allow_busy")] = False
     seed: Annotated[NonNegativeInt, of_run("seed", "Seed of the operands")] = 0
 

@@ -30,7 +30,7 @@ from fp8bench.kinds.numerics.compared import (
 from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.records.select import same_work
 from fp8bench.report import document as doc
-from fp8bench.report.side_by_side import device, differences_line, labels
+from fp8bench.report.side_by_side import device, differences_line, labels, reasons
 from fp8bench.report.written import error, share
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, AmaxJump, LayerError, TensorName
@@ -190,7 +190,7 @@ def jump_table(history: AmaxJump) -> doc.Table:
 
 def _compared(group: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]:
     compared = compare_errors(group)
-    letters = doc.Letters(compared.reasons)
+    letters = doc.Letters(reasons(compared.rows))
     about = f"{jump_sentence(group[0].history)}. {JUMP_UNLIKE if compared.jump else JUMP_ALIKE}"
     return doc.blocks(
         [_errors_compared(compared, letters)],

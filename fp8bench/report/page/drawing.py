@@ -2,7 +2,7 @@
 
 What a chart draws is the same in a page and in a file of its own. Colours are names (`Look`), which a style sheet gives
 their value for a light screen and for a dark one; those of data are Okabe and Ito's, which colour-blind readers can
-tell apart, and no meaning rests on colour alone. Text stays text.
+distinguish, and no meaning rests on colour alone. Text stays text.
 """
 
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""Every sample of a series as a dot, so that tails, states and drift show, which no mean tells."""
+"""Every sample of a series as a dot, so that tails, states and drift show, which no mean shows."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

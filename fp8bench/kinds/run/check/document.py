@@ -47,7 +47,7 @@ def _names(rows: list[CheckedRow], check: Check) -> str:
 
 
 def _name(row: CheckedRow, check: Check) -> str:
-    """The label, and the batch where it tells variants apart."""
+    """The label, and the batch where variants differ in it."""
     several = [other for other in check.rows if other.label == row.label]
     return row.label if len(several) == 1 else f"{row.label} at batch {row.batch_size} x {row.world_size}"
 

@@ -163,7 +163,7 @@ def _bounded(value: float | None, most: float) -> str:
 
 
 def _error(value: float | None) -> str:
-    """Two digits, as a share: to be held against its bound."""
+    """Two digits, as a share, to compare with its limit."""
     return number(value, ".2g")
 
 
