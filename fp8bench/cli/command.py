@@ -139,7 +139,7 @@ class Command(TyperCommand):
         """Raises UsageError for an option or an argument that is given as an empty string."""
         if not ctx.resilient_parsing:
             refuse_empty(args)
-            self._heed_variables(args)
+            self._take_variables(args)
             # With its group's name, where it is of a group.
             called = ctx.command_path.partition(" ")[2] or str(self.name)
             for line in variable_warnings(called, args, os.environ):
@@ -173,8 +173,8 @@ class Command(TyperCommand):
         with all_synced(folders, measuring and not ctx.params.get("record")):
             return super().invoke(ctx)
 
-    def _heed_variables(self, args: Sequence[str]) -> None:
-        settings = heeded(str(self.name), args)
+    def _take_variables(self, args: Sequence[str]) -> None:
+        settings = obeyed(str(self.name), args)
         if _merges_sources_itself(str(self.name), args):
             settings = settings & RESULTS_DIR if self.name == "explain" else frozenset()
         for option in self.params:
@@ -204,7 +204,7 @@ def refuse_empty(words: Sequence[str]) -> None:
             raise UsageError(what, f"Give {flag} a value, or omit it" if flag else "Omit it, or give a value")
 
 
-def heeded(command: str, words: Sequence[str]) -> frozenset[str]:
+def obeyed(command: str, words: Sequence[str]) -> frozenset[str]:
     """Settings that a command takes from FP8BENCH_ variables. words: its own, since what is only shown again, or read,
     takes fewer than what is measured.
     """
@@ -243,7 +243,7 @@ def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, 
     from fp8bench.config.request import OPTIONS
     from fp8bench.config.sources import unknown_variable
 
-    settings = heeded(command, words)
+    settings = obeyed(command, words)
     known = {variable_of(name): name for name in OPTIONS}
     idle = [name for name in present if name in known and known[name] not in settings]
     lines = []

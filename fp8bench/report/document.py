@@ -164,14 +164,14 @@ class Figure(NamedTuple):
 Part = Heading | Sentence | Note | Warned | Table
 
 
-class Lines(NamedTuple):
+class CsvLines(NamedTuple):
     """For csv: what machines read line by line, numbers unrounded."""
 
     fields: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
 
     @classmethod
-    def of(cls, model: "type[BaseModel]", rows: "Iterable[BaseModel]") -> "Lines":
+    def of(cls, model: "type[BaseModel]", rows: "Iterable[BaseModel]") -> "CsvLines":
         """Every field of every row. model: of the rows."""
         return cls(tuple(model.model_fields), tuple(tuple(row.model_dump(mode="json").values()) for row in rows))
 
@@ -183,7 +183,7 @@ class Document(NamedTuple):
 
     blocks: tuple[tuple[Part, ...], ...]
     data: Any = None
-    lines: Lines | None = None
+    lines: CsvLines | None = None
     figures: tuple[Figure, ...] = ()
 
     @property
@@ -215,7 +215,7 @@ class Letters:
         place = len(self._given)
         return self._given.setdefault(text, ascii_lowercase[place % 26] * (1 + place // 26))
 
-    def mark(self, status: str | None, reason: str) -> str:
+    def refer(self, status: str | None, reason: str) -> str:
         """`invalid [a]`: for a cell of what is not ok."""
         return f"{status} [{self.of(reason)}]"
 

@@ -5,7 +5,7 @@ from operator import itemgetter
 from typing import Any
 
 from fp8bench.records.audit import Audit, Spent
-from fp8bench.report.document import Document, Lines, Part, Rows, Sentence, Table, Warned, blocks
+from fp8bench.report.document import CsvLines, Document, Part, Rows, Sentence, Table, Warned, blocks
 from fp8bench.report.written import counted
 
 
@@ -13,7 +13,7 @@ def pushed(address: str, sent: Sequence[str], same: Sequence[str], refused: Sequ
     """By what became of each file; those that were there already are counted only."""
     rows = [*(("sent", name) for name in sent), *(("refused", name) for name in refused)]
     said = f"{address}: {counted(len(sent), 'file')} sent, {len(same)} there already, {len(refused)} refused."
-    warned = [Warned("what is refused has the name of another file there, which stays")] if refused else []
+    warned = [Warned("a refused file has the name of another one there, which is kept")] if refused else []
     return _document(
         rows, ("result", "file"), [Sentence(said), *warned],
         {"address": address, "sent": list(sent), "same": list(same), "refused": list(refused)},
@@ -40,4 +40,4 @@ def prunable(where: str, found: Sequence[tuple[str, Spent]], removed: bool) -> D
 def _document(rows: Sequence[tuple[str, ...]], headings: tuple[str, ...], said: list[Part], data: Any) -> Document:
     columns = [Rows(rows).column(heading, itemgetter(place), "word") for place, heading in enumerate(headings)]
     table = [Table(tuple(columns))] if rows else []
-    return Document(blocks(table, said), data=data, lines=Lines(headings, tuple(rows)))
+    return Document(blocks(table, said), data=data, lines=CsvLines(headings, tuple(rows)))

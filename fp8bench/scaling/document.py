@@ -41,7 +41,7 @@ def document(found: Scaled, projected: "Projections | None" = None) -> doc.Docum
         "notes": (*disagreements(points), *found.notes, *found.omitted),
     }
     picture = doc.Figure(PICTURE, partial(figure.draw, found, projected.rows if projected else ()))
-    return doc.Document(shown, data=data, lines=doc.Lines.of(Point, points), figures=(picture,))
+    return doc.Document(shown, data=data, lines=doc.CsvLines.of(Point, points), figures=(picture,))
 
 
 def _emphasis(points: Sequence[Point]) -> tuple[doc.Emphasis, ...]:

@@ -19,7 +19,7 @@ from fp8bench.schema.throughput import ThroughputPoint, ThroughputRecord
 PUBLISHED_THROUGHPUT = INSTANCES_YAML.with_name("published-throughput.yaml")
 
 
-class Line(Frozen):
+class RateOfNodes(Frozen):
     """One number of nodes, as the file has it."""
 
     nodes: PositiveInt
@@ -39,7 +39,7 @@ class Study(Frozen):
     gpus_a_node: PositiveInt
     unit: str
     note: str | None = None
-    workloads: dict[str, dict[str, tuple[Line, ...]]]
+    workloads: dict[str, dict[str, tuple[RateOfNodes, ...]]]
 
 
 def read_studies(path: Path = PUBLISHED_THROUGHPUT) -> tuple[Study, ...]:
@@ -52,7 +52,7 @@ def read_studies(path: Path = PUBLISHED_THROUGHPUT) -> tuple[Study, ...]:
 
 
 def to_records(study: Study) -> list[ThroughputRecord]:
-    """One a workload and mode. Raises UsageError for a mode that nobody has heard of; a workload is a name."""
+    """One a workload and mode. Raises UsageError for an unknown mode; a workload is a name."""
     return [
         _record(study, workload, label, lines)
         for workload, modes in study.workloads.items()
@@ -60,7 +60,7 @@ def to_records(study: Study) -> list[ThroughputRecord]:
     ]
 
 
-def _record(study: Study, workload: str, label: str, lines: tuple[Line, ...]) -> ThroughputRecord:
+def _record(study: Study, workload: str, label: str, lines: tuple[RateOfNodes, ...]) -> ThroughputRecord:
     entry, _ = registry.find_mode(label)
     what = f"{study.instance}-{workload}-{label.replace(':', '-')}"
     unique = hashlib.sha256(f"{study.address} {what} {lines}".encode()).hexdigest()[:6]

@@ -59,14 +59,9 @@ def unit_steps(records: Iterable[Record]) -> tuple[tuple[float, ...], ...]:
     )
 
 
-def typical(samples: Sequence[float]) -> float:
-    """The median. Raises statistics.StatisticsError when there is no sample."""
-    return median(samples)
-
-
 def slow_steps(samples: Sequence[float]) -> int:
     """How many took more than SLOW_STEP times their median. Raises statistics.StatisticsError for no sample."""
-    limit = SLOW_STEP * typical(samples)
+    limit = SLOW_STEP * median(samples)
     return sum(sample > limit for sample in samples)
 
 

@@ -33,7 +33,7 @@ def document(records: Sequence[CollectivesRecord], catalog: Catalog) -> doc.Docu
         together = [of[record.run_id] for record in group]
         shown += alone(together[0]) if len(group) == 1 else _compared(together, group)
     figures = (doc.Figure(PICTURE, partial(figure.draw, reports[0])),) if len(reports) == 1 else ()
-    lines = doc.Lines.of(CollectiveRow, [row for report in reports for row in report.rows])
+    lines = doc.CsvLines.of(CollectiveRow, [row for report in reports for row in report.rows])
     return doc.Document(tuple(shown), data=reports, lines=lines, figures=figures)
 
 
@@ -48,7 +48,7 @@ def alone(report: CollectivesReport) -> tuple[tuple[doc.Part, ...], ...]:
         column("algorithm GB/s", lambda row: gb_s(row.algorithm_gb_s)),
         column("bus GB/s (95 %)", _bus, "interval"),
         column("of link", lambda row: number(row.share_of_link, ".0f", 100, " %")),
-        column("notes", lambda row: letters.mark(row.status, row.reason) if row.reason else "", "note"),
+        column("notes", lambda row: letters.refer(row.status, row.reason) if row.reason else "", "note"),
     )
     emphasis: tuple[doc.Emphasis, ...] = tuple("" if row.status == "ok" else "faint" for row in rows)
     return doc.blocks(

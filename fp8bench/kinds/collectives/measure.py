@@ -122,7 +122,7 @@ def ranks_of(requested: int | None, machine: Machine) -> int:
 
     there = len(machine.gpus)
     if requested == 1:
-        raise UsageError("one rank has nobody to communicate with", "Give --gpus 2, or more")
+        raise UsageError("one rank has no other to communicate with", "Give --gpus 2, or more")
     most = max(CPU_WORLD_SIZE, MOST_PROCESSES_A_CORE * machine.cpu_count)
     if not there and requested is not None and requested > most:
         raise UsageError(
@@ -138,7 +138,7 @@ def ranks_of(requested: int | None, machine: Machine) -> int:
         )
     if there == 1:
         raise ModeUnavailable(
-            "this machine shows one GPU, which has nobody to communicate with",
+            "this machine shows one GPU, which has no other to communicate with",
             "Run it where there are two, or set CUDA_VISIBLE_DEVICES= to time CPU processes",
         )
     return requested or there

@@ -16,11 +16,11 @@ from fp8bench.records.select import same_work
 from fp8bench.report.document import (
     NOTHING,
     Column,
+    CsvLines,
     Document,
     Figure,
     Heading,
     Letters,
-    Lines,
     Note,
     Part,
     Sentence,
@@ -71,7 +71,7 @@ def shown(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareO
     return Document(
         tuple(parts),
         data=[reports[record.run_id] for record in records],
-        lines=Lines(LINE_FIELDS, tuple(line for record in records for line in _lines(reports[record.run_id]))),
+        lines=CsvLines(LINE_FIELDS, tuple(line for record in records for line in _lines(reports[record.run_id]))),
         figures=(Figure(CURVES, partial(figures.curves, groups[0])),) if drawn else (),
     )
 
@@ -192,7 +192,7 @@ def _marks(row: Row, letters: Letters) -> str:
     if row.diverged:
         marks.append(f"diverged [{letters.of(f'{row.mode}: {diverged(row)}')}]")
     if row.reason is not None:
-        marks.append(letters.mark("stopped" if row.status == "ok" else row.status, row.reason))
+        marks.append(letters.refer("stopped" if row.status == "ok" else row.status, row.reason))
     return ", ".join(marks)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from fp8bench.kinds.gemm.measure import GemmRecord
-from fp8bench.kinds.gemm.rows import CAST_WAYS, GemmReport, Verdict, gemm_report, judge, speedup, tflops_of
+from fp8bench.kinds.gemm.rows import CAST_WAYS, GemmReport, TimingVerdict, gemm_report, judge, speedup, tflops_of
 from fp8bench.report.side_by_side import Difference, against_first, differences, labels
 from fp8bench.schema.gemm import PRECISIONS, Casts, Precision, ProductTimings, Shape, Timing, TimingStatus
 from fp8bench.schema.instance import Catalog
@@ -33,7 +33,7 @@ class Reading:
     time_ci_s: tuple[float, float] | None = None
     tflops: float | None = None
     ratio: float | None = None
-    verdict: Verdict | None = None
+    verdict: TimingVerdict | None = None
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def document(records: Sequence[GemmRecord], catalog: Catalog) -> doc.Document:
     return doc.Document(tuple(shown), data=reports, lines=_lines(reports), figures=tuple(figures))
 
 
-def _lines(reports: Sequence[GemmReport]) -> doc.Lines:
+def _lines(reports: Sequence[GemmReport]) -> doc.CsvLines:
     """A line a GEMM, precision and record: every field of `GemmRow`, and the record's warnings."""
     flat = [name for name in GemmRow.model_fields if name != "with_casts"]
     of_casts = [name for name in WithCasts.model_fields if name != "casts"]
@@ -73,7 +73,7 @@ def _lines(reports: Sequence[GemmReport]) -> doc.Lines:
         for row in report.rows
     )
     fields = (*flat, *(f"{way}_casts_{name}" for way in ways for name in of_casts), "warnings")
-    return doc.Lines(fields, tuple(rows))
+    return doc.CsvLines(fields, tuple(rows))
 
 
 def alone(report: GemmReport, whose: str = "") -> tuple[tuple[doc.Part, ...], ...]:
@@ -167,7 +167,7 @@ def _products(compared: GemmComparison, letters: doc.Letters) -> doc.Table:
         del named[0]
 
     def microseconds(reading: Reading) -> str:
-        return _time(reading, 1e6) if reading.reason is None else letters.mark(reading.status, reading.reason)
+        return _time(reading, 1e6) if reading.reason is None else letters.refer(reading.status, reading.reason)
 
     readings = _readings(rows, compared.labels, "us (95 % interval)", microseconds)
     return doc.Table((*named, *_ways(rows), *readings), len(named) + 2, len(named))

@@ -2,8 +2,8 @@
 dollar, and whether that can be called better. Numbers only; `document` shows them.
 
 Where both rows have a price, the verdict is on units per USD, since a second machine that makes a step shorter can make
-each image dearer; else it is on speed. Prices are exact, so a unit's cost is as uncertain as its time. Machine and
-software may bar a verdict.
+each image more expensive; else it is on speed. Prices are exact, so a unit's cost is as uncertain as its time. Machine
+and software may bar a verdict.
 """
 
 from collections.abc import Callable, Mapping, Sequence

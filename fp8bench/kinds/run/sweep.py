@@ -116,7 +116,7 @@ def document(swept: Swept) -> doc.Document:
     head = [*map(doc.Sentence, (*answer(found), *_spent(found, swept)))]
     shown: list[doc.Part] = [doc.Heading("What was tried"), _table(found.rows)] if found.rows else []
     shown_blocks = doc.blocks(head, shown, _failed(found), about_untried(swept.untried))
-    return doc.Document(shown_blocks, data=found, lines=doc.Lines.of(SweepRow, found.rows))
+    return doc.Document(shown_blocks, data=found, lines=doc.CsvLines.of(SweepRow, found.rows))
 
 
 def answer(found: SweepResult) -> list[str]:

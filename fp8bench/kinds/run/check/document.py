@@ -25,7 +25,7 @@ def document(check: Check) -> doc.Document:
             [*map(doc.Sentence, _remedies(check))],
         ),
         data=data,
-        lines=doc.Lines.of(CheckedRow, check.rows),
+        lines=doc.CsvLines.of(CheckedRow, check.rows),
     )
 
 

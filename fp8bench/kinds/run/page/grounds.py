@@ -257,7 +257,7 @@ def _facts(record: Record, environment: Environment) -> dict[str, str]:
 
 
 def records(shown: Sequence[Shown]) -> list[Part]:
-    """Which files every row was made of, so that each number can be computed anew."""
+    """Which files every row was made of, so that each number can be computed again."""
     column = Rows(shown).column
     columns = [
         column("session", lambda one: one.row.session_id or NOTHING, "word"),
