@@ -93,8 +93,8 @@ def job_time(units: float, throughput_per_s: float, step_time_s: float, step_tim
 def front(points: Sequence[Point]) -> list[bool]:
     """Which choices nothing beats in both time and cost (the Pareto front): whether each point is one, in their order;
     equal points are on it or off it together. A choice is off the front where another is no slower and costs no more,
-    and is better in one of the two. By the estimates themselves: two choices whose intervals overlap may change places when
-    they are measured again.
+    and is better in one of the two. By the estimates themselves: two choices whose intervals overlap may change places
+    when they are measured again.
 
     By time and then cost, a point is on the front where it is cheaper than all that are faster, and as cheap as the
     cheapest of its own time (Kung, Luccio & Preparata, On finding the maxima of a set of vectors, JACM 1975).

@@ -19,8 +19,8 @@ from fp8bench.schema.throughput import ThroughputPoint, ThroughputRecord
 PUBLISHED_THROUGHPUT = INSTANCES_YAML.with_name("published-throughput.yaml")
 
 
-class RateOfNodes(Frozen):
-    """One number of nodes, as the file has it."""
+class Line(Frozen):
+    """One number of nodes, as the file has it. Its name is part of the ids of records that are published."""
 
     nodes: PositiveInt
     units_per_s_per_gpu: PositiveFloat
@@ -39,7 +39,7 @@ class Study(Frozen):
     gpus_a_node: PositiveInt
     unit: str
     note: str | None = None
-    workloads: dict[str, dict[str, tuple[RateOfNodes, ...]]]
+    workloads: dict[str, dict[str, tuple[Line, ...]]]
 
 
 def read_studies(path: Path = PUBLISHED_THROUGHPUT) -> tuple[Study, ...]:
@@ -60,7 +60,7 @@ def to_records(study: Study) -> list[ThroughputRecord]:
     ]
 
 
-def _record(study: Study, workload: str, label: str, lines: tuple[RateOfNodes, ...]) -> ThroughputRecord:
+def _record(study: Study, workload: str, label: str, lines: tuple[Line, ...]) -> ThroughputRecord:
     entry, _ = registry.find_mode(label)
     what = f"{study.instance}-{workload}-{label.replace(':', '-')}"
     unique = hashlib.sha256(f"{study.address} {what} {lines}".encode()).hexdigest()[:6]

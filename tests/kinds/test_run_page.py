@@ -162,7 +162,7 @@ def test_charts_have_the_numbers_of_the_rows():
     assert isinstance(cost, Scatter)
     assert [bar.value for bar in value.bars] == [row.units_per_usd for row in rows]
     assert [bar.interval for bar in value.bars] == [row.units_per_usd_ci for row in rows]
-    assert value.mark == rows[1].units_per_usd
+    assert value.broken_at == rows[1].units_per_usd
     assert [point.y for point in cost.points] == pytest.approx([row.usd_per_million_units for row in rows])
     assert [point.front for point in cost.points] == [True, False]
     assert list(drawn) == [name for name in PLOTS if name in drawn]
