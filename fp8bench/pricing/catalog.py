@@ -6,7 +6,7 @@ written for a machine's hour. Snapshots of what was offered on a day (pricing.sn
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import INSTANCES_YAML, Frozen, line_of, parse_yaml, read_text, wrong_field
 from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Offer, Price, Unread, is_snapshot
+from fp8bench.schema.kept import parse_once
 
 _Item = TypeVar("_Item", bound=Frozen)
 _SECTIONS = ("meta", "instances", "gpus")
@@ -44,7 +45,7 @@ def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
 @cache
 def _read_once(path: Path) -> Catalog:
     """The project's own, which does not change while the program runs."""
-    return _with(_EMPTY, path)
+    return _with(_EMPTY, path, parse_once)
 
 
 def load_beside(files: Iterable[Path]) -> Catalog:
@@ -82,14 +83,14 @@ def _may_be_of(path: Path) -> frozenset[str]:
     return frozenset({path.absolute().parent.name, *([key[1].decode()] if key else [])})
 
 
-def _with(catalog: Catalog, path: Path) -> Catalog:
+def _with(catalog: Catalog, path: Path, parse: Callable[[str, Path], Any] = parse_yaml) -> Catalog:
     """The catalogue with the entries of one file."""
     if is_snapshot(path):
         from fp8bench.pricing import snapshot
 
         return snapshot.joined(catalog, _undoubted(catalog, snapshot.read(path, list(catalog.instances))))
     text = read_text(path)
-    document = parse_yaml(text, path)
+    document = parse(text, path)
     if document is None:
         return catalog
     if not isinstance(document, dict):
