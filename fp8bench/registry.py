@@ -8,10 +8,10 @@ entry names a class.
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fp8bench.schema.errors import UsageError, unknown_name
 
@@ -22,8 +22,7 @@ MODE_GROUP = "fp8bench.modes"
 WORKLOAD_GROUP = "fp8bench.workloads"
 
 
-@dataclass(frozen=True)
-class Needs:
+class Needs(NamedTuple):
     """What a mode or a workload requires, as far as it is known without torch; the class's `check` decides.
 
     module: what is imported. extra: of this package, which installs it. compute_capability: the least of a GPU.
@@ -37,8 +36,7 @@ class Needs:
     recipes_of_gpu: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class ModeEntry:
+class ModeEntry(NamedTuple):
     """A mode before it is imported.
 
     recipes: its scaling recipes, the default first; empty: it has none; None: an outside mode, whose class knows.
@@ -59,11 +57,10 @@ class ModeEntry:
     compiled_by_auto: bool | None = None
     heeds_te_attention: bool | None = None
     never_compiled: tuple[str, ...] = ()
-    recipe_fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    recipe_fields: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class WorkloadEntry:
+class WorkloadEntry(NamedTuple):
     """A workload before it is imported.
 
     default_on: the devices on which it runs when none is named. defaults: its own of a run's options, by their fields;
@@ -76,7 +73,7 @@ class WorkloadEntry:
     target: str
     summary: str
     default_on: tuple["Device", ...] = ()
-    defaults: Mapping[str, Any] | None = field(default_factory=dict)
+    defaults: Mapping[str, Any] | None = MappingProxyType({})
     needs: Needs = Needs()
     head_dim: int | None = None
     member: str | None = None
@@ -88,8 +85,7 @@ class WorkloadEntry:
         return {"optimizer": "sgd", "data": "loader", "weight_dtype": "float32", **(self.defaults or {})}
 
 
-@dataclass(frozen=True)
-class FamilyEntry:
+class FamilyEntry(NamedTuple):
     """Workloads that are named `PREFIX:MEMBER`, one for each model of a library.
 
     names: a function without torch that gives the members' names. refuses: one that raises UsageError for a name that
@@ -103,7 +99,7 @@ class FamilyEntry:
     refuses: str
     example: str
     summary: str
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = MappingProxyType({})
 
     def members(self) -> list[str]:
         """Names without the prefix."""
@@ -121,8 +117,7 @@ class FamilyEntry:
         return WorkloadEntry(name, self.target, summary, defaults=self.defaults, member=member)
 
 
-@dataclass(frozen=True)
-class KindEntry:
+class KindEntry(NamedTuple):
     """A kind of thing that is measured, before it is imported. summary: of the command that measures it."""
 
     name: str

@@ -8,7 +8,7 @@ each value keeps its origin.
 import gc
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial, wraps
 from pathlib import Path
@@ -26,7 +26,7 @@ from fp8bench.schema.option import PREFIX, Option, flag_of, variable_of
 
 if TYPE_CHECKING:
     from fp8bench.config.sources import Resolved
-    from fp8bench.kinds.one_record import Request
+    from fp8bench.schema.files import Frozen
 
 Function = Callable[..., None]
 
@@ -41,7 +41,13 @@ def with_options(command: Function) -> Function:
     """
     own = list(inspect.signature(command).parameters.values())
     if own and own[-1].kind is inspect.Parameter.VAR_KEYWORD:
-        return with_parameters(command, [*_run_parameters(command.__name__, own), *own[:-1]])
+        # Imported here: it brings pydantic, and a list of all commands is made without.
+        from fp8bench.config.request import OPTIONS, RunRequest
+
+        omitted = NOT_IN.get(command.__name__, frozenset()) | {one.name for one in own}
+        return with_parameters(
+            command, [*parameters_of(RunRequest, [name for name in OPTIONS if name not in omitted]), *own[:-1]]
+        )
     groups: dict[str, Any] = {one.name: one.annotation for one in own if is_dataclass(one.annotation)}
 
     @wraps(command)
@@ -53,20 +59,6 @@ def with_options(command: Function) -> Function:
 
     declared = [each for one in own for each in (_declared_by(one.annotation) if one.name in groups else [one])]
     return with_parameters(answer, declared)
-
-
-def _run_parameters(command: str, own: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
-    """The options of `run` that this command has, beside its own."""
-    # Imported here: it brings pydantic, and a list of all commands is made without.
-    from fp8bench.config.request import OPTIONS, RunRequest, kind_of
-
-    declared = RunRequest.model_fields
-    omitted = NOT_IN.get(command, frozenset()) | {one.name for one in own}
-    return [
-        parameter(name, kind_of(declared[name]), option, declared[name].default)
-        for name, option in OPTIONS.items()
-        if name not in omitted
-    ]
 
 
 def _declared_by(group: Any) -> list[inspect.Parameter]:
@@ -100,13 +92,15 @@ def with_parameters(command: Function, parameters: list[inspect.Parameter]) -> F
     return answer
 
 
-def request_parameters(request: "type[Request]") -> list[inspect.Parameter]:
-    """The options of a kind, as its request declares them."""
-    from fp8bench.kinds.one_record import options_of
+def parameters_of(request: "type[Frozen]", names: Iterable[str]) -> list[inspect.Parameter]:
+    """The options that the fields of a request declare."""
+    from fp8bench.config.request import kind_of, option_of
 
-    declared = options_of(request).items()
+    fields = {name: request.model_fields[name] for name in names}
     return [
-        parameter(name, kind, option, getattr(request, name) or option.default) for name, (kind, option) in declared
+        parameter(name, kind_of(field), option, field.default or option.default)
+        for name, field in fields.items()
+        if (option := option_of(field)) is not None
     ]
 
 
@@ -145,7 +139,7 @@ class Command(TyperCommand):
         """Raises UsageError for an option or an argument that is given as an empty string."""
         if not ctx.resilient_parsing:
             refuse_empty(args)
-            self._heed_variables(args)
+            self._take_variables(args)
             # With its group's name, where it is of a group.
             called = ctx.command_path.partition(" ")[2] or str(self.name)
             for line in variable_warnings(called, args, os.environ):
@@ -179,8 +173,8 @@ class Command(TyperCommand):
         with all_synced(folders, measuring and not ctx.params.get("record")):
             return super().invoke(ctx)
 
-    def _heed_variables(self, args: Sequence[str]) -> None:
-        settings = heeded(str(self.name), args)
+    def _take_variables(self, args: Sequence[str]) -> None:
+        settings = obeyed(str(self.name), args)
         if _merges_sources_itself(str(self.name), args):
             settings = settings & RESULTS_DIR if self.name == "explain" else frozenset()
         for option in self.params:
@@ -210,7 +204,7 @@ def refuse_empty(words: Sequence[str]) -> None:
             raise UsageError(what, f"Give {flag} a value, or omit it" if flag else "Omit it, or give a value")
 
 
-def heeded(command: str, words: Sequence[str]) -> frozenset[str]:
+def obeyed(command: str, words: Sequence[str]) -> frozenset[str]:
     """Settings that a command takes from FP8BENCH_ variables. words: its own, since what is only shown again, or read,
     takes fewer than what is measured.
     """
@@ -249,7 +243,7 @@ def variable_warnings(command: str, words: Sequence[str], environ: Mapping[str, 
     from fp8bench.config.request import OPTIONS
     from fp8bench.config.sources import unknown_variable
 
-    settings = heeded(command, words)
+    settings = obeyed(command, words)
     known = {variable_of(name): name for name in OPTIONS}
     idle = [name for name in present if name in known and known[name] not in settings]
     lines = []

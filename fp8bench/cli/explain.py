@@ -21,7 +21,7 @@ from fp8bench.cli.progress import listener
 from fp8bench.kinds.run.explain.choice import Choice, alone, choose
 from fp8bench.kinds.run.explain.document import PICTURE, document
 from fp8bench.kinds.run.explain.steps import explain_steps
-from fp8bench.profiling.facts import Facts, facts_of, facts_of_trace
+from fp8bench.profiling.facts import StepFacts, facts_of, facts_of_trace
 from fp8bench.profiling.trace import looks_like_a_trace, read_trace
 from fp8bench.records import named, results
 from fp8bench.records.named import Reference, candidates, nothing_called, of_mode
@@ -69,20 +69,20 @@ def explain(
     unread.end(strict)
 
 
-def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> list[Facts]:
+def measure_now(modes: Sequence[str], trace: Path | None, results_dir: Path) -> list[StepFacts]:
     """Run each mode once on this machine, as `fp8bench run` would; the first is explained. trace: where its Chrome
     trace is kept. Settings are taken from FP8BENCH_* variables and defaults.
 
     Exits with the code of `run` where a mode did not run or is invalid; why has been said by then.
     """
-    from fp8bench.cli.command import heeded
+    from fp8bench.cli.command import obeyed
     from fp8bench.config.request import OPTIONS
     from fp8bench.config.sources import resolve
     from fp8bench.launch.place import register
     from fp8bench.launch.prepare import prepare
     from fp8bench.launch.session import exit_code, measure, session
 
-    idle = set(map(variable_of, OPTIONS.keys() - heeded("explain", ("--mode",))))
+    idle = set(map(variable_of, OPTIONS.keys() - obeyed("explain", ("--mode",))))
     environ = {name: value for name, value in os.environ.items() if name not in idle}
     flags = {"mode": tuple(modes), "rounds": 1, "results_dir": results_dir}
     prepared = prepare(resolve(flags, environ, {}, None).request, environ)
@@ -116,18 +116,20 @@ def _require_one_way(names: Sequence[str], modes: Sequence[str], trace: Path | N
         )
 
 
-def find_all(names: Sequence[str], results_dir: Path, unread: Unread, wanted: Filter = ALL) -> list[Facts]:
+def find_all(names: Sequence[str], results_dir: Path, unread: Unread, wanted: Filter = ALL) -> list[StepFacts]:
     """The mode to explain, and the reference if one is named, of the same work where there is a choice.
 
     wanted: of modes; what it leaves open is that of `compare`'s first row.
     """
-    found: list[Facts] = []
+    found: list[StepFacts] = []
     for name in names:
         found.append(find(name, results_dir, unread, wanted, like=found[0] if found else None))
     return found
 
 
-def find(name: str, results_dir: Path, unread: Unread, wanted: Filter = ALL, like: Facts | None = None) -> Facts:
+def find(
+    name: str, results_dir: Path, unread: Unread, wanted: Filter = ALL, like: StepFacts | None = None
+) -> StepFacts:
     """What a word on the command line names. Raises UsageError where it names nothing, several, or no profile."""
     if named.names_a_file(name):
         return _from_file(Path(name), results_dir)
@@ -140,14 +142,14 @@ def find(name: str, results_dir: Path, unread: Unread, wanted: Filter = ALL, lik
     return _of_mode(name, kept, named.parse_mode(name, measured), wanted, like, results_dir, unread)
 
 
-def _from_file(path: Path, results_dir: Path) -> Facts:
-    """A record, or a trace: the two are told apart by the list of events that only a trace has."""
+def _from_file(path: Path, results_dir: Path) -> StepFacts:
+    """A record, or a trace: only a trace has a list of events."""
     if looks_like_a_trace(path):
         return facts_of_trace(read_trace(path), path.name)
     return _facts(read_record(path), str(path), results_dir)
 
 
-def _facts(record: Record, name: str, results_dir: Path) -> Facts:
+def _facts(record: Record, name: str, results_dir: Path) -> StepFacts:
     """Of one record, whose step time is its own. Raises UsageError for one that has nothing to explain."""
     _require_profile(record, name)
     row = alone(record, load_catalog(results_dir), date.today())
@@ -171,10 +173,10 @@ def _of_mode(
     kept: Sequence[Kept[Record]],
     reference: Reference,
     wanted: Filter,
-    like: Facts | None,
+    like: StepFacts | None,
     results_dir: Path,
     unread: Unread,
-) -> Facts:
+) -> StepFacts:
     """What is kept of [INSTANCE:]MODE[:RECIPE][/VARIANT]. A mode without its recipe takes any. like: what did the same
     work goes before what did not. Says on standard error which measurement it is.
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from fp8bench import registry
-from fp8bench.cli.command import Function, request_parameters, with_parameters
+from fp8bench.cli.command import Function, parameters_of, with_parameters
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
-from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord
+from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord, Request
 from fp8bench.launch.place import register
 from fp8bench.records import results
 from fp8bench.records.fit import fit
@@ -36,8 +36,13 @@ def command_of(entry: registry.KindEntry) -> Function:
     ]
     return with_parameters(
         answer,
-        [*request_parameters(kind.request), _parameter("record", Record), *figures, _parameter("form", Form, "table")],
+        [*_parameters(kind), _parameter("record", Record), *figures, _parameter("form", Form, "table")],
     )
+
+
+def _parameters(kind: OneRecord[Any, Any, Any]) -> list[inspect.Parameter]:
+    """A kind's own options first, then those that all kinds share."""
+    return parameters_of(kind.request, sorted(kind.request.model_fields, key=Request.model_fields.__contains__))
 
 
 def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
@@ -56,7 +61,6 @@ def _answer(kind: OneRecord[Any, Any, Any], kept: str | None, form: str, given: 
         for name, value in given.items()
         if value not in (None, False, [])
     }
-    settings["results_dir"] = Path(settings.get("results_dir", kind.request.results_dir))
     request = kind.request(**settings)
     if kept is not None:
         _refuse_beside_record(kind, settings)
@@ -72,7 +76,7 @@ def _answer(kind: OneRecord[Any, Any, Any], kept: str | None, form: str, given: 
 
 def _refuse_beside_record(kind: OneRecord[Any, Any, Any], given: dict[str, Any]) -> None:
     """Raises UsageError for an option of a measurement."""
-    for one in request_parameters(kind.request):
+    for one in _parameters(kind):
         if one.name in given.keys() - OF_THE_MACHINE:
             (flag,) = one.default.param_decls
             raise UsageError(f"--record shows what was kept, and {flag} belongs to a measurement", "Give one of them")

@@ -34,7 +34,7 @@ class Group:
         self.met = False
 
     def meet(self, request: "RunRequest") -> "Leader":
-        """Let the nodes find out whether they are alike. Returns the executor of node 0; on every other node it runs
+        """Let the nodes check whether they are alike. Returns the executor of node 0; on every other node it runs
         what that says, and then raises typer.Exit. Raises what keeps the nodes from running together.
         """
         from fp8bench.launch.nodes.alike import hello
@@ -158,7 +158,7 @@ def _tell_the_others(group: Group, error: BaseException) -> None:
 
     agent, code = group.agent, code_of(error)
     if isinstance(error, StoreLost):
-        # There is nobody to tell.
+        # No other node is left to be notified.
         return
     if not group.met and isinstance(error, Fp8benchError):
         agent.refuse(error, socket.gethostname())

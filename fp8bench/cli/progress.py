@@ -1,11 +1,13 @@
-"""The progress of a session on standard error: live on a terminal, in plain lines elsewhere, or not at all."""
+"""The progress of a session on standard error: live on a terminal, in plain lines elsewhere, or not at all. What that
+of a sweep needs too (`cli.sweep_progress`) is here.
+"""
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fp8bench.cli.output import log, warn
 from fp8bench.report.written import with_interval, workers
@@ -22,45 +24,71 @@ LINE_EVERY_S = 15.0
 """Between two plain lines of one stage: a log file wants signs of life, not every step."""
 
 
-@contextmanager
-def listener(schedule: "Schedule", quiet: bool) -> "Iterator[Listener]":
-    """By the terminal; a quiet one reports only what went wrong."""
-    if quiet:
-        yield Quiet()
-    elif sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+AnyListener = TypeVar("AnyListener")
 
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.fields[what]}"),
-            TextColumn("{task.description}", style="dim"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[median]}"),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-            yield Live(schedule, bars)
+
+@contextmanager
+def by_terminal(
+    quiet: AnyListener | None, plain: AnyListener, live: Callable[[], AbstractContextManager[AnyListener]]
+) -> Iterator[AnyListener]:
+    """The quiet one if there is one, the live one on a terminal, and else the plain one."""
+    if quiet is not None:
+        yield quiet
+    elif sys.stderr.isatty():
+        with live() as listening:
+            yield listening
     else:
-        yield Lines(schedule)
+        yield plain
+
+
+def ignore(_progress: "Progress | None") -> None:
+    """Watches a turn of which nothing is shown while it runs."""
+
+
+def say_why_it_stopped(label: str, record: "Record") -> None:
+    """A line with reason and remedy, if there is a reason."""
+    if record.reason:
+        log(f"{label}: {record.reason}. {record.remedy}.")
+
+
+def listener(schedule: "Schedule", quiet: bool) -> "AbstractContextManager[Listener]":
+    """By the terminal; a quiet one reports only what went wrong."""
+    least: Listener | None = Quiet() if quiet else None
+    return by_terminal(least, PlainProgress(schedule), lambda: _live(schedule))
+
+
+@contextmanager
+def _live(schedule: "Schedule") -> "Iterator[Listener]":
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.fields[what]}"),
+        TextColumn("{task.description}", style="dim"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[median]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        yield LiveProgress(schedule, bars)
 
 
 class Quiet:
     """Reports only a turn that stopped, and warnings."""
 
     def begins(self, entry: "Entry", place: "Session") -> "Watch":
-        return lambda _progress: None
+        return ignore
 
     def ended(self, entry: "Entry", place: "Session", record: "Record", path: Path) -> None:
         """Why it stopped, and what the record warns of."""
-        if record.reason:
-            log(f"{entry.label}: {record.reason}. {record.remedy}.")
+        say_why_it_stopped(entry.label, record)
         for warning in record.evidence.warnings if record.evidence else ():
             warn(f"{entry.label}: {warning}")
 
 
-class Lines(Quiet):
+class PlainProgress(Quiet):
     """A line for each turn's begin, stage and end, and now and then one between."""
 
     def __init__(self, schedule: "Schedule") -> None:
@@ -89,7 +117,7 @@ class Lines(Quiet):
         super().ended(entry, place, record, path)
 
 
-class Live(Quiet):
+class LiveProgress(Quiet):
     """A bar for the turn that runs, and a line for each that has ended."""
 
     def __init__(self, schedule: "Schedule", bars: Any) -> None:
@@ -130,9 +158,14 @@ def _work(entry: "Entry") -> str:
     )
 
 
+def status_of(record: "Record") -> str:
+    """`failed (oom)`."""
+    return f"{record.status} ({record.cause})" if record.cause else record.status
+
+
 def _outcome(record: "Record", so_far: "Estimate | None") -> str:
     if record.summary is None or so_far is None:
-        return f"{record.status} ({record.cause})" if record.cause else record.status
+        return status_of(record)
     executed = f", {record.execution}" if record.execution else ""
     text = f"{record.status}{executed}, {record.summary.step_time_s * 1e3:.1f} ms a step"
     if so_far.processes > 1 and so_far.low is not None and so_far.high is not None:

@@ -96,7 +96,7 @@ def _of_one_workload(options: CompareOptions, kept: Iterable[Kept[Record]]) -> C
     most = found.most_common(1)[0][0]
     others = ", ".join(sorted(found.keys() - {most}))
     log(f"of {most}, which most records here are of; --workload chooses another ({others})")
-    return replace(options, wanted=replace(options.wanted, workload=most))
+    return options._replace(wanted=replace(options.wanted, workload=most))
 
 
 def _place(output: Path | None, plot: str | None, form: str | None) -> tuple[Path, str]:

@@ -98,9 +98,9 @@ def _measure_and_print(
         session(prepared, log) as rounds,
         listener(rounds, quiet) as listening,
     ):
-        tell = log if not quiet else lambda _line: None
+        say = log if not quiet else lambda _line: None
         records, reached = [], mirror is not None
-        for record, path in measure(prepared, rounds, listening, say=tell):
+        for record, path in measure(prepared, rounds, listening, say=say):
             records.append(record)
             # At once, since a machine may be taken away; a remote that fails is not waited for again.
             if mirror is not None and reached and path is not None:
@@ -129,7 +129,7 @@ def _say_whether_precise(rounds: "Schedule") -> None:
     widths = [f"{label} {each.half_width_share * 100:.1f} %" for label, each in found if each and each.half_width_share]
     log(
         f"--precision {precision * 100:g}% is not reached after {rounds.stop.max_rounds} rounds: half-widths are "
-        f"{', '.join(widths) or 'unknown'}. Raise --max-rounds, or find out why processes differ: `fp8bench doctor`."
+        f"{', '.join(widths) or 'unknown'}. Raise --max-rounds, or look for why processes differ: `fp8bench doctor`."
     )
 
 

@@ -16,7 +16,7 @@ from fp8bench.records import results
 from fp8bench.report.paper import require_drawable
 from fp8bench.scaling import check as checking
 from fp8bench.scaling.document import PICTURE, document
-from fp8bench.scaling.gather import Asked, Scaled, gather
+from fp8bench.scaling.gather import Question, Scaled, gather
 from fp8bench.scaling.projected import Projections, projections, with_collectives
 from fp8bench.scaling.published import instances_published, records_published
 from fp8bench.schema.errors import UsageError
@@ -65,8 +65,8 @@ def scaling(
     options, catalog = replace(scope, workload=None).resolved(
         instances or _all_instances(results_dir), results_dir, prices or ()
     )
-    asked = Asked(scope.workload, reference, named=bool(instances), one_size_will_do=bool(nodes))
-    found = gather(asked, options, catalog, results_dir, tell_broken)
+    question = Question(scope.workload, reference, named=bool(instances), one_size_will_do=bool(nodes))
+    found = gather(question, options, catalog, results_dir, tell_broken)
     ahead = _projected(found, nodes, collectives, gbps, catalog, results_dir) if nodes else None
     shown = document(found, ahead)
     show(shown, form)

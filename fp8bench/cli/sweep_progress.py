@@ -1,12 +1,12 @@
 """The progress of a sweep on standard error: a table that lives on a terminal, plain lines elsewhere."""
 
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.cli.output import log
+from fp8bench.cli.progress import by_terminal, ignore, say_why_it_stopped, status_of
 from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
 from fp8bench.launch.sweep.space import in_words
@@ -25,33 +25,32 @@ SHOWN = 12
 """Rows of the live table: those that lead, and the last ones that were dropped."""
 
 
-@contextmanager
-def listener(sweep: "Sweep", quiet: bool) -> "Iterator[Listener]":
-    """By the terminal."""
-    if quiet:
-        yield Quiet()
-    elif sys.stderr.isatty():
-        from rich.console import Console
-        from rich.live import Live
+def listener(sweep: "Sweep", quiet: bool) -> "AbstractContextManager[Listener]":
+    """By the terminal; a quiet one reports only what failed."""
+    least: Listener | None = Quiet() if quiet else None
+    return by_terminal(least, PlainStandings(sweep), lambda: _live(sweep))
 
-        with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
-            yield Table(sweep, live)
-    else:
-        yield Lines(sweep)
+
+@contextmanager
+def _live(sweep: "Sweep") -> "Iterator[Listener]":
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+        yield LiveStandings(sweep, live)
 
 
 class Quiet:
-    """Only what failed."""
+    """Reports only what failed."""
 
     def begins(self, turn: "Turn", expected_s: float) -> "Watch":
-        return lambda _progress: None
+        return ignore
 
     def ended(self, turn: "Turn", record: "Record", seen: "Seen", now: "Standings") -> None:
-        if record.reason:
-            log(f"{in_words(turn.config)}: {record.reason}. {record.remedy}.")
+        say_why_it_stopped(in_words(turn.config), record)
 
 
-class Lines(Quiet):
+class PlainStandings(Quiet):
     """A line as a turn begins, and one with its outcome and who leads."""
 
     def __init__(self, sweep: "Sweep") -> None:
@@ -59,18 +58,18 @@ class Lines(Quiet):
 
     def begins(self, turn: "Turn", expected_s: float) -> "Watch":
         log(f"{_of(turn)}: {in_words(turn.config)} (about {time_in_words(expected_s)})")
-        return lambda _progress: None
+        return ignore
 
     def ended(self, turn: "Turn", record: "Record", seen: "Seen", now: "Standings") -> None:
         if record.status != "ok":
-            log(f"  {record.status}{f' ({record.cause})' if record.cause else ''}")
+            log(f"  {status_of(record)}")
         else:
             led = "it leads" if now.leaders[:1] == (turn.config,) else f"leads: {in_words(now.leaders[0])}"
             log(f"  {record.execution}, {_worth(turn.config, seen, self._sweep)}; {led}")
         super().ended(turn, record, seen, now)
 
 
-class Table(Quiet):
+class LiveStandings(Quiet):
     """The standings, with what runs below them."""
 
     def __init__(self, sweep: "Sweep", live: Any) -> None:
@@ -107,10 +106,10 @@ class Table(Quiet):
 
     def _draw(self, line: str) -> None:
         from rich.console import Group
-        from rich.table import Table as Drawn
+        from rich.table import Table
         from rich.text import Text
 
-        table = Drawn(*("place", "configuration", "rounds", "worth", "dropped"), box=None, title=self._sweep.name)
+        table = Table(*("place", "configuration", "rounds", "worth", "dropped"), box=None, title=self._sweep.name)
         for row in self._rows:
             table.add_row(*map(Text, row))
         self._live.update(Group(table, Text(line, style="dim")))

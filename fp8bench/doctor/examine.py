@@ -9,7 +9,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping
 
-from fp8bench.doctor.facts import RESULTS, Facts, Probed
+from fp8bench.doctor.facts import RESULTS, MachineFacts, Probed
 from fp8bench.doctor.finding import Examination, Finding, GpuCount, MachineSummary
 from fp8bench.doctor.judge import gpus, host, software
 from fp8bench.doctor.privacy import names_of_this_machine, scrubbed
@@ -34,12 +34,12 @@ def examine(environ: Mapping[str, str], quick: bool = False) -> Examination:
     return scrubbed(Examination(machine=machine(facts), findings=judge(facts)), names_of_this_machine(environ))
 
 
-def look(environ: Mapping[str, str], quick: bool) -> Facts:
+def look(environ: Mapping[str, str], quick: bool) -> MachineFacts:
     driver, around = driver_facts.look(environ), host_facts.look()
     speed = host_facts.measure_speed()
     installed = {name: installed_version(name) for name in software.SUPPORTED}
     probed = Probed() if quick else probe(environ, driver, around.cores, installed)
-    return Facts(
+    return MachineFacts(
         driver=driver, host=around, speed=speed, environ=environ, installed=installed, quick=quick, probed=probed
     )
 
@@ -77,12 +77,12 @@ def variables(name: str, environ: Mapping[str, str], folder: str) -> dict[str, s
     return {**environ, **extra.get(name, {})}
 
 
-def judge(facts: Facts) -> tuple[Finding, ...]:
+def judge(facts: MachineFacts) -> tuple[Finding, ...]:
     """Every finding, in the order of the judges."""
     return tuple(finding for judging in (gpus, software, host) for finding in judging.findings(facts))
 
 
-def machine(facts: Facts) -> MachineSummary:
+def machine(facts: MachineFacts) -> MachineSummary:
     """The machine in a few words."""
     products = Counter(gpu.name for gpu in facts.driver.gpus)
     return MachineSummary(

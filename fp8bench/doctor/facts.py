@@ -104,7 +104,7 @@ RESULTS: dict[str, type[Frozen]] = {
 
 
 @dataclass(frozen=True)
-class Facts:
+class MachineFacts:
     """installed: versions by package name, read without importing; None for a package that is not there."""
 
     driver: DriverFacts

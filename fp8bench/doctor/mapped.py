@@ -1,7 +1,7 @@
 """Which copies of NVIDIA's libraries a process has mapped, read from /proc/self/maps.
 
 Two cuDNN in one process is the trap that this is for: torch brings its own, Transformer Engine prefers the system's,
-parts of one are then looked up in the other, and attention falls back to slow kernels in silence.
+parts of one are then looked up in the other, and attention falls back to slow kernels silently.
 """
 
 import re

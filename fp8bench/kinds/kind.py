@@ -1,15 +1,16 @@
 """What every kind of thing that is measured has; `one_record` is what those share whose call makes one record.
 
-A kind is one folder and one line in `registry`. Its folder holds what it asks, how it is measured, the model of its
+A kind is one folder and one line in `registry`. Its folder holds its options, how it is measured, the model of its
 record, how records are compared, and what is shown of them. Commands know it through `Kind` alone.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from fp8bench.kinds.view import AS_IT_IS, View
 from fp8bench.records.files import Broken
@@ -28,8 +29,7 @@ Unread = Callable[[Sequence[Broken]], None]
 """Takes files that could not be read."""
 
 
-@dataclass(frozen=True)
-class CompareOptions:
+class CompareOptions(NamedTuple):
     """What a user requests of a comparison. wanted: of the instances' records only those that it takes. every: each
     record is a row. as_of: None prices all rows for today, or, where all are published figures, for the newest's day.
     price: of an instance, USD an hour, instead of what any file says. job: units of work that a row has to finish.
@@ -45,7 +45,7 @@ class CompareOptions:
     wanted: Filter = ALL
     every: bool = False
     allow_mismatch: bool = False
-    price: Mapping[str, float] = field(default_factory=dict)
+    price: Mapping[str, float] = MappingProxyType({})
     job: float | None = None
     view: View = AS_IT_IS
 

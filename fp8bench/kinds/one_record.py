@@ -3,51 +3,108 @@ and which records are compared.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
 
-from fp8bench.config.request import OPTIONS
-from fp8bench.config.words import machine_label
+from pydantic import ValidationInfo, field_validator
+
+from fp8bench.config.request import OPTIONS, RunRequest, kind_of, option_of, words_of
+from fp8bench.config.words import above_zero, machine_label, whole
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.launch.place import Place, place_on
 from fp8bench.machine.gpus import Machine
 from fp8bench.records import results
 from fp8bench.records.select import in_order, latest_alike
 from fp8bench.report.document import Document
+from fp8bench.schema import option as bounds
+from fp8bench.schema.config import Device
+from fp8bench.schema.errors import require_known
+from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.option import Option
+from fp8bench.schema.option import ByDevice, Option, flag_of
 from fp8bench.schema.record import RecordHead
 
-
-def of_run(name: str, help: str | None = None) -> Option:
-    """The option of `run` that has this name. help: what it means here."""
-    return OPTIONS[name] if help is None else replace(OPTIONS[name], help=help)
+NameT = TypeVar("NameT", bound=str)
 
 
-@dataclass(frozen=True)
-class Request:
-    """What a user requests of a kind whose call makes one record: words of the command line, each field an option.
+def of_run(name: str, help: str | None = None, **changes: Any) -> Option:
+    """The option of `run` that has this name. help, changes: what differs here."""
+    return replace(OPTIONS[name], **(changes if help is None else {"help": help, **changes}))
 
-    A field of several is plural; its flag is not, and is repeated. None and empty are left to the machine.
+
+class Request(Frozen):
+    """What a user requests of a kind whose call makes one record; each field is an option.
+
+    A number that is named as an option of `run` has the limits that it has there. A field of several is plural; its
+    flag is not, and is repeated. None and empty: the option's default, or as the machine has it. Made of words of the
+    command line, of which an invalid one raises UsageError.
     """
+
+    command: ClassVar[str]
 
     instance: Annotated[str, of_run("instance")] = "auto"
     name: Annotated[str | None, of_run("name")] = None
-    results_dir: Annotated[Path, Option("Folder in which records are kept", metavar="DIR")] = Path("results")
+    results_dir: Annotated[Path, of_run("results_dir")] = Path("results")
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read(cls, word: Any, info: ValidationInfo) -> Any:
+        name = str(info.field_name)
+        kind, option = kind_of(cls.model_fields[name]), options_of(cls)[name]
+        if not isinstance(word, str):
+            return word
+        if kind is int and option.bound is not None:
+            fields = [model.model_fields[name] for model in (RunRequest, cls) if name in model.model_fields]
+            return whole(flag_of(name), word, least_of(*fields), option.bound)
+        if kind is float and option.bound is not None:
+            return above_zero(flag_of(name), word, on_device(option, "cuda") or 1, option.bound)
+        if words_of(kind):
+            require_known(flag_of(name), word, words_of(kind), cls._help())
+        return word
+
+    @classmethod
+    def _help(cls) -> str:
+        return f"fp8bench {cls.command} --help"
+
+    @classmethod
+    def chosen(cls, what: str, named: Sequence[str], known: tuple[NameT, ...]) -> tuple[NameT, ...]:
+        """Those that were named, in the order of `known`; none named: all. Raises UsageError with the nearest name."""
+        for name in named:
+            require_known(what, name, known, cls._help())
+        return tuple(name for name in known if not named or name in named)
+
+    def on(self, device: Device, name: str) -> Any:
+        """The value of one option, or its default on this device."""
+        value = getattr(self, name)
+        return on_device(options_of(type(self))[name], device) if value is None else value
+
+
+TIMING = Option("For each timing, at least 20 times a round", bound=bounds.TIMING_S, metavar="S")
+"""Seconds, of kinds that time many small things."""
 
 OF_THE_MACHINE = frozenset(("instance", "name", "allow_busy", "results_dir"))
 """Options that do not say what is measured."""
 
 
-def options_of(request: type[Request]) -> dict[str, tuple[Any, Option]]:
-    """Each field's type and option, by name: a kind's own first."""
-    hints = get_type_hints(request, include_extras=True)
-    shared = [field.name for field in fields(Request)]
-    own = [field.name for field in fields(request) if field.name not in shared]
-    return {name: (hints[name].__origin__, hints[name].__metadata__[0]) for name in (*own, *shared)}
+def options_of(request: type[Request]) -> dict[str, Option]:
+    """Each option by its field's name."""
+    return {name: option for name, field in request.model_fields.items() if (option := option_of(field)) is not None}
+
+
+def on_device(option: Option, device: Device) -> Any:
+    """The option's default there."""
+    return option.default.on(device) if isinstance(option.default, ByDevice) else option.default
+
+
+def least_of(*parts: Any) -> int:
+    """The least whole number that fields take, or the parts of their types; 0 where they name none."""
+    least = 0
+    for part in parts:
+        inner = (*get_args(part), *getattr(part, "metadata", ()), *get_args(getattr(part, "annotation", None)))
+        least = max(least, getattr(part, "ge", 0), getattr(part, "gt", -1) + 1, least_of(*inner))
+    return least
 
 
 ConfigT = TypeVar("ConfigT")

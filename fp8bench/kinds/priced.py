@@ -1,7 +1,7 @@
 """What an hour of a record's machines cost, whatever was measured on them; or why there is no price."""
 
-from dataclasses import dataclass, replace
 from datetime import date
+from typing import NamedTuple
 
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.pricing.catalog import doubted
@@ -15,8 +15,7 @@ WHAT_IF = "what-if"
 PRICED_ELSEWHERE = "instance.yaml has the price of another machine, which is not this row's: give its own with --price"
 
 
-@dataclass(frozen=True)
-class Priced:
+class Priced(NamedTuple):
     """price: of one machine. nodes: machines to pay for. why_none: for a reader, where there is no price. elsewhere:
     whether the user gave a price for another machine of this instance, and none for this one. not_yet: for a reader,
     of one's own price that is dated in the future. share_of: the instance of whose price only a share is counted;
@@ -44,8 +43,7 @@ class Priced:
         return self.price.usd_per_hour * self.nodes * (self.share or 1)
 
 
-@dataclass(frozen=True)
-class Used:
+class Used(NamedTuple):
     """What a record used. workers: GPUs, or processes of a CPU, over all nodes."""
 
     workers: int
@@ -81,7 +79,7 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
         return shared or Priced(None, nodes, why_none, elsewhere, _not_yet(instance, options.today))
     found = Priced(price, nodes, "", elsewhere, _not_yet(instance, options.today))
     there = instance.gpu_count * nodes if instance else 0
-    return replace(found, share_of=record.instance, gpus=(used.workers, there)) if used.workers < there else found
+    return found._replace(share_of=record.instance, gpus=(used.workers, there)) if used.workers < there else found
 
 
 def _share_of_listed(record: RecordHead, used: Used, catalog: Catalog, query: PriceQuery) -> Priced | None:

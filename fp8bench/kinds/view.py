@@ -7,8 +7,7 @@ What it is not: which records are compared (`records.select`), and against which
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from fp8bench.config.words import quoted
 from fp8bench.schema.errors import UsageError
@@ -27,8 +26,7 @@ OPERATORS: tuple[Operator, ...] = get_args(Operator)
 _CONDITION = re.compile(r" *([A-Za-z][A-Za-z0-9_-]*) *(!=|<=|>=|=|<|>) *(.*?) *")
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(NamedTuple):
     """Of the rows that are shown: a column, by its name, and what it must be. words: as they were given."""
 
     column: str
@@ -37,8 +35,7 @@ class Condition:
     words: str
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """columns: by their names; empty: the kind's own choice. wide: every column of the kind. sort: a column's name;
     None: by what a dollar buys; after a `-` in the opposite order. filter: all of them hold for each row. group_by: a
     column whose values have a table each. best_batch: of each mode only the batch size that buys most for a dollar.

@@ -1,6 +1,6 @@
 """The GPUs of this machine, by NVML: which there are, which of them a run would see, and which are sliced (MIG).
 
-NVML does not heed CUDA_VISIBLE_DEVICES, so what the variable leaves is worked out here from UUIDs, without CUDA. The
+NVML ignores CUDA_VISIBLE_DEVICES, so what the variable leaves is worked out here from UUIDs, without CUDA. The
 rule is the CUDA Programming Guide's (Environment Variables) and, for slices, the MIG User Guide's (Device Enumeration).
 What neither defines, a GPU named twice and both kinds of name in one list, is as torch.cuda counts its devices, which
 was checked against the driver (github.com/pytorch/pytorch/pull/92315).

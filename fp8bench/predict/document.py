@@ -51,7 +51,7 @@ def document(found: Predictions) -> doc.Document:
         [*map(doc.Note, _about_ranges(rows)), *map(doc.Note, found.omitted), *map(doc.Warned, found.warnings)],
     )
     warned = [row.model_copy(update={"warnings": (*row.warnings, *found.warnings)}) for row in rows]
-    return doc.Document(shown, data=warned, lines=doc.Lines.of(Prediction, warned))
+    return doc.Document(shown, data=warned, lines=doc.CsvLines.of(Prediction, warned))
 
 
 def document_of_errors(found: HeldOut) -> doc.Document:
@@ -66,7 +66,7 @@ def document_of_errors(found: HeldOut) -> doc.Document:
         _where_from(cases),
     )
     dumped = tuple((*case.model_dump(mode="json").values(), case.error) for case in cases)
-    return doc.Document(shown, data=found, lines=doc.Lines((*Case.model_fields, "error"), dumped))
+    return doc.Document(shown, data=found, lines=doc.CsvLines((*Case.model_fields, "error"), dumped))
 
 
 def _cases(cases: Sequence[Case], letters: doc.Letters) -> doc.Table:

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from fp8bench.pricing import snapshot
 from fp8bench.schema.errors import UsageError, unknown_name
 from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, line_of, parse_yaml, read_text, wrong_field
 from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Offer, Price, Unread, is_snapshot
@@ -73,6 +72,9 @@ def require_read(catalog: Catalog, names: Iterable[str]) -> None:
 
 def _may_be_of(path: Path) -> frozenset[str]:
     if is_snapshot(path):
+        # Imported here and below: most calls have no snapshot.
+        from fp8bench.pricing import snapshot
+
         return snapshot.instances_in(path)
     try:
         key = _KEY.search(bytes_of(path)[:_KEY_WITHIN])
@@ -84,6 +86,8 @@ def _may_be_of(path: Path) -> frozenset[str]:
 def _with(catalog: Catalog, path: Path, parse: Callable[[str, Path], Any] = parse_yaml) -> Catalog:
     """The catalogue with the entries of one file."""
     if is_snapshot(path):
+        from fp8bench.pricing import snapshot
+
         return snapshot.joined(catalog, _undoubted(catalog, snapshot.read(path, list(catalog.instances))))
     text = read_text(path)
     document = parse(text, path)

@@ -8,6 +8,7 @@ shows it says of what it is a share.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from typing import NamedTuple
 
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog, Instance, Price, Purchase
@@ -113,8 +114,7 @@ def _listed(names: Iterable[str | None]) -> str:
     return ", ".join(sorted({name for name in names if name}))
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """gpus: that are used, of the `of` that the instance has; both 0 of a CPU. price: of the whole instance."""
 
     instance: str

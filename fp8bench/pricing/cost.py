@@ -7,7 +7,7 @@ Checked against the article of 2023-11-15: 8 GPUs at batch 64 in 0.41 s for 32.7
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 Interval = tuple[float, float]
 """Of 95 %. Units and prices are exact, so that a step's carries over in proportion."""
@@ -66,8 +66,7 @@ def rate_interval(rate: float, step_time_s: float, step_time_ci_s: Interval | No
     return rate * step_time_s / longest, rate * step_time_s / shortest
 
 
-@dataclass(frozen=True)
-class JobTime:
+class JobTime(NamedTuple):
     """hours: of elapsed time. ci: its 95 % interval; None where the step time has none."""
 
     hours: float
@@ -93,9 +92,9 @@ def job_time(units: float, throughput_per_s: float, step_time_s: float, step_tim
 
 def front(points: Sequence[Point]) -> list[bool]:
     """Which choices nothing beats in both time and cost (the Pareto front): whether each point is one, in their order;
-    equal points are on it or off it together. A choice is off the front where another is no slower and no dearer, and
-    better in one of the two. By the estimates themselves: two choices whose intervals overlap may change places when
-    they are measured again.
+    equal points are on it or off it together. A choice is off the front where another is no slower and costs no more,
+    and is better in one of the two. By the estimates themselves: two choices whose intervals overlap may change places
+    when they are measured again.
 
     By time and then cost, a point is on the front where it is cheaper than all that are faster, and as cheap as the
     cheapest of its own time (Kung, Luccio & Preparata, On finding the maxima of a set of vectors, JACM 1975).

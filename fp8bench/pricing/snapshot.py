@@ -118,7 +118,7 @@ class Change(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """0.1 is 10 % dearer."""
+        """0.1 is 10 % more expensive."""
         return self.now / self.before - 1 if self.now and self.before else None
 
 
@@ -137,8 +137,8 @@ def known_offers(catalog: Catalog) -> dict[OfferedAs, Price]:
 
 
 def changes(offers: Sequence[Offer], known: dict[OfferedAs, Price], last: Iterable[OfferedAs]) -> list[Change]:
-    """What is new, dearer or cheaper than was known, in the offers' order; then what the last snapshot had and these
-    have not.
+    """What is new, or costs more or less than was known, in the offers' order; then what the last snapshot had and
+    these have not.
     """
     found = []
     for offer in offers:

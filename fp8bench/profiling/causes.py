@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from fp8bench.profiling.facts import Facts
+from fp8bench.profiling.facts import StepFacts
 from fp8bench.profiling.facts import milliseconds as ms
 from fp8bench.schema.rank import GEMMS, Category, starved
 
@@ -89,7 +89,7 @@ class _Candidate:
     words: str
 
 
-def explain(facts: Facts, reference: Facts | None) -> Explanation:
+def explain(facts: StepFacts, reference: StepFacts | None) -> Explanation:
     """Why `facts` is not faster than `reference`, or what limits it. Both are of the same work on each GPU."""
     if facts.emulated:
         return Explanation("emulated", f"{facts.label} is emulated here, so its speed is not that of fp8.")
@@ -105,7 +105,7 @@ def explain(facts: Facts, reference: Facts | None) -> Explanation:
     return Explanation(cause, sentence + _replay_would_save(facts, explained), explained)
 
 
-def _explanation(facts: Facts, reference: Facts | None, noticed: list[_Candidate]) -> tuple[Cause, str]:
+def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: list[_Candidate]) -> tuple[Cause, str]:
     no_fp8 = facts.fp8 and not facts.profile.has_fp8_gemm
     if reference is None:
         said, joint = f"{facts.label} takes {_length(facts)}", ", and"
@@ -123,18 +123,18 @@ def _explanation(facts: Facts, reference: Facts | None, noticed: list[_Candidate
     return "none", f"{said} ({lengths}), and nothing that was measured slows it down. {_difference(facts, reference)}"
 
 
-def _weight(candidate: _Candidate, facts: Facts) -> tuple[bool, float]:
+def _weight(candidate: _Candidate, facts: StepFacts) -> tuple[bool, float]:
     """Smallest first. Where the GPU waits for the host, shorter kernels would only lengthen the wait."""
     hidden = host_waits(facts) is True and candidate.cause not in WAITS
     return hidden, -candidate.seconds
 
 
-def host_waits(facts: Facts) -> bool | None:
+def host_waits(facts: StepFacts) -> bool | None:
     """Whether the GPU waits for the host, by what it is idle; None on a CPU, and where the step was not timed."""
     return starved(facts.idle_share)
 
 
-def replay_saves_at_most_s(facts: Facts) -> float | None:
+def replay_saves_at_most_s(facts: StepFacts) -> float | None:
     """Seconds a step by which replaying it as a CUDA graph could shorten it; None where it is replayed already, the GPU
     does not wait for its host, or either is unknown.
     """
@@ -144,7 +144,7 @@ def replay_saves_at_most_s(facts: Facts) -> float | None:
     return max(0.0, facts.idle_s - _waiting_for_data(facts)) + facts.exposed_nccl_s
 
 
-def _replay_would_save(facts: Facts, explained: Mapping[Cause, float]) -> str:
+def _replay_would_save(facts: StepFacts, explained: Mapping[Cause, float]) -> str:
     """A sentence for a step that is launched too late."""
     at_most = replay_saves_at_most_s(facts)
     if at_most is None or "host-bound" not in explained:
@@ -155,7 +155,7 @@ def _replay_would_save(facts: Facts, explained: Mapping[Cause, float]) -> str:
     return f" Replaying the step as one CUDA graph (`--cuda-graphs on`) could save {saved}."
 
 
-def _candidates(facts: Facts, reference: Facts | None) -> Iterable[_Candidate]:
+def _candidates(facts: StepFacts, reference: StepFacts | None) -> Iterable[_Candidate]:
     """Every cause that was measured. A CPU waits for no host: it is the host."""
     found: list[_Candidate | None] = [_attention(facts), _loader(facts), _communication(facts)]
     if facts.device == "cuda":
@@ -167,7 +167,7 @@ def _candidates(facts: Facts, reference: Facts | None) -> Iterable[_Candidate]:
     return [candidate for candidate in found if candidate is not None and candidate.seconds > 0]
 
 
-def _host(facts: Facts, reference: Facts | None) -> _Candidate | None:
+def _host(facts: StepFacts, reference: StepFacts | None) -> _Candidate | None:
     idle = facts.idle_s
     if idle is None or not host_waits(facts):
         return None
@@ -185,14 +185,14 @@ def _host(facts: Facts, reference: Facts | None) -> _Candidate | None:
     )
 
 
-def _waiting_for_data(facts: Facts) -> float:
+def _waiting_for_data(facts: StepFacts) -> float:
     """Idle seconds a step in which the host waited for a batch: a wait while the GPU is busy costs nothing."""
     if facts.idle_s is None or host_waits(facts) is False:
         return 0.0
     return min(facts.idle_s, facts.data_wait_s or 0.0)
 
 
-def _loader(facts: Facts) -> _Candidate:
+def _loader(facts: StepFacts) -> _Candidate:
     wait = _waiting_for_data(facts)
     return _Candidate(
         "loader-bound",
@@ -202,7 +202,7 @@ def _loader(facts: Facts) -> _Candidate:
     )
 
 
-def _communication(facts: Facts) -> _Candidate | None:
+def _communication(facts: StepFacts) -> _Candidate | None:
     if host_waits(facts):
         return None
     return _Candidate(
@@ -213,7 +213,7 @@ def _communication(facts: Facts) -> _Candidate | None:
     )
 
 
-def _casts(facts: Facts, reference: Facts) -> _Candidate | None:
+def _casts(facts: StepFacts, reference: StepFacts) -> _Candidate | None:
     casts, usual = facts.seconds("cast"), reference.seconds("cast")
     if casts <= usual:
         return None
@@ -230,7 +230,7 @@ def _casts(facts: Facts, reference: Facts) -> _Candidate | None:
     )
 
 
-def _casts_alone(facts: Facts) -> _Candidate | None:
+def _casts_alone(facts: StepFacts) -> _Candidate | None:
     """Without a reference: fp8 at its peak halves a GEMM, so it can have saved its own time at most."""
     gemms, casts = facts.seconds("gemm_fp8"), facts.seconds("cast")
     at_most = gemms * (PEAK_FP8_SPEED_UP - 1)
@@ -244,7 +244,7 @@ def _casts_alone(facts: Facts) -> _Candidate | None:
     )
 
 
-def _shapes(facts: Facts, reference: Facts) -> _Candidate | None:
+def _shapes(facts: StepFacts, reference: StepFacts) -> _Candidate | None:
     if not facts.fp8 or reference.fp8 or not facts.profile.has_fp8_gemm or not reference.gemms_s:
         return None
     return _Candidate(
@@ -255,7 +255,7 @@ def _shapes(facts: Facts, reference: Facts) -> _Candidate | None:
     )
 
 
-def _attention(facts: Facts) -> _Candidate | None:
+def _attention(facts: StepFacts) -> _Candidate | None:
     attention = facts.seconds("attention")
     if not facts.fp8 or attention < ATTENTION_SHARE * facts.busy_s:
         return None
@@ -267,7 +267,7 @@ def _attention(facts: Facts) -> _Candidate | None:
     )
 
 
-def _throttling(facts: Facts, reference: Facts) -> _Candidate | None:
+def _throttling(facts: StepFacts, reference: StepFacts) -> _Candidate | None:
     clock, usual = facts.sm_clock_mhz, reference.sm_clock_mhz
     if not clock or not usual or clock >= SLOWER_CLOCK * usual:
         return None
@@ -281,7 +281,7 @@ def _throttling(facts: Facts, reference: Facts) -> _Candidate | None:
     )
 
 
-def _difference(facts: Facts, reference: Facts) -> str:
+def _difference(facts: StepFacts, reference: StepFacts) -> str:
     """In which kind of work the two differ most; whether one is idle for longer is a cause of its own."""
     kinds: dict[str, tuple[Category, ...]] = {
         "GEMMs": GEMMS,
@@ -295,7 +295,7 @@ def _difference(facts: Facts, reference: Facts) -> str:
     return f"The largest difference is in {name}: {ms(mine)} ms, the reference's {ms(theirs)}."
 
 
-def _faster(facts: Facts, reference: Facts) -> str:
+def _faster(facts: StepFacts, reference: StepFacts) -> str:
     """By how much, and what takes most of what is left."""
     kernels = ""
     if facts.step_time_s is not None:
@@ -306,11 +306,11 @@ def _faster(facts: Facts, reference: Facts) -> str:
     )
 
 
-def _length(facts: Facts) -> str:
+def _length(facts: StepFacts) -> str:
     return f"{ms(facts.length_s)} ms {'a step' if facts.step_time_s is not None else 'of kernels a step'}"
 
 
-def _limit(facts: Facts) -> str:
+def _limit(facts: StepFacts) -> str:
     """What takes most of a step, of all that fp8 does not shorten."""
     parts = {
         _who_idles(facts): (facts.idle_s or 0.0) - _waiting_for_data(facts),
@@ -327,11 +327,11 @@ def _limit(facts: Facts) -> str:
     )
 
 
-def _device(facts: Facts) -> str:
+def _device(facts: StepFacts) -> str:
     return "GPU" if facts.device == "cuda" else "CPU"
 
 
-def _who_idles(facts: Facts) -> str:
+def _who_idles(facts: StepFacts) -> str:
     if facts.device == "cpu":
         return "Python, between operators"
     return "gaps between kernels" if host_waits(facts) is False else "the host, while the GPU is idle"

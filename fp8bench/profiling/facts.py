@@ -11,7 +11,7 @@ from fp8bench.schema.record import Record
 
 
 @dataclass(frozen=True)
-class Facts:
+class StepFacts:
     """Seconds a step, on rank 0's device. None is unknown. source: the run's id, or the trace's name.
 
     step_time_s: timed without a profiler. data_wait_s: how long the host waited for a batch. host_lead_s: see
@@ -81,7 +81,7 @@ class Facts:
         return self.profile.seconds(*categories)
 
 
-def facts_of(record: Record) -> Facts:
+def facts_of(record: Record) -> StepFacts:
     """Of an ok record that has a profile. Raises ValueError for another."""
     summary, profile, config, evidence = record.summary, record.profile, record.config, record.evidence
     if summary is None or profile is None or config is None:
@@ -89,7 +89,7 @@ def facts_of(record: Record) -> Facts:
     data_wait_s = summary.data_wait_s
     if data_wait_s is None and summary.data_wait_share is not None:
         data_wait_s = summary.data_wait_share * summary.step_time_s
-    return Facts(
+    return StepFacts(
         label=config.mode_label,
         profile=profile,
         step_time_s=summary.step_time_s,
@@ -111,10 +111,10 @@ def facts_of(record: Record) -> Facts:
     )
 
 
-def facts_of_trace(trace: Trace, source: str) -> Facts:
+def facts_of_trace(trace: Trace, source: str) -> StepFacts:
     """Of a kept trace, which knows of the run only what its own key says."""
     profile = breakdown(trace)
-    return Facts(
+    return StepFacts(
         label=trace.metadata.mode,
         profile=profile,
         step_time_s=trace.metadata.step_time_s,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fp8bench.doctor.finding import Examination, Finding, MachineSummary, Status, Subject
-from fp8bench.report.document import Document, Emphasis, Heading, Lines, Part, Rows, Sentence, Table, Tone, blocks
+from fp8bench.report.document import CsvLines, Document, Emphasis, Heading, Part, Rows, Sentence, Table, Tone, blocks
 
 SUBJECTS: dict[Subject, str] = {"gpu": "GPU", "software": "Software", "host": "Host"}
 WORST_FIRST: tuple[Status, ...] = ("problem", "warning", "ok", "unknown")
@@ -35,7 +35,7 @@ def document(examination: Examination) -> Document:
             [Sentence(examination.summary)],
         ),
         data=examination,
-        lines=Lines.of(Finding, findings),
+        lines=CsvLines.of(Finding, findings),
     )
 
 

@@ -5,10 +5,9 @@ format: what a cell says and means is here, how it is drawn is not.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -23,8 +22,7 @@ Tone = Literal["", "good", "doubtful", "bad"]
 Emphasis = Literal["", "strong", "faint"]
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """What a document says beside its tables."""
 
     text: str
@@ -46,14 +44,13 @@ class Warned(Text):
     """What a reader must be warned of. A command shows it on standard error too."""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """One column of a table, a cell a row. A heading may have soft hyphens (U+00AD) where a narrow one is divided.
 
     kind: what its cells are. unit: of all, where the heading has none. of: the record that they are of, where several
     stand side by side. tones: of each cell; empty: all plain. once: a cell is left empty below an equal one, if the
-    cells of such columns before it are. spare: the first to be omitted where there is no room, since it says nothing
-    that another does not.
+    cells of such columns before it are. spare: the first to be omitted where there is no room, since others say the
+    same.
     """
 
     heading: str
@@ -81,14 +78,13 @@ class Column:
 
     def at(self, places: Sequence[int]) -> "Column":
         tones = tuple(self.tones[place] for place in places) if self.tones else ()
-        return replace(self, cells=tuple(self.cells[place] for place in places), tones=tones)
+        return self._replace(cells=tuple(self.cells[place] for place in places), tones=tones)
 
 
 RowT = TypeVar("RowT")
 
 
-@dataclass(frozen=True)
-class Rows(Generic[RowT]):
+class Rows(NamedTuple, Generic[RowT]):
     """What the rows of a table are of: their columns are made from it."""
 
     of: Sequence[RowT]
@@ -107,8 +103,7 @@ class Rows(Generic[RowT]):
         return Column(heading, tuple(map(write, self.of)), kind, tones=tones, **looks)
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """naming: how many of the first columns name a row. sections: how many of those name several rows together, which
     have a table of their own where there is no room, and apart: in any terminal. numbered: rows get numbers where the
     columns are divided over several tables. tight: headings are folded where there is no room, as the numbers below
@@ -131,7 +126,7 @@ class Table:
 
     def at(self, places: Sequence[int], columns: Sequence[Column]) -> "Table":
         emphasis = tuple(self.emphasis[place] for place in places) if self.emphasis else ()
-        return replace(self, columns=tuple(column.at(places) for column in columns), emphasis=emphasis)
+        return self._replace(columns=tuple(column.at(places) for column in columns), emphasis=emphasis)
 
     def cells(self) -> list[list[str]]:
         """Row by row, as they are shown: what is said once is not repeated."""
@@ -159,8 +154,7 @@ def _same(above: Sequence[str] | None, names: Sequence[str]) -> int:
     return next(differing, len(names))
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     """A picture that the document names. draw: to a .png, .svg or .pdf file; raises as `paper.figure`."""
 
     name: str
@@ -170,28 +164,26 @@ class Figure:
 Part = Heading | Sentence | Note | Warned | Table
 
 
-@dataclass(frozen=True)
-class Lines:
+class CsvLines(NamedTuple):
     """For csv: what machines read line by line, numbers unrounded."""
 
     fields: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
 
     @classmethod
-    def of(cls, model: "type[BaseModel]", rows: "Iterable[BaseModel]") -> "Lines":
+    def of(cls, model: "type[BaseModel]", rows: "Iterable[BaseModel]") -> "CsvLines":
         """Every field of every row. model: of the rows."""
         return cls(tuple(model.model_fields), tuple(tuple(row.model_dump(mode="json").values()) for row in rows))
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(NamedTuple):
     """blocks: each of parts that belong together. data: for json, of pydantic models and plain values, numbers
     unrounded. lines: None where the document has no csv.
     """
 
     blocks: tuple[tuple[Part, ...], ...]
     data: Any = None
-    lines: Lines | None = None
+    lines: CsvLines | None = None
     figures: tuple[Figure, ...] = ()
 
     @property
@@ -223,7 +215,7 @@ class Letters:
         place = len(self._given)
         return self._given.setdefault(text, ascii_lowercase[place % 26] * (1 + place // 26))
 
-    def mark(self, status: str | None, reason: str) -> str:
+    def refer(self, status: str | None, reason: str) -> str:
         """`invalid [a]`: for a cell of what is not ok."""
         return f"{status} [{self.of(reason)}]"
 

@@ -5,7 +5,7 @@ from operator import itemgetter
 from typing import Any
 
 from fp8bench.records.audit import Audit, Spent
-from fp8bench.report.document import Document, Lines, Part, Rows, Sentence, Table, Warned, blocks
+from fp8bench.report.document import CsvLines, Document, Part, Rows, Sentence, Table, Warned, blocks
 from fp8bench.report.written import counted
 
 
@@ -14,7 +14,7 @@ def pushed(address: str, sent: Sequence[str], same: Sequence[str], refused: Sequ
     rows = [*(("sent", name) for name in sent), *(("refused", name) for name in refused)]
     said = f"{address}: {counted(len(sent), 'file')} sent, {len(same)} there already, {len(refused)} refused."
     warned = (
-        [Warned("what is refused has the name of another file there, which stays, or is a link out of the folder")]
+        [Warned("a refused file has the name of another one there, which is kept, or is a link out of the folder")]
         if refused
         else []
     )
@@ -70,4 +70,4 @@ def migrated(
 def _document(rows: Sequence[tuple[str, ...]], headings: tuple[str, ...], said: list[Part], data: Any) -> Document:
     columns = [Rows(rows).column(heading, itemgetter(place), "word") for place, heading in enumerate(headings)]
     table = [Table(tuple(columns))] if rows else []
-    return Document(blocks(table, said), data=data, lines=Lines(headings, tuple(rows)))
+    return Document(blocks(table, said), data=data, lines=CsvLines(headings, tuple(rows)))

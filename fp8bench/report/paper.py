@@ -1,7 +1,7 @@
 """What every plot has in common: where it can go, its paper, and how it is kept.
 
 A plot is to be read in a README at 900 pixels, and changes only with its numbers: the same ones give the same bytes.
-Colours are those of Okabe and Ito, which colour-blind readers can tell apart.
+Colours are those of Okabe and Ito, which colour-blind readers can distinguish.
 """
 
 from collections.abc import Iterator, Sequence

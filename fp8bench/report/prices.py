@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fp8bench.pricing.known import KnownPrice
 from fp8bench.pricing.snapshot import Change
-from fp8bench.report.document import NOTHING, Document, Letters, Lines, Note, Rows, Sentence, Table, blocks
+from fp8bench.report.document import NOTHING, CsvLines, Document, Letters, Note, Rows, Sentence, Table, blocks
 from fp8bench.report.written import number
 
 OLD_DAYS = 90
@@ -36,7 +36,7 @@ def document_of_known(prices: Sequence[KnownPrice], hidden: int) -> Document:
     return Document(
         blocks([Table(columns)], [*map(Note, said.lines())], [*map(Sentence, _counts(prices, hidden))]),
         data=list(prices),
-        lines=Lines.of(KnownPrice, prices),
+        lines=CsvLines.of(KnownPrice, prices),
     )
 
 
@@ -53,7 +53,7 @@ def _day(one: KnownPrice) -> str:
 def _notes(one: KnownPrice, said: Letters, alone: bool) -> str:
     """alone: every price that is shown is in force."""
     if one.usd_per_hour is None:
-        return said.mark("no price", one.reason) if one.reason else "no price"
+        return said.refer("no price", one.reason) if one.reason else "no price"
     notes = (
         "in force" if one.in_force and not alone else "",
         "your own" if one.own else "",
@@ -113,7 +113,7 @@ def document_of_changes(
             "not_offered": list(not_offered),
             "changes": [_change(one) for one in changes],
         },
-        lines=Lines(CHANGE_FIELDS, tuple(tuple(_change(one).values()) for one in changes)),
+        lines=CsvLines(CHANGE_FIELDS, tuple(tuple(_change(one).values()) for one in changes)),
     )
 
 

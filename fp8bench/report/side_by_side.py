@@ -1,12 +1,13 @@
 """Records of the same work side by side: what each is called, and how their machines differ.
 
-A record is called by its instance. Several of one instance are told apart by when they were made, in UTC, as finely as
-that needs, and by their ids where even the second is the same.
+A record is called by its instance. Several of one instance are distinguished by when they were made, in UTC, as finely
+as that needs, and by their ids where even the second is the same.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from fp8bench.report.document import NOTHING
 from fp8bench.schema.machine import Environment
@@ -40,7 +41,7 @@ def labels(records: Sequence[RecordHead]) -> tuple[str, ...]:
 
 
 def _moment(record: RecordHead, records: Sequence[RecordHead]) -> str:
-    """As coarse as tells every record of this instance from the others."""
+    """As coarse as distinguishes every record of this instance."""
     beside = [other for other in records if other.instance == record.instance]
     coarse = (write for write in MOMENTS if len(set(map(write, beside))) == len(beside))
     return next(coarse, MOMENTS[-1])(record)
@@ -86,6 +87,36 @@ def differences_line(differences: Sequence[Difference], labels: Sequence[str]) -
         known = (f"{one.name} {one.values[place] or NOTHING}".strip() for one in differences)
         every.append(f"{label}: {', '.join(known)}")
     return [f"{'; '.join(every)}."]
+
+
+class Reading(Protocol):
+    """What one record knows of a row. reason: why it is not `ok`."""
+
+    @property
+    def reason(self) -> str | None: ...
+
+
+class WithReadings(Protocol):
+    """A row, with a reading for each record."""
+
+    @property
+    def readings(self) -> Sequence[Reading]: ...
+
+
+def reasons(rows: Iterable[WithReadings]) -> tuple[str, ...]:
+    """Why what is not `ok` is not, row by row."""
+    return tuple(one.reason for row in rows for one in row.readings if one.reason is not None)
+
+
+ReadingT = TypeVar("ReadingT")
+
+
+def against_first(
+    readings: Iterable[ReadingT], compare: Callable[[ReadingT, ReadingT], ReadingT]
+) -> tuple[ReadingT, ...]:
+    """The first as it is, and of each other what `compare` makes of it and the first."""
+    first, *others = readings
+    return first, *(compare(one, first) for one in others)
 
 
 def said_by(labels: Sequence[str], sentences: Sequence[Sequence[str]]) -> list[str]:

@@ -1,5 +1,5 @@
 """How far the projection is off where the truth is published: each study's one node projected to its other numbers of
-nodes, and held against its figures.
+nodes, and compared with its figures.
 
 A study says neither how many tokens a step has nor what its links reached. So three sizes of a step are tried, the
 links are those of the catalogue at full speed, and nothing is known of what was hidden: the projection is a range, from
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from fp8bench.predict.nodes import OneNode, project
 from fp8bench.predict.step import BYTES_A_GRADIENT
-from fp8bench.report.document import Column, Document, Heading, Lines, Note, Sentence, Table, Warned, blocks
+from fp8bench.report.document import Column, CsvLines, Document, Heading, Note, Sentence, Table, Warned, blocks
 from fp8bench.scaling.points import Point
 from fp8bench.scaling.projected import Wanted, links_of
 from fp8bench.schema.errors import UsageError
@@ -90,7 +90,7 @@ def worst(found: Sequence[Case], units: int) -> Case:
 def document(found: Sequence[Case]) -> Document:
     """The cases of one size of a step, and the worst of each. Raises UsageError where nothing is published."""
     if not found:
-        raise UsageError("no published throughput is here to check with", "Reinstall fp8bench: its own is gone")
+        raise UsageError("no published throughput is here to check with", "Reinstall fp8bench: its own file is missing")
     shown = [one for one in found if one.units_a_step == SHOWN]
     table = Table(
         (
@@ -114,7 +114,7 @@ def document(found: Sequence[Case]) -> Document:
             [Note(METHOD)],
         ),
         data=list(found),
-        lines=Lines(tuple(Case.model_fields), tuple(tuple(one.model_dump(mode="json").values()) for one in found)),
+        lines=CsvLines(tuple(Case.model_fields), tuple(tuple(one.model_dump(mode="json").values()) for one in found)),
     )
 
 

@@ -2,29 +2,11 @@
 and never in the same table, what is projected.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fp8bench.report.document import (
-    NOTHING,
-    CellKind,
-    Column,
-    Document,
-    Emphasis,
-    Figure,
-    Heading,
-    Letters,
-    Lines,
-    Note,
-    Part,
-    Sentence,
-    Table,
-    Tone,
-    Warned,
-    blocks,
-    telling,
-)
+from fp8bench.report import document as doc
 from fp8bench.report.written import Interval, number, with_interval
 from fp8bench.scaling import figure
 from fp8bench.scaling.answers import about_prices, answers, disagreements, faster, share, usd, usd_form
@@ -37,16 +19,16 @@ if TYPE_CHECKING:
 PICTURE = "scaling"
 
 
-def document(found: Scaled, projected: "Projections | None" = None) -> Document:
+def document(found: Scaled, projected: "Projections | None" = None) -> doc.Document:
     """Machines get every field of every point and, apart, of every projection; csv has points alone."""
-    points, letters = found.points, Letters()
+    points, letters = found.points, doc.Letters()
     common = _common(points)
-    table = Table(tuple(_columns(found, common, letters)), naming=2, emphasis=_emphasis(points))
-    shown = blocks(
-        [Heading(f"Throughput of {found.workload} by number of GPUs"), table],
-        [*([Note(f"Every row: {', '.join(common)}.")] if common else []), *map(Note, letters.lines())],
-        [*map(Sentence, answers(found))],
-        [*map(Note, [*about_prices(points), *disagreements(points), *found.notes, *found.omitted])],
+    table = doc.Table(tuple(_columns(found, common, letters)), naming=2, emphasis=_emphasis(points))
+    shown = doc.blocks(
+        [doc.Heading(f"Throughput of {found.workload} by number of GPUs"), table],
+        [*([doc.Note(f"Every row: {', '.join(common)}.")] if common else []), *map(doc.Note, letters.lines())],
+        [*map(doc.Sentence, answers(found))],
+        [*map(doc.Note, [*about_prices(points), *disagreements(points), *found.notes, *found.omitted])],
         *(() if projected is None else _projected(projected)),
     )
     data = {
@@ -58,12 +40,11 @@ def document(found: Scaled, projected: "Projections | None" = None) -> Document:
         "warnings": projected.warnings if projected else (),
         "notes": (*disagreements(points), *found.notes, *found.omitted),
     }
-    lines = Lines(tuple(Point.model_fields), tuple(tuple(one.model_dump(mode="json").values()) for one in points))
-    rows = projected.rows if projected else ()
-    return Document(shown, data=data, lines=lines, figures=(Figure(PICTURE, partial(figure.draw, found, rows)),))
+    picture = doc.Figure(PICTURE, partial(figure.draw, found, projected.rows if projected else ()))
+    return doc.Document(shown, data=data, lines=doc.CsvLines.of(Point, points), figures=(picture,))
 
 
-def _emphasis(points: Sequence[Point]) -> tuple[Emphasis, ...]:
+def _emphasis(points: Sequence[Point]) -> tuple[doc.Emphasis, ...]:
     return tuple("strong" if one.is_reference else "" for one in points)
 
 
@@ -72,18 +53,11 @@ def _common(points: Sequence[Point]) -> tuple[str, ...]:
     return tuple(mark for mark in points[0].marks if all(mark in one.marks for one in points))
 
 
-def _columns(found: Scaled, common: Sequence[str], letters: Letters) -> list[Column]:
+def _columns(found: Scaled, common: Sequence[str], letters: doc.Letters) -> list[doc.Column]:
     points = found.points
     unit = _unit(points)
 
-    def column(
-        heading: str,
-        write: Callable[[Point], str],
-        kind: CellKind = "quantity",
-        tones: tuple[Tone, ...] = (),
-        once: bool = False,
-    ) -> Column:
-        return Column(heading, tuple(map(write, points)), kind, tones=tones, once=once)
+    column = doc.Rows(points).column
 
     def several(name: str) -> bool:
         return len({getattr(one, name) for one in points}) > 1
@@ -104,12 +78,12 @@ def _columns(found: Scaled, common: Sequence[str], letters: Letters) -> list[Col
         (True, column("mode", lambda p: p.mode_label, "word")),
         (True, column(f"{unit}/s/{who}{_with(points, 'units_per_s_per_gpu_ci')}", _rate, "interval")),
         (True, column(f"of {_smallest(points)}", share, "interval")),
-        (True, column(f"vs {found.reference}", faster, "interval", tuple(map(_tone, points)))),
+        (True, column(f"vs {found.reference}", faster, "interval", tone=_tone)),
         (True, column(f"USD/billion {unit}", usd, "interval")),
         (any(one.final_loss is not None for one in points), column("final loss", _loss)),
     )
     notes = column("notes", lambda p: _notes(p, common, letters), "note")
-    return [*(one for shown, one in every if shown), *telling(notes)]
+    return [*(one for shown, one in every if shown), *doc.telling(notes)]
 
 
 def _unit(points: Sequence[Point]) -> str:
@@ -136,7 +110,7 @@ def _rate_form(value: float) -> str:
     return ",.0f" if value >= 1000 else ",.1f"
 
 
-def _tone(point: Point) -> Tone:
+def _tone(point: Point) -> doc.Tone:
     value, interval = point.faster_vs_reference, point.faster_vs_reference_ci
     if value is None or (interval is not None and interval[0] <= 0 <= interval[1]):
         return ""
@@ -145,31 +119,29 @@ def _tone(point: Point) -> Tone:
 
 def _loss(point: Point) -> str:
     if point.final_loss is None:
-        return NOTHING
+        return doc.NOTHING
     beyond = point.final_loss_vs_reference
     return f"{point.final_loss:.3f}" if beyond is None else f"{point.final_loss:.3f} ({beyond:+.3f})"
 
 
-def _notes(point: Point, common: Sequence[str], letters: Letters) -> str:
+def _notes(point: Point, common: Sequence[str], letters: doc.Letters) -> str:
     """A word as it is, a sentence by its letter."""
     own = [one for one in point.marks if one not in common]
     said = [one if " " not in one else f"[{letters.of(one)}]" for one in own]
     return " ".join(said)
 
 
-def _projected(found: "Projections") -> list[list[Part]]:
+def _projected(found: "Projections") -> list[list[doc.Part]]:
     """With a heading that says what it is, and what it assumes."""
     if not found.rows:
-        return [[*map(Warned, found.warnings), *map(Note, found.omitted)]]
+        return [[*map(doc.Warned, found.warnings), *map(doc.Note, found.omitted)]]
     rows = found.rows
     unit = rows[0].unit
 
-    def column(heading: str, write: "Callable[[Projection], str]", kind: CellKind = "quantity") -> Column:
-        return Column(heading, tuple(map(write, rows)), kind, once=heading == "projected nodes x GPUs")
-
-    table = Table(
+    column = doc.Rows(rows).column
+    table = doc.Table(
         (
-            column("projected nodes x GPUs", lambda r: f"{r.nodes} x {r.world_size / r.nodes:g}", "word"),
+            column("projected nodes x GPUs", lambda r: f"{r.nodes} x {r.world_size / r.nodes:g}", "word", once=True),
             column("mode", lambda r: r.mode_label, "word"),
             column(f"{unit}/s/GPU", _projected_rate, "interval"),
             column("of 1 node", lambda r: _range(r.share_of_one_node, ".1f", 100, " %"), "interval"),
@@ -180,9 +152,9 @@ def _projected(found: "Projections") -> list[list[Part]]:
         emphasis=tuple("faint" for _ in rows),
     )
     return [
-        [Heading("Projected, and not measured: nothing below ran on so many nodes"), table],
-        [*map(Note, found.assumed), *map(Note, found.omitted)],
-        [*map(Warned, found.warnings)],
+        [doc.Heading("Projected, and not measured: nothing below ran on so many nodes"), table],
+        [*map(doc.Note, found.assumed), *map(doc.Note, found.omitted)],
+        [*map(doc.Warned, found.warnings)],
     ]
 
 
@@ -197,4 +169,4 @@ def _projected_rate(row: "Projection") -> str:
 
 def _usd_range(row: "Projection") -> str:
     ends = row.usd_per_billion_units
-    return NOTHING if ends is None else _range(ends, usd_form(ends[0]))
+    return doc.NOTHING if ends is None else _range(ends, usd_form(ends[0]))

@@ -20,7 +20,7 @@ Whole = Callable[[Record], Record]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     """workload: None where there is no doubt. reference: MODE or MODE:RECIPE. named: whether the user named the
     instances, and so wants to know which have nothing. one_size_will_do: where what is shown beside needs no second.
     """
@@ -50,7 +50,7 @@ class Scaled:
 def scaled(
     records: Sequence[Record],
     figures: Sequence[ThroughputRecord],
-    asked: Asked,
+    question: Question,
     options: CompareOptions,
     catalog: Catalog,
     results_dir: results.Folders,
@@ -62,28 +62,28 @@ def scaled(
     measured is not comparable and `allow_mismatch` is not set.
     """
     require_region(options.region, catalog, options.instances)
-    workload = _workload(records, figures, asked, options, results_dir)
+    workload = _workload(records, figures, question, options, results_dir)
     chosen = select(records, options.every, replace(options.wanted, workload=workload))
-    told = [one for one in figures if one.workload == workload and _takes(options.wanted)]
+    published = [one for one in figures if one.workload == workload and _takes(options.wanted)]
     ok = [one for one in chosen if one.latest.status == "ok"]
-    if not ok and not told:
+    if not ok and not published:
         raise _nothing(f"of {workload}{options.wanted.words}", options, results_dir)
     _require_like_work(ok, options.allow_mismatch)
-    day = _pricing_day([one.latest for one in ok], told, options)
+    day = _pricing_day([one.latest for one in ok], published, options)
     runs = [Measurement(tuple(map(whole, one.rounds)), one.stopped) for one in ok]
-    every = [*of_runs(runs, catalog, options, day), *of_throughput(told, catalog, options, day)]
-    kept = every if asked.one_size_will_do else _of_several_sizes(every, workload)
-    without = _without_reference(kept, asked.reference)
+    every = [*of_runs(runs, catalog, options, day), *of_throughput(published, catalog, options, day)]
+    kept = every if question.one_size_will_do else _of_several_sizes(every, workload)
+    without = _without_reference(kept, question.reference)
     stopped = [f"omitted: {_called(one.latest)} is {one.latest.status}" for one in chosen if one.latest.status != "ok"]
     single = [f"omitted, as of one size only: {text}" for text in _sizes_of([one for one in every if one not in kept])]
     with_any = {one.point.instance for one in every}
     missing = [f"no record of {workload} for {key}: it is omitted" for key in options.instances if key not in with_any]
     return Scaled(
         workload,
-        asked.reference,
-        tuple(compared(kept, asked.reference)),
-        omitted=(*without, *stopped, *single, *(missing if asked.named else ())),
-        notes=tuple(dict.fromkeys(_about_source(one) for one in told)),
+        question.reference,
+        tuple(compared(kept, question.reference)),
+        omitted=(*without, *stopped, *single, *(missing if question.named else ())),
+        notes=tuple(dict.fromkeys(_about_source(one) for one in published)),
     )
 
 
@@ -103,25 +103,25 @@ def _takes(wanted: Filter) -> bool:
 def _workload(
     records: Sequence[Record],
     figures: Sequence[ThroughputRecord],
-    asked: Asked,
+    question: Question,
     options: CompareOptions,
     results_dir: results.Folders,
 ) -> str:
-    """The one that was asked for, or that alone has several sizes."""
+    """The requested one, or that alone has several sizes."""
     sizes: dict[str, set[int]] = {}
     for record in records:
         if record.status == "ok":
             sizes.setdefault(record.what.workload, set()).add(record.what.world_size)
     for figure in figures:
         sizes.setdefault(figure.workload, set()).update(point.world_size for point in figure.points)
-    if asked.workload is not None:
-        if asked.workload not in sizes and asked.workload not in registry.workloads():
+    if question.workload is not None:
+        if question.workload not in sizes and question.workload not in registry.workloads():
             raise unknown_name(
-                "workload", asked.workload, sorted({*sizes, *registry.workloads()}), "fp8bench workloads"
+                "workload", question.workload, sorted({*sizes, *registry.workloads()}), "fp8bench workloads"
             )
-        if asked.workload not in sizes:
-            raise _nothing(f"of {asked.workload}", options, results_dir)
-        return asked.workload
+        if question.workload not in sizes:
+            raise _nothing(f"of {question.workload}", options, results_dir)
+        return question.workload
     if not sizes:
         raise _nothing(f"for {', '.join(options.instances)}", options, results_dir)
     several = [name for name, of_name in sizes.items() if len(of_name) > 1]
@@ -152,15 +152,15 @@ def _require_like_work(chosen: Iterable[Measurement], allow_mismatch: bool) -> N
         for name in dict.fromkeys([*first.fingerprint, *second.fingerprint])
         if first.fingerprint.get(name) != second.fingerprint.get(name)
     ]
-    told = ", ".join(f"{name} ({first.fingerprint.get(name)} and {second.fingerprint.get(name)})" for name in names)
+    unlike = ", ".join(f"{name} ({first.fingerprint.get(name)} and {second.fingerprint.get(name)})" for name in names)
     raise UsageError(
-        f"{_called(first)} and {_called(second)} are not comparable: {told}",
+        f"{_called(first)} and {_called(second)} are not comparable: {unlike}",
         "Compare like with like (--optimizer, --batch-size), or give --allow-mismatch",
     )
 
 
 def _of_several_sizes(found: Sequence[Found], workload: str) -> list[Found]:
-    """Those that have something to be held against. Raises UsageError where nothing has."""
+    """Those that have something to be compared with. Raises UsageError where nothing has."""
     sizes: dict[object, set[tuple[int, int]]] = {}
     for one in found:
         sizes.setdefault(one.point.group, set()).add(one.point.size)
@@ -185,13 +185,13 @@ def _sizes_of(found: Iterable[Found]) -> list[str]:
 
 
 def _without_reference(found: Sequence[Found], reference: str) -> list[str]:
-    """A line where the mode that all others are held against is not there. Raises UsageError for an unknown mode."""
+    """A line where the mode that all others are compared with is missing. Raises UsageError for an unknown mode."""
     there = sorted({name for one in found for name in names_of(one.point)})
     if reference in there:
         return []
     registry.find_mode(reference)
     return [
-        f"no record of {reference}, so nothing is held against it: choose another with --reference ({', '.join(there)})"
+        f"no record of {reference}, so nothing is compared with it; choose one with --reference ({', '.join(there)})"
     ]
 
 
@@ -211,7 +211,7 @@ def _called(record: Record) -> str:
 
 
 def gather(
-    asked: Asked, options: CompareOptions, catalog: Catalog, results_dir: results.Folders, unread: Unread
+    question: Question, options: CompareOptions, catalog: Catalog, results_dir: results.Folders, unread: Unread
 ) -> Scaled:
     """From the records of a folder and those that travel with fp8bench; raises as `scaled`. unread: takes files that
     could not be read, each once.
@@ -221,6 +221,6 @@ def gather(
     unread([one for one in figures.broken if one not in found.broken])
 
     def answer(records: list[Record], whole: Whole) -> Scaled:
-        return scaled(records, figures, asked, options, catalog, results_dir, whole)
+        return scaled(records, figures, question, options, catalog, results_dir, whole)
 
     return results.read_on_demand(found, unread, answer)

@@ -87,7 +87,7 @@ class Point(Frozen):
 
     @property
     def group(self) -> Key:
-        """What series have in common that can be held against each other."""
+        """What series have in common that can be compared."""
         return self.gpu, self.source, self.batch_size, self.unit
 
     @property

@@ -178,7 +178,7 @@ def _profiled(rounds: Sequence[Record]) -> Record:
 
 
 def one_node(record: Record, gradients: float) -> OneNode:
-    """Its step is the record's own. A profile that saw no communication says nothing of it."""
+    """Its step is the record's own. A profile without communication has no measure of it."""
     profile, summary = record.profile, record.summary
     if summary is None:
         raise ValueError("a record that is ok has a summary")

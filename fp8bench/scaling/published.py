@@ -20,7 +20,7 @@ PUBLISHED_THROUGHPUT = INSTANCES_YAML.with_name("published-throughput.yaml")
 
 
 class Line(Frozen):
-    """One number of nodes, as the file has it."""
+    """One number of nodes, as the file has it. Its name is part of the ids of records that are published."""
 
     nodes: PositiveInt
     units_per_s_per_gpu: PositiveFloat
@@ -52,7 +52,7 @@ def read_studies(path: Path = PUBLISHED_THROUGHPUT) -> tuple[Study, ...]:
 
 
 def to_records(study: Study) -> list[ThroughputRecord]:
-    """One a workload and mode. Raises UsageError for a mode that nobody has heard of; a workload is a name."""
+    """One a workload and mode. Raises UsageError for an unknown mode; a workload is a name."""
     return [
         _record(study, workload, label, lines)
         for workload, modes in study.workloads.items()

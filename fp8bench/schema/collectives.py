@@ -1,4 +1,4 @@
-"""Collectives as measured: what was asked, and each operation at each size, with its times.
+"""Collectives as measured: what was requested, and each operation at each size, with its times.
 
 Sizes are those of nccl-tests (doc/PERFORMANCE.md): the bytes of the whole array, which every rank has before an
 all-reduce, after an all-gather, and before a reduce-scatter.
@@ -29,7 +29,9 @@ class CollectivesConfig(Frozen):
     world_size: int = Field(ge=2)
     operations: tuple[Operation, ...]
     dtypes: tuple[Dtype, ...]
-    sizes_bytes: tuple[PositiveInt, ...] = Field(description="as asked; each is rounded up to whole elements a rank")
+    sizes_bytes: tuple[PositiveInt, ...] = Field(
+        description="as requested; each is rounded up to whole elements a rank"
+    )
     rounds: PositiveInt
     seconds: PositiveFloat
 

@@ -16,7 +16,8 @@ OptimizerName = Literal["sgd", "adam", "adamw", "none"]
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 """none: a step ends after backward, and no weight changes."""
 
-TRAINERS = tuple(name for name in OPTIMIZERS if name != "none")
+Trainer = Literal["sgd", "adam", "adamw"]
+"""An optimizer that changes weights."""
 
 CompileScope = Literal["model", "blocks"]
 """What torch.compile took: the whole model, or each of its blocks by itself."""

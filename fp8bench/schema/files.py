@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,13 +70,21 @@ class _Loader(_Base):  # type: ignore[misc]
     """
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        lines: dict[tuple[str, str], int] = {}
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            name, line = (key.tag, key.value), key.start_mark.line + 1
-            if name in lines:
-                raise _Twice(f"line {line}: {key.value!r} is given twice, the first time on line {lines[name]}")
-            lines[name] = line
-        return super().construct_mapping(node, deep)
+        keys = [key for key, _ in node.value]
+        mapping = super().construct_mapping(node, deep)
+        if len(mapping) < len(keys):
+            _require_once(keys)
+        return mapping
+
+
+def _require_once(keys: Sequence[Any]) -> None:
+    """keys: nodes, as they are written. Raises _Twice for the first that is there already."""
+    lines: dict[tuple[str, str], int] = {}
+    for key in (key for key in keys if isinstance(key, yaml.ScalarNode)):
+        name, line = (key.tag, key.value), key.start_mark.line + 1
+        if name in lines:
+            raise _Twice(f"line {line}: {key.value!r} is given twice, the first time on line {lines[name]}")
+        lines[name] = line
 
 
 def _located(construct: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -6,13 +6,12 @@ a resumed session brings, and the field of the run's configuration. An option th
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 PREFIX = "FP8BENCH_"
 
 
-@dataclass(frozen=True)
-class Bound:
+class Bound(NamedTuple):
     """The most that a number on the command line may be: refused before anything is allocated or started.
 
     most: the largest valid value. why: what is no longer true beyond it.
@@ -46,8 +45,7 @@ WIDTH = Bound(65_536, "weights of a layer this wide no longer fit a GPU in float
 DIMENSION = Bound(2**31 - 1, "matrix libraries count a dimension in 32 bits")
 
 
-@dataclass(frozen=True)
-class ByDevice:
+class ByDevice(NamedTuple):
     """A default that a GPU and a CPU have each their own of."""
 
     cuda: float

@@ -2,7 +2,7 @@
 
 The mean over the timed steps is what is paid for; the median is a diagnostic. Of either, the variance is that of the
 circular block bootstrap (Politis & Romano 1992; Kunsch 1989 for blocks): steps are drawn with replacement, not one by
-one but in runs of neighbours, so that what one step tells about the next is drawn along; the last step is taken for the
+one but in runs of neighbours, so that the dependence between steps is kept; the last step is taken for the
 neighbour of the first, so that all are drawn equally often. For a mean that variance is known without any draw (it is
 that of all overlapping blocks' means over the number of blocks; Meketon & Schmeiser, Overlapping batch means, 1984);
 for a median it is drawn.

@@ -3,7 +3,7 @@ message's time as overhead plus bytes over bandwidth. Pure.
 
 Algorithm bandwidth is the array's bytes over the time. Bus bandwidth corrects it for what has to travel over each
 rank's link, whatever the algorithm: 2 (n - 1) / n of the array's bytes in an all-reduce, (n - 1) / n in an all-gather
-and in a reduce-scatter. So it can be held against a link's own bandwidth, and compared between numbers of ranks.
+and in a reduce-scatter. So it can be compared with a link's own bandwidth, and compared between numbers of ranks.
 """
 
 from collections.abc import Sequence

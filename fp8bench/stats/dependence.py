@@ -1,4 +1,4 @@
-"""How much a step tells about the next, and how much forty steps then tell at all.
+"""How much a step depends on the one before it, and how many independent ones forty steps are worth.
 
 Steps of one process are no independent draws: a clock that has sunk stays low for a while, and a late data loader is
 late twice. The variance of their mean is then not s**2 / n but about s**2 / n * (1 + 2 * sum of autocorrelations), and
@@ -60,7 +60,7 @@ def positive_correlation(samples: Sequence[float], fitted: int = 1) -> float:
     fitted: how many coefficients were taken out of the samples: 1 for a mean (which is always), 2 for a line. What was
     fitted followed the noise, and the correlation r that is left shows too small by (fitted + (2 + 2 fitted) r) / n
     (Kendall, Note on bias in the estimation of autocorrelation, Biometrika 1954, for a mean: 1 + 4 r). It is cut at 0,
-    where dependence would help, and at 0.8, from where on forty steps are too few to tell. 0 for constant samples.
+    where dependence would help, and at 0.8, from where on forty steps are too few to decide. 0 for constant samples.
     """
     n, lag1 = len(samples), lag1_autocorrelation(samples)
     if lag1 is None:

@@ -26,7 +26,7 @@ of a verdict hardly ever. So all splits are looked at, without that margin, and 
 
 The splits of one sample are no independent tests: the share that excludes equality is a statistic of its own, and
 LIMIT was chosen by simulation (benchmarks/simulate.py). Where processes do not differ, an interval that ignores them is
-right, and nothing here or elsewhere could tell it.
+right, and nothing here or elsewhere could show it.
 """
 
 import math
@@ -131,7 +131,7 @@ def regression(ours: Estimate, reference: Estimate, allowed: float) -> Regressio
         return Regression(held.value, held.low, held.high, "regression")
     if held.high <= 1 + allowed:
         return Regression(held.value, held.low, held.high, "ok")
-    why = f"its interval holds a slow-down of {100 * allowed:.3g} %: more rounds tell"
+    why = f"its interval holds a slow-down of {100 * allowed:.3g} %: more rounds decide"
     return Regression(held.value, held.low, held.high, "inconclusive", why)
 
 

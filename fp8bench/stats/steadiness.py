@@ -46,7 +46,7 @@ _MOST_FOR_PAIRS = 1000
 def steadiness(samples: Sequence[float], recompilations: int | None, allocator_retries: int | None) -> Steadiness:
     """What a record keeps of one process's steps: seconds, in the order they were taken.
 
-    recompilations, allocator_retries: while steps were timed; None where unknown, which says nothing against them.
+    recompilations, allocator_retries: while steps were timed; None where unknown, which is no fault.
     """
     return Steadiness(
         lag1_autocorrelation=lag1_autocorrelation(samples),
@@ -62,7 +62,7 @@ def outliers(samples: Sequence[float]) -> tuple[int, ...]:
     """The places, counted from 0, of samples more than 3.5 scaled median absolute deviations from the median.
 
     0.6745 / MAD scales them to standard deviations of a normal distribution. Where more than half of the samples are
-    equal the MAD is 0 and says nothing; the mean absolute deviation stands in for it, with its own 0.7979. None of
+    equal the MAD is 0 and useless; the mean absolute deviation stands in for it, with its own 0.7979. None of
     constant samples, and none of no samples, is an outlier.
     """
     if len(samples) == 0:
@@ -76,11 +76,11 @@ def outliers(samples: Sequence[float]) -> tuple[int, ...]:
 def drift(samples: Sequence[float]) -> float | None:
     """How much the steps changed from the first to the last, over their median; -0.02: they fell by 2 %.
 
-    Sen's slope times n - 1. None for fewer than 8 samples, of which a slope says nothing, or a median of 0.
+    Sen's slope times n - 1. None for fewer than 8 samples, too few for a slope, or a median of 0.
     """
     if len(samples) < _FEWEST_FOR_DRIFT:
         return None
-    return _change(_line(samples))
+    return _change(_fit(samples))
 
 
 def thirds(samples: Sequence[float]) -> float | None:
@@ -105,9 +105,9 @@ def unsteady(samples: Sequence[float], recompilations: int | None, allocator_ret
         return f"torch.compile recompiled {_times(recompilations)} while steps were timed"
     if allocator_retries:
         return f"the GPU ran out of memory and the allocator retried {_times(allocator_retries)} while steps were timed"
-    line = _line(samples) if len(samples) >= _FEWEST_FOR_DRIFT else None
-    changed = _change(line) if line else None
-    if line and changed is not None and abs(changed) > _TOLERATED_DRIFT and _significant(line):
+    fit = _fit(samples) if len(samples) >= _FEWEST_FOR_DRIFT else None
+    changed = _change(fit) if fit else None
+    if fit and changed is not None and abs(changed) > _TOLERATED_DRIFT and _significant(fit):
         direction = "rose" if changed > 0 else "fell"
         return f"steps still {direction} by {100 * abs(changed):.1f} % while they were timed"
     between = thirds(samples)
@@ -154,19 +154,19 @@ def _thirds_differ(samples: Sequence[float]) -> bool:
     return abs(last.mean - first.mean) > _BEYOND_T * explained
 
 
-def _significant(line: "_Line") -> bool:
+def _significant(fit: "_Fit") -> bool:
     """Whether Kendall's S is further from 0 than 19 of 20 samples without a drift would have it.
 
     The independent steps are counted in what the slope leaves, for the slope itself looks like dependence. Both counts
     of them overlook some of it after a fit, each in other samples, and the smaller is taken: by simulation false alarms
     are then 1 to 5 % for an autocorrelation of 0 to 0.6 and 12 to 100 steps.
     """
-    n = len(line.values)
-    left: list[float] = (line.values - line.slope * np.arange(n)).round(_digits(line.values)).tolist()
+    n = len(fit.values)
+    left: list[float] = (fit.values - fit.slope * np.arange(n)).round(_digits(fit.values)).tolist()
     counted = effective_samples(left)
     correlation = positive_correlation(left, fitted=2)
     independent = min(n if counted is None else counted, n * (1 - correlation) / (1 + correlation))
-    score = float(np.count_nonzero(line.rises > 0) - np.count_nonzero(line.rises < 0))
+    score = float(np.count_nonzero(fit.rises > 0) - np.count_nonzero(fit.rises < 0))
     variance = n * (n - 1) * (2 * n + 5) / 18 * n / independent
     return abs(score) > t_quantile(max(1.0, independent - 2)) * math.sqrt(variance)
 
@@ -191,7 +191,7 @@ def _thinned(samples: Sequence[float]) -> npt.NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _Fit:
     """values: the thinned steps, seconds. rises: of all pairs, the later less the earlier, in the order of `_pairs`.
     slope: Sen's, in seconds from one value to the next.
     """
@@ -201,17 +201,17 @@ class _Line:
     slope: float
 
 
-def _line(samples: Sequence[float]) -> _Line:
+def _fit(samples: Sequence[float]) -> _Fit:
     values = _thinned(samples)
     earlier, later, apart = _pairs(len(values))
     rises = values[later] - values[earlier]
-    return _Line(values, rises, float(np.median(rises / apart)))
+    return _Fit(values, rises, float(np.median(rises / apart)))
 
 
-def _change(line: _Line) -> float | None:
+def _change(fit: _Fit) -> float | None:
     """From the first step to the last, over the median; None for a median of 0."""
-    median = float(np.median(line.values))
-    return line.slope * (len(line.values) - 1) / median if median else None
+    median = float(np.median(fit.values))
+    return fit.slope * (len(fit.values) - 1) / median if median else None
 
 
 @lru_cache(maxsize=4)

@@ -14,9 +14,8 @@ wait for data lengthens the step; it is taken for a GPU of which no profile show
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fp8bench.schema.rank import starved
 from fp8bench.schema.record import Record
@@ -60,19 +59,13 @@ def unit_steps(records: Iterable[Record]) -> tuple[tuple[float, ...], ...]:
     )
 
 
-def typical(samples: Sequence[float]) -> float:
-    """The median. Raises statistics.StatisticsError when there is no sample."""
-    return median(samples)
-
-
 def slow_steps(samples: Sequence[float]) -> int:
     """How many took more than SLOW_STEP times their median. Raises statistics.StatisticsError for no sample."""
-    limit = SLOW_STEP * typical(samples)
+    limit = SLOW_STEP * median(samples)
     return sum(sample > limit for sample in samples)
 
 
-@dataclass(frozen=True)
-class Bottleneck:
+class Bottleneck(NamedTuple):
     """share: of the elapsed time; what the GPU is idle for `host-bound`, the wait for data for `loader-bound`."""
 
     label: Literal["host-bound", "loader-bound"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from fp8bench.schema.rank import RankSamples
-from fp8bench.stats.steps import longest_rank, typical
+from fp8bench.stats.steps import longest_rank
 
 LATE_SHARE = 0.05
 """Ours: of a step, by which a rank is later than the others' median. Ranks of like machines differ by less: of the
@@ -44,7 +44,7 @@ def straggler(samples: Sequence[RankSamples]) -> Straggler | None:
     """samples: one entry a rank. None where no rank is later than LATE_SHARE of a step, or too little is known."""
     if len(samples) < 2 or min(len(rank.step_s) for rank in samples) < FEWEST_STEPS:
         return None
-    step_s = typical(longest_rank([rank.step_s for rank in samples]))
+    step_s = median(longest_rank([rank.step_s for rank in samples]))
     found = [one for where, of in MEASURES.items() if (one := _latest(samples, where, of, step_s)) is not None]
     worst = max(found, key=lambda one: one.share, default=None)
     return worst if worst is not None and worst.share >= LATE_SHARE else None
@@ -54,7 +54,7 @@ def _latest(
     samples: Sequence[RankSamples], where: str, of: Callable[[RankSamples], Sequence[float] | None], step_s: float
 ) -> Straggler | None:
     """The rank with the largest median; None where a rank has none of this."""
-    each = {rank.rank: typical(series) for rank in samples if (series := of(rank))}
+    each = {rank.rank: median(series) for rank in samples if (series := of(rank))}
     if len(each) < len(samples):
         return None
     rank = max(each, key=each.__getitem__)

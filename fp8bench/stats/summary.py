@@ -5,14 +5,14 @@ a step that took twice as long is paid for twice. The median, and how many steps
 """
 
 from collections.abc import Callable, Sequence
-from statistics import fmean
+from statistics import fmean, median
 
 from fp8bench.schema.rank import Profile, RankSamples, RankTelemetry, WorkloadFacts
 from fp8bench.schema.record import Summary
 from fp8bench.stats import telemetry as gpu
 from fp8bench.stats.estimate import estimate
 from fp8bench.stats.steadiness import steadiness
-from fp8bench.stats.steps import longest_rank, slow_steps, slowest_rank, typical
+from fp8bench.stats.steps import longest_rank, slow_steps, slowest_rank
 
 
 def summarize(
@@ -42,14 +42,14 @@ def summarize(
     return Summary(
         step_time_s=step_time_s,
         step_time_ci_s=found.interval,
-        median_step_s=typical(steps),
+        median_step_s=median(steps),
         slow_steps=slow_steps(steps),
         unit=facts.unit,
         units_per_step=units_per_step,
         throughput_per_s=units_per_step / step_time_s,
         data_wait_s=data_wait_s,
         data_wait_share=data_wait_s / step_time_s,
-        host_s=typical(slowest_rank([rank.host_s for rank in samples])),
+        host_s=median(slowest_rank([rank.host_s for rank in samples])),
         host_lead_s=_smallest_lead(samples),
         idle_share=profile.idle_share(step_time_s) if profile else None,
         forward_s=_part(samples, lambda rank: rank.forward_s),
@@ -72,7 +72,7 @@ def _part(samples: Sequence[RankSamples], of: Callable[[RankSamples], tuple[floa
     Steps that are replayed as a whole are not the ones whose parts were timed: there may be fewer of these.
     """
     parts = [part for rank in samples if (part := of(rank))]
-    return typical(slowest_rank(parts)) if len(parts) == len(samples) else None
+    return median(slowest_rank(parts)) if len(parts) == len(samples) else None
 
 
 def _most(counts: Sequence[int | None]) -> int | None:
@@ -83,4 +83,4 @@ def _most(counts: Sequence[int | None]) -> int | None:
 def _smallest_lead(samples: Sequence[RankSamples]) -> float | None:
     """The lead of the rank that is nearest to starving; None where any rank has none."""
     leads = [rank.host_lead_s for rank in samples if rank.host_lead_s]
-    return min(map(typical, leads)) if len(leads) == len(samples) else None
+    return min(map(median, leads)) if len(leads) == len(samples) else None

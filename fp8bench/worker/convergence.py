@@ -6,7 +6,7 @@ now and then -> profile -> report
 Warm-up and the proof move the weights, and modes differ in how many steps they take. So all that a step changes is put
 back before the first one that counts: weights, buffers and fp8's scales as they were, the optimizer's state as new. A
 new optimizer's state is zero in every tensor (Adam's moments and its count, SGD's momentum); it is zeroed in place,
-since a CUDA graph holds its address. Then the batches begin anew, and every mode sees the same ones.
+since a CUDA graph holds its address. Then the batches begin again, and every mode sees the same ones.
 
 Validation runs in the mode's own precision, as training scripts do it, plainly eager and in no graph; fp8's scales are
 put back after it, so that it leaves no trace in training. It is not timed: the time of a step is that of training
@@ -115,7 +115,7 @@ def _text(plan: TextPlan) -> Text:
 
 
 class Rate:
-    """The optimizer's learning rate: on a GPU a tensor, which a captured step reads anew each time."""
+    """The optimizer's learning rate: on a GPU a tensor, which a captured step reads each time."""
 
     def __init__(self, parts: Parts) -> None:
         self._groups = parts.optimizer.param_groups

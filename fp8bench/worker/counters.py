@@ -21,7 +21,7 @@ REASON_LENGTH = 160
 
 @dataclass(frozen=True)
 class Compilations:
-    """frames: functions compiled, each time anew. graphs: what dynamo captured. split_graphs: what was compiled of
+    """frames: functions compiled, each time. graphs: what dynamo captured. split_graphs: what was compiled of
     them, after DDP's buckets. seconds: that all of it took.
     """
 

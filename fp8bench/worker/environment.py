@@ -19,7 +19,7 @@ PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton", "numpy",
 
 
 def environment(device: torch.device, packages: Sequence[str] = ()) -> Environment:
-    """Everything that may move a number and that a reader could not find out afterwards. packages: of the workload."""
+    """Everything that may move a number and that nobody can look up afterwards. packages: of the workload."""
     on_gpu = device.type == "cuda"
     commit, dirty = _git_state()
     return Environment(

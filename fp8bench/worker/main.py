@@ -114,9 +114,9 @@ def stopped(error: Fp8benchError, found: dict[str, Any]) -> RankReport:
 def out_of_memory(rank: int, config: RunConfig, error: BaseException) -> RunFailed:
     """Which rank, how much it requested (in torch's words), and what to do."""
     shorter = "" if config.sequence_length is None else f" or --sequence-length (now {config.sequence_length})"
-    asked = next((part for part in str(error).split(". ") if "ried to allocate" in part), str(error).split("\n")[0])
+    wanted = next((part for part in str(error).split(". ") if "ried to allocate" in part), str(error).split("\n")[0])
     return RunFailed(
-        f"rank {rank} ran out of GPU memory at batch size {config.batch_size}: {asked.strip().rstrip('.')}",
+        f"rank {rank} ran out of GPU memory at batch size {config.batch_size}: {wanted.strip().rstrip('.')}",
         f"Lower --batch-size (now {config.batch_size} a GPU){shorter}, use --activation-checkpointing full, "
         "--grad-accumulation or --parallel fsdp, or end the other processes on this GPU",
         "oom",

@@ -8,7 +8,6 @@ itself ends when this process does, however that ends (see `worker.sampler`).
 It is not a verdict: `stats.telemetry` draws that from all ranks.
 """
 
-import signal
 import subprocess
 import sys
 import tempfile
@@ -74,11 +73,6 @@ class Sampler:
             time.sleep(POLL_S)
         return False
 
-    def pause(self, paused: bool) -> None:
-        """Stop sampling for a while, or go on: what the sampler itself costs can be measured so."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP if paused else signal.SIGCONT)
-
     def telemetry(self, timed_from_s: float, timed_to_s: float) -> RankTelemetry | None:
         """End the sampler, and return what it saw; None on a CPU. Call it inside the context, after the last step.
 
@@ -102,7 +96,7 @@ class Sampler:
 
 
 def _uuid(device: torch.device) -> str:
-    """The GPU's name in NVML, which does not heed CUDA_VISIBLE_DEVICES and counts the GPUs otherwise than CUDA."""
+    """The GPU's name in NVML, which ignores CUDA_VISIBLE_DEVICES and counts the GPUs otherwise than CUDA."""
     return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
 

@@ -1,5 +1,5 @@
 """Warm-up and timed steps of one rank: the samples, the GPU's telemetry over the timed ones, and whether anything was
-compiled or allocated anew while they ran.
+compiled or allocated again while they ran.
 
 warm-up -> what will be timed is decided (`execution.decide`) -> the ranks agree on how many steps are timed
 -> what was prefetched is dropped -> lead-in -> timed steps -> the split of a step, where the clock could not see it
@@ -143,7 +143,7 @@ def time_steps(
 
 def timed_steps(length: Length, warmup_step_s: Sequence[float], queue: int = 0) -> int:
     """How many steps to time: as many as requested, and as many as last as long as requested by warm-up's pace, in
-    whole queues full. Without warm-up nothing is known of the pace, and the number alone is heeded.
+    whole queues full. Without warm-up nothing is known of the pace, and the number alone counts.
 
     queue: how many batches the loader makes ahead. Its processes began together and deliver in bursts, and part of a
     queue may hold a burst without the wait before it.

@@ -1,4 +1,4 @@
-"""What holds for every command: empty values are refused, and FP8BENCH_ variables heeded or warned of."""
+"""What holds for every command: empty values are refused, and FP8BENCH_ variables obeyed or warned of."""
 
 import json
 
@@ -8,7 +8,7 @@ from cli.calling import keep, one_line
 from typer.main import get_command
 
 from fp8bench.cli.app import COMMANDS, GROUPS, program
-from fp8bench.cli.command import heeded, refuse_empty, variable_warnings
+from fp8bench.cli.command import obeyed, refuse_empty, variable_warnings
 from fp8bench.schema.errors import UsageError
 
 
@@ -89,11 +89,11 @@ def test_an_unknown_variable_is_warned_of_where_it_is_not_refused(fp8bench_in):
 
 
 def test_what_is_only_shown_again_takes_fewer_variables_than_what_is_measured():
-    assert "seed" in heeded("gemm", ["--sweep"])
-    assert "batch_size" not in heeded("gemm", ["--sweep"])
-    assert heeded("gemm", ["--record=x"]) == heeded("explain", ["te-fp8"]) == {"results_dir"}
-    assert "batch_size" in heeded("explain", ["--mode", "te-fp8"])
-    assert "rounds" not in heeded("explain", ["--mode", "te-fp8"])
+    assert "seed" in obeyed("gemm", ["--sweep"])
+    assert "batch_size" not in obeyed("gemm", ["--sweep"])
+    assert obeyed("gemm", ["--record=x"]) == obeyed("explain", ["te-fp8"]) == {"results_dir"}
+    assert "batch_size" in obeyed("explain", ["--mode", "te-fp8"])
+    assert "rounds" not in obeyed("explain", ["--mode", "te-fp8"])
 
 
 def test_nobody_is_warned_who_asks_for_help():

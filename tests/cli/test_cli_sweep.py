@@ -83,7 +83,7 @@ class TestSweep:
         )
         assert "Run it: fp8bench run --mode baseline-bf16 --workload vit-micro --gpus 1 --batch-size 32" in said.out
         assert "Runner-up: baseline-bf16 at batch 16, eager" in said.out
-        assert "the two can be told apart: it takes 1.03" in said.out
+        assert "the two differ: it takes 1.03" in said.out
         assert "rank 3 of 6 looks, of which 2 go on" in said.out
         assert "needs an NVIDIA GPU, and this machine shows none: torchao-float8:rowwise_with_gw_hp" in said.out
         assert "fp8bench: look 1: baseline-bf16, batch 16, compile auto (about 15 s)" in said.err

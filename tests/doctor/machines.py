@@ -6,9 +6,9 @@ from typing import Any
 from fp8bench.doctor.facts import (
     AttentionResult,
     CompileResult,
-    Facts,
     ImportResult,
     LibrariesResult,
+    MachineFacts,
     PrecisionResult,
     Probed,
     Recipe,
@@ -93,11 +93,11 @@ def gpu(**fields: Any) -> GpuFacts:
     return H200.model_copy(update=fields)
 
 
-def h200_host(*gpus: GpuFacts, **fields: Any) -> Facts:
-    """A healthy host with these GPUs, or one H200. fields: of Facts."""
+def h200_host(*gpus: GpuFacts, **fields: Any) -> MachineFacts:
+    """A healthy host with these GPUs, or one H200. fields: of MachineFacts."""
     shown = gpus or (H200,)
     torch = PROBED.torch.model_copy(update={"gpus": len(shown)})
-    healthy = Facts(
+    healthy = MachineFacts(
         driver=DriverFacts(version="580.82.07", cuda=(13, 0), gpus=shown, on_the_bus=len(shown)),
         host=HOST.model_copy(update={"cores": 16.0 * len(shown), "memory_free_bytes": 120 * GIB * len(shown)}),
         speed=SpeedFacts(loop_s=(0.011, 0.012, 0.011)),
@@ -108,12 +108,12 @@ def h200_host(*gpus: GpuFacts, **fields: Any) -> Facts:
     return replace(healthy, **fields)
 
 
-def probing(facts: Facts, **answers: Any) -> Facts:
+def probing(facts: MachineFacts, **answers: Any) -> MachineFacts:
     """The machine with other answers of its probes."""
     return replace(facts, probed=replace(facts.probed, **answers))
 
 
-def cudnn_mix() -> Facts:
+def cudnn_mix() -> MachineFacts:
     """The trap: torch's cuDNN and the system's in one process, and unfused attention for it."""
     both = (CUBLAS, TORCHS_CUDNN, SYSTEMS_CUDNN, NCCL)
     reasons = ("Disabling FusedAttention: cuDNN frontend: CUDNN_STATUS_NOT_INITIALIZED.",)
@@ -124,7 +124,7 @@ def cudnn_mix() -> Facts:
     )
 
 
-def l4_host() -> Facts:
+def l4_host() -> MachineFacts:
     """One L4: fp8 units, no NVLink, a small limit that is its own."""
     l4 = gpu(
         name="NVIDIA L4",
@@ -141,7 +141,7 @@ def l4_host() -> Facts:
     return probing(h200_host(l4), precision=PrecisionResult(capability=(8, 9), bf16_error=None, fp8_error=None))
 
 
-def a100_host() -> Facts:
+def a100_host() -> MachineFacts:
     """One A100: bf16, and no fp8."""
     a100 = gpu(name="NVIDIA A100-SXM4-40GB", capability=(8, 0), nvlinks=12)
     reason = "Device compute capability 8.9 or higher required for FP8 execution."
@@ -153,7 +153,7 @@ def a100_host() -> Facts:
     )
 
 
-def without_gpu(driver: DriverFacts | None = None) -> Facts:
+def without_gpu(driver: DriverFacts | None = None) -> MachineFacts:
     """A machine where nothing of a GPU can be asked."""
     torch = TorchResult(
         version="2.15.0+cu132",
@@ -171,7 +171,7 @@ def without_gpu(driver: DriverFacts | None = None) -> Facts:
     )
 
 
-def driver_denied() -> Facts:
+def driver_denied() -> MachineFacts:
     """A GPU that this user may not touch."""
     return without_gpu(DriverFacts(on_the_bus=1, error="Insufficient Permissions"))
 

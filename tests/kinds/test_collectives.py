@@ -72,7 +72,7 @@ def test_the_machine_decides_how_many_take_part():
         ranks_of(3, TWO)
     with pytest.raises(UsageError, match="would start as many processes on 2 CPU cores"):
         ranks_of(9, CPU)
-    with pytest.raises(UsageError, match="nobody to communicate with"):
+    with pytest.raises(UsageError, match="no other to communicate with"):
         ranks_of(1, TWO)
     with pytest.raises(ModeUnavailable, match="shows one GPU"):
         ranks_of(None, ONE)

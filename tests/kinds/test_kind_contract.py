@@ -8,14 +8,16 @@ import pytest
 from cli.calling import call, one_line
 
 from fp8bench import registry
+from fp8bench.config.request import OPTIONS
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.kinds.one_record import OneRecord
+from fp8bench.kinds.one_record import OneRecord, options_of
 from fp8bench.kinds.view import View
 from fp8bench.records import results
 from fp8bench.records.layout import text_of
 from fp8bench.records.named import find_kept
 from fp8bench.records.select import Filter
 from fp8bench.report.render import FORMATS
+from fp8bench.schema.errors import UsageError
 
 ENTRIES = {entry.name: entry for entry in registry.KINDS}
 OF_ONE_RECORD = [name for name, entry in ENTRIES.items() if isinstance(registry.load(entry), OneRecord)]
@@ -55,8 +57,20 @@ def test_it_is_called_as_it_is_registered(kind):
 
 
 def test_the_options_of_compare_that_it_names_exist(kind):
-    fields = {*CompareOptions.__dataclass_fields__, *Filter.__dataclass_fields__, *View.__dataclass_fields__}
+    fields = {*CompareOptions._fields, *Filter.__dataclass_fields__, *View._fields}
     assert kind.compare_options <= fields | {"price_as_of"}
+
+
+@pytest.mark.parametrize("name", OF_ONE_RECORD)
+def test_a_number_that_run_takes_too_has_the_bound_that_it_has_there(name):
+    request = registry.load(ENTRIES[name]).request
+    bounds = {option: OPTIONS[option].bound for option in options_of(request) if option in OPTIONS}
+    numbers = {option: bound for option, bound in bounds.items() if bound is not None}
+
+    assert numbers
+    for option, bound in numbers.items():
+        with pytest.raises(UsageError, match=f"is too large: the most is {bound.most:,}"):
+            request(**{option: str(bound.most + 1)})
 
 
 def test_its_help_shows_the_options_of_its_example(kind):

@@ -76,8 +76,8 @@ def test_an_inconclusive_gain_is_not_sold_as_one_and_rivals_are_named():
     said = " ".join(shown.grounds)
 
     assert any(row.verdict == "inconclusive" for row in comparison.rows)
-    assert "inconclusive" in said or "Not told apart from it" in said
-    assert "Not told apart from it" in said
+    assert "inconclusive" in said or "Not distinguished from it" in said
+    assert "Not distinguished from it" in said
 
 
 def test_a_quicker_row_that_costs_more_is_offered_with_both_prices():
@@ -162,7 +162,7 @@ def test_charts_have_the_numbers_of_the_rows():
     assert isinstance(cost, Scatter)
     assert [bar.value for bar in value.bars] == [row.units_per_usd for row in rows]
     assert [bar.interval for bar in value.bars] == [row.units_per_usd_ci for row in rows]
-    assert value.mark == rows[1].units_per_usd
+    assert value.broken_at == rows[1].units_per_usd
     assert [point.y for point in cost.points] == pytest.approx([row.usd_per_million_units for row in rows])
     assert [point.front for point in cost.points] == [True, False]
     assert list(drawn) == [name for name in PLOTS if name in drawn]

@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from fp8bench.profiling.facts import Facts
+from fp8bench.profiling.facts import StepFacts
 from fp8bench.profiling.kernels import categorize
 from fp8bench.schema.rank import Category, Profile
 
@@ -47,7 +47,7 @@ def profile_of(name: str, exposed_nccl_s: float = 0.0) -> Profile:
     )
 
 
-def facts(name: str, step_time_s: float | None, exposed_nccl_s: float = 0.0, **changes: Any) -> Facts:
+def facts(name: str, step_time_s: float | None, exposed_nccl_s: float = 0.0, **changes: Any) -> StepFacts:
     """The file's step, timed as told; the host is well ahead of the GPU unless told otherwise."""
     values: dict[str, Any] = {
         "label": MODES[name],
@@ -57,4 +57,4 @@ def facts(name: str, step_time_s: float | None, exposed_nccl_s: float = 0.0, **c
         "execution": "compiled" if "compiled" in name else "eager",
         "batch_size": 64,
     }
-    return Facts(profile=profile_of(name, exposed_nccl_s), step_time_s=step_time_s, **{**values, **changes})
+    return StepFacts(profile=profile_of(name, exposed_nccl_s), step_time_s=step_time_s, **{**values, **changes})

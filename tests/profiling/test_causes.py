@@ -6,7 +6,7 @@ import pytest
 from steps_of_vit_huge import facts
 
 from fp8bench.profiling.causes import explain, host_waits, replay_saves_at_most_s
-from fp8bench.profiling.facts import Facts
+from fp8bench.profiling.facts import StepFacts
 from fp8bench.schema.rank import Profile
 from fp8bench.stats.steps import bottleneck
 
@@ -28,7 +28,7 @@ def made(label, step_time_s=0.1, fp8=True, device="cuda", **milliseconds):
         nccl_s=seconds.get("nccl", 0.0),
         kernels=(),
     )
-    return Facts(label=label, profile=profile, step_time_s=step_time_s, source=label, fp8=fp8, world_size=1)
+    return StepFacts(label=label, profile=profile, step_time_s=step_time_s, source=label, fp8=fp8, world_size=1)
 
 
 def test_host_bound():

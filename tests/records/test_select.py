@@ -6,9 +6,8 @@ from datetime import date
 
 import pytest
 from builders import environment, evidence, invalid, machine_called, measured, place, published, rounds, unsupported
-from report.made_gemm import gemm_record, sweep_record
 
-from fp8bench.records.select import Filter, Measurement, in_order, latest_alike, same_work, select
+from fp8bench.records.select import Measurement, in_order, latest_alike, same_work, select
 from fp8bench.schema.machine import software_of
 from fp8bench.schema.record import Record
 
@@ -229,82 +228,6 @@ def test_a_measurement_of_one_instance_leaves_the_figures_of_another_in_place():
     figure, own = published("p4d"), measured("p5")
 
     assert ids(select([figure, own], every=False)) == [figure.run_id, own.run_id]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "found"),
-    [
-        (Filter(), "abcd"),
-        (Filter(instance="p4d"), "b"),
-        (Filter(status="ok"), "abd"),
-        (Filter(source="published"), "d"),
-        (Filter(execution="compiled"), "b"),
-        (Filter(session=SESSION), "c"),
-        (Filter(session="b"), "b"),
-        (Filter(mode="te-fp8"), "ac"),
-        (Filter(mode="te-fp8:current"), "a"),
-        (Filter(workload="vit-huge-256"), "c"),
-        (Filter(batch_size=256), "c"),
-        (Filter(world_size=1), "b"),
-        (Filter(device="cuda"), "abc"),
-        (Filter(optimizer="adam"), "a"),
-        (Filter(optimizer="adam", status="failed"), ""),
-    ],
-    ids=lambda value: str(value),
-)
-def test_a_filter_takes_what_has_all_that_it_names(wanted, found):
-    records = [
-        measured("p5", "te-fp8", "current", run_id="a", settings={"optimizer": "adam"}),
-        measured("p4d", "baseline-bf16", run_id="b", compiled=True, settings={"world_size": 1}),
-        unsupported(
-            run_id="c",
-            recipe="delayed",
-            status="failed",
-            session=place(1, SESSION),
-            settings={"workload": "vit-huge-256", "batch_size": 256},
-        ),
-        published("p5", run_id="d"),
-    ]
-    assert "".join(run_ids(*wanted.of(records))) == found
-
-
-def test_a_filter_takes_records_of_other_kinds_by_what_they_have():
-    of_workload, sweep = gemm_record(), sweep_record()
-    assert Filter(workload="vit-huge", batch_size=64).of([of_workload, sweep]) == [of_workload]
-    assert Filter(session="any").of([of_workload]) == Filter(mode="te-fp8").of([of_workload]) == []
-    assert Filter(instance=sweep.instance, device=sweep.config.device).takes(sweep)
-
-
-@pytest.mark.parametrize("every", [False, True])
-def test_the_workload_filter_keeps_only_records_of_that_workload(every):
-    huge = measured()
-    large = measured(minutes=1, settings={"workload": "vit-huge-256"})
-    failed = invalid(minutes=2, settings={"workload": "vit-huge-256"})
-
-    assert ids(select([huge, large, failed], every=every, wanted=Filter(workload="vit-huge"))) == [huge.run_id]
-    assert ids(select([huge, large, failed], every=every, wanted=Filter(workload="vit-huge-256"))) == [
-        large.run_id,
-        failed.run_id,
-    ]
-
-
-@pytest.mark.parametrize("every", [False, True])
-def test_the_batch_size_filter_keeps_only_records_of_that_size(every):
-    small, large = measured(), measured(minutes=1, settings={"batch_size": 256})
-    failed = invalid(minutes=2, mode="te-fp8", settings={"batch_size": 256})
-    assert ids(select([small, large, failed], every=every, wanted=Filter(batch_size=64))) == [small.run_id]
-    assert ids(select([small, large, failed], every=every, wanted=Filter(batch_size=256))) == [
-        large.run_id,
-        failed.run_id,
-    ]
-    assert ids(select([small, large, failed], every=every, wanted=Filter(batch_size=7))) == []
-
-
-def test_a_measurement_of_another_workload_does_not_displace_a_figure_of_the_wanted_one():
-    figure = published("p5")
-    own = measured("p5", settings={"workload": "vit-huge-256"})
-
-    assert ids(select([figure, own], every=False, wanted=Filter(workload="vit-huge"))) == [figure.run_id]
 
 
 def test_the_latest_of_each_instance_and_work_is_kept():

@@ -7,17 +7,17 @@ import pytest
 from doctor.machines import a100_host, cudnn_mix, without_gpu
 
 from fp8bench.doctor.examine import judge, machine
-from fp8bench.doctor.facts import Facts
+from fp8bench.doctor.facts import MachineFacts
 from fp8bench.doctor.finding import Examination
 from fp8bench.report.doctor import document
 from fp8bench.report.render import FORMATS, PIPE, TERMINAL, render
 
 
-def examined(facts: Facts) -> Examination:
+def examined(facts: MachineFacts) -> Examination:
     return Examination(machine=machine(facts), findings=judge(facts))
 
 
-def shown(facts: Facts, form: str = PIPE) -> str:
+def shown(facts: MachineFacts, form: str = PIPE) -> str:
     return render(document(examined(facts)), form)
 
 
@@ -25,7 +25,7 @@ def shown(facts: Facts, form: str = PIPE) -> str:
 def on_a_terminal(monkeypatch):
     """What a terminal of some width is given."""
 
-    def text(facts: Facts, width: int, **variables: str) -> str:
+    def text(facts: MachineFacts, width: int, **variables: str) -> str:
         monkeypatch.delenv("NO_COLOR", raising=False)
         for name, value in {"COLUMNS": str(width), "TERM": "xterm", **variables}.items():
             monkeypatch.setenv(name, value)

@@ -4,14 +4,14 @@ import pytest
 from builders import measured, measured_on_cpu, profile, summary
 
 from fp8bench.kinds.run.explain.steps import explain_steps, lines
-from fp8bench.profiling.facts import Facts, facts_of
+from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.schema.errors import UsageError
 
 FP8 = {"gemm_fp8": 0.03, "gemm_bf16": 0.001, "attention": 0.02, "cast": 0.012, "elementwise": 0.01, "nccl": 0.004}
 
 
-def step(mode="baseline-bf16", recipe=None, step_time_s=0.1, by_category=None, nccl_s=0.0, **changes) -> Facts:
-    """Facts of a record, by default of the builders' bf16 step of 90 ms, whose host is well ahead."""
+def step(mode="baseline-bf16", recipe=None, step_time_s=0.1, by_category=None, nccl_s=0.0, **changes) -> StepFacts:
+    """StepFacts of a record, by default of the builders' bf16 step of 90 ms, whose host is well ahead."""
     shape = {} if by_category is None else {"by_category": by_category, "busy_s": sum(by_category.values())}
     known = summary(step_time_s, host_lead_s=0.4 * step_time_s)
     return facts_of(measured("p5", mode, recipe, summary=known, profile=profile(nccl_s=nccl_s, **shape), **changes))
@@ -54,7 +54,7 @@ def test_the_parts_add_up_to_the_step():
 
 
 def test_a_step_that_was_not_timed_has_only_kernels():
-    untimed = Facts(label="te-fp8", profile=profile(), step_time_s=None, source="a trace", fp8=False)
+    untimed = StepFacts(label="te-fp8", profile=profile(), step_time_s=None, source="a trace", fp8=False)
     assert list(table(untimed, None).items())[-1] == ("busy", (0.09,))
     beside = table(untimed, step())
     assert beside["idle"] == (None, pytest.approx(0.01))

@@ -9,7 +9,7 @@ from builders import measured, profile, summary
 
 from fp8bench.kinds.run.explain.document import COLOURS, step_bars
 from fp8bench.kinds.run.explain.steps import IDLE, PARTS, explain_steps
-from fp8bench.profiling.facts import Facts, facts_of
+from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.report.paper import require_drawable
 from fp8bench.schema.errors import RunFailed, UsageError
 
@@ -72,7 +72,7 @@ def test_a_png_is_wide_enough_for_a_readme_whatever_the_case_of_its_suffix(tmp_p
 
 
 def test_a_step_that_was_not_timed_ends_with_its_kernels(tmp_path):
-    untimed = Facts(label="te-fp8", profile=profile(), step_time_s=None, source="a trace", fp8=False)
+    untimed = StepFacts(label="te-fp8", profile=profile(), step_time_s=None, source="a trace", fp8=False)
     step_bars(explain_steps(untimed, None).modes, tmp_path / "steps.svg")
     assert {"90.0 ms", "of kernels"} <= set(texts(tmp_path / "steps.svg"))
     assert IDLE not in texts(tmp_path / "steps.svg")

@@ -6,6 +6,7 @@ from report.made_gemm import FASTER, config, gemm_record, of_layers, of_sweep, s
 
 from fp8bench.kinds.gemm.compared import Reading, compare_products
 from fp8bench.pricing.catalog import load
+from fp8bench.report.side_by_side import reasons
 from fp8bench.schema.gemm import Product, ProductTimings, Shape, Timing
 
 CATALOG = load()
@@ -111,7 +112,7 @@ def test_what_did_not_go_well_has_its_status_and_reason():
     found = compared([layer(timing("fp8-rowwise", 1e-3))], [layer(WRONG)])
     _, second = readings_of(found, "fp8-rowwise")
     assert second == Reading("invalid", "the product is off by 1")
-    assert found.reasons == ("the product is off by 1",)
+    assert reasons(found.rows) == ("the product is off by 1",)
 
 
 def test_a_step_is_the_sum_of_time_times_calls_and_the_head_counts_as_bf16():

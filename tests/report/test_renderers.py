@@ -1,7 +1,5 @@
 """How a document is written: headings, names that are not repeated, what a terminal gets, and what differs."""
 
-from dataclasses import replace
-
 import pytest
 from rich.console import Console
 
@@ -61,7 +59,7 @@ def test_a_name_is_not_repeated_but_the_last_one_always_stands():
 def test_an_equal_name_under_another_one_is_repeated():
     layer, precision, time = columns_of([("fc1", "fp8", "1"), ("fc2", "fp8", "2")])
     casts = Column("casts", ("free", "free"), "word")
-    table = Table((layer, replace(precision, once=True), casts, time), naming=3)
+    table = Table((layer, precision._replace(once=True), casts, time), naming=3)
     cells = [line.split() for line in text_of(table).splitlines()[5:]]
     assert cells == [["fc1", "fp8", "free", "1"], ["fc2", "fp8", "free", "2"]]
 

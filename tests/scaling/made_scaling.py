@@ -8,7 +8,7 @@ from builders import START
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import Filter
-from fp8bench.scaling.gather import Asked, scaled
+from fp8bench.scaling.gather import Question, scaled
 from fp8bench.schema.instance import Catalog, Gpu
 from fp8bench.schema.record import SCHEMA_VERSION, Provenance
 from fp8bench.schema.throughput import ThroughputPoint, ThroughputRecord
@@ -79,5 +79,5 @@ def gathered(*records, figures=(), workload=None, reference="baseline-bf16", cat
     keys = options.pop("instances", ("p5",))
     asked = CompareOptions(keys, TODAY, parse_reference(None, keys), wanted=wanted, **options)
     return scaled(
-        list(records), list(figures), Asked(workload, reference, **ask), asked, catalog, (), lambda record: record
+        list(records), list(figures), Question(workload, reference, **ask), asked, catalog, (), lambda record: record
     )

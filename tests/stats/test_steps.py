@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fp8bench.stats.steps import longest_rank, slowest_rank, typical
+from fp8bench.stats.steps import longest_rank, slow_steps, slowest_rank
 
 seconds = st.floats(min_value=1e-6, max_value=1e3)
 ranks = st.integers(0, 20).flatmap(
@@ -61,11 +61,12 @@ class TestLongestRank:
             longest_rank([[1.0, 2.0], [1.0]])
 
 
-class TestTypical:
-    def test_it_is_the_median_so_that_one_late_step_does_not_move_it(self) -> None:
-        assert typical([1.0, 1.0, 1.0, 1.0, 90.0]) == 1.0
-        assert typical([1.0, 2.0]) == 1.5
+class TestSlowSteps:
+    def test_they_are_slow_beside_the_median_which_one_late_step_does_not_move(self) -> None:
+        assert slow_steps([1.0, 1.0, 1.0, 1.0, 90.0]) == 1
+        assert slow_steps([1.0, 1.45]) == 0
+        assert slow_steps([1.0, 1.55]) == 1
 
     def test_no_sample_is_an_error(self) -> None:
         with pytest.raises(statistics.StatisticsError):
-            typical([])
+            slow_steps([])

@@ -7,7 +7,7 @@ A GPU is idle while it is examined, so its present clocks mean nothing; its limi
 from collections import Counter
 from collections.abc import Callable
 
-from fp8bench.doctor.facts import Facts
+from fp8bench.doctor.facts import MachineFacts
 from fp8bench.doctor.finding import Check, Finding
 from fp8bench.machine.busy import is_held
 from fp8bench.machine.driver import DriverFacts, GpuFacts
@@ -33,7 +33,7 @@ IN_FULL = {"hot": "software thermal slowdown", "hot (hardware)": "hardware therm
 """Longer names of some of SLOWDOWNS, since there is room here: NVML's own words."""
 
 
-def findings(facts: Facts) -> list[Finding]:
+def findings(facts: MachineFacts) -> list[Finding]:
     """The driver, torch's view of it, and one a check of GPUs, over the visible ones of which the driver reports it."""
     found = [driver(facts.driver), torch_sees(facts)]
     for check, fields, judge in CHECKS:
@@ -64,7 +64,7 @@ def driver(found: DriverFacts) -> Finding:
     return DRIVER.ok(text)
 
 
-def torch_sees(facts: Facts) -> Finding:
+def torch_sees(facts: MachineFacts) -> Finding:
     """torch's CUDA against the driver's, then the GPUs that each of them counts."""
     torch, driver = facts.torch_on_gpu, facts.driver
     if isinstance(torch, str):

@@ -7,7 +7,7 @@ The value of a variable is shown only if it is a plain number or switch: another
 import re
 from collections.abc import Iterable, Mapping
 
-from fp8bench.doctor.facts import Facts
+from fp8bench.doctor.facts import MachineFacts
 from fp8bench.doctor.finding import Check, Finding
 from fp8bench.machine.host import LOOP_TURNS, HostFacts, SpeedFacts
 from fp8bench.schema.machine import GIB, gib
@@ -82,7 +82,7 @@ NCCL_SPEED = (
 """Settings that change speed. Names of network interfaces and the like do not."""
 
 
-def findings(facts: Facts) -> list[Finding]:
+def findings(facts: MachineFacts) -> list[Finding]:
     """One a check."""
     host, gpus = facts.host, len(facts.driver.gpus)
     return [
@@ -113,7 +113,7 @@ def traps(environ: Mapping[str, str]) -> Finding:
     return TRAPS.warning(text, _unset(found))
 
 
-def nccl(facts: Facts) -> Finding:
+def nccl(facts: MachineFacts) -> Finding:
     """Without it there is no training on several GPUs."""
     torch, remedy = facts.torch_on_gpu, "Install a torch that was built with NCCL"
     if isinstance(torch, str):
@@ -124,7 +124,7 @@ def nccl(facts: Facts) -> Finding:
     return NCCL.problem("torch has none", remedy) if several else NCCL.warning("torch has none", remedy)
 
 
-def nccl_settings(facts: Facts) -> Finding:
+def nccl_settings(facts: MachineFacts) -> Finding:
     """They matter between GPUs only."""
     if facts.driver.why_no_gpu:
         return NCCL_SETTINGS.unknown(facts.driver.why_no_gpu)

@@ -2,7 +2,7 @@
 the attention that Transformer Engine runs with them; torch.compile.
 
 Two cuDNN in one process are the costliest trap that is known here: Transformer Engine then falls back to unfused
-attention in silence, and ViT-Huge at batch 64 on an H200 takes 171 ms a step under te-bf16 instead of 127.
+attention silently, and ViT-Huge at batch 64 on an H200 takes 171 ms a step under te-bf16 instead of 127.
 """
 
 import re
@@ -13,9 +13,9 @@ from fp8bench.doctor.facts import (
     SKIPPED,
     AttentionResult,
     CompileResult,
-    Facts,
     ImportResult,
     LibrariesResult,
+    MachineFacts,
     PrecisionResult,
     TorchResult,
     TransformerEngineResult,
@@ -62,7 +62,7 @@ SUPPORTED = {"torch": ">=2.11,<2.16", "timm": ">=1.0.20", "torchao": ">=0.17", "
 """As pyproject.toml has them, which a test compares with these: the sources may run without being installed."""
 
 
-def findings(facts: Facts) -> list[Finding]:
+def findings(facts: MachineFacts) -> list[Finding]:
     """One a check."""
     mapped, probed = seen(facts), facts.probed
     plain = {"torch": probed.torch, "timm": probed.timm, "torchao": probed.torchao}
@@ -81,7 +81,7 @@ def findings(facts: Facts) -> list[Finding]:
     return found
 
 
-def precisions(facts: Facts) -> list[Finding]:
+def precisions(facts: MachineFacts) -> list[Finding]:
     """bf16, fp8, and Transformer Engine's fp8 recipes."""
     if facts.driver.why_no_gpu:
         return [check.unknown(facts.driver.why_no_gpu) for check in (BF16, FP8, RECIPES)]
@@ -130,7 +130,7 @@ def _gemm(
             return check.ok(f"{text}; {gemm} runs and is right")
 
 
-def recipes(facts: Facts) -> Finding:
+def recipes(facts: MachineFacts) -> Finding:
     """As Transformer Engine states them, and one linear layer in fp8."""
     match facts.probed.transformer_engine:
         case None:
@@ -176,7 +176,7 @@ def package(
     return check.ok(text)
 
 
-def transformer_engine(facts: Facts) -> Finding:
+def transformer_engine(facts: MachineFacts) -> Finding:
     """If it is missing, that is a warning, and only on a machine with a GPU: nothing else needs it."""
     if facts.driver.why_no_gpu:
         return TE.unknown(facts.driver.why_no_gpu)
@@ -192,7 +192,7 @@ def parsed(version: str) -> Version:
     return tuple(map(int, release[0].split("."))) if release else ()
 
 
-def seen(facts: Facts) -> tuple[Copy, ...]:
+def seen(facts: MachineFacts) -> tuple[Copy, ...]:
     """What the process that mapped most has mapped: attention, else first use, else the import of torch alone."""
     for result in (facts.probed.attention, facts.probed.libraries, facts.probed.torch):
         if isinstance(result, AttentionResult | LibrariesResult | TorchResult) and result.copies:
@@ -200,7 +200,7 @@ def seen(facts: Facts) -> tuple[Copy, ...]:
     return ()
 
 
-def cudnn(facts: Facts, copies: Sequence[Copy]) -> Finding:
+def cudnn(facts: MachineFacts, copies: Sequence[Copy]) -> Finding:
     """Of two copies of one version, no harm is known, and none is ruled out."""
     if facts.why_not_probed:
         return CUDNN.unknown(facts.why_not_probed)
@@ -219,7 +219,7 @@ def cudnn(facts: Facts, copies: Sequence[Copy]) -> Finding:
     return CUDNN.ok(text) if found else CUDNN.unknown("no file of cuDNN is mapped; it may be linked into torch")
 
 
-def others(facts: Facts, copies: Sequence[Copy]) -> Finding:
+def others(facts: MachineFacts, copies: Sequence[Copy]) -> Finding:
     """cuBLAS and NCCL."""
     if facts.why_not_probed:
         return OTHERS.unknown(facts.why_not_probed)
@@ -234,7 +234,7 @@ def _of(family: str, copies: Sequence[Copy]) -> list[Copy]:
     return [copy for copy in copies if copy.family == family]
 
 
-def attention(facts: Facts) -> Finding:
+def attention(facts: MachineFacts) -> Finding:
     """Unfused attention was 34 % slower in te-bf16 and 48 % in te-fp8, a step of ViT-Huge on an H200."""
     if facts.why_not_probed:
         return ATTENTION.unknown(facts.why_not_probed)
@@ -252,10 +252,10 @@ def attention(facts: Facts) -> Finding:
             return ATTENTION.ok(f"{backend} ({SHAPE}, bf16, forward and backward)")
         case found:
             reasons = "; ".join(reason.rstrip(". ") for reason in found.reasons) or "no reason given"
-            return ATTENTION.problem(f"{found.backend} ({SHAPE}): far slower, in silence. {reasons}", remedy)
+            return ATTENTION.problem(f"{found.backend} ({SHAPE}): far slower, without a warning. {reasons}", remedy)
 
 
-def torch_compile(facts: Facts) -> Finding:
+def torch_compile(facts: MachineFacts) -> Finding:
     """torchao's float8 is slow without it."""
     if facts.why_not_probed:
         return COMPILE.unknown(facts.why_not_probed)

@@ -1,29 +1,13 @@
 """Collectives as a document: a record by itself, or records side by side. Machines get every number unrounded."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from fp8bench.kinds.collectives import figure
 from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.kinds.collectives.rows import CollectiveRow, CollectivesReport, collectives_report
 from fp8bench.records.select import same_work
-from fp8bench.report.document import (
-    CellKind,
-    Column,
-    Document,
-    Emphasis,
-    Figure,
-    Heading,
-    Letters,
-    Lines,
-    Note,
-    Part,
-    Sentence,
-    Table,
-    Warned,
-    blocks,
-    telling,
-)
+from fp8bench.report import document as doc
 from fp8bench.report.side_by_side import differences, differences_line, labels
 from fp8bench.report.written import number, with_interval
 from fp8bench.schema.collectives import Dtype, Operation
@@ -32,7 +16,7 @@ from fp8bench.schema.instance import Catalog
 PICTURE = "bandwidth"
 METHOD = (
     "Bus bandwidth is that of nccl-tests: bytes over time, times 2 (n - 1) / n for an all-reduce and (n - 1) / n for "
-    "the others, so that it is a link's own and numbers of ranks can be compared. Each result was held against the "
+    "the others, so that it is a link's own and numbers of ranks can be compared. Each result was compared with the "
     "exact one before it was timed. Repetitions follow each other without a wait; a small one's time holds its launch "
     "from Python. Intervals are of one group of processes."
 )
@@ -40,41 +24,38 @@ BY_LINK = "of link: of NVLink in one direction, by its datasheet."
 STEPS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
-def document(records: Sequence[CollectivesRecord], catalog: Catalog) -> Document:
+def document(records: Sequence[CollectivesRecord], catalog: Catalog) -> doc.Document:
     """records: in the order of the columns. The figure is of one record."""
     reports = [collectives_report(record, catalog) for record in records]
     of = {report.run_id: report for report in reports}
-    shown: list[tuple[Part, ...]] = []
+    shown: list[tuple[doc.Part, ...]] = []
     for group in same_work(records):
         together = [of[record.run_id] for record in group]
         shown += alone(together[0]) if len(group) == 1 else _compared(together, group)
-    figures = (Figure(PICTURE, partial(figure.draw, reports[0])),) if len(reports) == 1 else ()
-    fields = tuple(CollectiveRow.model_fields)
-    rows = tuple(tuple(row.model_dump(mode="json").values()) for report in reports for row in report.rows)
-    return Document(tuple(shown), data=reports, lines=Lines(fields, rows), figures=figures)
+    figures = (doc.Figure(PICTURE, partial(figure.draw, reports[0])),) if len(reports) == 1 else ()
+    lines = doc.CsvLines.of(CollectiveRow, [row for report in reports for row in report.rows])
+    return doc.Document(tuple(shown), data=reports, lines=lines, figures=figures)
 
 
-def alone(report: CollectivesReport) -> tuple[tuple[Part, ...], ...]:
+def alone(report: CollectivesReport) -> tuple[tuple[doc.Part, ...], ...]:
     """One record."""
-    rows, letters = report.rows, Letters()
+    rows, letters = report.rows, doc.Letters()
 
-    def column(heading: str, write: Callable[[CollectiveRow], str], kind: CellKind = "quantity") -> Column:
-        return Column(heading, tuple(map(write, rows)), kind)
-
+    column = doc.Rows(rows).column
     naming = _naming(rows)
-    columns = telling(
+    columns = doc.telling(
         column("us (95 %)", microseconds, "interval"),
         column("algorithm GB/s", lambda row: gb_s(row.algorithm_gb_s)),
         column("bus GB/s (95 %)", _bus, "interval"),
         column("of link", lambda row: number(row.share_of_link, ".0f", 100, " %")),
-        column("notes", lambda row: letters.mark(row.status, row.reason) if row.reason else "", "note"),
+        column("notes", lambda row: letters.refer(row.status, row.reason) if row.reason else "", "note"),
     )
-    emphasis: tuple[Emphasis, ...] = tuple("" if row.status == "ok" else "faint" for row in rows)
-    return blocks(
-        [Heading(f"Collectives of {report.where}"), Table((*naming, *columns), len(naming), emphasis=emphasis)],
-        [*map(Note, letters.lines())],
-        [*map(Sentence, answers(report)), Note(METHOD), *([Note(BY_LINK)] if report.link_gb_s else [])],
-        [*map(Warned, report.warnings)],
+    emphasis: tuple[doc.Emphasis, ...] = tuple("" if row.status == "ok" else "faint" for row in rows)
+    return doc.blocks(
+        [doc.Heading(f"Collectives of {report.where}"), doc.Table((*naming, *columns), len(naming), emphasis=emphasis)],
+        [*map(doc.Note, letters.lines())],
+        [*map(doc.Sentence, answers(report)), doc.Note(METHOD), *([doc.Note(BY_LINK)] if report.link_gb_s else [])],
+        [*map(doc.Warned, report.warnings)],
     )
 
 
@@ -98,7 +79,7 @@ def answers(report: CollectivesReport) -> list[str]:
 
 def _compared(
     reports: Sequence[CollectivesReport], records: Sequence[CollectivesRecord]
-) -> tuple[tuple[Part, ...], ...]:
+) -> tuple[tuple[doc.Part, ...], ...]:
     """One row an operation, type and size; two columns a record."""
     names = labels(records)
     known = [{_case(row, report): row for row in report.rows} for report in reports]
@@ -110,17 +91,17 @@ def _compared(
         mine = [one.get(case) for case in cases]
         for quantity, write in (("us (95 %)", microseconds), ("bus GB/s (95 %)", _bus)):
             cells = tuple(write(row) if row else "-" for row in mine)
-            columns.append(Column(quantity, cells, "interval", of=name))
+            columns.append(doc.Column(quantity, cells, "interval", of=name))
     who = [f"{name}: {report.where}." for name, report in zip(names, reports, strict=True)]
     said = [f"{name}: {line}" for name, report in zip(names, reports, strict=True) for line in answers(report)]
     reasons = dict.fromkeys(
         f"{name}: {row.reason}" for name, one in zip(names, known, strict=True) for row in one.values() if row.reason
     )
     warned = dict.fromkeys(f"{n}: {text}" for n, one in zip(names, reports, strict=True) for text in one.warnings)
-    return blocks(
-        [Heading("Collectives side by side"), Table((*naming, *columns), len(naming))],
-        [*map(Sentence, [*who, *said]), *map(Note, reasons), Note(METHOD)],
-        [*map(Note, differences_line(differences(records), names)), *map(Warned, warned)],
+    return doc.blocks(
+        [doc.Heading("Collectives side by side"), doc.Table((*naming, *columns), len(naming))],
+        [*map(doc.Sentence, [*who, *said]), *map(doc.Note, reasons), doc.Note(METHOD)],
+        [*map(doc.Note, differences_line(differences(records), names)), *map(doc.Warned, warned)],
     )
 
 
@@ -130,11 +111,11 @@ def _case(row: CollectiveRow, report: CollectivesReport) -> tuple[Operation, Dty
     return row.operation, row.dtype, sizes.index(row.size_bytes)
 
 
-def _naming(rows: Sequence[CollectiveRow]) -> list[Column]:
+def _naming(rows: Sequence[CollectiveRow]) -> list[doc.Column]:
     return [
-        Column("operation", tuple(row.operation for row in rows), "word", once=True),
-        Column("type", tuple(row.dtype for row in rows), "word", once=True),
-        Column("size", tuple(size_of(row.size_bytes) for row in rows)),
+        doc.Column("operation", tuple(row.operation for row in rows), "word", once=True),
+        doc.Column("type", tuple(row.dtype for row in rows), "word", once=True),
+        doc.Column("size", tuple(size_of(row.size_bytes) for row in rows)),
     ]
 
 

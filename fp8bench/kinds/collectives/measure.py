@@ -6,20 +6,19 @@ All rounds are of one group of processes, as in nccl-tests: the record says that
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
 
-from fp8bench.config.words import above_zero, quoted, whole, within
+from fp8bench.config.words import quoted, within
 from fp8bench.kinds.kind import Log
-from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
+from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
 from fp8bench.launch.processes import group
 from fp8bench.launch.processes.group import Job
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Machine, this_machine
-from fp8bench.schema import option as bounds
 from fp8bench.schema.collectives import (
     BACKENDS,
     DTYPES,
@@ -32,12 +31,11 @@ from fp8bench.schema.collectives import (
     RankTimes,
 )
 from fp8bench.schema.config import Device
-from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError, require_known
+from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
 from fp8bench.schema.machine import Environment
-from fp8bench.schema.option import Bound, Option
+from fp8bench.schema.option import Bound, ByDevice, Option
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
-LISTING = "fp8bench collectives --help"
 LARGEST = Bound(2**36, "no GPU holds two arrays of more than 64 GiB")
 KIB = 2**10
 SCALES = {"": 1, "K": KIB, "M": KIB**2, "G": KIB**3}
@@ -45,22 +43,19 @@ SIZES: dict[Device, tuple[int, ...]] = {
     "cuda": tuple(KIB * 4**power for power in range(11)),
     "cpu": tuple(KIB * 16**power for power in range(4)),
 }
-SECONDS: dict[Device, float] = {"cuda": 0.1, "cpu": 0.02}
-ROUNDS = 3
 START_S = 600.0
 FACTOR = 5.0
 """How much longer than its budget a timing may take: of large arrays, and on a host that others use too."""
 
-NameT = TypeVar("NameT", bound=str)
-
 TARGET = "fp8bench.worker.collectives:measure"
 
 
-@dataclass(frozen=True)
 class CollectivesRequest(Request):
-    """Words of `fp8bench collectives`."""
+    """Options of `fp8bench collectives`."""
 
-    gpus: Annotated[str | None, of_run("gpus", "GPUs that take part")] = None
+    command = "collectives"
+
+    gpus: Annotated[PositiveInt | None, of_run("gpus", "GPUs that take part")] = None
     operations: Annotated[
         tuple[str, ...], Option("all-reduce, all-gather or reduce-scatter. Repeatable", if_unset="all", metavar="NAME")
     ] = ()
@@ -75,11 +70,8 @@ class CollectivesRequest(Request):
             metavar="SIZE",
         ),
     ] = ()
-    rounds: Annotated[str | None, Option("Of every timing, in balanced order", if_unset="3", metavar="R")] = None
-    seconds: Annotated[
-        str | None,
-        Option("For each timing, at least 20 times a round", if_unset="0.1; on a CPU 0.02", metavar="S"),
-    ] = None
+    rounds: Annotated[PositiveInt, of_run("rounds", "Of every timing, in balanced order", default=3, metavar="R")] = 3
+    seconds: Annotated[PositiveFloat | None, replace(TIMING, default=ByDevice(cuda=0.1, cpu=0.02))] = None
     allow_busy: Annotated[bool, of_run("allow_busy")] = False
 
 
@@ -94,37 +86,34 @@ class CollectivesRecord(RecordHead):
 
 
 def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared[CollectivesConfig]:
-    """Check the words, then look at the machine. Raises UsageError and ModeUnavailable."""
+    """Check the request, then the machine. Raises UsageError and ModeUnavailable."""
     from fp8bench.launch.nodes.place import elastic_from
 
-    operations = _chosen("operation", request.operations, OPERATIONS)
-    dtypes = _chosen("dtype", request.dtypes, DTYPES)
+    operations = request.chosen("operation", request.operations, OPERATIONS)
+    dtypes = request.chosen("dtype", request.dtypes, DTYPES)
     sizes = tuple(sorted(set(map(parse_size, request.sizes))))
-    rounds = None if request.rounds is None else whole("--rounds", request.rounds, 1, bounds.ROUNDS)
-    seconds = None if request.seconds is None else above_zero("--seconds", request.seconds, 0.1, bounds.TIMING_S)
     if elastic_from(environ) is not None:
         raise UsageError(
             "collectives starts the processes of one host itself, and torchrun started this one",
             "Call it without torchrun, once on a host",
         )
-    asked = None if request.gpus is None else whole("--gpus", request.gpus, 1, bounds.GPUS)
     machine = this_machine(environ)
     place = place_of(request, machine)
     device: Device = "cuda" if machine.has_gpu else "cpu"
     config = CollectivesConfig(
         device=device,
-        world_size=ranks_of(asked, machine),
+        world_size=ranks_of(request.gpus, machine),
         operations=operations,
         dtypes=dtypes,
         sizes_bytes=sizes or SIZES[device],
-        rounds=rounds or ROUNDS,
-        seconds=seconds or SECONDS[device],
+        rounds=request.rounds,
+        seconds=request.on(device, "seconds"),
     )
     warnings = require_idle(environ, None, request.allow_busy) if machine.has_gpu else ()
     return Prepared(config, warnings, **vars(place))
 
 
-def ranks_of(asked: int | None, machine: Machine) -> int:
+def ranks_of(requested: int | None, machine: Machine) -> int:
     """How many take part. Raises UsageError for one alone and for more processes than the CPU's cores can carry,
     ModeUnavailable for more than there are GPUs and where there is one alone.
     """
@@ -132,27 +121,27 @@ def ranks_of(asked: int | None, machine: Machine) -> int:
     from fp8bench.launch.plan import CPU_WORLD_SIZE, MOST_PROCESSES_A_CORE
 
     there = len(machine.gpus)
-    if asked == 1:
-        raise UsageError("one rank has nobody to communicate with", "Give --gpus 2, or more")
+    if requested == 1:
+        raise UsageError("one rank has no other to communicate with", "Give --gpus 2, or more")
     most = max(CPU_WORLD_SIZE, MOST_PROCESSES_A_CORE * machine.cpu_count)
-    if not there and asked is not None and asked > most:
+    if not there and requested is not None and requested > most:
         raise UsageError(
-            f"--gpus {asked} would start as many processes on {machine.cpu_count} CPU cores",
+            f"--gpus {requested} would start as many processes on {machine.cpu_count} CPU cores",
             f"Give at most {most} here, {MOST_PROCESSES_A_CORE} for every core",
         )
     if not there:
-        return asked or CPU_WORLD_SIZE
-    if asked is not None and asked > there:
+        return requested or CPU_WORLD_SIZE
+    if requested is not None and requested > there:
         raise ModeUnavailable(
-            f"--gpus {asked} were requested, and this machine shows {there}",
+            f"--gpus {requested} were requested, and this machine shows {there}",
             "Lower --gpus, or look at CUDA_VISIBLE_DEVICES and `nvidia-smi`",
         )
     if there == 1:
         raise ModeUnavailable(
-            "this machine shows one GPU, which has nobody to communicate with",
+            "this machine shows one GPU, which has no other to communicate with",
             "Run it where there are two, or set CUDA_VISIBLE_DEVICES= to time CPU processes",
         )
-    return asked or there
+    return requested or there
 
 
 def parse_size(text: str) -> int:
@@ -225,10 +214,3 @@ def fingerprint(config: CollectivesConfig) -> dict[str, JsonValue]:
 def exit_code(record: CollectivesRecord, _request: CollectivesRequest) -> int:
     """4: a result was wrong; else 0."""
     return MeasurementInvalid.exit_code if record.status == "invalid" else 0
-
-
-def _chosen(what: str, names: Sequence[str], known: tuple[NameT, ...]) -> tuple[NameT, ...]:
-    """In the order of `known`; none named: all. Raises UsageError for an unknown one."""
-    for name in names:
-        require_known(what, name, known, LISTING)
-    return tuple(one for one in known if not names or one in names)

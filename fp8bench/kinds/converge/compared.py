@@ -32,7 +32,7 @@ class Gap(Frozen):
     low: float | None
     high: float | None
     seeds: int
-    verdict: gaps.Verdict
+    verdict: gaps.GapVerdict
 
 
 class Diverged(Frozen):
@@ -89,7 +89,7 @@ class ConvergeReport(Frozen):
 
 
 @dataclass(frozen=True)
-class Line:
+class ModeCurves:
     """The curves of a mode, by seed, those that did not diverge. usd_per_second: null where there is no price."""
 
     curves: Mapping[int, Curve]
@@ -113,7 +113,7 @@ class Group:
     records: tuple[ConvergeRecord, ...]
     names: tuple[str, ...]
     reports: tuple[ConvergeReport, ...]
-    lines: Mapping[tuple[str, str], Line]
+    lines: Mapping[tuple[str, str], ModeCurves]
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -155,15 +155,15 @@ def _used(record: ConvergeRecord) -> Used:
     return Used(record.config.world_size, 1, record.config.device == "cuda")
 
 
-def _line(record: ConvergeRecord, mode: str, price: Priced) -> Line:
+def _line(record: ConvergeRecord, mode: str, price: Priced) -> ModeCurves:
     trained = [one for one in record.trainings if one.mode == mode]
     curves = {one.seed: one.curve for one in trained if one.curve and gaps.divergence(one.curve) is None}
     emulated = any(one.evidence is not None and one.evidence.emulated for one in trained)
-    return Line(curves, price.usd_per_hour / HOUR_S if price.usd_per_hour else None, emulated)
+    return ModeCurves(curves, price.usd_per_hour / HOUR_S if price.usd_per_hour else None, emulated)
 
 
 def _report(
-    record: ConvergeRecord, price: Priced, lines: Mapping[tuple[str, str], Line], reference: Line
+    record: ConvergeRecord, price: Priced, lines: Mapping[tuple[str, str], ModeCurves], reference: ModeCurves
 ) -> ConvergeReport:
     return ConvergeReport(
         run_id=record.run_id,
@@ -178,7 +178,7 @@ def _report(
     )
 
 
-def _row(record: ConvergeRecord, mode: str, line: Line, reference: Line, price: Priced) -> Row:
+def _row(record: ConvergeRecord, mode: str, line: ModeCurves, reference: ModeCurves, price: Priced) -> Row:
     trained = [one for one in record.trainings if one.mode == mode]
     stopped = next((one for one in trained if one.status != "ok"), None)
     curves = [one.curve for one in trained if one.curve is not None]
@@ -211,7 +211,7 @@ def _diverged(trained: Sequence[Trained]) -> tuple[Diverged, ...]:
     return tuple(Diverged(seed=seed, step=one.step, why=one.why) for seed, one in found if one is not None)
 
 
-def _against(line: Line, reference: Line, diverged: bool) -> dict[str, Any]:
+def _against(line: ModeCurves, reference: ModeCurves, diverged: bool) -> dict[str, Any]:
     """Seeds under which either diverged have no gap. What is left flatters a mode that does, so its verdict says so."""
     seeds = [seed for seed in line.curves if seed in reference.curves]
     ways = {
@@ -235,5 +235,5 @@ def _against(line: Line, reference: Line, diverged: bool) -> dict[str, Any]:
 def _gap(found: gaps.Estimate | None, diverged: bool = False) -> Gap | None:
     if found is None:
         return None
-    verdict: gaps.Verdict = "diverged" if diverged else found.verdict
+    verdict: gaps.GapVerdict = "diverged" if diverged else found.verdict
     return Gap(value=found.value, low=found.low, high=found.high, seeds=found.seeds, verdict=verdict)

@@ -13,23 +13,7 @@ from fp8bench.kinds.converge.measure import ConvergeRecord
 from fp8bench.kinds.kind import CompareOptions
 from fp8bench.records.named import parse_reference
 from fp8bench.records.select import same_work
-from fp8bench.report.document import (
-    NOTHING,
-    Column,
-    Document,
-    Figure,
-    Heading,
-    Letters,
-    Lines,
-    Note,
-    Part,
-    Sentence,
-    Table,
-    Tone,
-    Warned,
-    telling,
-)
-from fp8bench.report.document import blocks as of_parts
+from fp8bench.report import document as doc
 from fp8bench.report.side_by_side import device, differences, differences_line
 from fp8bench.report.written import number
 from fp8bench.schema.instance import Catalog
@@ -37,18 +21,19 @@ from fp8bench.schema.instance import Catalog
 CURVES = "curves"
 """Name of the figure."""
 
-TONES: dict[str, Tone] = {"gains": "good", "costs": "bad", "diverged": "bad", "inconclusive": "doubtful"}
+TONES: dict[str, doc.Tone] = {"gains": "good", "costs": "bad", "diverged": "bad", "inconclusive": "doubtful"}
 METHOD = (
     "Losses are of the text that is held out, in nats a byte; gaps are against {reference}, so that below 0 is better. "
     "Each is a mean over the last quarter of the steps, the time or the money. Brackets: 95 % intervals over seeds, "
     "each seed a pair. Time is that of training steps alone; money is that time at the price of an hour. It is what so "
     "many steps show: a longer training may come to something else."
 )
+SAME_LOSS = "to the same loss"
 UNSEEN = 5e-5
 """Nats that are shown as none."""
 
 SAME_INSTANCE = "On one instance what is equal in time is equal in money."
-EMULATED = "fp8 is emulated on a CPU: its losses are those of fp8, and its times are not, so nothing is said of them."
+EMULATED = "fp8 is emulated on a CPU: its losses are those of fp8, and its times are not, so none are compared."
 ONE_SEED = "one seed is not a measurement"
 LINE_FIELDS = (
     *("instance", "run_id", "mode", "seed", "step", "train_loss", "validation_loss", "elapsed_s", "usd"),
@@ -56,23 +41,23 @@ LINE_FIELDS = (
 )
 
 
-def document(records: Sequence[ConvergeRecord], catalog: Catalog) -> Document:
+def document(records: Sequence[ConvergeRecord], catalog: Catalog) -> doc.Document:
     """records: in the order of the rows; priced for today."""
     keys = tuple(dict.fromkeys(record.instance for record in records))
     return shown(records, catalog, CompareOptions(keys, date.today(), parse_reference(None, keys)))
 
 
-def shown(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> Document:
+def shown(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> doc.Document:
     """The figure is of records of one work."""
     groups = [compare(group, catalog, options) for group in same_work(records)]
     parts = [block for group in groups for block in _blocks(group)]
     drawn = len(groups) == 1 and any(row.seeds for row in groups[0].rows)
     reports = {report.run_id: report for group in groups for report in group.reports}
-    return Document(
+    return doc.Document(
         tuple(parts),
         data=[reports[record.run_id] for record in records],
-        lines=Lines(LINE_FIELDS, tuple(line for record in records for line in _lines(reports[record.run_id]))),
-        figures=(Figure(CURVES, partial(figures.curves, groups[0])),) if drawn else (),
+        lines=doc.CsvLines(LINE_FIELDS, tuple(line for record in records for line in _lines(reports[record.run_id]))),
+        figures=(doc.Figure(CURVES, partial(figures.curves, groups[0])),) if drawn else (),
     )
 
 
@@ -92,15 +77,15 @@ def _lines(report: ConvergeReport) -> Iterator[tuple[object, ...]]:
             yield (*naming, step, train, held_out.get(step), elapsed, usd, one.status)
 
 
-def _blocks(group: Group) -> tuple[tuple[Part, ...], ...]:
-    letters = Letters()
+def _blocks(group: Group) -> tuple[tuple[doc.Part, ...], ...]:
+    letters = doc.Letters()
     table = _table(group, letters)
-    return of_parts(
-        [Heading(title(group))],
-        [table, *map(Note, letters.lines())],
-        [Sentence(sentence(row, group)) for row in group.rows if not row.is_reference and row.seeds],
-        [*map(Note, _notes(group))],
-        [Warned(text) for text in _warnings(group)],
+    return doc.blocks(
+        [doc.Heading(title(group))],
+        [table, *map(doc.Note, letters.lines())],
+        [doc.Sentence(sentence(row, group)) for row in group.rows if not row.is_reference and row.seeds],
+        [*map(doc.Note, _notes(group))],
+        [doc.Warned(text) for text in _warnings(group)],
     )
 
 
@@ -116,28 +101,29 @@ def title(group: Group) -> str:
     )
 
 
-def _table(group: Group, letters: Letters) -> Table:
+def _table(group: Group, letters: doc.Letters) -> doc.Table:
     rows = group.rows
     names = {report.run_id: name for report, name in zip(group.reports, group.names, strict=True)}
     several = len(group.reports) > 1
+    column = doc.Rows(rows).column
     naming = [
-        *([Column("instance", tuple(names[row.run_id] for row in rows), "word", once=True)] if several else []),
-        Column("mode", tuple(row.mode for row in rows), "word"),
+        *([column("instance", lambda row: names[row.run_id], "word", once=True)] if several else []),
+        column("mode", lambda row: row.mode, "word"),
     ]
-    seeds = Column("seeds", tuple(str(row.seeds) for row in rows), spare=True)
-    losses = Column("loss", tuple(_loss(row.final_loss) for row in rows), unit="nats")
-    steps = Column("step", tuple(NOTHING if row.emulated else _ms(row) for row in rows), unit="ms")
+    seeds = column("seeds", lambda row: str(row.seeds), spare=True)
+    losses = column("loss", lambda row: _loss(row.final_loss), unit="nats")
+    steps = column("step", lambda row: doc.NOTHING if row.emulated else _ms(row), unit="ms")
     found = [
-        _gaps("equal steps", rows, lambda row: row.equal_steps),
-        _gaps("equal time", rows, lambda row: row.equal_time, spare=_same_instance(rows)),
-        _gaps("equal money", rows, lambda row: row.equal_money),
-        _ratios("% money", rows, lambda row: row.money_to_same_loss),
+        _gaps("equal steps", "nats", rows, lambda row: row.equal_steps),
+        _gaps("equal time", "nats", rows, lambda row: row.equal_time, spare=_same_instance(rows)),
+        _gaps("equal money", "nats", rows, lambda row: row.equal_money),
+        _gaps(SAME_LOSS, "% money", rows, lambda row: row.money_to_same_loss),
     ]
     if not found[-1].says_something:
-        found[-1] = _ratios("% time", rows, lambda row: row.time_to_same_loss)
-    notes = Column("notes", tuple(_marks(row, letters) for row in rows), "note")
-    columns = (*naming, seeds, losses, *telling(steps, *found, notes))
-    return Table(columns, len(naming), tight=True)
+        found[-1] = _gaps(SAME_LOSS, "% time", rows, lambda row: row.time_to_same_loss)
+    notes = column("notes", lambda row: _marks(row, letters), "note")
+    columns = (*naming, seeds, losses, *doc.telling(steps, *found, notes))
+    return doc.Table(columns, len(naming), tight=True)
 
 
 def _same_instance(rows: Sequence[Row]) -> bool:
@@ -150,23 +136,22 @@ def _loss(gap: Gap | None) -> str:
     return number(gap.value if gap else None, ".4f")
 
 
-def _gaps(heading: str, rows: Sequence[Row], of: Callable[[Row], Gap | None], spare: bool = False) -> Column:
-    every = [of(row) for row in rows]
-    cells = tuple(NOTHING if gap is None else _with_ends(gap, nats) for gap in every)
-    return Column(heading, cells, "interval", unit="nats", tones=_tones(every), spare=spare)
+def _gaps(
+    heading: str, unit: str, rows: Sequence[Row], of: Callable[[Row], Gap | None], spare: bool = False
+) -> doc.Column:
+    write = nats if unit == "nats" else percent
+    return doc.Rows([of(row) for row in rows]).column(
+        heading, lambda gap: _with_ends(gap, write), "interval", tone=_tone, unit=unit, spare=spare
+    )
 
 
-def _ratios(unit: str, rows: Sequence[Row], of: Callable[[Row], Gap | None]) -> Column:
-    every = [of(row) for row in rows]
-    cells = tuple(NOTHING if gap is None else _with_ends(gap, percent) for gap in every)
-    return Column("to the same loss", cells, "interval", unit=unit, tones=_tones(every))
+def _tone(gap: Gap | None) -> doc.Tone:
+    return "" if gap is None else TONES[gap.verdict]
 
 
-def _tones(every: Sequence[Gap | None]) -> tuple[Tone, ...]:
-    return tuple("" if gap is None else TONES[gap.verdict] for gap in every)
-
-
-def _with_ends(gap: Gap, write: Callable[[float], str]) -> str:
+def _with_ends(gap: Gap | None, write: Callable[[float], str]) -> str:
+    if gap is None:
+        return doc.NOTHING
     if gap.low is None or gap.high is None:
         return write(gap.value)
     return f"{write(gap.value)} ({write(gap.low)} to {write(gap.high)})"
@@ -186,13 +171,13 @@ def _ms(row: Row) -> str:
     return number(row.step_time_s, ".4g", 1e3)
 
 
-def _marks(row: Row, letters: Letters) -> str:
+def _marks(row: Row, letters: doc.Letters) -> str:
     """What a reader must know of the row."""
     marks = ["emulated"] if row.emulated else []
     if row.diverged:
         marks.append(f"diverged [{letters.of(f'{row.mode}: {diverged(row)}')}]")
     if row.reason is not None:
-        marks.append(letters.mark("stopped" if row.status == "ok" else row.status, row.reason))
+        marks.append(letters.refer("stopped" if row.status == "ok" else row.status, row.reason))
     return ", ".join(marks)
 
 

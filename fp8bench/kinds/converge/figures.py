@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.kinds.converge import gaps
-from fp8bench.kinds.converge.compared import Group, Line, Row
+from fp8bench.kinds.converge.compared import Group, ModeCurves, Row
 from fp8bench.kinds.converge.gaps import Estimate, Points
 from fp8bench.report import paper
 from fp8bench.report.paper import FAINT, GRID, INK
@@ -32,7 +32,7 @@ STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#E69F00", "linestyle": (0, (7, 1))},
 )
 
-Way = Callable[[Line, int], Points]
+Way = Callable[[ModeCurves, int], Points]
 
 
 def curves(group: Group, path: Path) -> None:
@@ -42,7 +42,7 @@ def curves(group: Group, path: Path) -> None:
     spent, unit = _what_is_spent(lines)
     with paper.figure(HEIGHT_IN, path) as figure:
         panels = figure.subplots(2, 2, height_ratios=(1.5, 1), sharex="col")
-        for column, (way, label) in enumerate(((Line.by_steps, "step"), (spent, unit))):
+        for column, (way, label) in enumerate(((ModeCurves.by_steps, "step"), (spent, unit))):
             above, below = panels[0][column], panels[1][column]
             reference = group.lines[group.reference.run_id, group.reference.mode]
             drawn = False
@@ -62,15 +62,15 @@ def curves(group: Group, path: Path) -> None:
         _legend(figure, {group.name(row): style for row, style in styles.items()})
 
 
-def _what_is_spent(lines: dict[Row, Line]) -> tuple[Way, str]:
+def _what_is_spent(lines: dict[Row, ModeCurves]) -> tuple[Way, str]:
     """Money where every line that may have a price has one."""
     timed = [line for line in lines.values() if not line.emulated]
     if timed and all(line.usd_per_second for line in timed):
-        return Line.by_money, "USD"
-    return Line.by_time, "seconds of training"
+        return ModeCurves.by_money, "USD"
+    return ModeCurves.by_time, "seconds of training"
 
 
-def _losses(axes: "Axes", line: Line, way: Way, style: dict[str, Any]) -> None:
+def _losses(axes: "Axes", line: ModeCurves, way: Way, style: dict[str, Any]) -> None:
     every = [points for seed in line.curves if (points := way(line, seed))]
     for points in every:
         axes.plot(*zip(*points, strict=True), color=style["color"], linewidth=0.7, alpha=0.35, zorder=2)
@@ -79,7 +79,7 @@ def _losses(axes: "Axes", line: Line, way: Way, style: dict[str, Any]) -> None:
         axes.plot(*zip(*means, strict=True), linewidth=1.8, zorder=3, **style)
 
 
-def _gap(axes: "Axes", line: Line, reference: Line, way: Way, style: dict[str, Any]) -> bool:
+def _gap(axes: "Axes", line: ModeCurves, reference: ModeCurves, way: Way, style: dict[str, Any]) -> bool:
     """Whether there was any."""
     pairs = [(way(line, seed), way(reference, seed)) for seed in line.curves if seed in reference.curves]
     pairs = [(mine, theirs) for mine, theirs in pairs if mine and theirs]

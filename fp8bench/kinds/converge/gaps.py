@@ -25,7 +25,7 @@ from typing import Literal
 
 from fp8bench.schema.converge import Curve
 
-Verdict = Literal["costs", "gains", "inconclusive", "diverged"]
+GapVerdict = Literal["costs", "gains", "inconclusive", "diverged"]
 """Of a gap with its interval: whether the whole of it lies above or below 0."""
 
 Points = Sequence[tuple[float, float]]
@@ -49,7 +49,7 @@ class Estimate:
     seeds: int
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> GapVerdict:
         if self.low is None or self.high is None or self.low <= 0 <= self.high:
             return "inconclusive"
         return "costs" if self.low > 0 else "gains"

@@ -9,13 +9,13 @@ bf16 in every mode counts with its time in bf16. The interval of a sum goes from
 the upper ones: wider than it need be where the GEMMs' errors are independent.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 from fp8bench.kinds.gemm.measure import GemmRecord
-from fp8bench.kinds.gemm.rows import CAST_WAYS, GemmReport, Verdict, gemm_report, judge, speedup, tflops_of
-from fp8bench.report.side_by_side import Difference, differences, labels
+from fp8bench.kinds.gemm.rows import CAST_WAYS, GemmReport, TimingVerdict, gemm_report, judge, speedup, tflops_of
+from fp8bench.report.side_by_side import Difference, against_first, differences, labels
 from fp8bench.schema.gemm import PRECISIONS, Casts, Precision, ProductTimings, Shape, Timing, TimingStatus
 from fp8bench.schema.instance import Catalog
 
@@ -33,7 +33,7 @@ class Reading:
     time_ci_s: tuple[float, float] | None = None
     tflops: float | None = None
     ratio: float | None = None
-    verdict: Verdict | None = None
+    verdict: TimingVerdict | None = None
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,6 @@ class GemmComparison:
         every = zip(self.labels, self.reports, strict=True)
         return tuple(label for label, report in every if any(row.emulated for row in report.rows))
 
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Why what is not `ok` is not, row by row."""
-        return tuple(one.reason for row in self.rows for one in row.readings if one.reason is not None)
-
 
 def compare_products(records: Sequence[GemmRecord], catalog: Catalog) -> GemmComparison:
     """records: of one fingerprint, at least one; the others are compared with the first."""
@@ -103,7 +98,7 @@ def _rows(records: Sequence[GemmRecord]) -> Iterator[ProductRow]:
     for (label, shape), precision, casts in product(products, PRECISIONS, CAST_WAYS):
         timings = [known.get((label, shape, precision, casts)) for known in tried]
         if any(timing is not None for timing in timings):
-            readings = _against_first(_reading(timing, shape) for timing in timings)
+            readings = against_first((_reading(timing, shape) for timing in timings), _beside)
             yield ProductRow(label, shape, precision, casts, readings)
 
 
@@ -114,16 +109,15 @@ def _reading(timing: Timing | None, shape: Shape) -> Reading:
     return Reading(timing.status, timing.reason, timing.emulated, timing.time_s, timing.time_ci_s, tflops)
 
 
-def _against_first(readings: Iterable[Reading]) -> tuple[Reading, ...]:
-    first, *others = readings
-    return first, *(replace(one, ratio=speedup(one, first), verdict=judge(one, first)) for one in others)
+def _beside(one: Reading, first: Reading) -> Reading:
+    return replace(one, ratio=speedup(one, first), verdict=judge(one, first))
 
 
 def _steps(records: Sequence[GemmRecord], rows: Sequence[ProductRow]) -> Iterator[StepRow]:
     """Only of a workload, and only where any record has every GEMM's time."""
     ways = {(row.precision, row.casts) for row in rows}
     for precision, casts in (way for way in product(PRECISIONS, CAST_WAYS) if way in ways):
-        readings = _against_first(_step(record.products, precision, casts) for record in records)
+        readings = against_first((_step(record.products, precision, casts) for record in records), _beside)
         if any(reading.status for reading in readings):
             yield StepRow(precision, casts, readings)
 

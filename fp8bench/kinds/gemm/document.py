@@ -12,7 +12,7 @@ from fp8bench.kinds.gemm.measure import GemmRecord
 from fp8bench.kinds.gemm.rows import CAST_WAYS, BreakEven, GemmReport, GemmRow, WithCasts, gemm_report
 from fp8bench.records.select import same_work
 from fp8bench.report import document as doc
-from fp8bench.report.side_by_side import differences_line, said_by
+from fp8bench.report.side_by_side import differences_line, reasons, said_by
 from fp8bench.report.written import counted, number, rate, ratio, with_interval
 from fp8bench.schema.gemm import Casts, StepBound
 from fp8bench.schema.instance import Catalog
@@ -58,7 +58,7 @@ def document(records: Sequence[GemmRecord], catalog: Catalog) -> doc.Document:
     return doc.Document(tuple(shown), data=reports, lines=_lines(reports), figures=tuple(figures))
 
 
-def _lines(reports: Sequence[GemmReport]) -> doc.Lines:
+def _lines(reports: Sequence[GemmReport]) -> doc.CsvLines:
     """A line a GEMM, precision and record: every field of `GemmRow`, and the record's warnings."""
     flat = [name for name in GemmRow.model_fields if name != "with_casts"]
     of_casts = [name for name in WithCasts.model_fields if name != "casts"]
@@ -73,7 +73,7 @@ def _lines(reports: Sequence[GemmReport]) -> doc.Lines:
         for row in report.rows
     )
     fields = (*flat, *(f"{way}_casts_{name}" for way in ways for name in of_casts), "warnings")
-    return doc.Lines(fields, tuple(rows))
+    return doc.CsvLines(fields, tuple(rows))
 
 
 def alone(report: GemmReport, whose: str = "") -> tuple[tuple[doc.Part, ...], ...]:
@@ -159,7 +159,7 @@ def _notes(row: GemmRow) -> str:
 def _compared(compared: GemmComparison) -> tuple[tuple[doc.Part, ...], ...]:
     named = list(zip(compared.labels, compared.reports, strict=True))
     where = ", ".join(f"{label} ({report.device_name or 'CPU'})" for label, report in named)
-    letters = doc.Letters(compared.reasons)
+    letters = doc.Letters(reasons(compared.rows))
     return doc.blocks(
         [doc.Heading(_title(compared.reports[0], where))],
         [_products(compared, letters)],
@@ -185,7 +185,7 @@ def _products(compared: GemmComparison, letters: doc.Letters) -> doc.Table:
         del named[0]
 
     def microseconds(reading: Reading) -> str:
-        return _time(reading, 1e6) if reading.reason is None else letters.mark(reading.status, reading.reason)
+        return _time(reading, 1e6) if reading.reason is None else letters.refer(reading.status, reading.reason)
 
     readings = _readings(rows, compared.labels, "us (95 % interval)", microseconds)
     return doc.Table((*named, *_ways(rows), *readings), len(named) + 2, len(named))
@@ -254,7 +254,7 @@ def sentences(report: GemmReport) -> list[str]:
 
 
 def own_sentences(report: GemmReport) -> list[str]:
-    """What was found out here: ceilings, from which size on fp8 pays, and how much it can give a step."""
+    """The findings: ceilings, from which size on fp8 pays, and how much it can give a step."""
     said = [*_ceilings(report), *_break_even(report.break_even)]
     return [*said, *(line for one in report.bounds for line in _bound(one, report))]
 

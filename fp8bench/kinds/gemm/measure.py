@@ -10,43 +10,34 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
+from pydantic import Field, JsonValue, NonNegativeInt, PositiveFloat, PositiveInt
 
 from fp8bench import registry
 from fp8bench.config.request import RunRequest
-from fp8bench.config.words import above_zero, whole
 from fp8bench.kinds.gemm import words
 from fp8bench.kinds.kind import Log
-from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
+from fp8bench.kinds.one_record import TIMING, Prepared, Request, head, of_run, place_of
 from fp8bench.launch.place import AUTO, Place
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import this_machine
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
-from fp8bench.schema import option as bounds
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import ModeUnavailable, Status, UsageError
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.gemm import Ceiling, Output, Pair, Precision, Product, ProductTimings, Shape, StepBound
-from fp8bench.schema.option import Option
+from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.record import METHOD_VERSION, Record, RecordHead
 
 
-@dataclass(frozen=True)
 class GemmRequest(Request):
-    """Words of `fp8bench gemm`."""
+    """Options of `fp8bench gemm`."""
 
-    workload: Annotated[
-        str | None,
-        Option(
-            "GEMMs of its linear layers, forward and backward",
-            if_unset="vit-huge; on a CPU vit-micro",
-            metavar="NAME",
-            complete="workloads",
-        ),
-    ] = None
-    batch_size: Annotated[str | None, of_run("batch_size", "Samples a step")] = None
+    command = "gemm"
+
+    workload: Annotated[str | None, of_run("workload", "GEMMs of its linear layers, forward and backward")] = None
+    batch_size: Annotated[PositiveInt | None, of_run("batch_size", "Samples a step", metavar="N")] = None
     shapes: Annotated[
         tuple[str, ...], Option("Rows, output features, inner dimension. Repeatable", metavar="M,N,K")
     ] = ()
@@ -74,13 +65,12 @@ class GemmRequest(Request):
     ] = ()
     compiled_casts: Annotated[bool, Option("Time casts by torch.compile too, which takes a while")] = False
     rounds: Annotated[
-        str | None, Option("Of each GEMM without casts, in balanced order", if_unset="3; on a CPU 1", metavar="R")
+        PositiveInt | None,
+        of_run("rounds", "Of each GEMM without casts, in balanced order", default=ByDevice(cuda=3, cpu=1), metavar="R"),
     ] = None
-    seconds: Annotated[
-        str | None, Option("For each timing, at least 20 times a round", if_unset="0.1", metavar="S")
-    ] = None
+    seconds: Annotated[PositiveFloat, TIMING] = 0.1
     allow_busy: Annotated[bool, of_run("allow_busy")] = False
-    seed: Annotated[str | None, of_run("seed", "Seed of the operands")] = None
+    seed: Annotated[NonNegativeInt, of_run("seed", "Seed of the operands")] = 0
 
 
 class GemmConfig(Frozen):
@@ -116,8 +106,6 @@ class GemmRecord(RecordHead):
     warnings: tuple[str, ...] = ()
 
 
-SECONDS = 0.1
-ROUNDS: dict[Device, int] = {"cuda": 3, "cpu": 1}
 SWEEP: dict[Device, tuple[int, ...]] = {
     "cuda": (512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192),
     "cpu": (64, 128, 256, 512),
@@ -136,14 +124,10 @@ class _Work:
 
 
 def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmConfig]:
-    """Check the words, then look at the machine. Raises UsageError and ModeUnavailable."""
+    """Check the request, then the machine. Raises UsageError and ModeUnavailable."""
     shapes = tuple(map(words.parse_shape, request.shapes))
     precisions = words.parse_precisions(request.precisions)
     pairs, outputs = words.parse_pairs(request.pairs), words.parse_outputs(request.outputs)
-    seconds = SECONDS if request.seconds is None else above_zero("--seconds", request.seconds, SECONDS, bounds.TIMING_S)
-    seed = 0 if request.seed is None else whole("--seed", request.seed, 0, bounds.SEED)
-    rounds = None if request.rounds is None else whole("--rounds", request.rounds, 1, bounds.ROUNDS)
-    batch_size = None if request.batch_size is None else whole("--batch-size", request.batch_size, 1, bounds.BATCH_SIZE)
     _require_one_way(request)
     if request.workload is not None:
         registry.find_workload(request.workload)
@@ -160,7 +144,7 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
     config = GemmConfig(
         device=device,
         workload=workload if of_workload else None,
-        batch_size=(batch_size or _usual_batch(workload, device)) if of_workload else None,
+        batch_size=(request.batch_size or _usual_batch(workload, device)) if of_workload else None,
         shapes=shapes,
         sweep=request.sweep,
         precisions=precisions,
@@ -168,9 +152,9 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
         bias=request.bias,
         outputs=outputs,
         compiled_casts=request.compiled_casts,
-        rounds=rounds or ROUNDS[device],
-        seconds=seconds,
-        seed=seed,
+        rounds=request.on(device, "rounds"),
+        seconds=request.seconds,
+        seed=request.seed,
     )
     return Prepared(config, warnings, **vars(place))
 

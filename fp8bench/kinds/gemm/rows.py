@@ -33,7 +33,7 @@ FEWEST_SIZES = 2
 """Of a sweep: one size alone has nothing to pay "from there on"."""
 
 CAST_WAYS: tuple[Casts, ...] = ("none", "compiled", "eager")
-Verdict = Literal["faster", "slower", "undecided"]
+TimingVerdict = Literal["faster", "slower", "undecided"]
 
 
 class MeasuredCeiling(Frozen):
@@ -97,7 +97,7 @@ class WithCasts(Frozen):
     time_s: float | None
     time_ci_s: tuple[float, float] | None
     speedup_vs_bf16: float | None
-    verdict: Verdict | None
+    verdict: TimingVerdict | None
 
 
 class GemmRow(Frozen):
@@ -129,7 +129,7 @@ class GemmRow(Frozen):
     share_of_ceiling: float | None
     share_of_peak: float | None
     speedup_vs_bf16: float | None
-    verdict: Verdict | None
+    verdict: TimingVerdict | None
     with_casts: tuple[WithCasts, ...]
 
     @property
@@ -279,7 +279,7 @@ def speedup(timed: Timed | None, reference: Timed | None) -> float | None:
     return reference.time_s / timed.time_s if timed.time_s and reference.time_s else None
 
 
-def judge(timed: Timed | None, reference: Timed | None) -> Verdict | None:
+def judge(timed: Timed | None, reference: Timed | None) -> TimingVerdict | None:
     """None where either was not timed, or has no interval, or is emulated."""
     if not (_is_real(timed) and _is_real(reference)) or timed.time_ci_s is None or reference.time_ci_s is None:
         return None

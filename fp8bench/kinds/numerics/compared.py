@@ -7,13 +7,13 @@ none at all included.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Literal
 
 from fp8bench.kinds.numerics.measure import NumericsRecord
-from fp8bench.report.side_by_side import Difference, differences, labels
+from fp8bench.report.side_by_side import Difference, against_first, differences, labels
 from fp8bench.schema.errors import Status
 from fp8bench.schema.numerics import (
     INPUTS,
@@ -140,11 +140,6 @@ class NumericsComparison:
     jump: tuple[JumpRow, ...]
     differences: tuple[Difference, ...]
 
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Why what is not `ok` is not, row by row."""
-        return tuple(one.reason for row in self.rows for one in row.readings if one.reason is not None)
-
 
 def compare_errors(records: Sequence[NumericsRecord]) -> NumericsComparison:
     """records: of one fingerprint, at least one; the others are compared with the first."""
@@ -166,7 +161,7 @@ def _rows(records: Sequence[NumericsRecord]) -> Iterator[ErrorRow]:
     names = {name for rows in known for name in rows}
     covered = {wider for name in names for wider in _wider(name)}
     for name in sorted(names - covered, key=lambda name: _place(name, modes)):
-        yield ErrorRow(*name, readings=_against_first(_reading(rows, name) for rows in known))
+        yield ErrorRow(*name, readings=against_first((_reading(rows, name) for rows in known), _beside))
 
 
 def _wider(name: Name) -> tuple[Name, ...]:
@@ -190,9 +185,8 @@ def _reading(rows: dict[Name, LayerError], name: Name) -> Reading:
     return Reading() if row is None else Reading(row.status, row.reason, row.relative_error)
 
 
-def _against_first(readings: Iterable[Reading]) -> tuple[Reading, ...]:
-    first, *others = readings
-    return first, *(replace(one, ratio=_ratio(one.error, first.error)) for one in others)
+def _beside(one: Reading, first: Reading) -> Reading:
+    return replace(one, ratio=_ratio(one.error, first.error))
 
 
 def _ratio(error: float | None, first: float | None) -> float | None:

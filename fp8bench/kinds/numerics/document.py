@@ -30,7 +30,7 @@ from fp8bench.kinds.numerics.compared import (
 from fp8bench.kinds.numerics.measure import NumericsRecord
 from fp8bench.records.select import same_work
 from fp8bench.report import document as doc
-from fp8bench.report.side_by_side import device, differences_line, labels
+from fp8bench.report.side_by_side import device, differences_line, labels, reasons
 from fp8bench.report.written import error, share
 from fp8bench.schema.instance import Catalog
 from fp8bench.schema.numerics import INPUTS, LAYERS, TENSORS, AmaxJump, LayerError, TensorName
@@ -58,7 +58,7 @@ WRITE: dict[Quantity, Callable[[JumpResponse], str]] = {
 
 
 @dataclass(frozen=True)
-class Line:
+class ModeErrors:
     """What belongs on one row: the errors of one mode, layer and input; of a mode that did not run, why."""
 
     instance: str
@@ -85,14 +85,14 @@ def document(records: Sequence[NumericsRecord], _catalog: Catalog | None = None)
     return doc.Document(tuple(shown), data=records, lines=_lines(records), figures=tuple(found))
 
 
-def _lines(records: Sequence[NumericsRecord]) -> doc.Lines:
+def _lines(records: Sequence[NumericsRecord]) -> doc.CsvLines:
     """A line a tensor, every field of `LayerError`. The jump is not in it."""
     rows = (
         (record.instance, record.run_id, *row.model_dump(mode="json").values())
         for record in records
         for row in record.rows
     )
-    return doc.Lines(("instance", "run_id", *LayerError.model_fields), tuple(rows))
+    return doc.CsvLines(("instance", "run_id", *LayerError.model_fields), tuple(rows))
 
 
 def title(group: Sequence[NumericsRecord]) -> str:
@@ -113,9 +113,9 @@ def blocks(records: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...
     return ((of_errors, *map(doc.Note, letters.lines())), *of_jumps)
 
 
-def lines(records: Sequence[NumericsRecord]) -> list[Line]:
+def lines(records: Sequence[NumericsRecord]) -> list[ModeErrors]:
     """By layer, then input, then mode as requested, then record; modes that did not run last."""
-    found: dict[tuple[int, int, int, int], Line] = {}
+    found: dict[tuple[int, int, int, int], ModeErrors] = {}
     for place, record in enumerate(records):
         for row in record.rows:
             key = (
@@ -124,11 +124,11 @@ def lines(records: Sequence[NumericsRecord]) -> list[Line]:
                 record.config.modes.index(row.mode),
                 place,
             )
-            found.setdefault(key, Line(record.instance, {})).rows[row.tensor] = row
+            found.setdefault(key, ModeErrors(record.instance, {})).rows[row.tensor] = row
     return [found[key] for key in sorted(found)]
 
 
-def _error_table(found: Sequence[Line], several: bool, letters: doc.Letters) -> doc.Table:
+def _error_table(found: Sequence[ModeErrors], several: bool, letters: doc.Letters) -> doc.Table:
     column = doc.Rows(found).column
     shown = [
         *([column("instance", lambda line: line.instance, "word")] if several else []),
@@ -149,9 +149,9 @@ def _error_table(found: Sequence[Line], several: bool, letters: doc.Letters) -> 
     return doc.Table(tuple(shown), naming, sections=naming - 1, apart=True, tight=True)
 
 
-def _notes(line: Line, letters: doc.Letters) -> str:
+def _notes(line: ModeErrors, letters: doc.Letters) -> str:
     """The status of what did not go well, and a letter for its reason; equal reasons share one."""
-    marks = [letters.mark(row.status, row.reason) for row in line.rows.values() if row.reason is not None]
+    marks = [letters.refer(row.status, row.reason) for row in line.rows.values() if row.reason is not None]
     return ", ".join(dict.fromkeys(marks))
 
 
@@ -190,7 +190,7 @@ def jump_table(history: AmaxJump) -> doc.Table:
 
 def _compared(group: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]:
     compared = compare_errors(group)
-    letters = doc.Letters(compared.reasons)
+    letters = doc.Letters(reasons(compared.rows))
     about = f"{jump_sentence(group[0].history)}. {JUMP_UNLIKE if compared.jump else JUMP_ALIKE}"
     return doc.blocks(
         [_errors_compared(compared, letters)],
@@ -213,7 +213,7 @@ def _errors_compared(compared: NumericsComparison, letters: doc.Letters) -> doc.
     naming = len(shown)
 
     def found(reading: Reading) -> str:
-        return error(reading.error) if reading.reason is None else letters.mark(reading.status, reading.reason)
+        return error(reading.error) if reading.reason is None else letters.refer(reading.status, reading.reason)
 
     for place, label in enumerate(compared.labels):
         of_record = doc.Rows([row.readings[place] for row in rows]).column

@@ -3,7 +3,7 @@
 `error_dots`: relative errors on a logarithmic axis, one panel a layer and tensor, one row a mode. A colour and a shape
 is an input; a hollow mark is the same input moved to values that fp8 has, whose error is not the casts'. fp8's errors
 lie within two decades, and float32's four decades below: what is less than LEAST is drawn in a strip at the left, in
-which places mean nothing, so that recipes can be told apart.
+which places mean nothing, so that recipes can be distinguished.
 
 `jump_lines`: the jump over the steps. Above, the largest magnitude in the tensor, and what each scaling could hold:
 largest / scale. Where the black line is above a coloured one, values saturate; far below it, the format's precision is

@@ -5,36 +5,32 @@ invalid word fails before that.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeInt, field_validator
 
 from fp8bench import registry
-from fp8bench.config.words import whole
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
 from fp8bench.machine.gpus import this_machine
 from fp8bench.schema import option as bounds
 from fp8bench.schema.config import Device
-from fp8bench.schema.errors import Status, UsageError, require_known
+from fp8bench.schema.errors import Status, UsageError
 from fp8bench.schema.formats import ALIGNMENT, padded
 from fp8bench.schema.numerics import EXACT, INPUTS, LAYERS, AmaxJump, LayerError, NumericsConfig
-from fp8bench.schema.option import Option
+from fp8bench.schema.option import ByDevice, Option
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
 
-@dataclass(frozen=True)
 class NumericsRequest(Request):
-    """Words of `fp8bench numerics`."""
+    """Options of `fp8bench numerics`."""
+
+    command = "numerics"
 
     modes: Annotated[
         tuple[str, ...],
-        Option(
-            "Only this mode, with its recipe: te-fp8:current. Repeatable",
-            metavar="MODE",
-            complete="modes",
-            if_unset="all",
-        ),
+        of_run("mode", "Only this mode, with its recipe: te-fp8:current. Repeatable", if_unset="all"),
     ] = ()
     layers: Annotated[tuple[str, ...], Option("Only this layer. Repeatable", metavar="linear|block")] = ()
     inputs: Annotated[
@@ -45,9 +41,20 @@ class NumericsRequest(Request):
         ),
     ] = ()
     width: Annotated[
-        str | None, Option("Of the layers, a multiple of 16", if_unset="1280; on a CPU 64", metavar="N")
+        Annotated[int, Field(ge=ALIGNMENT)] | None,
+        Option("Of the layers, a multiple of 16", default=ByDevice(cuda=1280, cpu=64), bound=bounds.WIDTH, metavar="N"),
     ] = None
-    seed: Annotated[str | None, of_run("seed", "Seed of weights and inputs")] = None
+    seed: Annotated[NonNegativeInt, of_run("seed", "Seed of weights and inputs")] = 0
+
+    @field_validator("width")
+    @classmethod
+    def _aligned(cls, width: int | None) -> int | None:
+        if width is not None and width != padded(width):
+            raise UsageError(
+                f"--width {width} is not divisible by {ALIGNMENT}, as fp8 GEMMs need it",
+                f"Pad it: --width {padded(width)}",
+            )
+        return width
 
 
 class NumericsRecord(RecordHead):
@@ -66,22 +73,16 @@ class NumericsRecord(RecordHead):
 MODES = ("baseline-fp32", "baseline-bf16", "torchao-float8", "te-fp8")
 """Examined when none is named, each with all of its recipes: those to compare with first."""
 
-WIDTHS = {"cuda": 1280, "cpu": 64}
 TOKENS = {"cuda": 2048, "cpu": 64}
-HELP = "fp8bench numerics --help"
 WORST_FIRST: tuple[Status, ...] = ("failed", "invalid", "unsupported")
-
-_Name = TypeVar("_Name", bound=str)
 
 
 def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[NumericsConfig]:
-    """Look at the machine and check every word. Writes nothing. Raises UsageError and ModeUnavailable."""
+    """Check the request, then the machine. Writes nothing. Raises UsageError and ModeUnavailable."""
     modes = _modes(request.modes)
-    layers = _known("layer", request.layers, LAYERS)
-    inputs = _known("input", request.inputs, INPUTS)
+    layers = request.chosen("layer", request.layers, LAYERS)
+    inputs = request.chosen("input", request.inputs, INPUTS)
     _require_something(layers, inputs)
-    width = None if request.width is None else _width(request.width)
-    seed = 0 if request.seed is None else whole("--seed", request.seed, 0, bounds.SEED)
     machine = this_machine(environ)
     place = place_of(request, machine)
     device: Device = "cuda" if machine.has_gpu else "cpu"
@@ -90,9 +91,9 @@ def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[Nu
         modes=modes,
         layers=layers,
         inputs=inputs,
-        width=width or WIDTHS[device],
+        width=request.on(device, "width"),
         tokens=TOKENS[device],
-        seed=seed,
+        seed=request.seed,
     )
     return Prepared(config, **vars(place))
 
@@ -154,13 +155,6 @@ def _modes(requested: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{entry.name}:{recipe}" if recipe else entry.name for entry, recipe in found))
 
 
-def _known(kind: str, requested: tuple[str, ...], names: tuple[_Name, ...]) -> tuple[_Name, ...]:
-    """Those requested, in our order; none: all. Raises UsageError with the nearest name."""
-    for name in requested:
-        require_known(kind, name, names, HELP)
-    return tuple(name for name in names if name in requested) if requested else names
-
-
 def _require_something(layers: tuple[str, ...], inputs: tuple[str, ...]) -> None:
     """Raises UsageError where no layer takes any of the inputs."""
     if "linear" not in layers and all(name.endswith(EXACT) for name in inputs):
@@ -168,13 +162,3 @@ def _require_something(layers: tuple[str, ...], inputs: tuple[str, ...]) -> None
             f"{', '.join(inputs)} are inputs of the linear layer alone: a block makes its operands itself",
             "Add --layer linear, or another --input",
         )
-
-
-def _width(text: str) -> int:
-    width = whole("--width", text, ALIGNMENT, bounds.WIDTH)
-    if width != padded(width):
-        raise UsageError(
-            f"--width {width} is not divisible by {ALIGNMENT}, as fp8 GEMMs need it",
-            f"Pad it: --width {padded(width)}",
-        )
-    return width

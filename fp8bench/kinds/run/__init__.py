@@ -3,8 +3,9 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.kinds.run import compare, document
@@ -20,8 +21,7 @@ from fp8bench.schema.record import Record
 Whole = Callable[[Record], Record]
 
 
-@dataclass(frozen=True)
-class Gathered:
+class Gathered(NamedTuple):
     """A comparison, and the rounds that its rows are made of: whole, by their ids."""
 
     comparison: Comparison
@@ -90,7 +90,7 @@ def _at_batch(
     if not reference.asked_for:
         reference = replace(reference, instance=instances[0])
     wanted = replace(options.wanted, batch_size=size)
-    options = replace(options, instances=instances, reference=reference, wanted=wanted)
+    options = options._replace(instances=instances, reference=reference, wanted=wanted)
     found = arranged(compare.compare(records, catalog, options, whole), options)
     return found.model_copy(update={"name": f"same batch: {size}"})
 

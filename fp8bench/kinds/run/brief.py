@@ -7,7 +7,7 @@ mostly does, is not there.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fp8bench import registry
 from fp8bench.kinds.run.columns import COLUMNS, NOTES, OF_A_JOB, step, tone, units_of
@@ -27,8 +27,7 @@ THOUSANDS = 10_000
 PARETO = "Pareto"
 
 
-@dataclass(frozen=True)
-class Density:
+class Density(NamedTuple):
     """recipes: whether a default recipe is named; instance: whether one that all rows have is. tenths: of a step's
     milliseconds, or three digits of these.
     """

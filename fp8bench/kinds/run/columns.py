@@ -6,7 +6,7 @@ is milliseconds, `gain>10` per cent.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from fp8bench.kinds.priced import WHAT_IF
 from fp8bench.kinds.run.row import Row
@@ -17,8 +17,7 @@ from fp8bench.schema.execution import suffix
 Value = float | str | None
 
 
-@dataclass(frozen=True)
-class RowColumn:
+class RowColumn(NamedTuple):
     """heading: with {units} and {unit} for what rows count. cell: as it is shown. value: what it says, unrounded.
     names: of a word, every other one that a filter may know it by. optional: in the wide table only where any row has
     it. greater_first: whether the best is the greatest. toned: as the gain is.
@@ -120,8 +119,7 @@ def step(row: Row) -> str:
 
 COLUMNS: dict[str, RowColumn] = {
     "instance": _word(lambda r: r.instance, "instance"),
-    "mode": replace(
-        _word(lambda r: r.mode_label, "mode"),
+    "mode": _word(lambda r: r.mode_label, "mode")._replace(
         names=lambda r: (r.mode, f"{r.mode}{suffix(r.execution)}", r.variant_label),
     ),
     "execution": _word(lambda r: r.execution, "execution", optional=True),
@@ -172,8 +170,8 @@ OF_ITS_OWN: dict[str, RowColumn] = {
     "workload": _word(lambda r: r.workload, "workload"),
     "source": _word(lambda r: r.source, "source"),
     "status": _word(lambda r: r.outcome, "status"),
-    "machine": replace(
-        _word(lambda r: r.machine_label or r.machine, "machine"), names=lambda r: (r.machine or NOTHING,)
+    "machine": _word(lambda r: r.machine_label or r.machine, "machine")._replace(
+        names=lambda r: (r.machine or NOTHING,)
     ),
     "session": _word(lambda r: r.session_id, "session"),
 }

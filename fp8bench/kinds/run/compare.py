@@ -2,13 +2,12 @@
 dollar, and whether that can be called better. Numbers only; `document` shows them.
 
 Where both rows have a price, the verdict is on units per USD, since a second machine that makes a step shorter can make
-each image dearer; else it is on speed. Prices are exact, so a unit's cost is as uncertain as its time. Machine and
-software may bar a verdict.
+each image more expensive; else it is on speed. Prices are exact, so a unit's cost is as uncertain as its time. Machine
+and software may bar a verdict.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import JsonValue
 
@@ -187,8 +186,7 @@ def _mixed_dates(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
-class Likeness:
+class Likeness(NamedTuple):
     """How a row stands to the reference. verdict: whether one may be given. marks: what a reader must know of it."""
 
     verdict: bool = True

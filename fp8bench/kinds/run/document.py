@@ -35,7 +35,7 @@ def document(*comparisons: Comparison, view: View = AS_IT_IS) -> doc.Document:
     warnings = dict.fromkeys(warning for one in comparisons for warning in one.warnings)
     below: list[doc.Part] = [*map(doc.Note, letters.lines()), *map(doc.Note, notes(rows, view))]
     below += [*map(doc.Warned, warnings), *map(doc.Note, unseen(rows))]
-    return doc.Document(doc.blocks(*tables[:-1], [*tables[-1], *below]), data=rows, lines=doc.Lines.of(Row, rows))
+    return doc.Document(doc.blocks(*tables[:-1], [*tables[-1], *below]), data=rows, lines=doc.CsvLines.of(Row, rows))
 
 
 def _block(comparison: Comparison, letters: doc.Letters, view: View) -> list[doc.Part]:
@@ -155,7 +155,7 @@ def _overlap(row: Row, cheapest: Row) -> bool:
 def notes(rows: Sequence[Row], view: View) -> Iterator[str]:
     """What a reader must know of all tables: of a job, and of several batch sizes."""
     if any(row.pareto for row in rows) and not view.columns:
-        yield f"{brief.PARETO}: no other row is faster without being dearer, or cheaper without being slower."
+        yield f"{brief.PARETO}: no other row is faster without costing more, or cheaper without being slower."
     if any(row.job_hours is not None for row in rows):
         yield (
             "A job's hours and USD are those of training steps alone: no start, evaluation, checkpoint or "

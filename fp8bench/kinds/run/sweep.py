@@ -1,5 +1,5 @@
 """A sweep as a document: the winner with its interval and its command line, the runner-up and whether the two can be
-told apart, everything that was tried, and what was not and why.
+distinguished, everything that was tried, and what was not and why.
 
 On one machine an hour costs the same for all configurations, so that the ranking by units per USD is that by
 throughput; where no price is known it is shown as such.
@@ -116,7 +116,7 @@ def document(swept: Swept) -> doc.Document:
     head = [*map(doc.Sentence, (*answer(found), *_spent(found, swept)))]
     shown: list[doc.Part] = [doc.Heading("What was tried"), _table(found.rows)] if found.rows else []
     shown_blocks = doc.blocks(head, shown, _failed(found), about_untried(swept.untried))
-    return doc.Document(shown_blocks, data=found, lines=doc.Lines.of(SweepRow, found.rows))
+    return doc.Document(shown_blocks, data=found, lines=doc.CsvLines.of(SweepRow, found.rows))
 
 
 def answer(found: SweepResult) -> list[str]:
@@ -141,8 +141,8 @@ def _apart(found: SweepResult) -> str:
         return "whether the two differ is unknown, since one of them has less than two rounds"
     over = with_interval(found.runner_up_time, found.runner_up_time_ci, ".3f", after="x")
     if found.told_apart:
-        return f"the two can be told apart: it takes {over} the winner's time a unit"
-    return f"the two cannot be told apart: it takes {over} the winner's time a unit, and more --rounds may tell"
+        return f"the two differ: it takes {over} the winner's time a unit"
+    return f"the two cannot be distinguished: it takes {over} the winner's time a unit; more --rounds may decide"
 
 
 def _named(row: SweepRow) -> str:

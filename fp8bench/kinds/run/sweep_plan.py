@@ -86,7 +86,7 @@ def document(found: Outlook) -> doc.Document:
     )
     said = [*map(doc.Sentence, _lines(plan, found.sweep.budget))]
     shown = doc.blocks(said, [table] if plan.looks else [], about_untried(found.sweep.space.untried))
-    return doc.Document(shown, data=plan, lines=doc.Lines.of(PlannedLook, plan.looks))
+    return doc.Document(shown, data=plan, lines=doc.CsvLines.of(PlannedLook, plan.looks))
 
 
 def _lines(plan: SweepPlan, budget: Budget) -> list[str]:

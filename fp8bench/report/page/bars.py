@@ -12,10 +12,10 @@ from fp8bench.report.page.drawing import (
     WHITE_TEXT,
     Chart,
     Drawing,
+    Element,
     Label,
     Line,
     Look,
-    Mark,
     Rect,
     described,
     heading,
@@ -44,10 +44,10 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars(Chart):
-    """Bars from zero, one below the other. mark: a value that a broken line across each bar shows."""
+    """Bars from zero, one below the other. broken_at: a value that a broken line across each bar shows."""
 
     bars: tuple[Bar, ...]
-    mark: float | None = None
+    broken_at: float | None = None
 
     def draw(self, width: float) -> Drawing:
         room = width - max(text_width(bar.text, SMALL) for bar in self.bars) - 14
@@ -58,19 +58,19 @@ class Bars(Chart):
         def at(value: float) -> float:
             return min(room, value / most * room)
 
-        marks: list[Mark] = []
+        elements: list[Element] = []
         height = 4.0
         for bar in self.bars:
             named, below = heading(bar.number, bar.name, bar.detail, height, width)
-            marks += [*named, *_bar(bar, below, at, None if self.mark is None else at(self.mark))]
+            elements += [*named, *_bar(bar, below, at, None if self.broken_at is None else at(self.broken_at))]
             height = below + BAR_PX + 11
         return Drawing(
-            self.title, described((bar.number, bar.name, bar.text) for bar in self.bars), width, height, tuple(marks)
+            self.title, described((bar.number, bar.name, bar.text) for bar in self.bars), width, height, tuple(elements)
         )
 
 
-def _bar(bar: Bar, y: float, at: Callable[[float], float], mark: float | None) -> Iterator[Mark]:
-    """mark: where a broken line is; its text stands to either side of it."""
+def _bar(bar: Bar, y: float, at: Callable[[float], float], broken_at: float | None) -> Iterator[Element]:
+    """broken_at: where a broken line is; its text stands to either side of it."""
     end = at(bar.value)
     yield Rect(0.5, y, max(end - 0.5, 1), BAR_PX, bar.look, bar.edge, f"{bar.name}: {bar.text}")
     middle = y + BAR_PX / 2
@@ -80,9 +80,9 @@ def _bar(bar: Bar, y: float, at: Callable[[float], float], mark: float | None) -
         yield Line(low, middle - 4, low, middle + 4, "ink", 1.5)
         yield Line(high, middle - 4, high, middle + 4, "ink", 1.5)
         end = max(end, high)
-    if mark is not None:
-        yield Line(mark, y, mark, y + BAR_PX, "ink", dashed=True)
-        end = mark if end < mark < end + 14 + text_width(bar.text, SMALL) else end
+    if broken_at is not None:
+        yield Line(broken_at, y, broken_at, y + BAR_PX, "ink", dashed=True)
+        end = broken_at if end < broken_at < end + 14 + text_width(bar.text, SMALL) else end
     yield Label(end + 7, middle + 4, bar.text, size=SMALL)
 
 
@@ -110,39 +110,39 @@ class Stacks(Chart):
         there = [
             (name, look) for name, look in self.looks if any(name == one for s in self.stacks for one, _ in s.parts)
         ]
-        marks, y = _legend(there, width)
+        elements, y = _legend(there, width)
         room = width - max(text_width(stack.text, SMALL) for stack in self.stacks) - 10
         longest = max(sum(length for _, length in stack.parts) for stack in self.stacks) or 1.0
         for stack in self.stacks:
             named, y = heading(stack.number, stack.name, stack.detail, y, width)
-            marks += named
+            elements += named
             left = 0.0
             for name, length in stack.parts:
                 wide = length / longest * room
                 text = self.write(length)
                 look = looks[name]
-                marks.append(Rect(left, y, wide, STACK_PX, look, "paper", f"{name}: {text}"))
+                elements.append(Rect(left, y, wide, STACK_PX, look, "paper", f"{name}: {text}"))
                 if wide > text_width(text, MINUTE) + 4:
                     ink = "on-dark" if look in WHITE_TEXT else "ink" if look == "idle" else "on-light"
-                    marks.append(Label(left + wide / 2, y + 15, text, ink, "middle", MINUTE))
+                    elements.append(Label(left + wide / 2, y + 15, text, ink, "middle", MINUTE))
                 left += wide
-            marks.append(Label(left + 6, y + 15, stack.text, size=SMALL, bold=True))
+            elements.append(Label(left + 6, y + 15, stack.text, size=SMALL, bold=True))
             y += STACK_PX + 12
         numbers = described(
             (stack.number, stack.name, ", ".join(f"{n} {self.write(v)}" for n, v in stack.parts))
             for stack in self.stacks
         )
-        return Drawing(self.title, numbers, width, y, tuple(marks))
+        return Drawing(self.title, numbers, width, y, tuple(elements))
 
 
-def _legend(there: Sequence[tuple[str, Look]], width: float) -> tuple[list[Mark], float]:
-    """Its marks, and how high it is."""
-    marks: list[Mark] = []
+def _legend(there: Sequence[tuple[str, Look]], width: float) -> tuple[list[Element], float]:
+    """Its elements, and how high it is."""
+    elements: list[Element] = []
     x, y = 0.0, 4.0
     for name, look in there:
         wide = 18 + text_width(name, SMALL) * 0.9 + 12
         if x and x + wide > width:
             x, y = 0.0, y + 20
-        marks += [Rect(x, y, 12, 12, look, "grid"), Label(x + 17, y + 10, name, "ink", size=SMALL)]
+        elements += [Rect(x, y, 12, 12, look, "grid"), Label(x + 17, y + 10, name, "ink", size=SMALL)]
         x += wide
-    return marks, y + 26
+    return elements, y + 26

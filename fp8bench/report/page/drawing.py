@@ -2,7 +2,7 @@
 
 What a chart draws is the same in a page and in a file of its own. Colours are names (`Look`), which a style sheet gives
 their value for a light screen and for a dark one; those of data are Okabe and Ito's, which colour-blind readers can
-tell apart, and no meaning rests on colour alone. Text stays text.
+distinguish, and no meaning rests on colour alone. Text stays text.
 """
 
 from abc import ABC, abstractmethod
@@ -111,7 +111,7 @@ class Label:
     bold: bool = False
 
 
-Mark = Rect | Line | Dots | Label
+Element = Rect | Line | Dots | Label
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Drawing:
     description: str
     width: float
     height: float
-    marks: tuple[Mark, ...] = field(default=())
+    elements: tuple[Element, ...] = field(default=())
 
 
 FILE, WIDE, NARROW = 760, 560, 340
@@ -145,15 +145,15 @@ class Chart(ABC):
         """Laid out in so many pixels."""
 
 
-def heading(number: int, name: str, detail: str, y: float, width: float) -> tuple[list[Mark], float]:
+def heading(number: int, name: str, detail: str, y: float, width: float) -> tuple[list[Element], float]:
     """The name of a row and its detail, side by side where both have room; and where what follows begins. It
     stands over the row's bar and not beside it, so that a long one fits a phone.
     """
     named = f"{number}  {name}"
-    marks: list[Mark] = [Label(0, y + 13, shortened(named, width), bold=True)]
+    elements: list[Element] = [Label(0, y + 13, shortened(named, width), bold=True)]
     if text_width(named) + text_width(detail, SMALL) + 16 <= width:
-        return [*marks, Label(width, y + 13, detail, "faint", "end", SMALL)], y + 19
-    return [*marks, Label(0, y + 29, shortened(detail, width, SMALL), "faint", size=SMALL)], y + 35
+        return [*elements, Label(width, y + 13, detail, "faint", "end", SMALL)], y + 19
+    return [*elements, Label(0, y + 29, shortened(detail, width, SMALL), "faint", size=SMALL)], y + 35
 
 
 def described(rows: Iterable[tuple[int, str, str]]) -> str:
@@ -161,13 +161,13 @@ def described(rows: Iterable[tuple[int, str, str]]) -> str:
     return "; ".join(f"{number} {name}: {text}" for number, name, text in rows)
 
 
-def moved(mark: Mark, right: float, down: float) -> Mark:
-    if isinstance(mark, Dots):
-        return replace(mark, points=tuple((x + right, y + down) for x, y in mark.points))
-    if isinstance(mark, Line):
-        x1, x2, y1, y2 = mark.x1 + right, mark.x2 + right, mark.y1 + down, mark.y2 + down
-        return replace(mark, x1=x1, x2=x2, y1=y1, y2=y2)
-    return replace(mark, x=mark.x + right, y=mark.y + down)
+def moved(element: Element, right: float, down: float) -> Element:
+    if isinstance(element, Dots):
+        return replace(element, points=tuple((x + right, y + down) for x, y in element.points))
+    if isinstance(element, Line):
+        x1, x2, y1, y2 = element.x1 + right, element.x2 + right, element.y1 + down, element.y2 + down
+        return replace(element, x1=x1, x2=x2, y1=y1, y2=y2)
+    return replace(element, x=element.x + right, y=element.y + down)
 
 
 def text_width(text: str, size: float = 13) -> float:
@@ -194,7 +194,7 @@ def svg(drawing: Drawing, key: str, style: str = "") -> Markup:
         description=inert(drawing.description),
     )
     sheet = Markup("<style>{}</style>").format(Markup(style)) if style else Markup("")
-    return head + sheet + Markup("\n").join(_element(mark) for mark in drawing.marks) + Markup("</svg>")
+    return head + sheet + Markup("\n").join(_markup_of(element) for element in drawing.elements) + Markup("</svg>")
 
 
 def style(palette: dict[Look, str]) -> str:
@@ -203,30 +203,30 @@ def style(palette: dict[Look, str]) -> str:
     return f"text{{font-family:system-ui,sans-serif}}.thin{{fill-opacity:.4}}{''.join(rules)}"
 
 
-def _element(mark: Mark) -> Markup:
-    if isinstance(mark, Label):
-        bold = Markup(' font-weight="600"') if mark.bold else ""
+def _markup_of(element: Element) -> Markup:
+    if isinstance(element, Label):
+        bold = Markup(' font-weight="600"') if element.bold else ""
         return Markup('<text x="{}" y="{}" font-size="{}" text-anchor="{}" class="f-{}"{}>{}</text>').format(
-            _n(mark.x), _n(mark.y), _n(mark.size), mark.anchor, mark.look, bold, inert(mark.text)
+            _n(element.x), _n(element.y), _n(element.size), element.anchor, element.look, bold, inert(element.text)
         )
-    if isinstance(mark, Line):
-        dashes = Markup(' stroke-dasharray="4 3"') if mark.dashed else ""
+    if isinstance(element, Line):
+        dashes = Markup(' stroke-dasharray="4 3"') if element.dashed else ""
         return Markup('<line x1="{}" y1="{}" x2="{}" y2="{}" stroke-width="{}" class="s-{}"{}/>').format(
-            *map(_n, (mark.x1, mark.y1, mark.x2, mark.y2, mark.width)), mark.look, dashes
+            *map(_n, (element.x1, element.y1, element.x2, element.y2, element.width)), element.look, dashes
         )
-    title = Markup("<title>{}</title>").format(inert(mark.title)) if mark.title else ""
-    edge = Markup(" s-{}").format(mark.edge) if mark.edge else ""
-    if isinstance(mark, Rect):
+    title = Markup("<title>{}</title>").format(inert(element.title)) if element.title else ""
+    edge = Markup(" s-{}").format(element.edge) if element.edge else ""
+    if isinstance(element, Rect):
         return Markup('<rect x="{}" y="{}" width="{}" height="{}" class="f-{}{}">{}</rect>').format(
-            *map(_n, (mark.x, mark.y, mark.width, mark.height)), mark.look, edge, title
+            *map(_n, (element.x, element.y, element.width, element.height)), element.look, edge, title
         )
-    return Markup("").join(_dot(point, mark, edge, title) for point in mark.points)
+    return Markup("").join(_dot(point, element, edge, title) for point in element.points)
 
 
-def _dot(point: tuple[float, float], mark: Dots, edge: str, title: str) -> Markup:
-    thin = "" if mark.edge else " thin"
+def _dot(point: tuple[float, float], element: Dots, edge: str, title: str) -> Markup:
+    thin = "" if element.edge else " thin"
     return Markup('<circle cx="{}" cy="{}" r="{}" class="f-{}{}{}">{}</circle>').format(
-        _n(point[0]), _n(point[1]), _n(mark.radius), mark.look, edge, thin, title
+        _n(point[0]), _n(point[1]), _n(element.radius), element.look, edge, thin, title
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fp8bench.report import paper
-from fp8bench.report.page.drawing import FILE, LIGHT, Chart, Drawing, Label, Line, Mark, Rect, moved, style, svg
+from fp8bench.report.page.drawing import FILE, LIGHT, Chart, Drawing, Element, Label, Line, Rect, moved, style, svg
 from fp8bench.schema.errors import inert
 
 if TYPE_CHECKING:
@@ -27,13 +27,16 @@ def titled(chart: Chart) -> Drawing:
     lines = textwrap.wrap(inert(chart.caption), CAPTION_CHARACTERS)
     above = MARGIN + 28 + 17 * len(lines)
     width, height = FILE + 2 * MARGIN, above + drawing.height + MARGIN
-    head: list[Mark] = [
+    head: list[Element] = [
         Rect(0, 0, width, height, "paper"),
         Label(MARGIN, MARGIN + 14, drawing.title, size=16, bold=True),
         *(Label(MARGIN, MARGIN + 34 + 17 * place, line, "faint", size=12) for place, line in enumerate(lines)),
     ]
     return replace(
-        drawing, width=width, height=height, marks=(*head, *(moved(mark, MARGIN, above) for mark in drawing.marks))
+        drawing,
+        width=width,
+        height=height,
+        elements=(*head, *(moved(element, MARGIN, above) for element in drawing.elements)),
     )
 
 
@@ -50,27 +53,30 @@ def draw(chart: Chart, path: Path) -> None:
         axes.set_axis_off()
         axes.set_xlim(0, drawing.width)
         axes.set_ylim(drawing.height, 0)
-        for place, mark in enumerate(drawing.marks, start=1):
-            _put(axes, mark, place)
+        for place, element in enumerate(drawing.elements, start=1):
+            _put(axes, element, place)
 
 
-def _put(axes: "Axes", mark: Mark, order: int) -> None:
+def _put(axes: "Axes", element: Element, order: int) -> None:
     """order: what is put later lies above."""
     from matplotlib.patches import Circle, Rectangle
 
-    colour = LIGHT[mark.look]
-    if isinstance(mark, Label):
-        size, weight = mark.size * POINTS_A_PIXEL * 0.92, "bold" if mark.bold else "normal"
-        place: Any = {"ha": ANCHORS[mark.anchor], "va": "baseline", "parse_math": False, "zorder": order}
-        axes.text(mark.x, mark.y, inert(mark.text), color=colour, fontsize=size, fontweight=weight, **place)
+    colour = LIGHT[element.look]
+    if isinstance(element, Label):
+        size, weight = element.size * POINTS_A_PIXEL * 0.92, "bold" if element.bold else "normal"
+        place: Any = {"ha": ANCHORS[element.anchor], "va": "baseline", "parse_math": False, "zorder": order}
+        axes.text(element.x, element.y, inert(element.text), color=colour, fontsize=size, fontweight=weight, **place)
         return
-    if isinstance(mark, Line):
-        stroke: Any = {"linewidth": mark.width * POINTS_A_PIXEL, "linestyle": (0, (4, 3)) if mark.dashed else "solid"}
-        axes.plot((mark.x1, mark.x2), (mark.y1, mark.y2), color=colour, zorder=order, **stroke)
+    if isinstance(element, Line):
+        stroke: Any = {
+            "linewidth": element.width * POINTS_A_PIXEL,
+            "linestyle": (0, (4, 3)) if element.dashed else "solid",
+        }
+        axes.plot((element.x1, element.x2), (element.y1, element.y2), color=colour, zorder=order, **stroke)
         return
-    fill: Any = {"facecolor": colour, "edgecolor": LIGHT[mark.edge] if mark.edge else "none", "zorder": order}
-    if isinstance(mark, Rect):
-        axes.add_patch(Rectangle((mark.x, mark.y), mark.width, mark.height, linewidth=0.8, **fill))
+    fill: Any = {"facecolor": colour, "edgecolor": LIGHT[element.edge] if element.edge else "none", "zorder": order}
+    if isinstance(element, Rect):
+        axes.add_patch(Rectangle((element.x, element.y), element.width, element.height, linewidth=0.8, **fill))
         return
-    for point in mark.points:
-        axes.add_patch(Circle(point, mark.radius, alpha=1.0 if mark.edge else 0.4, linewidth=1, **fill))
+    for point in element.points:
+        axes.add_patch(Circle(point, element.radius, alpha=1.0 if element.edge else 0.4, linewidth=1, **fill))

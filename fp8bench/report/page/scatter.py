@@ -11,9 +11,9 @@ from fp8bench.report.page.drawing import (
     Chart,
     Dots,
     Drawing,
+    Element,
     Label,
     Line,
-    Mark,
     described,
     shortened,
     text_width,
@@ -51,26 +51,26 @@ class Scatter(Chart):
         y_axis = _axis(
             [y for one in self.points for y in (one.y, *(end[1] for end in one.ends or ()))], bottom - 8, top
         )
-        marks: list[Mark] = [Label(0, 12, self.y_title, "faint", size=MINUTE)]
+        elements: list[Element] = [Label(0, 12, self.y_title, "faint", size=MINUTE)]
         for value, text in x_axis.ticks:
-            marks += [Line(x_axis.at(value), top, x_axis.at(value), bottom, "grid")]
-            marks += [Label(x_axis.at(value), bottom + 16, text, "faint", "middle", MINUTE)]
+            elements += [Line(x_axis.at(value), top, x_axis.at(value), bottom, "grid")]
+            elements += [Label(x_axis.at(value), bottom + 16, text, "faint", "middle", MINUTE)]
         for value, text in y_axis.ticks:
-            marks += [Line(left, y_axis.at(value), right, y_axis.at(value), "grid")]
-            marks += [Label(left - 6, y_axis.at(value) + 4, text, "faint", "end", MINUTE)]
-        marks.append(Label(right, bottom + 32, self.x_title, "faint", "end", MINUTE))
-        marks += _front([one for one in self.points if one.front], x_axis, y_axis)
-        marks += _numbered(self.points, x_axis, y_axis)
+            elements += [Line(left, y_axis.at(value), right, y_axis.at(value), "grid")]
+            elements += [Label(left - 6, y_axis.at(value) + 4, text, "faint", "end", MINUTE)]
+        elements.append(Label(right, bottom + 32, self.x_title, "faint", "end", MINUTE))
+        elements += _front([one for one in self.points if one.front], x_axis, y_axis)
+        elements += _numbered(self.points, x_axis, y_axis)
         fits = max(text_width(text, SMALL) for one in self.points for text in (one.name, one.text)) + 32 <= width / 2
         below, columns = bottom + 54, 2 if fits else 1
         deep = math.ceil(len(self.points) / columns)
         for place, one in enumerate(self.points):
             x = place // deep * (width / columns + 4)
-            marks += _named_point(one, x, below + 36 * (place % deep), width / columns - 8)
+            elements += _named_point(one, x, below + 36 * (place % deep), width / columns - 8)
         numbers = described(
             (one.number, f"{one.name}{' (on the front)' if one.front else ''}", one.text) for one in self.points
         )
-        return Drawing(self.title, numbers, width, below + 36 * deep - 8, tuple(marks))
+        return Drawing(self.title, numbers, width, below + 36 * deep - 8, tuple(elements))
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _round_step(least: float) -> float:
     return next(power * nice for nice in (1, 2, 5, 10) if power * nice >= least * 0.999)
 
 
-def _front(points: Sequence[Point], x_axis: _Axis, y_axis: _Axis) -> Iterator[Mark]:
+def _front(points: Sequence[Point], x_axis: _Axis, y_axis: _Axis) -> Iterator[Element]:
     """A staircase: what the one before costs holds until the next is as quick."""
     ordered = sorted(points, key=lambda point: point.x)
     for one, after in pairwise(ordered):
@@ -124,7 +124,7 @@ PLACES_ON_FRONT = ((0.0, 16.0), (-14.0, 0.0), (-11.0, 10.0), *PLACES)
 """The line of the front comes from above and leaves to the right."""
 
 
-def _numbered(points: Sequence[Point], x_axis: _Axis, y_axis: _Axis) -> Iterator[Mark]:
+def _numbered(points: Sequence[Point], x_axis: _Axis, y_axis: _Axis) -> Iterator[Element]:
     """Dots where they belong, and each one's number where it covers no other, if there is such a place."""
     at = {one.number: (x_axis.at(one.x), y_axis.at(one.y)) for one in points}
     for one in points:
@@ -144,7 +144,7 @@ def _numbered(points: Sequence[Point], x_axis: _Axis, y_axis: _Axis) -> Iterator
         yield Label(place[0], place[1] + 4, str(one.number), "ink", "middle", SMALL, bold=one.front)
 
 
-def _named_point(one: Point, x: float, y: float, width: float) -> Iterator[Mark]:
+def _named_point(one: Point, x: float, y: float, width: float) -> Iterator[Element]:
     yield Dots(((x + 9, y - 2),), 8, "first" if one.front else "paper", "first" if one.front else "faint")
     yield Label(x + 9, y + 2, str(one.number), "paper" if one.front else "ink", "middle", 10, bold=True)
     yield Label(x + 24, y + 2, shortened(one.name, width - 24, SMALL), size=SMALL, bold=one.front)

@@ -1,11 +1,11 @@
-"""Every sample of a series as a dot, so that tails, states and drift show, which no mean tells."""
+"""Every sample of a series as a dot, so that tails, states and drift show, which no mean shows."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from fp8bench.report.page.drawing import MINUTE, Chart, Dots, Drawing, Label, Line, Mark, described, heading
+from fp8bench.report.page.drawing import MINUTE, Chart, Dots, Drawing, Element, Label, Line, described, heading
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Strips(Chart):
         def at(off: float) -> float:
             return 30 + (_stretched(off) - low) / (high - low) * (width - 40)
 
-        marks: list[Mark] = []
+        elements: list[Element] = []
         y = 24.0
         for strip, centre in zip(self.strips, centres, strict=True):
             named, y = heading(strip.number, strip.name, strip.text, y, width)
-            marks += named
+            elements += named
             y += 4
             for number, steps in enumerate(strip.rounds, start=1):
-                marks += _round(number, [sample / centre - 1 for sample in steps], y, at)
+                elements += _round(number, [sample / centre - 1 for sample in steps], y, at)
                 y += ROUND_PX
             y += 6
         ticks = _shares(min(all_off), max(all_off), at, width - TICK_PX / 2)
@@ -58,7 +58,7 @@ class Strips(Chart):
             Label(at(off), 10, f"{off * 100:+.0f} %" if off else "median", "faint", "middle", MINUTE) for off in ticks
         ]
         numbers = described((strip.number, strip.name, strip.text) for strip in self.strips)
-        return Drawing(self.title, numbers, width, y, (*grid, *heads, *marks))
+        return Drawing(self.title, numbers, width, y, (*grid, *heads, *elements))
 
 
 EVEN = 0.01
@@ -85,7 +85,7 @@ def _shares(low: float, high: float, at: Callable[[float], float], end: float) -
     return taken
 
 
-def _round(number: int, offs: Sequence[float], y: float, at: Callable[[float], float]) -> Iterator[Mark]:
+def _round(number: int, offs: Sequence[float], y: float, at: Callable[[float], float]) -> Iterator[Element]:
     yield Label(0, y + 4, f"r{number}", "faint", size=10)
     yield Dots(tuple((at(off), y + (place % 5 - 2) * 1.2) for place, off in enumerate(offs)), 2.2, "first")
     mean = at(fmean(offs))

@@ -4,7 +4,7 @@ brackets, headings likewise, and where even that is too wide, spare columns are 
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from fp8bench.report.document import Column, Table
 from fp8bench.schema.errors import inert
@@ -12,8 +12,7 @@ from fp8bench.schema.errors import inert
 _PIECE = re.compile(r"\([^()]*\)|[^ /]*/|[^ /]+")
 
 
-@dataclass(frozen=True)
-class Folded:
+class Folded(NamedTuple):
     """table: its cells and headings in lines that are parted by line breaks. omitted: titles of columns for which there
     was no room.
     """
@@ -29,11 +28,11 @@ def folded(table: Table, width: int, gap: int) -> Folded:
     of each first to those that lack least.
     """
     columns = [
-        replace(one, heading=inert(one.title), unit="", cells=tuple(map(inert, one.cells))) for one in table.columns
+        one._replace(heading=inert(one.title), unit="", cells=tuple(map(inert, one.cells))) for one in table.columns
     ]
     omitted: list[str] = []
     if _total(map(_natural, columns), gap) <= width:
-        return Folded(replace(table, columns=tuple(columns)))
+        return Folded(table._replace(columns=tuple(columns)))
     while _total(map(_least, columns), gap) > width and any(column.spare for column in columns):
         spare = max(place for place, column in enumerate(columns) if column.spare)
         omitted.append(columns.pop(spare).heading)
@@ -45,10 +44,10 @@ def folded(table: Table, width: int, gap: int) -> Folded:
             widths[place] += more
             left -= more
     lines = [
-        replace(one, heading=_wrapped(one.heading, wide), cells=tuple(_wrapped(cell, wide) for cell in one.cells))
+        one._replace(heading=_wrapped(one.heading, wide), cells=tuple(_wrapped(cell, wide) for cell in one.cells))
         for one, wide in zip(columns, widths, strict=True)
     ]
-    return Folded(replace(table, columns=tuple(lines)), tuple(reversed(omitted)))
+    return Folded(table._replace(columns=tuple(lines)), tuple(reversed(omitted)))
 
 
 def _total(widths: Iterable[int], gap: int) -> int:

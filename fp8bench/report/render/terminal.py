@@ -6,7 +6,6 @@ since the command line shows them on standard error.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -108,7 +107,7 @@ def print_table(table: Table, console: "Console") -> None:
         if name:
             console.print(Text(name, style="bold"))
         for columns in split(section.columns, section.naming, console.width, number, padding):
-            _draw(replace(section, columns=tuple(columns)), console)
+            _draw(section._replace(columns=tuple(columns)), console)
 
 
 def _print_whole(table: Table, console: "Console") -> None:
@@ -116,7 +115,7 @@ def _print_whole(table: Table, console: "Console") -> None:
     from rich.text import Text
 
     # A character on either side of the table is rich's.
-    fitted = folded(replace(table, tight=True), console.width - 2, TIGHT_PADDING)
+    fitted = folded(table._replace(tight=True), console.width - 2, TIGHT_PADDING)
     _draw(fitted.table, console)
     for line in omission(fitted.omitted):
         console.print(Text(line, style=LOOKS[Note]))
@@ -125,23 +124,23 @@ def _print_whole(table: Table, console: "Console") -> None:
 def _as_drawn(table: Table, width: int, padding: int) -> Table:
     """Text made inert, and headings in lines; where there is no room, folded, and then without its spare columns."""
     columns = [
-        replace(column, heading=heading, unit="", cells=tuple(map(inert, column.cells)))
+        column._replace(heading=heading, unit="", cells=tuple(map(inert, column.cells)))
         for column, heading in zip(table.columns, stacked(table.columns), strict=True)
     ]
     begin = table.sections if table.apart else 0
-    whole = [replace(column, heading=column.heading.replace(SOFT_HYPHEN, "")) for column in columns]
+    whole = [column._replace(heading=column.heading.replace(SOFT_HYPHEN, "")) for column in columns]
     if not table.tight or fits(whole[begin:], width, padding):
-        return replace(table, columns=tuple(whole))
+        return table._replace(columns=tuple(whole))
     folded = [*whole[: table.naming], *map(_folded, columns[table.naming :])]
     if not fits(folded[begin:], width, padding):
         folded = [column for column in folded if not column.spare]
-    return replace(table, columns=tuple(folded))
+    return table._replace(columns=tuple(folded))
 
 
 def _folded(column: Column) -> Column:
     """A word a line: numbers are narrower than what they are called."""
     words = column.heading.replace(SOFT_HYPHEN, "-\n").replace(", ", "\n").replace(":", ":\n").replace(" ", "\n")
-    return replace(column, heading=words)
+    return column._replace(heading=words)
 
 
 def _sections(table: Table) -> Iterator[tuple[str, Table]]:
@@ -149,9 +148,9 @@ def _sections(table: Table) -> Iterator[tuple[str, Table]]:
     naming, columns = table.columns[: table.sections], table.columns[table.sections :]
     of_rows = list(zip(*(column.cells for column in naming), strict=True))
     for name, group in groupby(range(table.height), key=of_rows.__getitem__):
-        section = replace(table.at(list(group), columns), naming=table.naming - table.sections)
+        section = table.at(list(group), columns)._replace(naming=table.naming - table.sections)
         if table.apart:
-            section = replace(section, columns=tuple(column for column in section.columns if column.says_something))
+            section = section._replace(columns=tuple(column for column in section.columns if column.says_something))
         yield ", ".join(word for word in name if word not in ("", NOTHING)) or NAMELESS, section
 
 

@@ -53,7 +53,7 @@ class Checkpoints:
 
 
 def require(kind: CheckpointChoice, mode: Mode) -> None:
-    """Raises ModeUnavailable where the mode's GEMMs cannot be told from the rest."""
+    """Raises ModeUnavailable where the mode's GEMMs cannot be distinguished from the rest."""
     refusal: str | None = stated(mode, "selective_refusal")
     if kind == "selective" and refusal:
         raise ModeUnavailable(refusal, "Use --activation-checkpointing full or none")

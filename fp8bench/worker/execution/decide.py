@@ -192,7 +192,7 @@ class _Trial:
         reset_peaks(self.parts.device)
 
     def afresh(self) -> "_Trial":
-        """The same with ranks joined anew, at the start."""
+        """The same with ranks joined again, at the start."""
         trial = replace(self, parts=joined_anew(self.parts))
         trial.begin_again()
         return trial

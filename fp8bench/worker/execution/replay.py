@@ -48,7 +48,7 @@ class Replay:
     def __init__(self, parts: Parts, batch: Batch) -> None:
         """batch: like every one to come. Nothing of it is trained on. Call it on the stream that warmed up.
 
-        Raises CaptureFailed; then DDP may be left in the middle of a step, and must be built anew.
+        Raises CaptureFailed; then DDP may be left in the middle of a step, and must be built again.
         """
         self._batch = Batch(*(tensor.clone() for tensor in batch))
         self._graph = torch.cuda.CUDAGraph()
@@ -119,7 +119,7 @@ def like(tensor: Tensor) -> str:
 
 
 class _Passes:
-    """Events around each pass, inside the graph (`external`: each replay records them anew)."""
+    """Events around each pass, inside the graph (`external`: each replay records them again)."""
 
     def __init__(self, micro_batches: int) -> None:
         self._events = [torch.cuda.Event(enable_timing=True, external=True) for _ in range(2 + 2 * micro_batches)]

@@ -40,7 +40,7 @@ BARS = Bars(
         Bar(2, LONG, "compiled, batch 64: reference", 100.0, "100", (99.0, 101.0), "reference"),
         Bar(3, "p4d", "batch 64, published", 60.0, "60", None, "reported", "faint"),
     ),
-    mark=100.0,
+    broken_at=100.0,
 )
 SCATTER = Scatter(
     "time-cost",
@@ -67,7 +67,7 @@ ALL = (BARS, SCATTER, STRIPS, STACKS)
 
 
 def of_kind(drawing, kind):
-    return [mark for mark in drawing.marks if isinstance(mark, kind)]
+    return [element for element in drawing.elements if isinstance(element, kind)]
 
 
 @pytest.mark.parametrize("width", [NARROW, WIDE, FILE])
@@ -75,21 +75,21 @@ def of_kind(drawing, kind):
 def test_every_mark_lies_within_the_drawing(chart, width):
     drawing = chart.draw(width)
 
-    for mark in drawing.marks:
-        if isinstance(mark, Label):
-            wide = text_width(mark.text, mark.size)
-            begin = mark.x - {"start": 0, "middle": wide / 2, "end": wide}[mark.anchor]
+    for element in drawing.elements:
+        if isinstance(element, Label):
+            wide = text_width(element.text, element.size)
+            begin = element.x - {"start": 0, "middle": wide / 2, "end": wide}[element.anchor]
             assert begin >= -0.07 * wide - 1
             assert begin + wide <= width + 0.07 * wide + 1
-            assert 0 <= mark.y <= drawing.height
-        elif isinstance(mark, Line):
-            assert all(-1 <= x <= width for x in (mark.x1, mark.x2))
-            assert all(-1 <= y <= drawing.height for y in (mark.y1, mark.y2))
-        elif isinstance(mark, Rect):
-            assert mark.width >= 0
-            assert 0 <= mark.x <= mark.x + mark.width <= width
+            assert 0 <= element.y <= drawing.height
+        elif isinstance(element, Line):
+            assert all(-1 <= x <= width for x in (element.x1, element.x2))
+            assert all(-1 <= y <= drawing.height for y in (element.y1, element.y2))
+        elif isinstance(element, Rect):
+            assert element.width >= 0
+            assert 0 <= element.x <= element.x + element.width <= width
         else:
-            assert all(0 <= x <= width and 0 <= y <= drawing.height for x, y in mark.points)
+            assert all(0 <= x <= width and 0 <= y <= drawing.height for x, y in element.points)
 
 
 def test_bars_are_as_long_as_their_values_and_begin_at_zero():
@@ -108,9 +108,11 @@ def test_an_interval_beyond_all_bars_leaves_them_their_length():
 
 def test_the_front_is_joined_and_full_and_numbers_cover_no_other_point():
     drawing = SCATTER.draw(WIDE)
-    full = [mark for mark in of_kind(drawing, Dots) if mark.look == "first"]
+    full = [element for element in of_kind(drawing, Dots) if element.look == "first"]
     middles = [dots.points[0] for dots in of_kind(drawing, Dots) if dots.radius == scatter.DOT_PX]
-    numbers = [mark for mark in of_kind(drawing, Label) if mark.text in ("1", "2", "3") and mark.size == SMALL]
+    numbers = [
+        element for element in of_kind(drawing, Label) if element.text in ("1", "2", "3") and element.size == SMALL
+    ]
 
     assert len(full) == 4  # two points, and each one's mark in the list below
     assert sum(line.look == "first" for line in of_kind(drawing, Line)) == 2
@@ -137,7 +139,7 @@ def test_an_axis_of_any_values_has_a_length(values):
 
 
 def test_every_step_is_drawn_and_a_late_one_far_out():
-    (first, second) = (mark.points for mark in of_kind(STRIPS.draw(WIDE), Dots))
+    (first, second) = (element.points for element in of_kind(STRIPS.draw(WIDE), Dots))
 
     assert (len(first), len(second)) == (3, 3)
     assert max(x for x, _ in second) > max(x for x, _ in first) + WIDE / 3
@@ -152,11 +154,11 @@ def test_steps_that_are_all_alike_are_drawn_at_the_median():
 
 def test_parts_of_a_step_lie_end_to_end_and_the_legend_names_those_there_are():
     drawing = STACKS.draw(WIDE)
-    bars = [mark for mark in of_kind(drawing, Rect) if mark.height > 12]
+    bars = [element for element in of_kind(drawing, Rect) if element.height > 12]
 
     assert [round(bar.width / bars[0].width, 2) for bar in bars] == [1.0, 0.67, 0.83]
     assert bars[1].x == pytest.approx(bars[0].x + bars[0].width)
-    texts = [mark.text for mark in of_kind(drawing, Label)]
+    texts = [element.text for element in of_kind(drawing, Label)]
     assert "products" in texts
     assert "casts" not in texts
 
@@ -186,7 +188,7 @@ def test_text_from_elsewhere_is_text_in_an_svg():
 def test_each_look_has_a_colour_on_light_and_on_dark_paper():
     assert LIGHT.keys() == DARK.keys()
     assert all(re.fullmatch("#[0-9a-f]{6}", colour) for colour in (*LIGHT.values(), *DARK.values()))
-    looks = {mark.look for chart in ALL for mark in chart.draw(WIDE).marks}
+    looks = {element.look for chart in ALL for element in chart.draw(WIDE).elements}
     assert looks <= LIGHT.keys()
 
 

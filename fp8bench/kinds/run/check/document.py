@@ -25,7 +25,7 @@ def document(check: Check) -> doc.Document:
             [*map(doc.Sentence, _remedies(check))],
         ),
         data=data,
-        lines=doc.Lines.of(CheckedRow, check.rows),
+        lines=doc.CsvLines.of(CheckedRow, check.rows),
     )
 
 
@@ -47,7 +47,7 @@ def _names(rows: list[CheckedRow], check: Check) -> str:
 
 
 def _name(row: CheckedRow, check: Check) -> str:
-    """The label, and the batch where it tells variants apart."""
+    """The label, and the batch where variants differ in it."""
     several = [other for other in check.rows if other.label == row.label]
     return row.label if len(several) == 1 else f"{row.label} at batch {row.batch_size} x {row.world_size}"
 

@@ -104,7 +104,7 @@ class Check(Frozen):
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """What a user requests of a check; fields as in `Check`. allow_mismatch: unlike work, machines and software too."""
+    """What a user requests of a check; fields as in `Check`. allow_mismatch: other work, machines and software too."""
 
     max_regression: float
     strict: bool = False
@@ -223,7 +223,7 @@ def _judged(row: CheckedRow, found: UnitTime, reference: UnitTime, allowed: floa
     outcome, why = judged.judgement, judged.why
     if outcome != "inconclusive" and (found.uneven or reference.uneven):
         by_medians = regression(found.by_medians, reference.by_medians, allowed).judgement
-        # Medians that cannot tell contradict nothing.
+        # Medians that are inconclusive contradict nothing.
         if by_medians not in (outcome, "inconclusive"):
             outcome, why = "inconclusive", f"{outcome} by elapsed time, {by_medians} by medians: slow steps decide"
     bounds = None if judged.low is None or judged.high is None else (judged.low - 1, judged.high - 1)

@@ -34,7 +34,7 @@ def document(tested: Tested, claims: Claims) -> doc.Document:
     if tested.omitted:
         below.append(doc.Note(f"{counted(tested.omitted, 'claim')} about other instances omitted."))
     return doc.Document(
-        doc.blocks([doc.Sentence(_answer(rows))], *blocks, below), data=rows, lines=doc.Lines.of(ClaimRow, rows)
+        doc.blocks([doc.Sentence(_answer(rows))], *blocks, below), data=rows, lines=doc.CsvLines.of(ClaimRow, rows)
     )
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fp8bench.kinds.run.explain.steps import IDLE, PARTS, Explained, Line, StepBreakdown, lines
+from fp8bench.kinds.run.explain.steps import IDLE, PARTS, Explained, PartTimes, StepBreakdown, lines
 from fp8bench.report import document as doc
 from fp8bench.report import paper
 from fp8bench.report.page.drawing import LIGHT, WHITE_TEXT, Look
@@ -56,19 +56,19 @@ def _table(explained: Explained) -> doc.Table:
     return doc.Table(tuple(columns), tight=True, emphasis=emphasis)
 
 
-def _difference(line: Line) -> float | None:
+def _difference(line: PartTimes) -> float | None:
     first, second = line.seconds
     return None if first is None or second is None else first - second
 
 
-def _difference_text(line: Line) -> str:
+def _difference_text(line: PartTimes) -> str:
     seconds = _difference(line)
     if seconds is None:
         return doc.NOTHING
     return "0.0" if abs(seconds) < SMALLEST_S else f"{seconds * 1e3:+.1f}"
 
 
-def _tone(line: Line) -> doc.Tone:
+def _tone(line: PartTimes) -> doc.Tone:
     """A time longer than the reference's is bad, a shorter one good."""
     seconds = _difference(line)
     if seconds is None or abs(seconds) < SMALLEST_S:

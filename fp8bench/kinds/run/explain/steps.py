@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fp8bench.profiling.causes import Cause, explain, replay_saves_at_most_s
-from fp8bench.profiling.facts import Facts, milliseconds
+from fp8bench.profiling.facts import StepFacts, milliseconds
 from fp8bench.report.written import counted
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, is_compiled, suffix
@@ -90,7 +90,7 @@ class Explained(Frozen):
     warnings: tuple[str, ...] = ()
 
 
-class Line(Frozen):
+class PartTimes(Frozen):
     """One line of the table: seconds in each mode; None is unknown. total: a sum of the lines above it."""
 
     name: str
@@ -98,7 +98,7 @@ class Line(Frozen):
     total: bool = False
 
 
-def explain_steps(facts: Facts, reference: Facts | None) -> Explained:
+def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
     """Raises UsageError where the two are not comparable: then no sentence about their times is true."""
     if reference is None:
         chosen = [facts]
@@ -116,25 +116,25 @@ def explain_steps(facts: Facts, reference: Facts | None) -> Explained:
     )
 
 
-def lines(modes: Sequence[StepBreakdown]) -> list[Line]:
+def lines(modes: Sequence[StepBreakdown]) -> list[PartTimes]:
     """The table's lines: parts that any mode has, then the sums, then hidden communication if there is any.
 
     A step that was not timed has no length and no idle time, only kernels, whose sum is then shown.
     """
     found = [dict(mode.parts()) for mode in modes]
     shown = [name for name in PARTS.values() if any(name in parts for parts in found)]
-    table = [Line(name=name, seconds=tuple(parts.get(name, 0.0) for parts in found)) for name in shown]
+    table = [PartTimes(name=name, seconds=tuple(parts.get(name, 0.0) for parts in found)) for name in shown]
     if any(mode.step_time_s is None for mode in modes):
-        table.append(Line(name=BUSY, seconds=tuple(mode.busy_s for mode in modes), total=True))
+        table.append(PartTimes(name=BUSY, seconds=tuple(mode.busy_s for mode in modes), total=True))
     if any(mode.step_time_s is not None for mode in modes):
-        table.append(Line(name=IDLE, seconds=tuple(mode.idle_s for mode in modes)))
-        table.append(Line(name=STEP, seconds=tuple(mode.step_time_s for mode in modes), total=True))
+        table.append(PartTimes(name=IDLE, seconds=tuple(mode.idle_s for mode in modes)))
+        table.append(PartTimes(name=STEP, seconds=tuple(mode.step_time_s for mode in modes), total=True))
     if any(mode.nccl_overlapped_s > 0 for mode in modes):
-        table.append(Line(name=HIDDEN, seconds=tuple(mode.nccl_overlapped_s for mode in modes)))
+        table.append(PartTimes(name=HIDDEN, seconds=tuple(mode.nccl_overlapped_s for mode in modes)))
     return table
 
 
-def _require_like_work(facts: Facts, reference: Facts) -> None:
+def _require_like_work(facts: StepFacts, reference: StepFacts) -> None:
     for field in ("workload", "batch_size", "device"):
         mine, theirs = getattr(facts, field), getattr(reference, field)
         if mine is not None and theirs is not None and mine != theirs:
@@ -145,7 +145,7 @@ def _require_like_work(facts: Facts, reference: Facts) -> None:
             )
 
 
-def _distinct_labels(facts: Facts, reference: Facts) -> list[Facts]:
+def _distinct_labels(facts: StepFacts, reference: StepFacts) -> list[StepFacts]:
     """Labels that differ: by mode, else also by execution, else by instance, else by the run."""
     both = [facts, reference]
     namings = (
@@ -158,7 +158,7 @@ def _distinct_labels(facts: Facts, reference: Facts) -> list[Facts]:
     return [replace(one, label=label) for one, label in zip(both, labels, strict=True)]
 
 
-def _breakdown(facts: Facts) -> StepBreakdown:
+def _breakdown(facts: StepFacts) -> StepBreakdown:
     return made_of(
         StepBreakdown,
         facts,
@@ -169,7 +169,7 @@ def _breakdown(facts: Facts) -> StepBreakdown:
     )
 
 
-def _note(facts: Facts) -> str:
+def _note(facts: StepFacts) -> str:
     """How the steps were executed where Python did not launch them, and what their proof says; empty for neither."""
     replayed = "each step was replayed as one CUDA graph, so that Python launched none of its kernels"
     said = [*([replayed] if facts.replayed else []), *([_proof(facts.executed)] if facts.executed else [])]
@@ -188,7 +188,7 @@ def _proof(executed: ExecutedEvidence) -> str:
     return f"proved over {steps} against the same steps plainly eager (relative errors: {found or 'not finite'})"
 
 
-def _warnings(chosen: Sequence[Facts]) -> list[str]:
+def _warnings(chosen: Sequence[StepFacts]) -> list[str]:
     """What makes the two less alike than a reader would think, and where a profile contradicts its timed steps."""
     both = " and ".join(one.label for one in chosen)
     warnings = []

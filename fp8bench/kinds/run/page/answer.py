@@ -101,7 +101,9 @@ def _rivals(best: Row, measured: Sequence[Row]) -> str:
     if not close:
         return ""
     names = ", ".join(f"{name_of(row)} ({detail_of(row)})" for row in close)
-    return f"Not told apart from it, as intervals overlap: {names}. Measure more rounds before you choose between them."
+    return (
+        f"Not distinguished from it, as intervals overlap: {names}. Measure more rounds before you choose between them."
+    )
 
 
 def _reaches(row: Row, low: float) -> bool:

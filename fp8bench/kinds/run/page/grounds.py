@@ -163,7 +163,7 @@ def _bounded(value: float | None, most: float) -> str:
 
 
 def _error(value: float | None) -> str:
-    """Two digits, as a share: to be held against its bound."""
+    """Two digits, as a share, to compare with its limit."""
     return number(value, ".2g")
 
 
@@ -257,7 +257,7 @@ def _facts(record: Record, environment: Environment) -> dict[str, str]:
 
 
 def records(shown: Sequence[Shown]) -> list[Part]:
-    """Which files every row was made of, so that each number can be computed anew."""
+    """Which files every row was made of, so that each number can be computed again."""
     column = Rows(shown).column
     columns = [
         column("session", lambda one: one.row.session_id or NOTHING, "word"),

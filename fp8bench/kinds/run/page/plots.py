@@ -12,7 +12,7 @@ from fp8bench.kinds.run.page.answer import detail_of, name_of, unit_of
 from fp8bench.kinds.run.row import Row
 from fp8bench.pricing import cost
 from fp8bench.pricing.cost import front as front_of
-from fp8bench.profiling.facts import Facts, facts_of
+from fp8bench.profiling.facts import StepFacts, facts_of
 from fp8bench.report.page.bars import Bar, Bars, Stack, Stacks
 from fp8bench.report.page.drawing import Chart
 from fp8bench.report.page.scatter import Point, Scatter
@@ -92,10 +92,10 @@ def _bars(
     said: Callable[[Row], str],
     interval: Callable[[Row], tuple[float, float] | None],
     detail: Callable[[Row], str] = detail_of,
-    mark: bool = False,
+    broken: bool = False,
     greatest_first: bool = False,
 ) -> Bars | None:
-    """value: None where a row has no bar. mark: a broken line is the reference."""
+    """value: None where a row has no bar. broken: a broken line is the reference."""
     known = [(one, found) for one in ran if (found := value(one.row)) is not None]
     if not known:
         return None
@@ -116,8 +116,8 @@ def _bars(
         )
         for one, found in drawn
     )
-    line = next((found for one, found in drawn if one.row.is_reference), None) if mark else None
-    return Bars(name, f"{title}{rest}", caption.format(drawn=_how_drawn(there, mark)), bars, line)
+    line = next((found for one, found in drawn if one.row.is_reference), None) if broken else None
+    return Bars(name, f"{title}{rest}", caption.format(drawn=_how_drawn(there, broken)), bars, line)
 
 
 def _value(ran: Sequence[Shown], unit: str) -> Chart | None:
@@ -130,19 +130,19 @@ def _value(ran: Sequence[Shown], unit: str) -> Chart | None:
         lambda row: rate(row.units_per_usd),
         lambda row: row.units_per_usd_ci,
         _detail_with_gain,
-        mark=True,
+        broken=True,
     )
 
 
-def _how_drawn(there: Sequence[Shown], mark: bool) -> str:
-    """What the looks of bars mean, of those that there are. mark: a broken line is the reference."""
+def _how_drawn(there: Sequence[Shown], broken: bool) -> str:
+    """What the looks of bars mean, of those that there are. broken: a broken line is the reference."""
     measured = [one for one in there if one.row.source == "measured"]
     said = []
     if any(one.row.step_time_ci_s is not None for one in there):
         said.append("A line over a bar is its 95 % interval.")
     if any(one.row.is_reference for one in measured):
         said.append("The reference is brown.")
-    if mark and any(one.row.is_reference for one in there):
+    if broken and any(one.row.is_reference for one in there):
         said.append("A broken line is the reference.")
     if len(measured) < len(there):
         said.append("Outlined bars are figures that were not measured here.")
@@ -284,7 +284,7 @@ def _strip(one: Shown) -> Strip:
     return Strip(one.number, name_of(one.row), f"{detail_of(one.row)}: {said}", rounds)
 
 
-def facts_shown(one: Shown) -> Facts | None:
+def facts_shown(one: Shown) -> StepFacts | None:
     """Of the profiled round nearest the row's step time; None where none was profiled."""
     nearest = profiled(one.rounds, one.row)
     return None if nearest is None else replace(facts_of(nearest), step_time_s=one.row.step_time_s)

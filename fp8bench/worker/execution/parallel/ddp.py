@@ -1,6 +1,6 @@
 """DistributedDataParallel: every rank holds the whole model, and gradients are averaged while backward runs.
 
-A single rank has nobody to share with, and is not wrapped: DDP would copy every gradient into its buckets all the same.
+A single rank shares with none, and is not wrapped: DDP would copy every gradient into its buckets all the same.
 """
 
 from contextlib import AbstractContextManager, nullcontext
