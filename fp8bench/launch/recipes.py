@@ -38,7 +38,7 @@ def chosen(labels: Sequence[str], recipe: str | None, layers: str | None) -> lis
         found = _with_recipe(labels, found, recipe)
     if layers is not None:
         found = _with_layers(found, layers)
-    return list(dict.fromkeys(found))
+    return list({(entry.name, own): (entry, own) for entry, own in found}.values())
 
 
 def _with_recipe(labels: Sequence[str], found: list[Chosen], recipe: str) -> list[Chosen]:
