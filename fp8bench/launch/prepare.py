@@ -69,9 +69,11 @@ def prepare(
         if own.instance.key != place.instance.key:
             resumed["instance"] = own.instance.key
         place = own
-        request = request.model_copy(update=resumed)
+        # Modes of the session have their recipes and layers in their names.
+        in_names = {"recipe": None, "fp8_layers": None} if "mode" in resumed else {}
+        request = request.model_copy(update={**resumed, **in_names})
     configs = plan(request, machine, elastic)
-    require_possible(configs, auto_layers.capability_of(place))
+    require_possible(configs, lambda: auto_layers.capability_of(place))
     records = kept.records if kept is not None else ()
     configs, notes = auto_layers.resolved(configs, place, request.batch_size != AUTO, records)
     searches: dict[RunConfig, BatchSearch] = {}

@@ -3,7 +3,7 @@ what of it is refused before a process starts.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fp8bench import registry
 from fp8bench.launch.known_layers import layers_of
@@ -86,8 +86,8 @@ def recipe_of(config: RunConfig) -> Recipe | None:
     return split_recipe(config.recipe) if entry is not None and entry.recipe_fields and config.recipe else None
 
 
-def require_possible(configs: Sequence[RunConfig], capability: tuple[int, int] | None) -> None:
-    """What can be known before a process starts. capability: of the GPU; None: unknown, or a CPU.
+def require_possible(configs: Sequence[RunConfig], capability: Callable[[], tuple[int, int] | None]) -> None:
+    """What can be known before a process starts. capability: gives that of the GPU; None: unknown, or a CPU.
 
     Raises UsageError for a regular expression that matches no layer, and for settings that exclude each other;
     ModeUnavailable for attention in fp8 that Transformer Engine has no backend of.
@@ -97,7 +97,7 @@ def require_possible(configs: Sequence[RunConfig], capability: tuple[int, int] |
         if recipe is None:
             continue
         if recipe.fp8_attention:
-            _require_attention(config, recipe, capability)
+            _require_attention(config, recipe, capability())
         if recipe.layers not in (ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS):
             require_match(recipe.layers, layers_of(config.workload), config.mode_label)
         if (recipe.base, recipe.layers) == ("rowwise_with_gw_hp", LIBRARY_LAYERS):

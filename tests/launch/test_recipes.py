@@ -14,6 +14,10 @@ from fp8bench.schema.fp8_attention import refusal
 HOPPER, BLACKWELL = (9, 0), (10, 0)
 
 
+def no_gpu():
+    return None
+
+
 def labels(found):
     return [f"{entry.name}:{recipe}" if recipe else entry.name for entry, recipe in found]
 
@@ -86,13 +90,13 @@ def test_fp8_attention_that_vit_huge_has_no_backend_of_is_refused_before_a_proce
 
 def test_fp8_attention_is_not_torchs():
     with pytest.raises(UsageError, match="--te-attention sdpa is torch's"):
-        require_possible([config("te-fp8", "delayed,dpa=on", te_attention="sdpa", workload="llm-7b")], HOPPER)
+        require_possible([config("te-fp8", "delayed,dpa=on", te_attention="sdpa", workload="llm-7b")], lambda: HOPPER)
 
 
 def test_a_regular_expression_that_matches_no_layer_is_refused_with_the_layers():
     run = config("torchao-float8", "tensorwise,layers=mpl")
     with pytest.raises(UsageError, match="no linear layer of the model has a name that 'mpl' matches") as caught:
-        require_possible([run], None)
+        require_possible([run], no_gpu)
     assert "blocks.*.attn.qkv, blocks.*.attn.proj, blocks.*.mlp.fc1, blocks.*.mlp.fc2" in caught.value.remedy
 
 
@@ -106,12 +110,12 @@ def test_a_regular_expression_that_matches_no_layer_is_refused_with_the_layers()
     ],
 )
 def test_layers_that_are_there_or_unknown_here_are_left_to_the_ranks(recipe, workload):
-    require_possible([config("torchao-float8", recipe, workload=workload)], None)
+    require_possible([config("torchao-float8", recipe, workload=workload)], no_gpu)
 
 
 def test_torchao_has_no_rule_for_every_recipe():
     with pytest.raises(UsageError, match="no rule of layers for rowwise_with_gw_hp"):
-        require_possible([config("torchao-float8", "rowwise_with_gw_hp,layers=torchao")], None)
+        require_possible([config("torchao-float8", "rowwise_with_gw_hp,layers=torchao")], no_gpu)
 
 
 @pytest.mark.slow
