@@ -12,7 +12,7 @@ from fp8bench.launch.nodes.leader import Leader
 from fp8bench.launch.nodes.place import Elastic, elastic_from
 from fp8bench.launch.place import Place, moved, place_on
 from fp8bench.launch.plan import entries, plan, stop
-from fp8bench.launch.recipes import require_possible
+from fp8bench.launch.recipes import require_in_names, require_possible
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.machine.identity import Here, together
@@ -69,9 +69,10 @@ def prepare(
         if own.instance.key != place.instance.key:
             resumed["instance"] = own.instance.key
         place = own
-        # Modes of the session have their recipes and layers in their names.
-        in_names = {"recipe": None, "fp8_layers": None} if "mode" in resumed else {}
-        request = request.model_copy(update={**resumed, **in_names})
+        if "mode" in resumed:
+            require_in_names(resumed["mode"], request.recipe, request.fp8_layers, kept.session_id)
+            resumed |= {"recipe": None, "fp8_layers": None}
+        request = request.model_copy(update=resumed)
     configs = plan(request, machine, elastic)
     require_possible(configs, lambda: auto_layers.capability_of(place))
     records = kept.records if kept is not None else ()

@@ -4,8 +4,10 @@ what of it is refused before a process starts.
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from fp8bench import registry
+from fp8bench.config.recipe_file import recipe_in
 from fp8bench.launch.known_layers import layers_of
 from fp8bench.registry import ModeEntry
 from fp8bench.schema.config import RunConfig
@@ -78,6 +80,28 @@ def _of_layers(entry: ModeEntry, own: str | None, layers: str) -> str:
     if "layers" in recipe.values:
         return str(recipe)
     return str(read_recipe(entry.name, str(recipe.with_layers(layers)), entry.recipe_fields))
+
+
+def require_in_names(labels: Sequence[str], file: Path | None, layers: str | None, session: str) -> None:
+    """labels: of a resumed session's modes, which have their recipes and layers in their names. Raises UsageError where
+    a recipe of a file, or a choice of layers, is given that none of them has.
+    """
+    recipes = [split_recipe(own) for _, own in map(registry.find_mode, labels)]
+    wanted = split_recipe(recipe_in(file)) if file is not None else None
+    unlike = None
+    if wanted is not None and not any(_same_scaling(wanted, one) for one in recipes):
+        unlike = "--recipe"
+    if layers is not None and layers not in [one.layers for one in recipes]:
+        unlike = "--fp8-layers"
+    if unlike is not None:
+        raise UsageError(
+            f"session {session!r} was measured with {', '.join(labels)}, and {unlike} is of none of them",
+            f"Omit {unlike} to resume it with its own settings, or choose another name with --session",
+        )
+
+
+def _same_scaling(one: Recipe, other: Recipe) -> bool:
+    return str(one.with_layers(ALL_LAYERS)) == str(other.with_layers(ALL_LAYERS))
 
 
 def recipe_of(config: RunConfig) -> Recipe | None:

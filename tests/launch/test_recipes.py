@@ -1,12 +1,14 @@
 """What a run's modes are made of --recipe and --fp8-layers, and what is refused before a process starts."""
 
+from contextlib import nullcontext
+
 import pytest
 from builders import config
 
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import prepare as preparing
 from fp8bench.launch.prepare import prepare
-from fp8bench.launch.recipes import chosen, require_possible
+from fp8bench.launch.recipes import chosen, require_in_names, require_possible
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.fp8_attention import refusal
@@ -55,6 +57,25 @@ def test_all_layers_is_what_a_mode_does_by_itself():
 def test_a_choice_of_layers_that_cannot_be_made_is_refused(modes, layers, told):
     with pytest.raises(UsageError, match=told):
         chosen(modes, None, layers)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "layers", "told"),
+    [
+        (None, None, None),
+        (None, "mlp", None),
+        ("recipe: delayed\nmargin: 1\n", "mlp", None),
+        (None, "attn", "--fp8-layers is of none of them"),
+        ("recipe: delayed\nmargin: 2\n", None, "--recipe is of none of them"),
+    ],
+)
+def test_a_resumed_session_has_its_own_recipes_and_layers(tmp_path, recipe, layers, told):
+    file = None
+    if recipe is not None:
+        file = tmp_path / "recipe.yaml"
+        file.write_text(recipe)
+    with nullcontext() if told is None else pytest.raises(UsageError, match=told):
+        require_in_names(["baseline-bf16", "te-fp8:delayed,margin=1,layers=mlp"], file, layers, "monday")
 
 
 @pytest.mark.parametrize(
