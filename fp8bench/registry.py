@@ -361,18 +361,6 @@ def find_mode(label: str) -> tuple[ModeEntry, str | None]:
     return entry, recipe or (entry.recipes[0] if entry.recipes else None)
 
 
-def written(label: str) -> str:
-    """A mode with fields in its recipe as it is kept, in the order that they are kept in; any other as it is."""
-    if "=" not in label:
-        return label
-    try:
-        entry, recipe = find_mode(label)
-    except UsageError:
-        # It names no record either.
-        return label
-    return f"{entry.name}:{recipe}"
-
-
 def find_workload(name: str) -> WorkloadEntry:
     """The entry of that name, or of `timm:NAME`. Raises UsageError with the nearest name."""
     prefix, colon, member = name.partition(":")

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from fp8bench import registry
-from fp8bench.launch.gemm_pays import judge, paying, require_timed
+from fp8bench.launch.gemm_pays import PRECISIONS, judge, paying, require_timed
 from fp8bench.launch.place import Place
 from fp8bench.launch.recipes import recipe_of
 from fp8bench.pricing import catalog as catalogs
@@ -62,7 +62,7 @@ def _chosen_for(config: RunConfig) -> tuple[str, int]:
 
 def _decided(config: RunConfig, recipe: str, place: Place) -> tuple[tuple[str, ...], str]:
     require_timed(recipe, config.mode_label, registry.modes()[config.mode].recipes or ())
-    record = _newest(config, place)
+    record = _newest(config, recipe, place)
     judged, casts = judge(record.products, recipe, te=config.mode.startswith("te-"))
     names = paying(judged, config.mode_label, f"the GEMMs of {record.run_id}")
     left = [str(one) for one in judged if not one.pays]
@@ -75,15 +75,19 @@ def _decided(config: RunConfig, recipe: str, place: Place) -> tuple[tuple[str, .
     )
 
 
-def _newest(config: RunConfig, place: Place) -> Any:
-    """The newest record of the same GEMMs, made on a GPU of this machine. Raises UsageError where there is none."""
+def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
+    """The newest record of the same GEMMs, in bf16 and as the recipe scales them, made on a GPU of this machine. Raises
+    UsageError where there is none.
+    """
     kind = registry.load(registry.find_kind("gemm"))
     wanted = Filter(status="ok", workload=config.workload, batch_size=config.batch_size, device=config.device)
     machine = place.here.machine if place.here else None
     found = [
         record
         for record in wanted.of(results.read_kind(place.results_dir, [place.instance.key], kind.record))
-        if record.machine is None or same_machine(record.machine, machine)
+        if (record.machine is None or same_machine(record.machine, machine))
+        and "bf16" in record.config.precisions
+        and set(PRECISIONS[recipe]) & set(record.config.precisions)
     ]
     if not found:
         raise UsageError(

@@ -37,17 +37,19 @@ _TOGETHER = {
 
 @dataclass(frozen=True)
 class Judged:
-    """A layer, or several that go together. Seconds a GEMM of each role, added up; fp8_s null: some has no fp8 time."""
+    """A layer, or several that go together. Seconds a GEMM of each role, added up; null: some has no time."""
 
     layers: tuple[str, ...]
-    bf16_s: float
+    bf16_s: float | None
     fp8_s: float | None
 
     @property
     def pays(self) -> bool:
-        return self.fp8_s is not None and self.fp8_s < self.bf16_s
+        return self.fp8_s is not None and self.bf16_s is not None and self.fp8_s < self.bf16_s
 
     def __str__(self) -> str:
+        if self.bf16_s is None:
+            return f"{' with '.join(self.layers)} (no time in bf16)"
         if self.fp8_s is None:
             return f"{' with '.join(self.layers)} (no time in fp8)"
         return f"{' with '.join(self.layers)} ({self.fp8_s / self.bf16_s - 1:+.0%} time)"
@@ -80,7 +82,7 @@ def judge(products: Sequence[ProductTimings], recipe: str, te: bool) -> tuple[tu
         return next(filter(None, (_fp8_s(one, name, casts) for name in wanted)), None)
 
     return tuple(
-        Judged(tuple(layers), seconds(layers, _bf16_s) or 0.0, seconds(layers, in_fp8)) for layers in groups.values()
+        Judged(tuple(layers), seconds(layers, _bf16_s), seconds(layers, in_fp8)) for layers in groups.values()
     ), casts
 
 

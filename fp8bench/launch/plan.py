@@ -58,7 +58,7 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
     entry = registry.find_workload(workload)
     _require_extra(entry)
     labels = request.mode or tuple(entry.name for entry in registry.modes().values() if device in entry.default_on)
-    recipe = recipe_in(request.recipe) if request.recipe is not None else None
+    of_file = recipe_in(request.recipe) if request.recipe is not None else None
     settings = request.of_workers(device, entry.usual)
     _require_sequence(settings["sequence_length"], entry)
     _require_family(settings, entry)
@@ -78,7 +78,7 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
             nodes=elastic.nodes if elastic else 1,
             **settings,
         )
-        for mode, recipe in chosen(labels, recipe, request.fp8_layers)
+        for mode, recipe in chosen(labels, of_file, request.fp8_layers)
     ]
     return switched(configs, request.te_switches, entry)
 

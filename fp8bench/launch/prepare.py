@@ -12,7 +12,7 @@ from fp8bench.launch.nodes.leader import Leader
 from fp8bench.launch.nodes.place import Elastic, elastic_from
 from fp8bench.launch.place import Place, moved, place_on
 from fp8bench.launch.plan import entries, plan, stop
-from fp8bench.launch.recipes import require_possible
+from fp8bench.launch.recipes import require_in_names, require_possible
 from fp8bench.launch.rounds import Entry, Stop
 from fp8bench.machine.gpus import Machine, this_machine
 from fp8bench.machine.identity import Here, together
@@ -71,10 +71,13 @@ def prepare(
         if own.instance.key != place.instance.key:
             resumed["instance"] = own.instance.key
         place = own
+        if "mode" in resumed:
+            require_in_names(resumed["mode"], request.recipe, request.fp8_layers, kept.session_id)
+            resumed |= {"recipe": None, "fp8_layers": None}
         request = request.model_copy(update=resumed)
     configs = plan(request, machine, elastic)
     to_size = _to_size(request, configs)
-    require_possible(configs, auto_layers.capability_of(place))
+    require_possible(configs, lambda: auto_layers.capability_of(place))
     records = kept.records if kept is not None else ()
     configs, notes = auto_layers.resolved(configs, place, to_size, records)
     searches: dict[RunConfig, BatchSearch] = {}

@@ -3,9 +3,11 @@ what of it is refused before a process starts.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from fp8bench import registry
+from fp8bench.config.recipe_file import recipe_in
 from fp8bench.launch.known_layers import layers_of
 from fp8bench.registry import ModeEntry
 from fp8bench.schema.config import RunConfig
@@ -80,14 +82,36 @@ def _of_layers(entry: ModeEntry, own: str | None, layers: str) -> str:
     return str(read_recipe(entry.name, str(recipe.with_layers(layers)), entry.recipe_fields))
 
 
+def require_in_names(labels: Sequence[str], file: Path | None, layers: str | None, session: str) -> None:
+    """labels: of a resumed session's modes, which have their recipes and layers in their names. Raises UsageError where
+    a recipe of a file, or a choice of layers, is given that none of them has.
+    """
+    recipes = [split_recipe(own) for _, own in map(registry.find_mode, labels)]
+    wanted = split_recipe(recipe_in(file)) if file is not None else None
+    unlike = None
+    if wanted is not None and not any(_same_scaling(wanted, one) for one in recipes):
+        unlike = "--recipe"
+    if layers is not None and layers not in [one.layers for one in recipes]:
+        unlike = "--fp8-layers"
+    if unlike is not None:
+        raise UsageError(
+            f"session {session!r} was measured with {', '.join(labels)}, and {unlike} is of none of them",
+            f"Omit {unlike} to resume it with its own settings, or choose another name with --session",
+        )
+
+
+def _same_scaling(one: Recipe, other: Recipe) -> bool:
+    return str(one.with_layers(ALL_LAYERS)) == str(other.with_layers(ALL_LAYERS))
+
+
 def recipe_of(config: RunConfig) -> Recipe | None:
     """The recipe of a configuration; None: its mode has no fields, or knows its recipes itself."""
     entry = registry.modes().get(config.mode)
     return split_recipe(config.recipe) if entry is not None and entry.recipe_fields and config.recipe else None
 
 
-def require_possible(configs: Sequence[RunConfig], capability: tuple[int, int] | None) -> None:
-    """What can be known before a process starts. capability: of the GPU; None: unknown, or a CPU.
+def require_possible(configs: Sequence[RunConfig], capability: Callable[[], tuple[int, int] | None]) -> None:
+    """What can be known before a process starts. capability: gives that of the GPU; None: unknown, or a CPU.
 
     Raises UsageError for a regular expression that matches no layer, and for settings that exclude each other;
     ModeUnavailable for attention in fp8 that Transformer Engine has no backend of.
@@ -97,7 +121,7 @@ def require_possible(configs: Sequence[RunConfig], capability: tuple[int, int] |
         if recipe is None:
             continue
         if recipe.fp8_attention:
-            _require_attention(config, recipe, capability)
+            _require_attention(config, recipe, capability())
         if recipe.layers not in (ALL_LAYERS, AUTO_LAYERS, LIBRARY_LAYERS):
             require_match(recipe.layers, layers_of(config.workload), config.mode_label)
         if (recipe.base, recipe.layers) == ("rowwise_with_gw_hp", LIBRARY_LAYERS):

@@ -108,10 +108,14 @@ class TorchAOFloat8:
 
     def _module_filter(self, float8: Any) -> Callable[[nn.Module, str], bool]:
         """What is converted, given a module and its dotted name."""
-        rule: Callable[[nn.Module, str], bool] = lambda _module, _name: True  # noqa: E731
-        if self._layers.layers == LIBRARY_LAYERS:
-            rule = _own_rule(float8, self.recipe)
-        return lambda module, name: convertible(module, name) and self._layers.takes(name) and rule(module, name)
+        own = _own_rule(float8, self.recipe) if self._layers.layers == LIBRARY_LAYERS else None
+
+        def takes(module: nn.Module, name: str) -> bool:
+            if not convertible(module, name) or not self._layers.takes(name):
+                return False
+            return own is None or own(module, name)
+
+        return takes
 
     def forward_context(self) -> AbstractContextManager[Any]:
         """Nothing: the converted layers know."""

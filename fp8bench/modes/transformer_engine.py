@@ -255,12 +255,14 @@ class TEFP8(TEBF16):
         if not recipes:
             raise MeasurementInvalid("no Transformer Engine layer ran in fp8", "Report this with the record's evidence")
         found = super().evidence(model)
+        number = sum(self._gemms[type(layer).__name__] for layer in in_fp8)
         return {
             **found,
+            "converted_layers": number,
             "attention": f"{found['attention']}+fp8" if self._named.fp8_attention else found["attention"],
             "recipe": "; ".join(sorted(recipes)),
             "recipe_fields": fields_of(in_fp8[0].fp8_meta.get("recipe")),
-            "fp8_layers": sum(self._gemms[type(layer).__name__] for layer in in_fp8),
+            "fp8_layers": number,
             "layers": self._layers.layers,
             "layers_left_in_bf16": counted(self._left_out),
         }

@@ -12,7 +12,7 @@ from fp8bench.records.files import Broken
 from fp8bench.records.layout import SomeRecord
 from fp8bench.records.results import Kept
 from fp8bench.records.select import Filter, work_of
-from fp8bench.registry import written
+from fp8bench.registry import find_mode
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import Variant, split_variant, suffix
 from fp8bench.schema.record import Record
@@ -66,6 +66,18 @@ def parse_mode(text: str, instances: Collection[str]) -> Reference:
     if instance in instances and mode:
         return Reference(instance, written(mode), execution)
     return Reference("", written(label), execution)
+
+
+def written(label: str) -> str:
+    """A mode with fields in its recipe as it is kept, in the order that they are kept in; any other as it is."""
+    if "=" not in label:
+        return label
+    try:
+        entry, recipe = find_mode(label)
+    except UsageError:
+        # It names no record either.
+        return label
+    return f"{entry.name}:{recipe}"
 
 
 def names_a_file(name: str) -> bool:

@@ -122,6 +122,14 @@ def test_a_layer_without_a_time_in_fp8_does_not_pay():
     assert (found.fp8_s, found.pays, str(found)) == (None, False, "a (no time in fp8)")
 
 
+def test_a_layer_without_a_time_in_bf16_does_not_pay():
+    product = Product(shape=Shape(m=64, n=64, k=64), layers=("a",))
+    [found], _ = judge(
+        [ProductTimings(product=product, timings=(timing("fp8-tensorwise", 1.0),))], "tensorwise", te=False
+    )
+    assert (found.pays, str(found)) == (False, "a (no time in bf16)")
+
+
 def test_an_emulated_time_is_none_of_fp8():
     emulated = timing("fp8-tensorwise", 0.1, emulated=True)
     product = Product(shape=Shape(m=64, n=64, k=64), layers=("a",))

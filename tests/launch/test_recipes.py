@@ -1,17 +1,23 @@
 """What a run's modes are made of --recipe and --fp8-layers, and what is refused before a process starts."""
 
+from contextlib import nullcontext
+
 import pytest
 from builders import config
 
 from fp8bench.config.request import RunRequest
 from fp8bench.launch import prepare as preparing
 from fp8bench.launch.prepare import prepare
-from fp8bench.launch.recipes import chosen, require_possible
+from fp8bench.launch.recipes import chosen, require_in_names, require_possible
 from fp8bench.machine.gpus import Machine
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.fp8_attention import refusal
 
 HOPPER, BLACKWELL = (9, 0), (10, 0)
+
+
+def no_gpu():
+    return None
 
 
 def labels(found):
@@ -54,6 +60,25 @@ def test_a_choice_of_layers_that_cannot_be_made_is_refused(modes, layers, told):
 
 
 @pytest.mark.parametrize(
+    ("recipe", "layers", "told"),
+    [
+        (None, None, None),
+        (None, "mlp", None),
+        ("recipe: delayed\nmargin: 1\n", "mlp", None),
+        (None, "attn", "--fp8-layers is of none of them"),
+        ("recipe: delayed\nmargin: 2\n", None, "--recipe is of none of them"),
+    ],
+)
+def test_a_resumed_session_has_its_own_recipes_and_layers(tmp_path, recipe, layers, told):
+    file = None
+    if recipe is not None:
+        file = tmp_path / "recipe.yaml"
+        file.write_text(recipe)
+    with nullcontext() if told is None else pytest.raises(UsageError, match=told):
+        require_in_names(["baseline-bf16", "te-fp8:delayed,margin=1,layers=mlp"], file, layers, "monday")
+
+
+@pytest.mark.parametrize(
     ("recipe", "head_dim", "capability", "told"),
     [
         ("delayed", 80, HOPPER, "trains heads of 128, and these are 80 wide"),
@@ -86,13 +111,13 @@ def test_fp8_attention_that_vit_huge_has_no_backend_of_is_refused_before_a_proce
 
 def test_fp8_attention_is_not_torchs():
     with pytest.raises(UsageError, match="--te-attention sdpa is torch's"):
-        require_possible([config("te-fp8", "delayed,dpa=on", te_attention="sdpa", workload="llm-7b")], HOPPER)
+        require_possible([config("te-fp8", "delayed,dpa=on", te_attention="sdpa", workload="llm-7b")], lambda: HOPPER)
 
 
 def test_a_regular_expression_that_matches_no_layer_is_refused_with_the_layers():
     run = config("torchao-float8", "tensorwise,layers=mpl")
     with pytest.raises(UsageError, match="no linear layer of the model has a name that 'mpl' matches") as caught:
-        require_possible([run], None)
+        require_possible([run], no_gpu)
     assert "blocks.*.attn.qkv, blocks.*.attn.proj, blocks.*.mlp.fc1, blocks.*.mlp.fc2" in caught.value.remedy
 
 
@@ -106,12 +131,12 @@ def test_a_regular_expression_that_matches_no_layer_is_refused_with_the_layers()
     ],
 )
 def test_layers_that_are_there_or_unknown_here_are_left_to_the_ranks(recipe, workload):
-    require_possible([config("torchao-float8", recipe, workload=workload)], None)
+    require_possible([config("torchao-float8", recipe, workload=workload)], no_gpu)
 
 
 def test_torchao_has_no_rule_for_every_recipe():
     with pytest.raises(UsageError, match="no rule of layers for rowwise_with_gw_hp"):
-        require_possible([config("torchao-float8", "rowwise_with_gw_hp,layers=torchao")], None)
+        require_possible([config("torchao-float8", "rowwise_with_gw_hp,layers=torchao")], no_gpu)
 
 
 @pytest.mark.slow

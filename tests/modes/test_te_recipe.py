@@ -81,7 +81,7 @@ class TestLayers:
     @pytest.mark.parametrize("attention", ["te", "sdpa"])
     def test_layers_that_are_left_out_run_in_bf16_in_their_place(self, attention):
         found = self.converted(TEFP8("delayed,layers=mlp", attention))
-        assert (found["fp8_layers"], found["converted_layers"]) == (4, 8)
+        assert (found["fp8_layers"], found["converted_layers"], found["total_layers"]) == (4, 4, 9)
         assert found["layers"] == "mlp"
         assert found["layers_left_in_bf16"] == ["blocks.*.attn.qkv x 2", "blocks.*.attn.proj x 2"]
 
@@ -98,7 +98,7 @@ class TestLayers:
     def test_of_llama_too(self, attention):
         found = self.converted(TEFP8("delayed,layers=mlp", attention), LLMMicro(data="device", sequence_length=32))
         assert found["layers_left_in_bf16"][-1] == "model.layers.*.self_attn.o_proj x 2"
-        assert (found["fp8_layers"], found["converted_layers"]) == (6, 14)
+        assert (found["fp8_layers"], found["total_layers"]) == (6, 15)
 
     def test_what_the_layers_ran_under_is_on_record_field_by_field(self):
         found = self.converted(TEFP8("delayed,history=16,amax=most_recent"))

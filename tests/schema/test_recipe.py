@@ -3,6 +3,7 @@
 import pytest
 
 from fp8bench import registry
+from fp8bench.records.named import parse_reference, written
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.recipe import FIELDS, split_recipe
 
@@ -67,9 +68,10 @@ def test_a_field_that_was_not_named_has_the_default_of_its_recipe():
 
 
 def test_a_reference_may_name_fields_in_any_order():
-    assert registry.written("te-fp8:margin=1,history=4") == "te-fp8:delayed,history=4,margin=1"
-    assert registry.written("te-fp8:delayed") == "te-fp8:delayed"
-    assert registry.written("te-fp8:nonsense=1") == "te-fp8:nonsense=1"
+    assert written("te-fp8:margin=1,history=4") == "te-fp8:delayed,history=4,margin=1"
+    assert parse_reference("h200-1x:te-fp8:margin=1/graphed", []).mode == "te-fp8:delayed,margin=1"
+    assert written("te-fp8:delayed") == "te-fp8:delayed"
+    assert written("te-fp8:nonsense=1") == "te-fp8:nonsense=1"
 
 
 def test_every_field_of_a_built_in_mode_is_known_and_every_recipe_with_fields_is_one_of_its_mode():
