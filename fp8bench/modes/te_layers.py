@@ -124,7 +124,7 @@ def _why_none(model: nn.Module) -> str:
         return f"it has no linear layer{convolutions}"
     name, layer = linears[0]
     if not _is_one_of(layer, _LINEARS):
-        return f"{name} is a {type(layer).__name__}{convolutions}"
+        return f"{name} is of class {type(layer).__name__}{convolutions}"
     if layer.in_features % 16 or layer.out_features % 16:
         return f"{name} is {layer.in_features} x {layer.out_features}, no multiples of 16{convolutions}"
     return f"{name} is the head, which stays plain{convolutions}"
