@@ -15,6 +15,7 @@ from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.processes.spawn import SpawnExecutor
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code as exit_code_after
+from fp8bench.launch.switched import words_of
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.identity import Here
 from fp8bench.records import lock, results
@@ -199,7 +200,8 @@ def _how_to_resume(schedule: Schedule, where: Where) -> str:
     if len(untried) == len(schedule.entries):
         return "Nothing was finished before it: run the same command again"
     modes = dict.fromkeys(entry.config.mode_label for entry in schedule.entries) if untried else ()
-    command = resume.command(schedule.session_id, where.named, where.results_dir, modes)
+    switches = words_of(entry.config for entry in schedule.entries) if untried else ()
+    command = resume.command(schedule.session_id, where.named, where.results_dir, modes, switches)
     return f"What was finished before it is in {where.results_dir}; resume with `{command}`"
 
 
