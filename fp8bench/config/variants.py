@@ -33,6 +33,12 @@ OF_ALL = frozenset({"warmup", "steps", "min_time_s", "workers", "seed"})
 OWN = tuple(name for name in OBEYED_BY_WORKERS if name not in OF_ALL)
 """What a variant may have of its own: all that a table tells rows apart by, or marks."""
 
+BESIDE = {
+    "mode": ("modes", "write the mode as a variant"),
+    "te_switches": ("switches", "use it without this file: each combination is a variant of its own"),
+}
+"""Options that make several of one measurement themselves; and what can be done instead."""
+
 
 @dataclass(frozen=True)
 class Written:
@@ -111,15 +117,16 @@ def _require_own(name: str, number: int, of: Written) -> None:
 
 
 def refuse_overridden(found: Written, origins: Mapping[str, str]) -> None:
-    """Raises UsageError for a mode beside variants, and for a flag or a variable that gives what a variant has of its
+    """Raises UsageError for modes or switches beside variants, and for a flag or a variable that gives what a variant has of its
     own. origins: of the request's settings, `file` where it is the file.
     """
-    if origins["mode"] != "default":
-        at = _called("mode", origins, found)
-        raise UsageError(
-            f"{at} names modes beside the variants of {found.file} line {line_of(found.text, (VARIANTS,))}",
-            f"Omit {at}, or write the mode as a variant",
-        )
+    for name, (what, instead) in BESIDE.items():
+        if origins[name] != "default":
+            at = _called(name, origins, found)
+            raise UsageError(
+                f"{at} names {what} beside the variants of {found.file} line {line_of(found.text, (VARIANTS,))}",
+                f"Omit {at}, or {instead}",
+            )
     for name in found.owned:
         if origins[name] in ("default", found.file):
             continue

@@ -13,7 +13,7 @@ from typing import Any
 
 from fp8bench.config.request import LATEST, OBEYED_BY_WORKERS, RunRequest
 from fp8bench.launch import variants
-from fp8bench.launch.switched import heeds_switches
+from fp8bench.launch.switched import words_of
 from fp8bench.machine.identity import Here
 from fp8bench.records.select import Filter, latest_first, session
 from fp8bench.schema.batch import AUTO, BatchSearch
@@ -22,7 +22,6 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import same_machine
 from fp8bench.schema.option import flag_of
 from fp8bench.schema.record import Record
-from fp8bench.schema.switches import NONE
 
 OF_A_MODE = frozenset({"mode", "recipe", "te_switches"})
 """What differs between the records of one session."""
@@ -71,12 +70,19 @@ def refuse_several(name: str, instances: Sequence[str], results_dir: Path) -> No
         )
 
 
-def command(session_id: str, instance: str | None, results_dir: Path, modes: Iterable[str] = ()) -> str:
-    """What resumes the session, whole. instance: as the user named it; None: the session brings its own. modes: empty:
-    it brings them too.
+def command(
+    session_id: str,
+    instance: str | None,
+    results_dir: Path,
+    modes: Iterable[str] = (),
+    switches: Iterable[str] = (),
+) -> str:
+    """What resumes the session, whole. instance: as the user named it; None: the session brings its own. modes, and
+    switches of Transformer Engine's layer: empty: it brings them too.
     """
     words = ["fp8bench", "run", *(["--instance", instance] if instance else []), "--session", session_id]
     words += [word for mode in modes for word in ("--mode", mode)]
+    words += [word for one in switches for word in ("--te-switch", one)]
     if results_dir != RunRequest.model_fields["results_dir"].default:
         words += ["--results-dir", str(results_dir)]
     return shlex.join(words)
@@ -138,10 +144,8 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
         found[name] = values[0]
     if "mode" not in given and not requested and not request.variants:
         found["mode"] = tuple(dict.fromkeys(config.mode_label for config in configs))
-    if "te_switches" not in given:
-        # Modes without Transformer Engine's layer have none, and are no rung.
-        of_te = [config for config in configs if heeds_switches(config.mode)]
-        found["te_switches"] = tuple(dict.fromkeys(config.te_switches or NONE for config in of_te))
+    if "te_switches" not in given and not requested:
+        found["te_switches"] = words_of(configs)
     if "aa" not in given and _arms(kept):
         found["aa"] = True
     place = kept.records[-1].session

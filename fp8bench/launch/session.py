@@ -15,6 +15,7 @@ from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.processes.spawn import SpawnExecutor
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code as exit_code_after
+from fp8bench.launch.switched import words_of
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.identity import Here
 from fp8bench.records import lock, results
@@ -201,8 +202,10 @@ def _how_to_resume(schedule: Schedule, where: Where) -> str:
     if len(untried) == len(schedule.entries):
         return "Nothing was finished before it: run the same command again"
     brings_all = not untried or where.asked.get("variants")
-    modes = () if brings_all else dict.fromkeys(entry.config.mode_label for entry in schedule.entries)
-    command = resume.command(schedule.session_id, where.named, where.results_dir, modes)
+    entries = () if brings_all else schedule.entries
+    modes = dict.fromkeys(entry.config.mode_label for entry in entries)
+    switches = words_of(entry.config for entry in entries)
+    command = resume.command(schedule.session_id, where.named, where.results_dir, modes, switches)
     return f"What was finished before it is in {where.results_dir}; resume with `{command}`"
 
 

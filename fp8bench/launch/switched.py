@@ -2,13 +2,13 @@
 cannot be combined, as far as that is known without torch. Pure.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fp8bench import registry
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.switches import LADDER, NONE, of_fp8, parse, split
+from fp8bench.schema.switches import LADDER, NONE, RUNGS, of_fp8, parse, split
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,20 @@ RULES = (
 
 def heeds_switches(mode: str) -> bool:
     """Whether it is one of Transformer Engine's."""
-    return bool(registry.modes()[mode].heeds_te_attention)
+    entry = registry.modes().get(mode)
+    return entry is not None and bool(entry.heeds_te_attention)
+
+
+def words_of(configs: Iterable[RunConfig]) -> tuple[str, ...]:
+    """What `--te-switch` has to be for these to be measured again; empty where no layer has a switch."""
+    # Modes without Transformer Engine's layer have none, and are no rung.
+    found = dict.fromkeys(config.te_switches or NONE for config in configs if heeds_switches(config.mode))
+    if set(found) <= {NONE}:
+        return ()
+    rungs = [rung or NONE for rung in RUNGS]
+    if not set(rungs) <= set(found):
+        return tuple(found)
+    return (LADDER, *(name for name in found if name not in rungs))
 
 
 def switched(

@@ -4,6 +4,7 @@ import pytest
 from launch.test_plan import planned
 
 from fp8bench.launch.rounds import Entry
+from fp8bench.launch.switched import words_of
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.switches import LADDER, NAMES, NONE, RUNGS, joined, parse
 
@@ -82,3 +83,10 @@ def test_what_cannot_be_says_why_and_what_can(requested, settings, what, remedy)
 
 def test_a_language_model_takes_the_cache():
     assert switches_of("weight-cache", workload="llm-1b", gpus=8) == ["weight-cache"]
+
+
+@pytest.mark.parametrize("requested", [(LADDER,), (NONE, "fused-qkv"), ()])
+def test_a_session_that_is_resumed_measures_the_same_again(requested):
+    found = planned(mode=("te-fp8", "te-bf16", "baseline-bf16"), te_switches=requested, **LAYER)
+    again = planned(mode=("te-fp8", "te-bf16", "baseline-bf16"), te_switches=words_of(found), **LAYER)
+    assert again == found

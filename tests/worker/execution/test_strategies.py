@@ -74,9 +74,19 @@ def test_what_was_requested_is_done_and_why_is_said(asked, device, word, reason)
     assert (strategy.word, strategy.evidence().reason) == (word, reason)
 
 
-def test_transformer_engines_blocks_share_layers_by_arguments_of_their_own():
-    with pytest.raises(ModeUnavailable, match=r"own arguments \(tp_group, sequence_parallel\)"):
-        chosen(mode=TEBF16(), tensor_parallel=2)
+def test_transformer_engines_layers_are_shared_whole_and_by_their_own_arguments_alone():
+    with pytest.raises(ModeUnavailable, match="with --te-attention sdpa there is none"):
+        chosen(mode=TEBF16(te_attention="sdpa"), tensor_parallel=2)
+    with pytest.raises(ModeUnavailable, match="not sharded by FSDP2"):
+        chosen(mode=TEBF16(), tensor_parallel=2, parallel="fsdp")
+    with pytest.raises(ModeUnavailable, match="in gpt-layer and in language models, and this is neither"):
+        TEBF16().divide(ViTMicro().build(CPU), None)
+
+
+def test_ddp_wraps_a_single_rank_where_a_switch_wants_its_cost():
+    strategy = chosen(mode=TEBF16(te_switches="parallel-setup"))
+    assert (strategy.word, chosen(mode=TEBF16()).word) == ("ddp", "none")
+    assert isinstance(strategy.join(torch.nn.Linear(2, 2), TEBF16(), CPU), torch.nn.parallel.DistributedDataParallel)
 
 
 def test_ranks_that_share_layers_take_the_samples_of_all_of_them():
