@@ -16,6 +16,8 @@ from report.made_gemm import gemm_record
 from fp8bench.records import layout, results
 from fp8bench.schema.record import SCHEMA_VERSION, Record
 
+pytestmark = pytest.mark.slow
+
 INSTANCE = "mine"
 
 
@@ -166,7 +168,7 @@ def test_the_good_are_used_and_each_bad_one_is_named_with_its_reason(many):
             assert FAULTS[fault][1] in named[f"{number:04}-{fault.replace(' ', '-')}.json"], fault
 
 
-@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("strict", [pytest.param(False, marks=pytest.mark.faults), True])
 def test_a_table_is_shown_and_nothing_that_is_named_can_move_a_terminal(strict, many):
     done = invoked("compare", INSTANCE, "--format", "json", "--results-dir", many.folder, *["--strict"] * strict)
     unseen = sum(fault in SEEN_WHOLE_ONLY for _, fault in many.faults())
@@ -187,7 +189,9 @@ COMMANDS: dict[str, Callable[[Path], tuple[object, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.faults) if name == "all of them" else name for name in COMMANDS]
+)
 def test_no_other_command_dies_of_one(name, tmp_path):
     results_dir = tmp_path / "results"
     (results_dir / INSTANCE).mkdir(parents=True)
@@ -201,7 +205,7 @@ def test_no_other_command_dies_of_one(name, tmp_path):
         assert (done.exit_code, done.stderr.count("not read: ") >= 15) == (4 if strict else 0, True), done.stderr
 
 
-@pytest.mark.parametrize("action", ["verify", "prune", "migrate"])
+@pytest.mark.parametrize("action", ["verify", pytest.param("prune", marks=pytest.mark.faults), "migrate"])
 def test_so_do_none_of_those_that_look_after_results(action, many):
     done = invoked("results", action, "--format", "json", "--results-dir", many.folder)
     document = json.loads(done.stdout)
