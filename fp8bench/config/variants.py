@@ -117,8 +117,8 @@ def _require_own(name: str, number: int, of: Written) -> None:
 
 
 def refuse_overridden(found: Written, origins: Mapping[str, str]) -> None:
-    """Raises UsageError for modes or switches beside variants, and for a flag or a variable that gives what a variant has of its
-    own. origins: of the request's settings, `file` where it is the file.
+    """Raises UsageError for modes or switches beside variants, and for a flag or a variable that gives what a variant
+    has of its own. origins: of the request's settings, `file` where it is the file.
     """
     for name, (what, instead) in BESIDE.items():
         if origins[name] != "default":

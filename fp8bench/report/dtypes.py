@@ -174,7 +174,7 @@ def _tried(tried: Sequence[Tried], torch: str, letters: Letters) -> list[Heading
 
 def _outcome(one: Tried, letters: Letters) -> str:
     if one.reason is not None:
-        return letters.mark(one.outcome, _shared(one.reason))
+        return letters.refer(one.outcome, _shared(one.reason))
     return f"{'' if one.outcome == 'runs' else one.outcome + ' '}-> {one.gives}"
 
 

@@ -25,7 +25,7 @@ from fp8bench.pricing.catalog import load
 from fp8bench.profiling import trace
 from fp8bench.records import layout
 from fp8bench.report import render
-from fp8bench.report.document import Column, Document, Heading, Lines, Note, Sentence, Table, Warned
+from fp8bench.report.document import Column, CsvLines, Document, Heading, Note, Sentence, Table, Warned
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import parse_mapping, parse_yaml
 
@@ -134,7 +134,7 @@ def test_every_part_of_a_document_is_inert_in_every_format():
     column = Column(HOSTILE, (HOSTILE,), "word", unit=HOSTILE, of=HOSTILE)
     parts = (Heading(HOSTILE), Sentence(HOSTILE), Note(HOSTILE), Warned(HOSTILE))
     tables = (Table((column,)), Table((column,), whole=True), Table((column,), tight=True))
-    document = Document(((*parts, *tables),), data={"a": HOSTILE}, lines=Lines((HOSTILE,), ((HOSTILE,),)))
+    document = Document(((*parts, *tables),), data={"a": HOSTILE}, lines=CsvLines((HOSTILE,), ((HOSTILE,),)))
     for form in (*render.FORMATS, render.PIPE):
         text = render.render(document, form)
         assert_inert(text)

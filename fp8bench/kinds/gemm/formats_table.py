@@ -56,7 +56,7 @@ def notes(rows: Sequence[GemmRow]) -> list[str]:
 
 
 def _timed(row: GemmRow, letters: doc.Letters) -> str:
-    return _microseconds(row) if row.reason is None else letters.mark(row.status, row.reason)
+    return _microseconds(row) if row.reason is None else letters.refer(row.status, row.reason)
 
 
 def _microseconds(row: GemmRow | None) -> str:

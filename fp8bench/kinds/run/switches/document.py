@@ -30,7 +30,7 @@ def document(rows: Sequence[SwitchRow], published: Sequence[PublishedSwitches]) 
         for one in published
         if one.citation in cited
     ]
-    return doc.Document(doc.blocks(*parts, below), data=list(rows), lines=doc.Lines.of(SwitchRow, rows))
+    return doc.Document(doc.blocks(*parts, below), data=list(rows), lines=doc.CsvLines.of(SwitchRow, rows))
 
 
 def _group(row: SwitchRow) -> tuple[object, ...]:
