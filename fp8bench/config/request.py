@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     PositiveFloat,
@@ -62,12 +63,6 @@ def _share(value: Any) -> Any:
         return fraction(str(value))
     except ValueError:
         raise ValueError("it must be a share, such as 1% or 0.01") from None
-
-
-def _folder(value: Any) -> Any:
-    if isinstance(value, str) and "\0" in value:
-        raise ValueError("a folder's name holds no NUL")
-    return local(value)
 
 
 def _of_price(help: str) -> Option:
@@ -165,6 +160,12 @@ else:
     )
 
 
+def _nameable(folder: Path) -> Path:
+    if "\0" in str(folder):
+        raise ValueError("no name of a folder holds a NUL")
+    return folder
+
+
 class RunRequest(_OptionsOfWorkers):
     """The request; null is left to the machine (`launch.plan` fills it in)."""
 
@@ -245,7 +246,10 @@ class RunRequest(_OptionsOfWorkers):
     ] = None
     price_per_gpu: Annotated[PositiveFloat | None, _of_price("Price of one GPU, times the GPUs of the machine")] = None
     results_dir: Annotated[
-        Path, BeforeValidator(_folder), Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL")
+        Path,
+        BeforeValidator(local),
+        AfterValidator(_nameable),
+        Option("Folder or address (s3://...) where records are kept", metavar="DIR|URL"),
     ] = Path("results")
     variants: tuple[VariantSettings, ...] = Field(
         default=(), description="of a file that names several; without any each mode is one, with the settings above"

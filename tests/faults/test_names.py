@@ -32,7 +32,7 @@ def test_a_folder_of_results_may_be_called_anything(name, tmp_path, monkeypatch)
 
 def test_a_nul_and_five_thousand_characters_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="holds no NUL"):
+    with pytest.raises(UsageError, match="holds a NUL"):
         resolve({}, {}, {"results_dir": "a\0b"}, "c.yaml", "")
     with pytest.raises(OSError, match="File name too long"):
         invoked("compare", "p5", "--results-dir", "x" * 5000)
