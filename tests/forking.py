@@ -64,7 +64,8 @@ def serve(place: str) -> Call:
                     return call
                 for descriptor in call.streams:
                     os.close(descriptor)
-                connection.sendall(f"{pid}\n".encode())
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    connection.sendall(f"{pid}\n".encode())
                 selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, connection))
 
 
@@ -84,7 +85,8 @@ def _received(connection: socket.socket) -> Call:
 def _tell_the_end(descriptor: int, pid: int, connection: socket.socket) -> None:
     os.close(descriptor)
     _, status = os.waitpid(pid, 0)
-    with connection:
+    # Who asked for it may be gone: a test that ended before its program did.
+    with connection, suppress(BrokenPipeError, ConnectionResetError):
         connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
 
