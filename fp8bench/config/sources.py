@@ -123,6 +123,6 @@ def unknown_variable(variable: str) -> UsageError:
 
 def _many(name: str, value: Any) -> Any:
     """A few take several: a list in the file, commas in a variable."""
-    if name not in ("mode", "te_switches") or not isinstance(value, str):
+    if name not in ("mode", "te_switch") or not isinstance(value, str):
         return value
     return tuple(part.strip() for part in value.split(",") if part.strip())

@@ -64,7 +64,7 @@ def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) 
         )
         for mode, recipe in dict.fromkeys(map(registry.find_mode, labels))
     ]
-    return switched(configs, request.te_switches, entry)
+    return switched(configs, request.te_switch, entry)
 
 
 def _require_extra(workload: registry.WorkloadEntry) -> None:

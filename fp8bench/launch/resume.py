@@ -138,8 +138,8 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
         found[name] = values[0]
     if "mode" not in given:
         found["mode"] = tuple(dict.fromkeys(config.mode_label for config in configs))
-    if "te_switches" not in given:
-        found["te_switches"] = words_of(configs)
+    if "te_switch" not in given:
+        found["te_switch"] = words_of(configs)
     if "aa" not in given and _arms(kept):
         found["aa"] = True
     place = kept.records[-1].session

@@ -37,7 +37,7 @@ TEXT_OF_EVERY_FIELD = {
     "te_attention": ("sdpa", "sdpa"),
     "sequence_length": ("512", 512),
     "weight_dtype": ("float16", "float16"),
-    "te_switches": ("fused-qkv", ("fused-qkv",)),
+    "te_switch": ("fused-qkv", ("fused-qkv",)),
     "parallel": ("fsdp", "fsdp"),
     "tensor_parallel": ("2", 2),
     "grad_accumulation": ("4", 4),
@@ -114,11 +114,7 @@ def test_every_field_is_an_option() -> None:
 
 @pytest.mark.parametrize(
     "field",
-    [
-        name
-        for name in RunRequest.model_fields
-        if name in RunConfig.model_fields and name not in ("mode", "te_switches")
-    ],
+    [name for name in RunRequest.model_fields if name in RunConfig.model_fields and name != "mode"],
 )
 def test_an_option_of_the_workers_has_the_name_and_the_type_that_their_configuration_has(field: str) -> None:
     text, value = TEXT_OF_EVERY_FIELD[field]
