@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Function = Callable[..., None]
 
 
-NOT_IN = {"sweep": frozenset(("aa", "precision", "max_rounds"))}
+NOT_IN = {"sweep": frozenset(("aa", "precision", "max_rounds", "te_switch"))}
 """Options of `run` that a command which measures otherwise does not have."""
 
 

@@ -86,7 +86,7 @@ class _CommonOptions(Frozen):
         str | None,
         Option("Model to train", if_unset="vit-huge; on a CPU vit-micro", metavar="NAME", complete="workloads"),
     ] = None
-    te_switches: Annotated[
+    te_switch: Annotated[
         tuple[str, ...],
         Option(
             "Options of Transformer Engine's layer, joined by +, or `ladder` for all rungs. Repeat for several",

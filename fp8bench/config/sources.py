@@ -131,7 +131,7 @@ def unknown_variable(variable: str) -> UsageError:
 
 def _many(name: str, value: Any) -> Any:
     """A few take several: a list in the file, commas in a variable, where `FIELD=VALUE` is of the mode before it."""
-    if name not in ("mode", "te_switches") or not isinstance(value, str):
+    if name not in ("mode", "te_switch") or not isinstance(value, str):
         return value
     modes: list[str] = []
     for part in filter(None, map(str.strip, value.split(","))):

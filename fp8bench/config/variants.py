@@ -35,7 +35,7 @@ OWN = tuple(name for name in OBEYED_BY_WORKERS if name not in OF_ALL)
 
 BESIDE = {
     "mode": ("modes", "write the mode as a variant"),
-    "te_switches": ("switches", "use it without this file: each combination is a variant of its own"),
+    "te_switch": ("switches", "use it without this file: each combination is a variant of its own"),
 }
 """Options that make several of one measurement themselves; and what can be done instead."""
 

@@ -80,7 +80,7 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
         )
         for mode, recipe in chosen(labels, of_file, request.fp8_layers)
     ]
-    return switched(configs, request.te_switches, entry)
+    return switched(configs, request.te_switch, entry)
 
 
 def _require_extra(workload: registry.WorkloadEntry) -> None:

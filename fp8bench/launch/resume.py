@@ -144,8 +144,8 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
         found[name] = values[0]
     if "mode" not in given and not requested and not request.variants:
         found["mode"] = tuple(dict.fromkeys(config.mode_label for config in configs))
-    if "te_switches" not in given and not requested:
-        found["te_switches"] = words_of(configs)
+    if "te_switch" not in given and not requested:
+        found["te_switch"] = words_of(configs)
     if "aa" not in given and _arms(kept):
         found["aa"] = True
     place = kept.records[-1].session

@@ -18,7 +18,7 @@ from fp8bench.schema.files import parse_mapping
 FILE = "nightly.yaml"
 OF_IMAGES = find_workload("vit-micro").usual
 
-OF_A_MODE = ("mode", "recipe", "te_switches")
+OF_A_MODE = ("mode", "recipe")
 """What a request has of several modes, and a configuration of one."""
 
 TEXT_OF_EVERY_FIELD = {
@@ -42,7 +42,7 @@ TEXT_OF_EVERY_FIELD = {
     "image_size": ("384", 384),
     "classes": ("100", 100),
     "weight_dtype": ("float16", "float16"),
-    "te_switches": ("fused-qkv", ("fused-qkv",)),
+    "te_switch": ("fused-qkv", ("fused-qkv",)),
     "parallel": ("fsdp", "fsdp"),
     "tensor_parallel": ("2", 2),
     "grad_accumulation": ("4", 4),

@@ -114,9 +114,9 @@ def test_what_would_override_a_variants_own_setting_is_refused(environ, flags, o
 
 
 def test_switches_beside_variants_are_refused():
-    error = refusal("te_switches: [fused-qkv]\n" + ARTICLE, {})
+    error = refusal("te_switch: [fused-qkv]\n" + ARTICLE, {})
 
-    assert error.what.startswith(f"'te_switches' of {FILE} names switches beside the variants of {FILE} line ")
+    assert error.what.startswith(f"'te_switch' of {FILE} names switches beside the variants of {FILE} line ")
 
 
 @pytest.mark.parametrize(

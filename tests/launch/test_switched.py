@@ -13,7 +13,7 @@ LAYER = {"workload": "gpt-layer", "gpus": 1, **PIECES}
 
 
 def switches_of(*requested, mode=("te-fp8",), **settings):
-    return [one.te_switches for one in planned(mode=mode, te_switches=requested, **{**LAYER, **settings})]
+    return [one.te_switches for one in planned(mode=mode, te_switch=requested, **{**LAYER, **settings})]
 
 
 def refused(*requested, **settings):
@@ -33,7 +33,7 @@ def test_a_combination_has_one_spelling_and_what_it_needs():
 
 
 def test_the_ladder_has_every_rung_and_other_modes_are_measured_once():
-    found = planned(mode=("baseline-bf16", "te-fp8", "te-bf16"), te_switches=(LADDER,), **LAYER)
+    found = planned(mode=("baseline-bf16", "te-fp8", "te-bf16"), te_switch=(LADDER,), **LAYER)
     of = [(one.mode, one.te_switches) for one in found]
     assert of[0] == ("baseline-bf16", None)
     assert [rung for mode, rung in of if mode == "te-fp8"] == [rung or None for rung in RUNGS]
@@ -52,7 +52,7 @@ def test_a_layer_that_two_gpus_share_has_no_rung_of_what_sharing_costs_alone():
 
 
 def test_a_turn_is_called_by_its_switches():
-    [config] = planned(mode=("te-fp8",), te_switches=("fused-qkv",), **LAYER)
+    [config] = planned(mode=("te-fp8",), te_switch=("fused-qkv",), **LAYER)
     assert Entry(config).label == "te-fp8:delayed+fused-qkv"
 
 
@@ -87,6 +87,6 @@ def test_a_language_model_takes_the_cache():
 
 @pytest.mark.parametrize("requested", [(LADDER,), (NONE, "fused-qkv"), ()])
 def test_a_session_that_is_resumed_measures_the_same_again(requested):
-    found = planned(mode=("te-fp8", "te-bf16", "baseline-bf16"), te_switches=requested, **LAYER)
-    again = planned(mode=("te-fp8", "te-bf16", "baseline-bf16"), te_switches=words_of(found), **LAYER)
+    found = planned(mode=("te-fp8", "te-bf16", "baseline-bf16"), te_switch=requested, **LAYER)
+    again = planned(mode=("te-fp8", "te-bf16", "baseline-bf16"), te_switch=words_of(found), **LAYER)
     assert again == found
