@@ -100,8 +100,8 @@ def dtypes(
 
 
 def parse_numbers(text: str) -> list[float]:
-    """Numbers with commas between. Raises UsageError for the first that is none, or that is 0 or infinite in float64
-    alone: it would be shown as another number.
+    """Numbers with commas between. Raises UsageError for the first that is none, or that float64 cannot tell from 0 or
+    from infinity: it would be shown as another number.
     """
     return [_number(word.strip()) for word in text.split(",")]
 
