@@ -25,7 +25,7 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.formats import ALIGNMENT
 
 HEADS = frozenset({"head", "lm_head"})
-CLASSIFIERS = frozenset({"head", "head_dist", "classifier", "fc"})
+CLASSIFIERS = frozenset({"head", "head_dist"})
 """What timm's models call the module that gives the logits, alone or with layers inside (`head.fc`)."""
 
 
