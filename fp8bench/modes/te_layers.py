@@ -127,4 +127,4 @@ def _why_none(model: nn.Module) -> str:
         return f"{name} is of class {type(layer).__name__}{convolutions}"
     if layer.in_features % 16 or layer.out_features % 16:
         return f"{name} is {layer.in_features} x {layer.out_features}, no multiples of 16{convolutions}"
-    return f"{name} is the head, which stays plain{convolutions}"
+    return f"{name} gives the logits, and stays plain{convolutions}"

@@ -28,7 +28,7 @@ from fp8bench.schema.formats import ALIGNMENT
 from fp8bench.schema.recipe import LIBRARY_LAYERS, split_recipe
 
 HEADS = frozenset({"head", "lm_head"})
-CLASSIFIERS = frozenset({"head", "head_dist", "classifier", "fc"})
+CLASSIFIERS = frozenset({"head", "head_dist"})
 """What timm's models call the module that gives the logits, alone or with layers inside (`head.fc`)."""
 
 

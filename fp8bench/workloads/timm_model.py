@@ -82,7 +82,8 @@ class TimmModel:
                 f"{CHANNELS} channels",
                 "Name another model" if channels != CHANNELS else "Give a side with --image-size",
             )
-        return Made(self.model, size or height, classes or own_classes or USUAL_CLASSES, size not in (None, height))
+        resized = size is not None and (size, size) != (height, width)
+        return Made(self.model, size or height, classes or own_classes or USUAL_CLASSES, resized)
 
     def check(self, batch_size: int, fp8: bool) -> None:
         """Raises ModeUnavailable where the model cannot be proved, does not take these images, or has a linear layer
@@ -100,7 +101,7 @@ class TimmModel:
             raise ModeUnavailable(
                 f"{self.name} gives {survey.output_words} for {batch_size} images, and not logits of "
                 f"{batch_size} x {self.made.classes}",
-                "Use a model with a classifier, as `fp8bench workloads timm` lists them",
+                "Use a model with a classifier; `fp8bench workloads timm:NAME` looks at one",
             )
         if fp8:
             self._require_rows(survey, batch_size)

@@ -21,7 +21,7 @@ def valued_options():
 
 
 def test_every_command_is_looked_at():
-    assert {name for name, _ in valued_options()} == set(COMMANDS) - {"modes", "workloads", *GROUPS}
+    assert {name for name, _ in valued_options()} == set(COMMANDS) - {"modes", *GROUPS}
 
 
 @pytest.mark.parametrize("words", ["show", "update", "set p5 3"])

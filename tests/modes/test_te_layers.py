@@ -106,7 +106,7 @@ class Plain(nn.Module):
         (Plain(conv=nn.Conv2d(3, 8, 1)), "it has no linear layer; 1 Conv2d layers are no linear layers"),
         (Plain(mlp=nn.Linear(12, 32)), "mlp is 12 x 32, no multiples of 16"),
         (Plain(mlp=Odd(32, 32)), "mlp is of class Odd"),
-        (Plain(fc=nn.Linear(32, 32)), "fc is the head, which stays plain"),
+        (Plain(head=nn.Linear(32, 32)), "head gives the logits, and stays plain"),
     ],
 )
 def test_a_model_of_which_it_can_take_nothing_is_refused_with_the_layer_and_why(model, why):
