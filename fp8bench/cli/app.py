@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from types import ModuleType
 from typing import Any, NoReturn, cast
 
 import typer
@@ -92,8 +93,7 @@ _ClickError = cast(type[Exception], typer.BadParameter.__mro__[2])
 
 def main() -> None:
     """Run the command line and exit. An error is one line: what, why, and the remedy."""
-    # To look for pydantic's plugins in all installed packages takes a tenth of an answer's time; none has a part here.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    _without_plugins_of_pydantic()
     arguments = sys.argv[1:] or ["--help"]
     signals.raise_on_signals()
     errors = sys.__stderr__
@@ -122,6 +122,16 @@ def main() -> None:
         _fail(f"{what if what.endswith('?') else what.rstrip('.') + '.'} See `fp8bench --help`.", UsageError.exit_code)
     except KeyboardInterrupt as interrupt:
         _fail_interrupted(interrupt)
+
+
+def _without_plugins_of_pydantic() -> None:
+    """None has a part here. To look for them in all installed packages takes a tenth of an answer's time, and to import
+    what would look, importlib.metadata, half as long.
+    """
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    loader: Any = ModuleType("pydantic.plugin._loader")
+    loader.get_plugins = tuple
+    sys.modules.setdefault(loader.__name__, loader)
 
 
 def _answer(arguments: Sequence[str]) -> int:

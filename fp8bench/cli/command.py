@@ -71,7 +71,8 @@ def _declared_by(group: Any) -> list[inspect.Parameter]:
 def resolved(settings: Mapping[str, Any], config: Path | None) -> "Resolved":
     """The settings of a call, from its flags, variables and file. Raises UsageError for an invalid one."""
     from fp8bench.config.sources import resolve
-    from fp8bench.schema.files import parse_mapping, read_text
+    from fp8bench.schema.files import read_text
+    from fp8bench.schema.yaml_text import parse_mapping
 
     flags = {name: value for name, value in settings.items() if value not in (None, False, [])}
     if config is None:

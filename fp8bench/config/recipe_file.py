@@ -13,8 +13,9 @@ from typing import Any
 
 from fp8bench import registry
 from fp8bench.schema.errors import UsageError, nearest
-from fp8bench.schema.files import line_of, parse_mapping, read_text
+from fp8bench.schema.files import read_text
 from fp8bench.schema.recipe import FIELDS, read_recipe
+from fp8bench.schema.yaml_text import line_of, parse_mapping
 
 RECIPE = "recipe"
 """The field of the file that names the recipe."""

@@ -17,8 +17,9 @@ from fp8bench.config import variants
 from fp8bench.config.request import OPTIONS, RunRequest
 from fp8bench.config.words import quoted
 from fp8bench.schema.errors import UsageError, nearest, unknown_name
-from fp8bench.schema.files import Frozen, line_of
+from fp8bench.schema.files import Frozen
 from fp8bench.schema.option import PREFIX, flag_of, variable_of
+from fp8bench.schema.yaml_text import line_of
 
 
 class Resolved(Frozen):

@@ -21,8 +21,8 @@ from fp8bench.config.request import OBEYED_BY_WORKERS, OPTIONS, RunRequest
 from fp8bench.config.words import quoted
 from fp8bench.schema.config import VariantSettings, mode_label
 from fp8bench.schema.errors import UsageError, unknown_name
-from fp8bench.schema.files import line_of
 from fp8bench.schema.option import flag_of
+from fp8bench.schema.yaml_text import line_of
 
 VARIANTS = "variants"
 """The field of a file. It is no option: a command line has no room for it."""

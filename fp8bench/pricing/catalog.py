@@ -6,7 +6,7 @@ written for a machine's hour. Snapshots of what was offered on a day (pricing.sn
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from fp8bench.schema.errors import UsageError, unknown_name
-from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, line_of, parse_yaml, read_text, wrong_field
+from fp8bench.schema.files import INSTANCES_YAML, Frozen, bytes_of, read_text, wrong_field
 from fp8bench.schema.instance import INSTANCE_FILE, Catalog, Gpu, Instance, Offer, Price, Unread, is_snapshot
 from fp8bench.schema.kept import parse_once
 
@@ -45,7 +45,7 @@ def load(overlays: Iterable[Path] = (), base: Path = INSTANCES_YAML) -> Catalog:
 @cache
 def _read_once(path: Path) -> Catalog:
     """The project's own, which does not change while the program runs."""
-    return _with(_EMPTY, path, parse_once)
+    return _with(_EMPTY, path, travels=True)
 
 
 def load_beside(files: Iterable[Path]) -> Catalog:
@@ -83,14 +83,14 @@ def _may_be_of(path: Path) -> frozenset[str]:
     return frozenset({path.absolute().parent.name, *([key[1].decode()] if key else [])})
 
 
-def _with(catalog: Catalog, path: Path, parse: Callable[[str, Path], Any] = parse_yaml) -> Catalog:
-    """The catalogue with the entries of one file."""
+def _with(catalog: Catalog, path: Path, travels: bool = False) -> Catalog:
+    """The catalogue with the entries of one file. travels: with the program, and so is the same at each call."""
     if is_snapshot(path):
         from fp8bench.pricing import snapshot
 
         return snapshot.joined(catalog, _undoubted(catalog, snapshot.read(path, list(catalog.instances))))
     text = read_text(path)
-    document = parse(text, path)
+    document = parse_once(text, path) if travels else _parsed(text, path)
     if document is None:
         return catalog
     if not isinstance(document, dict):
@@ -107,6 +107,13 @@ def _with(catalog: Catalog, path: Path, parse: Callable[[str, Path], Any] = pars
     return catalog.model_copy(
         update={"instances": {**catalog.instances, **instances}, "gpus": {**catalog.gpus, **gpus}}
     )
+
+
+def _parsed(text: str, path: Path) -> Any:
+    # Imported here, as below: what travels with the program needs no YAML, nor has it errors to locate.
+    from fp8bench.schema.yaml_text import parse_yaml
+
+    return parse_yaml(text, path)
 
 
 def _joined(own: Instance, known: Instance | None, path: Path, text: str) -> Instance:
@@ -203,4 +210,6 @@ def _validated(model: type[_Item], entry: Any, path: Path, text: str, where: tup
 
 def _error(path: Path, text: str, where: tuple[str | int, ...], what: str, remedy: str) -> UsageError:
     """where: names and numbers that lead to the field."""
+    from fp8bench.schema.yaml_text import line_of
+
     return UsageError(f"{path} line {line_of(text, where)}: {what}", remedy)

@@ -19,9 +19,10 @@ from fp8bench.records.results import PUBLISHED
 from fp8bench.records.rewrite import Models, name_twice
 from fp8bench.records.select import grouped, latest_alike, mode, select, session
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import bytes_of, parse_yaml, read_text, wrong_field
+from fp8bench.schema.files import bytes_of, read_text, wrong_field
 from fp8bench.schema.instance import Instance
 from fp8bench.schema.record import Record, RecordHead
+from fp8bench.schema.yaml_text import parse_yaml
 
 
 @dataclass(frozen=True)

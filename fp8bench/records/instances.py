@@ -8,12 +8,11 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
-import yaml
 from pydantic import ValidationError
 
 from fp8bench.records.lock import held
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import parse_yaml, read_text, write_atomically, wrong_field
+from fp8bench.schema.files import read_text, write_atomically, wrong_field
 from fp8bench.schema.instance import INSTANCE_FILE, SNAPSHOT_SUFFIX, SNAPSHOTS, Instance, Price, name_of, order_of
 
 WAIT_S = 5.0
@@ -75,6 +74,9 @@ def keep(
 
 
 def _written(path: Path, instance: Instance, price: Price | None) -> Path:
+    # Imported here, as below: who only reads what instances there are does without YAML.
+    import yaml
+
     own = _own_prices(path)
     if price is not None:
         own = (price, *(earlier for earlier in own if earlier != price))
@@ -89,6 +91,8 @@ def _written(path: Path, instance: Instance, price: Price | None) -> Path:
 def _own_prices(path: Path) -> tuple[Price, ...]:
     if not path.exists():
         return ()
+    from fp8bench.schema.yaml_text import parse_yaml
+
     text = read_text(path)
     try:
         return Instance.model_validate(parse_yaml(text, path)).prices

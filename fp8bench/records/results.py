@@ -13,8 +13,6 @@ that it could not read, and goes on. A search for runs leaves their sections unr
 """
 
 import os
-import resource
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -51,6 +49,9 @@ def require_writable(results_dir: Path) -> None:
     """Fail before a run rather than after it. Raises UsageError where the folder cannot be made or written to, or has
     no room for a record.
     """
+    # Imported here, as below: who only reads does without.
+    import tempfile
+
     try:
         results_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=results_dir):
@@ -71,6 +72,8 @@ def require_writable(results_dir: Path) -> None:
 
 def _require_long_files() -> None:
     """Raise the limit of a file's size where it is too small for a record. Raises UsageError where it may not be."""
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if soft == resource.RLIM_INFINITY or soft >= RECORD_BYTES:
         return
@@ -126,6 +129,8 @@ def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
 
 def _kept_elsewhere(name: str, text: str) -> str:
     """Write a record to the first folder that takes it, rather than lose it. Returns the remedy."""
+    import tempfile
+
     for folder in (*_folder_of_temporary_files(), *ELSEWHERE):
         try:
             place = os.path.expanduser(folder)
@@ -143,6 +148,8 @@ def _kept_elsewhere(name: str, text: str) -> str:
 
 def _folder_of_temporary_files() -> tuple[str, ...]:
     """None where no folder for them can be written to."""
+    import tempfile
+
     try:
         return (tempfile.gettempdir(),)
     except FileNotFoundError:

@@ -12,9 +12,10 @@ from pydantic import AwareDatetime, PositiveFloat, PositiveInt, TypeAdapter, Val
 from fp8bench import registry
 from fp8bench.records.layout import text_of
 from fp8bench.records.results import PUBLISHED
-from fp8bench.schema.files import INSTANCES_YAML, Frozen, parse_yaml, read_text, write_atomically, wrong_field
+from fp8bench.schema.files import INSTANCES_YAML, Frozen, read_text, write_atomically, wrong_field
 from fp8bench.schema.record import SCHEMA_VERSION, Provenance
 from fp8bench.schema.throughput import ThroughputPoint, ThroughputRecord
+from fp8bench.schema.yaml_text import parse_yaml
 
 PUBLISHED_THROUGHPUT = INSTANCES_YAML.with_name("published-throughput.yaml")
 

@@ -4,7 +4,6 @@ Every reader and writer works on local files: an address stands for a mirror, a 
 (XDG_DATA_HOME), since records that could not be sent exist nowhere else.
 """
 
-import hashlib
 import os
 import re
 from dataclasses import dataclass, field
@@ -85,6 +84,9 @@ class Address:
         """The folder that stands for it. The password has no part in its name."""
         name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.scheme}-{self.rest}").strip("-.")[:60]
         whose = self.user if self.scheme in SSH else ""
+        # Imported here: few results lie elsewhere.
+        import hashlib
+
         digest = hashlib.sha256(f"{self.scheme}|{whose}|{self.rest}".encode()).hexdigest()[:10]
         home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
         return Path(home) / "fp8bench" / "remote" / f"{name}-{digest}"

@@ -5,11 +5,11 @@ compiled modules, since JSON is read in a twentieth of the time.
 import json
 import sys
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
-from fp8bench.schema.files import parse_yaml, write_atomically
+from fp8bench.schema.files import write_atomically
 
 FOLDER = "__pycache__"
 
@@ -19,14 +19,17 @@ def parse_once(text: str, path: Path) -> Any:
     its JSON is read instead; else it is kept, unless Python is to keep no compiled modules or the folder cannot be
     written. Raises UsageError with file and line.
     """
-    kept, digest = path.parent / FOLDER / f"{path.name}.json", sha256(text.encode()).hexdigest()
+    kept, made_of = path.parent / FOLDER / f"{path.name}.json", [len(text), crc32(text.encode())]
     with suppress(OSError, ValueError, TypeError):
         of, document = json.loads(kept.read_bytes())
-        if of == digest:
+        if of == made_of:
             return document
+    # Imported here: what was parsed before needs no YAML.
+    from fp8bench.schema.yaml_text import parse_yaml
+
     document = json.loads(json.dumps(parse_yaml(text, path), default=str))
     if not sys.dont_write_bytecode:
         with suppress(OSError):
             kept.parent.mkdir(exist_ok=True)
-            write_atomically(kept, json.dumps([digest, document]), replace=True)
+            write_atomically(kept, json.dumps([made_of, document]), replace=True)
     return document

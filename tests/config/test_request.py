@@ -13,7 +13,7 @@ from fp8bench.config.sources import resolve
 from fp8bench.registry import find_workload
 from fp8bench.schema.config import Device, RunConfig
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import parse_mapping
+from fp8bench.schema.yaml_text import parse_mapping
 
 FILE = "nightly.yaml"
 OF_IMAGES = find_workload("vit-micro").usual

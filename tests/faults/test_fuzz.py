@@ -28,9 +28,10 @@ from fp8bench.records import layout, results
 from fp8bench.records.audit import spent, verify
 from fp8bench.records.rewrite import older
 from fp8bench.schema.errors import Fp8benchError
-from fp8bench.schema.files import CLAIMS_YAML, INSTANCES_YAML, PREDICTION_ERRORS_JSON, parse_mapping, read_text
+from fp8bench.schema.files import CLAIMS_YAML, INSTANCES_YAML, PREDICTION_ERRORS_JSON, read_text
 from fp8bench.schema.record import Record
 from fp8bench.schema.throughput import ThroughputRecord
+from fp8bench.schema.yaml_text import parse_mapping
 
 MODELS = {**{one.name: registry.load(one).record for one in registry.KINDS}, "throughput": ThroughputRecord}
 HERE = Path(__file__).parent

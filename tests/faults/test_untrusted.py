@@ -27,7 +27,7 @@ from fp8bench.records import layout
 from fp8bench.report import render
 from fp8bench.report.document import Column, CsvLines, Document, Heading, Note, Sentence, Table, Warned
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import parse_mapping, parse_yaml
+from fp8bench.schema.yaml_text import parse_mapping, parse_yaml
 
 HOSTILE = (
     "=HYPERLINK(0)\x1b]0;title\x07\x1b[2J\r\n<script>alert(1)</script><img src=x onerror=alert(1)>"

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import Frozen, line_of, parse_mapping, parse_yaml, read_text, wrong_field
+from fp8bench.schema.files import Frozen, read_text, wrong_field
+from fp8bench.schema.yaml_text import line_of, parse_mapping, parse_yaml
 
 PATH = Path("some/file.yaml")
 

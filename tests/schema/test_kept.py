@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from fp8bench.schema import kept
+from fp8bench.schema import kept, yaml_text
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import INSTANCES_YAML, parse_yaml, read_text
+from fp8bench.schema.files import INSTANCES_YAML, read_text
 from fp8bench.schema.kept import FOLDER, parse_once
+from fp8bench.schema.yaml_text import parse_yaml
 
 TEXT = "a: 1\nday: 2026-11-22\nrate: 2.5\nnothing: null\n"
 PARSED = {"a": 1, "day": "2026-11-22", "rate": 2.5, "nothing": None}
@@ -25,7 +26,7 @@ def refuse(_text, _path):
 
 def test_a_text_is_parsed_once(tmp_path, keeps, monkeypatch):
     first = parse_once(TEXT, tmp_path / "a.yaml")
-    monkeypatch.setattr(kept, "parse_yaml", refuse)
+    monkeypatch.setattr(yaml_text, "parse_yaml", refuse)
 
     assert first == parse_once(TEXT, tmp_path / "a.yaml") == PARSED
 
@@ -37,7 +38,7 @@ def test_another_text_is_parsed_anew(tmp_path, keeps):
     assert parse_once(TEXT, tmp_path / "a.yaml") == PARSED
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"[]", b"[1, 2, 3]", b"null", b"\xff", b'["0", {"a": 3}]'])
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"[]", b"[1, 2, 3]", b"null", b"\xff", b'[[0, 0], {"a": 3}]'])
 def test_what_is_kept_and_is_of_no_use_is_replaced(tmp_path, keeps, content):
     (tmp_path / FOLDER).mkdir()
     (tmp_path / FOLDER / "a.yaml.json").write_bytes(content)

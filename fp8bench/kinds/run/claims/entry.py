@@ -17,8 +17,9 @@ from fp8bench.kinds.run.claims.expression import Expression, parse
 from fp8bench.kinds.run.claims.layers import LayerOf
 from fp8bench.schema.errors import UsageError, nearest, require_known
 from fp8bench.schema.execution import OptimizerName, Variant
-from fp8bench.schema.files import CLAIMS_YAML, Frozen, line_of, parse_mapping, read_text, wrong_field
+from fp8bench.schema.files import CLAIMS_YAML, Frozen, read_text, wrong_field
 from fp8bench.schema.switches import Switches
+from fp8bench.schema.yaml_text import line_of, parse_mapping
 
 Unit = Literal["gain", "share", "x", "s", "USD/h", "images/USD", "number", "yes/no"]
 """How a value is written; `gain` is a share that is gained or lost, written in per cent with its sign."""

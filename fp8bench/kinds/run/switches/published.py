@@ -6,8 +6,9 @@ from pathlib import Path
 from pydantic import PositiveFloat, PositiveInt, TypeAdapter, ValidationError
 
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.files import INSTANCES_YAML, Frozen, parse_yaml, read_text, wrong_field
+from fp8bench.schema.files import INSTANCES_YAML, Frozen, read_text, wrong_field
 from fp8bench.schema.switches import NONE, parse
+from fp8bench.schema.yaml_text import parse_yaml
 
 PUBLISHED_SWITCHES = INSTANCES_YAML.with_name("published-switches.yaml")
 
