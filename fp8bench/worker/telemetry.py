@@ -8,6 +8,7 @@ itself ends when this process does, however that ends (see `worker.sampler`).
 It is not a verdict: `stats.telemetry` draws that from all ranks.
 """
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -72,6 +73,11 @@ class Sampler:
                 break
             time.sleep(POLL_S)
         return False
+
+    def pause(self, paused: bool) -> None:
+        """Stop sampling for a while, or go on: what the sampler itself costs can be measured so."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP if paused else signal.SIGCONT)
 
     def telemetry(self, timed_from_s: float, timed_to_s: float) -> RankTelemetry | None:
         """End the sampler, and return what it saw; None on a CPU. Call it inside the context, after the last step.

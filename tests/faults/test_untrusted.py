@@ -49,7 +49,7 @@ def hostile(value: Any, name: str = "") -> Any:
 
 CHOICES = frozenset(
     "device compile cuda_graphs optimizer data te_attention parallel scope join arm activation_checkpointing category "
-    "basis id reference session_id label published_on unit".split()
+    "weight_dtype basis id reference session_id label published_on unit".split()
 )
 """Fields of which the format knows every value."""
 

@@ -66,7 +66,7 @@ def test_without_a_record_of_the_same_gemms_the_command_that_makes_one_is_told()
 
 def test_a_batch_size_that_is_yet_to_be_found_decides_nothing():
     with pytest.raises(UsageError, match="which layers pay depends on the batch size"):
-        resolved([run()], here(), sized=False)
+        resolved([run()], here(), to_size=[run()])
 
 
 def test_a_recipe_whose_gemms_are_not_timed_is_refused_with_those_that_are():

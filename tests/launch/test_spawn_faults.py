@@ -6,7 +6,7 @@ import time
 
 import pytest
 from builders import config
-from launch import faults
+from launch import faulty_work
 
 from fp8bench.launch.processes import spawn
 from fp8bench.launch.processes.spawn import SpawnExecutor
@@ -29,8 +29,8 @@ def run(monkeypatch, tmp_path, slowness):
     there, temporary = tmp_path / "there", tmp_path / "temporary"
     there.mkdir()
     temporary.mkdir()
-    monkeypatch.setattr(spawn, "ENTRY", faults.ENTRY)
-    monkeypatch.setenv(faults.PIDS, str(there))
+    monkeypatch.setattr(spawn, "ENTRY", faulty_work.ENTRY)
+    monkeypatch.setenv(faulty_work.PIDS, str(there))
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     seen = []
     # The server of forked processes may still be starting.
@@ -104,7 +104,7 @@ def test_of_two_ranks_that_both_wait_the_one_that_is_steps_behind_is_named_with_
 
     assert (culprits(reports), reports[1].cause) == ([1], "timeout")
     assert "rank 1 held up the phase 'timing' for more than" in reports[1].reason
-    assert "launch/faults.py:" in reports[1].reason
+    assert "launch/faulty_work.py:" in reports[1].reason
     assert reports[1].reason.endswith(" in wait_for_others")
 
 

@@ -94,8 +94,8 @@ class Linear(_GEMMs):
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
         self.to(params_dtype or torch.float32)
 
-    def forward(self, x, is_first_microbatch=None):
-        return self.linear("weight", x, self.weight, self.bias, is_first_microbatch)
+    def forward(self, x, is_first_microbatch=None, with_bias=True):
+        return self.linear("weight", x, self.weight, self.bias if with_bias else None, is_first_microbatch)
 
 
 class LayerNorm(nn.Module):
@@ -276,7 +276,8 @@ class TransformerLayer(nn.Module):
             q, k, v, is_causal=self.causal, dropout_p=self.attention_dropout, enable_gqa=True
         )
         o = o.transpose(1, 2).flatten(-2)
-        o = scatter(a.proj.linear("weight", o if self.batch_first else o.transpose(0, 1), a.proj.weight, None, first))
+        # The bias is added to whole sums, as below.
+        o = scatter(a.proj(o if self.batch_first else o.transpose(0, 1), first, with_bias=False))
         if a.proj.bias is not None:
             o = o + a.proj.bias.to(o.dtype)
         x = x + nn.functional.dropout(o, self.hidden_dropout)

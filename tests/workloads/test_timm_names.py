@@ -10,7 +10,7 @@ from fp8bench.workloads.timm_names import model_names
 def test_a_model_is_found_by_its_name_with_the_options_of_its_family():
     entry = registry.find_workload("timm:convnext_base")
     assert (entry.name, entry.member) == ("timm:convnext_base", "convnext_base")
-    assert set(entry.usual) == {"optimizer", "image_size", "classes"}
+    assert set(entry.usual) == {"optimizer", "data", "weight_dtype", "image_size", "classes"}
     assert len(model_names()) > 900
 
 

@@ -14,7 +14,7 @@ from fp8bench.schema.errors import RunFailed
 from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import ProgressFile
 
-ENTRY = "launch.faults:measure"
+ENTRY = "launch.faulty_work:measure"
 PIDS = "FAULTY_PIDS"
 """Names the folder in which ranks and their children say that they are there."""
 
@@ -118,7 +118,7 @@ def leaves_a_child(rank, progress):
     """A child of a child, in a session of its own, which holds every pipe open and does not heed SIGTERM."""
     sleeper = (
         "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.setsid(); "
-        "from launch.faults import say_here; say_here(); time.sleep(600)"
+        "from launch.faulty_work import say_here; say_here(); time.sleep(600)"
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     if rank == 1 and os.fork() == 0:
