@@ -104,7 +104,6 @@ def _import_what_is_light() -> None:
 
     import fp8bench
 
-    importlib.import_module("tabulate")
     trap = _Trap()
     sys.meta_path.insert(0, trap)
     for module in pkgutil.walk_packages(fp8bench.__path__, "fp8bench.", onerror=lambda name: None):

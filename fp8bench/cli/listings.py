@@ -9,6 +9,7 @@ import typer
 
 from fp8bench import registry
 from fp8bench.cli.output import load_catalog, require_read
+from fp8bench.report.render.aligned import aligned
 
 
 def modes(
@@ -74,7 +75,4 @@ def print_json(entries: Iterable[object], *fields: str) -> None:
 
 def print_table(rows: Sequence[tuple[str, ...]], headers: list[str], right: int | None = None) -> None:
     """right: the column of numbers."""
-    from tabulate import tabulate
-
-    align = ["right" if place == right else "left" for place in range(len(headers))]
-    typer.echo(tabulate(rows, headers=headers, colalign=align, disable_numparse=True))
+    typer.echo(aligned(rows, [place == right for place in range(len(headers))], "simple", headers))

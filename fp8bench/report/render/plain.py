@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from fp8bench.report.document import Column, Document, Part, Table, Warned
+from fp8bench.report.render.aligned import Form, aligned
 from fp8bench.report.render.fold import folded
 from fp8bench.schema.errors import inert
 
@@ -27,7 +28,8 @@ def _fitting(table: Table) -> str:
     heading = _line_by_line([column.heading for column in columns], from_below=True)
     rows = [line for cells in fitted.table.cells() for line in _line_by_line(cells)]
     rules = ["-" * max(map(len, lines)) for lines in zip(*heading, *rows, strict=True)]
-    return "\n".join([_aligned([*heading, rules, *rows], columns, "plain"), *omission(fitted.omitted)])
+    right = [column.numeric for column in columns]
+    return "\n".join([aligned([*heading, rules, *rows], right, "plain"), *omission(fitted.omitted)])
 
 
 def _line_by_line(cells: Sequence[str], from_below: bool = False) -> list[list[str]]:
@@ -40,32 +42,19 @@ def _line_by_line(cells: Sequence[str], from_below: bool = False) -> list[list[s
     return [list(line) for line in zip(*filled, strict=True)]
 
 
-def _aligned(rows: Sequence[Sequence[str]], columns: Sequence[Column], form: str, headings: Sequence[str] = ()) -> str:
-    from tabulate import tabulate
-
-    text: str = tabulate(
-        rows,
-        headers=headings,
-        tablefmt=form,
-        colalign=["right" if column.numeric else "left" for column in columns],
-        disable_numparse=True,
-    )
-    return text
-
-
 def omission(titles: Sequence[str]) -> list[str]:
     return [f"No room for: {', '.join(titles)}. A wider terminal or --columns shows more."] if titles else []
 
 
 def written(
     document: Document,
-    form: str,
+    form: Form,
     between: str,
     safe: Callable[[str], str],
     headings: Headings,
     whole: Callable[[Table], str] | None = None,
 ) -> str:
-    """form: tabulate's name. between: the parts of a block. safe: makes text from elsewhere harmless. whole: writes a
+    """form: of its tables. between: the parts of a block. safe: makes text from elsewhere harmless. whole: writes a
     table that is never divided; None: as any other.
     """
 
@@ -77,10 +66,10 @@ def written(
     return "\n\n".join(between.join(map(part_text, block)) for block in document.blocks)
 
 
-def _table(table: Table, form: str, safe: Callable[[str], str], headings: Headings) -> str:
+def _table(table: Table, form: Form, safe: Callable[[str], str], headings: Headings) -> str:
     rows = [[safe(cell) for cell in cells] for cells in table.cells()]
     titles = [heading.replace(SOFT_HYPHEN, "") for heading in headings(table.columns)]
-    return _aligned(rows, table.columns, form, titles)
+    return aligned(rows, [column.numeric for column in table.columns], form, titles)
 
 
 def stacked(columns: Sequence[Column]) -> list[str]:
