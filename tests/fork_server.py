@@ -32,7 +32,7 @@ TRAINING = "-training"
 
 FP8BENCH = ("-m", "fp8bench")
 TORCHRUN = ("-m", "torch.distributed.run")
-TRAINS = frozenset({"run", "sweep", "gemm", "numerics"})
+TRAINS = frozenset({"run", "sweep", "gemm", "numerics", "converge", "collectives"})
 """Commands that need what is heavy, which is imported when the first of them is called."""
 WITHOUT_TORCH = frozenset({"--dry-run", "--help", "--no-such-option", "--record"})
 """Options with which they do not."""

@@ -20,7 +20,17 @@ from contextlib import suppress
 from fork_server import TRAINING
 from forked import Call, become, end_as
 
-HEAVY = ("torch", "timm", "torchao", "torchao.float8", "torch.distributed.launcher.api", "fp8bench.worker.main")
+HEAVY = (
+    "torch",
+    "timm",
+    "torchao",
+    "torchao.float8",
+    "torch.distributed.launcher.api",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor.parallel",
+    "transformers.models.llama.modeling_llama",
+    "fp8bench.worker.main",
+)
 
 _LARGEST = 1 << 16
 

@@ -156,4 +156,4 @@ def ranks(rank, folder, names):
 
 if __name__ == "__main__":
     folder, *names = sys.argv[1:]
-    multiprocessing.start_processes(ranks, args=(folder, names), nprocs=2, start_method="spawn")
+    multiprocessing.start_processes(ranks, args=(folder, names), nprocs=2, start_method="fork")
