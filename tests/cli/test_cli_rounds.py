@@ -127,7 +127,9 @@ def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path, out
         assert record["summary"]["joules_per_unit"] is None
         assert record["telemetry"] == []
     chosen = call(tmp_path, "compare", "cpu", "--columns", "mode,rounds,step")
-    assert re.search(r"^baseline-bf16\S* +2 +[\d.]+ \([\d.]+-[\d.]+\)$", chosen.stdout, re.MULTILINE), chosen.stdout
+    # Two processes of a host that is at work elsewhere may differ by so much that they bound nothing.
+    interval = r"\(([\d.]+-[\d.]+|not bounded)\)"
+    assert re.search(rf"^baseline-bf16\S* +2 +[\d.]+ {interval}$", chosen.stdout, re.MULTILINE), chosen.stdout
     assert done.stdout.count("baseline-bf16") == 1
     # What others would say on standard error, torch's profiler first of all, is not heard.
     assert all(line.startswith("fp8bench: ") for line in done.stderr.splitlines())
@@ -135,9 +137,7 @@ def test_two_real_rounds_are_two_records_with_profiles_and_one_row(tmp_path, out
         "fp8bench: baseline-bf16, round 2 of 2: outside-linear, batch 8 x 1 CPU process, 1 + at least 8 steps"
         in done.stderr
     )
-    assert re.search(
-        r"ok, eager, [\d.]+ ms a step; over 2 processes [\d.]+ \([\d.]+-[\d.]+\): results/cpu/", done.stderr
-    )
+    assert re.search(rf"ok, eager, [\d.]+ ms a step; over 2 processes [\d.]+ {interval}: results/cpu/", done.stderr)
 
 
 @pytest.mark.slow
