@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fp8bench import registry
+from fp8bench.entries import ModeEntry, WorkloadEntry
 from fp8bench.schema.errors import UsageError
 
 VISIBLE_MODES = [
@@ -141,7 +142,7 @@ class TestLoad:
         "entry", [*registry.BUILTIN_MODES, *registry.BUILTIN_WORKLOADS], ids=lambda entry: entry.name
     )
     def test_every_built_in_target_is_a_class_that_calls_itself_by_its_registered_name(
-        self, entry: registry.ModeEntry | registry.WorkloadEntry
+        self, entry: ModeEntry | WorkloadEntry
     ) -> None:
         loaded = registry.load(entry)
 
@@ -151,7 +152,7 @@ class TestLoad:
     @pytest.mark.parametrize("target", ["no_such_module_at_all:Mode", "fp8bench.registry:NoSuchMode"])
     def test_a_broken_target_is_told_with_its_name(self, target: str) -> None:
         with pytest.raises(UsageError, match="cannot be imported") as caught:
-            registry.load(registry.ModeEntry("acme", target, "broken"))
+            registry.load(ModeEntry("acme", target, "broken"))
 
         assert "'acme'" in caught.value.what
         assert repr(target) in caught.value.what

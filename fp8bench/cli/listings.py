@@ -9,6 +9,7 @@ import typer
 
 from fp8bench import registry
 from fp8bench.cli.output import load_catalog, require_read
+from fp8bench.entries import ModeEntry
 from fp8bench.report.render.aligned import aligned
 
 
@@ -30,7 +31,7 @@ def modes(
     print_table(table, ["mode", "recipes", "runs by default on", "what it is"])
 
 
-def _recipe_fields(shown: Sequence[registry.ModeEntry], as_json: bool) -> None:
+def _recipe_fields(shown: Sequence[ModeEntry], as_json: bool) -> None:
     """Each field once, with the recipes that have it."""
     from fp8bench.schema.recipe import FIELDS
 

@@ -12,6 +12,7 @@ from fp8bench import registry
 from fp8bench.cli.command import Function, parameters_of, with_parameters
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
+from fp8bench.entries import KindEntry
 from fp8bench.kinds.one_record import OF_THE_MACHINE, OneRecord, Request
 from fp8bench.launch.place import register
 from fp8bench.records import results
@@ -23,7 +24,7 @@ from fp8bench.schema.errors import UsageError
 Record = Annotated[str | None, option("RECORD", "Measure nothing: show one that was kept, a file or a run's id.")]
 
 
-def command_of(entry: registry.KindEntry) -> Function:
+def command_of(entry: KindEntry) -> Function:
     """Its options, then those that every kind has."""
     kind: OneRecord[Any, Any, Any] = registry.load(entry)
 

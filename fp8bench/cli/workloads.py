@@ -10,6 +10,7 @@ from fp8bench.cli import names
 from fp8bench.cli.listings import print_json, print_table
 from fp8bench.cli.options import FormOfTables
 from fp8bench.cli.output import show
+from fp8bench.entries import FamilyEntry
 from fp8bench.schema.errors import UsageError
 
 
@@ -45,11 +46,11 @@ def _list(as_json: bool) -> None:
     print_table(rows, ["workload", "default on", "what it is"])
 
 
-def _families() -> list[registry.FamilyEntry]:
+def _families() -> list[FamilyEntry]:
     return list(registry.FAMILIES.values())
 
 
-def _list_members(family: registry.FamilyEntry, pattern: str, as_json: bool) -> None:
+def _list_members(family: FamilyEntry, pattern: str, as_json: bool) -> None:
     found = [f"{family.prefix}:{one}" for one in fnmatch.filter(family.members(), pattern)]
     if not found:
         raise UsageError(

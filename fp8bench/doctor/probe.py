@@ -220,7 +220,8 @@ def attention() -> AttentionResult:
     import torch
     from timm.models.vision_transformer import Block
 
-    from fp8bench.modes.transformer_engine import TEBF16, attention_backend
+    from fp8bench.modes.te_attention import attention_backend
+    from fp8bench.modes.transformer_engine import TEBF16
 
     refusals = Refusals()
     # With a handler in place, Transformer Engine adds none of its own.

@@ -9,6 +9,7 @@ from typing import Any
 from fp8bench import registry
 from fp8bench.config.recipe_file import recipe_in
 from fp8bench.config.request import OBEYED_BY_WORKERS, RunRequest
+from fp8bench.entries import WorkloadEntry
 from fp8bench.launch import variants
 from fp8bench.launch.division import require_division
 from fp8bench.launch.nodes.place import Elastic
@@ -83,7 +84,7 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
     return switched(configs, request.te_switch, entry)
 
 
-def _require_extra(workload: registry.WorkloadEntry) -> None:
+def _require_extra(workload: WorkloadEntry) -> None:
     """Raises ModeUnavailable where the package that the workload's model is made by is not installed."""
     needs = workload.needs
     if needs.module is not None and find_spec(needs.module) is None:
@@ -93,7 +94,7 @@ def _require_extra(workload: registry.WorkloadEntry) -> None:
         )
 
 
-def _require_sequence(length: int | None, workload: registry.WorkloadEntry) -> None:
+def _require_sequence(length: int | None, workload: WorkloadEntry) -> None:
     """Raises UsageError for a sequence length of a workload that has none. An outside one is asked when it runs."""
     if length is None or workload.defaults is None or "sequence_length" in workload.defaults:
         return
@@ -104,7 +105,7 @@ def _require_sequence(length: int | None, workload: registry.WorkloadEntry) -> N
     )
 
 
-def _require_family(settings: Mapping[str, Any], workload: registry.WorkloadEntry) -> None:
+def _require_family(settings: Mapping[str, Any], workload: WorkloadEntry) -> None:
     """Raises UsageError for an image size, or classes, of a workload that has its own."""
     for name in ("image_size", "classes"):
         if settings[name] is None or workload.defaults is None or name in workload.defaults:
@@ -116,7 +117,7 @@ def _require_family(settings: Mapping[str, Any], workload: registry.WorkloadEntr
         )
 
 
-def _require_weights(dtype: str, workload: registry.WorkloadEntry) -> None:
+def _require_weights(dtype: str, workload: WorkloadEntry) -> None:
     """Raises UsageError for weights in another dtype than float32 of a workload that trains float32 ones."""
     if dtype == "float32" or workload.defaults is None or "weight_dtype" in workload.defaults:
         return

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fp8bench import registry
 from fp8bench.config.recipe_file import recipe_in
+from fp8bench.entries import ModeEntry
 from fp8bench.launch.known_layers import layers_of
-from fp8bench.registry import ModeEntry
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.fp8_attention import refusal

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fp8bench import registry
+from fp8bench.entries import WorkloadEntry
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.switches import LADDER, NONE, RUNGS, of_fp8, parse, split
@@ -93,9 +94,7 @@ def words_of(configs: Iterable[RunConfig]) -> tuple[str, ...]:
     return (LADDER, *(name for name in found if name not in rungs))
 
 
-def switched(
-    configs: Sequence[RunConfig], requested: Sequence[str], workload: registry.WorkloadEntry
-) -> list[RunConfig]:
+def switched(configs: Sequence[RunConfig], requested: Sequence[str], workload: WorkloadEntry) -> list[RunConfig]:
     """Of each te mode one configuration for each combination, of any other mode one. requested: as `--te-switch` has
     it; none: the layer as it is.
 
@@ -128,7 +127,7 @@ def _no_rung(config: RunConfig) -> bool:
     return without or (config.tensor_parallel > 1 and config.te_switches == "parallel-setup")
 
 
-def refusal(config: RunConfig, workload: registry.WorkloadEntry) -> UsageError | None:
+def refusal(config: RunConfig, workload: WorkloadEntry) -> UsageError | None:
     """Why the configuration cannot have its switches; None: it can, as far as is known here."""
     names = split(config.te_switches)
     for name in names:

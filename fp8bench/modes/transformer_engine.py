@@ -9,14 +9,8 @@ name. Attention is fp8 with `dpa=on` alone. Under DDP the amax histories are red
 that every rank scales alike.
 
 Transformer Engine is imported on first use, never with this file.
-
-It chooses an attention backend at the first forward pass of each shape, and logs why (`DotProductAttention`) at a level
-that is off by default. `listen` turns the level on and keeps the lines instead of printing them. The choice is made
-once a shape, so listening costs the timed steps nothing.
 """
 
-import logging
-import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
@@ -33,6 +27,7 @@ from fp8bench.modes.protocol import (
     compute_capability,
     count_linears,
 )
+from fp8bench.modes.te_attention import AttentionLog, attention_backend, attention_warnings, listen
 from fp8bench.modes.te_block import TEBlock, TESDPABlock
 from fp8bench.modes.te_gpt import convert_gpt, gpt_layers
 from fp8bench.modes.te_layers import Swaps, plan_swaps, swap_layers
@@ -52,10 +47,6 @@ GEMMS = {"Linear": 1, "LayerNormLinear": 1, "LayerNormMLP": 2}
 DELAYED_SETTLE_PASSES = 3
 """Delayed scaling starts from a scale of 1; after the first pass every amax is in the history, and a further one lets
 the gradients that the first one lost reach the layers below. The third is for good measure."""
-
-LOGGER = "DotProductAttention"
-_TELLING = re.compile(r"Disabling|Available backends|Selected backend")
-_VERSION = re.compile(r"'(flash_attn(?:_\d)?)_version': '([^']*)'")
 
 
 def import_te() -> Any:
@@ -169,7 +160,7 @@ class TEBF16(Switched):
             **(self._swaps.evidence() if self._swaps is not None else {}),
             "cudnn": ".".join(map(str, import_te().get_cudnn_version())),
             "te_switches": list(self.te_switches),
-            "warnings": _attention_warnings(backend),
+            "warnings": attention_warnings(backend),
             **(self._attention_log.evidence() if self._attention_log else {}),
         }
 
@@ -305,66 +296,3 @@ def te_attentions(model: nn.Module) -> list[Any]:
         for module in model.modules()
         if type(module).__module__.startswith("transformer_engine") and type(module).__name__ == "DotProductAttention"
     ]
-
-
-def attention_backend() -> str | None:
-    """The backend of Transformer Engine's last attention: fused, flash, unfused; None where it does not say."""
-    try:
-        from transformer_engine.pytorch.attention.dot_product_attention import dot_product_attention
-    except ImportError:
-        return None
-    chosen = getattr(dot_product_attention, "_attention_backends", {})
-    for backend in ("fused", "flash", "unfused"):
-        if chosen.get(f"use_{backend}_attention"):
-            return backend
-    return None
-
-
-def _attention_warnings(backend: str | None) -> list[str]:
-    if backend != "unfused":
-        return []
-    return [
-        "Transformer Engine fell back to unfused attention, which is far slower: often two cuDNN versions are mixed. "
-        "Point CUDNN_HOME at the cuDNN that torch brings, and see NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 for the reason"
-    ]
-
-
-class AttentionLog(logging.Handler):
-    """said: the lines about the choice, each once, in order. flash_attn: the packages' versions."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.said: list[str] = []
-        self.flash_attn: dict[str, str] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line about the choice."""
-        line = record.getMessage()
-        self.flash_attn.update(_VERSION.findall(line))
-        if _TELLING.match(line) and line not in self.said:
-            self.said.append(line)
-
-    def evidence(self) -> dict[str, Any]:
-        """For the record; empty where nothing was said."""
-        if not self.said:
-            return {}
-        return {"attention_choice": list(self.said), "flash_attn": dict(self.flash_attn)}
-
-
-def listen() -> AttentionLog | None:
-    """Start to listen, once a process: a second call gives the same log. None where this version has no such logger."""
-    try:
-        from transformer_engine.pytorch.attention.dot_product_attention import utils
-    except ImportError:
-        return None
-    logger = logging.getLogger(LOGGER)
-    for handler in logger.handlers:
-        if isinstance(handler, AttentionLog):
-            return handler
-    log = AttentionLog()
-    logger.addHandler(log)
-    logger.propagate = False
-    # Transformer Engine sets its logger to this level whenever it chooses.
-    utils.AttentionLogging._log_level = logging.DEBUG
-    logger.setLevel(logging.DEBUG)
-    return log

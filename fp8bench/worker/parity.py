@@ -44,6 +44,7 @@ from fp8bench.schema.rank import Parity, Tolerance
 from fp8bench.worker.execution.step import announce, bf16_autocast
 from fp8bench.worker.parallel import agreement
 from fp8bench.worker.relative import centred, finite, logits_error, norm, ratio, relative_error
+from fp8bench.worker.sdpa import sdpa_kernels
 from fp8bench.workloads.protocol import Batch, Workload, stated
 
 _Found = TypeVar("_Found")
@@ -58,15 +59,6 @@ def no_weights(_model: nn.Module) -> Mapping[str, Tensor]:
 
 OF_ONE_WEIGHT = 2.0
 """How much further off the gradient of a single weight may be than that at the input, into which all of them go."""
-
-_SDPA_KERNELS = {
-    "ScaledDotProductFlashAttentionForCpu": "flash-cpu",
-    "ScaledDotProductFlashAttention": "flash",
-    "ScaledDotProductEfficientAttention": "efficient",
-    "ScaledDotProductCudnnAttention": "cudnn",
-    "ScaledDotProductFusedAttention": "fused",
-}
-"""By the name of the autograd node that torch's scaled_dot_product_attention leaves."""
 
 
 @dataclass(frozen=True)
@@ -211,24 +203,6 @@ def logits_of(model: nn.Module, workload: Workload, batch: Batch) -> Tensor:
 def _take_gradient(model: nn.Module, inputs: Tensor) -> Tensor:
     model.zero_grad(set_to_none=True)
     return torch.zeros_like(inputs) if inputs.grad is None else inputs.grad.float()
-
-
-def sdpa_kernels(loss: Tensor) -> frozenset[str]:
-    """Which kernels torch's scaled_dot_product_attention took, from the autograd graph of `loss`; empty where it took
-    none of them (plain GEMMs). torch chooses by shape, dtype and GPU; which kernels are enabled does not show it.
-    """
-    found: set[str] = set()
-    seen: set[Any] = set()
-    pending = [loss.grad_fn]
-    while pending:
-        node = pending.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        name = node.name().rpartition("::")[2]
-        found.update(short for prefix, short in _SDPA_KERNELS.items() if name.removesuffix("Backward0") == prefix)
-        pending.extend(parent for parent, _ in node.next_functions)
-    return frozenset(found)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any
 
 from fp8bench import registry
+from fp8bench.entries import ModeEntry
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 
@@ -101,7 +102,7 @@ def in_words(config: RunConfig) -> str:
     return ", ".join(said)
 
 
-def _entry(name: str) -> registry.ModeEntry:
+def _entry(name: str) -> ModeEntry:
     """Of a built-in mode at once: to look for those of outside packages takes milliseconds."""
     built_in = next((entry for entry in registry.BUILTIN_MODES if entry.name == name), None)
     return built_in or registry.modes()[name]
