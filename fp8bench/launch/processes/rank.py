@@ -8,6 +8,7 @@ all that remains is to tear native libraries down, of which several complain or 
 """
 
 import faulthandler
+import logging
 import os
 import signal
 import sys
@@ -115,6 +116,8 @@ def main(folder: Path, rank: int, pipe: int, entry: str) -> NoReturn:
     faulthandler.register(REQUEST, stack)
     # torch's profiler writes to standard error, in the middle of the progress, unless this is set before its first use.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    # torch 2.15 warns of how torchao registers its enums, in every rank.
+    logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
     sys.stdout, sys.stderr = never_failing(1), never_failing(2)
     teller = Teller(pipe)
     with ended_by_errors(teller):
