@@ -58,7 +58,8 @@ class Node:
         return os.pread(file.fileno(), 1 << 22, 0).decode()
 
     def records(self):
-        return [json.loads(path.read_text()) for path in sorted(self.folder.glob("results/cpu/*.json"))]
+        found = [json.loads(path.read_text()) for path in self.folder.glob("results/cpu/*.json")]
+        return sorted(found, key=lambda record: record["created_utc"])
 
     def close(self):
         below = self.below() if self.torchrun.returncode is None else []
