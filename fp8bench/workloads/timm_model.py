@@ -30,7 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable, first_line
 from fp8bench.schema.formats import ALIGNMENT
-from fp8bench.workloads.fake_data import EndlessSampler, FakeDataset, LoaderBatches, device_batches
+from fp8bench.workloads.fake_data import FakeDataset, image_batches
 from fp8bench.workloads.protocol import Batch
 
 USUAL_CLASSES = 1000
@@ -136,10 +136,7 @@ class TimmModel:
     def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
         """Batches without end, from a DataLoader or kept on the device."""
         dataset = FakeDataset(self.made.image_px, self.made.classes, self.seed)
-        if self.data == "device":
-            return device_batches(dataset, batch_size, rank, device)
-        sampler = EndlessSampler(len(dataset), batch_size, rank)
-        return LoaderBatches(dataset, sampler, batch_size, device, self.workers)
+        return image_batches(dataset, self.data, self.workers, batch_size, rank, device)
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
