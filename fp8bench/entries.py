@@ -89,6 +89,7 @@ class FamilyEntry(NamedTuple):
     example: str
     summary: str
     defaults: Mapping[str, Any] = MappingProxyType({})
+    needs: Needs = Needs()
 
     def members(self) -> list[str]:
         """Names without the prefix."""
@@ -103,7 +104,7 @@ class FamilyEntry(NamedTuple):
                 "workload", name, [f"{self.prefix}:{one}" for one in known], f"fp8bench workloads {self.prefix}"
             )
         summary = f"{member}, as {self.prefix} builds it"
-        return WorkloadEntry(name, self.target, summary, defaults=self.defaults, member=member)
+        return WorkloadEntry(name, self.target, summary, defaults=self.defaults, needs=self.needs, member=member)
 
 
 class KindEntry(NamedTuple):

@@ -18,6 +18,7 @@ WORKLOAD_GROUP = "fp8bench.workloads"
 
 
 _LLM = Needs("transformers", extra="llm")
+_TIMM = Needs("timm")
 _LLM_DEFAULTS = {"optimizer": "adamw", "sequence_length": 2048}
 _LLM_SWITCHES = ("weight-cache",)
 
@@ -123,12 +124,14 @@ BUILTIN_WORKLOADS = (
         "fp8bench.workloads.vit:ViTHuge",
         "ViT-Huge/16, 224 px, 632 M parameters",
         default_on=("cuda",),
+        needs=_TIMM,
         head_dim=80,
     ),
     WorkloadEntry(
         "vit-huge-256",
         "fp8bench.workloads.vit:ViTHuge256",
         "ViT-Huge/16, 256 px, no class token, 1024 classes",
+        needs=_TIMM,
         head_dim=80,
     ),
     WorkloadEntry(
@@ -136,6 +139,7 @@ BUILTIN_WORKLOADS = (
         "fp8bench.workloads.vit:ViTMicro",
         "a tiny ViT for CPUs and tests",
         default_on=("cpu",),
+        needs=_TIMM,
         head_dim=16,
     ),
     WorkloadEntry(
@@ -191,6 +195,7 @@ FAMILIES = {
         example="convnext_base",
         summary="any image model of timm, built without a download",
         defaults={"image_size": None, "classes": None},
+        needs=_TIMM,
     )
 }
 """By prefix."""

@@ -115,8 +115,9 @@ class _Forked:
         return self.returncode
 
 
-def _fork_rank(folder: Path, rank: int, pipe: int, entry: str) -> _Forked:
-    """In place of `start.start_rank`: a rank whose imports are done."""
+def _fork_rank(folder: Path, rank: int, pipe: int, entry: str, waits: bool = False) -> _Forked:
+    """In place of `start.start_rank`: a rank whose imports are done, for which nothing is gained by an early start."""
+    assert not waits
     from fp8bench.launch.processes.rank import main
     from fp8bench.lifeline import leave_with
 

@@ -88,9 +88,10 @@ def _require_extra(workload: WorkloadEntry) -> None:
     """Raises ModeUnavailable where the package that the workload's model is made by is not installed."""
     needs = workload.needs
     if needs.module is not None and find_spec(needs.module) is None:
+        package = f"'fp8bench[{needs.extra}]'" if needs.extra else needs.module
         raise ModeUnavailable(
             f"workload {workload.name!r} needs the Python package {needs.module}, which is not installed",
-            f"Install it with `pip install 'fp8bench[{needs.extra}]'`",
+            f"Install it with `pip install {package}`",
         )
 
 

@@ -2,16 +2,18 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from fp8bench import registry
 from fp8bench.launch import resume, sizing
 from fp8bench.launch.assemble import assemble, log_of, new_run_id, new_session_id
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
+from fp8bench.launch.processes.ahead import Ahead
 from fp8bench.launch.processes.spawn import SpawnExecutor
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code as exit_code_after
@@ -45,6 +47,7 @@ class Where:
     runs (a busy GPU); raises ModeUnavailable where it should not run at all. traces: labels of entries whose first
     round keeps its Chrome trace, and where. machine: this one. asked: of the session, as `Session` has it. named: the
     instance as the user named it; None: they named none. searches: of configurations whose batch size was found.
+    ahead: of the executor, told which run follows; None: it starts none ahead.
     """
 
     instance: str
@@ -55,6 +58,7 @@ class Where:
     asked: Mapping[str, Any] = field(default_factory=dict)
     named: str | None = None
     searches: Mapping[RunConfig, BatchSearch] = field(default_factory=dict)
+    ahead: Ahead | None = None
 
 
 @contextmanager
@@ -128,7 +132,9 @@ def measure(
         prepared.named,
         prepared.searches,
     )
-    executor = _executor(prepared)
+    ahead = Ahead() if leader is None and prepared.entries[0].config.device == "cuda" else None
+    executor = _executor(prepared, ahead)
+    where = replace(where, ahead=ahead)
     if leader is not None:
         listener = leader.hearing(listener)
     if prepared.to_size:
@@ -146,22 +152,24 @@ def _sized_then_measured(
 ) -> Iterator[tuple[Record, Path]]:
     """Find the batch sizes, then run the rounds at them. A mode without one keeps the record that says why."""
     searches = dict(where.searches)
-    for entry, found in sizing.find_sizes(prepared, rounds, executor, where, say):
-        if found.config is not None:
-            searches[found.config] = found.search
-        elif found.stopped is not None and found.stopped.session is not None:
-            path = results.write(found.stopped, where.results_dir)
-            listener.ended(entry, found.stopped.session, found.stopped, path)
-            yield found.stopped, path
-    if rounds.entries:
-        yield from measure_all(rounds, executor, replace(where, searches=searches), listener)
+    with _closed(where.ahead):
+        _expect(where.ahead, prepared.entries[0].config)
+        for entry, found in sizing.find_sizes(prepared, rounds, executor, where, say):
+            if found.config is not None:
+                searches[found.config] = found.search
+            elif found.stopped is not None and found.stopped.session is not None:
+                path = results.write(found.stopped, where.results_dir)
+                listener.ended(entry, found.stopped.session, found.stopped, path)
+                yield found.stopped, path
+        if rounds.entries:
+            yield from measure_all(rounds, executor, replace(where, searches=searches), listener)
 
 
-def _executor(prepared: Prepared) -> Executor:
+def _executor(prepared: Prepared, ahead: Ahead | None) -> Executor:
     # torch's profiler writes to every rank's standard error, in the middle of the progress, unless this is set before
     # its first use.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    return prepared.leader or SpawnExecutor(prepared.timeout_s)
+    return prepared.leader or SpawnExecutor(prepared.timeout_s, ahead=ahead)
 
 
 def measure_all(
@@ -172,26 +180,58 @@ def measure_all(
     Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, when every worker has ended.
     """
     first = number = schedule.first_round
-    while schedule.goes_on(number):
-        for entry, turn in schedule.round(number):
-            search = where.searches.get(entry.config)
-            place = turn.model_copy(update={**where.asked, "batch_search": search})
-            try:
-                marks = where.marks(entry.config)
+    with _closed(where.ahead):
+        while schedule.goes_on(number):
+            turns = schedule.round(number)
+            for position, (entry, turn) in enumerate(turns, start=1):
+                following = turns[position:] or schedule.round(number + 1)
+                _expect(where.ahead, following[0][0].config if following else None)
                 trace = (where.traces or {}).get(entry.label) if number == first else None
-                watch = listener.begins(entry, place)
-                reports = executor.run(entry.config, watch, trace, marks)
-                record, path = _keep(entry, place, reports, where, marks)
-            except KeyboardInterrupt as interrupt:
-                raise Interrupted(
-                    f"interrupted while {entry.label} ran; its workers have ended",
-                    _how_to_resume(schedule, where),
-                    exit_code_after(interrupt),
-                ) from interrupt
-            schedule.take(entry, record)
-            listener.ended(entry, place, record, path)
-            yield record, path
-        number += 1
+                record, path = _turn(schedule, entry, turn, executor, where, listener, trace)
+                yield record, path
+            number += 1
+
+
+def _turn(
+    schedule: Schedule,
+    entry: Entry,
+    turn: Session,
+    executor: Executor,
+    where: Where,
+    listener: Listener,
+    trace: Path | None,
+) -> tuple[Record, Path]:
+    search = where.searches.get(entry.config)
+    place = turn.model_copy(update={**where.asked, "batch_search": search})
+    try:
+        marks = where.marks(entry.config)
+        watch = listener.begins(entry, place)
+        reports = executor.run(entry.config, watch, trace, marks)
+        record, path = _keep(entry, place, reports, where, marks)
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted(
+            f"interrupted while {entry.label} ran; its workers have ended",
+            _how_to_resume(schedule, where),
+            exit_code_after(interrupt),
+        ) from interrupt
+    schedule.take(entry, record)
+    listener.ended(entry, place, record, path)
+    return record, path
+
+
+def _closed(ahead: Ahead | None) -> AbstractContextManager[Any]:
+    return closing(ahead) if ahead is not None else nullcontext()
+
+
+def _expect(ahead: Ahead | None, following: RunConfig | None) -> None:
+    """The run that follows the one that begins next; None: none does. What comes of that one may still end it all."""
+    if ahead is None:
+        return
+    if following is None:
+        ahead.expect(None)
+        return
+    library = registry.find_workload(following.workload).needs.module
+    ahead.expect(range(following.world_size), [library] if library else [])
 
 
 def _how_to_resume(schedule: Schedule, where: Where) -> str:

@@ -16,7 +16,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NamedTuple
@@ -162,12 +162,19 @@ def descendants(of: int, among: list[Process], without: frozenset[tuple[int, int
 
 
 @contextmanager
-def process_tree() -> Iterator["ProcessTree"]:
-    """What this process starts while the context stands, whoever forked it; at its end none of it is left."""
+def process_tree(
+    own: Collection[int] = (), apart: Callable[[], frozenset[tuple[int, int]]] = frozenset
+) -> Iterator["ProcessTree"]:
+    """What this process starts while the context stands, whoever forked it; at its end none of it is left.
+
+    own: numbers of processes that it started before, which count likewise. apart: gives the identities of those that
+    it starts meanwhile and that do not.
+    """
     # Imported here: it brings ctypes.
     from fp8bench.lifeline import adopt_orphans
 
-    tree = ProcessTree(frozenset(one.identity for one in descendants(os.getpid(), processes())))
+    among = [one for one in processes() if one.pid not in own]
+    tree = ProcessTree(frozenset(one.identity for one in descendants(os.getpid(), among)), apart)
     adopted_before = adopt_orphans(True)
     try:
         yield tree
@@ -177,13 +184,16 @@ def process_tree() -> Iterator["ProcessTree"]:
 
 
 class ProcessTree(NamedTuple):
-    """What descends from this process. before: identities of descendants whose branches do not count."""
+    """What descends from this process. before: identities of descendants whose branches do not count; apart: gives
+    more of them.
+    """
 
     before: frozenset[tuple[int, int]] = frozenset()
+    apart: Callable[[], frozenset[tuple[int, int]]] = frozenset
 
     def living(self) -> list[Process]:
         """Of it, those that run or are stopped."""
-        found = descendants(os.getpid(), processes(), self.before)
+        found = descendants(os.getpid(), processes(), self.before | self.apart())
         return [one for one in found if one.state not in (ZOMBIE, "X")]
 
     def end(self) -> None:
@@ -208,7 +218,7 @@ class ProcessTree(NamedTuple):
 
     def _reap(self) -> None:
         """What has ended stays a zombie until its parent, or the one that adopted it, collects its exit status."""
-        for one in descendants(os.getpid(), processes(), self.before):
+        for one in descendants(os.getpid(), processes(), self.before | self.apart()):
             if one.state == ZOMBIE and one.parent == os.getpid():
                 with suppress(ChildProcessError):
                     os.waitpid(one.pid, os.WNOHANG)

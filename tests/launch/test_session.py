@@ -288,3 +288,33 @@ def test_the_exit_code_tells_the_worst_that_happened(records, code):
 )
 def test_a_mode_that_was_named_and_could_not_run_counts_beside_others_that_did(records, code):
     assert exit_code(records, named=True) == code
+
+
+class Ahead:
+    """Writes down which ranks were expected before each run, and whether it was closed."""
+
+    def __init__(self) -> None:
+        self.expected: list[tuple[range | None, list[str]]] = []
+        self.closed = False
+
+    def expect(self, ranks: range | None, modules: list[str] = ()) -> None:
+        self.expected.append((ranks, list(modules)))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_ranks_of_the_next_run_are_expected_before_every_run_but_the_last(tmp_path):
+    ahead = Ahead()
+    list(session(FakeExecutor(tmp_path, finished), rounds=2, ahead=ahead))
+
+    assert ahead.expected == [(range(2), ["timm"])] * 5 + [(None, [])]
+    assert ahead.closed
+
+
+def test_none_are_left_when_the_session_is_interrupted(tmp_path):
+    ahead = Ahead()
+    with pytest.raises(Interrupted):
+        list(session(FakeExecutor(tmp_path, finished, interrupted), rounds=2, ahead=ahead))
+
+    assert ahead.closed

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -123,9 +123,15 @@ def main(folder: Path, rank: int, pipe: int, entry: str) -> NoReturn:
     with ended_by_errors(teller):
         # The run's own folder takes what multiprocessing leaves lying about when it is killed (a loader's sockets).
         _keep_sockets_in(folder)
-        module, _, function = entry.partition(":")
-        getattr(import_module(module), function)(folder, rank, teller)
+        called(entry)(folder, rank, teller)
     _leave(0)
+
+
+def called(entry: str) -> Callable[[Path, int, Teller], None]:
+    """What `module:function` names."""
+    module, _, function = entry.partition(":")
+    found: Callable[[Path, int, Teller], None] = getattr(import_module(module), function)
+    return found
 
 
 def measure(folder: Path, rank: int, teller: Teller) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fp8bench.launch.processes import Watch
+from fp8bench.launch.processes.ahead import Ahead
 from fp8bench.launch.processes.blame import Deadlines, Overdue, PhaseClock
 from fp8bench.launch.processes.rank import (
     MEASURES_A_RUN,
@@ -58,10 +59,13 @@ class Outcome:
 class SpawnExecutor:
     """Runs each configuration in processes of its own."""
 
-    def __init__(self, timeout_s: float | None = None, work: Work = MEASURES_A_RUN) -> None:
-        """timeout_s: of each phase; None: by the phase. work: what each rank does."""
+    def __init__(self, timeout_s: float | None = None, work: Work = MEASURES_A_RUN, ahead: Ahead | None = None) -> None:
+        """timeout_s: of each phase; None: by the phase. work: what each rank does. ahead: where ranks of a run that
+        follows are started before it; the caller says what is expected, and closes it.
+        """
         self.timeout_s = timeout_s
         self.work = work
+        self.ahead = ahead
 
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
@@ -69,22 +73,37 @@ class SpawnExecutor:
         """Start the ranks, wait for them, and read what they wrote. Raises Interrupt once all are ended."""
         with held_back() as interrupted:
             task = Task(config=config, trace=trace, work=self.work)
-            done = run_ranks(task, self.timeout_s, watch, interrupted)
+            done = run_ranks(task, self.timeout_s, watch, interrupted, ahead=self.ahead)
             # Interrupted, there is nothing to report: the ranks were well.
             return [] if done is None else reports_of(done.views, done.overdue, where=in_phase)
 
 
 def run_ranks(
-    task: Task, timeout_s: float | None, watch: Watch, interrupted: Callable[[], bool], others: Others = alone
+    task: Task,
+    timeout_s: float | None,
+    watch: Watch,
+    interrupted: Callable[[], bool],
+    others: Others = alone,
+    ahead: Ahead | None = None,
 ) -> Outcome | None:
     """The task's ranks of this machine, from their start to their end; None of ranks that an interrupt ended. When it
     returns or raises, none is left.
     """
-    with started(task.model_dump_json(), task.ranks_here, ENTRY) as ranks:
+    with started(task.model_dump_json(), task.ranks_here, ENTRY, ahead) as ranks:
         group = _Group(ranks)
+        if ahead is not None:
+            watch = _also(watch, ahead)
         clock = PhaseClock(Deadlines(task.config, timeout_s), len(task.ranks_here), time.monotonic())
         overdue = group.wait(clock, watch, interrupted, others)
         return None if interrupted() else Outcome(group.views(), overdue)
+
+
+def _also(watch: Watch, ahead: Ahead) -> Watch:
+    def both(progress: Progress) -> None:
+        watch(progress)
+        ahead.look(progress.stage)
+
+    return both
 
 
 class _Group:

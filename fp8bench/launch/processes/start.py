@@ -19,7 +19,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from fp8bench.launch.processes.blame import End
 from fp8bench.launch.processes.rank import RankError, Stacks, ask_for_stacks, task_path
@@ -104,17 +106,69 @@ class Ranks:
         poll.poll(POLL_S * 1000)
 
 
-@contextmanager
-def started(task: str, ranks: Iterable[int], entry: str) -> Iterator[Ranks]:
-    """These ranks, which call `entry` (`module:function`, see `rank.main`) with the task. Raises RunFailed where there
-    is no room for what they need to begin.
+@dataclass(frozen=True)
+class Begun:
+    """Ranks' processes and what they tell, by rank, and the folder that they share. stack: what closes the one and
+    removes the other; the processes are ended by whoever has it.
     """
-    inboxes: dict[int, Inbox] = {}
+
+    folder: Path
+    processes: "dict[int, subprocess.Popen[bytes]]"
+    inboxes: dict[int, Inbox]
+    stack: ExitStack
+
+
+class Waiting(Protocol):
+    """Ranks that were started before there was a task for them (see `ahead`)."""
+
+    def take(self, ranks: range) -> Begun | None:
+        """These, if they wait; the caller ends them."""
+
+    def identities(self) -> frozenset[tuple[int, int]]:
+        """Of processes that wait for a later run."""
+
+
+@contextmanager
+def started(task: str, ranks: range, entry: str, waiting: Waiting | None = None) -> Iterator[Ranks]:
+    """These ranks, which call `entry` (`module:function`, see `rank.main`) with the task. Raises RunFailed where there
+    is no room for what they need to begin. waiting: may have them already.
+    """
+    begun = waiting.take(ranks) if waiting else None
+    apart = waiting.identities if waiting else frozenset
     with ExitStack() as stack:
-        folder = _folder(stack, task)
-        stack.enter_context(process_tree())
-        stack.callback(_close, inboxes)
-        yield Ranks(folder, {rank: _begin(folder, rank, entry, inboxes) for rank in ranks}, inboxes)
+        if begun is not None:
+            stack.push(begun.stack)
+            own = [one.pid for one in begun.processes.values()]
+            stack.enter_context(process_tree(own, apart))
+            give(begun.folder, task)
+            for process in begun.processes.values():
+                release(process, entry)
+        else:
+            begun = Begun(folder(stack), {}, {}, stack)
+            give(begun.folder, task)
+            stack.enter_context(process_tree(apart=apart))
+            begin(begun, ranks, entry)
+        stack.callback(close, begun.inboxes)
+        yield Ranks(begun.folder, begun.processes, begun.inboxes)
+
+
+def release(process: "subprocess.Popen[bytes]", entry: str) -> None:
+    """Tell a rank that waits what to call; one that has ended is seen to have when it is looked at."""
+    if process.stdin is not None:
+        with suppress(OSError):
+            process.stdin.write(f"{entry}\n".encode())
+            process.stdin.close()
+
+
+def begin(begun: Begun, ranks: Iterable[int], entry: str, waits: bool = False) -> None:
+    """Start the ranks' processes. waits: on their standard input, until it says that their task is there."""
+    for rank in ranks:
+        ours, its = os.pipe()
+        begun.inboxes[rank] = Inbox(ours)
+        try:
+            begun.processes[rank] = start_rank(begun.folder, rank, its, entry, waits)
+        finally:
+            os.close(its)
 
 
 def sweep(temporary: Path) -> None:
@@ -143,45 +197,55 @@ def _locked(folder: Path) -> int:
     return descriptor
 
 
-def _close(inboxes: Mapping[int, Inbox]) -> None:
+def close(inboxes: Mapping[int, Inbox]) -> None:
+    """Of ranks to which nobody listens any more."""
     for inbox in inboxes.values():
         inbox.close()
 
 
-def _folder(stack: ExitStack, task: str) -> Path:
-    """With the task in it; it is removed with the stack."""
-    try:
+def folder(stack: ExitStack) -> Path:
+    """For ranks to share; it is removed with the stack. Raises RunFailed where there is no room for it."""
+    with _made_room():
         sweep(Path(tempfile.gettempdir()))
         made = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
-        folder = Path(stack.enter_context(made))
+        path = Path(stack.enter_context(made))
         with suppress(OSError):
             # A file system without locks: nobody removes the folder if this process is killed.
-            stack.callback(os.close, _locked(folder))
-        task_path(folder).write_text(task)
-        (folder / "path.json").write_text(json.dumps(sys.path))
+            stack.callback(os.close, _locked(path))
+        (path / "path.json").write_text(json.dumps(sys.path))
+    return path
+
+
+def give(to: Path, task: str) -> None:
+    """Put the task into the ranks' folder. Raises RunFailed where there is no room for it."""
+    with _made_room():
+        task_path(to).write_text(task)
+
+
+@contextmanager
+def _made_room() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise RunFailed(
             f"cannot write to the folder for temporary files: {error.strerror}",
             "Make room there, or name another folder with TMPDIR",
         ) from error
-    return folder
 
 
-def _begin(folder: Path, rank: int, entry: str, inboxes: dict[int, Inbox]) -> "subprocess.Popen[bytes]":
-    ours, its = os.pipe()
-    inboxes[rank] = Inbox(ours)
-    try:
-        return start_rank(folder, rank, its, entry)
-    finally:
-        os.close(its)
+def start_rank(folder: Path, rank: int, pipe: int, entry: str, waits: bool = False) -> "subprocess.Popen[bytes]":
+    """A rank's process. pipe: the end of it in which it tells. waits: it reads from its standard input.
 
-
-def start_rank(folder: Path, rank: int, pipe: int, entry: str) -> "subprocess.Popen[bytes]":
-    """A rank's process. pipe: the end of it in which it tells. Standard output is for results alone, and NCCL writes
-    there when NCCL_DEBUG is set, as may a plug-in; so both streams of a rank go to standard error.
+    Standard output is for results alone, and NCCL writes there when NCCL_DEBUG is set, as may a plug-in; so both
+    streams of a rank go to standard error.
     """
     command = [sys.executable, "-c", _BOOT, str(folder), str(rank), str(os.getpid()), str(pipe), entry]
     errors = (sys.__stderr__ or sys.stderr).fileno()
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True, pass_fds=(pipe,)
+        command,
+        stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
+        stdout=errors,
+        stderr=errors,
+        start_new_session=True,
+        pass_fds=(pipe,),
     )
