@@ -102,19 +102,31 @@ class PlainProgress(Quiet):
 
         def watch(progress: "Progress") -> None:
             now = time.monotonic()
-            if progress.stage == last["stage"] and now - last["at"] < LINE_EVERY_S:
+            same = progress.stage == last["stage"]
+            if same and now - last["at"] < LINE_EVERY_S:
                 return
+            doing = " (compiling)" if same and _compiles(entry, progress) else ""
             last.update(stage=progress.stage, at=now)
             median = f", median {progress.median_s * 1e3:.1f} ms" if progress.median_s else ""
             # How many there will be is agreed after warm-up.
             steps = "" if progress.steps is None else f" of {progress.steps}"
-            log(f"  after {now - began:.0f} s: {progress.stage}, step {progress.step}{steps}{median}")
+            log(f"  after {now - began:.0f} s: {progress.stage}{doing}, step {progress.step}{steps}{median}")
 
         return watch
 
     def ended(self, entry: "Entry", place: "Session", record: "Record", path: Path) -> None:
         log(f"  {_outcome(record, self._schedule.estimate(entry))}: {path}")
         super().ended(entry, place, record, path)
+
+
+def _compiles(entry: "Entry", progress: "Progress") -> bool:
+    """Of one that stays at its first step: whether that is what takes its time."""
+    from fp8bench import registry
+
+    config = entry.config
+    by_itself = config.device == "cuda" and bool(registry.modes()[config.mode].compiled_by_auto)
+    compiled = config.compile in ("on", "blocks") or (config.compile == "auto" and by_itself)
+    return compiled and progress.stage == "warming up" and progress.step <= 1
 
 
 class LiveProgress(Quiet):

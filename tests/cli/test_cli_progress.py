@@ -90,8 +90,18 @@ class TestLines:
             "fp8bench:   after 16 s: profiling, step 28 of 28, median 100.4 ms",
         ]
 
-    def test_a_long_stage_gives_a_sign_of_life_now_and_then(self, clock, capsys):
-        watch = PlainProgress(schedule()).begins(ENTRY, place())
+    @pytest.mark.parametrize(
+        ("settings", "said"),
+        [
+            ({"mode": "te-bf16"}, ""),
+            ({"mode": "baseline-bf16"}, " (compiling)"),
+            ({"mode": "baseline-bf16", "compile": "off"}, ""),
+            ({"mode": "baseline-bf16", "device": "cpu"}, ""),
+            ({"mode": "baseline-bf16", "device": "cpu", "compile": "blocks"}, " (compiling)"),
+        ],
+    )
+    def test_a_long_stage_gives_a_sign_of_life_now_and_then(self, settings, said, clock, capsys):
+        watch = PlainProgress(schedule()).begins(Entry(config(**settings)), place())
         watch(Progress("warming up", 1, None))
         capsys.readouterr()
         for _ in range(5):
@@ -99,7 +109,7 @@ class TestLines:
             watch(Progress("warming up", 1, None))
 
         assert capsys.readouterr().err == (
-            "fp8bench:   after 15 s: warming up, step 1\nfp8bench:   after 30 s: warming up, step 1\n"
+            f"fp8bench:   after 15 s: warming up{said}, step 1\nfp8bench:   after 30 s: warming up{said}, step 1\n"
         )
 
     def test_a_turn_ends_with_its_outcome_and_from_the_second_on_with_the_interval_over_all(self, capsys):

@@ -160,6 +160,14 @@ class TestPlugins:
 
         assert (done.code, done.record["status"]) == (0, "ok")
 
+    def test_a_folder_for_temporary_files_with_a_long_name_has_room_for_the_loaders_sockets(self, run, tmp_path):
+        long = tmp_path / ("long" * 40)
+        long.mkdir()
+        done = run("none none 0", "--workload", "vit-micro", "--batch-size", "4", "--workers", "1", TMPDIR=str(long))
+
+        assert (done.code, done.record["status"]) == (0, "ok")
+        assert list(long.iterdir()) == []
+
     def test_a_loader_process_that_is_killed_ends_its_rank_and_is_named(self, run):
         flags = ("--workload", "vit-micro", "--batch-size", "4", "--workers", "1")
         done = run("loader-killed timing 1", *flags)

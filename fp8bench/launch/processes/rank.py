@@ -52,6 +52,9 @@ STORE_AT = "store://"
 ANSWER_S = 2.0
 """How long an answer is waited for. A process that hangs inside a driver gives none."""
 
+SOCKET_PATH_BYTES = 107
+"""Of unix(7), without the zero at its end. A loader that cannot bind a longer one never hands over a batch."""
+
 TRACEBACK_CHARACTERS = 100_000
 POLL_S = 0.05
 SHOWN = 2
@@ -199,8 +202,12 @@ def _leave(code: int) -> NoReturn:
 def _keep_sockets_in(folder: Path) -> None:
     from multiprocessing import process
 
+    where = str(folder)
+    if len(os.fsencode(where)) + len("/listener-12345678") > SOCKET_PATH_BYTES:
+        # The same folder, under a name that is short and good in every process of the loader while this one lives.
+        where = f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
     # What multiprocessing itself looks up (`util.get_temp_dir`); it removes it only at an orderly exit.
-    vars(process.current_process())["_config"]["tempdir"] = str(folder)
+    vars(process.current_process())["_config"]["tempdir"] = where
 
 
 class RankError(Frozen):
