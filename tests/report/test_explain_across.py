@@ -96,8 +96,8 @@ def test_two_modes_on_two_gpus_are_not_explained_by_either():
     assert explained.cause == "mode and machine"
     assert explained.sentence == (
         "h100-1x:te-fp8:delayed/eager takes 120.0 ms a step and h200-1x:te-bf16/eager 101.0 ms a step, but both the "
-        "mode and the machine differ (1 x NVIDIA H100 80GB HBM3; 1 x NVIDIA H200), and these times do not tell which of "
-        "the two makes the difference. Compare them on one machine: `fp8bench explain h200-1x:te-fp8:delayed/eager "
+        "mode and the machine differ (1 x NVIDIA H100 80GB HBM3; 1 x NVIDIA H200), and these times do not tell which "
+        "of the two makes the difference. Compare them on one machine: `fp8bench explain h200-1x:te-fp8:delayed/eager "
         "h200-1x:te-bf16/eager`."
     )
     assert [mode.label for mode in explained.modes] == ["h100-1x:te-fp8:delayed/eager", "h200-1x:te-bf16/eager"]
