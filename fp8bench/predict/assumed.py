@@ -43,7 +43,7 @@ def _about_memory(work: Work, machine: Machine, limits: Limits) -> list[str]:
         return []
     listed = f"{', '.join(kinds[:-1])} and {kinds[-1]}" if len(kinds) > 1 else kinds[0]
     return [
-        f"by memory bandwidth go, of the time on a {machine.gpu}, {listed}; the rest goes by the SMs' number and clock"
+        f"by memory bandwidth go, of the time on {machine.gpu}, {listed}; the rest goes by the SMs' number and clock"
     ]
 
 

@@ -20,7 +20,7 @@ ABOUT_ERRORS = (
 
 ABOUT_LIMITS = (
     "By memory bandwidth go these shares of the kernels' time, as two GPUs that differ in memory alone show; the rest "
-    "goes by the SMs, and of attention a part by the dense peak. A prediction goes by all modes together."
+    "goes by the SMs, and of attention a part by the dense peak. A prediction goes by all pairs of records together."
 )
 
 LONG_S = 0.1
@@ -144,7 +144,7 @@ def _where_from(cases: Sequence[Case]) -> list[doc.Part]:
 
 
 def _limits(found: HeldOut) -> list[doc.Part]:
-    """What the pairs of records say of kernels, of all modes and of the modes that say most and least."""
+    """What the pairs of records say of kernels, together and those that say least and most."""
     said: list[doc.Part] = [doc.Heading("What limits kernels")] if found.kinds or found.beside else []
     if found.kinds:
         column = doc.Rows(found.kinds).column
@@ -156,8 +156,8 @@ def _limits(found: HeldOut) -> list[doc.Part]:
                     column("part of a step", lambda row: _named(row.kind), "word"),
                     column(f"on {first}", lambda row: _per_cent(row.by_memory[0])),
                     column(f"on {second}", lambda row: _per_cent(row.by_memory[1])),
-                    column(f"of one mode, on {first}", lambda row: " to ".join(map(_per_cent, row.one_mode))),
-                    column("modes", lambda row: str(row.pairs)),
+                    column(f"by one pair alone, on {first}", lambda row: " to ".join(map(_per_cent, row.one_pair))),
+                    column("pairs", lambda row: str(row.pairs)),
                 )
             ),
         ]

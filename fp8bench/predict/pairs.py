@@ -71,13 +71,13 @@ class Pair(Frozen):
 
 class LimitOfKind(Frozen):
     """A line of the table: of a kind of kernel, the share of its time that goes by memory bandwidth on two GPUs that
-    tell it, and the least and the most that one mode alone gives, on the first.
+    tell it, and the least and the most that one pair alone gives, on the first.
     """
 
     kind: Category
     gpus: tuple[str, str]
     by_memory: tuple[float, float]
-    one_mode: tuple[float, float]
+    one_pair: tuple[float, float]
     pairs: int
 
 
@@ -163,7 +163,7 @@ def table(pairs: Sequence[Pair], gpus: Mapping[str, Gpu]) -> tuple[LimitOfKind, 
         if together[0] is not None and together[1] is not None:
             both = (together[0], together[1])
             ends = (min(alone), max(alone))
-            lines.append(LimitOfKind(kind=kind, gpus=most, by_memory=both, one_mode=ends, pairs=len(alone)))
+            lines.append(LimitOfKind(kind=kind, gpus=most, by_memory=both, one_pair=ends, pairs=len(alone)))
     return tuple(lines)
 
 

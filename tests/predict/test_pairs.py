@@ -107,7 +107,7 @@ def test_the_table_has_all_modes_together_and_the_ends_of_one_alone():
     (line,) = table(modes, KNOWN)
     assert (line.kind, line.gpus, line.pairs) == ("cast", ("Fast", "Narrow"), 2)
     assert line.by_memory == (pytest.approx(0.75), pytest.approx(30 / 35))
-    assert line.one_mode == (pytest.approx(0.5), pytest.approx(1.0))
+    assert line.one_pair == (pytest.approx(0.5), pytest.approx(1.0))
     assert table([in_number()], KNOWN) == ()
 
 

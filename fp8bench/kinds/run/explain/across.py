@@ -41,7 +41,8 @@ def other_machine(facts: StepFacts, reference: StepFacts) -> bool:
     """Whether they ran on another GPU or on another number of GPUs; False where nothing says on which instance."""
     if facts.instance is None or reference.instance is None:
         return False
-    if facts.world_size != reference.world_size:
+    sizes = {facts.world_size, reference.world_size}
+    if None not in sizes and len(sizes) > 1:
         return True
     named = facts.device_name is not None and facts.device_name == reference.device_name
     return facts.instance != reference.instance and not named
