@@ -25,9 +25,19 @@ def printed(form: str) -> str:
     return done.stdout
 
 
+def of_records_alone(kept: Path) -> str:
+    """The cases and pairs, while the program keeps none of earlier records. The file is as before, whatever happens."""
+    before = kept.read_text()
+    kept.write_text('{"cases": []}')
+    try:
+        return printed("json")
+    finally:
+        kept.write_text(before)
+
+
 def main(page: Path = PAGE, kept: Path = PREDICTION_ERRORS_JSON) -> None:
     """Write both."""
-    kept.write_text(printed("json"))
+    kept.write_text(of_records_alone(kept))
     table = printed("markdown").strip()
     text, count = TABLE.subn(lambda found: f"{found[1]}{table}{found[2]}", page.read_text())
     if count != 1:

@@ -13,8 +13,9 @@ from fp8bench.cli.output import load_catalog, require_read, show, tell_broken
 from fp8bench.cli.selection import day_of
 from fp8bench.config.words import whole
 from fp8bench.predict.document import document, document_of_errors
-from fp8bench.predict.held_out import HeldOut, held_out, kept_cases
+from fp8bench.predict.held_out import HeldOut, held_out, kept
 from fp8bench.predict.model_error import merged
+from fp8bench.predict.pairs import limits, merged_pairs
 from fp8bench.predict.prediction import predictions
 from fp8bench.predict.source import Sources, parse_source, sources, wanted
 from fp8bench.predict.target import Target, target
@@ -72,7 +73,9 @@ def predict(
     query = _query(price_as_of, region, purchase)
     target = _target(instance, _whole("--gpus", gpus), catalog, query)
     sources, others = _sources(source, workload, batch_size, catalog, results_dir)
-    predicted = predictions(sources, target, merged(kept_cases(), others.cases), catalog, query)
+    known = kept()
+    of_kernels = limits(merged_pairs(known.pairs, others.pairs), catalog.gpus)
+    predicted = predictions(sources, target, merged(known.cases, others.cases), of_kernels, catalog, query)
     show(document(predicted), form)
     if all(row.status == "unsupported" for row in predicted.rows):
         raise typer.Exit(ModeUnavailable.exit_code)
@@ -120,7 +123,7 @@ def _read(requested: Filter | None, catalog: Catalog, results_dir: Path) -> tupl
     """
 
     def found(records: list[Record], whole: Callable[[Record], Record]) -> tuple[Sources, HeldOut]:
-        others = held_out(records, catalog, whole)
+        others = held_out(records, catalog, whole, kept().pairs)
         if requested is None:
             return Sources((), ()), others
         of_instance = Filter(instance=requested.instance).of(records)
@@ -129,5 +132,5 @@ def _read(requested: Filter | None, catalog: Catalog, results_dir: Path) -> tupl
             raise results.nothing_found(f"for instance {requested.instance!r}", results_dir, remedy)
         return sources(wanted(of_instance, requested), catalog, whole), others
 
-    kept = results.read(results_dir, {*results.known_instances(results_dir), *catalog.instances})
-    return results.read_on_demand(kept, tell_broken, found)
+    there = results.read(results_dir, {*results.known_instances(results_dir), *catalog.instances})
+    return results.read_on_demand(there, tell_broken, found)

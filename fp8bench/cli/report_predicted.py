@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from fp8bench.kinds.kind import CompareOptions
-from fp8bench.predict.held_out import held_out, kept_cases
+from fp8bench.predict.held_out import held_out, kept
 from fp8bench.predict.model_error import merged
 from fp8bench.predict.page import section
+from fp8bench.predict.pairs import limits, merged_pairs
 from fp8bench.predict.prediction import predictions
 from fp8bench.predict.source import sources
 from fp8bench.predict.target import target
@@ -33,8 +34,11 @@ def predicted(
         )
     from_rows = sources(measured, catalog, lambda record: record)
     records = [record for one in measured for record in one.rounds]
-    cases = merged(kept_cases(), held_out(records, catalog, lambda record: record).cases)
+    known = kept()
+    others = held_out(records, catalog, lambda record: record, known.pairs)
+    cases = merged(known.cases, others.cases)
+    of_kernels = limits(merged_pairs(known.pairs, others.pairs), catalog.gpus)
     named = [find(catalog, name) for name in dict.fromkeys(instances)]
     require_region(query.region, catalog, [instance.key for instance in named])
     targets = [target(instance, catalog, None, query) for instance in named]
-    return section([predictions(from_rows, each, cases, catalog, query) for each in targets])
+    return section([predictions(from_rows, each, cases, of_kernels, catalog, query) for each in targets])

@@ -13,7 +13,15 @@ from fp8bench.schema.execution import suffix
 
 SOFTWARE = "software, the kernels that it chooses, and clocks under the power limit are as measured"
 
-ABOUT_ERRORS = "Steps that were measured, predicted from another machine's record. An error above 0 is too slow."
+ABOUT_ERRORS = (
+    "Steps that were measured, predicted from another machine's record. An error above 0 is too slow. What limits "
+    "kernels was found in records of these machines too, so a mode is predicted here by what other modes showed."
+)
+
+ABOUT_LIMITS = (
+    "By memory bandwidth go these shares of the kernels' time, as two GPUs that differ in memory alone show; the rest "
+    "goes by the SMs, and of attention a part by the dense peak. A prediction goes by all pairs of records together."
+)
 
 LONG_S = 0.1
 MANY = 100
@@ -64,6 +72,7 @@ def document_of_errors(found: HeldOut) -> doc.Document:
         [*map(doc.Note, letters.lines()), *(doc.Note(f"not predicted: {one}") for one in found.omitted)],
         [doc.Heading("What a prediction takes as the model's error"), _errors(cases)] if cases else [],
         _where_from(cases),
+        _limits(found),
     )
     dumped = tuple((*case.model_dump(mode="json").values(), case.error) for case in cases)
     return doc.Document(shown, data=found, lines=doc.CsvLines((*Case.model_fields, "error"), dumped))
@@ -132,6 +141,39 @@ def _where_from(cases: Sequence[Case]) -> list[doc.Part]:
         naming=2,
     )
     return [doc.Heading("Where the errors come from"), table]
+
+
+def _limits(found: HeldOut) -> list[doc.Part]:
+    """What the pairs of records say of kernels, together and those that say least and most."""
+    said: list[doc.Part] = [doc.Heading("What limits kernels")] if found.kinds or found.beside else []
+    if found.kinds:
+        column = doc.Rows(found.kinds).column
+        first, second = found.kinds[0].gpus
+        said += [
+            doc.Sentence(ABOUT_LIMITS),
+            doc.Table(
+                (
+                    column("part of a step", lambda row: _named(row.kind), "word"),
+                    column(f"on {first}", lambda row: _per_cent(row.by_memory[0])),
+                    column(f"on {second}", lambda row: _per_cent(row.by_memory[1])),
+                    column(f"by one pair alone, on {first}", lambda row: " to ".join(map(_per_cent, row.one_pair))),
+                    column("pairs", lambda row: str(row.pairs)),
+                )
+            ),
+        ]
+    if found.beside:
+        low, high = found.beside.one_pair
+        said.append(
+            doc.Sentence(
+                f"Kernels take {found.beside.beside_s:.2f} s longer for each second of communication that they hide "
+                f"({low:.2f} to {high:.2f} in {found.beside.pairs} pairs of records of one GPU and several)."
+            )
+        )
+    return said
+
+
+def _per_cent(share: float) -> str:
+    return f"{share * 100:.0f} %"
 
 
 def _named(part: PartName) -> str:

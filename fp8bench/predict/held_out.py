@@ -5,8 +5,11 @@ same mode and execution. What an article published is predicted from records too
 such a step is shown and not counted. The ratio of two of its machines is counted, for there the software is the same on
 both sides.
 
-Cases that were found in the records of this project travel with it (configs/prediction-errors.json), so that a
-prediction from one's first record has an interval.
+What limits kinds of kernels is found in pairs of the same records (`pairs`). A mode goes by the pairs of other modes
+here, since its own would be no test.
+
+Cases and pairs that were found in the records of this project travel with it (configs/prediction-errors.json), so that
+a prediction from one's first record has an interval.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,9 +19,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from fp8bench.predict.limits import Limits
+from fp8bench.predict.machine import Machine, machine
 from fp8bench.predict.model_error import Case, PartCase, change
-from fp8bench.predict.source import Source, machine, source
-from fp8bench.predict.step import Machine, PartName, Step, Work, predict
+from fp8bench.predict.pairs import LimitBeside, LimitOfKind, Pair, beside, limits, merged_pairs, pair_of, table, tells
+from fp8bench.predict.source import Source, source
+from fp8bench.predict.step import PartName, Step, predict
+from fp8bench.predict.work import Work
 from fp8bench.records.select import Measurement, select
 from fp8bench.schema.errors import RunFailed, UsageError
 from fp8bench.schema.files import PREDICTION_ERRORS_JSON, Frozen, first_fault, read_text
@@ -34,16 +41,21 @@ Key = tuple[object, ...]
 
 
 class HeldOut(Frozen):
-    """omitted: why some pairs could not be predicted."""
+    """pairs: of profiles, from which the limits of kernels follow; kinds and beside: what follows, for a reader.
+    omitted: why some machines could not be predicted.
+    """
 
     cases: tuple[Case, ...]
+    pairs: tuple[Pair, ...] = ()
+    kinds: tuple[LimitOfKind, ...] = ()
+    beside: LimitBeside | None = None
     omitted: tuple[str, ...] = ()
 
 
-def kept_cases(path: Path = PREDICTION_ERRORS_JSON) -> tuple[Case, ...]:
-    """Those that travel with the program. Raises RunFailed where the file was changed by hand."""
+def kept(path: Path = PREDICTION_ERRORS_JSON) -> HeldOut:
+    """What travels with the program. Raises RunFailed where the file was changed by hand."""
     try:
-        return HeldOut.model_validate_json(read_text(path)).cases
+        return HeldOut.model_validate_json(read_text(path))
     except ValidationError as error:
         field, reason = first_fault(error)
         raise RunFailed(
@@ -52,12 +64,34 @@ def kept_cases(path: Path = PREDICTION_ERRORS_JSON) -> tuple[Case, ...]:
         ) from error
 
 
-def held_out(records: Sequence[Record], catalog: Catalog, whole: Callable[[Record], Record]) -> HeldOut:
-    """records: of all instances, oldest first. Only those are read whole that have another to be compared with."""
+def held_out(
+    records: Sequence[Record], catalog: Catalog, whole: Callable[[Record], Record], before: Iterable[Pair] = ()
+) -> HeldOut:
+    """records: of all instances, oldest first. Only those are read whole that have another to be compared with.
+    before: pairs that are known beside those of the records.
+    """
     found, omitted = _paired(select(records, every=False), catalog, whole)
     figures = [record for record in records if _published_as_it_is(record)]
-    cases = [*_of_pairs(found, omitted), *_of_figures(figures, found, catalog, omitted)]
-    return HeldOut(cases=tuple(cases), omitted=tuple(dict.fromkeys(omitted)))
+    pairs = [*_pairs(found, catalog)]
+    known = merged_pairs(before, pairs)
+    cases = [*_of_pairs(found, known, catalog, omitted), *_of_figures(figures, found, known, catalog, omitted)]
+    return HeldOut(
+        cases=tuple(cases),
+        pairs=tuple(pairs),
+        kinds=table(pairs, catalog.gpus),
+        beside=beside(pairs),
+        omitted=tuple(dict.fromkeys(omitted)),
+    )
+
+
+def _pairs(sources: Sequence[Source], catalog: Catalog) -> Iterator[Pair]:
+    """Those from which a limit follows."""
+    for one, other in combinations(sources, 2):
+        if one.record.instance == other.record.instance or _key(one.record) != _key(other.record):
+            continue
+        pair = pair_of(one, other)
+        if tells(pair, catalog.gpus) and not one.host_bound and not other.host_bound:
+            yield pair
 
 
 def _paired(
@@ -102,12 +136,12 @@ def _rough_key(record: Record) -> Key:
     return (what.mode, what.recipe, what.workload, what.batch_size)
 
 
-def _of_pairs(sources: Sequence[Source], omitted: list[str]) -> Iterator[Case]:
+def _of_pairs(sources: Sequence[Source], known: Sequence[Pair], catalog: Catalog, omitted: list[str]) -> Iterator[Case]:
     for one, other in permutations(sources, 2):
         if one.record.instance == other.record.instance or _key(one.record) != _key(other.record):
             continue
         try:
-            step = predict(one.work, one.machine, other.machine)
+            step = predict(one.work, one.machine, other.machine, _of_other_modes(one, known, catalog))
         except UsageError as error:
             omitted.append(error.what)
             continue
@@ -115,6 +149,10 @@ def _of_pairs(sources: Sequence[Source], omitted: list[str]) -> Iterator[Case]:
         case = case.model_copy(update={"parts": _parts(step, other.work)})
         waited = one.host_bound or other.host_bound
         yield case.model_copy(update={"counted": False, "note": HOST_BOUND}) if waited else case
+
+
+def _of_other_modes(one: Source, known: Sequence[Pair], catalog: Catalog) -> Limits:
+    return limits(known, catalog.gpus, without=one.record.what.mode)
 
 
 def _parts(step: Step, measured: Work) -> tuple[PartCase, ...]:
@@ -134,19 +172,24 @@ def _published_as_it_is(record: Record) -> bool:
 
 
 def _of_figures(
-    figures: Sequence[Record], sources: Sequence[Source], catalog: Catalog, omitted: list[str]
+    figures: Sequence[Record],
+    sources: Sequence[Source],
+    known: Sequence[Pair],
+    catalog: Catalog,
+    omitted: list[str],
 ) -> Iterator[Case]:
     """Steps of published figures, and the ratios of two that one source published."""
     for mode in dict.fromkeys(map(_rough_key, figures)):
         alike = [figure for figure in figures if _rough_key(figure) == mode]
         for one in _likest(sources, mode):
             steps: dict[str, tuple[Machine, float]] = {}
+            of_others = _of_other_modes(one, known, catalog)
             for figure in alike:
                 there = _machine_of(figure, catalog)
                 if there is None or figure.summary is None:
                     continue
                 try:
-                    steps[figure.run_id] = there, predict(one.work, one.machine, there).step_s
+                    steps[figure.run_id] = there, predict(one.work, one.machine, there, of_others).step_s
                 except UsageError as error:
                     omitted.append(error.what)
                     continue

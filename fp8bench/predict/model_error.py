@@ -6,7 +6,8 @@ That is no 95 % interval: few machines are known, and all modes of one pair of m
 
 Kinds of change are apart, since they are not equally hard: to another GPU of the same architecture, to another
 architecture, and to another number of GPUs. Where nothing tests a change of both at once, the two errors add up (of
-logarithms). A GPU of the same architecture that nothing tests takes the error of another architecture's.
+logarithms). Of the same architecture, cases speak for their own two GPUs: what limits kernels was found on these. Two
+others take the error of another architecture.
 """
 
 import math
@@ -16,7 +17,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from fp8bench.predict.step import Machine, PartName
+from fp8bench.predict.machine import Machine
+from fp8bench.predict.step import PartName
 from fp8bench.schema.execution import Variant
 from fp8bench.schema.files import Frozen
 
@@ -134,6 +136,12 @@ def model_error(cases: Sequence[Case], wanted: Change) -> ModelError | None:
         worst=tuple(case for one in found for case in one.worst),
         basis=" and ".join(one.basis for one in found),
     )
+
+
+def speaking_for(cases: Iterable[Case], source: Machine, target: Machine) -> list[Case]:
+    """Those that test a prediction from one machine for the other: of the same architecture, of these two GPUs."""
+    gpus = {source.gpu, target.gpu}
+    return [case for case in cases if case.change.gpu != "same architecture" or {*case.machines} == gpus]
 
 
 def merged(kept: Iterable[Case], here: Iterable[Case]) -> list[Case]:

@@ -12,7 +12,8 @@ from dataclasses import replace
 from datetime import date
 from typing import Any, Literal
 
-from fp8bench.predict.model_error import Case, ModelError, change, model_error
+from fp8bench.predict.limits import Limits
+from fp8bench.predict.model_error import Case, ModelError, change, model_error, speaking_for
 from fp8bench.predict.source import Source, Sources
 from fp8bench.predict.step import Part, Step, predict, share_of_peak
 from fp8bench.predict.target import Target, memory_warning, unsupported
@@ -100,9 +101,9 @@ class Predictions(Frozen):
 
 
 def predictions(
-    sources: Sources, target: Target, cases: Sequence[Case], catalog: Catalog, query: PriceQuery
+    sources: Sources, target: Target, cases: Sequence[Case], limits: Limits, catalog: Catalog, query: PriceQuery
 ) -> Predictions:
-    """Of each source. query: for the measured machine's own price.
+    """Of each source. limits: of kinds of kernels. query: for the measured machine's own price.
 
     Raises UsageError where the target is what was measured, and where the catalogue lacks a figure that a prediction
     needs.
@@ -112,7 +113,7 @@ def predictions(
     if not there:
         measured = f"{key} itself was measured on {gpus} GPU{'' if gpus == 1 else 's'}"
         raise UsageError(measured, f"See it with `fp8bench compare {key}`")
-    rows = [_prediction(source, target, cases, catalog, query) for source in there]
+    rows = [_prediction(source, target, cases, limits, catalog, query) for source in there]
     ranked = sorted(
         rows,
         key=lambda row: (row.status != "predicted", row.workload, -(row.units_per_usd or row.throughput_per_s or 0.0)),
@@ -122,7 +123,7 @@ def predictions(
 
 
 def _prediction(
-    source: Source, target: Target, cases: Sequence[Case], catalog: Catalog, query: PriceQuery
+    source: Source, target: Target, cases: Sequence[Case], limits: Limits, catalog: Catalog, query: PriceQuery
 ) -> Prediction:
     record, what, paid = source.record, source.record.what, target.paid
     row = made_of(
@@ -145,9 +146,10 @@ def _prediction(
     why = unsupported(source, target)
     if why is not None:
         return row.model_copy(update={"status": "unsupported", "reason": why})
-    step = predict(source.work, source.machine, target.machine)
+    step = predict(source.work, source.machine, target.machine, limits)
     # How fast another host is, no record of a GPU tells.
-    error = None if source.host_bound else model_error(cases, change(source.machine, target.machine))
+    tests = speaking_for(cases, source.machine, target.machine)
+    error = None if source.host_bound else model_error(tests, change(source.machine, target.machine))
     found = {
         "gemm_share_of_peak": share_of_peak(source.work, source.machine),
         "model_error": error,
@@ -221,7 +223,7 @@ def _row_warnings(source: Source, target: Target, error: ModelError | None) -> l
         said.append("too few steps were measured for an interval of their own")
     elif len(source.measurement.rounds) == 1:
         said.append("one process was measured, and its interval does not apply to the next one")
-    used = {"dense_bf16_tflops", "memory_bandwidth_gb_s", "dense_fp8_tflops"}
+    used = {"dense_bf16_tflops", "memory_bandwidth_gb_s", "dense_fp8_tflops", "sm_count", "sm_clock_mhz"}
     doubted = sorted(used.intersection(target.gpu.doubtful)) if source.machine.gpu != target.gpu.name else []
     if doubted:
         said.append(f"doubtful in the catalogue: {', '.join(doubted)} of {target.gpu.name}")

@@ -7,11 +7,12 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from fp8bench.kinds.run.unit_cost import unit_time
-from fp8bench.predict.step import Machine, Work
+from fp8bench.predict.machine import Machine, machine
+from fp8bench.predict.work import Work
 from fp8bench.records.select import Filter, Measurement, select
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import split_variant, suffix
-from fp8bench.schema.instance import Catalog, Gpu
+from fp8bench.schema.instance import Catalog
 from fp8bench.schema.rank import starved
 from fp8bench.schema.record import Record
 
@@ -99,19 +100,6 @@ def tokens_of(sizes: dict[str, object]) -> int | None:
     if not isinstance(image, int) or not isinstance(patch, int) or patch < 1:
         return None
     return (image // patch) ** 2 + bool(sizes.get("class_token", True))
-
-
-def machine(gpu: Gpu, gpus: int) -> Machine:
-    """So many of the catalogue's GPUs, in one host."""
-    return Machine(
-        gpu=gpu.name,
-        gpus=gpus,
-        compute_capability=gpu.compute_capability,
-        dense_bf16_tflops=gpu.dense_bf16_tflops,
-        dense_fp8_tflops=gpu.dense_fp8_tflops,
-        memory_bandwidth_gb_s=gpu.memory_bandwidth_gb_s,
-        nvlink_gb_s=gpu.nvlink_gb_s,
-    )
 
 
 def source(measurement: Measurement, catalog: Catalog, whole: Callable[[Record], Record]) -> Source:

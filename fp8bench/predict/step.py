@@ -4,14 +4,12 @@ Each kind of kernel is scaled by what limits it (the roofline model: Williams, W
 the ACM 2009), from the figures that datasheets give for both GPUs:
 
 - GEMMs by the dense peak of their type. So they keep the share of the peak that was measured.
-- Norms, activations, casts, copies and the optimizer by memory bandwidth: they compute a few operations a byte.
-- Attention by both. A flash kernel over n tokens makes 14 n^2 d operations a head, forward and backward (Dao,
-  FlashAttention-2, 2023: the backward takes 2.5 times the forward's 4 n^2 d), and moves at least 24 n d bytes in 16
-  bits: q, k, v, o forward; q, k, v, o, do, dq, dk, dv backward. That is 7 n / 12 operations a byte. A causal one skips
-  half of the operations and none of the bytes. Where this is r times the operations a byte that the measured GPU can
-  do, r / (1 + r) of the kernel is limited by the peak, the rest by bandwidth.
+- Norms, activations, casts, copies and the optimizer partly by memory bandwidth and partly by the SMs, their number and
+  clock; attention also by the dense peak. Which part is which was measured on GPUs that differ in memory alone
+  (`limits`, `pairs`).
 - Communication by links. A ring of n GPUs sends 2 (n - 1) / n of the gradients' bytes over each link (Patarasuk & Yuan,
-  2009). What was hidden behind other kernels stays hidden in the same share, as far as there is anything to hide it.
+  2009). What was hidden behind other kernels stays hidden in the same share, as far as there is anything to hide it;
+  and those kernels take longer for what they hide, by so much a second as one GPU beside several has shown (`pairs`).
 - What no rule covers is carried over: idle time, which is the host's and the gaps between kernels, and other kernels.
 
 What a machine's clocks do under its power limit, how well a library's kernels suit another GPU, and how caches serve it
@@ -19,10 +17,13 @@ are in none of these. They are the model's error, which is found by predicting m
 (`predict.model_error`).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from fp8bench.predict.assumed import assumed, per_cent
+from fp8bench.predict.limits import Limits
+from fp8bench.predict.machine import Machine
+from fp8bench.predict.work import Work, shares_of
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.rank import Category
@@ -30,8 +31,8 @@ from fp8bench.schema.rank import Category
 Rule = Literal[
     "dense bf16 peak",
     "dense fp8 peak",
-    "memory bandwidth",
-    "peak and bandwidth",
+    "memory and SMs",
+    "memory, SMs and peak",
     "links",
     "carried over",
 ]
@@ -42,11 +43,11 @@ RULES: dict[Category, Rule] = {
     "gemm_fp8": "dense fp8 peak",
     "gemm_bf16": "dense bf16 peak",
     "gemm_fp32": "carried over",
-    "attention": "peak and bandwidth",
-    "cast": "memory bandwidth",
-    "elementwise": "memory bandwidth",
-    "copy": "memory bandwidth",
-    "optimizer": "memory bandwidth",
+    "attention": "memory, SMs and peak",
+    "cast": "memory and SMs",
+    "elementwise": "memory and SMs",
+    "copy": "memory and SMs",
+    "optimizer": "memory and SMs",
     "nccl": "links",
     "other": "carried over",
 }
@@ -54,76 +55,11 @@ RULES: dict[Category, Rule] = {
 NEGLIGIBLE = 0.01
 """Share of a step up to which float32 GEMMs, for which the catalogue has no peak, are carried over."""
 
-ATTENTION_FLOPS_A_BYTE = 14 / 24
-"""Times the number of tokens; of causal attention half as many; see above."""
+AFTER: tuple[PartName, ...] = ("optimizer", "nccl")
+"""Not slowed by communication that is hidden: the optimizer waits for all of it."""
 
 BOTH_DIRECTIONS = 2
 """What datasheets print of NVLink is the sum of its directions."""
-
-BYTES_A_GRADIENT = 4
-"""Gradients of float32 weights, which every mode keeps: NCCL's kernels in the records add up float32."""
-
-FLOPS_A_WEIGHT_AND_TOKEN = 6
-"""Forward and backward (Kaplan et al., Scaling laws for neural language models, 2020)."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """GPUs of one host that train together. Peaks are dense, TFLOP/s; bandwidths GB/s, NVLink's in both directions
-    together; each of one GPU. None: the catalogue has no such figure.
-    """
-
-    gpu: str
-    gpus: int
-    compute_capability: str
-    dense_bf16_tflops: float | None
-    dense_fp8_tflops: float | None
-    memory_bandwidth_gb_s: float | None
-    nvlink_gb_s: float | None
-
-    def figure(self, field: str) -> float:
-        """One of the catalogue's. Raises UsageError where it has none."""
-        value: float | None = getattr(self, field)
-        if value is None:
-            raise UsageError(
-                f"{field} of {self.gpu} is not known, and a prediction needs it",
-                "Name an instance whose GPU has it, or give the figure in the catalogue with its source",
-            )
-        return value
-
-
-@dataclass(frozen=True)
-class Work:
-    """One GPU's step as measured, seconds. by_category: of the profile, whose `nccl` is exposed communication alone;
-    nccl_s: all of it. host_bound: the GPU waits for its host. tokens: of a sequence; causal: none sees a later one;
-    flops: of one GPU's step. None: unknown.
-    """
-
-    step_s: float
-    by_category: Mapping[Category, float]
-    nccl_s: float = 0.0
-    host_bound: bool = False
-    tokens: int | None = None
-    sequences: int | None = None
-    flops: float | None = None
-    causal: bool = False
-
-    @property
-    def busy_s(self) -> float:
-        """Time in which anything ran."""
-        return sum(self.by_category.values())
-
-    @property
-    def idle_s(self) -> float:
-        """Time in which nothing ran; 0 where profiled steps were busier than timed ones."""
-        return max(0.0, self.step_s - self.busy_s)
-
-    @property
-    def gradient_bytes(self) -> float | None:
-        """Of all weights, estimated from the operations of a step: 6 for each weight and token."""
-        if self.flops is None or self.tokens is None or self.sequences is None:
-            return None
-        return BYTES_A_GRADIENT * self.flops / (FLOPS_A_WEIGHT_AND_TOKEN * self.tokens * self.sequences)
 
 
 class Part(Frozen):
@@ -147,14 +83,18 @@ class Step(Frozen):
     assumed: tuple[str, ...]
 
 
-def predict(work: Work, measured_on: Machine, target: Machine) -> Step:
-    """The step on the target. Raises UsageError where the catalogue lacks a figure that it needs, by field."""
+def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -> Step:
+    """The step on the target. limits: of kinds of kernels. Raises UsageError where the catalogue lacks a figure that it
+    needs, by field.
+    """
+    alone = _without_communication(work, limits)
     parts = [
-        _scaled(category, seconds, _ratio(category, seconds, work, measured_on, target))
+        _scaled(category, seconds, alone[category], _ratio(category, seconds, work, measured_on, target, limits))
         for category, seconds in sorted(work.by_category.items(), key=lambda item: -item[1])
         if category != "nccl"
     ]
     shared = _communication(work, measured_on, target, sum(part.predicted_s for part in parts))
+    parts = _beside(parts, shared.hidden_s * limits.beside_s)
     parts += [shared.part] if shared.part.measured_s or shared.part.predicted_s else []
     # Profiled steps that were busier than timed ones last are brought to the timed step.
     to_timed = work.step_s / (work.busy_s + work.idle_s)
@@ -169,7 +109,7 @@ def predict(work: Work, measured_on: Machine, target: Machine) -> Step:
         step_s=(busy_s + idle_beside(busy_s)) * to_timed,
         least_s=(least_busy_s + idle_beside(least_busy_s)) * to_timed,
         parts=tuple(parts),
-        assumed=(*shared.assumed, *_assumed(work, measured_on, target)),
+        assumed=(*shared.assumed, *assumed(work, measured_on, target, limits)),
     )
 
 
@@ -183,22 +123,6 @@ def share_of_peak(work: Work, machine: Machine) -> float | None:
     return work.flops / capacity if work.flops and capacity else None
 
 
-def attention_by_peak(work: Work, machine: Machine) -> float:
-    """The share of attention that the peak limits on the measured machine, without unit; half where the number of
-    tokens is unknown.
-    """
-    operations_a_byte = _attention_flops_a_byte(work)
-    if operations_a_byte is None:
-        return 0.5
-    can_do = machine.figure("dense_bf16_tflops") * 1e3 / machine.figure("memory_bandwidth_gb_s")
-    return operations_a_byte / (operations_a_byte + can_do)
-
-
-def _attention_flops_a_byte(work: Work) -> float | None:
-    """None where the number of tokens is unknown."""
-    return None if work.tokens is None else ATTENTION_FLOPS_A_BYTE * work.tokens / (2 if work.causal else 1)
-
-
 def ring_share(gpus: int) -> float:
     """Of the gradients' bytes, what a ring of so many GPUs sends over each link."""
     return 2 * (gpus - 1) / gpus
@@ -206,23 +130,56 @@ def ring_share(gpus: int) -> float:
 
 @dataclass(frozen=True)
 class _Communication:
-    """may_be_hidden_s: by how much less the step takes where other kernels hide what is predicted."""
+    """hidden_s: what of it is predicted to be hidden behind other kernels. may_be_hidden_s: by how much less the step
+    takes where they hide what is predicted to be exposed.
+    """
 
     part: Part
+    hidden_s: float = 0.0
     may_be_hidden_s: float = 0.0
     assumed: tuple[str, ...] = ()
 
 
-def _scaled(category: Category, seconds: float, ratio: float | None) -> Part:
-    predicted_s = seconds if ratio is None else seconds * ratio
-    return Part(name=category, rule=RULES[category], measured_s=seconds, predicted_s=predicted_s, ratio=ratio)
+def _without_communication(work: Work, limits: Limits) -> dict[Category, float]:
+    """What kernels would take that hid no communication, seconds. The optimizer runs after all of it."""
+    hidden_s = max(0.0, work.nccl_s - work.by_category.get("nccl", 0.0))
+    beside_s = sum(seconds for category, seconds in work.by_category.items() if category not in AFTER)
+    left = max(0.0, 1 - hidden_s * limits.beside_s / beside_s) if beside_s else 1.0
+    return {
+        category: seconds if category in AFTER else seconds * left for category, seconds in work.by_category.items()
+    }
 
 
-def _ratio(category: Category, seconds: float, work: Work, measured_on: Machine, target: Machine) -> float | None:
+def _beside(parts: list[Part], longer_s: float) -> list[Part]:
+    """With the time that hiding communication costs, of each part as long as it is."""
+    beside_s = sum(part.predicted_s for part in parts if part.name not in AFTER)
+    if not longer_s or not beside_s:
+        return parts
+    more = 1 + longer_s / beside_s
+    return [
+        part
+        if part.name in AFTER
+        else part.model_copy(
+            update={"predicted_s": part.predicted_s * more, "ratio": None if part.ratio is None else part.ratio * more}
+        )
+        for part in parts
+    ]
+
+
+def _scaled(category: Category, measured_s: float, alone_s: float, ratio: float | None) -> Part:
+    """alone_s: of what was measured, what goes by the ratio."""
+    predicted_s = alone_s if ratio is None else alone_s * ratio
+    shown = None if ratio is None or not measured_s else predicted_s / measured_s
+    return Part(name=category, rule=RULES[category], measured_s=measured_s, predicted_s=predicted_s, ratio=shown)
+
+
+def _ratio(
+    category: Category, seconds: float, work: Work, measured_on: Machine, target: Machine, limits: Limits
+) -> float | None:
     """Seconds on the target over seconds measured."""
     if category == "gemm_fp32" and measured_on.gpu != target.gpu and seconds > NEGLIGIBLE * work.step_s:
         raise UsageError(
-            f"{_per_cent(seconds / work.step_s)} of this step is float32 GEMMs, and no float32 peak of {target.gpu} is "
+            f"{per_cent(seconds / work.step_s)} of this step is float32 GEMMs, and no float32 peak of {target.gpu} is "
             "known",
             "Predict a mode of 16 or 8 bits",
         )
@@ -231,15 +188,10 @@ def _ratio(category: Category, seconds: float, work: Work, measured_on: Machine,
         return None
     if measured_on.gpu == target.gpu:
         return 1.0
-
-    def slower(field: str) -> float:
-        return measured_on.figure(field) / target.figure(field)
-
-    if rule == "peak and bandwidth":
-        by_peak = attention_by_peak(work, measured_on)
-        return by_peak * slower("dense_bf16_tflops") + (1 - by_peak) * slower("memory_bandwidth_gb_s")
-    fields = {"dense bf16 peak": "dense_bf16_tflops", "dense fp8 peak": "dense_fp8_tflops"}
-    return slower(fields.get(rule, "memory_bandwidth_gb_s"))
+    peak = {"dense bf16 peak": "dense_bf16_tflops", "dense fp8 peak": "dense_fp8_tflops"}.get(rule)
+    if peak is not None:
+        return measured_on.figure(peak) / target.figure(peak)
+    return shares_of(category, work, measured_on, limits).slower(measured_on, target)
 
 
 def _communication(work: Work, measured_on: Machine, target: Machine, kernels_s: float) -> _Communication:
@@ -252,10 +204,12 @@ def _communication(work: Work, measured_on: Machine, target: Machine, kernels_s:
     ratio = ring_share(target.gpus) / ring_share(measured_on.gpus) * _slower_links(measured_on, target)
     all_s = work.nccl_s * ratio
     hidden = max(0.0, 1 - measured_s / work.nccl_s) if work.nccl_s > 0 else 0.0
+    exposed_s = max(all_s * (1 - hidden), all_s - kernels_s)
     return _Communication(
-        _nccl(measured_s, max(all_s * (1 - hidden), all_s - kernels_s), ratio),
+        _nccl(measured_s, exposed_s, ratio),
+        hidden_s=all_s - exposed_s,
         assumed=(
-            f"communication takes {ratio:.2f} times as long, by links; {_per_cent(hidden)} of it is hidden behind "
+            f"communication takes {ratio:.2f} times as long, by links; {per_cent(hidden)} of it is hidden behind "
             "other kernels, as measured",
         ),
     )
@@ -298,36 +252,3 @@ def _link(machine: Machine) -> float:
             "Give --gpus 1, or give the figure in the catalogue with its source",
         )
     return machine.nvlink_gb_s
-
-
-def _assumed(work: Work, measured_on: Machine, target: Machine) -> list[str]:
-    said = []
-    if measured_on.gpu != target.gpu:
-        said.append("GEMMs reach the share of the dense peak that was measured")
-        said.append(
-            "norms, activations, casts, copies and the optimizer keep the share of memory bandwidth that they reached"
-        )
-        if "attention" in work.by_category:
-            said.append(_about_attention(work, measured_on))
-    if work.host_bound:
-        said.append(
-            "the GPU waited for its host, which is taken to be as fast there: no step is shorter than the one measured"
-        )
-    else:
-        said.append("gaps between kernels, the host's launches and the loader take as long as measured")
-    return said
-
-
-def _about_attention(work: Work, machine: Machine) -> str:
-    by_peak, operations_a_byte = attention_by_peak(work, machine), _attention_flops_a_byte(work)
-    if operations_a_byte is None:
-        return "attention goes by peak and by bandwidth, half by each: the record does not say how long a sequence is"
-    return (
-        f"attention goes {_per_cent(by_peak)} by peak and {_per_cent(1 - by_peak)} by bandwidth: over {work.tokens} "
-        f"tokens{', none of which sees a later one,' if work.causal else ''} it makes {operations_a_byte:.0f} "
-        "operations a byte"
-    )
-
-
-def _per_cent(share: float) -> str:
-    return f"{share * 100:.0f} %"

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from fp8bench.launch.forecast import too_old
-from fp8bench.predict.source import Source, machine
-from fp8bench.predict.step import Machine
+from fp8bench.predict.machine import Machine, machine
+from fp8bench.predict.source import Source
 from fp8bench.pricing.choose import PriceQuery, Share, of_used, why_no_price
 from fp8bench.registry import modes
 from fp8bench.schema.errors import UsageError

@@ -1,4 +1,4 @@
-"""Why a mode is not faster than another, in one sentence with its figures.
+"""Why a mode is not faster than another on the same machine, in one sentence with its figures.
 
 A step is what its kernels need and what the GPU is idle. fp8 promises one thing: GEMMs in less time. What can
 break that promise is measured, each in seconds a step, and the largest is the cause, the first two before
@@ -24,7 +24,7 @@ It is an account of times, not of causes in a deeper sense: two obstacles may hi
 named one shows the next.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -43,8 +43,11 @@ Cause = Literal[
     "throttled",
     "no fp8 kernels",
     "emulated",
+    "another machine",
+    "mode and machine",
     "none",
 ]
+"""`another machine` and `mode and machine` explain nothing: they say that no mode can (see `kinds.run.explain`)."""
 
 WAITS: tuple[Cause, ...] = ("host-bound", "loader-bound")
 
@@ -102,7 +105,8 @@ def explain(facts: StepFacts, reference: StepFacts | None) -> Explanation:
     )
     explained = {candidate.cause: candidate.seconds for candidate in noticed}
     cause, sentence = _explanation(facts, reference, noticed)
-    return Explanation(cause, sentence + _replay_would_save(facts, explained), explained)
+    replayed = replay_would_save(facts) if "host-bound" in explained else ""
+    return Explanation(cause, sentence + replayed, explained)
 
 
 def _explanation(facts: StepFacts, reference: StepFacts | None, noticed: list[_Candidate]) -> tuple[Cause, str]:
@@ -144,10 +148,10 @@ def replay_saves_at_most_s(facts: StepFacts) -> float | None:
     return max(0.0, facts.idle_s - _waiting_for_data(facts)) + facts.exposed_nccl_s
 
 
-def _replay_would_save(facts: StepFacts, explained: Mapping[Cause, float]) -> str:
-    """A sentence for a step that is launched too late."""
+def replay_would_save(facts: StepFacts) -> str:
+    """A sentence for a step that is launched too late, after another one; empty where replaying saves nothing."""
     at_most = replay_saves_at_most_s(facts)
-    if at_most is None or "host-bound" not in explained:
+    if at_most is None:
         return ""
     saved = f"{ms(at_most)} ms a step at most"
     if facts.not_replayed is not None:

@@ -26,6 +26,7 @@ class StepFacts:
     source: str
     fp8: bool
     instance: str | None = None
+    device_name: str | None = None
     workload: str | None = None
     batch_size: int | None = None
     world_size: int | None = None
@@ -96,6 +97,7 @@ def facts_of(record: Record) -> StepFacts:
         source=record.run_id,
         fp8=bool(evidence and evidence.fp8) or profile.has_fp8_gemm,
         instance=record.instance,
+        device_name=record.environment.device_name if record.environment else None,
         workload=config.workload,
         batch_size=config.batch_size,
         world_size=config.world_size,

@@ -9,7 +9,7 @@ all hidden to nothing, and off by as much as the figure lies outside it.
 from collections.abc import Iterable, Sequence
 
 from fp8bench.predict.nodes import OneNode, project
-from fp8bench.predict.step import BYTES_A_GRADIENT
+from fp8bench.predict.work import BYTES_A_GRADIENT
 from fp8bench.report.document import Column, CsvLines, Document, Heading, Note, Sentence, Table, Warned, blocks
 from fp8bench.scaling.points import Point
 from fp8bench.scaling.projected import Wanted, links_of

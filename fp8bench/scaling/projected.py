@@ -11,7 +11,8 @@ from fp8bench.kinds.collectives.measure import CollectivesRecord
 from fp8bench.kinds.kind import Unread
 from fp8bench.predict.nodes import Links, OneNode, ProjectedStep, project
 from fp8bench.predict.source import tokens_of
-from fp8bench.predict.step import BOTH_DIRECTIONS, BYTES_A_GRADIENT, FLOPS_A_WEIGHT_AND_TOKEN
+from fp8bench.predict.step import BOTH_DIRECTIONS
+from fp8bench.predict.work import BYTES_A_GRADIENT, FLOPS_A_WEIGHT_AND_TOKEN
 from fp8bench.records.named import find_kept
 from fp8bench.records.results import read_kind
 from fp8bench.scaling.points import Found, Point, counted

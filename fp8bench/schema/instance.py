@@ -75,6 +75,8 @@ class Gpu(Frozen):
     memory_gb: float | None
     nvlink_gb_s: float | None
     tdp_w: float | None
+    sm_count: int | None = Field(default=None, gt=0, description="streaming multiprocessors")
+    sm_clock_mhz: float | None = Field(default=None, gt=0, description="of the SMs, at which peaks are stated")
     sources: dict[str, Any]
     figures: str
     doubtful: tuple[str, ...] = ()

@@ -29,6 +29,8 @@ def gpu(name: str, **changes: Any) -> Gpu:
         "memory_gb": 80,
         "nvlink_gb_s": 900,
         "tdp_w": 700,
+        "sm_count": 100,
+        "sm_clock_mhz": 1000,
         "sources": {},
         "figures": "dense",
     }

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from fp8bench.predict.step import Machine, Work
+from fp8bench.predict.machine import Machine
+from fp8bench.predict.work import Work
 
 FIGURES: dict[str, Any] = {
     "compute_capability": "9.0",
@@ -10,6 +11,8 @@ FIGURES: dict[str, Any] = {
     "dense_fp8_tflops": 2000.0,
     "memory_bandwidth_gb_s": 4000.0,
     "nvlink_gb_s": 900.0,
+    "sm_count": 100,
+    "sm_clock_mhz": 1000.0,
 }
 
 

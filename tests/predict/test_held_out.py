@@ -8,7 +8,7 @@ from known import catalog, gpu, records
 
 from fp8bench.cli.output import load_catalog
 from fp8bench.predict.document import CHANGES
-from fp8bench.predict.held_out import HeldOut, held_out, kept_cases
+from fp8bench.predict.held_out import HeldOut, held_out, kept
 from fp8bench.predict.model_error import merged, model_error
 from fp8bench.records import results
 from fp8bench.schema.errors import RunFailed
@@ -131,22 +131,22 @@ def test_an_article_is_predicted_from_what_is_executed_most_like_it():
 
 
 def test_the_cases_that_travel_give_every_change_an_error():
-    kept = kept_cases()
-    assert all(model_error(kept, change) is not None for change in CHANGES)
+    cases = kept().cases
+    assert all(model_error(cases, change) is not None for change in CHANGES)
 
 
 def test_a_kept_file_that_was_changed_by_hand_is_named_with_its_remedy(tmp_path):
     file = tmp_path / "errors.json"
     file.write_text('{"cases": [{"source": 3}]}')
     with pytest.raises(RunFailed, match=r"errors.json, field cases.0.source: .*make prediction-errors"):
-        kept_cases(file)
+        kept(file)
 
 
 @pytest.fixture(scope="module")
 def committed() -> HeldOut:
     known = load_catalog(RESULTS)
-    kept = results.read(RESULTS, {*results.known_instances(RESULTS), *known.instances})
-    return results.read_on_demand(kept, _nothing_broken, lambda of, whole: held_out(of, known, whole))
+    there = results.read(RESULTS, {*results.known_instances(RESULTS), *known.instances})
+    return results.read_on_demand(there, _nothing_broken, lambda of, whole: held_out(of, known, whole))
 
 
 def _nothing_broken(broken):
@@ -164,8 +164,41 @@ def test_the_committed_records_predict_one_another(committed):
 
 def test_kept_cases_are_what_the_records_say_that_are_still_there(committed):
     here = {case.run_ids: case for case in committed.cases}
-    again = [(case, here[case.run_ids]) for case in kept_cases() if case.run_ids in here]
+    again = [(case, here[case.run_ids]) for case in kept().cases if case.run_ids in here]
     for case, now in again:
         assert case.predicted == pytest.approx(now.predicted), case.key
         assert case.measured == pytest.approx(now.measured), case.key
-    assert len(merged(kept_cases(), committed.cases)) >= len(committed.cases)
+    assert len(merged(kept().cases, committed.cases)) >= len(committed.cases)
+
+
+def test_kept_pairs_are_what_the_records_say_that_are_still_there(committed):
+    here = {pair.key: pair for pair in committed.pairs}
+    again = [pair for pair in kept().pairs if pair.key in here]
+    assert again
+    assert all(here[pair.key] == pair for pair in again)
+
+
+def test_a_mode_is_predicted_by_what_other_modes_showed():
+    """te-bf16 alone tells that norms take no longer on half the bandwidth, so it says so of the baseline, and not of
+    itself."""
+    of_te = {"mode": "te-bf16", "by_category": {"gemm_bf16": 0.06, "elementwise": 0.035}}
+    of_both = [
+        *records(),
+        *records(**of_te, session_id="te"),
+        *other(by_category={"gemm_bf16": 0.06, "elementwise": 0.06}),
+    ]
+    found_here = found(*of_both, *other(**of_te, step_s=0.1, minutes=90))
+    predicted = {case.mode: case.predicted for case in found_here.cases if case.target == "narrow-1x"}
+    assert predicted["baseline-bf16"] == pytest.approx(0.1)
+    # 35 ms on 4 TB/s were 60 on 2: 25 by memory, 10 by the SMs.
+    assert predicted["te-bf16"] == pytest.approx(0.1 + 0.025)
+    assert [line.kind for line in found_here.kinds] == ["elementwise"]
+
+
+def test_pairs_that_are_known_before_count_where_the_records_have_none():
+    known_before = found(*records(mode="te-bf16"), *other(mode="te-bf16", step_s=0.1)).pairs
+    assert len(known_before) == 1
+    of_baseline = (*records(), *other(by_category={"gemm_bf16": 0.06, "elementwise": 0.055}))
+    (there, _) = held_out(of_baseline, catalog(), lambda record: record, known_before).cases
+    # Of te-bf16 norms took as long on both.
+    assert there.predicted == pytest.approx(0.1)

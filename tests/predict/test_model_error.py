@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 from machines import machine
 
-from fp8bench.predict.model_error import Case, Change, change, merged, model_error
+from fp8bench.predict.model_error import Case, Change, change, merged, model_error, speaking_for
 
 ONE, OTHER = machine("one"), machine("other")
 ELSEWHERE = machine("elsewhere", compute_capability="8.0")
@@ -68,6 +68,15 @@ def test_a_gpu_of_the_same_architecture_takes_the_error_of_another_until_it_is_t
 def test_another_architecture_is_no_better_known_than_the_same():
     error = model_error([case(ARCHITECTURE, predicted=1.02), case(GPU, predicted=1.3)], ARCHITECTURE)
     assert error.share == pytest.approx(0.3)
+
+
+def test_of_one_architecture_cases_speak_for_their_own_two_gpus():
+    cases = [case(GPU, predicted=1.05), case(ARCHITECTURE, predicted=1.2), case(SCALE, predicted=1.02)]
+    assert speaking_for(cases, ONE, OTHER) == cases
+    assert speaking_for(cases, OTHER, ONE) == cases
+    third = machine("third")
+    assert model_error(speaking_for(cases, ONE, third), change(ONE, third)).share == pytest.approx(0.2)
+    assert model_error(speaking_for(cases, ONE, OTHER), change(ONE, OTHER)).share == pytest.approx(0.05)
 
 
 def test_a_newer_case_takes_the_place_of_the_same_one():

@@ -10,6 +10,7 @@ from test_prediction import case
 
 from fp8bench.predict.document import document, document_of_errors
 from fp8bench.predict.held_out import HeldOut
+from fp8bench.predict.limits import Limits
 from fp8bench.predict.model_error import PartCase
 from fp8bench.predict.prediction import predictions
 from fp8bench.predict.source import Sources
@@ -23,7 +24,9 @@ def shown(key="narrow-1x", gpus=None, sources=None, cases=None):
     found = sources or (one_source(), _fp8())
     there = target(known.instances[key], known, gpus, QUERY)
     tested = [case(one_source(), key, 0.1)] if cases is None else cases
-    return document(predictions(Sources(found, ("omitted: fast-1x:te-bf16 is invalid",)), there, tested, known, QUERY))
+    return document(
+        predictions(Sources(found, ("omitted: fast-1x:te-bf16 is invalid",)), there, tested, Limits(), known, QUERY)
+    )
 
 
 def _fp8():
@@ -44,7 +47,7 @@ def test_a_reader_learns_what_it_buys_how_far_to_believe_it_and_what_is_assumed(
     assert "None of this ran on narrow-1x." in text
     assert re.search(r"baseline-bf16/eager +64 x 1 +135 \(12\d-1\d\d\) +474 +171,000 \(", text)
     assert "A dollar buys as many on narrow-1x at 7.41 (" in text
-    assert re.search(r"norms, activations, sums +35.0 +70.0 +2.00 +memory bandwidth", text)
+    assert re.search(r"norms, activations, sums +35.0 +70.0 +2.00 +memory and SMs", text)
     assert "Assumed\n" in text
     assert "widened by 10 % to either side" in text
     assert "a range is no 95 % interval" in text
@@ -62,7 +65,7 @@ def test_json_is_a_list_of_predictions_with_every_number():
 
 
 def test_a_machine_reads_the_warnings_of_all_predictions_in_each():
-    rows = json.loads(render(shown(cases=[case(one_source(), "narrow-1x", machines=("Fast", "Third"))]), "json"))
+    rows = json.loads(render(shown(cases=[case(one_source(), "old-1x")]), "json"))
     assert all("no prediction of a Narrow was ever compared with a measurement" in row["warnings"] for row in rows)
 
 

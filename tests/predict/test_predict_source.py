@@ -4,6 +4,7 @@ import pytest
 from builders import evidence, fingerprint, invalid, measured_on_cpu, parity, profile, published, rounds, summary
 from known import QUERY, STEP, catalog, one_source, records
 
+from fp8bench.predict.limits import Limits
 from fp8bench.predict.prediction import predictions
 from fp8bench.predict.source import Sources, parse_source, sources, tokens_of, wanted
 from fp8bench.predict.target import target
@@ -74,7 +75,7 @@ def test_a_language_model_says_how_many_tokens_a_sequence_has_and_that_none_sees
 def test_a_language_model_is_predicted_in_tokens_and_says_what_its_attention_is_limited_by():
     found = Sources((of_a_language_model(),), ())
     predicted = predictions(
-        found, target(catalog().instances["narrow-1x"], catalog(), None, QUERY), [], catalog(), QUERY
+        found, target(catalog().instances["narrow-1x"], catalog(), None, QUERY), [], Limits(), catalog(), QUERY
     )
     (row,) = predicted.rows
 

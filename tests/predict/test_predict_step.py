@@ -5,12 +5,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import machine, work
 
-from fp8bench.predict.step import attention_by_peak, predict, ring_share, share_of_peak
+from fp8bench.predict import step
+from fp8bench.predict.limits import Amounts, Limits
+from fp8bench.predict.step import ring_share, share_of_peak
+from fp8bench.predict.work import shares_of
 from fp8bench.schema.errors import UsageError
 
 FAST = machine()
 NARROW = machine("narrow", memory_bandwidth_gb_s=2000.0)
 WEAK = machine("weak", dense_bf16_tflops=250.0, dense_fp8_tflops=None)
+
+
+HALF = Amounts(dram_gb=4000.0, sm_gcycles=100.0)
+"""Half by memory and half by the SMs of FAST."""
+
+
+def predict(measured, one, other, limits=None):
+    """By memory alone, where no limits are given."""
+    return step.predict(measured, one, other, limits or Limits())
 
 
 def parts(step):
@@ -40,10 +52,70 @@ def test_a_quarter_of_the_peak_takes_gemms_four_times_as_long():
 
 
 @pytest.mark.parametrize("category", ["cast", "copy", "optimizer", "elementwise"])
-def test_whatever_moves_more_than_it_computes_goes_by_bandwidth(category):
+def test_what_nobody_saw_on_two_gpus_goes_by_bandwidth_alone(category):
     found = parts(predict(work(by_category={category: 0.05}), FAST, NARROW))
-    assert found[category].rule == "memory bandwidth"
+    assert found[category].rule == "memory and SMs"
     assert found[category].ratio == pytest.approx(2.0)
+
+
+def test_half_by_memory_and_half_by_the_sms_is_slowed_by_either_as_its_share_says():
+    limits = Limits(kinds={"cast": HALF})
+    casts = work(by_category={"cast": 0.05})
+    assert parts(predict(casts, FAST, NARROW, limits))["cast"].ratio == pytest.approx(0.5 + 0.5 * 2)
+    few = machine("few", sm_count=25)
+    assert parts(predict(casts, FAST, few, limits))["cast"].ratio == pytest.approx(0.5 + 0.5 * 4)
+    # On a GPU of half the bandwidth memory has two thirds of the time.
+    assert parts(predict(casts, NARROW, FAST, limits))["cast"].ratio == pytest.approx(2 / 3 / 2 + 1 / 3)
+
+
+@given(dram=st.floats(0.1, 1e4), sms=st.floats(0.0, 1e3), bandwidth=st.floats(100.0, 1e4), clock=st.floats(100.0, 1e4))
+def test_there_and_back_is_where_it_was(dram, sms, bandwidth, clock):
+    limits = Limits(kinds={"attention": Amounts(dram_gb=dram, sm_gcycles=sms)})
+    other = machine("other", memory_bandwidth_gb_s=bandwidth, sm_clock_mhz=clock, dense_bf16_tflops=400.0)
+    once = predict(work(), FAST, other, limits)
+    seconds = {part.name: part.predicted_s for part in once.parts if part.name != "idle"}
+    back = predict(work(step_s=once.step_s, by_category=seconds), other, FAST, limits)
+    assert parts(back)["attention"].predicted_s == pytest.approx(0.01)
+
+
+def test_attention_goes_by_the_sms_too_and_the_reader_learns_by_how_much():
+    step = predict(work(), FAST, NARROW, Limits(kinds={"attention": HALF}))
+    # 1 s by memory, 1 by the SMs, and 1.4 by the peak: 350 operations a byte, where 250 take as long as the byte.
+    assert parts(step)["attention"].ratio == pytest.approx((1 * 2 + 1 + 1.4) / 3.4)
+    assert any(
+        "attention goes 29 % by memory bandwidth, 41 % by the dense peak and 29 % by the SMs" in text
+        for text in step.assumed
+    )
+
+
+def test_what_goes_by_the_sms_needs_their_figures_and_what_does_not_needs_none():
+    unknown = machine("unknown", sm_count=None)
+    assert predict(work(), FAST, unknown).step_s == pytest.approx(0.1)
+    with pytest.raises(UsageError, match="sm_count of unknown is not known"):
+        predict(work(), FAST, unknown, Limits(kinds={"elementwise": HALF}))
+
+
+BESIDE = Limits(beside_s=0.5)
+SHARED = {"gemm_bf16": 0.06, "elementwise": 0.02, "optimizer": 0.004, "nccl": 0.002}
+
+
+def test_kernels_that_hid_communication_are_shorter_where_there_is_none():
+    shared = work(by_category=SHARED, nccl_s=0.018)
+    alone = parts(predict(shared, machine(gpus=2), FAST, BESIDE))
+    # 16 ms were hidden, so 8 of the 80 ms are the price of that.
+    assert alone["gemm_bf16"].predicted_s == pytest.approx(0.054)
+    assert alone["elementwise"].predicted_s == pytest.approx(0.018)
+    assert alone["optimizer"].predicted_s == pytest.approx(0.004)
+    assert alone["nccl"].predicted_s == 0.0
+    assert alone["gemm_bf16"].ratio == pytest.approx(0.9)
+
+
+def test_kernels_that_hide_more_are_longer_and_those_that_hide_as_much_are_not():
+    shared = work(by_category=SHARED, nccl_s=0.018)
+    assert predict(shared, machine(gpus=2), machine(gpus=2), BESIDE).step_s == pytest.approx(0.1)
+    eight = predict(shared, machine(gpus=2), machine(gpus=8), BESIDE)
+    assert parts(eight)["gemm_bf16"].predicted_s == pytest.approx(0.06 + 0.75 * 0.016 * 0.5 * 0.06 / 0.08)
+    assert "kernels take 0.50 s longer for each second of communication that they hide" in eight.assumed
 
 
 def test_idle_time_and_other_kernels_are_carried_over():
@@ -68,16 +140,18 @@ def test_a_gpu_that_waits_for_its_host_is_no_faster_elsewhere_and_slower_only_wh
     assert predict(waiting, FAST, slower).step_s == pytest.approx(0.15)
 
 
-def test_attention_of_unknown_length_goes_half_by_each_and_says_so():
+def test_attention_of_unknown_length_goes_by_no_peak_and_says_so():
     step = predict(work(tokens=None), FAST, NARROW)
-    assert parts(step)["attention"].ratio == pytest.approx(1.5)
+    assert parts(step)["attention"].ratio == pytest.approx(2.0)
     assert any("does not say how long a sequence is" in text for text in step.assumed)
 
 
 @given(tokens=st.integers(1, 10_000_000))
 def test_longer_sequences_bring_attention_nearer_to_the_peak(tokens):
-    share = attention_by_peak(work(tokens=tokens), FAST)
-    assert 0 < share < attention_by_peak(work(tokens=tokens + 1), FAST) < 1
+    def by_peak(tokens):
+        return shares_of("attention", work(tokens=tokens), FAST, Limits(kinds={"attention": HALF})).peak
+
+    assert 0 < by_peak(tokens) < by_peak(tokens + 1) < 1
 
 
 @given(peak=st.floats(1.0, 1e5), bandwidth=st.floats(1.0, 1e5), more=st.floats(1.0, 100.0), idle=st.floats(0.0, 0.05))

@@ -6,6 +6,7 @@ import pytest
 from builders import evidence, instance, price
 from known import FP8_STEP, QUERY, catalog, gpu, one_source, records, some
 
+from fp8bench.predict.limits import Limits
 from fp8bench.predict.model_error import Case, change
 from fp8bench.predict.prediction import predictions
 from fp8bench.predict.source import Sources
@@ -40,7 +41,7 @@ def of(key, gpus=None, known=CATALOG):
 
 
 def predicted(sources, key="narrow-1x", cases=None, gpus=None, known=CATALOG):
-    return predictions(sources, of(key, gpus, known), [] if cases is None else cases, known, QUERY)
+    return predictions(sources, of(key, gpus, known), [] if cases is None else cases, Limits(), known, QUERY)
 
 
 def test_a_prediction_is_called_one_and_is_priced():
@@ -106,7 +107,7 @@ def test_more_gpus_than_were_measured_are_warned_of():
 def test_a_gpu_that_was_never_compared_with_a_measurement_is_warned_of():
     tested = predicted(some(), cases=[case(one_source(), "narrow-1x")])
     assert tested.warnings == ()
-    untested = predicted(some(), cases=[case(one_source(), "narrow-1x", machines=("Fast", "Third"))])
+    untested = predicted(some(), cases=[case(one_source(), "old-1x")])
     assert untested.warnings == ("no prediction of a Narrow was ever compared with a measurement",)
 
 

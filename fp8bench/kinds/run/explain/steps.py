@@ -7,6 +7,7 @@ hides it; what is hidden is shown beside the step, and is no part of it.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fp8bench.kinds.run.explain.across import across, other_machine, same_mode
 from fp8bench.profiling.causes import Cause, explain, replay_saves_at_most_s
 from fp8bench.profiling.facts import StepFacts, milliseconds
 from fp8bench.report.written import counted
@@ -105,7 +106,11 @@ def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
     else:
         _require_like_work(facts, reference)
         chosen = _distinct_labels(facts, reference)
-    explanation = explain(chosen[0], chosen[1] if reference else None)
+    explanation = None
+    if reference is not None:
+        explanation = across(facts, reference, [one.label for one in chosen], PARTS)
+    if explanation is None:
+        explanation = explain(chosen[0], chosen[1] if reference else None)
     return Explained(
         modes=tuple(_breakdown(one) for one in chosen),
         cause=explanation.cause,
@@ -146,9 +151,14 @@ def _require_like_work(facts: StepFacts, reference: StepFacts) -> None:
 
 
 def _distinct_labels(facts: StepFacts, reference: StepFacts) -> list[StepFacts]:
-    """Labels that differ: by mode, else also by execution, else by instance, else by the run."""
+    """Labels that differ: by mode, else also by execution, else by instance, else by the run. What ran in two modes on
+    two machines is named by both.
+    """
     both = [facts, reference]
+    on_both = [f"{one.instance}:{one.label}{suffix(one.execution)}" for one in both]
+    two_modes = other_machine(facts, reference) and not same_mode(facts, reference)
     namings = (
+        *([on_both] if two_modes and facts.instance != reference.instance else []),
         [one.label for one in both],
         [one.label + suffix(one.execution) for one in both],
         [f"{one.instance}:{one.label}" if one.instance else one.label for one in both],

@@ -1,0 +1,34 @@
+"""What is kept of predictions' errors is of the committed records alone, and survives a failure."""
+
+import prediction_errors
+import pytest
+
+from fp8bench.predict.held_out import kept
+
+
+def test_what_was_kept_before_is_no_part_of_what_is_kept_now(tmp_path, monkeypatch):
+    file = tmp_path / "kept.json"
+    file.write_text("of another format")
+    seen = []
+
+    def printed(form):
+        seen.append((form, kept(file)))
+        return "new"
+
+    monkeypatch.setattr(prediction_errors, "printed", printed)
+    assert prediction_errors.of_records_alone(file) == "new"
+    ((form, before),) = seen
+    assert (form, before.cases, before.pairs) == ("json", (), ())
+
+
+def test_where_it_fails_the_file_is_as_it_was(tmp_path, monkeypatch):
+    file = tmp_path / "kept.json"
+    file.write_text("as it was")
+
+    def fails(_form):
+        raise SystemExit("no")
+
+    monkeypatch.setattr(prediction_errors, "printed", fails)
+    with pytest.raises(SystemExit):
+        prediction_errors.of_records_alone(file)
+    assert file.read_text() == "as it was"
