@@ -76,8 +76,9 @@ def sweep(
     search.require_budget(planned)
     if dry_run:
         from fp8bench.kinds.run.sweep_plan import document as plan_document
+        from fp8bench.launch.sweep.outlook import outlook
 
-        show(plan_document(search.outlook(planned)), "json" if as_json else form)
+        show(plan_document(outlook(planned)), "json" if as_json else form)
         return
     register(planned.prepared, price, date.today(), log)
     with _held(planned), listener(planned, quiet) as listening:

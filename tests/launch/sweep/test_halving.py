@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 from builders import config, evidence, invalid, measured, rank_samples, replayed, steps_about, summary, unsupported
 
-from fp8bench.launch.sweep.halving import Rule, Seen, Turn, next_turn, seconds_a_unit, skipped, standings
+from fp8bench.launch.sweep.expected import Forecaster
+from fp8bench.launch.sweep.halving import Rule, Seen, Turn, next_round, seconds_a_unit, standings
+from fp8bench.launch.sweep.looks import skipped
 from fp8bench.launch.sweep.space import Axes, Candidate, Space, Untried, executed_as, in_words, space
+from fp8bench.launch.sweep.spending import Spending
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.rank import RankMemory
@@ -45,9 +48,10 @@ def grid(bases: Sequence[RunConfig] = BASES, axes: Axes = AXES) -> Space:
 def played(
     candidates: Sequence[Candidate], machine: Callable[[Turn], Record], rule: Rule, seen: Seen | None = None
 ) -> tuple[list[Turn], Seen]:
-    """All turns to the end."""
+    """All turns to the end, without a budget."""
     seen, turns = seen or Seen(), []
-    while (turn := next_turn(candidates, seen, rule)) is not None:
+    spending = Spending(candidates, rule, Forecaster([], lambda record: record), lambda config: config, None)
+    while (turn := spending.next_turn(seen, 0.0)) is not None:
         turns.append(turn)
         seen.take(turn, machine(turn))
         assert len(turns) < 500
@@ -130,7 +134,7 @@ class TestLooks:
 
     def test_without_more_looks_rounds_begin_with_what_is_there(self) -> None:
         seen = Seen(looks={base: machine(Turn("look", base, 1)) for base in BASES[:2]})
-        turn = next_turn(grid().candidates, seen, Rule(rounds=1), no_more_looks=True)
+        _, turn = next_round(seen, Rule(rounds=1))
 
         assert turn == Turn("round", BASES[0], 1)
 
@@ -261,8 +265,8 @@ class TestBatchAuto:
 
         assert looks[:4] == [(base.mode, 64) for base in BASES]
         assert looks[4:] == [
-            *(("te-fp8", size) for size in (128, 336)),
-            *(("baseline-bf16", size) for size in (128, 336)),
+            *(("te-fp8", size) for size in (256, 336)),
+            *(("baseline-bf16", size) for size in (256, 336)),
         ]
         assert {(one.mode, one.batch_size > 100) for one in standings(seen, rule).leaders} == {
             ("te-fp8", True),

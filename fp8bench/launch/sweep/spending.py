@@ -1,0 +1,101 @@
+"""Which turn is next within a budget. Pure, but that it remembers whether the looks' share is spent.
+
+1. Looks, in their order (`looks`), as long as one fits beside what it must leave for rounds: where it is among the
+   likeliest, two rounds of each of two finalists, which give an interval and a verdict; any other leaves all rounds of
+   these two. In either case at most half of the budget, so that looks have the other half. What does not fit is passed
+   over, since a cheaper one may fit.
+2. Rounds, as far as they fit: nobody has one that the better finalists lack for their first two.
+3. What is left goes on with the first look that fits, and again with rounds, until nothing does. A look that comes so
+   late may have no rounds; the answer says so where it ranks above the winner.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fp8bench.launch.sweep.expected import Forecaster
+from fp8bench.launch.sweep.halving import FINALISTS, INTERVAL_ROUNDS, Rule, Seen, Turn, next_round, standings
+from fp8bench.launch.sweep.looks import FAIR_SHARE, Wanted, wanted
+from fp8bench.launch.sweep.space import Candidate
+from fp8bench.schema.config import RunConfig
+
+MOST_RESERVED = 1 / 2
+"""Of the budget, for rounds."""
+
+
+@dataclass
+class Spending:
+    """seconds: the budget of this call; None: no end. as_look: a configuration in few steps."""
+
+    candidates: Sequence[Candidate]
+    rule: Rule
+    forecaster: Forecaster
+    as_look: Callable[[RunConfig], RunConfig]
+    seconds: float | None
+    looking: bool = True
+
+    def next_turn(self, seen: Seen, spent_s: float) -> Turn | None:
+        """None: nothing is left, or nothing that fits. spent_s: of the budget."""
+        left_s = math.inf if self.seconds is None else self.seconds - spent_s
+        if self.looking:
+            turn = self._look(seen, left_s, leaving=True)
+            if turn is not None:
+                return turn
+            self.looking = False
+        return self._round(seen, left_s) or self._look(seen, left_s, leaving=False)
+
+    def wanted(self, seen: Seen) -> list[Wanted]:
+        """All looks that are left, in their order."""
+        fair_s = math.inf if self.seconds is None else FAIR_SHARE * self.seconds
+        return list(wanted(self.candidates, seen, self.rule, self.look_s, fair_s))
+
+    def look_s(self, config: RunConfig) -> float:
+        """What a look takes."""
+        return self.forecaster.turn_s(self.as_look(config))
+
+    def round_s(self, config: RunConfig) -> float:
+        """What a round takes of what has been looked at by then."""
+        return self.forecaster.turn_s(config, warm=True)
+
+    def turn_s(self, turn: Turn) -> float:
+        """What a turn takes."""
+        return self.look_s(turn.config) if turn.stage == "look" else self.round_s(turn.config)
+
+    def is_over(self, seen: Seen) -> bool:
+        """Whether nothing is left, however large the budget."""
+        return standings(seen, self.rule).over and not self.wanted(seen)
+
+    def reserve_s(self, look: Wanted, leaders: Sequence[RunConfig]) -> float:
+        """What a look leaves for rounds. leaders: of those before it, the best first."""
+        if self.seconds is None:
+            return 0.0
+        finalists = [_at_size_of(look.config, one) for one in leaders[:FINALISTS]]
+        if len(finalists) < FINALISTS and look.config not in finalists:
+            finalists.append(look.config)
+        rounds = min(self.rule.rounds, INTERVAL_ROUNDS) if look.likely else self.rule.rounds
+        return min(rounds * sum(map(self.round_s, finalists)), MOST_RESERVED * self.seconds)
+
+    def _look(self, seen: Seen, left_s: float, leaving: bool) -> Turn | None:
+        leaders = standings(seen, self.rule).leaders
+        for look in self.wanted(seen):
+            # The first one leaves nothing, since without it there is nothing to measure.
+            kept_s = self.reserve_s(look, leaders) if leaving and seen.looks else 0.0
+            if self.look_s(look.config) + kept_s <= left_s:
+                return Turn("look", look.config, len(seen.looks) + 1)
+        return None
+
+    def _round(self, seen: Seen, left_s: float) -> Turn | None:
+        def allows(turn: Turn, left: Sequence[RunConfig]) -> bool:
+            better = left[: min(FINALISTS, left.index(turn.config))]
+            least = min(self.rule.rounds, INTERVAL_ROUNDS)
+            missing = {one: max(0, least - len(seen.rounds.get(one, ()))) for one in better}
+            first_s = sum(rounds * self.round_s(one) for one, rounds in missing.items())
+            return self.round_s(turn.config) + first_s <= left_s
+
+        return next_round(seen, self.rule, allows)[1]
+
+
+def _at_size_of(look: RunConfig, finalist: RunConfig) -> RunConfig:
+    """A finalist whose other size is looked at is expected to go on at that size."""
+    alike = finalist.model_copy(update={"batch_size": look.batch_size}) == look
+    return look if alike else finalist
