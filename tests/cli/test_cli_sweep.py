@@ -259,7 +259,7 @@ class TestBatchAuto:
 
         # 100 MiB, one for each sample, and 8 % of a GiB free.
         sizes = [size for label, size, steps in machine.ran if (label, steps) == ("baseline-bf16", 3)]
-        assert sizes == [16, 32, 256, 832]
+        assert sizes == [16, 128, 832]
         assert [r["config"]["batch_size"] for r in records] == [832, 832]
         search = records[0]["session"]["batch_search"]
         assert [one["batch_size"] for one in search["tries"]] == sizes
@@ -285,7 +285,7 @@ class TestBatchAuto:
 
         assert machine.ran == [("baseline-bf16", 832, 3), ("baseline-bf16", 832, 20)]
 
-    @pytest.mark.parametrize("cut", [2, 4, 6, 8])
+    @pytest.mark.parametrize("cut", [2, 3, 4, 6])
     def test_an_interrupted_search_goes_on_from_the_sizes_that_were_tried(self, cut, fp8bench, tmp_path, capsys):
         whole, first, second = Machine(), Machine(interrupt_at=cut), Machine()
         fp8bench(whole, *self.RUN, "--results-dir", "other")
@@ -296,7 +296,7 @@ class TestBatchAuto:
 
         assert first.ran[: cut - 1] + second.ran == whole.ran
         [search, other] = [r["session"]["batch_search"]["tries"] for r in kept(tmp_path)]
-        assert [one["batch_size"] for one in search] == [one["batch_size"] for one in other] == [16, 32, 256, 832]
+        assert [one["batch_size"] for one in search] == [one["batch_size"] for one in other] == [16, 128, 832]
         # No record is named that no table shows.
         assert {one["run_id"] for one in (*search, *other)} == {None}
 
@@ -308,7 +308,7 @@ class TestBatchAuto:
         first = tries()
         fp8bench(Machine(), *self.RUN)
 
-        assert len(first) == 8
+        assert len(first) == 6
         assert not first & tries()
 
     def test_where_no_size_leaves_the_headroom_each_call_says_so_and_no_table_has_a_try(

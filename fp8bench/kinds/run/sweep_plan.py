@@ -77,9 +77,9 @@ def plan_of(found: Outlook) -> SweepPlan:
 
 
 def _planned(look: ExpectedLook) -> PlannedLook:
-    when: When = "if time is left"
-    if look.look.likely:
-        when = "after the leader's sizes" if look.look.late else "first"
+    when: When = "if time is left" if look.look.leaves == "rounds" else "first"
+    if look.look.late:
+        when = "after the leader's sizes"
     label, within = look.config.mode_label, look.within
     return made_of(PlannedLook, look.config, mode=label, when=when, seconds=look.seconds, within_budget=within)
 

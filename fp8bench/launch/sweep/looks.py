@@ -17,6 +17,7 @@ worse one that was looked at in its best size too.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from fp8bench.launch.batch_size import judged, next_size, with_try
 from fp8bench.launch.sweep.halving import FINALISTS, Rule, Seen, family, look_s, without_headroom
@@ -26,18 +27,24 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import variants_of
 from fp8bench.schema.record import Record
 
-FAIR_SHARE = 1 / 4
+FAIR_SHARE = 1 / 5
 """Of the budget of a call: the most that a look takes without waiting for the leader's batch sizes."""
+
+
+Leaves = Literal["interval", "verdict", "rounds"]
+"""What a look leaves time for. interval: two rounds of a leader, at the size that is looked at. verdict: two of each of
+two finalists. rounds: all of these two.
+"""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A look that is worth having. likely: whether it is one of those that pay most often, which leave less to rounds.
-    late: whether it is of usual settings, and waits since it takes more than a fair share.
+    """A look that is worth having. leaves: the less, the likelier it pays. late: whether it is of usual settings, and
+    waits since it takes more than a fair share.
     """
 
     config: RunConfig
-    likely: bool
+    leaves: Leaves
     late: bool = False
 
 
@@ -51,20 +58,23 @@ def wanted(
     """All that are left, in their order. expected_s: what a look takes. fair_s: the most that none waits for."""
     left = [one for one in candidates if one.config not in seen.looks and skipped(one, seen.looks) is None]
     usual = sorted((one.config for one in left if one.distance == 0), key=expected_s)
-    late = [config for config in usual if expected_s(config) > fair_s]
+    # Nothing is compared before there are two.
+    late = [config for config in usual[max(0, FINALISTS - len(seen.looks)) :] if expected_s(config) > fair_s]
     leaders = _by_first_size(candidates, seen, rule)
     sizes = {config: _sizes(config, left, seen, rule) for config in leaders}
-    yield from (Wanted(config, likely=True) for config in usual if config not in late)
+    yield from (Wanted(config, "verdict") for config in usual if config not in late)
     for config in leaders[:1]:
-        yield from (Wanted(size, likely=True) for size in sizes[config])
-    yield from (Wanted(config, likely=True, late=True) for config in late)
+        # The first larger size pays most: the second is near to what a line through two promises.
+        leaves: Leaves = "interval" if len(family(config, seen)) == 1 else "verdict"
+        yield from (Wanted(size, leaves) for size in sizes[config])
+    yield from (Wanted(config, "verdict", late=True) for config in late)
     for config in leaders[1:FINALISTS]:
-        yield from (Wanted(size, likely=True) for size in sizes[config])
+        yield from (Wanted(size, "verdict") for size in sizes[config])
     said = {*usual, *(size for config in leaders[:FINALISTS] for size in sizes[config])}
     rest = [one for one in _nearest(left, seen) if one not in said]
-    yield from (Wanted(config, likely=False) for config in rest)
+    yield from (Wanted(config, "rounds") for config in rest)
     for config in leaders[FINALISTS : rule.kept(len(leaders))]:
-        yield from (Wanted(size, likely=False) for size in sizes[config] if size not in rest)
+        yield from (Wanted(size, "rounds") for size in sizes[config] if size not in rest)
 
 
 def _nearest(left: Sequence[Candidate], seen: Seen) -> list[RunConfig]:

@@ -76,7 +76,7 @@ def _expected(spending: Spending, looks: Sequence[Wanted], seen: Seen) -> tuple[
     leaders, spent_s = [*standings(seen, spending.rule).leaders], 0.0
     for look in looks:
         seconds = spending.look_s(look.config)
-        kept_s = spending.reserve_s(look, leaders) if seen.looks or found else 0.0
+        kept_s = spending.reserve_s(look, leaders, len(seen.looks) + sum(one.within for one in found))
         within = spending.seconds is None or spent_s + seconds + kept_s <= spending.seconds
         found.append(ExpectedLook(look, seconds, within))
         if within:

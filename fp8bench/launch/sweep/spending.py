@@ -1,10 +1,13 @@
 """Which turn is next within a budget. Pure, but that it remembers whether the looks' share is spent.
 
-1. Looks, in their order (`looks`), as long as one fits beside what it must leave for rounds: where it is among the
-   likeliest, two rounds of each of two finalists, which give an interval and a verdict; any other leaves all rounds of
-   these two. In either case at most half of the budget, so that looks have the other half. What does not fit is passed
+1. Looks, in their order (`looks`), as long as one fits beside what it leaves for rounds. Usual settings and batch sizes
+   leave two rounds of each of two finalists, which give an interval and a verdict; the first larger batch of the
+   leader, which pays most, leaves two of its own alone. Either leaves at most half of the budget, so that looks have
+   the other half. All others leave every round of the two finalists as far as half of the budget goes, and never less
+   than two. The second of all looks leaves one round, since without it nothing is compared. What does not fit is passed
    over, since a cheaper one may fit.
-2. Rounds, as far as they fit: nobody has one that the better finalists lack for their first two.
+2. Rounds, as far as they fit: the second best has none that the best one lacks for its first two, and nobody else has
+   one that the two finalists lack.
 3. What is left goes on with the first look that fits, and again with rounds, until nothing does. A look that comes so
    late may have no rounds; the answer says so where it ranks above the winner.
 """
@@ -65,30 +68,40 @@ class Spending:
         """Whether nothing is left, however large the budget."""
         return standings(seen, self.rule).over and not self.wanted(seen)
 
-    def reserve_s(self, look: Wanted, leaders: Sequence[RunConfig]) -> float:
-        """What a look leaves for rounds. leaders: of those before it, the best first."""
-        if self.seconds is None:
+    def reserve_s(self, look: Wanted, leaders: Sequence[RunConfig], before: int) -> float:
+        """What a look leaves for rounds. leaders: the best of those before it first. before: how many these are."""
+        if self.seconds is None or not before:
             return 0.0
+        if before < FINALISTS:
+            return self.round_s(look.config)
+        least, most_s = min(self.rule.rounds, INTERVAL_ROUNDS), MOST_RESERVED * self.seconds
+        if look.leaves == "interval":
+            return min(least * self.round_s(look.config), most_s)
         finalists = [_at_size_of(look.config, one) for one in leaders[:FINALISTS]]
         if len(finalists) < FINALISTS and look.config not in finalists:
             finalists.append(look.config)
-        rounds = min(self.rule.rounds, INTERVAL_ROUNDS) if look.likely else self.rule.rounds
-        return min(rounds * sum(map(self.round_s, finalists)), MOST_RESERVED * self.seconds)
+        a_round_s = sum(map(self.round_s, finalists))
+        if look.leaves == "verdict":
+            return min(least * a_round_s, most_s)
+        return max(least * a_round_s, min(self.rule.rounds * a_round_s, most_s))
 
     def _look(self, seen: Seen, left_s: float, leaving: bool) -> Turn | None:
         leaders = standings(seen, self.rule).leaders
         for look in self.wanted(seen):
-            # The first one leaves nothing, since without it there is nothing to measure.
-            kept_s = self.reserve_s(look, leaders) if leaving and seen.looks else 0.0
+            kept_s = self.reserve_s(look, leaders, len(seen.looks)) if leaving else 0.0
             if self.look_s(look.config) + kept_s <= left_s:
                 return Turn("look", look.config, len(seen.looks) + 1)
         return None
 
     def _round(self, seen: Seen, left_s: float) -> Turn | None:
+        # By the rounds that there are: who is dropped by them lacks none.
+        dropped = next_round(seen, self.rule, lambda _turn, _left: False)[0].dropped
+
         def allows(turn: Turn, left: Sequence[RunConfig]) -> bool:
-            better = left[: min(FINALISTS, left.index(turn.config))]
-            least = min(self.rule.rounds, INTERVAL_ROUNDS)
-            missing = {one: max(0, least - len(seen.rounds.get(one, ()))) for one in better}
+            place = left.index(turn.config)
+            better = left[: min(FINALISTS, place)]
+            first = self.rule.rounds if place >= FINALISTS else min(self.rule.rounds, INTERVAL_ROUNDS)
+            missing = {one: max(0, first - len(seen.rounds.get(one, ()))) for one in better if one not in dropped}
             first_s = sum(rounds * self.round_s(one) for one, rounds in missing.items())
             return self.round_s(turn.config) + first_s <= left_s
 

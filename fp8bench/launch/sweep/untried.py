@@ -23,6 +23,6 @@ def _why(look: Wanted, spending: Spending, budget: str) -> str:
         return f"the budget of {budget}"
     expected = duration(spending.look_s(look.config))
     return (
-        f"a look is expected to take {expected}, more than a quarter of the budget of {budget}, so that batch sizes "
+        f"a look is expected to take {expected}, more than a fifth of the budget of {budget}, so that batch sizes "
         "of the leader went first, and too little was left"
     )

@@ -111,7 +111,8 @@ class TestLooks:
         turns, seen = played(grid().candidates, machine, Rule(rounds=2))
 
         assert [(turn.stage, turn.config.mode) for turn in turns] == [
-            *(("look", base.mode) for base in BASES),
+            # Those that compile nothing go first.
+            *(("look", mode) for mode in ("te-bf16", "te-fp8", "baseline-bf16", "torchao-float8")),
             ("round", "te-fp8"),
             ("round", "baseline-bf16"),
             # There and back, unless it is dropped by then.
@@ -263,7 +264,7 @@ class TestBatchAuto:
         turns, seen = played(grid().candidates, self.filled, rule)
         looks = [(turn.config.mode, turn.config.batch_size) for turn in turns if turn.stage == "look"]
 
-        assert looks[:4] == [(base.mode, 64) for base in BASES]
+        assert sorted(looks[:4]) == sorted((base.mode, 64) for base in BASES)
         assert looks[4:] == [
             *(("te-fp8", size) for size in (256, 336)),
             *(("baseline-bf16", size) for size in (256, 336)),
@@ -274,13 +275,13 @@ class TestBatchAuto:
         }
 
     def test_a_size_without_headroom_does_not_win(self) -> None:
-        tight = BatchSearch(memory_bytes=100 * GIB, headroom=0.7, tries=())
+        tight = BatchSearch(memory_bytes=100 * GIB, headroom=0.75, tries=())
         rule = Rule(rounds=1, blank=tight)
         _, seen = played(grid().candidates, self.filled, rule)
         now = standings(seen, rule)
 
         assert {one.batch_size for one in now.leaders} == {64}
-        assert any(why == "leaves less than 70 % of the memory free" for why in now.dropped.values())
+        assert any(why == "leaves less than 75 % of the memory free" for why in now.dropped.values())
 
 
 def test_an_estimate_is_of_seconds_a_unit_over_processes() -> None:
