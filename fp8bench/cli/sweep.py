@@ -185,10 +185,10 @@ def _held(planned: "Sweep") -> Any:
 
 def _announce(planned: "Sweep") -> None:
     count, rule = len(planned.space.candidates), planned.rule
-    sizes = ", and batch sizes of the best up to the largest that fits" if rule.blank is not None else ""
+    sizes = " and larger batches of the leader" if rule.blank is not None else ""
     log(
-        f"sweep {planned.name}: {count} configurations to look at{sizes}; {rule.rounds} rounds of the best; "
-        f"budget {planned.budget.text}"
+        f"sweep {planned.name}: {count} configurations to look at, usual settings{sizes} first; "
+        f"{rule.rounds} rounds of the best; budget {planned.budget.text}"
     )
 
 

@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from fp8bench.kinds.run.sweep import NotTried, about_untried
+from fp8bench.kinds.run.sweep import about_untried
+from fp8bench.kinds.run.sweep_result import NotTried
 from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.budget import Budget
 from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS
@@ -19,7 +20,7 @@ When = Literal["first", "after the leader's sizes", "if time is left"]
 
 class PlannedLook(Frozen):
     """One configuration that would be looked at. seconds: that it is expected to take. when: in which turn it comes.
-    within_budget: whether it fits beside the rounds, batch sizes that are yet to be found left out.
+    within_budget: whether it fits beside the rounds, as far as forecasts tell.
     """
 
     mode: str
@@ -132,11 +133,9 @@ def _lines(plan: SweepPlan, budget: Budget) -> list[str]:
 
 def _within(plan: SweepPlan) -> str:
     fit, kept = sum(look.within_budget for look in plan.looks), min(plan.rounds, INTERVAL_ROUNDS)
-    before = (
-        "; the leader's batch sizes come before the other settings, and take of their time" if plan.batch_sizes else ""
-    )
+    sizes = ", and two larger batches of the leader" if plan.batch_sizes and not plan.looks_done else ""
     most = "About" if plan.known else "At most"
-    return f"{most} {fit} of these looks fit beside {counted(kept, 'round')} of the best two{before}."
+    return f"{most} {fit} of these looks fit beside {counted(kept, 'round')} of the best two{sizes}."
 
 
 def _usd(seconds: float, budget: Budget) -> float | None:

@@ -107,6 +107,12 @@ def standings(seen: Seen, rule: Rule) -> Standings:
     return next_round(seen, rule)[0]
 
 
+def finalists(seen: Seen, rule: Rule) -> list[RunConfig]:
+    """Who is likeliest to have the most rounds, by looks, unless rounds dropped it."""
+    dropped = standings(seen, rule).dropped
+    return [config for config in _contenders(seen, rule).going_on if config not in dropped][:FINALISTS]
+
+
 def seconds_a_unit(records: Iterable[Record]) -> Estimate | None:
     """Of all processes together, by elapsed time, with the interval over processes; None without one that is ok."""
     processes = unit_steps(records)
@@ -132,8 +138,19 @@ def family(config: RunConfig, seen: Seen) -> list[RunConfig]:
     return [one for one in seen.looks if one.model_copy(update={"batch_size": config.batch_size}) == config]
 
 
-def contenders(seen: Seen, rule: Rule) -> tuple[list[RunConfig], dict[RunConfig, str]]:
-    """The best share of the looks and what has rounds already, best look first, and why not the others."""
+@dataclass(frozen=True)
+class Contenders:
+    """going_on: the best share of the looks and what has rounds already, best look first. outgrown: what has rounds,
+    with the size that does better by now: it has no more of them, and stays before that size until this one has an
+    interval. dropped: why not the others.
+    """
+
+    going_on: list[RunConfig]
+    outgrown: Mapping[RunConfig, RunConfig]
+    dropped: dict[RunConfig, str]
+
+
+def _contenders(seen: Seen, rule: Rule) -> Contenders:
     scores: dict[RunConfig, float] = {}
     dropped: dict[RunConfig, str] = {}
     for config, record in seen.looks.items():
@@ -145,13 +162,15 @@ def contenders(seen: Seen, rule: Rule) -> tuple[list[RunConfig], dict[RunConfig,
         else:
             scores[config] = found
     ranked = sorted(scores, key=scores.__getitem__)
-    if rule.blank is not None:
-        ranked = _best_sizes(ranked, seen, dropped)
+    better = _better_sizes(ranked, seen) if rule.blank is not None else {}
+    dropped |= {one: f"batch {best.batch_size} does better" for one, best in better.items() if one not in seen.rounds}
+    ranked = [config for config in ranked if config not in better]
     kept = rule.kept(len(ranked))
     for place, config in enumerate(ranked[kept:], start=kept + 1):
         if config not in seen.rounds:
             dropped[config] = f"rank {place} of {len(ranked)} looks, of which {kept} go on"
-    return [config for config in ranked if config not in dropped], dropped
+    outgrown = {one: best for one, best in better.items() if one in seen.rounds}
+    return Contenders([config for config in ranked if config not in dropped], outgrown, dropped)
 
 
 def without_headroom(record: Record, blank: BatchSearch) -> bool:
@@ -160,16 +179,17 @@ def without_headroom(record: Record, blank: BatchSearch) -> bool:
     return one is not None and one.fit == "no headroom"
 
 
-def _best_sizes(ranked: Sequence[RunConfig], seen: Seen, dropped: dict[RunConfig, str]) -> list[RunConfig]:
-    """Of each configuration the batch size that did best, and those that have rounds."""
+def _better_sizes(ranked: Sequence[RunConfig], seen: Seen) -> dict[RunConfig, RunConfig]:
+    """The best batch size of each configuration, under its others."""
     best: list[RunConfig] = []
+    found: dict[RunConfig, RunConfig] = {}
     for config in ranked:
         better = next((one for one in best if config in family(one, seen)), None)
-        if better is None or config in seen.rounds:
+        if better is not None:
+            found[config] = better
+        elif all(record.status == "ok" for record in seen.rounds.get(config, ())):
             best.append(config)
-        else:
-            dropped[config] = f"batch {better.batch_size} does better"
-    return best
+    return found
 
 
 Allows = Callable[[Turn, Sequence[RunConfig]], bool]
@@ -178,8 +198,10 @@ Allows = Callable[[Turn, Sequence[RunConfig]], bool]
 
 def next_round(seen: Seen, rule: Rule, allows: Allows = lambda _turn, _left: True) -> tuple[Standings, Turn | None]:
     """Round after round of those that are left, as far as they are run; and the turn that is missing, if any."""
-    left, dropped = contenders(seen, rule)
-    waiting: list[RunConfig] = []
+    found = _contenders(seen, rule)
+    left, dropped = found.going_on, found.dropped
+    waiting = _outgrown(found, seen, rule)
+    still = len(waiting)
     for number in range(1, rule.rounds + 1):
         ordered = left if number % 2 else left[::-1]
         for config in ordered:
@@ -189,12 +211,27 @@ def next_round(seen: Seen, rule: Rule, allows: Allows = lambda _turn, _left: Tru
             if stopped is not None:
                 dropped[config] = f"{stopped.status}: {stopped.reason}"
             elif len(rounds) < number and allows(turn, left):
-                return Standings(_ranked([*left, *waiting], dropped, seen), dropped, over=False), turn
+                return Standings(_ranked([*left, *waiting], found, seen), dropped, over=False), turn
             elif len(rounds) < number:
                 waiting.append(config)
         left = [config for config in left if config not in dropped and config not in waiting]
         left = _after_round(left, dropped, seen, number, last=number == rule.rounds)
-    return Standings(_ranked([*left, *waiting], dropped, seen), dropped, over=not waiting), None
+    return Standings(_ranked([*left, *waiting], found, seen), dropped, over=len(waiting) == still), None
+
+
+def _outgrown(found: Contenders, seen: Seen, rule: Rule) -> list[RunConfig]:
+    """Those that no better size takes the place of; the others are dropped. A size that is better by its look has to be
+    so in rounds too, enough for an interval.
+    """
+    left = []
+    for config, better in found.outgrown.items():
+        mine, other = (seconds_a_unit(seen.rounds.get(one, ())) for one in (config, better))
+        enough = other is not None and other.processes >= min(rule.rounds, INTERVAL_ROUNDS)
+        if mine is None or (enough and other is not None and other.value <= mine.value):
+            found.dropped[config] = f"batch {better.batch_size} does better"
+        else:
+            left.append(config)
+    return left
 
 
 def _after_round(
@@ -221,13 +258,20 @@ def _after_round(
     return going_on
 
 
-def _ranked(left: Sequence[RunConfig], dropped: Mapping[RunConfig, str], seen: Seen) -> tuple[RunConfig, ...]:
-    """By all rounds that each has, then by the looks."""
-    alive = [config for config in left if config not in dropped]
+def _ranked(left: Sequence[RunConfig], found: Contenders, seen: Seen) -> tuple[RunConfig, ...]:
+    """By all rounds that each has, then by the looks; a size without an interval behind the one that it takes the place
+    of, if that has one.
+    """
 
     def key(config: RunConfig) -> tuple[bool, float]:
         rounds = seconds_a_unit(seen.rounds.get(config, ()))
         found = rounds.value if rounds else look_s(seen.looks[config])
         return rounds is None, math.inf if found is None else found
 
-    return tuple(sorted(alive, key=key))
+    ranked = sorted((config for config in left if config not in found.dropped), key=key)
+    for old, better in found.outgrown.items():
+        measured = old in ranked and len(seen.rounds[old]) >= INTERVAL_ROUNDS > len(seen.rounds.get(better, ()))
+        if measured and better in ranked and ranked.index(better) < ranked.index(old):
+            ranked.remove(better)
+            ranked.insert(ranked.index(old) + 1, better)
+    return tuple(ranked)

@@ -73,7 +73,8 @@ class Sweep:
 
 @dataclass
 class Swept:
-    """How far it came. untried: what was not run, and why. ended: why the sweep stopped before its end; None: it did
+    """How far it came. untried: what was not run, and why. left: those of them that
+    are worth a look. ended: why the sweep stopped before its end; None: it did
     not. spent_s: by this call. turns: that this call ran.
     """
 
@@ -81,6 +82,7 @@ class Swept:
     seen: Seen
     standings: Standings
     untried: list[Untried] = field(default_factory=list)
+    left: list[RunConfig] = field(default_factory=list)
     ended: str | None = None
     spent_s: float = 0.0
     turns: int = 0
@@ -172,6 +174,7 @@ def run(
         listener.ended(turn, record, seen, swept.standings)
     swept.spent_s = clock() - began
     swept.ended = None if spending.is_over(seen) else f"the budget of {sweep.budget.text}"
+    swept.left = [one.config for one in spending.wanted(seen)]
     swept.untried = [*not_looked_at(spending, seen, sweep.budget.text), *sweep.space.untried]
     return swept
 

@@ -1,11 +1,11 @@
 """Which turn is next within a budget. Pure, but that it remembers whether the looks' share is spent.
 
 1. Looks, in their order (`looks`), as long as one fits beside what it leaves for rounds. Usual settings and batch sizes
-   leave two rounds of each of two finalists, which give an interval and a verdict; the first larger batch of the
-   leader, which pays most, leaves two of its own alone. Either leaves at most half of the budget, so that looks have
-   the other half. All others leave every round of the two finalists as far as half of the budget goes, and never less
-   than two. The second of all looks leaves one round, since without it nothing is compared. What does not fit is passed
-   over, since a cheaper one may fit.
+   leave two rounds of each of two finalists, which give an interval and a verdict; at most half of the budget, so that
+   looks have the other half, but never less than two of the leader. The first larger batch of the leader, which pays
+   most, leaves two of its own alone. All others leave every round of the two finalists as far as half of the budget
+   goes, and never less than two. The second of all looks leaves one round, since without it nothing is compared. What
+   does not fit is passed over, since a cheaper one may fit; but nothing takes the place of that first larger batch.
 2. Rounds, as far as they fit: the second best has none that the best one lacks for its first two, and nobody else has
    one that the two finalists lack.
 3. What is left goes on with the first look that fits, and again with rounds, until nothing does. A look that comes so
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fp8bench.launch.sweep.expected import Forecaster
-from fp8bench.launch.sweep.halving import FINALISTS, INTERVAL_ROUNDS, Rule, Seen, Turn, next_round, standings
+from fp8bench.launch.sweep.halving import FINALISTS, INTERVAL_ROUNDS, Rule, Seen, Turn, finalists, next_round, standings
 from fp8bench.launch.sweep.looks import FAIR_SHARE, Wanted, wanted
 from fp8bench.launch.sweep.space import Candidate
 from fp8bench.schema.config import RunConfig
@@ -76,21 +76,23 @@ class Spending:
             return self.round_s(look.config)
         least, most_s = min(self.rule.rounds, INTERVAL_ROUNDS), MOST_RESERVED * self.seconds
         if look.leaves == "interval":
-            return min(least * self.round_s(look.config), most_s)
-        finalists = [_at_size_of(look.config, one) for one in leaders[:FINALISTS]]
-        if len(finalists) < FINALISTS and look.config not in finalists:
-            finalists.append(look.config)
-        a_round_s = sum(map(self.round_s, finalists))
+            return least * self.round_s(look.config)
+        two = [_at_size_of(look.config, one) for one in leaders[:FINALISTS]]
+        if len(two) < FINALISTS and look.config not in two:
+            two.append(look.config)
+        a_round_s = sum(map(self.round_s, two))
         if look.leaves == "verdict":
-            return min(least * a_round_s, most_s)
+            return max(least * self.round_s(two[0]), min(least * a_round_s, most_s))
         return max(least * a_round_s, min(self.rule.rounds * a_round_s, most_s))
 
     def _look(self, seen: Seen, left_s: float, leaving: bool) -> Turn | None:
-        leaders = standings(seen, self.rule).leaders
+        leaders = finalists(seen, self.rule)
         for look in self.wanted(seen):
             kept_s = self.reserve_s(look, leaders, len(seen.looks)) if leaving else 0.0
             if self.look_s(look.config) + kept_s <= left_s:
                 return Turn("look", look.config, len(seen.looks) + 1)
+            if leaving and look.leaves == "interval":
+                break
         return None
 
     def _round(self, seen: Seen, left_s: float) -> Turn | None:
