@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from fp8bench.launch.batch_size import judged
 from fp8bench.schema.batch import BatchSearch
@@ -135,7 +135,14 @@ def look_s(record: Record) -> float | None:
 
 def family(config: RunConfig, seen: Seen) -> list[RunConfig]:
     """Its batch sizes that were looked at, in that order."""
-    return [one for one in seen.looks if one.model_copy(update={"batch_size": config.batch_size}) == config]
+    wanted = but_size(config)
+    return [one for one in seen.looks if but_size(one) == wanted]
+
+
+@lru_cache(maxsize=4096)
+def but_size(config: RunConfig) -> tuple[Any, ...]:
+    """Equal for two that differ in their batch size alone. Every turn compares each with each."""
+    return tuple(getattr(config, name) for name in RunConfig.model_fields if name != "batch_size")
 
 
 @dataclass(frozen=True)
@@ -181,14 +188,14 @@ def without_headroom(record: Record, blank: BatchSearch) -> bool:
 
 def _better_sizes(ranked: Sequence[RunConfig], seen: Seen) -> dict[RunConfig, RunConfig]:
     """The best batch size of each configuration, under its others."""
-    best: list[RunConfig] = []
+    best: dict[tuple[Any, ...], RunConfig] = {}
     found: dict[RunConfig, RunConfig] = {}
     for config in ranked:
-        better = next((one for one in best if config in family(one, seen)), None)
+        better = best.get(but_size(config))
         if better is not None:
             found[config] = better
         elif all(record.status == "ok" for record in seen.rounds.get(config, ())):
-            best.append(config)
+            best[but_size(config)] = config
     return found
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fp8bench.launch.batch_size import judged, next_size, with_try
-from fp8bench.launch.sweep.halving import FINALISTS, Rule, Seen, family, look_s, without_headroom
+from fp8bench.launch.sweep.halving import FINALISTS, Rule, Seen, but_size, family, look_s, without_headroom
 from fp8bench.launch.sweep.space import Candidate, in_words
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
@@ -116,7 +116,7 @@ def _fits(record: Record, rule: Rule) -> bool:
 def _sizes(config: RunConfig, left: Sequence[Candidate], seen: Seen, rule: Rule) -> list[RunConfig]:
     """Batch sizes of one to look at next: of those that were given, or with --batch-size auto the one to try."""
     if rule.blank is None:
-        return [one.config for one in left if one.config.model_copy(update={"batch_size": config.batch_size}) == config]
+        return [one.config for one in left if but_size(one.config) == but_size(config)]
     search = search_of(config, seen, rule.blank)
     if len(search.tries) < len(family(config, seen)):
         # One of its sizes failed for another reason than memory.

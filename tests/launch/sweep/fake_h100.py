@@ -65,6 +65,7 @@ USUAL = {one.config for one in CANDIDATES if one.distance == 0}
 class FakeH100:
     """clock_s: how long its turns took. cached: what torch.compile has kernels of."""
 
+    room_gib: float = 79.0
     clock_s: float = 0.0
     ran: list[Turn] = field(default_factory=list)
     cached: set[RunConfig] = field(default_factory=set)
@@ -76,7 +77,7 @@ class FakeH100:
         config = turn.config.model_copy(update=LOOK) if look else turn.config
         if config.recipe == "mxfp8":
             record, took_s = unsupported(config=config), REFUSED_S
-        elif peak_gib(config) > 79:
+        elif peak_gib(config) > self.room_gib:
             record, took_s = unsupported(config=config, status="failed", cause="oom", reason="no memory"), START_S
         else:
             record, took_s = self._ok(turn.config, config)

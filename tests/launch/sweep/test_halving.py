@@ -284,6 +284,52 @@ class TestBatchAuto:
         assert any(why == "leaves less than 75 % of the memory free" for why in now.dropped.values())
 
 
+class TestWhatHasRounds:
+    """A later look takes nothing of what was measured."""
+
+    SMALL, LARGE = BASES[2], BASES[2].model_copy(update={"batch_size": 256})
+    OTHER = BASES[0]
+    RULE = Rule(rounds=4, blank=TestBatchAuto.BLANK)
+
+    def seen(self, large_rounds: int, large_s: float = 0.2, small_rounds: int = 2) -> Seen:
+        """0.08 s at batch 64 are as much as 0.32 at 256."""
+        looks = {self.SMALL: found(self.SMALL, 0.08), self.OTHER: found(self.OTHER, 0.1)}
+        rounds = {self.SMALL: [found(self.SMALL, 0.08 * (1 + 0.001 * n)) for n in range(small_rounds)]}
+        large = [found(self.LARGE, large_s * (1 + 0.001 * n)) for n in range(large_rounds)]
+        return Seen({**looks, self.LARGE: found(self.LARGE, 0.2)}, {**rounds, **({self.LARGE: large} if large else {})})
+
+    @pytest.mark.parametrize("rounds", [0, 1])
+    def test_a_size_with_an_interval_leads_until_the_better_one_has_one_too(self, rounds: int) -> None:
+        now = standings(self.seen(rounds), self.RULE)
+
+        assert now.leaders[:2] == (self.SMALL, self.LARGE)
+        assert self.SMALL not in now.dropped
+
+    def test_then_it_is_dropped(self) -> None:
+        now = standings(self.seen(2), self.RULE)
+
+        assert now.leaders[0] == self.LARGE
+        assert now.dropped[self.SMALL] == "batch 256 does better"
+
+    def test_unless_rounds_say_otherwise_than_the_look(self) -> None:
+        assert standings(self.seen(2, large_s=0.4), self.RULE).leaders[0] == self.SMALL
+
+    def test_it_has_no_more_rounds(self) -> None:
+        _, turn = next_round(self.seen(1), self.RULE)
+        assert turn == Turn("round", self.OTHER, 1)
+        _, turn = next_round(self.seen(1), self.RULE, lambda turn, _left: turn.number > 1)
+        assert turn == Turn("round", self.LARGE, 2)
+
+    def test_many_better_looks_do_not_drop_it(self) -> None:
+        seen = self.seen(0)
+        for mode in ("baseline-bf16", "te-bf16", "torchao-float8"):
+            for attention in ("te", "sdpa"):
+                one = config(mode, world_size=1, cuda_graphs="auto", batch_size=32, te_attention=attention)
+                seen.looks[one] = found(one, 0.01)
+
+        assert self.SMALL in standings(seen, Rule(rounds=4)).leaders
+
+
 def test_an_estimate_is_of_seconds_a_unit_over_processes() -> None:
     records = [found(BASES[0], 0.064 * factor) for factor in (1.0, 1.1)]
     both = seconds_a_unit(records)
