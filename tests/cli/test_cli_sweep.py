@@ -156,6 +156,16 @@ class TestSweep:
         searches = [r["session"]["batch_search"] for r in kept(tmp_path)]
         assert all(search["tries"][0]["batch_size"] == 16 for search in searches)
 
+    def test_where_too_little_is_left_for_a_mode_it_says_that_it_was_not_tried(self, fp8bench, capsys, monkeypatch):
+        machine = Machine()
+        monkeypatch.setattr(search.run, "__defaults__", (lambda: 20.0 * len(machine.ran),))
+        assert fp8bench(machine, *self.SWEEP, "--budget", "45s", "--json") == 0
+        found = json.loads(capsys.readouterr().out)
+
+        assert [label for label, *_ in machine.ran] == ["baseline-bf16", "baseline-bf16"]
+        assert found["modes_not_tried"] == ["torchao-float8"]
+        assert (found["winner"]["rounds"], found["runner_up"]) == (1, None)
+
     @pytest.mark.slow
     @pytest.mark.parametrize(("budget", "limit_s"), [(("--budget", "3min"), 180), (("--budget-usd", "0.18"), 180)])
     def test_it_stays_within_its_budget_and_names_what_it_left(self, budget, limit_s, fp8bench, capsys, monkeypatch):
@@ -200,6 +210,24 @@ class TestDryRun:
         assert (plan["looks_seconds"], plan["rounds"], plan["round_turns"], plan["rounds_seconds"]) == (45, 3, 6, 90)
         assert (plan["usd"], plan["usd_per_hour"], plan["budget_seconds"]) == (pytest.approx(0.135), 3.6, 100)
         assert (plan["batch_sizes"], plan["known"]) == (True, False)
+
+    def test_it_shows_the_order_in_which_the_sweep_looks_and_what_the_budget_allows(self, fp8bench, capsys):
+        fp8bench(Machine(), *self.SWEEP, "--budget", "100s", "--dry-run", "--json")
+        plan = json.loads(capsys.readouterr().out)["looks"]
+        machine = Machine()
+        fp8bench(machine, *self.SWEEP, "--budget", "30min", "--session", "mine", "--look-steps", "7")
+        looked = [(label, size) for label, size, steps in machine.ran if steps == 7]
+
+        planned = [(one["mode"], one["batch_size"]) for one in plan]
+        assert planned[:2] == looked[:2] == [("baseline-bf16", 16), ("torchao-float8:tensorwise", 16)]
+        assert sorted(planned) == sorted(looked)
+        assert [one["when"] for one in plan[:2]] == ["first", "first"]
+        # 15 s each; the third leaves two rounds of two, which take 60 s.
+        assert [one["within_budget"] for one in plan] == [True, True, False, False, False, False]
+
+    def test_it_says_how_many_looks_the_budget_allows(self, fp8bench, capsys):
+        fp8bench(Machine(), *self.SWEEP, "--budget", "100s", "--dry-run")
+        assert "At most 2 of these looks fit beside 2 rounds of the best two." in capsys.readouterr().out
 
     def test_of_a_sweep_that_is_resumed_it_shows_what_is_left_by_the_times_of_its_records(self, fp8bench, capsys):
         fp8bench(Machine(interrupt_at=5), *self.SWEEP, "--session", "mine")

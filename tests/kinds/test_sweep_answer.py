@@ -55,8 +55,8 @@ def test_where_batches_differ_both_are_shown_at_one_that_they_share():
         "1.300x (1.290-1.310) the winner's time a unit."
     )
     assert lines[3] == (
-        "Both at batch 64: te-fp8:delayed with 585 images/s in a look alone and baseline-bf16 with 512 images/s (507-517) "
-        "in 2 rounds."
+        "Both at batch 64: te-fp8:delayed with 585 images/s in a look alone and baseline-bf16 with 512 images/s "
+        "(507-517) in 2 rounds."
     )
     assert len(lines) == 4
 
