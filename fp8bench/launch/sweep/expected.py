@@ -17,11 +17,9 @@ from statistics import fmean
 
 from fp8bench.launch.compile_time import cold_s, is_compiled, warm_share
 from fp8bench.launch.forecast import START_UP_S, beyond_steps, same_work
+from fp8bench.launch.sweep.space import AXES
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.record import Record
-
-NEAR = ("batch_size", "recipe", "compile", "cuda_graphs", "te_attention")
-"""In what two configurations of one mode may differ, so that one tells something of the other."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ class Forecaster:
 
     def _of_mode(self, config: RunConfig) -> list[Record]:
         """Of the same mode, at whatever size and executed however."""
-        free = {name: getattr(config, name) for name in NEAR}
+        free = {name: getattr(config, name) for name in AXES}
         return [
             record
             for record in self._ok()
@@ -107,7 +105,7 @@ class Forecaster:
         """Of the same mode, in the fewest settings another; the latest of these."""
 
         def unlike(record: Record) -> int:
-            return sum(getattr(record.config, name) != getattr(config, name) for name in NEAR)
+            return sum(getattr(record.config, name) != getattr(config, name) for name in AXES)
 
         return min(reversed(self._of_mode(config)), key=unlike, default=None)
 
