@@ -127,7 +127,7 @@ def _lines(plan: SweepPlan, budget: Budget) -> list[str]:
         most = plan.usd if budget.seconds is None else min(plan.usd, _usd(budget.seconds, budget) or plan.usd)
         lines.append(f"Cost: about {most:,.2f} USD at {plan.usd_per_hour:,.2f} USD an hour.")
     if not plan.known:
-        lines.append("Where there is no record of the same work, only what a start takes is counted.")
+        lines.append("Where there is no record of the same work, only what a start and torch.compile take is counted.")
     return lines
 
 
