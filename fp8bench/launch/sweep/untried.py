@@ -24,5 +24,5 @@ def _why(look: Wanted, spending: Spending, budget: str) -> str:
     expected = duration(spending.look_s(look.config))
     return (
         f"a look is expected to take {expected}, more than a fifth of the budget of {budget}, so that batch sizes "
-        "of the leader went first, and too little was left"
+        "of the leader come first, and too little was left"
     )

@@ -104,7 +104,7 @@ def test_what_would_take_too_much_is_not_tried_and_says_so_and_sizes_come_first(
 
     assert why[usual("torchao-float8")] == (
         "a look is expected to take 3 min, more than a fifth of the budget of 10min, so that batch sizes of the leader "
-        "went first, and too little was left"
+        "come first, and too little was left"
     )
     of_five = not_looked_at(calls[5].spending, calls[5].seen, "5min")
     assert in_words(of_five[0].config) == "te-fp8:delayed, batch 224, compile auto, graphs auto, attention te"
