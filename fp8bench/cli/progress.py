@@ -121,12 +121,9 @@ class PlainProgress(Quiet):
 
 def _compiles(entry: "Entry", progress: "Progress") -> bool:
     """Of one that stays at its first step: whether that is what takes its time."""
-    from fp8bench import registry
+    from fp8bench.launch.compile_time import compiles
 
-    config = entry.config
-    by_itself = config.device == "cuda" and bool(registry.modes()[config.mode].compiled_by_auto)
-    compiled = config.compile in ("on", "blocks") or (config.compile == "auto" and by_itself)
-    return compiled and progress.stage == "warming up" and progress.step <= 1
+    return progress.stage == "warming up" and progress.step <= 1 and compiles(entry.config) is True
 
 
 class LiveProgress(Quiet):

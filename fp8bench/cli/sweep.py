@@ -76,14 +76,15 @@ def sweep(
     search.require_budget(planned)
     if dry_run:
         from fp8bench.kinds.run.sweep_plan import document as plan_document
+        from fp8bench.launch.sweep.outlook import outlook
 
-        show(plan_document(search.outlook(planned)), "json" if as_json else form)
+        show(plan_document(outlook(planned)), "json" if as_json else form)
         return
     register(planned.prepared, price, date.today(), log)
     with _held(planned), listener(planned, quiet) as listening:
         if not quiet:
             _announce(planned)
-        swept = search.run(planned, search.spawn(planned.prepared.timeout_s), listening)
+        swept = search.run(planned, search.spawn(planned.prepared), listening)
     _require_any(swept)
     show(document(swept), "json" if as_json else form)
 
@@ -184,10 +185,10 @@ def _held(planned: "Sweep") -> Any:
 
 def _announce(planned: "Sweep") -> None:
     count, rule = len(planned.space.candidates), planned.rule
-    sizes = ", and batch sizes of the best up to the largest that fits" if rule.blank is not None else ""
+    sizes = " and larger batches of the leader" if rule.blank is not None else ""
     log(
-        f"sweep {planned.name}: {count} configurations to look at{sizes}; {rule.rounds} rounds of the best; "
-        f"budget {planned.budget.text}"
+        f"sweep {planned.name}: {count} configurations to look at, usual settings{sizes} first; "
+        f"{rule.rounds} rounds of the best; budget {planned.budget.text}"
     )
 
 

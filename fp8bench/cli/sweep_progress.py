@@ -64,7 +64,8 @@ class PlainStandings(Quiet):
         if record.status != "ok":
             log(f"  {status_of(record)}")
         else:
-            led = "it leads" if now.leaders[:1] == (turn.config,) else f"leads: {in_words(now.leaders[0])}"
+            led = f"leads: {in_words(now.leaders[0])}" if now.leaders else "none is left"
+            led = "it leads" if now.leaders[:1] == (turn.config,) else led
             log(f"  {record.execution}, {_worth(turn.config, seen, self._sweep)}; {led}")
         super().ended(turn, record, seen, now)
 

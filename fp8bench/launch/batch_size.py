@@ -3,8 +3,10 @@
 Every size is tried in processes of its own, since torch's allocator and a CUDA graph's pool keep what they once had;
 and to start them takes the better part of a minute on a GPU, so that few sizes are tried. What a step takes is close to
 linear in its batch (weights, gradients and optimizer state, and activations a sample): two sizes give the line, the
-largest multiple of STEP below the limit is tried, and where that does not fit the next one below. Only where there are
-no two sizes yet, or the line does not rise, a size is doubled. Records of earlier runs count as sizes that were tried.
+largest multiple of STEP below the limit is tried, and where that does not fit the next one below. One size gives a line
+too, through it and the origin: since weights take memory at batch 0 already, the true line is below it at every larger
+size, and what it promises fits. Only where no limit or peak is known, or the line does not rise, a size is doubled.
+Records of earlier runs count as sizes that were tried.
 
 One verdict over all ranks: where any of them ran out of memory the size is too large. Any other failure ends the
 search with its reason. A size that ran, but whose steps were launched otherwise than those of smaller sizes, does not
@@ -74,13 +76,18 @@ def _expected(search: BatchSearch, low: int, high: int) -> int:
     """By the line; a little below what it promised, where that did not fit, and once that does not fit either, halfway
     between what fits and what does not.
     """
-    line, limit = line_through(search.tries), search.limit_bytes
+    limit = search.limit_bytes
     refuted = sum(one.batch_size >= high for one in search.tries)
+    line = line_through(search.tries) or (None if refuted else _from_origin(search.tries))
     halfway = _down((low + high) / 2)
     if line is None or limit is None:
         return halfway if refuted else min(2 * low, _down(high - 1))
     at_zero, a_sample = line
-    size = min(_down((limit - at_zero) / a_sample), FARTHEST * low, _down(high - 1))
+    promised = _down((limit - at_zero) / a_sample)
+    if len(search.tries) == 1:
+        # The true line may allow more: so much as is worth a start is tried, whatever that through the origin says.
+        promised = max(promised, low - _down(-max(STEP, WORTH_A_START * low)))
+    size = min(promised, FARTHEST * low, _down(high - 1))
     if not refuted:
         return size
     return min(size, max(_down(high * STEP_BACK), halfway) if refuted == 1 else halfway)
@@ -96,6 +103,15 @@ def line_through(tries: Iterable[BatchTry]) -> tuple[float, float] | None:
     (small, less), (large, more) = sorted(known.items())[-2:]
     a_sample = (more - less) / (large - small)
     return (less - a_sample * small, a_sample) if a_sample > 0 else None
+
+
+def _from_origin(tries: Iterable[BatchTry]) -> tuple[float, float] | None:
+    """The same of a single size that ran, as if batch 0 took nothing; None where its peak is unknown, or two are known
+    whose line does not rise.
+    """
+    known = {one.batch_size: one.peak_bytes for one in tries if one.peak_bytes and one.fit in ("fits", "no headroom")}
+    [(size, peak), *others] = known.items() or [(1, 0)]
+    return None if others or not peak else (0.0, peak / size)
 
 
 def _down(size: float) -> int:

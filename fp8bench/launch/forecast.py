@@ -147,13 +147,13 @@ def turn_s(config: RunConfig, kept: Sequence[Record], whole: Callable[[Record], 
     """Seconds that one mode takes in one round: start-up, what compiling and first steps took in the latest session of
     the same work, and its steps. None where there is no such record.
     """
-    alike = [record for record in kept if record.status == "ok" and record.config and _same(record.config, config)]
+    alike = [record for record in kept if record.status == "ok" and record.config and same_work(record.config, config)]
     if not alike:
         return None
     latest = [record for record in alike if session(record) == session(alike[-1])]
     steps_s = [record.summary.step_time_s for record in latest if record.summary]
     step_s = sum(steps_s) / len(steps_s)
-    once_s = [_beyond_steps(whole(record), step_s) for record in latest]
+    once_s = [beyond_steps(whole(record), step_s) for record in latest]
     # Timed steps last until both their number and their time are reached.
     timed_s = max(config.steps * step_s, config.min_time_s)
     return START_UP_S[config.device] + sum(once_s) / len(once_s) + config.warmup * step_s + timed_s
@@ -194,13 +194,13 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
     return None
 
 
-def _same(ran: RunConfig, planned: RunConfig) -> bool:
+def same_work(ran: RunConfig, planned: RunConfig) -> bool:
     """Whether a step takes as long: the numbers of steps and the seed do not matter to that, nor on a CPU do graphs."""
     free = ["warmup", "steps", "min_time_s", "seed", *(["cuda_graphs"] if planned.device == "cpu" else [])]
     return ran.model_copy(update={name: getattr(planned, name) for name in free}) == planned
 
 
-def _beyond_steps(record: Record, step_s: float) -> float:
+def beyond_steps(record: Record, step_s: float) -> float:
     """What warm-up took beyond as many plain steps: compiling, above all."""
     warmups = [sum(rank.warmup_step_s) - len(rank.warmup_step_s) * step_s for rank in record.samples]
     return max([0.0, *warmups])

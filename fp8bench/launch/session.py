@@ -2,19 +2,18 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from fp8bench import registry
 from fp8bench.launch import resume, sizing
 from fp8bench.launch.assemble import assemble, log_of, new_run_id, new_session_id
+from fp8bench.launch.following import ahead_of, closed, expect, spawning
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
 from fp8bench.launch.processes.ahead import Ahead
-from fp8bench.launch.processes.spawn import SpawnExecutor
 from fp8bench.launch.rounds import Entry, Schedule
 from fp8bench.launch.signals import exit_code as exit_code_after
 from fp8bench.launch.switched import words_of
@@ -132,9 +131,8 @@ def measure(
         prepared.named,
         prepared.searches,
     )
-    ahead = Ahead() if leader is None and prepared.entries[0].config.device == "cuda" else None
-    executor = _executor(prepared, ahead)
-    where = replace(where, ahead=ahead)
+    executor = _executor(prepared)
+    where = replace(where, ahead=ahead_of(executor))
     if leader is not None:
         listener = leader.hearing(listener)
     if prepared.to_size:
@@ -152,8 +150,8 @@ def _sized_then_measured(
 ) -> Iterator[tuple[Record, Path]]:
     """Find the batch sizes, then run the rounds at them. A mode without one keeps the record that says why."""
     searches = dict(where.searches)
-    with _closed(where.ahead):
-        _expect(where.ahead, prepared.entries[0].config)
+    with closed(where.ahead):
+        expect(where.ahead, prepared.entries[0].config)
         for entry, found in sizing.find_sizes(prepared, rounds, executor, where, say):
             if found.config is not None:
                 searches[found.config] = found.search
@@ -165,11 +163,11 @@ def _sized_then_measured(
             yield from measure_all(rounds, executor, replace(where, searches=searches), listener)
 
 
-def _executor(prepared: Prepared, ahead: Ahead | None) -> Executor:
+def _executor(prepared: Prepared) -> Executor:
     # torch's profiler writes to every rank's standard error, in the middle of the progress, unless this is set before
     # its first use.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    return prepared.leader or SpawnExecutor(prepared.timeout_s, ahead=ahead)
+    return prepared.leader or spawning(prepared.entries[0].config.device, prepared.timeout_s)
 
 
 def measure_all(
@@ -180,12 +178,12 @@ def measure_all(
     Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, when every worker has ended.
     """
     first = number = schedule.first_round
-    with _closed(where.ahead):
+    with closed(where.ahead):
         while schedule.goes_on(number):
             turns = schedule.round(number)
             for position, (entry, turn) in enumerate(turns, start=1):
                 following = turns[position:] or schedule.round(number + 1)
-                _expect(where.ahead, following[0][0].config if following else None)
+                expect(where.ahead, following[0][0].config if following else None)
                 trace = (where.traces or {}).get(entry.label) if number == first else None
                 record, path = _turn(schedule, entry, turn, executor, where, listener, trace)
                 yield record, path
@@ -217,21 +215,6 @@ def _turn(
     schedule.take(entry, record)
     listener.ended(entry, place, record, path)
     return record, path
-
-
-def _closed(ahead: Ahead | None) -> AbstractContextManager[Any]:
-    return closing(ahead) if ahead is not None else nullcontext()
-
-
-def _expect(ahead: Ahead | None, following: RunConfig | None) -> None:
-    """The run that follows the one that begins next; None: none does. What comes of that one may still end it all."""
-    if ahead is None:
-        return
-    if following is None:
-        ahead.expect(None)
-        return
-    library = registry.find_workload(following.workload).needs.module
-    ahead.expect(range(following.world_size), [library] if library else [])
 
 
 def _how_to_resume(schedule: Schedule, where: Where) -> str:

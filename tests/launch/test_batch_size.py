@@ -40,9 +40,27 @@ def searched(fits: Callable[[int], Fit], peak: Callable[[int], int] = takes) -> 
 
 
 class TestNext:
-    def test_the_first_is_where_it_starts_and_the_second_twice_that(self) -> None:
+    def test_the_first_is_where_it_starts_and_the_second_what_a_line_through_the_origin_promises(self) -> None:
         assert after() == START
-        assert after(tried(64)) == 128
+        # 22 GiB of 90: at most 0.344 a sample, 261 samples.
+        assert after(tried(64)) == 256
+        assert after(tried(64), tried(256)) == 336
+
+    @pytest.mark.parametrize("at_zero", [0.0, 0.5, 3.0, 6.0, 20.0, 60.0])
+    def test_what_the_line_through_the_origin_promises_fits_whatever_batch_0_takes(self, at_zero: float) -> None:
+        second = after(tried(64, at_zero=at_zero))
+
+        assert second is not None
+        assert second > 64
+        assert takes(second, at_zero=at_zero) <= 90 * GIB
+
+    def test_where_it_promises_nothing_more_one_larger_size_is_tried_since_the_true_line_may_be_flatter(self) -> None:
+        assert after(tried(64, at_zero=60.0)) == 80
+        assert after(tried(512, at_zero=0.0, a_sample=0.17)) == 544
+        assert after(tried(512, at_zero=0.0, a_sample=0.17), tried(544, "too large")) is None
+
+    def test_without_a_known_peak_the_second_is_twice_the_first(self) -> None:
+        assert after(BatchTry(batch_size=64, fit="fits")) == 128
 
     def test_two_sizes_give_the_line_and_the_largest_multiple_below_the_limit_is_next(self) -> None:
         # 90 GiB less 6 at 0.25 a sample are 336.
@@ -222,7 +240,7 @@ class TestWhole:
         found = search(config(batch_size=START, steps=100), ROOM, machine.run, said.append)
 
         assert found.config == config(batch_size=336, steps=100)
-        assert [(one.batch_size, one.steps) for one in machine.ran] == [(64, 3), (128, 3), (336, 3)]
+        assert [(one.batch_size, one.steps) for one in machine.ran] == [(64, 3), (256, 3), (336, 3)]
         assert TRY["steps"] == 3
         assert said[-1] == "baseline-bf16: batch 336: fits, 90.0 GiB of 100.0, of which 10.0 are to stay free"
 

@@ -1,25 +1,36 @@
 """What `sweep --dry-run` shows: the looks that are planned, and the time and cost of these and of the rounds."""
 
-from fp8bench.kinds.run.sweep import NotTried, about_untried
+from typing import Literal
+
+from fp8bench.kinds.run.sweep import about_untried
+from fp8bench.kinds.run.sweep_result import NotTried
 from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.budget import Budget
-from fp8bench.launch.sweep.search import Outlook
+from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS
+from fp8bench.launch.sweep.outlook import ExpectedLook, Outlook
 from fp8bench.launch.sweep.space import in_words
 from fp8bench.pricing.cost import SECONDS_PER_HOUR
 from fp8bench.report import document as doc
+from fp8bench.report.written import counted
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 from fp8bench.schema.files import Frozen, made_of
 
+When = Literal["first", "after the leader's sizes", "if time is left"]
+
 
 class PlannedLook(Frozen):
-    """One configuration that would be looked at. seconds: that it is expected to take."""
+    """One configuration that would be looked at. seconds: that it is expected to take. when: in which turn it comes.
+    within_budget: whether it fits beside the rounds, as far as forecasts tell.
+    """
 
     mode: str
     batch_size: int
     compile: CompileChoice
     cuda_graphs: GraphChoice
     te_attention: str
+    when: When
     seconds: float
+    within_budget: bool
 
 
 class SweepPlan(Frozen):
@@ -51,9 +62,7 @@ def plan_of(found: Outlook) -> SweepPlan:
     return SweepPlan(
         session=sweep.name,
         instance=sweep.prepared.instance.key,
-        looks=tuple(
-            made_of(PlannedLook, config, mode=config.mode_label, seconds=seconds) for config, seconds in found.looks
-        ),
+        looks=tuple(map(_planned, found.looks)),
         looks_done=found.done,
         looks_seconds=found.looks_s,
         rounds=sweep.rule.rounds,
@@ -68,6 +77,14 @@ def plan_of(found: Outlook) -> SweepPlan:
     )
 
 
+def _planned(look: ExpectedLook) -> PlannedLook:
+    when: When = "if time is left" if look.look.leaves == "rounds" else "first"
+    if look.look.late:
+        when = "after the leader's sizes"
+    label, within = look.config.mode_label, look.within
+    return made_of(PlannedLook, look.config, mode=label, when=when, seconds=look.seconds, within_budget=within)
+
+
 def document(found: Outlook) -> doc.Document:
     """Machines get a `SweepPlan`."""
     plan = plan_of(found)
@@ -80,6 +97,8 @@ def document(found: Outlook) -> doc.Document:
             column("compile", lambda row: row[1].compile, "word"),
             column("graphs", lambda row: row[1].cuda_graphs, "word"),
             column("attention", lambda row: row[1].te_attention, "word"),
+            column("comes", lambda row: row[1].when, "word"),
+            column("in budget", lambda row: "yes" if row[1].within_budget else "no", "word"),
             column("expected", lambda row: f"{row[1].seconds:.0f}", unit="s"),
         ),
         naming=2,
@@ -91,7 +110,7 @@ def document(found: Outlook) -> doc.Document:
 
 def _lines(plan: SweepPlan, budget: Budget) -> list[str]:
     done = f", and {plan.looks_done} are done" if plan.looks_done else ""
-    sizes = "; batch sizes up to the largest that fits come beside them" if plan.batch_sizes else ""
+    sizes = ", and after the usual settings at larger batch sizes of the leaders" if plan.batch_sizes else ""
     all_s = plan.looks_seconds + plan.rounds_seconds
     about = "about" if plan.known else "at least"
     lines = [
@@ -101,15 +120,22 @@ def _lines(plan: SweepPlan, budget: Budget) -> list[str]:
         "for the rounds if none is dropped early.",
     ]
     if budget.seconds is not None and all_s > budget.seconds:
-        lines.append(f"The budget of {budget.text} ends it earlier.")
+        lines.append(f"The budget of {budget.text} ends it earlier. {_within(plan)}")
     if plan.usd is None:
         lines.append("Cost: unknown, since no price of this machine is known; --price gives one.")
     else:
         most = plan.usd if budget.seconds is None else min(plan.usd, _usd(budget.seconds, budget) or plan.usd)
         lines.append(f"Cost: about {most:,.2f} USD at {plan.usd_per_hour:,.2f} USD an hour.")
     if not plan.known:
-        lines.append("Where there is no record of the same work, only what a start takes is counted.")
+        lines.append("Where there is no record of the same work, only what a start and torch.compile take is counted.")
     return lines
+
+
+def _within(plan: SweepPlan) -> str:
+    fit, kept = sum(look.within_budget for look in plan.looks), min(plan.rounds, INTERVAL_ROUNDS)
+    sizes = ", and two larger batches of the leader" if plan.batch_sizes and not plan.looks_done else ""
+    most = "About" if plan.known else "At most"
+    return f"{most} {fit} of these looks fit beside {counted(kept, 'round')} of the best two{sizes}."
 
 
 def _usd(seconds: float, budget: Budget) -> float | None:

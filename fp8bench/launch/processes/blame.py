@@ -15,6 +15,7 @@ import signal
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from fp8bench.launch.compile_time import compiles
 from fp8bench.launch.processes.rank import RankError, Stacks
 from fp8bench.schema.config import RunConfig
 from fp8bench.schema.errors import Cause
@@ -57,7 +58,7 @@ class Deadlines:
         stage: Stage = progress.stage if progress else "starting"
         own = self.timeout_s
         if own is None:
-            own = COMPILING_S if stage in COMPILE_IN and self.config.compile != "off" else LIMIT_S[stage]
+            own = COMPILING_S if stage in COMPILE_IN and compiles(self.config) is not False else LIMIT_S[stage]
         return own + FACTOR * self._expected_s(progress)
 
     def _expected_s(self, progress: Progress | None) -> float:

@@ -1,13 +1,13 @@
-"""What is run next, given what was found so far: successive halving, in two stages. Pure.
+"""Who goes on, given what was found so far, and which round is next: successive halving. Pure.
 
-    looks     every configuration once, in few steps; the usual settings of every mode first, then those of the modes
-              that did best so far; with --batch-size auto, of the best share also the batch sizes up to the largest
-              that fits
+    looks     configurations once, in few steps (`looks` says in which order)
     rounds    the best share of the looks, each in a fresh process a round, as `fp8bench run` does
 
-After the looks a configuration is dropped where its rank is below the kept share (KEEP, and never less than FINALISTS).
-After each round one is dropped where its interval is worse than the leader's by more than the noise (`stats.ratio`), or
-where its rank is in the lower half of those that are left, down to FINALISTS. What failed is dropped with its reason.
+After the looks a configuration is dropped where its rank is below the kept share (KEEP, and never less than FINALISTS);
+with --batch-size auto each goes on at the size that did best. What has rounds already is dropped by rounds alone, so
+that a later look takes nothing of what was measured. After each round one is dropped where its interval is worse than
+the leader's by more than the noise (`stats.ratio`), or where its rank is in the lower half of those that are left, down
+to FINALISTS. What failed is dropped with its reason. A turn that the budget does not allow waits, and drops nobody.
 One process is not a measurement: looks give ranks, and only rounds give intervals and a winner.
 
 Optuna, or any other optimizer that models its space, earns nothing here: the space has tens of points, nearly all of
@@ -16,16 +16,14 @@ must be shown with its reason.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
-from fp8bench.launch.batch_size import judged, next_size, with_try
-from fp8bench.launch.sweep.space import Candidate, in_words
+from fp8bench.launch.batch_size import judged
 from fp8bench.schema.batch import BatchSearch
 from fp8bench.schema.config import RunConfig
-from fp8bench.schema.execution import variants_of
 from fp8bench.schema.record import Record
 from fp8bench.stats.bootstrap import FEWEST_STEPS, Centre, centre
 from fp8bench.stats.estimate import Estimate, combined, estimate
@@ -34,6 +32,9 @@ from fp8bench.stats.steps import unit_steps
 
 KEEP = 1 / 3
 FINALISTS = 2
+
+INTERVAL_ROUNDS = 2
+"""One process is not a measurement: the fewest rounds with an interval."""
 
 Stage = Literal["look", "round"]
 
@@ -101,47 +102,15 @@ class Standings:
     over: bool
 
 
-def next_turn(candidates: Sequence[Candidate], seen: Seen, rule: Rule, no_more_looks: bool = False) -> Turn | None:
-    """None: the sweep is over. no_more_looks: go on to the rounds with what was looked at so far."""
-    if not no_more_looks:
-        wanted = _next_look(candidates, seen) or _next_size(seen, rule)
-        if wanted is not None:
-            return Turn("look", wanted, len(seen.looks) + 1)
-    _, turn = _rounds(seen, rule)
-    return turn
-
-
 def standings(seen: Seen, rule: Rule) -> Standings:
     """Who leads, and who was dropped and why."""
-    return _rounds(seen, rule)[0]
+    return next_round(seen, rule)[0]
 
 
-def skipped(candidate: Candidate, looks: Mapping[RunConfig, Record]) -> str | None:
-    """Why a configuration need not be looked at, given what others showed; None: it must be."""
-    config = candidate.config
-    for other, record in looks.items():
-        if other.mode_label != config.mode_label or other == config:
-            continue
-        if record.status == "unsupported" and (other.compile, other.cuda_graphs) == ("auto", "auto"):
-            return f"{config.mode_label} cannot run here: {record.reason}"
-        if record.cause == "parity" and other.te_attention == config.te_attention:
-            return f"{config.mode_label} is invalid here: {record.reason}"
-        same_but_batch = other.model_copy(update={"batch_size": config.batch_size}) == config
-        if same_but_batch and record.cause == "oom" and other.batch_size < config.batch_size:
-            return f"batch {other.batch_size} ran out of memory"
-        if _same_but_execution(other, config) and _came_to(config, record):
-            return f"cannot differ from {in_words(other)}, which came out as {record.execution}"
-    return None
-
-
-def _same_but_execution(one: RunConfig, other: RunConfig) -> bool:
-    return one.model_copy(update={"compile": other.compile, "cuda_graphs": other.cuda_graphs}) == other
-
-
-def _came_to(config: RunConfig, record: Record) -> bool:
-    """Whether the record's steps were executed in the only way that this configuration has."""
-    possible = variants_of(config.compile, config.cuda_graphs, config.device == "cuda")
-    return possible == (record.execution,)
+def finalists(seen: Seen, rule: Rule) -> list[RunConfig]:
+    """Who is likeliest to have the most rounds, by looks, unless rounds dropped it."""
+    dropped = standings(seen, rule).dropped
+    return [config for config in _contenders(seen, rule).going_on if config not in dropped][:FINALISTS]
 
 
 def seconds_a_unit(records: Iterable[Record]) -> Estimate | None:
@@ -164,103 +133,112 @@ def look_s(record: Record) -> float | None:
     return record.summary.step_time_s / record.summary.units_per_step if record.summary is not None else None
 
 
-def _next_look(candidates: Sequence[Candidate], seen: Seen) -> RunConfig | None:
-    """From the usual settings outwards; at one distance those of the best modes so far first."""
-    left = [one for one in candidates if one.config not in seen.looks and skipped(one, seen.looks) is None]
-    best: dict[str, float] = {}
-    for config, record in seen.looks.items():
-        found = look_s(record)
-        if found is not None:
-            best[config.mode] = min(found, best.get(config.mode, math.inf))
-    nearest = sorted(left, key=lambda one: (one.distance, best.get(one.config.mode, math.inf if best else 0.0)))
-    usual = [one for one in left if one.distance == 0]
-    return (usual or nearest)[0].config if left else None
+def family(config: RunConfig, seen: Seen) -> list[RunConfig]:
+    """Its batch sizes that were looked at, in that order."""
+    wanted = but_size(config)
+    return [one for one in seen.looks if but_size(one) == wanted]
 
 
-def _next_size(seen: Seen, rule: Rule) -> RunConfig | None:
-    """With --batch-size auto: the next size of the best that still has one to try."""
-    if rule.blank is None:
-        return None
-    for config in _contenders(seen, rule)[0]:
-        search = search_of(config, seen, rule.blank)
-        if len(search.tries) < len(_family(config, seen)):
-            # One of its sizes failed for another reason than memory.
-            continue
-        size = next_size(search, config.batch_size)
-        wanted = None if size is None else config.model_copy(update={"batch_size": size})
-        if wanted is not None and wanted not in seen.looks:
-            return wanted
-    return None
+@lru_cache(maxsize=4096)
+def but_size(config: RunConfig) -> tuple[Any, ...]:
+    """Equal for two that differ in their batch size alone. Every turn compares each with each."""
+    return tuple(getattr(config, name) for name in RunConfig.model_fields if name != "batch_size")
 
 
-def search_of(config: RunConfig, seen: Seen, blank: BatchSearch) -> BatchSearch:
-    """The batch sizes of a configuration that were looked at, as a search."""
-    search = blank
-    for size in _family(config, seen):
-        record = seen.looks[size]
-        one = judged(record, search)
-        search = search if one is None else with_try(search, one)
-    return search
+@dataclass(frozen=True)
+class Contenders:
+    """going_on: the best share of the looks and what has rounds already, best look first. outgrown: what has rounds,
+    with the size that does better by now: it has no more of them, and stays before that size until this one has an
+    interval. dropped: why not the others.
+    """
+
+    going_on: list[RunConfig]
+    outgrown: Mapping[RunConfig, RunConfig]
+    dropped: dict[RunConfig, str]
 
 
-def _family(config: RunConfig, seen: Seen) -> list[RunConfig]:
-    """Its sizes that were looked at, in that order."""
-    return [one for one in seen.looks if one.model_copy(update={"batch_size": config.batch_size}) == config]
-
-
-def _contenders(seen: Seen, rule: Rule) -> tuple[list[RunConfig], dict[RunConfig, str]]:
-    """The best share of the looks, best first, and why not the others."""
+def _contenders(seen: Seen, rule: Rule) -> Contenders:
     scores: dict[RunConfig, float] = {}
     dropped: dict[RunConfig, str] = {}
     for config, record in seen.looks.items():
         found = look_s(record)
         if found is None:
             dropped[config] = f"{record.status}: {record.reason}"
-        elif rule.blank is not None and _without_headroom(record, rule.blank):
+        elif rule.blank is not None and without_headroom(record, rule.blank):
             dropped[config] = f"leaves less than {rule.blank.headroom * 100:.0f} % of the memory free"
         else:
             scores[config] = found
     ranked = sorted(scores, key=scores.__getitem__)
-    if rule.blank is not None:
-        ranked = _best_sizes(ranked, seen, dropped)
+    better = _better_sizes(ranked, seen) if rule.blank is not None else {}
+    dropped |= {one: f"batch {best.batch_size} does better" for one, best in better.items() if one not in seen.rounds}
+    ranked = [config for config in ranked if config not in better]
     kept = rule.kept(len(ranked))
     for place, config in enumerate(ranked[kept:], start=kept + 1):
-        dropped[config] = f"rank {place} of {len(ranked)} looks, of which {kept} go on"
-    return ranked[:kept], dropped
+        if config not in seen.rounds:
+            dropped[config] = f"rank {place} of {len(ranked)} looks, of which {kept} go on"
+    outgrown = {one: best for one, best in better.items() if one in seen.rounds}
+    return Contenders([config for config in ranked if config not in dropped], outgrown, dropped)
 
 
-def _without_headroom(record: Record, blank: BatchSearch) -> bool:
+def without_headroom(record: Record, blank: BatchSearch) -> bool:
+    """Whether it ran, and took of the memory that is to stay free."""
     one = judged(record, blank)
     return one is not None and one.fit == "no headroom"
 
 
-def _best_sizes(ranked: Sequence[RunConfig], seen: Seen, dropped: dict[RunConfig, str]) -> list[RunConfig]:
-    """Of each configuration the batch size that did best."""
-    best: list[RunConfig] = []
+def _better_sizes(ranked: Sequence[RunConfig], seen: Seen) -> dict[RunConfig, RunConfig]:
+    """The best batch size of each configuration, under its others."""
+    best: dict[tuple[Any, ...], RunConfig] = {}
+    found: dict[RunConfig, RunConfig] = {}
     for config in ranked:
-        better = next((one for one in best if config in _family(one, seen)), None)
-        if better is None:
-            best.append(config)
-        else:
-            dropped[config] = f"batch {better.batch_size} does better"
-    return best
+        better = best.get(but_size(config))
+        if better is not None:
+            found[config] = better
+        elif all(record.status == "ok" for record in seen.rounds.get(config, ())):
+            best[but_size(config)] = config
+    return found
 
 
-def _rounds(seen: Seen, rule: Rule) -> tuple[Standings, Turn | None]:
+Allows = Callable[[Turn, Sequence[RunConfig]], bool]
+"""Whether the budget allows a round of one of those that are left, who come the best first."""
+
+
+def next_round(seen: Seen, rule: Rule, allows: Allows = lambda _turn, _left: True) -> tuple[Standings, Turn | None]:
     """Round after round of those that are left, as far as they are run; and the turn that is missing, if any."""
-    left, dropped = _contenders(seen, rule)
+    found = _contenders(seen, rule)
+    left, dropped = found.going_on, found.dropped
+    waiting = _outgrown(found, seen, rule)
+    still = len(waiting)
     for number in range(1, rule.rounds + 1):
         ordered = left if number % 2 else left[::-1]
         for config in ordered:
             rounds = seen.rounds.get(config, [])
             stopped = next((record for record in rounds if record.status != "ok"), None)
+            turn = Turn("round", config, number)
             if stopped is not None:
                 dropped[config] = f"{stopped.status}: {stopped.reason}"
+            elif len(rounds) < number and allows(turn, left):
+                return Standings(_ranked([*left, *waiting], found, seen), dropped, over=False), turn
             elif len(rounds) < number:
-                return Standings(_ranked(left, dropped, seen), dropped, over=False), Turn("round", config, number)
-        left = [config for config in left if config not in dropped]
+                waiting.append(config)
+        left = [config for config in left if config not in dropped and config not in waiting]
         left = _after_round(left, dropped, seen, number, last=number == rule.rounds)
-    return Standings(tuple(left), dropped, over=True), None
+    return Standings(_ranked([*left, *waiting], found, seen), dropped, over=len(waiting) == still), None
+
+
+def _outgrown(found: Contenders, seen: Seen, rule: Rule) -> list[RunConfig]:
+    """Those that no better size takes the place of; the others are dropped. A size that is better by its look has to be
+    so in rounds too, enough for an interval.
+    """
+    left = []
+    for config, better in found.outgrown.items():
+        mine, other = (seconds_a_unit(seen.rounds.get(one, ())) for one in (config, better))
+        enough = other is not None and other.processes >= min(rule.rounds, INTERVAL_ROUNDS)
+        if mine is None or (enough and other is not None and other.value <= mine.value):
+            found.dropped[config] = f"batch {better.batch_size} does better"
+        else:
+            left.append(config)
+    return left
 
 
 def _after_round(
@@ -287,13 +265,20 @@ def _after_round(
     return going_on
 
 
-def _ranked(left: Sequence[RunConfig], dropped: Mapping[RunConfig, str], seen: Seen) -> tuple[RunConfig, ...]:
-    """By all rounds that each has, then by the looks: in the middle of a round."""
-    alive = [config for config in left if config not in dropped]
+def _ranked(left: Sequence[RunConfig], found: Contenders, seen: Seen) -> tuple[RunConfig, ...]:
+    """By all rounds that each has, then by the looks; a size without an interval behind the one that it takes the place
+    of, if that has one.
+    """
 
     def key(config: RunConfig) -> tuple[bool, float]:
         rounds = seconds_a_unit(seen.rounds.get(config, ()))
         found = rounds.value if rounds else look_s(seen.looks[config])
         return rounds is None, math.inf if found is None else found
 
-    return tuple(sorted(alive, key=key))
+    ranked = sorted((config for config in left if config not in found.dropped), key=key)
+    for old, better in found.outgrown.items():
+        measured = old in ranked and len(seen.rounds[old]) >= INTERVAL_ROUNDS > len(seen.rounds.get(better, ()))
+        if measured and better in ranked and ranked.index(better) < ranked.index(old):
+            ranked.remove(better)
+            ranked.insert(ranked.index(old) + 1, better)
+    return tuple(ranked)

@@ -10,27 +10,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Protocol
 
+from fp8bench.launch.following import ahead_of, closed, expect, spawning
 from fp8bench.launch.prepare import Prepared
 from fp8bench.launch.processes import Executor, Watch
-from fp8bench.launch.processes.spawn import SpawnExecutor
 from fp8bench.launch.rounds import Entry, Schedule, Stop
 from fp8bench.launch.session import Where, measure_all
-from fp8bench.launch.sweep.budget import Budget, Forecaster, require_enough, reserve_s
-from fp8bench.launch.sweep.halving import (
-    FINALISTS,
-    Rule,
-    Seen,
-    Standings,
-    Turn,
-    next_turn,
-    search_of,
-    skipped,
-    standings,
-)
+from fp8bench.launch.sweep.budget import Budget, require_enough
+from fp8bench.launch.sweep.expected import Forecaster
+from fp8bench.launch.sweep.halving import Rule, Seen, Standings, Turn, standings
+from fp8bench.launch.sweep.looks import search_of
 from fp8bench.launch.sweep.space import Space, Untried
+from fp8bench.launch.sweep.spending import Spending
+from fp8bench.launch.sweep.untried import not_looked_at
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.identity import Here
 from fp8bench.records import results
@@ -80,7 +73,8 @@ class Sweep:
 
 @dataclass
 class Swept:
-    """How far it came. untried: what was not run, and why. ended: why the sweep stopped before its end; None: it did
+    """How far it came. untried: what was not run, and why. left: those of them that
+    are worth a look. ended: why the sweep stopped before its end; None: it did
     not. spent_s: by this call. turns: that this call ran.
     """
 
@@ -88,6 +82,7 @@ class Swept:
     seen: Seen
     standings: Standings
     untried: list[Untried] = field(default_factory=list)
+    left: list[RunConfig] = field(default_factory=list)
     ended: str | None = None
     spent_s: float = 0.0
     turns: int = 0
@@ -106,10 +101,10 @@ def latest(results_dir: Path) -> str:
     return max(found, key=lambda path: path.stat().st_mtime).name
 
 
-def spawn(timeout_s: float | None) -> Executor:
+def spawn(prepared: Prepared) -> Executor:
     """What runs the turns."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    return SpawnExecutor(timeout_s)
+    return spawning(prepared.entries[0].config.device, prepared.timeout_s)
 
 
 def resumed(sweep: Sweep) -> Seen:
@@ -151,54 +146,9 @@ def require_budget(sweep: Sweep) -> None:
     """Raises UsageError for a budget too small for one run, and as `resumed`. Writes nothing."""
     seen, configs = resumed(sweep), [one.config for one in sweep.space.candidates]
     if configs and not seen.looks:
-        forecaster = _forecaster(sweep, seen)
-        look_s, round_s = (min(map(forecaster.turn_s, found)) for found in (list(map(sweep.as_look, configs)), configs))
-        require_enough(sweep.budget, look_s, round_s)
-
-
-@dataclass(frozen=True)
-class Outlook:
-    """What a sweep would do, were it called now. looks: what would be looked at, with the seconds that each is expected
-    to take; sizes of --batch-size auto come beside them. done: looks that are kept. round_turns: at most. round_s: of
-    one turn of a round, the mean over all configurations. known: whether all times are those of records.
-    """
-
-    sweep: Sweep
-    looks: tuple[tuple[RunConfig, float], ...]
-    done: int
-    round_turns: int
-    round_s: float
-    known: bool
-
-    @property
-    def looks_s(self) -> float:
-        """Of all looks."""
-        return sum(seconds for _, seconds in self.looks)
-
-    @property
-    def rounds_s(self) -> float:
-        """Of all rounds, at most."""
-        return self.round_turns * self.round_s
-
-
-def outlook(sweep: Sweep) -> Outlook:
-    """Runs and writes nothing. Raises UsageError as `resumed`."""
-    seen = resumed(sweep)
-    forecaster, configs = _forecaster(sweep, seen), [one.config for one in sweep.space.candidates]
-    left = [
-        one.config
-        for one in sweep.space.candidates
-        if one.config not in seen.looks and skipped(one, seen.looks) is None
-    ]
-    done = sum(map(len, seen.rounds.values()))
-    return Outlook(
-        sweep,
-        tuple((config, forecaster.turn_s(sweep.as_look(config))) for config in left),
-        len(seen.looks),
-        max(0, sweep.rule.most_round_turns(len(left) + len(seen.looks)) - done),
-        fmean(map(forecaster.turn_s, configs)) if configs else 0.0,
-        all(map(forecaster.is_known, configs)),
-    )
+        spending = spending_of(sweep, seen)
+        cheapest = min(configs, key=lambda config: spending.look_s(config) + spending.round_s(config))
+        require_enough(sweep.budget, spending.look_s(cheapest), spending.round_s(cheapest))
 
 
 def run(
@@ -212,40 +162,30 @@ def run(
     Raises UsageError as `resumed`, and Interrupted after Ctrl-C, SIGTERM or SIGHUP.
     """
     began, seen = clock(), resumed(sweep)
-    forecaster = _forecaster(sweep, seen)
+    spending = spending_of(sweep, seen)
     swept = Swept(sweep, seen, standings(seen, sweep.rule))
-    no_more_looks = False
-    while (turn := next_turn(sweep.space.candidates, seen, sweep.rule, no_more_looks)) is not None:
-        config = sweep.as_look(turn.config) if turn.stage == "look" else turn.config
-        expected_s, spent_s, kept_s = forecaster.turn_s(config), clock() - began, 0.0
-        if turn.stage == "look" and seen.looks:
-            finalists = (swept.standings.leaders or (turn.config,))[:FINALISTS]
-            kept_s = reserve_s(forecaster, finalists, sweep.rule.rounds, sweep.budget.seconds)
-        if sweep.budget.seconds is not None and spent_s + expected_s + kept_s > sweep.budget.seconds:
-            swept.ended = f"the budget of {sweep.budget.text}"
-            if turn.stage == "round":
-                break
-            no_more_looks = True
-            continue
-        record = _turn(sweep, turn, config, executor, listener, expected_s, seen)
-        seen.take(turn, record)
-        forecaster.take(record, clock() - began - spent_s)
-        swept.turns += 1
-        swept.standings = standings(seen, sweep.rule)
-        listener.ended(turn, record, seen, swept.standings)
+    ahead = ahead_of(executor)
+    # Which turn follows, if any, is known only after this one; all have the same ranks.
+    expect(ahead, sweep.prepared.entries[0].config)
+    with closed(ahead):
+        while (turn := spending.next_turn(seen, spent_s := clock() - began)) is not None:
+            config = sweep.as_look(turn.config) if turn.stage == "look" else turn.config
+            record = _turn(sweep, turn, config, executor, listener, spending.turn_s(turn), seen)
+            seen.take(turn, record)
+            spending.forecaster.take(record, clock() - began - spent_s)
+            swept.turns += 1
+            swept.standings = standings(seen, sweep.rule)
+            listener.ended(turn, record, seen, swept.standings)
     swept.spent_s = clock() - began
-    swept.standings = standings(seen, sweep.rule)
-    swept.untried = [*sweep.space.untried, *_not_looked_at(sweep, seen, swept.ended)]
+    swept.ended = None if spending.is_over(seen) else f"the budget of {sweep.budget.text}"
+    swept.left = [one.config for one in spending.wanted(seen)]
+    swept.untried = [*not_looked_at(spending, seen, sweep.budget.text), *sweep.space.untried]
     return swept
 
 
-def _not_looked_at(sweep: Sweep, seen: Seen, ended: str | None) -> list[Untried]:
-    found = []
-    for one in sweep.space.candidates:
-        if one.config not in seen.looks:
-            why = skipped(one, seen.looks) or ended or "the sweep ended before it"
-            found.append(Untried(one.config, why))
-    return found
+def spending_of(sweep: Sweep, seen: Seen) -> Spending:
+    """At the beginning of a call."""
+    return Spending(sweep.space.candidates, sweep.rule, _forecaster(sweep, seen), sweep.as_look, sweep.budget.seconds)
 
 
 def _forecaster(sweep: Sweep, seen: Seen) -> Forecaster:

@@ -1,0 +1,163 @@
+"""Which configurations are worth a look, the likeliest to pay first. Pure.
+
+1. The usual settings of every mode, the cheapest look first: they say which mode leads.
+2. Larger batches of the leader: on one H200 te-fp8 trained ViT-Huge with 1.18 times as many images a second at batch
+   256 as at 64. With --batch-size auto the next size is the one that `launch.batch_size` would try, so that two or
+   three starts are enough.
+3. Usual settings whose look alone takes more than a fair share of the budget: a mode that compiles for minutes is not
+   to cost the others their batch sizes.
+4. Batch sizes of the second best.
+5. All others, in the fewest settings away from the usual ones first, and of these the best modes'; then the batch sizes
+   of the rest that goes on.
+
+Who leads is decided at the size where all begin: a configuration that was looked at there alone is not to rank behind a
+worse one that was looked at in its best size too.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fp8bench.launch.batch_size import judged, next_size, with_try
+from fp8bench.launch.sweep.halving import FINALISTS, Rule, Seen, but_size, family, look_s, without_headroom
+from fp8bench.launch.sweep.space import Candidate, in_words
+from fp8bench.schema.batch import BatchSearch
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.execution import variants_of
+from fp8bench.schema.record import Record
+
+FAIR_SHARE = 1 / 5
+"""Of the budget of a call: the most that a look takes without waiting for the leader's batch sizes."""
+
+
+Leaves = Literal["interval", "verdict", "rounds"]
+"""What a look leaves time for. interval: two rounds of a leader, at the size that is looked at. verdict: two of each of
+two finalists. rounds: all of these two.
+"""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A look that is worth having. leaves: the less, the likelier it pays. late: whether it is of usual settings, and
+    waits since it takes more than a fair share.
+    """
+
+    config: RunConfig
+    leaves: Leaves
+    late: bool = False
+
+
+def wanted(
+    candidates: Sequence[Candidate],
+    seen: Seen,
+    rule: Rule,
+    expected_s: Callable[[RunConfig], float] = lambda _config: 0.0,
+    fair_s: float = math.inf,
+) -> Iterator[Wanted]:
+    """All that are left, in their order. expected_s: what a look takes. fair_s: the most that none waits for."""
+    left = [one for one in candidates if one.config not in seen.looks and skipped(one, seen.looks) is None]
+    usual = sorted((one.config for one in left if one.distance == 0), key=expected_s)
+    # Nothing is compared before there are two.
+    late = [config for config in usual[max(0, FINALISTS - len(seen.looks)) :] if expected_s(config) > fair_s]
+    leaders = _by_first_size(candidates, seen, rule)
+    sizes = {config: _sizes(config, left, seen, rule) for config in leaders}
+    yield from (Wanted(config, "verdict") for config in usual if config not in late)
+    for config in leaders[:1]:
+        # The first larger size pays most: the second is near to what a line through two promises.
+        leaves: Leaves = "interval" if len(family(config, seen)) == 1 else "verdict"
+        yield from (Wanted(size, leaves) for size in sizes[config])
+    yield from (Wanted(config, "verdict", late=True) for config in late)
+    for config in leaders[1:FINALISTS]:
+        yield from (Wanted(size, "verdict") for size in sizes[config])
+    said = {*usual, *(size for config in leaders[:FINALISTS] for size in sizes[config])}
+    rest = [one for one in _nearest(left, seen) if one not in said]
+    yield from (Wanted(config, "rounds") for config in rest)
+    for config in leaders[FINALISTS : rule.kept(len(leaders))]:
+        yield from (Wanted(size, "rounds") for size in sizes[config] if size not in rest)
+
+
+def _nearest(left: Sequence[Candidate], seen: Seen) -> list[RunConfig]:
+    """From the usual settings outwards; at one distance those of the best modes so far first."""
+    best: dict[str, float] = {}
+    for config, record in seen.looks.items():
+        found = look_s(record)
+        if found is not None:
+            best[config.mode] = min(found, best.get(config.mode, math.inf))
+    return [
+        one.config
+        for one in sorted(left, key=lambda one: (one.distance, best.get(one.config.mode, math.inf if best else 0.0)))
+    ]
+
+
+def _by_first_size(candidates: Sequence[Candidate], seen: Seen, rule: Rule) -> list[RunConfig]:
+    """What was looked at, each at the size where all begin, by its figure there, else by its best one; last what had no
+    memory for any size yet.
+    """
+    begun: dict[RunConfig, float] = {}
+    for first in (one.config for one in candidates):
+        sizes = family(first, seen)
+        if not sizes or first.batch_size != candidates[0].config.batch_size:
+            continue
+        found = {one: look_s(seen.looks[one]) for one in sizes if _fits(seen.looks[one], rule)}
+        known = [found_s for found_s in found.values() if found_s is not None]
+        at_first = found.get(first)
+        if known:
+            begun[first] = min(known) if at_first is None else at_first
+        elif rule.blank is not None and all(judged(seen.looks[one], rule.blank) for one in sizes):
+            begun[first] = math.inf
+    return sorted(begun, key=begun.__getitem__)
+
+
+def _fits(record: Record, rule: Rule) -> bool:
+    return rule.blank is None or not without_headroom(record, rule.blank)
+
+
+def _sizes(config: RunConfig, left: Sequence[Candidate], seen: Seen, rule: Rule) -> list[RunConfig]:
+    """Batch sizes of one to look at next: of those that were given, or with --batch-size auto the one to try."""
+    if rule.blank is None:
+        return [one.config for one in left if but_size(one.config) == but_size(config)]
+    search = search_of(config, seen, rule.blank)
+    if len(search.tries) < len(family(config, seen)):
+        # One of its sizes failed for another reason than memory.
+        return []
+    size = next_size(search, config.batch_size)
+    found = None if size is None else config.model_copy(update={"batch_size": size})
+    return [found] if found is not None and found not in seen.looks else []
+
+
+def search_of(config: RunConfig, seen: Seen, blank: BatchSearch) -> BatchSearch:
+    """The batch sizes of a configuration that were looked at, as a search."""
+    search = blank
+    for size in family(config, seen):
+        one = judged(seen.looks[size], search)
+        search = search if one is None else with_try(search, one)
+    return search
+
+
+def skipped(candidate: Candidate, looks: Mapping[RunConfig, Record]) -> str | None:
+    """Why a configuration need not be looked at, given what others showed; None: it must be."""
+    config = candidate.config
+    for other, record in looks.items():
+        if other.mode_label != config.mode_label or other == config:
+            continue
+        if record.status == "unsupported" and (other.compile, other.cuda_graphs) == ("auto", "auto"):
+            return f"{config.mode_label} cannot run here: {record.reason}"
+        if record.cause == "parity" and other.te_attention == config.te_attention:
+            return f"{config.mode_label} is invalid here: {record.reason}"
+        same_but_batch = other.model_copy(update={"batch_size": config.batch_size}) == config
+        if same_but_batch and record.cause == "oom" and other.batch_size < config.batch_size:
+            return f"batch {other.batch_size} ran out of memory"
+        if _same_but_execution(other, config) and _came_to(config, record):
+            return f"cannot differ from {in_words(other)}, which came out as {record.execution}"
+    return None
+
+
+def _same_but_execution(one: RunConfig, other: RunConfig) -> bool:
+    return one.model_copy(update={"compile": other.compile, "cuda_graphs": other.cuda_graphs}) == other
+
+
+def _came_to(config: RunConfig, record: Record) -> bool:
+    """Whether the record's steps were executed in the only way that this configuration has."""
+    possible = variants_of(config.compile, config.cuda_graphs, config.device == "cuda")
+    return possible == (record.execution,)

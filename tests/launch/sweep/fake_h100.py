@@ -1,0 +1,169 @@
+"""One H100 with 80 GiB that trains ViT-Huge, without processes: what a look and a round of it took, and its memory.
+
+Looks with cold caches, steps at batch 64 and the peak of te-fp8 are as seen on one. How throughput rises with the
+batch, what unusual settings cost, warm compiles and the memory of other modes are made up near to it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from builders import config, evidence, measured, rank_samples, replayed, steps_about, summary, unsupported
+
+from fp8bench.launch.compile_time import is_compiled
+from fp8bench.launch.forecast import obstacle
+from fp8bench.launch.sweep.expected import Forecaster
+from fp8bench.launch.sweep.halving import Rule, Seen, Turn
+from fp8bench.launch.sweep.space import Axes, Candidate, space
+from fp8bench.launch.sweep.spending import Spending
+from fp8bench.machine.gpus import Machine
+from fp8bench.pricing import catalog
+from fp8bench.schema.batch import BatchSearch
+from fp8bench.schema.config import RunConfig
+from fp8bench.schema.execution import CompileScope
+from fp8bench.schema.rank import CompileEvidence, RankMemory
+from fp8bench.schema.record import Record
+
+GIB = 2**30
+BLANK = BatchSearch(memory_bytes=80 * GIB, headroom=0.08, tries=())
+AXES = Axes((64,), ("auto", "blocks", "off"), ("auto", "off"), ("te", "sdpa"))
+LOOK = {"steps": 20, "warmup": 5, "min_time_s": 0.0}
+MODES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
+    ("baseline-bf16", (None,)),
+    ("te-bf16", (None,)),
+    ("te-fp8", ("delayed", "current", "block", "mxfp8")),
+    ("torchao-float8", ("tensorwise", "rowwise", "rowwise_with_gw_hp")),
+)
+STEP_AT_64_S = {"baseline-bf16": 0.125, "te-bf16": 0.134, "te-fp8": 0.1094, "torchao-float8": 0.1327}
+AT_SIZE = {16: 400.0, 64: 585.0, 128: 640.0, 256: 690.0, 384: 720.0}
+"""Images a second of te-fp8."""
+COLD_S = {"baseline-bf16": 45.0, "te-bf16": 45.0, "te-fp8": 45.0, "torchao-float8": 150.0}
+WARM_S = {"baseline-bf16": 8.0, "te-bf16": 8.0, "te-fp8": 8.0, "torchao-float8": 45.0}
+START_S, REFUSED_S = 34.0, 12.0
+FIRST_LOOK_S = {"baseline-bf16": 91.0, "te-bf16": 55.0, "te-fp8": 45.0, "torchao-float8": 190.0}
+
+
+def candidates() -> tuple[Candidate, ...]:
+    """What `fp8bench sweep` looks at there where nothing is named."""
+    here = Machine(gpus=("NVIDIA H100 80GB HBM3",), product_name=None, cpu_count=16)
+    shared: dict[str, Any] = {"world_size": 1, "cuda_graphs": "auto", "steps": 100, "warmup": 11, "min_time_s": 10.0}
+    bases = [config(mode, recipe, **shared) for mode, recipes in MODES for recipe in recipes]
+    prices = catalog.load()
+
+    def why(one: RunConfig) -> str | None:
+        needed = obstacle(one, here, prices)
+        # The packages are there.
+        return None if needed is not None and "Python package" in needed else needed
+
+    return space(bases, AXES, why).candidates
+
+
+CANDIDATES = candidates()
+USUAL = {one.config for one in CANDIDATES if one.distance == 0}
+
+
+@dataclass
+class FakeH100:
+    """clock_s: how long its turns took. cached: what torch.compile has kernels of."""
+
+    room_gib: float = 79.0
+    clock_s: float = 0.0
+    ran: list[Turn] = field(default_factory=list)
+    cached: set[RunConfig] = field(default_factory=set)
+
+    def run(self, turn: Turn) -> tuple[Record, float]:
+        """The record of a turn, and its seconds."""
+        self.ran.append(turn)
+        look = turn.stage == "look"
+        config = turn.config.model_copy(update=LOOK) if look else turn.config
+        if config.recipe == "mxfp8":
+            record, took_s = unsupported(config=config), REFUSED_S
+        elif peak_gib(config) > self.room_gib:
+            record, took_s = unsupported(config=config, status="failed", cause="oom", reason="no memory"), START_S
+        else:
+            record, took_s = self._ok(turn.config, config)
+        if look and record.status == "ok" and turn.config in USUAL:
+            took_s = FIRST_LOOK_S[config.mode]
+        self.clock_s += took_s
+        return record, took_s
+
+    def _ok(self, whole: RunConfig, config: RunConfig) -> tuple[Record, float]:
+        step_s = config.batch_size / images_per_s(config) * (1 + 0.001 * (len(self.ran) % 3))
+        compile_s = self._compile_s(whole)
+        compiling = CompileEvidence(
+            enabled=compile_s > 0, reason="auto", scope=_scope(config), seconds=compile_s or None
+        )
+        warmup_step_s = (compile_s + step_s, *(step_s,) * (config.warmup - 1))
+        proven = evidence(graph=replayed() if config.cuda_graphs == "auto" else None)
+        peak = int(peak_gib(config) * GIB)
+        record = measured(
+            config=config,
+            samples=(rank_samples(0, steps_about(step_s), warmup_step_s=warmup_step_s),),
+            summary=summary(step_s, config.batch_size),
+            evidence=proven.model_copy(update={"compile": compiling}),
+            memory=(RankMemory(rank=0, peak_allocated_bytes=peak, peak_reserved_bytes=peak, peak_host_bytes=1),),
+            minutes=len(self.ran),
+        )
+        timed_s = max(config.steps * step_s, config.min_time_s)
+        return record, START_S + compile_s + config.warmup * step_s + timed_s
+
+    def _compile_s(self, whole: RunConfig) -> float:
+        """Cold the first time, and for each batch size."""
+        if not is_compiled(whole):
+            return 0.0
+        found = WARM_S if whole in self.cached else COLD_S
+        self.cached.add(whole)
+        return found[whole.mode]
+
+
+def peak_gib(config: RunConfig) -> float:
+    """Of a step: weights and their like, and activations a sample."""
+    return 5.0 + (0.24 if config.mode == "te-fp8" else 0.3) * config.batch_size
+
+
+def images_per_s(config: RunConfig) -> float:
+    """Rises with the batch for all alike; nothing unusual gains."""
+    sizes = sorted(AT_SIZE)
+    high = next(size for size in sizes if size >= config.batch_size)
+    low = max([size for size in sizes if size < high], default=high)
+    between = (config.batch_size - low) / (high - low) if high > low else 0.0
+    of_fp8 = AT_SIZE[low] + between * (AT_SIZE[high] - AT_SIZE[low])
+    return of_fp8 / AT_SIZE[64] * 64 / STEP_AT_64_S[config.mode] * 0.93 ** _unusual(config)
+
+
+def _unusual(config: RunConfig) -> int:
+    settings = (config.compile, config.cuda_graphs, config.te_attention) != ("auto", "auto", "te")
+    return int(settings) + int(config.recipe not in (None, "delayed", "tensorwise"))
+
+
+def _scope(config: RunConfig) -> CompileScope:
+    return "blocks" if config.compile == "blocks" else "model"
+
+
+@dataclass
+class Call:
+    """One call of a sweep: its budget, and what came of it."""
+
+    machine: FakeH100
+    seen: Seen
+    spending: Spending
+    turns: list[Turn] = field(default_factory=list)
+    spent_s: float = 0.0
+
+
+def call(
+    minutes: float, seen: Seen | None = None, most_turns: int | None = None, machine: FakeH100 | None = None
+) -> Call:
+    """Turns until nothing more fits, or so many. seen: of earlier calls, whose records tell how long turns take."""
+    machine, seen = machine or FakeH100(), seen or Seen()
+    kept = [*seen.looks.values(), *(record for rounds in seen.rounds.values() for record in rounds)]
+    forecaster = Forecaster(kept, lambda record: record)
+    rule = Rule(rounds=4, blank=BLANK)
+    spending = Spending(CANDIDATES, rule, forecaster, lambda one: one.model_copy(update=LOOK), minutes * 60)
+    done = Call(machine, seen, spending)
+    while len(done.turns) != most_turns and (turn := spending.next_turn(seen, done.spent_s)) is not None:
+        record, took_s = machine.run(turn)
+        seen.take(turn, record)
+        forecaster.take(record, took_s)
+        done.turns.append(turn)
+        done.spent_s += took_s
+    return done
