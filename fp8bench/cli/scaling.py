@@ -21,7 +21,7 @@ from fp8bench.scaling.projected import Projections, projections, with_collective
 from fp8bench.scaling.published import instances_published, records_published
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.instance import Catalog
-from fp8bench.schema.option import GPUS, Bound
+from fp8bench.schema.option import GPUS, Limit
 
 REFERENCE = "baseline-bf16"
 
@@ -98,7 +98,7 @@ def _nodes(text: str) -> tuple[int, ...]:
 
 
 def _gbps(text: str) -> float:
-    return above_zero("--network-gbps", text, 400, Bound(1_000_000, "no node has a network of a petabit"))
+    return above_zero("--network-gbps", text, 400, Limit(1_000_000, "no node has a network of a petabit"))
 
 
 def _projected(

@@ -11,7 +11,7 @@ from fp8bench.launch.forecast import duration as time_in_words
 from fp8bench.launch.sweep.halving import look_s, seconds_a_unit
 from fp8bench.launch.sweep.space import in_words
 from fp8bench.pricing.cost import units_per_usd
-from fp8bench.report.written import bounds, rate
+from fp8bench.report.written import low_to_high, rate
 
 if TYPE_CHECKING:
     from fp8bench.launch.processes import Watch
@@ -134,4 +134,4 @@ def _worth(config: "RunConfig", seen: "Seen", sweep: "Sweep") -> str:
     text = f"{said(1 / found_s)} units/{'s' if price is None else 'USD'}"
     if rounds is None or rounds.processes < 2 or rounds.low is None or rounds.high is None:
         return text
-    return f"{text} ({bounds(1 / rounds.high, 1 / rounds.low, said)})"
+    return f"{text} ({low_to_high(1 / rounds.high, 1 / rounds.low, said)})"

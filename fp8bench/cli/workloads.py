@@ -69,10 +69,10 @@ def _show(name: str, given: dict[str, str | None], form: str) -> None:
     entry = registry.find_workload(name)
     sizes = {}
     for setting, word in given.items():
-        flag, bound = flag_of(setting), OBEYED_BY_WORKERS[setting].bound
-        if word is None or bound is None:
+        flag, limit = flag_of(setting), OBEYED_BY_WORKERS[setting].limit
+        if word is None or limit is None:
             continue
-        sizes[setting] = whole(flag, word, 1 if setting == "image_size" else 2, bound)
+        sizes[setting] = whole(flag, word, 1 if setting == "image_size" else 2, limit)
         if entry.defaults is not None and setting not in entry.defaults:
             raise UsageError(f"{flag} {word} does not apply to {name!r}, whose sizes are its own", f"Omit {flag}")
     # Here and not above: torch takes seconds, and a mistyped word should fail before.

@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from fp8bench.config.words import fraction
-from fp8bench.schema import option as bounds
+from fp8bench.schema import option as limits
 from fp8bench.schema.address import local
 from fp8bench.schema.batch import AUTO
 from fp8bench.schema.config import Device, RunConfig, VariantSettings
@@ -66,7 +66,7 @@ def _share(value: Any) -> Any:
 
 
 def _of_price(help: str) -> Option:
-    return Option(help, shown_unset="none", bound=bounds.USD_PER_HOUR, metavar="USD_PER_HOUR", one_round=False)
+    return Option(help, shown_unset="none", limit=limits.USD_PER_HOUR, metavar="USD_PER_HOUR", one_round=False)
 
 
 class _CommonOptions(Frozen):
@@ -101,7 +101,7 @@ class _CommonOptions(Frozen):
         str, Option("Name of this machine in the catalogue", metavar="NAME|auto", complete="instances")
     ] = "auto"
     gpus: Annotated[
-        PositiveInt | None, Option("GPUs to train on", if_unset="all; on a CPU 2 processes", bound=bounds.GPUS)
+        PositiveInt | None, Option("GPUs to train on", if_unset="all; on a CPU 2 processes", limit=limits.GPUS)
     ] = None
 
     @field_validator("batch_size", mode="before", check_fields=False)
@@ -137,8 +137,8 @@ class _CommonOptions(Frozen):
     def _bounded(cls, value: Any, info: ValidationInfo) -> Any:
         option = option_of(cls.model_fields[str(info.field_name)])
         numeric = value is not None and value != AUTO
-        if numeric and option is not None and option.bound is not None and value > option.bound.most:
-            raise ValueError(option.bound.refusal)
+        if numeric and option is not None and option.limit is not None and value > option.limit.most:
+            raise ValueError(option.limit.refusal)
         return value
 
 
@@ -197,7 +197,7 @@ class RunRequest(_OptionsOfWorkers):
             "End a run whose phase takes longer than this",
             if_unset="by phase",
             shown_unset="by phase",
-            bound=bounds.TIMEOUT_S,
+            limit=limits.TIMEOUT_S,
             metavar="SECONDS",
         ),
     ] = None
@@ -207,7 +207,7 @@ class RunRequest(_OptionsOfWorkers):
             "Rounds: each runs every mode in fresh processes",
             # Even: rounds go there and back, and a host that slows down over an hour weighs on every mode alike.
             default=ByDevice(cuda=4, cpu=2),
-            bound=bounds.ROUNDS,
+            limit=limits.ROUNDS,
             one_round=False,
         ),
     ] = None
@@ -221,7 +221,7 @@ class RunRequest(_OptionsOfWorkers):
             one_round=False,
         ),
     ] = None
-    max_rounds: Annotated[PositiveInt, Option("With --precision: stop here", bound=bounds.ROUNDS, one_round=False)] = (
+    max_rounds: Annotated[PositiveInt, Option("With --precision: stop here", limit=limits.ROUNDS, one_round=False)] = (
         MAX_ROUNDS
     )
     session: Annotated[

@@ -1,6 +1,6 @@
 """Numbers and names from the command line's words, refused in one line.
 
-typer's own ranges (click.IntRange) name neither the reason for a bound nor a remedy, and read thousands of digits.
+typer's own ranges (click.IntRange) name neither the reason for a limit nor a remedy, and read thousands of digits.
 """
 
 import math
@@ -8,7 +8,7 @@ import re
 
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.machine import LABEL, MAX_LABEL
-from fp8bench.schema.option import Bound
+from fp8bench.schema.option import Limit
 
 _LONGEST = 40
 """Characters of an invalid value that its error repeats."""
@@ -25,35 +25,35 @@ def is_whole(word: str) -> bool:
     return word.isascii() and word.isdecimal()
 
 
-def whole(flag: str, text: str, least: int, bound: Bound) -> int:
-    """Raises UsageError for what is no whole number, below `least`, which is 0 or more, or beyond the bound."""
+def whole(flag: str, text: str, least: int, limit: Limit) -> int:
+    """Raises UsageError for what is no whole number, below `least`, which is 0 or more, or beyond the limit."""
     word = text.strip()
-    if not is_whole(word) or (len(word) <= len(str(bound.most)) and int(word) < least):
+    if not is_whole(word) or (len(word) <= len(str(limit.most)) and int(word) < least):
         raise UsageError(
             f"{flag} {quoted(text)} is not a whole number of at least {least}", f"Give, for example, {flag} {least}"
         )
-    return within(flag, text, word, bound)
+    return within(flag, text, word, limit)
 
 
-def within(flag: str, text: str, digits: str, bound: Bound) -> int:
-    """digits: a whole number, as a part of what was given as `text`. Raises UsageError beyond the bound."""
+def within(flag: str, text: str, digits: str, limit: Limit) -> int:
+    """digits: a whole number, as a part of what was given as `text`. Raises UsageError beyond the limit."""
     digits = digits.lstrip("0") or "0"
     # By its length first: Python refuses to read thousands of digits.
-    if len(digits) > len(str(bound.most)) or int(digits) > bound.most:
-        raise UsageError(f"{flag} {quoted(text)} is too large: {bound.refusal}", "Give a smaller number")
+    if len(digits) > len(str(limit.most)) or int(digits) > limit.most:
+        raise UsageError(f"{flag} {quoted(text)} is too large: {limit.refusal}", "Give a smaller number")
     return int(digits)
 
 
-def above_zero(flag: str, text: str, example: float, bound: Bound) -> float:
-    """Raises UsageError for what is no finite number above 0, or beyond the bound. example: a valid one."""
+def above_zero(flag: str, text: str, example: float, limit: Limit) -> float:
+    """Raises UsageError for what is no finite number above 0, or beyond the limit. example: a valid one."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if math.isfinite(value) and 0 < value <= bound.most:
+    if math.isfinite(value) and 0 < value <= limit.most:
         return value
     valid = math.isfinite(value) and value > 0
-    fault = f"is too large: {bound.refusal}" if valid else "is not a number above 0"
+    fault = f"is too large: {limit.refusal}" if valid else "is not a number above 0"
     raise UsageError(f"{flag} {quoted(text)} {fault}", f"Give, for example, {flag} {example}")
 
 

@@ -18,7 +18,7 @@ from fp8bench.machine.gpus import Machine
 from fp8bench.records import results
 from fp8bench.records.select import in_order, latest_alike
 from fp8bench.report.document import Document
-from fp8bench.schema import option as bounds
+from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import require_known
 from fp8bench.schema.files import Frozen
@@ -55,11 +55,11 @@ class Request(Frozen):
         kind, option = kind_of(cls.model_fields[name]), options_of(cls)[name]
         if not isinstance(word, str):
             return word
-        if kind is int and option.bound is not None:
+        if kind is int and option.limit is not None:
             fields = [model.model_fields[name] for model in (RunRequest, cls) if name in model.model_fields]
-            return whole(flag_of(name), word, least_of(*fields), option.bound)
-        if kind is float and option.bound is not None:
-            return above_zero(flag_of(name), word, on_device(option, "cuda") or 1, option.bound)
+            return whole(flag_of(name), word, least_of(*fields), option.limit)
+        if kind is float and option.limit is not None:
+            return above_zero(flag_of(name), word, on_device(option, "cuda") or 1, option.limit)
         if words_of(kind):
             require_known(flag_of(name), word, words_of(kind), cls._help())
         return word
@@ -81,7 +81,7 @@ class Request(Frozen):
         return on_device(options_of(type(self))[name], device) if value is None else value
 
 
-TIMING = Option("For each timing, at least 20 times a round", bound=bounds.TIMING_S, metavar="S")
+TIMING = Option("For each timing, at least 20 times a round", limit=limits.TIMING_S, metavar="S")
 """Seconds, of kinds that time many small things."""
 
 OF_THE_MACHINE = frozenset(("instance", "name", "allow_busy", "results_dir"))

@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple, get_args
 
 from fp8bench.config.words import quoted
 from fp8bench.schema.errors import UsageError
-from fp8bench.schema.option import USD_PER_HOUR, Bound
+from fp8bench.schema.option import USD_PER_HOUR, Limit
 
-JOB_UNITS = Bound(10**18, "no model is trained on more")
+JOB_UNITS = Limit(10**18, "no model is trained on more")
 
 LEAST_USD_PER_HOUR = 1e-6
 """What the catalogue takes for a price at least."""

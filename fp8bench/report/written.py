@@ -32,14 +32,14 @@ def rate(value: float | None) -> str:
 
 def rate_with_interval(value: float | None, interval: Interval | None) -> str:
     """`512,000 (508,000-516,000)`; without its interval where it has none."""
-    return f"{rate(value)} ({bounds(*interval, rate)})" if interval else rate(value)
+    return f"{rate(value)} ({low_to_high(*interval, rate)})" if interval else rate(value)
 
 
 def with_interval(value: float | None, interval: Interval | None, form: str, scale: float = 1, after: str = "") -> str:
     """`348.1 (346.6-350.2)`; without its interval where it has none."""
     if value is None or interval is None:
         return number(value, form, scale, after)
-    return f"{number(value, form, scale, after)} ({bounds(*interval, lambda end: f'{end * scale:{form}}')})"
+    return f"{number(value, form, scale, after)} ({low_to_high(*interval, lambda end: f'{end * scale:{form}}')})"
 
 
 def ratio(value: float | None, verdict: str | None = None) -> str:
@@ -57,7 +57,7 @@ def share(value: float) -> str:
     return "0 %" if value == 0 else f"{value * 100:.2g} %"
 
 
-def bounds(low: float, high: float, write: Callable[[float], str]) -> str:
+def low_to_high(low: float, high: float, write: Callable[[float], str]) -> str:
     """`346.6-350.2`. A lower end that reads as 0 is no time or ratio that there could be, only all that few processes
     can say: then `at most 350.2`. Ends more than NO_BOUNDS times apart bound neither: then `not bounded`.
     """
@@ -67,10 +67,10 @@ def bounds(low: float, high: float, write: Callable[[float], str]) -> str:
 def change(value: float | None, interval: Interval | None) -> str:
     """`+24.9 % (+24.5 to +25.3)`; without its interval where it has none. value: a ratio minus 1, its ends too."""
     said = number(value, "+.1f", 100, " %")
-    return said if interval is None else f"{said} ({change_bounds(*interval)})"
+    return said if interval is None else f"{said} ({change_low_to_high(*interval)})"
 
 
-def change_bounds(low: float, high: float) -> str:
+def change_low_to_high(low: float, high: float) -> str:
     """`+24.5 to +25.3`, as `bounds`: a ratio minus 1 is not below -1."""
     return _between(low + 1, high + 1, lambda one: f"{(one - 1) * 100:+.1f}", " to ")
 

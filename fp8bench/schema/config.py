@@ -42,16 +42,16 @@ class RunConfig(Frozen):
     nodes: PositiveInt = Field(default=1, description="machines that the workers are spread over")
     batch_size: Annotated[
         PositiveInt,
-        Option("Samples a GPU and step", default=ByDevice(cuda=64, cpu=16), bound=option.BATCH_SIZE),
+        Option("Samples a GPU and step", default=ByDevice(cuda=64, cpu=16), limit=option.BATCH_SIZE),
     ]
-    warmup: Annotated[NonNegativeInt, Option("Steps before timing starts", default=11, bound=option.STEPS)]
-    steps: Annotated[PositiveInt, Option("Timed steps, at least", default=100, bound=option.STEPS)]
+    warmup: Annotated[NonNegativeInt, Option("Steps before timing starts", default=11, limit=option.STEPS)]
+    steps: Annotated[PositiveInt, Option("Timed steps, at least", default=100, limit=option.STEPS)]
     min_time_s: Annotated[
         NonNegativeFloat,
         Option(
             "How long the timed steps last, at least",
             default=ByDevice(cuda=10.0, cpu=3.0),
-            bound=option.TIMED_S,
+            limit=option.TIMED_S,
             metavar="SECONDS",
         ),
     ] = 0.0
@@ -83,9 +83,9 @@ class RunConfig(Frozen):
     ]
     workers: Annotated[
         NonNegativeInt,
-        Option("DataLoader processes a GPU", if_unset="by CPU cores", bound=option.LOADER_WORKERS),
+        Option("DataLoader processes a GPU", if_unset="by CPU cores", limit=option.LOADER_WORKERS),
     ]
-    seed: Annotated[NonNegativeInt, Option("Seed of weights and data", default=0, bound=option.SEED)]
+    seed: Annotated[NonNegativeInt, Option("Seed of weights and data", default=0, limit=option.SEED)]
     te_attention: Annotated[
         TEAttention, Option("Attention of the te modes: Transformer Engine's or torch's", default="te")
     ]
@@ -95,7 +95,7 @@ class RunConfig(Frozen):
             "Tokens a sample, of a language model",
             if_unset="2048; of llm-micro 64",
             shown_unset="by workload",
-            bound=option.SEQUENCE_LENGTH,
+            limit=option.SEQUENCE_LENGTH,
             metavar="TOKENS",
         ),
     ] = None
@@ -105,7 +105,7 @@ class RunConfig(Frozen):
             "Height and width of an image, of a timm:NAME workload",
             if_unset="the model's own",
             shown_unset="by workload",
-            bound=option.IMAGE_SIZE,
+            limit=option.IMAGE_SIZE,
             metavar="PIXELS",
         ),
     ] = None
@@ -115,7 +115,7 @@ class RunConfig(Frozen):
             "Classes of a timm:NAME workload",
             if_unset="the model's own",
             shown_unset="by workload",
-            bound=option.CLASSES,
+            limit=option.CLASSES,
         ),
     ] = None
     weight_dtype: Annotated[
@@ -135,11 +135,11 @@ class RunConfig(Frozen):
     ] = "auto"
     tensor_parallel: Annotated[
         PositiveInt,
-        Option("GPUs of one host that share every layer, and their samples", default=1, bound=option.TENSOR_PARALLEL),
+        Option("GPUs of one host that share every layer, and their samples", default=1, limit=option.TENSOR_PARALLEL),
     ] = 1
     grad_accumulation: Annotated[
         PositiveInt,
-        Option("Micro-batches that a step takes its samples in", default=1, bound=option.BATCH_SIZE),
+        Option("Micro-batches that a step takes its samples in", default=1, limit=option.BATCH_SIZE),
     ] = 1
     activation_checkpointing: Annotated[
         CheckpointChoice,

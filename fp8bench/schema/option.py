@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 PREFIX = "FP8BENCH_"
 
 
-class Bound(NamedTuple):
+class Limit(NamedTuple):
     """The most that a number on the command line may be: refused before anything is allocated or started.
 
     most: the largest valid value. why: what is no longer true beyond it.
@@ -26,23 +26,23 @@ class Bound(NamedTuple):
         return f"the most is {self.most:,}, since {self.why}"
 
 
-BATCH_SIZE = Bound(2**20, "no GPU holds the activations of more samples")
-IMPORTED_BATCH_SIZE = Bound(10_000_000, "no record, and no figure from elsewhere, has more samples a GPU")
-STEPS = Bound(1_000_000, "every step's time is kept in the record")
-TIMED_S = Bound(86_400, "that is a day for each mode and round")
-TIMEOUT_S = Bound(86_400, "a phase that takes a day is no measurement")
-SEQUENCE_LENGTH = Bound(2**20, "no GPU holds the activations of a longer sample")
-IMAGE_SIZE = Bound(4096, "no GPU holds the activations of a larger image in a batch")
-CLASSES = Bound(2**20, "no head of an image model has more")
-SEED = Bound(2**32 - 1, "generators take seeds of 32 bits")
-TENSOR_PARALLEL = Bound(1024, "no host has more GPUs")
-GPUS = Bound(4096, "each is a process of its own, and no cluster measured here has more")
-LOADER_WORKERS = Bound(256, "each is a process of its own, for every GPU")
-ROUNDS = Bound(1000, "each round starts every mode in fresh processes")
-USD_PER_HOUR = Bound(1_000_000, "no machine costs more in an hour")
-TIMING_S = Bound(600, "it is spent on every GEMM, precision and round")
-WIDTH = Bound(65_536, "weights of a layer this wide no longer fit a GPU in float64")
-DIMENSION = Bound(2**31 - 1, "matrix libraries count a dimension in 32 bits")
+BATCH_SIZE = Limit(2**20, "no GPU holds the activations of more samples")
+IMPORTED_BATCH_SIZE = Limit(10_000_000, "no record, and no figure from elsewhere, has more samples a GPU")
+STEPS = Limit(1_000_000, "every step's time is kept in the record")
+TIMED_S = Limit(86_400, "that is a day for each mode and round")
+TIMEOUT_S = Limit(86_400, "a phase that takes a day is no measurement")
+SEQUENCE_LENGTH = Limit(2**20, "no GPU holds the activations of a longer sample")
+IMAGE_SIZE = Limit(4096, "no GPU holds the activations of a larger image in a batch")
+CLASSES = Limit(2**20, "no head of an image model has more")
+SEED = Limit(2**32 - 1, "generators take seeds of 32 bits")
+TENSOR_PARALLEL = Limit(1024, "no host has more GPUs")
+GPUS = Limit(4096, "each is a process of its own, and no cluster measured here has more")
+LOADER_WORKERS = Limit(256, "each is a process of its own, for every GPU")
+ROUNDS = Limit(1000, "each round starts every mode in fresh processes")
+USD_PER_HOUR = Limit(1_000_000, "no machine costs more in an hour")
+TIMING_S = Limit(600, "it is spent on every GEMM, precision and round")
+WIDTH = Limit(65_536, "weights of a layer this wide no longer fit a GPU in float64")
+DIMENSION = Limit(2**31 - 1, "matrix libraries count a dimension in 32 bits")
 
 
 class ByDevice(NamedTuple):
@@ -70,7 +70,7 @@ class Option:
     default: Any = None
     if_unset: str = ""
     shown_unset: str = "by machine"
-    bound: Bound | None = None
+    limit: Limit | None = None
     metavar: str | None = None
     complete: str | None = None
     one_round: bool = True

@@ -31,7 +31,7 @@ from statistics import fmean, geometric_mean, median
 import numpy as np
 
 from fp8bench.stats.bootstrap import FEWEST_STEPS, REPLICATES, Centre, Statistic, centre
-from fp8bench.stats.intervals import mean_bounds, t_quantile
+from fp8bench.stats.intervals import mean_interval, t_quantile
 
 _FEWEST_SKEWED = 3
 """Two numbers are never skewed."""
@@ -123,7 +123,7 @@ def deviations(centres: Sequence[float], error: float, critical: float) -> tuple
     below, above = -critical * error, critical * error
     if len(centres) < _FEWEST_SKEWED:
         return below, above
-    low, high = mean_bounds(centres, critical)
+    low, high = mean_interval(centres, critical)
     value = fmean(centres)
     return min(below, math.log(low / value)), max(above, math.log(high / value))
 

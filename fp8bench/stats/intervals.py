@@ -76,7 +76,7 @@ _NEAREST, _FURTHEST = -30.0, 30.0
 """Where c is looked for: the logarithm of its distance beyond the numbers, in units of their range."""
 
 
-def mean_bounds(values: Sequence[float], critical: float) -> tuple[float, float]:
+def mean_interval(values: Sequence[float], critical: float) -> tuple[float, float]:
     """The lowest and highest mean whose -2 log empirical likelihood ratio is at most critical**2; unit as the values'.
 
     critical: a quantile of Student's or the normal distribution, above 0. Equal values have that value for both ends.

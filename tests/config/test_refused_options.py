@@ -131,9 +131,9 @@ def test_an_unknown_key_like_no_other_is_refused_without_a_guess() -> None:
     assert "Did you mean" not in caught.value.remedy
 
 
-@pytest.mark.parametrize("field", [name for name, option in OPTIONS.items() if option.bound])
+@pytest.mark.parametrize("field", [name for name, option in OPTIONS.items() if option.limit])
 def test_a_number_beyond_all_sense_is_refused_with_the_most_and_why(field: str) -> None:
-    bound = OPTIONS[field].bound
+    bound = OPTIONS[field].limit
 
     assert getattr(resolve({field: str(bound.most)}, {}, {}, None).request, field) == bound.most
     for text in (str(bound.most + 1), "9" * 20):

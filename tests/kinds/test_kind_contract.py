@@ -64,7 +64,7 @@ def test_the_options_of_compare_that_it_names_exist(kind):
 @pytest.mark.parametrize("name", OF_ONE_RECORD)
 def test_a_number_that_run_takes_too_has_the_bound_that_it_has_there(name):
     request = registry.load(ENTRIES[name]).request
-    bounds = {option: OPTIONS[option].bound for option in options_of(request) if option in OPTIONS}
+    bounds = {option: OPTIONS[option].limit for option in options_of(request) if option in OPTIONS}
     numbers = {option: bound for option, bound in bounds.items() if bound is not None}
 
     assert numbers

@@ -4,7 +4,7 @@ import pytest
 from report.made_rows import row
 from report.test_run_document import plain_lines
 
-from fp8bench.report.written import bounds, change_bounds, with_interval
+from fp8bench.report.written import change_low_to_high, low_to_high, with_interval
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from fp8bench.report.written import bounds, change_bounds, with_interval
     [(1.0, "1.0-2.0"), (0.04, "at most 2.0"), (0.0, "at most 2.0"), (1e-6, "not bounded")],
 )
 def test_ends_that_tell_nothing_are_no_ends(low, text):
-    assert bounds(low, 2.0, "{:.1f}".format) == text
+    assert low_to_high(low, 2.0, "{:.1f}".format) == text
 
 
 def test_a_step_and_a_product_show_none():
@@ -27,4 +27,4 @@ def test_a_step_and_a_product_show_none():
     [((0.2, 0.3), "+20.0 to +30.0"), ((-0.9999, 0.01), "not bounded"), ((-1.0, 0.3), "at most +30.0")],
 )
 def test_nobody_is_told_of_a_gain_that_few_processes_cannot_bound(ends, text):
-    assert change_bounds(*ends) == text
+    assert change_low_to_high(*ends) == text

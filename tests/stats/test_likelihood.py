@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fp8bench.stats.intervals import mean_bounds
+from fp8bench.stats.intervals import mean_interval
 
 CRITICAL = 1.96
 
@@ -24,7 +24,7 @@ def test_of_two_kinds_of_numbers_it_is_the_binomials_likelihood_interval(slow: i
             - CRITICAL**2
         )
 
-    low, high = mean_bounds([1.0] * (all_of_them - slow) + [1.26] * slow, CRITICAL)
+    low, high = mean_interval([1.0] * (all_of_them - slow) + [1.26] * slow, CRITICAL)
 
     assert (low - 1) / 0.26 == pytest.approx(brentq(deviance, 1e-12, slow / all_of_them), rel=1e-3, abs=1e-6)
     assert (high - 1) / 0.26 == pytest.approx(brentq(deviance, slow / all_of_them, 1 - 1e-12), rel=1e-3)
@@ -32,7 +32,7 @@ def test_of_two_kinds_of_numbers_it_is_the_binomials_likelihood_interval(slow: i
 
 def test_it_reaches_further_to_the_side_of_the_tail() -> None:
     values = [1.0] * 15 + [2.0]
-    low, high = mean_bounds(values, CRITICAL)
+    low, high = mean_interval(values, CRITICAL)
 
     assert high - np.mean(values) > 2 * (np.mean(values) - low)
 
@@ -41,7 +41,7 @@ def test_of_many_normal_numbers_it_is_students() -> None:
     values = np.random.default_rng(1).normal(1, 0.1, 2000)
     error = values.std(ddof=1) / math.sqrt(2000)
 
-    assert mean_bounds(values.tolist(), CRITICAL) == pytest.approx(
+    assert mean_interval(values.tolist(), CRITICAL) == pytest.approx(
         (values.mean() - CRITICAL * error, values.mean() + CRITICAL * error), abs=0.05 * error
     )
 
@@ -49,7 +49,7 @@ def test_of_many_normal_numbers_it_is_students() -> None:
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=20), st.floats(0.1, 13))
 def test_it_holds_the_mean_and_stays_within_the_numbers(values: list[float], critical: float) -> None:
-    low, high = mean_bounds(values, critical)
+    low, high = mean_interval(values, critical)
     nothing = 1e-9 * max(values)
 
     assert min(values) - nothing <= low <= np.mean(values) + nothing
@@ -57,6 +57,6 @@ def test_it_holds_the_mean_and_stays_within_the_numbers(values: list[float], cri
 
 
 def test_equal_numbers_have_no_width_and_no_numbers_are_an_error() -> None:
-    assert mean_bounds([2.0, 2.0, 2.0], CRITICAL) == (2.0, 2.0)
+    assert mean_interval([2.0, 2.0, 2.0], CRITICAL) == (2.0, 2.0)
     with pytest.raises(ValueError, match="at least one value"):
-        mean_bounds([], CRITICAL)
+        mean_interval([], CRITICAL)

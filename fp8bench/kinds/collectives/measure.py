@@ -33,10 +33,10 @@ from fp8bench.schema.collectives import (
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
 from fp8bench.schema.machine import Environment
-from fp8bench.schema.option import Bound, ByDevice, Option
+from fp8bench.schema.option import ByDevice, Limit, Option
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
-LARGEST = Bound(2**36, "no GPU holds two arrays of more than 64 GiB")
+LARGEST = Limit(2**36, "no GPU holds two arrays of more than 64 GiB")
 KIB = 2**10
 SCALES = {"": 1, "K": KIB, "M": KIB**2, "G": KIB**3}
 SIZES: dict[Device, tuple[int, ...]] = {

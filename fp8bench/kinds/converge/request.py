@@ -12,12 +12,12 @@ from fp8bench.config.words import quoted, whole
 from fp8bench.kinds.one_record import Prepared, Request, of_run, place_of
 from fp8bench.machine.busy import require_idle
 from fp8bench.machine.gpus import Machine, this_machine
-from fp8bench.schema import option as bounds
+from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device, RunConfig, TEAttention
 from fp8bench.schema.converge import ConvergeConfig
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.execution import CompileChoice, GraphChoice, Trainer
-from fp8bench.schema.option import Bound, ByDevice, Option
+from fp8bench.schema.option import ByDevice, Limit, Option
 from fp8bench.workloads.text import Text, byte_level, read, require_enough
 
 MODES: dict[Device, tuple[str, ...]] = {
@@ -38,9 +38,9 @@ RATE_WARMUP = 0.1
 EXECUTED: dict[str, Any] = {"warmup": 3, "min_time_s": 0.0, "data": "device"}
 """What every training has of a run's settings. warmup: steps that do not count, at least: a capture needs more."""
 
-MOST_SEEDS = Bound(100, "every mode is trained from its start for each of them")
-RATE = Bound(1, "no optimizer here trains at a higher rate")
-SIZE = Bound(2**24, "no language model has it")
+MOST_SEEDS = Limit(100, "every mode is trained from its start for each of them")
+RATE = Limit(1, "no optimizer here trains at a higher rate")
+SIZE = Limit(2**24, "no language model has it")
 
 
 class ConvergeRequest(Request):
@@ -56,7 +56,7 @@ class ConvergeRequest(Request):
             if_unset="baseline-bf16, te-fp8, torchao-float8; on a CPU without te-fp8",
         ),
     ] = ()
-    seeds: Annotated[PositiveInt, Option("How many seeds: each trains every mode", bound=MOST_SEEDS)] = 3
+    seeds: Annotated[PositiveInt, Option("How many seeds: each trains every mode", limit=MOST_SEEDS)] = 3
     steps: Annotated[PositiveInt | None, of_run("steps", "Steps of each training", default=STEPS)] = None
     text: Annotated[
         str | None, Option("Text to train on, as bytes", if_unset="Python's standard library", metavar="FILE")
@@ -75,12 +75,12 @@ class ConvergeRequest(Request):
     ] = None
     gpus: Annotated[PositiveInt | None, of_run("gpus", if_unset="all; on a CPU 1 process")] = None
     validate_every: Annotated[
-        PositiveInt | None, Option("Steps between two validations", if_unset="an eighth of all", bound=bounds.STEPS)
+        PositiveInt | None, Option("Steps between two validations", if_unset="an eighth of all", limit=limits.STEPS)
     ] = None
     optimizer: Annotated[Trainer, of_run("optimizer", "Optimizer", if_unset="")] = "adamw"
     learning_rate: Annotated[
         PositiveFloat | None,
-        Option("Learning rate", default=ByDevice(cuda=3e-4, cpu=2e-3), bound=RATE, metavar="RATE"),
+        Option("Learning rate", default=ByDevice(cuda=3e-4, cpu=2e-3), limit=RATE, metavar="RATE"),
     ] = None
     seed: Annotated[NonNegativeInt, of_run("seed", "The first seed, of weights and of the order of data")] = 0
     compile: Annotated[CompileChoice, of_run("compile")] = "auto"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import JsonValue
 
 from fp8bench.config.words import is_whole, within
-from fp8bench.schema import option as bounds
+from fp8bench.schema import option as limits
 from fp8bench.schema.errors import UsageError, require_known
 from fp8bench.schema.formats import ALIGNMENT, padded
 from fp8bench.schema.gemm import FORMATS, OUTPUTS, PAIRS, PRECISIONS, Output, Pair, Precision, Product, Shape
@@ -23,7 +23,7 @@ def parse_shape(text: str) -> Shape:
         raise UsageError(
             f"--shape {text!r} is not three whole numbers", "Give M,N,K: rows, output features, inner dimension"
         )
-    m, n, k = (within("--shape", text, word, bounds.DIMENSION) for word in words)
+    m, n, k = (within("--shape", text, word, limits.DIMENSION) for word in words)
     if 0 in (m, n, k):
         raise UsageError(f"--shape {text!r} has a dimension of 0", "Give dimensions above 0")
     return Shape(m=m, n=n, k=k)

@@ -14,7 +14,7 @@ from fp8bench import registry
 from fp8bench.kinds.kind import Log
 from fp8bench.kinds.one_record import Prepared, Request, head, of_run, place_of
 from fp8bench.machine.gpus import this_machine
-from fp8bench.schema import option as bounds
+from fp8bench.schema import option as limits
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import Status, UsageError
 from fp8bench.schema.formats import ALIGNMENT, padded
@@ -42,7 +42,7 @@ class NumericsRequest(Request):
     ] = ()
     width: Annotated[
         Annotated[int, Field(ge=ALIGNMENT)] | None,
-        Option("Of the layers, a multiple of 16", default=ByDevice(cuda=1280, cpu=64), bound=bounds.WIDTH, metavar="N"),
+        Option("Of the layers, a multiple of 16", default=ByDevice(cuda=1280, cpu=64), limit=limits.WIDTH, metavar="N"),
     ] = None
     seed: Annotated[NonNegativeInt, of_run("seed", "Seed of weights and inputs")] = 0
 

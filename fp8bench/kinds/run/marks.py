@@ -28,7 +28,7 @@ def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid
         *_paid(record, priced, paid_gpus),
         *_rounds(measurement, found),
         *(_uneven(found) if found else ()),
-        *_found_in_rounds(measurement.rounds, _bounds),
+        *_found_in_rounds(measurement.rounds, _limited_by),
         *_found_in_rounds(measurement.rounds, _flags),
         *_slow_rounds(measurement),
         *_found_in_rounds(measurement.rounds, _not_replayed),
@@ -107,7 +107,7 @@ def _uneven(found: UnitTime) -> Iterable[str]:
         yield f"{found.slow_steps} of {found.steps} steps above {SLOW_STEP}x"
 
 
-def _bounds(record: Record) -> Iterable[str]:
+def _limited_by(record: Record) -> Iterable[str]:
     bound = bottleneck_of(record)
     return [str(bound)] if bound else []
 

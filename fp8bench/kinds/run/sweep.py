@@ -10,7 +10,7 @@ from fp8bench.launch.sweep.halving import INTERVAL_ROUNDS
 from fp8bench.launch.sweep.search import Swept
 from fp8bench.launch.sweep.space import Untried, in_words
 from fp8bench.report import document as doc
-from fp8bench.report.written import bounds, counted, number, rate, rate_with_interval, with_interval
+from fp8bench.report.written import counted, low_to_high, number, rate, rate_with_interval, with_interval
 
 MOST_UNTRIED = 12
 """Of configurations that were not tried for one reason: so many are named, and all are in --json."""
@@ -96,7 +96,7 @@ def _worth(row: SweepRow) -> str:
     if value is None:
         value, ends, per = row.throughput_per_s, row.throughput_ci_per_s, "s"
     said = f"{rate(value)} {unit}/{per}"
-    return f"{said} ({bounds(*ends, rate)})" if ends else said
+    return f"{said} ({low_to_high(*ends, rate)})" if ends else said
 
 
 def _spent(found: SweepResult, swept: Swept) -> list[str]:

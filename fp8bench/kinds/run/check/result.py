@@ -226,8 +226,8 @@ def _judged(row: CheckedRow, found: UnitTime, reference: UnitTime, allowed: floa
         # Medians that are inconclusive contradict nothing.
         if by_medians not in (outcome, "inconclusive"):
             outcome, why = "inconclusive", f"{outcome} by elapsed time, {by_medians} by medians: slow steps decide"
-    bounds = None if judged.low is None or judged.high is None else (judged.low - 1, judged.high - 1)
-    return row.model_copy(update={"outcome": outcome, "reason": why, "change": judged.value - 1, "change_ci": bounds})
+    interval = None if judged.low is None or judged.high is None else (judged.low - 1, judged.high - 1)
+    return row.model_copy(update={"outcome": outcome, "reason": why, "change": judged.value - 1, "change_ci": interval})
 
 
 def _unlike_work(record: Record, reference: Record) -> list[str]:

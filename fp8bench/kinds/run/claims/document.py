@@ -7,7 +7,7 @@ from fp8bench.kinds.run.claims.entry import Claims, Unit
 from fp8bench.kinds.run.claims.expression import Origin
 from fp8bench.kinds.run.claims.rows import VERDICTS, ClaimRow, Tested, Verdict
 from fp8bench.report import document as doc
-from fp8bench.report.written import Interval, bounds, change_bounds, counted, number
+from fp8bench.report.written import Interval, change_low_to_high, counted, low_to_high, number
 
 TONES: dict[Verdict, doc.Tone] = {"reproduced": "good", "not reproduced": "bad", "inconclusive": "doubtful"}
 
@@ -107,8 +107,8 @@ def _here(row: ClaimRow) -> str:
 
 def _ends(interval: Interval, unit: Unit) -> str:
     if unit == "gain":
-        return change_bounds(*interval)
-    return bounds(*interval, lambda end: _written(end, unit).removesuffix(" s").removesuffix("x"))
+        return change_low_to_high(*interval)
+    return low_to_high(*interval, lambda end: _written(end, unit).removesuffix(" s").removesuffix("x"))
 
 
 def _written(value: float | None, unit: Unit) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fp8bench.kinds.run.row import Comparison, Row
-from fp8bench.report.written import change_bounds, number, rate, ratio
+from fp8bench.report.written import change_low_to_high, number, rate, ratio
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _against_reference(best: Row, rows: Sequence[Row]) -> str:
         return f"{how}. All others are compared with it, and none of them buys more."
     against = f"{how}, against {name_of(reference)} ({detail_of(reference)}): "
     if best.gain_ci_vs_reference is not None:
-        against += f"{change_bounds(*best.gain_ci_vs_reference)} % with 95 % confidence, "
+        against += f"{change_low_to_high(*best.gain_ci_vs_reference)} % with 95 % confidence, "
     if best.verdict == "inconclusive":
         return f"{against}which is inconclusive: {best.verdict_why}."
     return f"{against}{best.verdict or 'without a verdict'}."

@@ -16,7 +16,7 @@ from fp8bench.report.document import Note, Table
 from fp8bench.report.page.drawing import Chart
 from fp8bench.report.page.page import Page, Part, Section, Tile
 from fp8bench.report.page.scatter import Scatter
-from fp8bench.report.written import change, change_bounds, number, rate
+from fp8bench.report.written import change, change_low_to_high, number, rate
 from fp8bench.schema.record import Record
 
 
@@ -118,7 +118,7 @@ def _tiles(found: Answer, rows: Sequence[Row], job: float | None) -> tuple[Tile,
         ]
     if best.gain_vs_reference is not None and not best.is_reference:
         ends = best.gain_ci_vs_reference
-        interval = f"95 %: {change_bounds(*ends)} %" if ends else "without an interval"
+        interval = f"95 %: {change_low_to_high(*ends)} %" if ends else "without an interval"
         tiles.append(Tile(change(best.gain_vs_reference, None), "for a dollar, against the reference", interval))
     throughput = f"{rate(best.throughput_per_s)} {unit} a second"
     tiles.append(Tile(number(best.step_time_s, ".1f", 1e3, " ms"), "a step", throughput))
