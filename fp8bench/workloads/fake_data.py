@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from fp8bench.lifeline import leave_with
-from fp8bench.schema.config import DataSource
 from fp8bench.workloads.protocol import Batch
 
 LENGTH = 1_000_000
@@ -137,13 +136,3 @@ def device_batches(dataset: Dataset[Any], batch_size: int, rank: int, device: to
     batch = Batch(inputs.to(device), targets.to(device))
     while True:
         yield batch
-
-
-def image_batches(
-    dataset: FakeDataset, data: DataSource, workers: int, batch_size: int, rank: int, device: torch.device
-) -> Iterator[Batch]:
-    """Batches without end, from a DataLoader with so many workers or kept on the device."""
-    if data == "device":
-        return device_batches(dataset, batch_size, rank, device)
-    sampler = EndlessSampler(len(dataset), batch_size, rank)
-    return LoaderBatches(dataset, sampler, batch_size, device, workers)

@@ -15,7 +15,7 @@ for each image. All of that is found on the meta device, where tensors have shap
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import gcd, lcm, prod
@@ -30,8 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fp8bench.schema.config import DataSource
 from fp8bench.schema.errors import ModeUnavailable, first_line
 from fp8bench.schema.formats import ALIGNMENT
-from fp8bench.workloads.fake_data import FakeDataset, image_batches
-from fp8bench.workloads.protocol import Batch
+from fp8bench.workloads.images import ImageClassifier, Images
 
 USUAL_CLASSES = 1000
 """Of a model that timm registers without a head."""
@@ -45,12 +44,11 @@ Sizes = Sequence[int]
 _LAYER_SCALE = re.compile(r"(^|\.)(gamma\w*|ls\d*|layer_scale\w*(\.scale)?)$")
 
 
-class TimmModel:
+class TimmModel(ImageClassifier):
     """One model; `of` names it. image_size: pixels of a side; None: the model's own, and so are classes."""
 
     name = "timm"
     model: ClassVar[str] = ""
-    unit = "images"
     config_fields: ClassVar[tuple[str, ...]] = ("image_size", "classes")
 
     def __init__(
@@ -133,17 +131,9 @@ class TimmModel:
             model = _build(self.made)
         return model.to(device).train()
 
-    def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        """Batches without end, from a DataLoader or kept on the device."""
-        dataset = FakeDataset(self.made.image_px, self.made.classes, self.seed)
-        return image_batches(dataset, self.data, self.workers, batch_size, rank, device)
-
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
-
-    def units_per_step(self, batch_size: int) -> int:
-        """Images."""
-        return batch_size
+    @property
+    def images(self) -> Images:
+        return Images(self.made.image_px, self.made.classes)
 
     def flops_per_step(self, batch_size: int) -> int:
         """Every operation is linear in the batch, since images do not see each other: two are counted."""

@@ -4,24 +4,21 @@ ViT-Huge/16 at 224 px has 632,199,400 parameters and costs 763.5 GFLOP an image,
 counts a multiply-add as two; the backward of the first layer's input is not computed and not counted).
 """
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fp8bench.schema.config import DataSource
-from fp8bench.workloads.fake_data import FakeDataset, image_batches
-from fp8bench.workloads.protocol import Batch
+from fp8bench.workloads.images import ImageClassifier, Images
 
 
-class ViTHuge:
+class ViTHuge(ImageClassifier):
     """ViT-Huge/16 with a class token, 224 px, 1000 classes."""
 
     name = "vit-huge"
-    unit = "images"
     architecture: ClassVar[dict[str, Any]] = dict(
         img_size=224, patch_size=16, embed_dim=1280, depth=32, num_heads=16, num_classes=1000
     )
@@ -40,17 +37,9 @@ class ViTHuge:
             model = _vision_transformer(self.architecture)
         return model.to(device).train()
 
-    def batches(self, batch_size: int, rank: int, device: torch.device) -> Iterator[Batch]:
-        """Batches without end, from a DataLoader or kept on the device."""
-        dataset = FakeDataset(self.architecture["img_size"], self.architecture["num_classes"], self.seed)
-        return image_batches(dataset, self.data, self.workers, batch_size, rank, device)
-
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
-
-    def units_per_step(self, batch_size: int) -> int:
-        """Images."""
-        return batch_size
+    @property
+    def images(self) -> Images:
+        return Images(self.architecture["img_size"], self.architecture["num_classes"])
 
     def flops_per_step(self, batch_size: int) -> int:
         """Every operation of a ViT is linear in the batch, so one image is counted."""
