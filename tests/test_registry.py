@@ -138,6 +138,7 @@ class TestWorkloads:
 
 
 class TestLoad:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "entry", [*registry.BUILTIN_MODES, *registry.BUILTIN_WORKLOADS], ids=lambda entry: entry.name
     )
@@ -157,6 +158,7 @@ class TestLoad:
         assert "'acme'" in caught.value.what
         assert repr(target) in caught.value.what
 
+    @pytest.mark.slow
     def test_looking_names_up_imports_no_torch(self) -> None:
         code = (
             "import sys\n"

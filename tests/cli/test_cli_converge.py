@@ -37,6 +37,7 @@ def kept(tmp_path):
     return [ConvergeRecord.model_validate_json(path.read_text()) for path in tmp_path.glob("results/*/*.json")]
 
 
+@pytest.mark.slow
 def test_a_table_and_an_answer_on_stdout_progress_on_stderr_and_a_record_in_the_results(converge, tmp_path):
     done = converge(*MODES, "--seeds", "2", "--plot", "curves.svg")
     assert done.exit_code == 0, done.output

@@ -96,6 +96,7 @@ def test_every_format_has_every_point(form):
     assert "1080" in shown(gathered(figures=BOTH), form=form).replace(",", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_it_is_drawn(tmp_path, suffix):
     found = gathered(*FAR, one_size_will_do=True)
