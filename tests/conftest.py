@@ -65,7 +65,7 @@ def pytest_configure(config):
     # Workers share the cores, and ranks do: threads of several would wait for each other.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     config.add_cleanup(gc.unfreeze)
-    if not hasattr(config, "workerinput"):
+    if not hasattr(config, "workerinput") and not config.option.without_torch:
         folder = tempfile.TemporaryDirectory(prefix="fork-server-")
         server = fork_server.start(Path(folder.name))
         config.add_cleanup(folder.cleanup)

@@ -203,6 +203,7 @@ class TestOutsidePackages:
         assert "Did you mean 'acme-int8'?" in caught.value.remedy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", [one for one in registry.BUILTIN_MODES if not one.hidden], ids=lambda one: one.name)
 def test_what_an_entry_says_without_torch_is_what_its_class_does(entry):
     from fp8bench.modes.protocol import stated
