@@ -12,11 +12,10 @@ from fp8bench.report.render import render
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import PAIRS, Product, Shape
 
-pytestmark = pytest.mark.slow  # What it measures with imports torch.
 
 SHAPE = Shape(m=32, n=16, k=48)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture
