@@ -19,7 +19,6 @@ from fp8bench.records import results
 from fp8bench.schema.errors import ModeUnavailable, UsageError
 from fp8bench.schema.gemm import PRECISIONS, Product, ProductTimings, Shape, Timing
 
-
 CPU = Machine(gpus=(), product_name=None, cpu_count=2)
 H200 = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=16)
 SMALL = Shape(m=32, n=16, k=48)

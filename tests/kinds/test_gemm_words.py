@@ -12,7 +12,6 @@ from fp8bench.report.render import render
 from fp8bench.schema.errors import UsageError
 from fp8bench.schema.gemm import PAIRS, Product, Shape
 
-
 SHAPE = Shape(m=32, n=16, k=48)
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
