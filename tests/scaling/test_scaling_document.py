@@ -109,6 +109,7 @@ def test_it_is_drawn(tmp_path, suffix):
         assert "stroke-dasharray" in text
 
 
+@pytest.mark.slow
 def test_a_drawing_without_a_projection_has_no_broken_line(tmp_path):
     path = tmp_path / "scaling.svg"
     document(gathered(figures=BOTH)).figure("scaling").draw(path)
