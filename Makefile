@@ -1,14 +1,15 @@
 # make bench   set up, with Transformer Engine where there is an NVIDIA GPU, measure what this machine has, print the comparison
 # make install  set up as `make bench` does, and measure nothing
-# make test    set up, run every test: side by side, then alone those that take the time of something
-# make test-quick  the tests of the inner loop: none that starts a process, draws a picture or takes the time of something
-# make faults  every fault of docs/faults.md, in real processes; their quick part is in `make test`
+# make test-quick  the tests of the inner loop: none that imports torch, starts a process or draws a picture
+# make test    set up, run what is tested before a commit: every test but those marked `thorough`
+# make test-all  every test: side by side, then alone those that take the time of something
+# make faults  every fault of docs/faults.md, in real processes; their quick part is in `make test-all`
 # make check   lint, types, layers, workflows, shell scripts, launch recipes
 # make overhead  what measuring costs: the tool's loop against a bare one (a benchmark: idle machine, no tests beside it)
 # make simulate  coverage, false verdicts and power of the intervals where the truth is known (about ten minutes)
 # make prediction-errors  how far predictions are off, computed from the committed records (docs/prediction.md)
 # make published  the records of results/published/ that configs/published-throughput.yaml holds the figures of
-# make all     check and test, as CI does
+# make all     check and test-all, as CI does
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -17,9 +18,9 @@ SIDE_BY_SIDE := --numprocesses auto --maxprocesses 8 --dist worksteal
 # Only these files are read for them.
 SERIAL = $(shell grep -rl --include=test_*.py "mark.serial" tests)
 # Hundreds of processes are started, each of which would compile the package and pytest's asserts anew.
-test test-quick faults: export PYTHONDONTWRITEBYTECODE :=
+test test-quick test-all faults: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: bench install test test-quick faults check overhead simulate prediction-errors published all clean
+.PHONY: bench install test test-quick test-all faults check overhead simulate prediction-errors published all clean
 
 bench: install
 	$(BIN)/fp8bench run
@@ -27,12 +28,15 @@ bench: install
 install: $(INSTALLED)
 	bash install/transformer-engine.sh $(BIN)/python
 
+test-quick: $(INSTALLED)
+	$(BIN)/pytest -q $(SIDE_BY_SIDE) --without-torch -m "not slow and not faults"
+
 test: $(INSTALLED)
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not thorough and not faults"
+
+test-all: $(INSTALLED)
 	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not serial and not faults"
 	$(BIN)/pytest -m "serial and not faults" $(SERIAL)
-
-test-quick: $(INSTALLED)
-	$(BIN)/pytest -q $(SIDE_BY_SIDE) -m "not serial and not slow and not faults"
 
 faults: $(INSTALLED)
 	$(BIN)/pytest $(SIDE_BY_SIDE) tests/faults -m "not serial"
@@ -61,7 +65,7 @@ prediction-errors: $(INSTALLED)
 published: $(INSTALLED)
 	$(BIN)/python benchmarks/published_throughput.py
 
-all: check test
+all: check test-all
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -20,6 +20,8 @@ OF_SLOW_TESTS = frozenset(
     }
 )
 """Fixtures with which a test starts processes, or is one of many that need timm, which takes seconds to import."""
+OF_TORCH = frozenset({"gpu", "modes", "numerics", "worker", "workloads"})
+"""Folders here whose tests import torch, as no other folder's may at the top of a file."""
 
 ENTRY_POINTS = """\
 [fp8bench.modes]
@@ -40,6 +42,19 @@ outside-language = outside_plugins:TinyLanguage
 """
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--without-torch",
+        action="store_true",
+        help=f"leave out the folders that import torch ({', '.join(sorted(OF_TORCH))}); whoever else imports it fails",
+    )
+
+
+def pytest_ignore_collect(collection_path, config):
+    of_torch = collection_path.parent == Path(__file__).parent and collection_path.name in OF_TORCH
+    return True if config.option.without_torch and of_torch else None
+
+
 def pytest_configure(config):
     """One server of forked processes for all workers of xdist; it ends with this process. A shell that starts a job in
     the background has it ignore SIGINT, and nohup SIGHUP, which every process below would inherit.
@@ -50,7 +65,7 @@ def pytest_configure(config):
     # Workers share the cores, and ranks do: threads of several would wait for each other.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     config.add_cleanup(gc.unfreeze)
-    if not hasattr(config, "workerinput"):
+    if not hasattr(config, "workerinput") and not config.option.without_torch:
         folder = tempfile.TemporaryDirectory(prefix="fork-server-")
         server = fork_server.start(Path(folder.name))
         config.add_cleanup(folder.cleanup)
@@ -74,8 +89,24 @@ def pytest_collection():
 def pytest_collection_modifyitems(items):
     """A process takes a tenth of a second, if it is forked: that is no inner loop."""
     for item in items:
-        if OF_SLOW_TESTS.intersection(item.fixturenames):
+        if item.get_closest_marker("serial"):
+            item.add_marker("thorough")
+        if item.get_closest_marker("thorough") or OF_SLOW_TESTS.intersection(item.fixturenames):
             item.add_marker("slow")
+
+
+def pytest_collection_finish(session):
+    if session.config.option.without_torch and "torch" in sys.modules:
+        raise pytest.UsageError(f"a test file imports torch: it belongs in one of {', '.join(sorted(OF_TORCH))}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    before = "torch" in sys.modules
+    outcome = yield
+    if item.config.option.without_torch and not before and "torch" in sys.modules:
+        pytest.fail("it imports torch: mark it slow", pytrace=False)
+    return outcome
 
 
 @pytest.fixture(scope="session")

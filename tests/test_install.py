@@ -113,7 +113,7 @@ class Container:
         return {one["metadata"]["name"]: one["metadata"]["version"] for one in found}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_nothing_of_the_container_is_replaced_and_what_it_lacks_is_added(tmp_path, index):
     container = Container(tmp_path, NVIDIA)
     added = container.install(index)
@@ -121,7 +121,7 @@ def test_nothing_of_the_container_is_replaced_and_what_it_lacks_is_added(tmp_pat
     assert set(added) == {"fp8bench", *NEEDED} - set(NVIDIA)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_torch_does_not_stand_on_is_upgraded_where_it_is_too_old(tmp_path, index):
     container = Container(tmp_path, {**NVIDIA, "typer": "0.12.0", "torchao": "0.14.0+git8e2ca35e", "rich": "13.9.4"})
     added = container.install(index)
@@ -130,7 +130,7 @@ def test_what_torch_does_not_stand_on_is_upgraded_where_it_is_too_old(tmp_path, 
     assert not {"rich", "torch", "torchvision", "transformer_engine", "numpy"} & set(added)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_torch_that_is_too_old_is_refused_and_not_replaced(tmp_path, index):
     container = Container(tmp_path, {**NVIDIA, "torch": "2.6.0a0+ecf3bae40a.nv25.01"})
     assert container.install(index) is None
@@ -138,7 +138,7 @@ def test_a_torch_that_is_too_old_is_refused_and_not_replaced(tmp_path, index):
     assert re.search(r"torch.*2\.6\.0a0", said, re.DOTALL), said
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_python_without_torch_is_sent_to_make_bench(tmp_path, index):
     container = Container(tmp_path, {"numpy": "2.1.0"})
     assert container.install(index) is None
@@ -196,11 +196,13 @@ class GpuHost:
         return path.read_text().splitlines() if path.exists() else []
 
 
+@pytest.mark.slow
 def test_without_a_gpu_nothing_is_installed_or_said(tmp_path):
     host = GpuHost(tmp_path, gpu=False)
     assert (host.set_up(), host.asked) == ("", [])
 
 
+@pytest.mark.slow
 def test_on_a_gpu_host_it_is_built_against_the_torch_that_is_there_once(tmp_path):
     host = GpuHost(tmp_path, pip=f'touch "{tmp_path}/engine"')
     said = host.set_up()
@@ -211,6 +213,7 @@ def test_on_a_gpu_host_it_is_built_against_the_torch_that_is_there_once(tmp_path
     assert (host.set_up(), len(host.asked)) == ("", asked)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_built_says_why_and_stops_nothing_now_or_later(tmp_path):
     host = GpuHost(tmp_path, pip='echo "fatal error: cudnn.h: No such file or directory"; exit 1')
     said = host.set_up()
@@ -222,6 +225,7 @@ def test_what_cannot_be_built_says_why_and_stops_nothing_now_or_later(tmp_path):
     assert len(host.asked) == asked
 
 
+@pytest.mark.slow
 def test_make_bench_installs_it_before_it_measures():
     done = subprocess.run(["make", "-n", "-C", ROOT, "bench"], capture_output=True, text=True, check=True)
     engine, measures = (done.stdout.index(part) for part in ("install/transformer-engine.sh", "fp8bench run"))

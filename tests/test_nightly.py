@@ -128,6 +128,7 @@ def nightly(host, step, **variables):
     )
 
 
+@pytest.mark.slow
 def test_a_folder_that_no_night_made_is_not_removed(host):
     (host.folder / "nightly").mkdir()
     (host.folder / "nightly" / "thesis.tex").write_text("years of work")
@@ -137,6 +138,7 @@ def test_a_folder_that_no_night_made_is_not_removed(host):
     assert (host.folder / "nightly" / "thesis.tex").exists()
 
 
+@pytest.mark.slow
 def test_nothing_that_was_measured_becomes_no_reference(host):
     assert nightly(host, "setup").returncode == 0
     done = nightly(host, "adopt")
@@ -144,6 +146,7 @@ def test_nothing_that_was_measured_becomes_no_reference(host):
     assert not (host.folder / "state" / "reference").exists()
 
 
+@pytest.mark.slow
 def test_adopting_replaces_the_reference_and_keeps_the_one_before(host):
     results = host.folder / "nightly" / "results" / "cpu"
     results.mkdir(parents=True)

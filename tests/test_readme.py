@@ -51,6 +51,7 @@ def test_the_readme_has_tables_of_measured_and_of_published_rows():
     assert any("casts and scales" in shown for _, shown in TABLES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", sorted((ROOT / "configs" / "presets").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_preset_resolves(preset):
     done = call(ROOT, "run", "--config", str(preset), "--dry-run", "--json")
@@ -84,6 +85,7 @@ def compared(folder, instance, batch_size, workload):
     return {(row["mode"], row["execution"]): row for row in rows}, reference
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "batch_size", "instance", "speed", "gain", "energy"), SUMMARY)
 def test_a_line_of_the_summary_is_what_the_records_say(name, batch_size, instance, speed, gain, energy, committed):
     *variant, workload = CALLED[name]
@@ -101,6 +103,7 @@ def test_the_summary_has_a_line_that_gains_and_one_that_loses():
     assert {line[0] for line in SUMMARY} == set(CALLED)
 
 
+@pytest.mark.slow
 def test_the_gain_over_the_articles_baseline_is_what_the_records_say(committed):
     (claimed,) = re.findall(r"`te-fp8` is (\S+)x as fast as the eager bf16 that the articles compare with", README)
     rows, _ = compared(committed, "h200-1x", "64", "vit-huge")
@@ -108,6 +111,7 @@ def test_the_gain_over_the_articles_baseline_is_what_the_records_say(committed):
     assert claimed == f"{ratio:.2f}"
 
 
+@pytest.mark.slow
 def test_what_the_h100_has_over_the_h200_is_what_the_records_say(committed):
     (more, longer) = re.search(
         r"trains (\d+) % more images for a dollar.+?takes (\d+) % longer", README, re.DOTALL

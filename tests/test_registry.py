@@ -138,6 +138,7 @@ class TestWorkloads:
 
 
 class TestLoad:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "entry", [*registry.BUILTIN_MODES, *registry.BUILTIN_WORKLOADS], ids=lambda entry: entry.name
     )
@@ -157,6 +158,7 @@ class TestLoad:
         assert "'acme'" in caught.value.what
         assert repr(target) in caught.value.what
 
+    @pytest.mark.slow
     def test_looking_names_up_imports_no_torch(self) -> None:
         code = (
             "import sys\n"
@@ -201,6 +203,7 @@ class TestOutsidePackages:
         assert "Did you mean 'acme-int8'?" in caught.value.remedy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", [one for one in registry.BUILTIN_MODES if not one.hidden], ids=lambda one: one.name)
 def test_what_an_entry_says_without_torch_is_what_its_class_does(entry):
     from fp8bench.modes.protocol import stated

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RATIO = r"([\d.]+) of the bare loop \(([\d.]+) to ([\d.]+)\)"
 
 
+@pytest.mark.thorough
 def test_it_times_the_tools_loop_against_a_bare_one_and_prints_their_ratio(tmp_path):
     few = ("--pairs", "8", "--steps", "1", "--warmup", "1", "--batch-size", "2")
     code, printed, errors = fork_server.called(

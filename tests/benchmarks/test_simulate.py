@@ -57,6 +57,7 @@ def test_the_committed_table_has_every_host_and_keeps_its_promises():
         assert float(false_verdicts) <= 5
 
 
+@pytest.mark.thorough
 def test_the_program_prints_its_tables():
     done = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / "simulate.py"), "--trials", "2", "--steps", "10"],

@@ -47,6 +47,7 @@ def check(folder):
     return called
 
 
+@pytest.mark.slow
 def test_a_regression_is_exit_code_1_with_the_answer_first_and_on_stderr(folder):
     done = call(folder, "check", "--against", "reference")
     assert done.code == 1
@@ -84,6 +85,7 @@ def test_every_export_is_written_in_the_place_of_an_older_one(check, folder):
     assert "latency" in (folder / "new" / "bmf.json").read_text()
 
 
+@pytest.mark.slow
 def test_the_summary_is_appended_where_github_reads_it(folder):
     summary = folder / "summary.md"
     summary.write_text("before\n")
@@ -98,6 +100,7 @@ def test_the_summary_is_appended_where_github_reads_it(folder):
     assert "GITHUB_STEP_SUMMARY is not set" in call(folder, "check", "--against", OLD, "--summary").stderr
 
 
+@pytest.mark.slow
 def test_a_broken_record_is_named_and_fails_under_strict_alone(folder):
     for number, record in enumerate(rounds(*SAME, session_id="20260503T100000Z-cccccc", minutes=900)):
         path = keep(record, folder / "results")
@@ -140,6 +143,7 @@ def test_an_empty_reference_is_refused(check, folder):
         check("--against", "nothing")
 
 
+@pytest.mark.slow
 def test_a_refusal_is_one_line_and_exit_code_2(folder):
     done = call(folder, "check", "--against", "nowhere")
     assert done.code == 2

@@ -1,6 +1,7 @@
 """What holds for every command: empty values are refused, and FP8BENCH_ variables obeyed or warned of."""
 
 import json
+from functools import cache
 
 import pytest
 from builders import measured
@@ -20,6 +21,12 @@ def valued_options():
     return found
 
 
+@cache
+def main_of(command):
+    """The program with this command alone; to make it takes longer than to call it."""
+    return get_command(program([command])).main
+
+
 def test_every_command_is_looked_at():
     assert {name for name, _ in valued_options()} == set(COMMANDS) - {"modes", *GROUPS}
 
@@ -36,9 +43,8 @@ def test_no_option_of_a_command_in_a_group_takes_an_empty_value(words):
 @pytest.mark.parametrize(("command", "flag"), valued_options(), ids=" ".join)
 def test_no_option_takes_an_empty_value(command, flag, words):
     arguments = words.format(flag=flag).split("|")
-    main = get_command(program([command]))
     with pytest.raises(UsageError, match=f"{flag} was given an empty value"):
-        main.main([command, *arguments], prog_name="fp8bench", standalone_mode=False)
+        main_of(command)([command, *arguments], prog_name="fp8bench", standalone_mode=False)
 
 
 def test_an_empty_argument_is_refused_too():

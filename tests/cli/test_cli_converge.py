@@ -37,6 +37,7 @@ def kept(tmp_path):
     return [ConvergeRecord.model_validate_json(path.read_text()) for path in tmp_path.glob("results/*/*.json")]
 
 
+@pytest.mark.slow
 def test_a_table_and_an_answer_on_stdout_progress_on_stderr_and_a_record_in_the_results(converge, tmp_path):
     done = converge(*MODES, "--seeds", "2", "--plot", "curves.svg")
     assert done.exit_code == 0, done.output
@@ -52,6 +53,7 @@ def test_a_table_and_an_answer_on_stdout_progress_on_stderr_and_a_record_in_the_
     assert (tmp_path / "curves.svg").exists()
 
 
+@pytest.mark.slow
 def test_what_was_kept_is_shown_again_and_compared(converge, tmp_path):
     shown = converge(*MODES).stdout
     [record] = kept(tmp_path)
@@ -59,6 +61,7 @@ def test_what_was_kept_is_shown_again_and_compared(converge, tmp_path):
     assert invoked("compare", "cpu", "--kind", "converge").stdout == shown
 
 
+@pytest.mark.slow
 def test_a_price_makes_money_of_time(converge, tmp_path):
     converge(*MODES)
     done = invoked("compare", "cpu", "--kind", "converge", "--price", "cpu=36", "--format", "json")
@@ -68,6 +71,7 @@ def test_a_price_makes_money_of_time(converge, tmp_path):
     assert row["equal_money_usd"] == pytest.approx(100 * 0.1 * 36 / 3600)
 
 
+@pytest.mark.slow
 def test_a_named_mode_that_cannot_run_is_exit_code_3(converge, ranks):
     ranks.stops = {
         ("te-fp8:delayed", 0): {
@@ -82,6 +86,7 @@ def test_a_named_mode_that_cannot_run_is_exit_code_3(converge, ranks):
     assert "unsupported [a]" in done.stdout
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_was_trained(converge, ranks, tmp_path):
     ranks.interrupt = ("baseline-bf16", 1)
     with pytest.raises(Interrupted, match="3 of 6 trainings are kept") as stopped:
@@ -93,6 +98,7 @@ def test_an_interrupt_keeps_what_was_trained(converge, ranks, tmp_path):
     assert len(kept(tmp_path)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "told"),
     [

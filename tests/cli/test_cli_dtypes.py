@@ -48,6 +48,7 @@ def test_the_table_and_its_notes(called):
     assert "By definition." in done.stdout
 
 
+@pytest.mark.slow
 def test_with_casts_it_says_what_this_torch_does_beyond_the_largest(called):
     done = called("--cast", "2.07")
     row = next(line.split() for line in done.stdout.splitlines() if line.startswith("float8_e5m2"))
@@ -75,6 +76,7 @@ def test_what_has_no_bits_and_what_saturates_is_told(called):
     assert "* beyond max" in shown
 
 
+@pytest.mark.slow
 def test_operations_are_tried_on_the_usual_formats_or_those_named(called):
     done = told(called("--arithmetic", "--format", "json"))
     assert {one["dtype"] for one in done["tried"]} == {"float8_e4m3fn", "float8_e5m2"}
@@ -84,6 +86,7 @@ def test_operations_are_tried_on_the_usual_formats_or_those_named(called):
     assert "float8_e4m3fn" not in shown
 
 
+@pytest.mark.slow
 def test_block_scales_are_shown(called, monkeypatch):
     from fp8bench.numerics import blocks
 
@@ -106,6 +109,7 @@ def test_a_dtype_may_be_said_again_and_order_is_the_tables(called):
     assert names(called("--dtype", "float8_e4m3fnuz", "--format", "json")) == ["float8_e4m3fnuz"]
 
 
+@pytest.mark.slow
 def test_values_are_cast_in_the_order_given(called):
     words = ["--cast", "2.07,-0.78", "--cast", "inf", "--cast", "-0", "--dtype", "float8_e5m2", "--format", "json"]
     casts = told(called(*words))["casts"]
@@ -115,6 +119,7 @@ def test_values_are_cast_in_the_order_given(called):
     assert casts[0]["relative_error"] == (2.07 - 2) / 2.07
 
 
+@pytest.mark.slow
 def test_a_negative_number_is_no_flag(called):
     assert "-0.75" in called("--cast", "-0.78", "--dtype", "float8_e4m3fn").stdout
 
@@ -144,6 +149,7 @@ def test_nan_and_the_negative_zero_are_numbers():
     assert math.copysign(1, zero) == -1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

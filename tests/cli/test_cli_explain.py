@@ -149,6 +149,7 @@ def test_a_batch_size_is_chosen_and_the_reference_follows(explain, results):
     assert [mode["batch_size"] for mode in both] == [256, 256]
 
 
+@pytest.mark.slow
 def test_without_a_batch_size_it_takes_what_the_first_row_of_compare_shows(explain, results, tmp_path):
     """The record made last is of another batch size, at which the mode is slower than the reference."""
     for batch_size, minutes, fp8_s, bf16_s in ((256, 5, 0.35, 0.44), (64, 7, 0.1411, 0.1386)):
@@ -172,6 +173,7 @@ def test_a_first_row_without_a_profile_is_told(explain, results):
     assert "; `compare`'s first row of it was recorded without a profile" in explain("te-fp8").stderr
 
 
+@pytest.mark.slow
 def test_a_mode_that_was_invalid_in_a_round_of_its_session_is_not_explained(explain, tmp_path):
     """As `compare` shows it: what is proved in one process and not in the next is not proved."""
     keep(fp8(session=place(1)), tmp_path / "results")

@@ -40,6 +40,7 @@ def measures(monkeypatch):
     return use
 
 
+@pytest.mark.slow
 def test_products_are_measured_printed_and_kept(call, tmp_path, monkeypatch):
     monkeypatch.setattr("fp8bench.numerics.gemm.bench.CEILING_SIZES", {"cpu": (16, 32)})
     done = call("--shape", "32,16,48", "--precision", "fp8-rowwise", "--seconds", "0.0001")

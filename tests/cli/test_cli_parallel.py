@@ -13,6 +13,7 @@ def stored(folder):
     return [json.loads(path.read_text()) for path in folder.glob("results/cpu/*.json")]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_sharded_run_in_micro_batches_is_recorded_proved_and_a_row_of_its_own(tmp_path):
     options = ("--parallel", "fsdp", "--grad-accumulation", "2", "--activation-checkpointing", "full")
@@ -35,6 +36,7 @@ def test_a_sharded_run_in_micro_batches_is_recorded_proved_and_a_row_of_its_own(
     assert row["joined"] == "fsdp, 2 micro-batches, full activation checkpointing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "told"),
     [

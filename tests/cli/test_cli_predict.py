@@ -59,6 +59,7 @@ def predict(folder):
     return called
 
 
+@pytest.mark.slow
 def test_every_mode_of_an_instance_is_predicted(folder):
     done = call(folder, "predict", "p5", "--from", "h200-1x")
     assert done.code == 0
@@ -151,6 +152,7 @@ def test_what_is_refused_is_one_line_with_its_remedy(predict, words, said):
     assert refused.value.remedy
 
 
+@pytest.mark.slow
 def test_a_record_without_a_profile_is_refused_by_the_program_in_one_line(tmp_path):
     for record in measured(profile=None):
         keep(record, tmp_path / "results")
@@ -168,6 +170,7 @@ def test_published_figures_beside_records_are_no_source_of_their_own(predict, fo
         predict("p5", "--from", "p4d")
 
 
+@pytest.mark.slow
 def test_a_broken_record_is_named_once_and_the_rest_is_predicted(folder):
     first = next((folder / "results" / "h200-1x").glob("*baseline*.json"))
     first.write_text(first.read_text()[:-50])

@@ -73,6 +73,7 @@ class TestAgainstItself:
         assert code == 5
         assert "against itself" not in capsys.readouterr().err
 
+    @pytest.mark.thorough
     @pytest.mark.slow
     def test_a_real_cpu_says_what_it_finds_of_itself(self, tmp_path, outside_site):
         done = call(

@@ -38,6 +38,7 @@ def test_without_a_name_every_instance_with_records_is_looked_at(call, tmp_path)
         call()
 
 
+@pytest.mark.slow
 def test_a_plot_is_drawn(call, tmp_path):
     done = call("p5", "--workload", "llm-1b", "--plot", "scaling.svg")
     assert "drawn as scaling.svg" in done.stderr

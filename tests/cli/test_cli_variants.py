@@ -120,6 +120,7 @@ def test_each_variant_is_meant_to_run_so_that_one_that_cannot_counts(run_with, a
     assert "baseline-fp32: no fp32 here. Omit it." in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_one_variant_that_is_invalid_takes_no_other_of_its_mode_with_it(run_with, tmp_path, capsys):
     (tmp_path / "two.yaml").write_text(
         "workload: vit-micro\nbatch_size: 4\nrounds: 2\nvariants:\n"
@@ -220,6 +221,7 @@ class TestPresets:
             *("torchao-float8", "te-fp8:delayed")
         }
 
+    @pytest.mark.thorough
     @pytest.mark.slow
     def test_the_first_runs_on_a_real_cpu_with_a_tiny_workload(self, tmp_path, outside_site):
         tiny = ("--workload", "outside-linear", "--gpus", "1", "--rounds", "1", "--steps", "2", "--warmup", "1")

@@ -14,7 +14,7 @@ import pytest
 from fp8bench.doctor.facts import RESULTS, ImportResult, TorchResult
 from fp8bench.doctor.run_probes import PROBE, Failure, Probe, run_probes
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def probed(*names: str, **environ: str):

@@ -9,6 +9,8 @@ import pytest
 from fp8bench.doctor.facts import ImportResult
 from fp8bench.doctor.run_probes import LONGEST_QUOTE, Failure, Probe, error_line, run_probes
 
+pytestmark = pytest.mark.thorough
+
 WELL = """print('{"version": "1.2"}')"""
 
 

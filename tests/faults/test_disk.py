@@ -45,6 +45,7 @@ def read_ids(folder):
 
 
 class TestPowerLoss:
+    @pytest.mark.slow
     @pytest.mark.parametrize("at", ["mkstemp", "fsync", "chmod", "link", "unlink", "after"])
     def test_wherever_it_comes_earlier_records_are_whole_and_the_new_one_is_all_there_or_not_at_all(self, at, tmp_path):
         earlier = measured("h200-1x", run_id="20260501T100000Z-a")
@@ -189,6 +190,7 @@ class TestClocks:
         assert read_ids(tmp_path) == ["20260501T100000Z-a"]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 class TestRuns:
     @pytest.mark.parametrize("phase", ["timing", pytest.param("done", marks=pytest.mark.faults)])

@@ -175,6 +175,7 @@ def test_a_size_is_written_in_its_unit(size, text):
     assert size_of(size) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_it_is_drawn(tmp_path, suffix):
     path = tmp_path / f"links.{suffix}"

@@ -49,6 +49,7 @@ def trained(prepared, ranks, lines=None):
     return train_all(prepared, ranks, NOW, (lines if lines is not None else []).append)
 
 
+@pytest.mark.slow
 class TestPrepare:
     def test_what_a_cpu_trains_by_default(self, prepared, monkeypatch):
         monkeypatch.setitem(request.WORKLOADS, "cpu", "outside-language")
@@ -130,6 +131,7 @@ class TestPrepare:
         assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.slow
 class TestTraining:
     def test_modes_alternate_seed_by_seed(self, prepared):
         ranks = Ranks()
@@ -174,6 +176,7 @@ class TestTraining:
         assert one.fingerprint == two.fingerprint
 
 
+@pytest.mark.slow
 class TestStopped:
     def test_a_mode_that_cannot_run_is_not_tried_again_and_the_others_go_on(self, prepared):
         ranks, lines = Ranks({("te-fp8:delayed", 0): UNSUPPORTED}), []
@@ -199,6 +202,7 @@ class TestStopped:
         assert [one.status for one in record.trainings if one.mode == MODES[1]] == ["ok", "failed"]
 
 
+@pytest.mark.slow
 class TestResume:
     def test_a_call_that_was_interrupted_resumes_by_mode_and_seed(self, prepared, tmp_path):
         with pytest.raises(Interrupted, match="3 of 6 trainings are kept: run the same command again") as stopped:

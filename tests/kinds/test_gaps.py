@@ -7,8 +7,6 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.interpolate import PchipInterpolator
-from scipy.stats import chi2, norm, t
 
 from fp8bench.kinds.converge import gaps
 from fp8bench.schema.converge import Curve, Validation
@@ -93,6 +91,8 @@ def wandering(random):
 
 @pytest.mark.parametrize(("seeds", "least", "most"), [(3, 0.35, 4.2), (5, 0.49, 2.4), (10, 0.63, 1.7)])
 def test_how_wide_an_interval_is_beside_that_of_many_seeds_is_as_documented(seeds, least, most):
+    from scipy.stats import chi2, norm, t
+
     freedom = seeds - 1
     of_many = norm.ppf(0.975)
     ends = [t.ppf(0.975, freedom) / of_many * math.sqrt(chi2.ppf(p, freedom) / freedom) for p in (0.025, 0.975)]
@@ -103,6 +103,8 @@ def test_how_wide_an_interval_is_beside_that_of_many_seeds_is_as_documented(seed
 
 
 def test_how_often_a_spread_is_a_tenth_of_what_it_should_be_is_as_documented():
+    from scipy.stats import chi2
+
     assert chi2.cdf(2 * 0.01, 2) == pytest.approx(1 / 100, rel=0.01)
     assert chi2.cdf(4 * 0.01, 4) == pytest.approx(1 / 5000, rel=0.02)
 
@@ -143,6 +145,8 @@ class TestCurves:
         part=st.floats(0, 1),
     )
     def test_between_two_validations_it_is_scipys_monotone_cubic(self, steps, losses, part):
+        from scipy.interpolate import PchipInterpolator
+
         places = [0.0, *accumulate(steps)]
         points = list(zip(places, losses, strict=False))
         spent = part * places[-1]

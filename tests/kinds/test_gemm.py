@@ -24,7 +24,7 @@ H200 = Machine(gpus=("NVIDIA H200",), product_name=None, cpu_count=16)
 SMALL = Shape(m=32, n=16, k=48)
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture
@@ -198,7 +198,6 @@ def test_a_record_is_kept_and_read_back(machine, request_of, tmp_path):
     assert exit_code(record, GemmRequest()) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_ceilings")
 def test_a_workloads_record_holds_its_layers(machine, request_of):
     prepared = prepare(request_of(seconds="0.0001", precisions=("bf16",), batch_size="2"), {})
@@ -210,7 +209,6 @@ def test_a_workloads_record_holds_its_layers(machine, request_of):
     assert record.bounds == ()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_ceilings")
 def test_kept_runs_bound_the_step(machine, request_of, monkeypatch, tmp_path):
     """On a machine whose kernel claims to be no emulation, and whose runs claim to be of a GPU. A later run of another
@@ -258,7 +256,6 @@ def test_kept_runs_bound_the_step(machine, request_of, monkeypatch, tmp_path):
     assert [(mode.label, mode.speedup) for mode in bound.modes] == [("te-fp8:delayed", 1.25)]
 
 
-@pytest.mark.slow
 def test_a_batch_that_fp8_cannot_take_is_refused_before_anything_is_measured(machine, request_of):
     prepared = prepare(request_of(batch_size="3"), {})
     with pytest.raises(UsageError, match="Say --batch-size 16, or --precision bf16 alone"):

@@ -14,7 +14,7 @@ from fp8bench.schema.gemm import PAIRS, Product, Shape
 
 SHAPE = Shape(m=32, n=16, k=48)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 
 @pytest.fixture

@@ -73,12 +73,14 @@ def test_a_number_that_run_takes_too_has_the_bound_that_it_has_there(name):
             request(**{option: str(bound.most + 1)})
 
 
+@pytest.mark.slow
 def test_its_help_shows_the_options_of_its_example(kind):
     done = call(".", kind.name, "--help")
     assert (done.code, done.stderr) == (0, "")
     assert all(word in done.stdout for word in kind.example if word.startswith("--"))
 
 
+@pytest.mark.slow
 def test_a_bad_option_is_one_line(kind):
     done = call(".", kind.name, "--no-such-option")
     assert done.code == 2

@@ -94,6 +94,7 @@ class TestPrepare:
         assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 class TestRecord:
     def test_says_what_was_done_where_and_when(self, record):
         assert (record.kind, record.status, record.source, record.instance) == ("numerics", "ok", "measured", "cpu")

@@ -1,7 +1,6 @@
 """What a dry run tells: what cannot run here, and time and cost from records of the same work."""
 
 import pytest
-import torch
 from builders import config, instance, measured, measured_on_cpu, place, price, rank_samples, summary
 
 from fp8bench import registry
@@ -158,6 +157,8 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch, catalog):
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", [*registry.BUILTIN_MODES], ids=lambda entry: entry.name)
 def test_it_says_of_a_cpu_what_the_modes_own_check_says(entry, catalog):
+    import torch
+
     for recipe in entry.recipes or (None,):
         mode = registry.load(entry)(recipe)
         try:

@@ -12,7 +12,7 @@ from fp8bench.launch.processes.group import Job, run
 from fp8bench.launch.signals import Interrupt, descendants, processes
 from fp8bench.schema.errors import RunFailed
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 RANKS = """
 import os, signal, time

@@ -17,7 +17,7 @@ from cli.calling import LIMIT_S, call, environment, one_line
 
 from fp8bench.launch.signals import descendants, process, processes
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "--min-time", "0")
 

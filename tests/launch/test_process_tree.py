@@ -27,6 +27,7 @@ def test_a_process_is_read_with_its_parent_and_state():
     assert process(2**22 + 1) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_what_was_there_before_stays_and_what_came_since_ends_also_if_it_heeds_nothing_or_is_stopped(slowness):
     def start(code):
@@ -49,6 +50,7 @@ def test_what_was_there_before_stays_and_what_came_since_ends_also_if_it_heeds_n
         one.stdout.close()
 
 
+@pytest.mark.slow
 def test_a_process_hears_of_its_parents_end_by_the_signal_that_it_asked_for(tmp_path, slowness):
     told = tmp_path / "told"
     child = f"""

@@ -12,7 +12,7 @@ from fp8bench.launch.processes import spawn
 from fp8bench.launch.processes.spawn import SpawnExecutor
 from fp8bench.launch.signals import descendants, process, processes
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 CLOSED = ("Connection closed by peer", 0)
 

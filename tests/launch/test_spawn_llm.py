@@ -5,7 +5,7 @@ import json
 import pytest
 from cli.calling import call
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 QUICK = ("--rounds", "1", "--warmup", "1", "--steps", "3", "--min-time", "0", "--batch-size", "2")
 

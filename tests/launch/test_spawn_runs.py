@@ -13,8 +13,6 @@ import fork_server
 import pytest
 from cli.calling import call, environment
 
-from fp8bench.worker.timing import LEAD_IN
-
 pytestmark = pytest.mark.slow
 
 TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "--steps", "3", "--min-time", "0")
@@ -38,6 +36,8 @@ def stored(tmp_path):
 
 
 def test_the_default_run_measures_two_ranks_under_both_cpu_modes_and_keeps_what_it_prints(run, tmp_path):
+    from fp8bench.worker.timing import LEAD_IN
+
     code, records, errors = run("--warmup", "2", "--steps", "6")
     assert code == 0, errors
     assert records == stored(tmp_path)
@@ -64,6 +64,7 @@ def test_the_default_run_measures_two_ranks_under_both_cpu_modes_and_keeps_what_
     assert (records[1]["evidence"]["converted_layers"], records[1]["evidence"]["total_layers"]) == (8, 9)
 
 
+@pytest.mark.thorough
 def test_all_ranks_time_as_many_steps_as_a_least_time_asks_for(run):
     """Each has its own pace in warm-up, and a rank that ran one step more would wait for the others for ever."""
     code, [record], errors = run(*TINY, "--mode", "outside-polite", "--warmup", "5", "--min-time", "0.5")
@@ -76,6 +77,7 @@ def test_all_ranks_time_as_many_steps_as_a_least_time_asks_for(run):
     assert min(counts) > 3
 
 
+@pytest.mark.thorough
 def test_loader_processes_end_with_their_rank(run):
     code, [record], errors = run(
         *("--mode", "baseline-bf16", "--gpus", "1", "--workers", "2", "--warmup", "0", "--steps", "3")
@@ -86,6 +88,7 @@ def test_loader_processes_end_with_their_rank(run):
     assert "terminate called" not in errors
 
 
+@pytest.mark.thorough
 def test_a_seed_gives_the_same_losses_twice(run):
     flags = (
         "--mode",
@@ -124,6 +127,7 @@ def test_a_mode_that_fails_the_gate_is_invalid_and_was_not_timed(run):
     assert record["cause"] == "parity"
 
 
+@pytest.mark.thorough
 def test_a_loss_that_is_not_finite_makes_the_record_invalid_with_its_samples_kept(run):
     code, [record], _ = run(
         "--mode", "outside-explodes", "--gpus", "1", "--batch-size", "4", "--warmup", "0", "--steps", "6"
@@ -177,6 +181,7 @@ def test_a_rank_that_dies_is_named_its_siblings_end_in_time_and_other_modes_stil
     assert "rank 1: ended by itself" in log.read_text()
 
 
+@pytest.mark.thorough
 def test_a_rank_for_which_the_others_wait_in_a_collective_ends_the_run_by_its_deadline_and_is_named(
     run, tmp_path, slowness
 ):
@@ -202,6 +207,7 @@ def begun(tmp_path, outside_site):
     return begin
 
 
+@pytest.mark.thorough
 def test_ctrl_c_ends_every_rank_keeps_what_was_finished_and_exits_with_130(tmp_path, begun, slowness):
     with TemporaryFile("w+") as said, begun(said, "--mode", "outside-polite", "--mode", "outside-sleeps") as running:
         pids = _wait_for_ranks(tmp_path, 2)
@@ -215,6 +221,7 @@ def test_ctrl_c_ends_every_rank_keeps_what_was_finished_and_exits_with_130(tmp_p
     assert _gone(pids)
 
 
+@pytest.mark.thorough
 def test_when_the_parent_is_killed_no_rank_stays_behind(tmp_path, begun, slowness):
     with TemporaryFile() as said, begun(said, "--mode", "outside-sleeps") as running:
         pids = _wait_for_ranks(tmp_path, 2)

@@ -13,7 +13,7 @@ from cli.calling import environment
 
 from fp8bench.launch.signals import descendants, process, processes
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 TINY = ("--workload", "outside-linear", "--batch-size", "8", "--warmup", "1", "--min-time", "0", "--rounds", "1")
 CODES = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]

@@ -66,6 +66,7 @@ def require_known(flags):
     assert {word for word in flags if word.startswith("--")} <= known
 
 
+@pytest.mark.slow
 def test_by_hand(on_a_node):
     script = [str(RECIPES / "torchrun.sh")]
     words = on_a_node(script, "--mode", "te-fp8", NODES="2", NODE="1", MASTER="10.0.0.1")
@@ -81,6 +82,7 @@ def test_by_hand(on_a_node):
     assert flags == ["--mode", "te-fp8"]
 
 
+@pytest.mark.slow
 def test_slurm(on_a_node):
     slurm = {"SLURM_JOB_NODELIST": "host-[a-b]", "SLURM_JOB_ID": "1234567", "SLURM_NNODES": "2"}
     node = {"SLURM_NODEID": "1", "SLURM_GPUS_ON_NODE": "8"}
@@ -96,6 +98,7 @@ def test_slurm(on_a_node):
     assert flags == ["--session", "two words"]
 
 
+@pytest.mark.slow
 def test_skypilot(on_a_node):
     sky = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "1"}
     envs = yaml.safe_load((RECIPES / "skypilot.yaml").read_text())["envs"] | {
@@ -112,6 +115,7 @@ def test_skypilot(on_a_node):
     require_known(flags)
 
 
+@pytest.mark.slow
 def test_kubernetes(on_a_node):
     options, flags = as_called(on_a_node(["-c", in_yaml("kubernetes.yaml")], JOB_COMPLETION_INDEX="1"))
     service, _, job = yaml.safe_load_all((RECIPES / "kubernetes.yaml").read_text())

@@ -41,6 +41,7 @@ def quietly(line: str) -> None:
     raise AssertionError(f"nothing is to be told, and this was: {line}")
 
 
+@pytest.mark.slow
 def test_the_second_is_told_who_holds_it_and_what_to_do(tmp_path: Path, holder: "subprocess.Popen[str]") -> None:
     with (
         pytest.raises(UsageError) as refusal,
@@ -52,6 +53,7 @@ def test_the_second_is_told_who_holds_it_and_what_to_do(tmp_path: Path, holder: 
     assert refusal.value.remedy == "Wait until it ends"
 
 
+@pytest.mark.slow
 def test_a_killed_holder_bars_nobody(tmp_path: Path, holder: "subprocess.Popen[str]") -> None:
     holder.send_signal(signal.SIGKILL)
     holder.wait()
@@ -61,6 +63,7 @@ def test_a_killed_holder_bars_nobody(tmp_path: Path, holder: "subprocess.Popen[s
         assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
 
 
+@pytest.mark.slow
 def test_whoever_waits_gets_it_when_the_holder_leaves(tmp_path: Path, holder: "subprocess.Popen[str]") -> None:
     holder.terminate()
 

@@ -194,6 +194,7 @@ class TestMachines:
         assert len(found["trainings"][0]["curve"]["train_loss"]) == STEPS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_the_curves_are_drawn_and_the_same_ones_give_the_same_bytes(catalog, tmp_path, suffix):
     paths = [tmp_path / f"{number}{suffix}" for number in range(2)]
@@ -207,6 +208,7 @@ def test_the_curves_are_drawn_and_the_same_ones_give_the_same_bytes(catalog, tmp
         )
 
 
+@pytest.mark.slow
 def test_without_prices_curves_are_drawn_over_time(catalog, tmp_path):
     one = record(
         *(trained(mode, seed, emulated=mode == FP8) for mode in (BASELINE, FP8) for seed in SEEDS), instance="own"

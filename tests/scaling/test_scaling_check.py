@@ -60,6 +60,7 @@ def test_the_page_has_the_check_and_both_tables():
     assert sum("--workload llm" in command for command, _ in MADE) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "shown"), MADE, ids=[command for command, _ in MADE])
 def test_a_table_of_the_page_is_what_its_command_prints(command, shown):
     done = call(ROOT, *command.split(), "--format", "markdown")

@@ -96,6 +96,7 @@ def test_every_format_has_every_point(form):
     assert "1080" in shown(gathered(figures=BOTH), form=form).replace(",", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_it_is_drawn(tmp_path, suffix):
     found = gathered(*FAR, one_size_will_do=True)
@@ -108,6 +109,7 @@ def test_it_is_drawn(tmp_path, suffix):
         assert "stroke-dasharray" in text
 
 
+@pytest.mark.slow
 def test_a_drawing_without_a_projection_has_no_broken_line(tmp_path):
     path = tmp_path / "scaling.svg"
     document(gathered(figures=BOTH)).figure("scaling").draw(path)

@@ -57,6 +57,7 @@ def test_a_file_that_is_wrong_is_refused_by_its_line(tmp_path):
         read_studies(path)
 
 
+@pytest.mark.slow
 def test_unknown_workloads_in_them_disturb_no_other_command():
     """`compare` of the instance that they are of shows runs, and nothing of these."""
     done = call(ROOT, "compare", "p4d", "p5", "--format", "json")

@@ -92,6 +92,7 @@ def test_a_case_that_is_wrong_is_not_timed(alone, monkeypatch):
     assert (wrong.wrong, wrong.rounds_s) == (5, ())
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_two_processes_time_every_operation(tmp_path):
     from fp8bench.launch.processes.group import Job, run

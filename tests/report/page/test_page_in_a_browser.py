@@ -20,7 +20,7 @@ from fp8bench.schema.record import Record
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `pip install playwright`")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.thorough,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: `apt-get install chromium`"),
 ]
 

@@ -12,7 +12,7 @@ from cli.calling import environment
 
 from fp8bench.registry import workloads
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")
