@@ -180,6 +180,7 @@ SHOWN = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seeds", "seconds"),
     [(range(10), 1.0), pytest.param(range(1000, FOREVER), 120, marks=pytest.mark.faults)],

@@ -115,6 +115,7 @@ def test_written_anew_they_read_as_before_and_nothing_is_lost(folder):
     assert kept == {f"{path.name}.v1": texts[path] for path in with_state}
 
 
+@pytest.mark.slow
 def test_a_call_that_is_repeated_finds_the_rest(folder):
     """As after power loss: some are written anew, one is not, and one has its old file beside it already."""
     (first, *rest) = [one for one in older(folder, MODELS) if isinstance(one, Older)]

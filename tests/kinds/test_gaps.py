@@ -89,6 +89,7 @@ def wandering(random):
     return points
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "least", "most"), [(3, 0.35, 4.2), (5, 0.49, 2.4), (10, 0.63, 1.7)])
 def test_how_wide_an_interval_is_beside_that_of_many_seeds_is_as_documented(seeds, least, most):
     from scipy.stats import chi2, norm, t

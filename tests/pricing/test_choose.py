@@ -128,6 +128,7 @@ class TestUnknown:
         assert choose([], NOW) is None
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(prices_of_any_kind, max_size=8), queries)
 def test_what_is_chosen_always_fits_the_question(prices: list[Price], query: PriceQuery) -> None:
@@ -141,6 +142,7 @@ def test_what_is_chosen_always_fits_the_question(prices: list[Price], query: Pri
         assert query.current if chosen.as_of is None else chosen.as_of <= query.as_of
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(prices_of_any_kind, max_size=8), queries)
 def test_nothing_that_fits_is_newer_and_as_sure_as_what_is_chosen(prices: list[Price], query: PriceQuery) -> None:

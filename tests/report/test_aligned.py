@@ -28,6 +28,7 @@ def tabulated(rows, right, form, headings=()):
     return tabulate(rows, headers=headings, tablefmt=form, colalign=align, disable_numparse=True)
 
 
+@pytest.mark.slow
 @given(tables())
 def test_headings_stand_over_a_line(table):
     rows, right, headings = table
@@ -35,6 +36,7 @@ def test_headings_stand_over_a_line(table):
     assert aligned(rows, right, "simple", headings) == tabulated(rows, right, "simple", headings)
 
 
+@pytest.mark.slow
 @given(tables())
 def test_rows_stand_by_themselves(table):
     rows, right, _ = table
@@ -42,6 +44,7 @@ def test_rows_stand_by_themselves(table):
     assert aligned(rows, right, "plain") == tabulated(rows, right, "plain")
 
 
+@pytest.mark.slow
 @given(tables())
 def test_markdown_has_a_line_a_row(table):
     rows, right, headings = table

@@ -12,6 +12,7 @@ from fp8bench.stats.intervals import mean_interval
 CRITICAL = 1.96
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("slow", "all_of_them"), [(1, 16), (3, 14), (7, 14), (5, 30)])
 def test_of_two_kinds_of_numbers_it_is_the_binomials_likelihood_interval(slow: int, all_of_them: int) -> None:
     from scipy.optimize import brentq

@@ -18,6 +18,7 @@ class TestSlowestRank:
     def test_it_is_the_maximum_over_ranks_step_by_step(self) -> None:
         assert slowest_rank([[1.0, 5.0, 3.0], [2.0, 4.0, 3.5]]) == [2.0, 5.0, 3.5]
 
+    @pytest.mark.slow
     @settings(deadline=None)
     @given(ranks)
     def test_a_step_lasts_as_long_as_one_rank_and_no_rank_lasts_longer(self, per_rank: list[list[float]]) -> None:

@@ -67,6 +67,7 @@ def test_all_ranks_of_all_nodes_report_turn_after_turn_and_all_leave_with_one_ex
     assert pair.said == ["node 0 (host-a): the parity gate said no"]
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_on_another_node_is_named_with_node_and_phase_and_the_session_goes_on():
     pair = Pair(in_turns(waiting_in("timing"), all_well), in_turns(failing(3, "ZeroDivisionError: enough"), all_well))
 
@@ -115,6 +116,7 @@ def test_ranks_of_two_nodes_that_hang_in_one_phase_are_all_blamed():
     assert pair.end(5) == 5
 
 
+@pytest.mark.slow
 def test_a_node_that_falls_silent_is_a_record_and_the_end_of_the_session():
     pair = Pair(waiting_in("timing"), waiting_in("timing"))
     running = InBackground(pair.run)
@@ -139,6 +141,7 @@ def test_a_node_whose_torchrun_was_killed_says_so():
     assert set(reasons(running.done()).values()) == {"node 1 with ranks 2 to 3 lost its torchrun, which was killed"}
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_node_interrupts_all():
     pair = Pair(waiting_in("timing"), waiting_in("timing"))
     running = InBackground(pair.run)
@@ -151,6 +154,7 @@ def test_a_signal_to_one_node_interrupts_all():
     assert pair.end(143) == 143
 
 
+@pytest.mark.slow
 def test_where_node_0_is_gone_node_1_keeps_the_record():
     pair = Pair(waiting_in("timing"), waiting_in("timing"))
     pair.leader.place = PLACE
@@ -167,6 +171,7 @@ def test_where_node_0_is_gone_node_1_keeps_the_record():
     assert [report.machine for report in reports] == [machine_called(name) for name in "aabb"]
 
 
+@pytest.mark.slow
 def test_where_the_store_is_gone_all_end_and_both_know_a_culprit():
     pair = Pair(waiting_in("timing"), waiting_in("timing"))
     pair.leader.place = PLACE

@@ -40,6 +40,7 @@ def agent(store, node=0, watch=(1,)):
     return Agent(store, node, {other: Heard() for other in watch})
 
 
+@pytest.mark.slow
 def test_a_text_of_megabytes_is_put_in_pieces_that_the_store_takes_and_dropped_whole():
     store = TorchStore()
     text = random.Random(0).randbytes(3 << 20).hex()

@@ -43,6 +43,7 @@ def followed(environ):
         thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 5, 143])
 def test_the_others_leave_with_the_agents_exit_code_whoever_comes_first(environ, followed, code):
     early, first = followed()
@@ -58,6 +59,7 @@ def test_the_others_leave_with_the_agents_exit_code_whoever_comes_first(environ,
     assert (first, second) == ([code], [code])
 
 
+@pytest.mark.slow
 def test_an_agent_that_ends_without_a_word_was_killed(environ, followed, monkeypatch):
     monkeypatch.setattr(waiting, "_tell", lambda listener, code: None)
     with waiting.awaited(AGENT, environ):

@@ -126,6 +126,7 @@ class TestLooks:
             "torchao-float8": "rank 4 of 4 looks, of which 2 go on",
         }
 
+    @pytest.mark.slow
     def test_beyond_the_usual_settings_the_best_modes_go_first(self) -> None:
         turns, _ = played(grid(axes=ALL).candidates, machine, Rule(rounds=1))
         looks = [turn.config for turn in turns if turn.stage == "look"]

@@ -28,6 +28,7 @@ def calls() -> dict[float, Call]:
     return {minutes: call(minutes) for minutes in (3, 5, 8, 10, 15, 20, 30)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("minutes", [3, 5, 8, 10, 15, 20, 30])
 def test_a_call_stays_within_its_budget(minutes, calls):
     assert calls[minutes].spent_s <= minutes * 60
