@@ -24,7 +24,13 @@ OF_ONE_RECORD = [name for name, entry in ENTRIES.items() if isinstance(registry.
 OTHER = "p5"
 
 
-@pytest.fixture(scope="module", params=ENTRIES)
+LONG = {"converge"}
+"""Kinds whose example takes tens of seconds."""
+
+WHOLE = [pytest.param(name, marks=[pytest.mark.thorough] if name in LONG else []) for name in ENTRIES]
+
+
+@pytest.fixture(scope="module", params=WHOLE)
 def kind(request):
     """Each kind in turn."""
     return registry.load(ENTRIES[request.param])

@@ -17,7 +17,7 @@ from fp8bench.launch.processes.ahead import Ahead
 from fp8bench.launch.processes.spawn import SpawnExecutor
 from fp8bench.launch.signals import STOPPED, ZOMBIE, descendants, process, processes
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 class Seen(list):

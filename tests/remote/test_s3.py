@@ -12,6 +12,8 @@ from fp8bench.remote.mirror import Mirror
 from fp8bench.remote.store import Refused, Store, Unreachable
 from fp8bench.schema.address import parse
 
+pytestmark = pytest.mark.thorough
+
 SECRET = "much-too-secret"
 
 

@@ -14,7 +14,7 @@ from made_steps import REPLICATES, made_estimates, made_steps, scaled
 from fp8bench.stats.estimate import Estimate, estimate
 from fp8bench.stats.ratio import Ratio, ratio
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 
 def coverage(estimates: Iterable[Estimate]) -> float:
