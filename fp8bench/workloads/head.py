@@ -32,7 +32,8 @@ class Head(nn.Linear):
 
 def _compute_dtype(tensor: Tensor) -> torch.dtype:
     kind = tensor.device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+    # Not torch.amp.is_autocast_available, which breaks the graph of torch.compile in torch 2.11.
+    if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):
         return torch.get_autocast_dtype(kind)
     return tensor.dtype
 

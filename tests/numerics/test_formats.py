@@ -43,7 +43,10 @@ def test_patterns_of_float32_are_decoded_as_c_decodes_them(pattern):
 def test_limits_are_those_of_finfo_exactly(name):
     ours, torchs = reach(HERE[name]), torch.finfo(getattr(torch, name))
     assert (ours.bits, ours.max, ours.min) == (torchs.bits, torchs.max, torchs.min)
-    assert (ours.smallest_normal, ours.eps) == (torchs.smallest_normal, torchs.eps)
+    assert ours.smallest_normal == torchs.smallest_normal
+    if name == "float8_e5m2fnuz" and torchs.eps == 0.125:
+        pytest.skip("this torch's finfo has e4m3's eps for e5m2fnuz, whose mantissa has two bits")
+    assert ours.eps == torchs.eps
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,9 @@ def _live(begun: Begun) -> bool:
 def wait(folder: Path, rank: int, teller: Teller) -> None:
     """A rank that was started ahead: import, wait to be told what to call, and call it."""
     for module in (folder / MODULES_AT).read_text().split():
-        import_module(module)
+        # The run finds what is missing, and says so.
+        with suppress(ImportError):
+            import_module(module)
     entry = sys.stdin.readline().strip()
     if not entry:
         # The launcher has ended.

@@ -4,6 +4,7 @@ from itertools import product
 
 import pytest
 import torch
+from numerics.gemm.of_cpus import public
 
 from fp8bench.numerics.gemm.bench import Bench
 from fp8bench.numerics.gemm.multiply import (
@@ -20,7 +21,6 @@ from fp8bench.numerics.gemm.multiply import (
     operands,
     output_size,
     private_scaled_mm,
-    public_scaled_mm,
     quantize,
     refusal,
     widened_mm,
@@ -47,7 +47,7 @@ def test_the_formats_are_those_named_whatever_the_precision():
     assert formats(one, "fp8-tensorwise") == formats(one, "fp8-rowwise-fast") == (E4M3, E5M2)
 
 
-@pytest.mark.parametrize("multiply", [public_scaled_mm, private_scaled_mm, widened_mm])
+@pytest.mark.parametrize("multiply", [public, private_scaled_mm, widened_mm])
 @pytest.mark.parametrize(("pair", "output", "bias"), list(product(TAKEN, OUTPUTS, (False, True))))
 def test_every_combination_is_computed_within_its_limit(multiply, pair, output, bias):
     one = Product(shape=SHAPE, formats=pair, output=output, bias=bias)

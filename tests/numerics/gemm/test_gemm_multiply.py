@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from numerics.gemm.of_cpus import needs_public, needs_rows
 from torch.nn import functional
 
 from fp8bench.numerics.gemm import multiply as kernels
@@ -90,18 +91,16 @@ def test_the_outputs_gradient_is_e5m2_with_a_scale_a_tensor(role, precision, wan
     assert formats(Product(shape=SHAPE, role=role), precision) == wanted
 
 
+PRIVATE_BY_ROWS = pytest.param(kernels.private_scaled_mm, True, marks=needs_rows)
 MULTIPLY = [
-    kernels.widened_mm,
-    pytest.param(
-        kernels.public_scaled_mm,
-        marks=pytest.mark.skipif(not hasattr(functional, "scaled_mm"), reason="this torch has no public scaled_mm"),
-    ),
-    kernels.private_scaled_mm,
+    *((kernels.widened_mm, rowwise) for rowwise in (False, True)),
+    *(pytest.param(kernels.public_scaled_mm, rowwise, marks=needs_public) for rowwise in (False, True)),
+    (kernels.private_scaled_mm, False),
+    PRIVATE_BY_ROWS,
 ]
 
 
-@pytest.mark.parametrize("multiply", MULTIPLY)
-@pytest.mark.parametrize("rowwise", [False, True])
+@pytest.mark.parametrize(("multiply", "rowwise"), MULTIPLY)
 @pytest.mark.parametrize("role", ["forward", "weight gradient"])
 def test_every_function_multiplies_what_it_is_given(multiply, rowwise, role):
     product = Product(shape=SHAPE, role=role)
@@ -124,6 +123,7 @@ def without_cpu_kernels(*_arguments, **_options):
     raise NotImplementedError("not on a CPU")
 
 
+@needs_rows
 def test_without_a_public_function_the_private_one_is_taken(monkeypatch):
     monkeypatch.delattr(functional, "scaled_mm", raising=False)
     assert kernels.find_kernel(CPU).name == "torch._scaled_mm"
