@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from fp8bench.kinds.run.explain.steps import PARTS
+from fp8bench.predict.assumed import per_cent
 from fp8bench.predict.held_out import HeldOut
 from fp8bench.predict.model_error import Case, Change, ModelError, model_error
 from fp8bench.predict.prediction import Measured, Prediction, Predictions
@@ -154,9 +155,9 @@ def _limits(found: HeldOut) -> list[doc.Part]:
             doc.Table(
                 (
                     column("part of a step", lambda row: _named(row.kind), "word"),
-                    column(f"on {first}", lambda row: _per_cent(row.by_memory[0])),
-                    column(f"on {second}", lambda row: _per_cent(row.by_memory[1])),
-                    column(f"by one pair alone, on {first}", lambda row: " to ".join(map(_per_cent, row.one_pair))),
+                    column(f"on {first}", lambda row: per_cent(row.by_memory[0])),
+                    column(f"on {second}", lambda row: per_cent(row.by_memory[1])),
+                    column(f"by one pair alone, on {first}", lambda row: " to ".join(map(per_cent, row.one_pair))),
                     column("pairs", lambda row: str(row.pairs)),
                 )
             ),
@@ -170,10 +171,6 @@ def _limits(found: HeldOut) -> list[doc.Part]:
             )
         )
     return said
-
-
-def _per_cent(share: float) -> str:
-    return f"{share * 100:.0f} %"
 
 
 def _named(part: PartName) -> str:
