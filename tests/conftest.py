@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import fork_server
+import hypothesis
 import pytest
 
 OUTSIDE = Path(__file__).parent / "outside"
@@ -22,6 +23,10 @@ OF_SLOW_TESTS = frozenset(
 """Fixtures with which a test starts processes, or is one of many that need timm, which takes seconds to import."""
 OF_TORCH = frozenset({"gpu", "modes", "numerics", "worker", "workloads"})
 """Folders here whose tests import torch, as no other folder's may at the top of a file."""
+
+# An example is not late because a library was imported in it, or because another test had the core.
+hypothesis.settings.register_profile("no-deadline", deadline=None)
+hypothesis.settings.load_profile("no-deadline")
 
 ENTRY_POINTS = """\
 [fp8bench.modes]

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -85,7 +85,6 @@ def test_by_default_the_rounds_are_the_machines_affair_and_nobody_is_disturbed()
     assert (request.aa, request.allow_busy) == (False, False)
 
 
-@settings(deadline=None)
 @given(
     flag=st.none() | st.integers(1, 99),
     variable=st.none() | st.integers(1, 99),

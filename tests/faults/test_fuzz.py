@@ -271,7 +271,7 @@ def test_a_record_is_what_was_written(tmp_path):
 
     from fp8bench.records.fit import fit
 
-    @settings(max_examples=30, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=30, derandomize=True, database=None)
     @given(reason=st.text(min_size=1), attention=st.text(), ratio=st.floats(allow_nan=False, allow_infinity=False))
     def holds(reason: str, attention: str, ratio: float) -> None:
         record = measured("mine", run_id="r").model_copy(update={"remedy": reason})
@@ -316,7 +316,7 @@ def test_a_configuration_and_an_instance_are_what_was_written():
         te_attention=st.sampled_from(["te", "sdpa"]), min_time_s=st.floats(0, 1e6),
     )  # fmt: skip
 
-    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=60, derandomize=True, database=None)
     @given(one=instance | config)
     def holds(one: Any) -> None:
         assert type(one).model_validate_json(one.model_dump_json()) == one

@@ -34,7 +34,8 @@ def run(tmp_path):
 
     def running(fault, gpus, *flags):
         free = [torch.cuda.mem_get_info(gpu)[0] for gpu in range(gpus)]
-        environ = {**os.environ, "PYTHONPATH": str(site), "FAULT": fault}
+        path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))
+        environ = {**os.environ, "PYTHONPATH": path, "FAULT": fault}
         command = [sys.executable, "-m", "fp8bench", *WORDS, "--gpus", str(gpus), "--allow-busy", *flags]
         began = time.monotonic()
         done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)

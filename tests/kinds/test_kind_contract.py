@@ -27,10 +27,12 @@ OTHER = "p5"
 LONG = {"converge"}
 """Kinds whose example takes tens of seconds."""
 
-WHOLE = [pytest.param(name, marks=[pytest.mark.thorough] if name in LONG else []) for name in ENTRIES]
+
+def marked(names):
+    return [pytest.param(name, marks=[pytest.mark.thorough] if name in LONG else []) for name in names]
 
 
-@pytest.fixture(scope="module", params=WHOLE)
+@pytest.fixture(scope="module", params=marked(ENTRIES))
 def kind(request):
     """Each kind in turn."""
     return registry.load(ENTRIES[request.param])
@@ -133,7 +135,7 @@ class TestExample:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", OF_ONE_RECORD, indirect=True)
+@pytest.mark.parametrize("kind", marked(OF_ONE_RECORD), indirect=True)
 class TestOfOneRecord:
     def test_what_was_kept_is_shown_as_it_was_when_measured(self, kind, example):
         folder, fp8bench, done = example

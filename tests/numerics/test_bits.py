@@ -44,7 +44,7 @@ def test_limits_are_those_of_ml_dtypes(name):
 
 
 @pytest.mark.parametrize("name", SIGNED)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(value=st.floats(-1, 1, width=32) | st.sampled_from([0.3952, -0.78, 2**-9, 2**-10, 1.5 * 2**-9, 0.0, -0.0]))
 def test_bits_are_those_of_ml_dtypes(name, value):
     """Within every format's range; a number is a float32 first."""
@@ -52,14 +52,12 @@ def test_bits_are_those_of_ml_dtypes(name, value):
     assert int(digits(bits(DEFINITIONS[name], scaled)), 2) == pattern(scaled, name)
 
 
-@settings(deadline=None)
 @given(power=st.integers(-126, 126), mantissa=st.floats(1, 1.49) | st.floats(1.51, 1.99))
 def test_bits_of_e8m0_are_those_of_ml_dtypes_but_for_ties(power, mantissa):
     value = math.ldexp(mantissa, power)
     assert int(digits(bits(DEFINITIONS["float8_e8m0fnu"], value)), 2) == pattern(value, "float8_e8m0fnu")
 
 
-@settings(deadline=None)
 @given(st.floats(width=32, allow_nan=False))
 def test_bits_of_float32_are_those_of_c(value):
     (by_c,) = struct.unpack("I", struct.pack("f", value))

@@ -51,7 +51,7 @@ def overflows_to(name, largest):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNED_BYTES)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(values=FINITE)
 def test_a_cast_takes_the_nearest_of_all_values(name, values):
     choices = magnitudes(name)
@@ -72,19 +72,16 @@ def test_every_tie_goes_to_the_even_value(name):
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])
-@settings(deadline=None)
 @given(value=st.floats(-65504, 65504, width=32))
 def test_sixteen_bits_round_as_defined(name, value):
     assert cast([value], name) == [nearest(DEFINITIONS[name], value)]
 
 
-@settings(deadline=None)
 @given(st.floats(-3e38, 3e38))
 def test_float32_rounds_as_c_does(value):
     assert cast([value], "float32") == list(struct.unpack("f", struct.pack("f", value)))
 
 
-@settings(deadline=None)
 @given(st.floats(2**-126, 2**127, width=32))
 def test_e8m0_takes_the_nearest_power_of_two_and_the_larger_of_two(value):
     below = 2.0 ** (math.frexp(value)[1] - 1)

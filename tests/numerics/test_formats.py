@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fp8bench.numerics.definitions import DEFINITIONS, decode, nearest, positive_values, reach
@@ -32,7 +32,6 @@ def test_every_pattern_is_decoded_as_torch_decodes_it(name):
     assert all(map(same, [decode(HERE[name], pattern) for pattern in patterns], by_torch))
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_patterns_of_float32_are_decoded_as_c_decodes_them(pattern):
     (by_c,) = struct.unpack("f", struct.pack("I", pattern))
@@ -125,7 +124,6 @@ def test_ties_of_e2m1_go_to_the_even_and_what_is_too_large_saturates(value, expe
     assert same(nearest(E2M1, -value), -float(expected))
 
 
-@settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.floats(-8, 8))
 def test_nothing_in_e2m1_is_nearer_than_the_nearest(value):
     values = [0.0, *positive_values(E2M1)]

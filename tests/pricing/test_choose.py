@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 from builders import price
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fp8bench.pricing.choose import PriceQuery, choose
@@ -129,7 +129,6 @@ class TestUnknown:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(st.lists(prices_of_any_kind, max_size=8), queries)
 def test_what_is_chosen_always_fits_the_question(prices: list[Price], query: PriceQuery) -> None:
     chosen = choose(prices, query)
@@ -143,7 +142,6 @@ def test_what_is_chosen_always_fits_the_question(prices: list[Price], query: Pri
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(st.lists(prices_of_any_kind, max_size=8), queries)
 def test_nothing_that_fits_is_newer_and_as_sure_as_what_is_chosen(prices: list[Price], query: PriceQuery) -> None:
     chosen = choose(prices, query)

@@ -1,7 +1,7 @@
 """The price-performance formulas, by their laws and by the published example."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fp8bench.pricing import cost
@@ -38,14 +38,12 @@ class TestUnitsPerUsd:
     def test_an_hour_of_one_unit_a_second_at_one_usd_is_3600(self) -> None:
         assert units_per_usd(1.0, 1.0) == 3600
 
-    @settings(deadline=None)
     @given(throughputs, prices)
     def test_it_times_usd_per_million_units_is_a_million(self, throughput_per_s: float, usd_per_hour: float) -> None:
         units = units_per_usd(throughput_per_s, usd_per_hour)
 
         assert units * usd_per_million_units(units) == pytest.approx(1e6)
 
-    @settings(deadline=None)
     @given(throughputs, prices)
     def test_twice_the_price_buys_half_and_twice_the_speed_buys_twice(
         self, throughput_per_s: float, usd_per_hour: float
@@ -57,14 +55,12 @@ class TestUnitsPerUsd:
 
 
 class TestGain:
-    @settings(deadline=None)
     @given(throughputs, prices)
     def test_a_row_gains_nothing_over_itself(self, throughput_per_s: float, usd_per_hour: float) -> None:
         units = units_per_usd(throughput_per_s, usd_per_hour)
 
         assert gain(units, units) == 0
 
-    @settings(deadline=None)
     @given(throughputs, throughputs)
     def test_the_way_there_and_back_cancel(self, one: float, other: float) -> None:
         assert (1 + gain(one, other)) * (1 + gain(other, one)) == pytest.approx(1)
@@ -75,7 +71,6 @@ class TestGain:
 
 
 class TestBreakEven:
-    @settings(deadline=None)
     @given(throughputs, throughputs, prices)
     def test_put_back_as_the_price_it_gives_no_gain(
         self, throughput_per_s: float, reference_throughput_per_s: float, reference_usd_per_hour: float
@@ -86,14 +81,12 @@ class TestBreakEven:
 
         assert gain(units_per_usd(throughput_per_s, even), reference) == pytest.approx(0, abs=1e-9)
 
-    @settings(deadline=None)
     @given(throughputs, prices)
     def test_the_references_own_is_its_price(self, throughput_per_s: float, usd_per_hour: float) -> None:
         own = break_even_usd_per_hour(throughput_per_s, units_per_usd(throughput_per_s, usd_per_hour))
 
         assert own == pytest.approx(usd_per_hour)
 
-    @settings(deadline=None)
     @given(throughputs, prices, st.floats(min_value=1.01, max_value=10))
     def test_below_it_a_row_gains_and_above_it_loses(
         self, throughput_per_s: float, usd_per_hour: float, factor: float
@@ -112,7 +105,6 @@ class TestMfu:
     def test_vit_huge_on_one_h200(self) -> None:
         assert mfu(763.5e9 * 64, 0.1375, 1, 989) == pytest.approx(0.3593, abs=0.0001)
 
-    @settings(deadline=None)
     @given(st.integers(1, 10**15), step_times, st.integers(1, 1024), st.floats(min_value=1, max_value=1e4))
     def test_it_scales_with_work_and_against_time_gpus_and_peak(
         self, flops_per_step: int, step_time_s: float, gpus: int, peak_tflops: float
@@ -124,7 +116,6 @@ class TestMfu:
         assert mfu(flops_per_step, step_time_s, 2 * gpus, peak_tflops) == pytest.approx(share / 2)
         assert mfu(flops_per_step, step_time_s, gpus, 2 * peak_tflops) == pytest.approx(share / 2)
 
-    @settings(deadline=None)
     @given(st.integers(1, 10**15), step_times, st.integers(1, 64))
     def test_as_many_times_the_work_on_as_many_gpus_is_the_same(
         self, flops_of_a_rank: int, step_time_s: float, gpus: int

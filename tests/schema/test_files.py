@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
@@ -249,7 +249,6 @@ class TestLineOf:
     def test_text_without_structure_has_its_first_line_only(self, text: str) -> None:
         assert line_of(text, ("a",)) == 1
 
-    @settings(deadline=None)
     @given(
         st.recursive(
             st.none() | st.booleans() | st.integers(-5, 5) | st.text("abc", max_size=3),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from builders import config, invalid, measured, place, profile, published, rank_report, rank_samples, unsupported
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -238,7 +238,6 @@ class TestJson:
         assert back == record
         assert back.model_dump_json() == record.model_dump_json()
 
-    @settings(deadline=None)
     @given(st.lists(step_times, min_size=1, max_size=8), st.lists(st.none() | seconds, max_size=8))
     def test_samples_come_back_to_the_last_bit(self, times: list[float], losses: list[float | None]) -> None:
         samples = rank_samples(step_s=tuple(times), host_s=tuple(times), loss=tuple(losses))

@@ -4,7 +4,7 @@ from time import perf_counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_steps import made_steps
 
@@ -30,7 +30,6 @@ class TestLag1Autocorrelation:
     def test_of_constant_or_few_samples_there_is_none(self, samples: list[float]) -> None:
         assert lag1_autocorrelation(samples) is None
 
-    @settings(deadline=None)
     @given(series)
     def test_it_is_a_correlation_in_no_unit(self, samples: list[float]) -> None:
         correlation = lag1_autocorrelation(samples)
@@ -59,7 +58,6 @@ class TestEffectiveSamples:
     def test_steps_that_alternate_are_worth_no_more_than_there_are(self) -> None:
         assert effective_samples([1.0, 1.1] * 20) == 40
 
-    @settings(deadline=None)
     @given(series)
     def test_it_is_between_one_and_all(self, samples: list[float]) -> None:
         effective = effective_samples(samples)
@@ -105,7 +103,6 @@ class TestBlockLength:
     def test_of_constant_or_few_samples_it_is_one(self, samples: list[float]) -> None:
         assert block_length(samples) == 1
 
-    @settings(deadline=None)
     @given(series)
     def test_it_is_one_to_a_third_of_the_steps(self, samples: list[float]) -> None:
         assert 1 <= block_length(samples) <= max(1, len(samples) // 3)
@@ -127,7 +124,6 @@ class TestBlockShortfall:
 
         assert shortfall == pytest.approx(rows.mean(axis=1).var() / bootstrapped, rel=0.1)
 
-    @settings(deadline=None)
     @given(series, st.data())
     def test_blocks_never_overstate_it(self, samples: list[float], data: st.DataObject) -> None:
         length = data.draw(st.integers(1, len(samples) - 1))

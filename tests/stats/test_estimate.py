@@ -17,7 +17,7 @@ from fp8bench.stats.estimate import Estimate, estimate
 seconds = st.floats(min_value=1e-3, max_value=1e3)
 process = st.lists(seconds, min_size=8, max_size=30)
 measurement = st.lists(process, min_size=1, max_size=4)
-few = settings(deadline=None, max_examples=25)
+few = settings(max_examples=25)
 
 
 def quick(processes: list[list[float]]) -> Estimate:

@@ -47,7 +47,7 @@ def test_of_many_normal_numbers_it_is_students() -> None:
     )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=20), st.floats(0.1, 13))
 def test_it_holds_the_mean_and_stays_within_the_numbers(values: list[float], critical: float) -> None:
     low, high = mean_interval(values, critical)

@@ -11,7 +11,7 @@ from fp8bench.stats.ratio import ratio
 
 seconds = st.floats(min_value=1e-3, max_value=1e3)
 measurement = st.lists(st.lists(seconds, min_size=8, max_size=20), min_size=1, max_size=3)
-few = settings(deadline=None, max_examples=25)
+few = settings(max_examples=25)
 
 
 def steady(centre: float, processes: int = 3, steps: int = 40) -> Estimate:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_steps import made_steps
 
@@ -43,7 +43,6 @@ class TestOutliers:
 
         assert np.mean([len(outliers(row.tolist())) for row in rows]) / 40 < 0.005
 
-    @settings(deadline=None)
     @given(series)
     def test_never_is_more_than_half_of_them(self, samples: list[float]) -> None:
         places = outliers(samples)
@@ -70,7 +69,6 @@ class TestDrift:
     def test_of_thousands_of_steps_it_is_of_their_neighbours_medians(self) -> None:
         assert drift(falling(0.1, steps=20_000)) == pytest.approx(-0.1, rel=0.01)
 
-    @settings(deadline=None)
     @given(series)
     def test_backwards_it_is_the_opposite_and_has_no_unit(self, samples: list[float]) -> None:
         there, back = drift(samples), drift(samples[::-1])

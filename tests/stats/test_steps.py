@@ -3,7 +3,7 @@
 import statistics
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fp8bench.stats.steps import longest_rank, slow_steps, slowest_rank
@@ -19,7 +19,6 @@ class TestSlowestRank:
         assert slowest_rank([[1.0, 5.0, 3.0], [2.0, 4.0, 3.5]]) == [2.0, 5.0, 3.5]
 
     @pytest.mark.slow
-    @settings(deadline=None)
     @given(ranks)
     def test_a_step_lasts_as_long_as_one_rank_and_no_rank_lasts_longer(self, per_rank: list[list[float]]) -> None:
         steps = slowest_rank(per_rank)
@@ -29,7 +28,6 @@ class TestSlowestRank:
             assert all(step >= rank[i] for rank in per_rank)
             assert step in [rank[i] for rank in per_rank]
 
-    @settings(deadline=None)
     @given(st.lists(seconds))
     def test_a_lone_rank_is_its_own_slowest(self, steps: list[float]) -> None:
         assert slowest_rank([steps]) == steps
@@ -47,7 +45,6 @@ class TestLongestRank:
     def test_it_is_the_rank_whose_steps_add_up_to_most(self) -> None:
         assert longest_rank([[1.0, 5.0, 3.0], [2.0, 4.0, 3.5]]) == [2.0, 4.0, 3.5]
 
-    @settings(deadline=None)
     @given(ranks)
     def test_no_rank_took_longer_and_the_maxima_of_each_step_add_up_to_no_less(self, per_rank) -> None:
         total = sum(longest_rank(per_rank))

@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 from builders import profile, rank_samples, steps_about, telemetry, workload_facts
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fp8bench.schema.rank import RankSamples, RankTelemetry
@@ -251,7 +251,6 @@ def test_no_rank_is_an_error() -> None:
         summarize([], workload_facts())
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 12).flatmap(
         lambda steps: st.lists(st.tuples(*[seconds] * steps), min_size=1, max_size=4),
@@ -265,7 +264,6 @@ def test_throughput_is_the_global_batch_over_the_step_time(rows: list[tuple[floa
     assert summary.throughput_per_s * summary.step_time_s == pytest.approx(batch_size * len(rows))
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 12).flatmap(
         lambda steps: st.lists(st.tuples(*[seconds] * steps), min_size=1, max_size=4),
