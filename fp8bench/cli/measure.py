@@ -2,6 +2,9 @@
 
 import inspect
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +13,7 @@ import typer
 
 from fp8bench import registry
 from fp8bench.cli.command import Function, parameters_of, with_parameters
+from fp8bench.cli.nodes import Group, as_torchrun_has_it
 from fp8bench.cli.options import Form, option
 from fp8bench.cli.output import draw, load_catalog, log, show, tell_broken
 from fp8bench.entries import KindEntry
@@ -67,12 +71,39 @@ def _answer(kind: OneRecord[Any, Any, Any], kept: str | None, form: str, given: 
         _refuse_beside_record(kind, settings)
         _show(kind, find_kept(kept, request.results_dir, kind.record, tell_broken), request.results_dir, form, plots)
         return
-    prepared = kind.prepare(request, os.environ)
+    with _nodes(kind) as group:
+        record = fit(_measured(kind, request, group))
+        log(f"kept as {results.write(record, request.results_dir)}")
+        _show(kind, record, request.results_dir, form, plots)
+        raise typer.Exit(kind.exit_code(record, request))
+
+
+@contextmanager
+def _nodes(kind: OneRecord[Any, Any, Any]) -> Iterator[Group | None]:
+    """The nodes that torchrun has made, for a kind that is measured on several; None if there is one."""
+    if kind.over_nodes is None:
+        yield None
+        return
+    with as_torchrun_has_it(os.environ, alone=False) as (_, group):
+        yield group
+
+
+def _measured(kind: OneRecord[Any, Any, Any], request: Request, group: Group | None) -> Any:
+    """The record. On a node that follows another, raises typer.Exit when its part is done."""
+    if group is None or kind.over_nodes is None:
+        prepared = kind.prepare(request, os.environ)
+        register(prepared, None, date.today(), log)
+        return kind.measure(prepared, log)
+    from fp8bench.launch.nodes.job import follow, lead
+
+    prepared = group.meet(request, lambda: kind.prepare(request, os.environ))
+    agent, over = group.agent, kind.over_nodes
+    if not agent.leads:
+        raise typer.Exit(follow(agent, over.job(prepared, lambda _line: None)))
     register(prepared, None, date.today(), log)
-    record = fit(kind.measure(prepared, log))
-    log(f"kept as {results.write(record, request.results_dir)}")
-    _show(kind, record, request.results_dir, form, plots)
-    raise typer.Exit(kind.exit_code(record, request))
+    marks = (*prepared.warnings, *agent.verdict.marks)
+    prepared = replace(prepared, warnings=marks, machines=agent.verdict.machines)
+    return over.made(prepared, lead(agent, over.job(prepared, log)))
 
 
 def _refuse_beside_record(kind: OneRecord[Any, Any, Any], given: dict[str, Any]) -> None:

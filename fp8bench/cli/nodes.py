@@ -1,4 +1,4 @@
-"""`fp8bench run` under torchrun: which of its processes does what, and how all of them end together.
+"""A command under torchrun: which of its processes does what, and how all of them end together.
 
 Nothing of it is used where torchrun's variables are absent.
 """
@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
@@ -18,12 +18,15 @@ from fp8bench.schema.errors import Fp8benchError, Interrupted
 if TYPE_CHECKING:
     from fp8bench.config.request import RunRequest
     from fp8bench.launch.nodes.agent import Agent
+    from fp8bench.launch.nodes.alike import Asked
     from fp8bench.launch.nodes.leader import Leader
     from fp8bench.launch.nodes.messages import Turn
     from fp8bench.launch.nodes.place import Elastic
     from fp8bench.launch.prepare import Prepared
     from fp8bench.schema.config import RunConfig
     from fp8bench.schema.rank import RankReport
+
+PreparedT = TypeVar("PreparedT")
 
 
 class Group:
@@ -33,19 +36,16 @@ class Group:
         self.agent = agent
         self.met = False
 
-    def meet(self, request: "RunRequest") -> "Leader":
-        """Let the nodes check whether they are alike. Returns the executor of node 0; on every other node it runs
-        what that says, and then raises typer.Exit. Raises what keeps the nodes from running together.
+    def meet(self, request: "Asked", prepare: "Callable[[], PreparedT]") -> "PreparedT":
+        """Let the nodes check whether they are alike. prepare: finds what keeps this node from running, before any node
+        begins. Returns what that does. Raises what keeps the nodes from running together.
         """
         from fp8bench.launch.nodes.alike import hello
-        from fp8bench.launch.nodes.leader import Leader
-        from fp8bench.launch.prepare import prepare
         from fp8bench.machine.gpus import this_machine
 
         agent = self.agent
         mine = hello(agent.place, request, this_machine(os.environ), os.environ)
-        # What keeps this node from running is found before any node begins. The session is node 0's to look up.
-        prepared = prepare(request.model_copy(update={"session": None}), os.environ, agent.place)
+        prepared = prepare()
         self.met = True
         verdict = agent.meet(mine)
         if agent.leads:
@@ -54,9 +54,23 @@ class Group:
             log(f"{hosts}: {each} {'rank' if each == 1 else 'ranks'} each")
             for mark in verdict.marks:
                 log(f"warning: {mark}")
-            return Leader(agent, request.timeout_s)
-        log(f"{agent.called(agent.place.node)} follows {agent.called(0)}, which keeps the records")
-        raise typer.Exit(self._follow(prepared))
+        else:
+            log(f"{agent.called(agent.place.node)} follows {agent.called(0)}, which keeps the records")
+        return prepared
+
+    def executor(self, request: "RunRequest") -> "Leader":
+        """Meet for `fp8bench run`. Returns the executor of node 0; on every other node it runs what that says, and then
+        raises typer.Exit. Raises as `meet`.
+        """
+        from fp8bench.launch.nodes.leader import Leader
+        from fp8bench.launch.prepare import prepare
+
+        # The session is node 0's to look up.
+        alone = request.model_copy(update={"session": None})
+        prepared = self.meet(request, lambda: prepare(alone, os.environ, self.agent.place))
+        if not self.agent.leads:
+            raise typer.Exit(self._follow(prepared))
+        return Leader(self.agent, request.timeout_s)
 
     def _follow(self, prepared: "Prepared") -> int:
         from fp8bench.launch.nodes.follower import Follower

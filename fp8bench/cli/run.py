@@ -46,7 +46,7 @@ def run(
 
     with as_torchrun_has_it(os.environ, alone=dry_run) as (place, group):
         requested = resolved(settings, config)
-        leader = group.meet(requested.request) if group is not None else None
+        leader = group.executor(requested.request) if group is not None else None
         with synced(requested.request.results_dir, measuring=True) as mirror:
             _run(requested, mirror, dry_run, quiet, as_json, strict, place, leader)
 

@@ -14,6 +14,7 @@ from fp8bench.config.request import OPTIONS, RunRequest, kind_of, option_of, wor
 from fp8bench.config.words import above_zero, machine_label, whole
 from fp8bench.kinds.kind import CompareOptions, Kind, Log, Unread
 from fp8bench.launch.place import Place, place_on
+from fp8bench.launch.processes.group import Job
 from fp8bench.machine.gpus import Machine
 from fp8bench.records import results
 from fp8bench.records.select import in_order, latest_alike
@@ -23,6 +24,7 @@ from fp8bench.schema.config import Device
 from fp8bench.schema.errors import require_known
 from fp8bench.schema.files import Frozen
 from fp8bench.schema.instance import Catalog
+from fp8bench.schema.machine import MachineIdentity
 from fp8bench.schema.option import ByDevice, Option, flag_of
 from fp8bench.schema.record import RecordHead
 
@@ -114,10 +116,13 @@ RecordT = TypeVar("RecordT", bound=RecordHead)
 
 @dataclass(frozen=True)
 class Prepared(Place, Generic[ConfigT]):
-    """What will be measured, and where it is kept. warnings: of the circumstances, for the record."""
+    """What will be measured, and where it is kept. warnings: of the circumstances, for the record. machines: of several
+    nodes, by node.
+    """
 
     config: ConfigT
     warnings: tuple[str, ...] = ()
+    machines: tuple[MachineIdentity | None, ...] = ()
 
 
 def place_of(request: Request, machine: Machine) -> Place:
@@ -134,6 +139,16 @@ def head(place: Place, label: str, now: datetime) -> dict[str, Any]:
     return measured_head(new_run_id(label, now), now, place.instance.key, machine)
 
 
+@dataclass(frozen=True)
+class OverNodes(Generic[ConfigT, RecordT]):
+    """How a kind is measured on several nodes. job: what the ranks of all nodes do. made: the record, from what each
+    found, by rank.
+    """
+
+    job: Callable[[Prepared[ConfigT], Log], Job]
+    made: Callable[[Prepared[ConfigT], Sequence[str]], RecordT]
+
+
 @dataclass(frozen=True, kw_only=True)
 class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     """A kind whose call measures in this process and makes one record, which has its configuration as `config`.
@@ -141,7 +156,7 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     prepare: checks the words and looks at the machine; writes nothing; raises UsageError and ModeUnavailable. measure:
     returns the record. exit_code: of the call that made it. document: one record, or several side by side in the order
     given. figures: by the option that asks for one, its name in the document and what it shows. idle: options that have
-    no meaning beside these flags.
+    no meaning beside these flags. over_nodes: None if it is measured on one machine only.
     """
 
     record: type[RecordT]
@@ -152,6 +167,7 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     document: Callable[[Sequence[RecordT], Catalog], Document]
     figures: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     idle: Callable[[Collection[str]], frozenset[str]] = lambda _flags: frozenset()
+    over_nodes: OverNodes[ConfigT, RecordT] | None = None
 
     def variables(self, flags: Collection[str]) -> frozenset[str]:
         """Options that may be given as FP8BENCH_ variables too, beside these flags: those that `run` has."""

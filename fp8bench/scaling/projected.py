@@ -72,17 +72,25 @@ class Projections:
 @dataclass(frozen=True)
 class Wanted:
     """nodes: how many, each. collectives: of one such node, by instance; where an instance has none, its datasheet is
-    taken. given: of all instances, before those. network_gbps: of a node in one direction; None: the catalogue's.
+    taken. between: of several such nodes. given: of all instances, before those. network_gbps: of a node in one
+    direction; None: what `between` shows, or else the catalogue's.
     """
 
     nodes: tuple[int, ...]
     collectives: Mapping[str, CollectivesRecord] = field(default_factory=dict)
+    between: Mapping[str, CollectivesRecord] = field(default_factory=dict)
     given: CollectivesRecord | None = None
     network_gbps: float | None = None
 
     def of(self, instance: str) -> CollectivesRecord | None:
         """What was measured of links within a node."""
-        return self.given or self.collectives.get(instance)
+        given = self.given if self.given and self.given.config.nodes == 1 else None
+        return given or self.collectives.get(instance)
+
+    def between_nodes(self, instance: str) -> CollectivesRecord | None:
+        """What was measured of links between nodes."""
+        given = self.given if self.given and self.given.config.nodes > 1 else None
+        return given or self.between.get(instance)
 
 
 def with_collectives(
@@ -99,7 +107,9 @@ def with_collectives(
     named = None if given is None else find_kept(given, results_dir, CollectivesRecord, unread)
     kept = read_kind(results_dir, instances, CollectivesRecord)
     ok = sorted((record for record in kept if record.status == "ok"), key=_largest_bytes)
-    return Wanted(nodes, {record.instance: record for record in ok}, named, network_gbps)
+    within = {record.instance: record for record in ok if record.config.nodes == 1}
+    between = {record.instance: record for record in ok if record.config.nodes > 1 and all_reduces(record)}
+    return Wanted(nodes, within, between, named, network_gbps)
 
 
 def _largest_bytes(record: CollectivesRecord) -> int:
@@ -211,39 +221,44 @@ def gradient_bytes(record: Record) -> float:
 
 def links_of(point: Point, instance: Instance | None, wanted: Wanted, catalog: Catalog) -> tuple[Links, list[str]]:
     """Of a node like this point's, and in sentences where they are from. Raises UsageError for what is not known."""
-    gbps, of_network = _network(point, instance, wanted)
+    network, of_network = _network(point, instance, wanted)
     within, of_links = _within(point, wanted, catalog) if point.world_size > 1 else (None, list[str]())
     measured = wanted.of(point.instance)
     return Links(
         bus_gb_s=within.bus_gb_s if within else None,
-        node_gb_s=gbps / BITS,
+        node_gb_s=network,
         latency_s=within.latency_s if within else 0.0,
         latency_ranks=measured.config.world_size if measured else 2,
     ), [*of_links, of_network]
 
 
 def _network(point: Point, instance: Instance | None, wanted: Wanted) -> tuple[float, str]:
+    """GB/s that the ranks of several nodes have in a ring, and in a sentence where that is from."""
     if wanted.network_gbps is not None:
-        return wanted.network_gbps, f"a node's network carries {wanted.network_gbps:g} Gbit/s, as given"
+        return wanted.network_gbps / BITS, f"a node's network carries {wanted.network_gbps:g} Gbit/s, as given"
+    record = wanted.between_nodes(point.instance)
+    if record is not None:
+        config = record.config
+        found = link("all-reduce", _timed(record), config.world_size)
+        return found.bus_gb_s, (
+            f"links between nodes: {found.bus_gb_s:.3g} GB/s of bus bandwidth, as {config.nodes} nodes of "
+            f"{record.instance} with {counted(config.world_size, config.device)} were measured"
+        )
     known = (instance.network or {}).get("gbps") if instance else None
     if not isinstance(known, int | float):
         raise UsageError(
             f"the network of {point.instance} is not known, so neither is what nodes can send each other",
-            "Give it with --network-gbps, in Gbit/s of one node and direction",
+            "Give it with --network-gbps, in Gbit/s of one node and direction, or measure it: `torchrun --nnodes 2 ... "
+            "-m fp8bench collectives`",
         )
-    return float(known), f"a node's network carries its full {known:g} Gbit/s, which none does quite"
+    return known / BITS, f"a node's network carries its full {known:g} Gbit/s, which none does quite"
 
 
 def _within(point: Point, wanted: Wanted, catalog: Catalog) -> tuple[Link, list[str]]:
     record = wanted.of(point.instance)
     if record is not None:
         ranks = record.config.world_size
-        timed = all_reduces(record)
-        if not timed:
-            raise UsageError(
-                f"{record.run_id} timed no all-reduce", "Measure it: `fp8bench collectives --operation all-reduce`"
-            )
-        found = link("all-reduce", timed, ranks)
+        found = link("all-reduce", _timed(record), ranks)
         return found, [
             f"links within a node: {found.bus_gb_s:.3g} GB/s of bus bandwidth and {found.latency_s * 1e6:.0f} us for a "
             f"small message, as {counted(ranks, record.config.device)} of {record.instance} were measured"
@@ -258,6 +273,16 @@ def _within(point: Point, wanted: Wanted, catalog: Catalog) -> tuple[Link, list[
     return Link(0.0, gb_s), [
         f"links within a node reach NVLink's full {gb_s:g} GB/s, by the datasheet: none were measured"
     ]
+
+
+def _timed(record: CollectivesRecord) -> list[tuple[int, float]]:
+    """Its all-reduces. Raises UsageError if it has none."""
+    timed = all_reduces(record)
+    if not timed:
+        raise UsageError(
+            f"{record.run_id} timed no all-reduce", "Measure it: `fp8bench collectives --operation all-reduce`"
+        )
+    return timed
 
 
 def _row(point: Point, node: OneNode, step: ProjectedStep) -> Projection:

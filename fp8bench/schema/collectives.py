@@ -23,10 +23,13 @@ BACKENDS: dict[Device, Backend] = {"cuda": "nccl", "cpu": "gloo"}
 
 
 class CollectivesConfig(Frozen):
-    """The request with every number resolved. seconds: for each timing, in each round."""
+    """The request with every number resolved. seconds: for each timing, in each round. nodes: all have the same number
+    of ranks.
+    """
 
     device: Device
     world_size: int = Field(ge=2)
+    nodes: PositiveInt = 1
     operations: tuple[Operation, ...]
     dtypes: tuple[Dtype, ...]
     sizes_bytes: tuple[PositiveInt, ...] = Field(
@@ -69,7 +72,7 @@ class RankTimes(Frozen):
 
 
 class RankOutcome(Frozen):
-    """One rank's part, case by case. environment: rank 0's, as JSON; null of others."""
+    """One rank's part, case by case. environment: as JSON, of the first rank of each node; null of others."""
 
     times: tuple[RankTimes, ...]
     environment: str | None = None

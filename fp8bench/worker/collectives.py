@@ -49,7 +49,8 @@ def measure(payload: str, rank: int, init_method: str) -> str:
     Raises ModeUnavailable where torch has no such GPU, RunFailed where memory does not suffice.
     """
     config = CollectivesConfig.model_validate_json(payload)
-    device = _device(config.device, rank, config.world_size)
+    local_rank = rank % (config.world_size // config.nodes)
+    device = _device(config.device, local_rank, config.world_size // config.nodes)
     # Left only where all went well: to leave it makes the others fail, before this rank has said why it did.
     group = ExitStack()
     group.enter_context(process_group(rank, config.world_size, device, init_method))
@@ -59,21 +60,22 @@ def measure(payload: str, rank: int, init_method: str) -> str:
         said = str(error).split(". ")[0]
         raise RunFailed(f"rank {rank} ran out of GPU memory: {said}", "Give smaller ones with --size", "oom") from error
     group.close()
-    here = environment(device).model_dump_json() if rank == 0 else None
+    here = environment(device).model_dump_json() if local_rank == 0 else None
     return RankOutcome(times=times, environment=here).model_dump_json()
 
 
-def _device(kind: Device, rank: int, ranks: int) -> torch.device:
+def _device(kind: Device, local_rank: int, ranks: int) -> torch.device:
+    """ranks: of this node."""
     if kind == "cpu":
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
         return torch.device("cpu")
-    if torch.cuda.device_count() <= rank:
+    if torch.cuda.device_count() <= local_rank:
         raise ModeUnavailable(
-            f"torch sees {torch.cuda.device_count()} CUDA devices, which leaves none for rank {rank}",
+            f"torch sees {torch.cuda.device_count()} CUDA devices, which leaves none for local rank {local_rank}",
             "Install a CUDA build of torch that fits the driver, or lower --gpus",
         )
-    torch.cuda.set_device(rank)
-    return torch.device("cuda", rank)
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
 
 
 def _times(config: CollectivesConfig, rank: int, device: torch.device) -> tuple[RankTimes, ...]:

@@ -9,11 +9,12 @@ from fp8bench.schema.record import METHOD_VERSION, SCHEMA_VERSION
 TIMED = {("all-reduce", 1024): 20e-6, ("all-reduce", 2**30): 4e-3, ("all-gather", 2**30): 2e-3}
 
 
-def collectives_record(instance="p5", ranks=8, timed=None, device="cuda", minutes=0, **changes):
+def collectives_record(instance="p5", ranks=8, timed=None, device="cuda", minutes=0, nodes=1, **changes):
     """timed: seconds by operation and bytes."""
     timed = timed or TIMED
     config = CollectivesConfig(
-        device=device, world_size=ranks, operations=tuple(dict.fromkeys(name for name, _ in timed)), dtypes=("bf16",),
+        device=device, world_size=ranks, nodes=nodes, dtypes=("bf16",),
+        operations=tuple(dict.fromkeys(name for name, _ in timed)),
         sizes_bytes=tuple(sorted({size for _, size in timed})), rounds=2, seconds=0.1,
     )  # fmt: skip
     created = builders.at(minutes)

@@ -2,8 +2,10 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
+from builders import environment, machine_called
 from kinds.made_collectives import collectives_record
 
 from fp8bench.kinds.collectives import measure as measuring
@@ -15,9 +17,12 @@ from fp8bench.kinds.collectives.measure import (
     parse_size,
     prepare,
     ranks_of,
+    ranks_on,
+    record_of,
     timing_of,
 )
 from fp8bench.kinds.collectives.rows import collectives_report
+from fp8bench.launch.nodes.place import elastic_from
 from fp8bench.machine.gpus import Machine
 from fp8bench.pricing.catalog import load
 from fp8bench.report.render import PIPE, render
@@ -78,10 +83,49 @@ def test_the_machine_decides_how_many_take_part():
         ranks_of(None, ONE)
 
 
-def test_under_torchrun_it_is_refused(request_of):
-    names = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    with pytest.raises(UsageError, match="torchrun started this one"):
-        prepare(request_of(), {**dict.fromkeys(names, "1"), "RANK": "0", "LOCAL_RANK": "0"})
+TORCHRUN = {
+    "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1",
+}  # fmt: skip
+
+
+def test_under_torchrun_all_its_processes_take_part(request_of):
+    config = prepare(request_of(), TORCHRUN).config
+    assert (config.world_size, config.nodes) == (4, 2)
+    assert prepare(request_of(gpus=4), TORCHRUN).config == config
+
+
+def test_what_torchrun_made_is_not_chosen_once_more(request_of):
+    with pytest.raises(UsageError, match="--gpus 2 disagrees with torchrun, which made 4 processes"):
+        prepare(request_of(gpus=2), TORCHRUN)
+    with pytest.raises(UsageError, match="no other to communicate with"):
+        prepare(request_of(), {**TORCHRUN, "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"})
+    with pytest.raises(ModeUnavailable, match="made 2 processes here, and this machine shows 1 GPUs"):
+        ranks_on(elastic_from(TORCHRUN), None, ONE)
+
+
+def test_of_several_nodes_each_is_on_record(request_of):
+    prepared = replace(prepare(request_of(), TORCHRUN), machines=(machine_called("a"), machine_called("b")))
+    config = prepared.config.model_copy(
+        update={"operations": ("all-reduce",), "dtypes": ("bf16",), "sizes_bytes": (1024,)}
+    )
+    times = (RankTimes(wrong=0, rounds_s=((1e-5,) * 20,) * 3),)
+    here = environment(None).model_dump_json()
+    results = [RankOutcome(times=times, environment=here if rank % 2 == 0 else None) for rank in range(4)]
+
+    record = record_of(replace(prepared, config=config), [one.model_dump_json() for one in results])
+    assert [(one.node, one.ranks, one.machine) for one in record.environment.nodes] == [
+        (0, (0, 1), machine_called("a")),
+        (1, (2, 3), machine_called("b")),
+    ]
+
+
+def test_several_nodes_share_another_link_than_one():
+    one, two = collectives_record(), collectives_record(ranks=16, nodes=2)
+    assert one.fingerprint != two.fingerprint
+    report = collectives_report(two, load())
+    assert report.where == "16 NVIDIA H100 80GB HBM3 on 2 nodes of p5, by nccl"
+    assert report.link_gb_s is None
+    assert {row.share_of_link for row in report.rows} == {None}
 
 
 def test_defaults_are_all_operations_and_both_types(request_of):

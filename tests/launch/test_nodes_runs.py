@@ -33,13 +33,13 @@ def free_port():
 class Node:
     """A torchrun in the background, in a folder of its own, and what it said."""
 
-    def __init__(self, folder, number, nodes, port, flags, variables, processes_a_node):
+    def __init__(self, folder, number, nodes, port, flags, variables, processes_a_node, command=("run", *TINY)):
         folder.mkdir()
         self.folder = folder
         self.out, self.err = TemporaryFile(), TemporaryFile()
         words = ["--nnodes", str(nodes), "--node-rank", str(number), "--nproc-per-node", str(processes_a_node)]
         words += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
-        words += ["--log-dir", str(folder / "logs"), "-m", "fp8bench", "run", *TINY, *flags]
+        words += ["--log-dir", str(folder / "logs"), "-m", "fp8bench", *command, *flags]
         given = open(os.devnull)
         streams = [given.fileno(), self.out.fileno(), self.err.fileno()]
         self.torchrun = fork_server.begin(words, folder, variables, streams, fork_server.TORCHRUN)
@@ -76,12 +76,12 @@ def started(tmp_path, outside_site):
     """Starts the nodes; flags may differ: one sequence a node."""
     nodes = []
 
-    def start(*flags, processes_a_node=1):
+    def start(*flags, processes_a_node=1, **changes):
         port = free_port()
         variables = environment(PYTHONPATH=str(outside_site))
         for number, own in enumerate(flags):
             folder = tmp_path / f"node-{number}"
-            nodes.append(Node(folder, number, len(flags), port, own, variables, processes_a_node))
+            nodes.append(Node(folder, number, len(flags), port, own, variables, processes_a_node, **changes))
         return nodes
 
     yield start
@@ -236,3 +236,26 @@ def test_unlike_nodes_are_refused_on_both_before_any_rank_begins(tmp_path):
         assert "the nodes are not alike: batch_size is 4 on node 0 (" in said
         assert ", 8 on node 1 (" in said
     assert list(Path(tmp_path).rglob("*.json")) == []
+
+
+class TestCollectives:
+    WORDS = ("--size", "64K", "--dtype", "fp32", "--rounds", "1", "--seconds", "0.001")
+
+    def test_all_ranks_of_two_nodes_take_part_and_node_0_keeps_the_record(self, started):
+        first, second = started(self.WORDS, self.WORDS, processes_a_node=2, command=("collectives",))
+
+        assert [node.torchrun.wait(LIMIT_S) for node in (first, second)] == [0, 0], first.errors()
+        [record] = first.records()
+        assert (record["kind"], record["status"]) == ("collectives", "ok")
+        assert (record["config"]["world_size"], record["config"]["nodes"]) == (4, 2)
+        assert [one["ranks"] for one in record["environment"]["nodes"]] == [[0, 1], [2, 3]]
+        assert "Collectives of 4 CPU processes on 2 nodes of cpu, by gloo" in first.stdout()
+        assert (second.records(), second.stdout()) == ([], "")
+
+    def test_nodes_with_other_sizes_are_refused(self, started):
+        nodes = started(self.WORDS, (*self.WORDS, "--size", "1M"), command=("collectives",))
+
+        assert [node.torchrun.wait(LIMIT_S) for node in nodes] == [1, 1]
+        for node in nodes:
+            assert "the nodes are not alike: sizes is 64K on node 0" in node.errors()
+            assert node.records() == []

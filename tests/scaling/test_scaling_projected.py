@@ -66,6 +66,30 @@ def test_measured_links_go_before_the_datasheet():
     assert projected(*of_one_node(), given=record).rows == found.rows
 
 
+def test_measured_links_between_nodes_go_before_the_catalogue_and_after_what_was_given():
+    record = collectives_record(ranks=16, nodes=2, timed={("all-reduce", 2**30): 2**30 * 1.875 / 20e9})
+    gradients = gradient_bytes(of_one_node()[0])
+    found = projected(*of_one_node(), between={"p5": record})
+    (row,) = found.rows
+    assert row.ring_s == pytest.approx(2 * 15 / 16 * gradients / 20e9)
+    assert any(
+        "20 GB/s of bus bandwidth, as 2 nodes of p5 with 16 GPUs were measured" in text for text in found.assumed
+    )
+    assert projected(*of_one_node(), given=record).rows == found.rows
+
+    (by_hand,) = projected(*of_one_node(), between={"p5": record}, network_gbps=80.0).rows
+    assert by_hand.ring_s == pytest.approx(2 * 15 / 16 * gradients / 10e9)
+
+
+def test_records_of_one_node_and_of_several_are_told_apart(tmp_path):
+    within, between = collectives_record(), collectives_record(ranks=16, nodes=2, minutes=1)
+    for record in (within, between):
+        results.write(record, tmp_path)
+    wanted = with_collectives((2,), None, None, ["p5"], tmp_path, lambda _broken: None)
+    assert wanted.collectives["p5"].run_id == within.run_id
+    assert wanted.between["p5"].run_id == between.run_id
+
+
 def test_a_profile_that_saw_communication_gives_one_number():
     found = projected(*of_one_node(profile=profile_with(0.02, 0.005)))
     (row,) = found.rows

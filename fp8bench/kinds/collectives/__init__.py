@@ -2,7 +2,7 @@
 
 from fp8bench.kinds.collectives import document, measure
 from fp8bench.kinds.collectives.measure import CollectivesRecord, CollectivesRequest
-from fp8bench.kinds.one_record import OneRecord
+from fp8bench.kinds.one_record import OneRecord, OverNodes
 
 KIND = OneRecord(
     name="collectives",
@@ -12,6 +12,7 @@ KIND = OneRecord(
     prepare=measure.prepare,
     measure=measure.measure,
     exit_code=measure.exit_code,
+    over_nodes=OverNodes(measure.job, measure.record_of),
     document=document.document,
     figures={"plot": (document.PICTURE, "bandwidth over size")},
 )

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, JsonValue, PositiveFloat, PositiveInt
 
@@ -32,9 +32,12 @@ from fp8bench.schema.collectives import (
 )
 from fp8bench.schema.config import Device
 from fp8bench.schema.errors import MeasurementInvalid, ModeUnavailable, UsageError
-from fp8bench.schema.machine import Environment
+from fp8bench.schema.machine import Environment, NodeEnvironment
 from fp8bench.schema.option import ByDevice, Limit, Option
 from fp8bench.schema.record import METHOD_VERSION, RecordHead
+
+if TYPE_CHECKING:
+    from fp8bench.launch.nodes.place import Elastic
 
 LARGEST = Limit(2**36, "no GPU holds two arrays of more than 64 GiB")
 KIB = 2**10
@@ -76,7 +79,7 @@ class CollectivesRequest(Request):
 
 
 class CollectivesRecord(RecordHead):
-    """One call of `fp8bench collectives`: one group of processes on one host."""
+    """One call of `fp8bench collectives`: one group of processes, on one host or on several nodes."""
 
     kind: Literal["collectives"] = "collectives"
     config: CollectivesConfig
@@ -92,17 +95,14 @@ def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared
     operations = request.chosen("operation", request.operations, OPERATIONS)
     dtypes = request.chosen("dtype", request.dtypes, DTYPES)
     sizes = tuple(sorted(set(map(parse_size, request.sizes))))
-    if elastic_from(environ) is not None:
-        raise UsageError(
-            "collectives starts the processes of one host itself, and torchrun started this one",
-            "Call it without torchrun, once on a host",
-        )
+    elastic = elastic_from(environ)
     machine = this_machine(environ)
     place = place_of(request, machine)
     device: Device = "cuda" if machine.has_gpu else "cpu"
     config = CollectivesConfig(
         device=device,
-        world_size=ranks_of(request.gpus, machine),
+        world_size=ranks_of(request.gpus, machine) if elastic is None else ranks_on(elastic, request.gpus, machine),
+        nodes=elastic.nodes if elastic else 1,
         operations=operations,
         dtypes=dtypes,
         sizes_bytes=sizes or SIZES[device],
@@ -144,6 +144,23 @@ def ranks_of(requested: int | None, machine: Machine) -> int:
     return requested or there
 
 
+def ranks_on(elastic: "Elastic", requested: int | None, machine: Machine) -> int:
+    """How many take part on all nodes, as torchrun has it. Raises UsageError if --gpus disagrees or one rank is alone,
+    ModeUnavailable if this node has too few GPUs.
+    """
+    ranks, here, there = elastic.world_size, elastic.local_world_size, len(machine.gpus)
+    if requested is not None and requested != ranks:
+        raise UsageError(f"--gpus {requested} disagrees with torchrun, which made {ranks} processes", "Omit --gpus")
+    if ranks == 1:
+        raise UsageError("one rank has no other to communicate with", "Give torchrun more --nproc-per-node or --nnodes")
+    if there and here > there:
+        raise ModeUnavailable(
+            f"torchrun made {here} processes here, and this machine shows {there} GPUs",
+            "Lower --nproc-per-node, or look at CUDA_VISIBLE_DEVICES and `nvidia-smi`",
+        )
+    return ranks
+
+
 def parse_size(text: str) -> int:
     """`64K`, `16M`, `1G` or `1048576`: bytes. Raises UsageError."""
     found = re.fullmatch(r"([0-9]+)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
@@ -159,29 +176,57 @@ def parse_size(text: str) -> int:
 
 def measure(prepared: Prepared[CollectivesConfig], log: Log) -> CollectivesRecord:
     """Time every case on a group of ranks. Raises RunFailed where a rank dies, hangs or runs out of memory."""
+    return record_of(prepared, group.run(job(prepared, log)))
+
+
+def job(prepared: Prepared[CollectivesConfig], log: Log) -> Job:
+    """What all ranks do."""
     config = prepared.config
-    cases = config.cases
+    ranks = f"{config.world_size} {'GPUs' if config.device == 'cuda' else 'processes'}"
+    nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
     log(
-        f"{len(cases)} timings on {config.world_size} {'GPUs' if config.device == 'cuda' else 'processes'}, "
+        f"{len(config.cases)} timings on {ranks}{nodes}, "
         f"{config.rounds} {'round' if config.rounds == 1 else 'rounds'} of each"
     )
-    limit_s = START_S + FACTOR * len(cases) * config.rounds * config.seconds
-    job = Job(TARGET, config.model_dump_json(), config.world_size, limit_s)
-    outcomes = [RankOutcome.model_validate_json(text) for text in group.run(job)]
-    here = outcomes[0].environment
-    timings = tuple(timing_of(case, [one.times[place] for one in outcomes]) for place, case in enumerate(cases))
+    limit_s = START_S + FACTOR * len(config.cases) * config.rounds * config.seconds
+    return Job(TARGET, config.model_dump_json(), config.world_size, limit_s)
+
+
+def record_of(prepared: Prepared[CollectivesConfig], results: Sequence[str]) -> CollectivesRecord:
+    """results: of every rank, a RankOutcome as JSON."""
+    config = prepared.config
+    outcomes = [RankOutcome.model_validate_json(text) for text in results]
+    ranks = [[one.times[place] for one in outcomes] for place in range(len(config.cases))]
+    timings = tuple(map(timing_of, config.cases, ranks))
     bad = next((timing.reason for timing in timings if timing.status == "invalid"), None)
     return CollectivesRecord(
         **head(prepared, "collectives", datetime.now(UTC)),
         status="invalid" if bad else "ok",
         reason=bad,
         fingerprint=fingerprint(config),
-        environment=Environment.model_validate_json(here) if here else None,
+        environment=_environment(prepared, outcomes),
         config=config,
         backend=BACKENDS[config.device],
         timings=timings,
         warnings=prepared.warnings,
     )
+
+
+def _environment(prepared: Prepared[CollectivesConfig], outcomes: Sequence[RankOutcome]) -> Environment | None:
+    """Rank 0's; of several nodes with that of each, as its first rank has it."""
+    config = prepared.config
+    a_node = config.world_size // config.nodes
+    found = [
+        None if one.environment is None else Environment.model_validate_json(one.environment)
+        for one in outcomes[::a_node]
+    ]
+    if config.nodes == 1 or found[0] is None:
+        return found[0]
+    nodes = tuple(
+        NodeEnvironment(node=node, ranks=(node * a_node, (node + 1) * a_node - 1), machine=machine, environment=here)
+        for node, (here, machine) in enumerate(zip(found, prepared.machines, strict=True))
+    )
+    return found[0].model_copy(update={"nodes": nodes})
 
 
 def timing_of(case: Case, ranks: Sequence[RankTimes]) -> CollectiveTiming:
@@ -201,13 +246,16 @@ def timing_of(case: Case, ranks: Sequence[RankTimes]) -> CollectiveTiming:
 
 
 def fingerprint(config: CollectivesConfig) -> dict[str, JsonValue]:
-    """What must be alike for two records to be put side by side. The number of ranks is what bus bandwidth corrects."""
+    """What must be alike for two records to be put side by side. Bus bandwidth corrects the number of ranks, but not
+    that those of several nodes share another link.
+    """
     return {
         "operations": list(config.operations),
         "dtypes": list(config.dtypes),
         "sizes_bytes": list(config.sizes_bytes),
         "backend": BACKENDS[config.device],
         "method_version": METHOD_VERSION,
+        **({"nodes": config.nodes} if config.nodes > 1 else {}),
     }
 
 

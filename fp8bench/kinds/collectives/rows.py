@@ -22,6 +22,7 @@ class CollectiveRow(Frozen):
     instance: str
     backend: Backend
     world_size: int
+    nodes: int
     operation: Operation
     dtype: Dtype
     size_bytes: int
@@ -38,35 +39,41 @@ class CollectiveRow(Frozen):
 
 
 class CollectivesReport(Frozen):
-    """One record. link_gb_s: NVLink's in one direction, by the datasheet; null: unknown, or there is none."""
+    """One record. link_gb_s: NVLink's in one direction, by the datasheet; null: unknown, or it is not what all ranks
+    share.
+    """
 
     run_id: str
     instance: str
     device_name: str | None
     backend: Backend
     world_size: int
+    nodes: int
     link_gb_s: float | None
     rows: tuple[CollectiveRow, ...]
     warnings: tuple[str, ...]
 
     @property
     def where(self) -> str:
-        """`2 NVIDIA H200 on h200-2x, by nccl`."""
+        """`16 NVIDIA H200 on 2 nodes of h200-8x, by nccl`."""
         who = self.device_name or ("CPU processes" if self.backend == "gloo" else "GPUs")
-        return f"{self.world_size} {who} on {self.instance}, by {self.backend}"
+        nodes = f"{self.nodes} nodes of " if self.nodes > 1 else ""
+        return f"{self.world_size} {who} on {nodes}{self.instance}, by {self.backend}"
 
 
 def collectives_report(record: CollectivesRecord, catalog: Catalog) -> CollectivesReport:
     """The catalogue gives the datasheet's links."""
     product = record.environment.device_name if record.environment else None
     gpu = catalog.gpu_by_product(product)
-    link_gb_s = None if gpu is None or gpu.nvlink_gb_s is None else gpu.nvlink_gb_s / BOTH_DIRECTIONS
+    nodes = record.config.nodes
+    link_gb_s = None if gpu is None or gpu.nvlink_gb_s is None or nodes > 1 else gpu.nvlink_gb_s / BOTH_DIRECTIONS
     return CollectivesReport(
         run_id=record.run_id,
         instance=record.instance,
         device_name=product,
         backend=record.backend,
         world_size=record.config.world_size,
+        nodes=nodes,
         link_gb_s=link_gb_s,
         rows=tuple(_row(record, timing, link_gb_s) for timing in record.timings),
         warnings=record.warnings,
@@ -75,7 +82,9 @@ def collectives_report(record: CollectivesRecord, catalog: Catalog) -> Collectiv
 
 def _row(record: CollectivesRecord, timing: CollectiveTiming, link_gb_s: float | None) -> CollectiveRow:
     ranks = record.config.world_size
-    row = made_of(CollectiveRow, record, timing, world_size=ranks, rounds=len(timing.rounds_s))
+    row = made_of(
+        CollectiveRow, record, timing, world_size=ranks, nodes=record.config.nodes, rounds=len(timing.rounds_s)
+    )
     if timing.time_s is None:
         return row
     bus = bus_gb_s(timing.operation, timing.size_bytes, timing.time_s, ranks)

@@ -165,7 +165,8 @@ class Agent:
 
     def leave(self, error: BaseException) -> None:
         """Tell the others that this node ends before its time, and why."""
-        left = Left(what="was ended by an error", at_s=time.time())
+        why = f": {error.what}" if isinstance(error, Fp8benchError) else ""
+        left = Left(what=f"was ended by an error{why}", at_s=time.time())
         if isinstance(error, KeyboardInterrupt):
             number = error.number if isinstance(error, signals.Interrupt) else signal.SIGINT
             name = signal.Signals(number).name

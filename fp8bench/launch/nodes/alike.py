@@ -7,12 +7,11 @@ were asked for something else, make one that nobody can read. What hardly matter
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import JsonValue
 
 from fp8bench import __version__
-from fp8bench.config.request import RunRequest
 from fp8bench.launch.nodes.messages import Hello, Refusal, Verdict
 from fp8bench.launch.nodes.place import Elastic
 from fp8bench.machine.gpus import Machine
@@ -30,7 +29,16 @@ AT_MOST = 4
 """Differences in one line."""
 
 
-def hello(place: Elastic, request: RunRequest, machine: Machine, environ: Mapping[str, str]) -> Hello:
+class Asked(Protocol):
+    """What a command was asked for. name: of the machine, as the user gave it."""
+
+    @property
+    def name(self) -> str | None: ...
+
+    def model_dump(self, *, mode: str, exclude: set[str]) -> dict[str, Any]: ...
+
+
+def hello(place: Elastic, request: Asked, machine: Machine, environ: Mapping[str, str]) -> Hello:
     """What this node is, and what was asked of it."""
     asked = request.model_dump(mode="json", exclude=set(EACH_ITS_OWN))
     found = software_here(machine.has_gpu)

@@ -46,7 +46,7 @@ class Follower:
         while True:
             told = self._next(turn_of(turn))
             if isinstance(told, End):
-                return self._part(told)
+                return part(self.agent, told)
             self._take(turn, told)
             turn += 1
 
@@ -59,14 +59,6 @@ class Follower:
                     return found
             agent.require_alive(0)
             agent.sleep(POLL_S)
-
-    def _part(self, end: End) -> int:
-        # Node 0 need not have waited for it.
-        with suppress(StoreLost):
-            self.agent.store.put(bye_of(self.agent.place.node), "{}")
-        if end.why:
-            self.agent.log(f"{self.agent.called(0)}: {end.why}")
-        return end.code
 
     def _take(self, turn: int, told: Turn) -> None:
         agent, told_all = self.agent, False
@@ -106,6 +98,16 @@ class Follower:
         reports = reports_of(all_ranks(config, {}), None, [lost], partial(where_of, config=config))
         if self.agent.place.node == 1 and told.place is not None:
             self.keep(told, on_machines(reports, config, self.agent.verdict.machines))
+
+
+def part(agent: Agent, end: End) -> int:
+    """Tell node 0 that its end was heard, and say why it ended. Returns the exit code."""
+    # Node 0 need not have waited for it.
+    with suppress(StoreLost):
+        agent.store.put(bye_of(agent.place.node), "{}")
+    if end.why:
+        agent.log(f"{agent.called(0)}: {end.why}")
+    return end.code
 
 
 def _nobody(_progress: Progress) -> None:

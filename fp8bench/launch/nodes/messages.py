@@ -59,6 +59,15 @@ def view_of(turn: int, node: int) -> str:
     return f"view/{turn}/{node}"
 
 
+def results_of(node: int) -> str:
+    """Where a node says what its ranks found, for a kind that is not `run`."""
+    return f"results/{node}"
+
+
+RESULTS_S = 60.0
+"""How much later than node 0's ranks those of another node may end."""
+
+
 class Refusal(Frozen):
     """An error of ours, on its way to another node."""
 
@@ -131,6 +140,12 @@ class NodeView(Frozen):
 
     ranks: tuple[RankView, ...]
     overdue: Overdue | None = None
+
+
+class Results(Frozen):
+    """texts: what each rank of a node found, by rank."""
+
+    texts: tuple[str, ...]
 
 
 class Left(Frozen):

@@ -13,7 +13,7 @@ which a watchdog inside NCCL ends a process for the same reason.
 
 import signal
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fp8bench.launch.compile_time import compiles
 from fp8bench.launch.processes.rank import RankError, Stacks
@@ -129,12 +129,15 @@ class Lost:
 
 @dataclass(frozen=True)
 class Blame:
-    """The ranks that made a run fail, and why."""
+    """The ranks that made a run fail, and why. follows: their end follows from that of another rank, of which nothing
+    is known.
+    """
 
     ranks: tuple[int, ...]
     reason: str
     cause: Cause
     remedy: str
+    follows: bool = False
 
 
 def of_deaths(ends: Collection[End], errors: Mapping[int, RankError], lost: Sequence[Lost] = ()) -> Blame | None:
@@ -149,10 +152,11 @@ def of_deaths(ends: Collection[End], errors: Mapping[int, RankError], lost: Sequ
     dated += [(0, node.alive_s, rank) for rank, node in gone.items()]
     if not dated:
         return None
-    _, _, rank = min(dated)
+    order, _, rank = min(dated)
     if rank in gone:
         return Blame(gone[rank].ranks, gone[rank].what, "host-death", NODE_GONE)
-    return _of_end(silent[rank]) if rank in silent else _of_error(rank, errors[rank])
+    found = _of_end(silent[rank]) if rank in silent else _of_error(rank, errors[rank])
+    return replace(found, follows=order > 0)
 
 
 def _of_error(rank: int, error: RankError) -> Blame:

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 from fp8bench.launch.processes import blame
-from fp8bench.launch.processes.rank import task_path
+from fp8bench.launch.processes.rank import rendezvous_in, task_path
 from fp8bench.launch.processes.spawn import GRACE_S
 from fp8bench.launch.processes.start import Ranks, started
 from fp8bench.launch.processes.telling import Teller
@@ -26,31 +26,42 @@ ENTRY = "fp8bench.launch.processes.group:work"
 
 @dataclass(frozen=True)
 class Job:
-    """What every rank calls. target: `module:function`. limit_s: for all of it, from start to end."""
+    """What every rank calls. target: `module:function`. limit_s: for all of it, from start to end. first: the number of
+    the first of these ranks, where other nodes have more. meet: the URL at which they meet those; None: all ranks are
+    on this machine.
+    """
 
     target: str
     payload: str
     ranks: int
     limit_s: float
+    first: int = 0
+    meet: str | None = None
 
 
-def run(job: Job) -> list[str]:
-    """Each rank's result, by rank.
+class ConnectionLost(RunFailed):
+    """A rank failed because one that is not among these ended."""
+
+
+def run(job: Job, look: Callable[[], object] = lambda: None) -> list[str]:
+    """Each rank's result, by rank. look: called several times a second; what it raises ends the ranks.
 
     Raises RunFailed for a rank that failed or a job that took too long, and Interrupt once all ranks are ended.
     """
-    with held_back() as interrupted, started(json.dumps(asdict(job)), range(job.ranks), ENTRY) as ranks:
-        in_time = _wait(ranks, job.limit_s, interrupted)
+    numbers = range(job.first, job.first + job.ranks)
+    with held_back() as interrupted, started(json.dumps(asdict(job)), numbers, ENTRY) as ranks:
+        in_time = _wait(ranks, job.limit_s, interrupted, look)
         # Interrupted, it is raised where the block ends; nobody takes the results.
         return [] if interrupted() else _results(ranks, in_time, job.limit_s)
 
 
-def _wait(ranks: Ranks, limit_s: float, interrupted: Callable[[], bool]) -> bool:
+def _wait(ranks: Ranks, limit_s: float, interrupted: Callable[[], bool], look: Callable[[], object]) -> bool:
     """Until all ranks have ended, or one failed and its siblings had their grace, or an interrupt. False: the limit
     passed first.
     """
     deadline, grace = time.monotonic() + limit_s, None
     for now in ranks.looks(interrupted):
+        look()
         if grace is None and any(ranks.report(rank) is None for rank in ranks.ends):
             grace = now + GRACE_S
         if grace is not None and now > grace:
@@ -78,7 +89,8 @@ def _results(ranks: Ranks, in_time: bool, limit_s: float) -> list[str]:
             "Find out what it waits for there, or measure less: fewer of --size, --rounds or --seconds",
             "timeout",
         )
-    raise RunFailed(why.reason, why.remedy, why.cause)
+    failed = ConnectionLost if why.follows else RunFailed
+    raise failed(why.reason, why.remedy, why.cause)
 
 
 def work(folder: Path, rank: int, teller: Teller) -> None:
@@ -86,4 +98,4 @@ def work(folder: Path, rank: int, teller: Teller) -> None:
     job = Job(**json.loads(task_path(folder).read_text()))
     module, _, function = job.target.partition(":")
     called = getattr(import_module(module), function)
-    teller.say("report", called(job.payload, rank, f"file://{folder}/rendezvous"))
+    teller.say("report", called(job.payload, rank, job.meet or rendezvous_in(folder)))

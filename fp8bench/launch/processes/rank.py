@@ -71,6 +71,12 @@ class Rendezvous(Frozen):
     port: int
     prefix: str
 
+    @property
+    def url(self) -> str:
+        """As `worker.parallel` reads it."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{STORE_AT}{host}:{self.port}/{self.prefix}"
+
 
 class Work(Frozen):
     """What each rank does inside its group: a function, which is called as `worker.main.measure` is, and with `given`
@@ -166,10 +172,12 @@ def measure(folder: Path, rank: int, teller: Teller) -> None:
 
 
 def _init_method(task: Task, folder: Path) -> str:
-    if task.meet is None:
-        return f"file://{folder}/rendezvous"
-    host = f"[{task.meet.address}]" if ":" in task.meet.address else task.meet.address
-    return f"{STORE_AT}{host}:{task.meet.port}/{task.meet.prefix}"
+    return task.meet.url if task.meet is not None else rendezvous_in(folder)
+
+
+def rendezvous_in(folder: Path) -> str:
+    """Where ranks of one machine meet: a file in the folder that they share."""
+    return f"file://{folder}/rendezvous"
 
 
 def _say_place(rank: int, local_rank: int) -> None:
