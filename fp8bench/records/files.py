@@ -1,6 +1,4 @@
-"""Finds where records may be, which is any `.json` file below a folder of results, and describes files that are
-none.
-"""
+"""Finds where records may be: any `.json` file below a folder of results. Describes the files there that are none."""
 
 import os
 from collections.abc import Iterator

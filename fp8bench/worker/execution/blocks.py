@@ -1,4 +1,4 @@
-"""A model's repeated blocks: a transformer's layers, which are compiled, sharded and checkpointed one by one."""
+"""Finds a model's repeated blocks: a transformer's layers, which are compiled, sharded and checkpointed one by one."""
 
 from collections.abc import Iterator
 

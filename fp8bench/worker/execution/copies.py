@@ -2,8 +2,7 @@
 
 They are kept on the GPU if there is room next to the step, because the way to the host and back takes some 20 s for
 ViT-Huge in every process (pageable memory, several times over 10 GB), else on the host. A graph's memory is measured
-once, at its capture, while the copies exist; they are subtracted from that peak (`held`), and the timed steps begin
-with a fresh peak.
+once, at its capture, while the copies exist; they are taken off that peak (`held`). Timed steps begin with a new one.
 """
 
 from collections.abc import Iterable
@@ -12,9 +11,7 @@ import torch
 from torch import Tensor
 
 SPARE = 1.25
-"""The step's own share of the memory, in units of warm-up's peak: plain steps and a graph's pool may need other blocks
-than warm-up did.
-"""
+"""The step's share of the memory, in units of warm-up's peak: plain steps and a graph's pool may need more blocks."""
 
 
 def copied(tensors: Iterable[Tensor], place: torch.device) -> list[Tensor]:

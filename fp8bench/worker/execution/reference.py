@@ -33,8 +33,7 @@ class NotProved(ModeUnavailable):
 
 
 def reference_of(parts: Parts, optimizer: OptimizerName, compiled: bool, batch: Batch) -> tuple[Parts, Reference]:
-    """Return the parts to run plain steps on, from the state of `parts`. Every rank calls this. batch: like those of
-    steps.
+    """Return the parts to run plain steps on, from the state of `parts`. Every rank calls it. batch: like the steps'.
 
     Raises NotProved on every rank if there is nothing but the same steps again.
     """
@@ -91,9 +90,7 @@ def _twin(parts: Parts, optimizer: OptimizerName, batch: Batch) -> Parts:
 
 
 def _state_of_model(parts: Parts) -> Iterator[Tensor]:
-    """Yield complete weights and buffers, rows in the plain model's order. Every rank calls this if they are
-    sharded.
-    """
+    """Yield weights and buffers, complete, rows in the plain model's order. If sharded, every rank calls this."""
     for name, tensor in (*parts.plain.named_parameters(), *parts.plain.named_buffers()):
         yield parts.strategy.whole(name, tensor)
 
