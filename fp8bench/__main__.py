@@ -20,7 +20,7 @@ def main() -> None:
 
 def _answer() -> None:
     # Importing modules, here and in the command itself, creates tens of thousands of objects, none of them garbage.
-    # Looking for garbage among them takes a tenth to a quarter of the time of an answer.
+    # Looking for garbage among them takes a tenth to a quarter of a command's time.
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     from fp8bench.cli.app import main as answer
 

@@ -33,8 +33,8 @@ def resolved(
     """Return the configurations with their lists of layers, and a line about each list that `auto` decided.
 
     to_size: configurations whose batch size, on which it depends what pays, is yet to be found. kept: records of the
-    session that is resumed, whose choice of layers stays. Raises UsageError if there is no such record, and
-    ModeUnavailable if no layer pays.
+    session that is resumed, whose choice of layers stays. Raises UsageError if no record of their GEMMs fits or if one
+    of them is in `to_size`, and ModeUnavailable if no layer pays.
     """
     before = {_chosen_for(one.config): one.config.fp8_layer_names for one in kept if one.config is not None}
     found, notes = [], []

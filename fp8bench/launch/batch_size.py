@@ -5,7 +5,7 @@ Starting processes takes most of a minute on a GPU, so few sizes are tried. The 
 its batch (weights, gradients and optimizer state, plus activations per sample). Two sizes give the line, the largest
 multiple of STEP below the limit is tried, and if that does not fit, the next one below. One size gives a line too,
 through it and the origin: weights take memory at batch 0 already, so the true line is below this one at every larger
-size, and what it promises fits. Only if no limit or peak is known, or the line does not rise, a size is doubled.
+size, and what it promises fits. A size is doubled only if no limit or peak is known, or if the line does not rise.
 Records of earlier runs count as sizes that were tried.
 
 There is one verdict over all ranks: if any of them ran out of memory, the size is too large. Any other failure ends the
@@ -73,7 +73,7 @@ def _between(tries: Iterable[BatchTry], most: int) -> tuple[int, int]:
 
 
 def _expected(search: BatchSearch, low: int, high: int) -> int:
-    """Return the size to expect by the line. If that did not fit, take a size a little below it; if that does not fit
+    """Return the size that the line promises. If that did not fit, take a size a little below it; if that does not fit
     either, go halfway between the largest that fits and the smallest that does not.
     """
     limit = search.limit_bytes
@@ -147,7 +147,7 @@ def judged(record: Record, search: BatchSearch, named: bool = False) -> BatchTry
 
 
 def _executed(search: BatchSearch) -> Variant | None:
-    """Return how the steps of the sizes so far were executed."""
+    """Return how steps were executed at the sizes that fit; None if none does."""
     return next((one.execution for one in search.tries if one.fit == "fits"), None)
 
 

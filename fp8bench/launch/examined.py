@@ -23,7 +23,7 @@ LIMIT_S = 300
 def examined(configs: Sequence[RunConfig], program: Sequence[str] = PROGRAM) -> Answer | None:
     """Return what was found out about the model; None if the workload's name says it all, and nothing is examined.
 
-    configs: of one workload. Raises ModeUnavailable if no mode can be proved with the model, RunFailed if that broke.
+    configs: of one workload. Raises ModeUnavailable if no mode can be proved with the model, RunFailed on a failure.
     """
     if registry.find_workload(configs[0].workload).member is None:
         return None

@@ -11,7 +11,7 @@ from fp8bench.schema.config import Device, RunConfig
 
 
 def spawning(device: Device, timeout_s: float | None) -> SpawnExecutor:
-    """Start ranks ahead on GPUs only: on a CPU they would take cores from a run whose warm-up is short."""
+    """Starts ranks ahead on GPUs. On a CPU they would take the cores of the run before them, whose warm-up is short."""
     return SpawnExecutor(timeout_s, ahead=Ahead() if device == "cuda" else None)
 
 

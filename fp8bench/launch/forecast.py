@@ -55,8 +55,8 @@ class ExpectedTurn:
 @dataclass(frozen=True)
 class Forecast:
     """What to expect of a session. turns: one per entry. rounds: the smallest and the largest number. start_up_s:
-    assumed for each turn. usd_per_hour: of the machine; None if unknown. share: of a listed instance's price, if it is
-    one.
+    assumed for each turn. usd_per_hour: of the machine; None if unknown. share: set if the price is a listed
+    instance's.
     """
 
     turns: tuple[ExpectedTurn, ...]
@@ -106,9 +106,7 @@ def forecast(
     whole: Callable[[Record], Record],
     price: "PriceToday",
 ) -> Forecast:
-    """Return the forecast. obstacles: per entry. kept: this instance's, oldest first. whole: adds a record's
-    samples.
-    """
+    """Return the forecast. obstacles: per entry. kept: this instance's, oldest first. whole: adds the samples."""
     turns = tuple(
         ExpectedTurn(entry.label, None if obstacle else turn_s(entry.config, kept, whole), obstacle)
         for entry, obstacle in zip(entries, obstacles, strict=True)
@@ -198,7 +196,7 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
 
 
 def same_work(ran: RunConfig, planned: RunConfig) -> bool:
-    """Return whether a step takes as long: the numbers of steps and the seed do not matter, nor do graphs on a CPU."""
+    """Return whether steps take the same time: numbers of steps and the seed do not matter, nor do graphs on a CPU."""
     free = ["warmup", "steps", "min_time_s", "seed", *(["cuda_graphs"] if planned.device == "cpu" else [])]
     return ran.model_copy(update={name: getattr(planned, name) for name in free}) == planned
 

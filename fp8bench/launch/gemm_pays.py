@@ -87,9 +87,7 @@ def judge(products: Sequence[ProductTimings], recipe: str, te: bool) -> tuple[tu
 
 
 def paying(judged: Sequence[Judged], label: str, source: str) -> tuple[str, ...]:
-    """Return the layers that pay. label: of the mode. source: of the times, in words. Raises ModeUnavailable if
-    none.
-    """
+    """Return the layers that pay, or raise ModeUnavailable. label: of the mode. source: of the times, in words."""
     found = tuple(layer for one in judged if one.pays for layer in one.layers)
     if not found:
         raise ModeUnavailable(

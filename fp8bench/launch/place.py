@@ -95,9 +95,7 @@ def _made(instance: Instance, results_dir: Path) -> str:
 
 
 def identify(machine: Machine, catalog: Catalog) -> Instance:
-    """Return the catalogue's instance with this product name, else one named after its GPUs (`custom-2x-nvidia-h200`,
-    `cpu`).
-    """
+    """Return the catalogued instance of this product, else one named by its GPUs (`custom-2x-nvidia-h200`, `cpu`)."""
     if not machine.has_gpu:
         return Instance(key=CPU_INSTANCE, gpu=None, gpu_count=0, vcpus=machine.cpu_count)
     for instance in catalog.instances.values():

@@ -27,7 +27,7 @@ from fp8bench.stats.certainty import FEWEST_ROUNDS, SEEN_SHARE
 CPU_WORLD_SIZE = 2
 MOST_PROCESSES_A_CORE = 4
 MIN_ROUNDS_AA = 4
-"""Rounds that an arm needs at least. The eight processes of both arms split in 35 ways."""
+"""Minimum rounds per arm: the eight processes of both arms can be split in 35 ways."""
 MAX_LOADER_WORKERS = 16
 
 
@@ -96,9 +96,7 @@ def _require_extra(workload: WorkloadEntry) -> None:
 
 
 def _require_sequence(length: int | None, workload: WorkloadEntry) -> None:
-    """Raise UsageError if the workload takes no sequence length. A workload of another package is checked when it
-    runs.
-    """
+    """Raise UsageError if the workload takes no sequence length. An outside workload is checked when it runs."""
     if length is None or workload.defaults is None or "sequence_length" in workload.defaults:
         return
     of_tokens = [one.name for one in registry.BUILTIN_WORKLOADS if one.needs.extra == "llm"]
@@ -121,9 +119,7 @@ def _require_family(settings: Mapping[str, Any], workload: WorkloadEntry) -> Non
 
 
 def _require_weights(dtype: str, workload: WorkloadEntry) -> None:
-    """Raise UsageError if weights are requested in a dtype other than float32 for a workload that trains float32
-    ones.
-    """
+    """Raise UsageError for weights in another dtype than float32 if the workload trains float32 weights."""
     if dtype == "float32" or workload.defaults is None or "weight_dtype" in workload.defaults:
         return
     raise UsageError(

@@ -24,7 +24,7 @@ from fp8bench.schema.recipe import (
 )
 
 SHOWN = 4
-"""Number of layers that an error names."""
+"""The number of layers that an error names."""
 
 Chosen = tuple[ModeEntry, str | None]
 

@@ -151,9 +151,7 @@ class Schedule:
         return [(self._label(first), ratio(b, a)) for first, a, b in found if a is not None and b is not None]
 
     def _label(self, entry: Entry) -> str:
-        """Return the name with every variant that ran: a comparison of two executions is not one of a mode with
-        itself.
-        """
+        """Return the name with every variant that ran: comparing two executions compares no mode with itself."""
         label, note = entry.config.switched_label, f" ({entry.note})" if entry.note else ""
         ran = [f"{label}{suffix(variant)}{note}" for variant in sorted(self._variants.get(entry.config, ()))]
         return " and ".join(ran or [entry.name])

@@ -31,7 +31,7 @@ from fp8bench.schema.record import Record, Session
 
 
 class Listener(Protocol):
-    """Is told how the session proceeds."""
+    """Listens to the progress of a session."""
 
     def begins(self, entry: Entry, place: Session) -> Watch:
         """Called when a turn begins; the returned function is called with the turn's progress."""
@@ -148,9 +148,7 @@ def _sized_then_measured(
     listener: Listener,
     say: Callable[[str], None],
 ) -> Iterator[tuple[Record, Path]]:
-    """Find the batch sizes, then run the rounds with them. A mode for which none is found keeps the record that says
-    why.
-    """
+    """Find the batch sizes, then run the rounds. A mode for which none is found keeps the record that says why."""
     searches = dict(where.searches)
     with closed(where.ahead):
         expect(where.ahead, prepared.entries[0].config)

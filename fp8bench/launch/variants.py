@@ -21,7 +21,7 @@ def owned(variants: Sequence[VariantSettings]) -> frozenset[str]:
 
 
 def notes(variants: Sequence[VariantSettings]) -> list[str]:
-    """Return for each variant what tells it from others of its mode: `batch 128, compile on`; empty for an only one."""
+    """Return for each variant what tells it from others of its mode: `batch 128, compile on`; empty if it has none."""
     return [_note(one, [other for other in variants if other["mode"] == one["mode"]]) for one in variants]
 
 

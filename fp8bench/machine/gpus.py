@@ -50,9 +50,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """This machine. gpus: product name per visible GPU, in order. product_name: from the firmware (a cloud's instance
-    type).
-    """
+    """This machine. gpus: name per visible GPU, in order. product_name: the firmware's (a cloud's instance type)."""
 
     gpus: tuple[str, ...]
     product_name: str | None
@@ -70,7 +68,9 @@ class Machine:
 
 
 def this_machine(environ: Mapping[str, str]) -> Machine:
-    """Return this machine. environ: CUDA_VISIBLE_DEVICES applies. Raises ModeUnavailable if `gpus_here` raises."""
+    """Return this machine. environ: CUDA_VISIBLE_DEVICES applies. Raises ModeUnavailable if `gpus_here` raises, unless
+    all GPUs are hidden.
+    """
     try:
         gpus = () if hides_all(environ.get(VISIBLE)) else visible(gpus_here(), environ)
     except pynvml.NVMLError as error:
@@ -149,9 +149,7 @@ def visible_gpus(uuids: Sequence[str], setting: str | None) -> tuple[int, ...]:
 
 
 def hides_all(setting: str | None) -> bool:
-    """Return whether the setting hides every GPU on any machine, as its first entry can name none: empty, -1,
-    NoDevFiles.
-    """
+    """Return whether the setting hides all GPUs of any machine: its first entry names none (empty, -1, NoDevFiles)."""
     if setting is None:
         return False
     first = setting.split(",")[0].strip()

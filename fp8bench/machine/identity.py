@@ -59,7 +59,7 @@ class Here:
         return found + [f"{name} {known[name] or 'absent'} (here {self.software[name] or 'absent'})" for name in names]
 
     def unlike_place(self, record: RecordHead) -> list[str]:
-        """Return the reasons that concern only the machine and the method."""
+        """Return the reasons of `unlike` that concern only the machine and the method."""
         found = []
         if record.method_version != METHOD_VERSION:
             found.append(f"method version {record.method_version} (now {METHOD_VERSION})")
@@ -127,8 +127,6 @@ def _gpu_uuids() -> list[str]:
 
 
 def _id_in(path: Path) -> str:
-    """Return the id; empty if unknown, or not yet known: systemd writes `uninitialized` until the first boot is
-    done.
-    """
+    """Return the id; empty if unknown or not yet set: systemd writes `uninitialized` until the first boot is done."""
     text = text_if_any(path).strip()
     return "" if text == "uninitialized" else text

@@ -1,4 +1,4 @@
-"""Finds where records may be: any `.json` file below a folder of results. Describes the files there that are none."""
+"""Finds where records may be: any `.json` file below a folder of results. Describes those that cannot be read."""
 
 import os
 from collections.abc import Iterator

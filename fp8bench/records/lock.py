@@ -30,8 +30,7 @@ def held(path: Path, what: str, remedy: str, warn: Callable[[str], None], wait_s
         yield
     finally:
         if descriptor is not None:
-            # Removed while it is locked: whoever waits for it sees that the name now belongs to another file or to
-            # none.
+            # Removed while it is locked: a waiting process then sees that the name belongs to another file or to none.
             path.unlink(missing_ok=True)
             os.close(descriptor)
 

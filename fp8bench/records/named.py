@@ -47,7 +47,7 @@ class Reference:
 
 
 def parse_reference(text: str | None, instances: Sequence[str]) -> Reference:
-    """Return `INSTANCE:MODE[:RECIPE][/VARIANT]`; None: baseline-bf16 of the first instance. Raises UsageError."""
+    """Parse `INSTANCE:MODE[:RECIPE][/VARIANT]`; None: baseline-bf16 of the first instance. Raises UsageError."""
     if text is None:
         return Reference(instances[0], DEFAULT_REFERENCE_MODE, asked_for=False)
     label, execution = split_variant(text, f"--reference {text!r}")
@@ -60,7 +60,7 @@ def parse_reference(text: str | None, instances: Sequence[str]) -> Reference:
 
 
 def parse_mode(text: str, instances: Collection[str]) -> Reference:
-    """Return the reference `[INSTANCE:]MODE[:RECIPE][/VARIANT]`. instances: with records. Raises UsageError."""
+    """Parse `[INSTANCE:]MODE[:RECIPE][/VARIANT]`. instances: those that have records. Raises UsageError."""
     label, execution = split_variant(text, repr(text))
     instance, _, mode = label.partition(":")
     if instance in instances and mode:

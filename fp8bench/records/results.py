@@ -31,7 +31,7 @@ _Answer = TypeVar("_Answer")
 PUBLISHED = "published"
 
 RECORD_BYTES = 8 << 20
-"""More than a run's record has: a record of one GPU has a tenth of a MiB."""
+"""Bytes, more than the record of a run takes: that of one GPU takes a tenth of a MiB."""
 
 ELSEWHERE = ("/var/tmp", "~", ".", "/dev/shm")
 """Folders for a record that neither its own folder nor that for temporary files takes; those in memory come last."""

@@ -62,7 +62,7 @@ class Filter:
 
 
 def work_of(record: Record) -> Filter:
-    """Return the work options of a command that would take this record."""
+    """Return the filter by work, as a command's options would give it, that takes this record."""
     optimizer = record.config.optimizer if record.config else None
     return Filter(workload=record.what.workload, batch_size=record.what.batch_size, optimizer=optimizer)
 
@@ -211,9 +211,7 @@ def latest_alike(records: Sequence[SomeRecord]) -> list[SomeRecord]:
 
 
 def in_order(records: Iterable[SomeRecord], instances: Sequence[str]) -> list[SomeRecord]:
-    """Return records by instance in this order, each one's oldest first. Raises ValueError for an instance not
-    named.
-    """
+    """Return records by instance in this order, each one's oldest first. Raises ValueError for any other instance."""
     return sorted(records, key=lambda record: (instances.index(record.instance), record.created_utc))
 
 

@@ -192,8 +192,7 @@ def passes(
 ) -> Passes:
     """Return (forward, backward, optimizer) of each step in seconds; None if no pass was seen to end.
 
-    ends_of_passes: for each step, alternately the ends of forward and backward of each micro-batch; passes are added
-    up.
+    ends_of_passes: for each step, alternately the ends of forward and backward of each micro-batch, which add up.
     """
     if not any(ends_of_passes):
         return None, None, None

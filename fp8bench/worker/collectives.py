@@ -162,9 +162,7 @@ def _repetitions(arrays: Arrays, device: torch.device, seconds: float) -> tuple[
 
 
 def _elapsed(call: Call, count: int, device: torch.device) -> list[float]:
-    """Time calls that all ranks begin together: an all-reduce aligns their hosts, an uncounted first call their
-    devices.
-    """
+    """Time calls that ranks begin together: an all-reduce aligns hosts, an uncounted first call the devices."""
     largest(0, device)
     call()
     return _on_gpu(call, count, device) if device.type == "cuda" else _on_host(call, count)

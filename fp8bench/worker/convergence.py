@@ -234,7 +234,7 @@ def of_ranks(values: Sequence[float], device: torch.device, by: Any, scale: floa
 
 
 def validation_loss(parts: Parts, batches: Sequence[Batch], compiled: bool) -> float:
-    """Return the mean loss over these batches and all ranks, which have the same number. compiled: whether anything is.
+    """Return the mean loss over these batches of all ranks, equal in number. compiled: whether any of the model is.
 
     It changes nothing that a step reads.
     """

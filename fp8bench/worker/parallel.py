@@ -46,7 +46,7 @@ register_rendezvous_handler("store", _at_a_store)
 
 @contextmanager
 def process_group(rank: int, world_size: int, device: torch.device, init_method: str) -> Iterator[None]:
-    """Join NCCL between GPUs, or gloo between CPU processes, and leave it whatever happens."""
+    """Join a process group, NCCL between GPUs or gloo between CPU processes; leave it whatever happens."""
     on_gpu = device.type == "cuda"
     dist.init_process_group(
         backend="nccl" if on_gpu else "gloo",

@@ -95,7 +95,7 @@ def look(
 def look_scaled(
     model: nn.Module, workload: Workload, batch: Batch, mode: modes.Mode, of_weights: OfWeights = no_weights
 ) -> View:
-    """Look as the mode computes, with the first of its `gate_scales` whose gradient is finite, else with the last."""
+    """Look with the mode's context and the first of its `gate_scales` whose gradient is finite, else the last."""
     for scale in modes.stated(mode, "gate_scales"):
         view = look(model, workload, batch, mode.forward_context(), of_weights, scale)
         if view.input_gradient.isfinite().all():

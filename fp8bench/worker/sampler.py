@@ -36,9 +36,7 @@ _LASTING = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION, py
 
 
 class Header(NamedTuple):
-    """What is written once. error: why there are no samples at all. denied: NVML's message, by the column that it
-    refused.
-    """
+    """Written once. error: why there are no samples at all. denied: NVML's messages, by the column it refused."""
 
     power_limit_w: float | None
     max_sm_clock_mhz: int | None

@@ -52,7 +52,7 @@ class NodeGone(RunFailed):
     """Raised when another node ended too early."""
 
     def __init__(self, node: int, called: str, how: str, at_s: float, stage: Stage | None = None) -> None:
-        """called: the node, from `Agent.called`. how: it ended, after its name. at_s: in seconds since 1970."""
+        """called: from `Agent.called`. how: words after that name on how it ended. at_s: in seconds since 1970."""
         remedy = "See what ended it there, and start all nodes again: what is kept is not repeated"
         super().__init__(f"{called} {how}", remedy, "host-death")
         self.args = (node, called, how, at_s, stage)
@@ -64,7 +64,7 @@ class NodeGone(RunFailed):
 
 @dataclass
 class Agent:
-    """The agent of this node. place: this node's. parent: torchrun's process id. verdict: once the nodes met."""
+    """The agent of this node. place: this node's. parent: torchrun's process id. verdict: set once the nodes met."""
 
     place: Elastic
     store: Store

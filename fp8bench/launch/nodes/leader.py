@@ -184,7 +184,7 @@ def ranks_of(node: int, config: RunConfig) -> range:
 
 
 def where_of(ranks: Sequence[int], stage: Stage | None, config: RunConfig) -> str:
-    """Return the end of a reason: on which nodes the ranks are and in which phase; without ranks or stage, neither."""
+    """Return the end of a reason: on which nodes the ranks are and in which phase, each only if there are any."""
     nodes = sorted({rank // (config.world_size // config.nodes) for rank in ranks})
     *before, last = map(str, nodes) if nodes else ("",)
     on = f", on nodes {', '.join(before)} and {last}" if before else f", on node {last}" if last else ""

@@ -98,9 +98,7 @@ class Hello(Frozen):
 
 
 class Verdict(Frozen):
-    """The verdict on all nodes. hosts, machines: by node. marks: for readers of the records. refusal: why nothing
-    runs.
-    """
+    """The verdict on all nodes. hosts, machines: by node. marks: for readers of records. refusal: why nothing runs."""
 
     hosts: tuple[str, ...] = ()
     machines: tuple[MachineIdentity | None, ...] = ()
@@ -137,7 +135,7 @@ class NodeView(Frozen):
 
 
 class Left(Frozen):
-    """That a node left early. what: happened, in words. interrupted: the signal that ended it. at_s: since 1970."""
+    """That a node left early. what: the event, in words. interrupted: the signal that ended it. at_s: since 1970."""
 
     what: str
     at_s: float

@@ -42,9 +42,7 @@ class Elastic:
 
 
 def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
-    """Return the group in torchrun's variables, or None without one. Raises UsageError if they contradict each
-    other.
-    """
+    """Return the group in torchrun's variables, or None without one. Raises UsageError for impossible values."""
     if not any(name in environ for name in RANKS):
         return None
     missing = [name for name in TORCHRUN if not environ.get(name)]

@@ -17,7 +17,7 @@ from typing import Any
 BEAT_S = 1.0
 PIECE_BYTES = 1 << 20
 TIMEOUT = timedelta(seconds=60)
-"""For the first answer of the store, and for keys that are known to exist."""
+"""Timeout for the first answer of the store, and for keys that are known to exist."""
 
 
 @dataclass
@@ -31,9 +31,7 @@ class Heard:
 
 @dataclass
 class Agent:
-    """The store as this node uses it. store: a torch Store with the group's prefix. heard: the watched nodes, by
-    node.
-    """
+    """Answers an agent. store: a torch Store with the group's prefix. node: this one. heard: by watched node."""
 
     store: Any
     node: int

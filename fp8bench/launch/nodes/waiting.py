@@ -41,7 +41,7 @@ def leave_with_torchrun(environ: Mapping[str, str]) -> None:
 
 def follow(place: Elastic, environ: Mapping[str, str]) -> int:
     """Wait for the node's agent, and return its exit code. If the agent ends without one, the first waiting rank raises
-    RunFailed for all, so that it is said once.
+    RunFailed for all, so that it is reported once.
     """
     try:
         return _followed(place, environ)

@@ -115,7 +115,7 @@ def _live(begun: Begun) -> bool:
 
 
 def wait(folder: Path, rank: int, teller: Teller) -> None:
-    """Be a rank that was started ahead: import, wait to be told what to call, and call it."""
+    """Run as a rank that was started ahead: import, wait to be told what to call, and call it."""
     for module in (folder / MODULES_AT).read_text().split():
         # The run itself finds what is missing, and says so.
         with suppress(ImportError):

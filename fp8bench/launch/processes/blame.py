@@ -36,7 +36,7 @@ FACTOR = 3.0
 """How many times longer than expected steps may take, on a host that others use too."""
 
 LONGEST_LOOK_S = 5.0
-"""Limit of the seconds counted between two looks. Nobody watched for the rest."""
+"""The most seconds that count between two looks; nobody watched during the rest."""
 
 ONE_OR_ALL = "`--gpus 1` tells whether it is one GPU or the group"
 NODE_GONE = "See what ended it there: `dmesg`, or the scheduler's log; then start all nodes again"
@@ -54,9 +54,7 @@ class Deadlines:
     timeout_s: float | None = None
 
     def limit_s(self, progress: Progress | None) -> float:
-        """Return how long the phase in `progress` may last. None means that the rank is starting and has not
-        reported.
-        """
+        """Return how long the phase in `progress` may last. None: the rank is starting and has not reported yet."""
         stage: Stage = progress.stage if progress else "starting"
         own = self.timeout_s
         if own is None:
@@ -64,9 +62,7 @@ class Deadlines:
         return own + FACTOR * self._expected_s(progress)
 
     def _expected_s(self, progress: Progress | None) -> float:
-        """Return what the phase's steps last. The host's stamps alone underestimate this if it runs ahead of the
-        device.
-        """
+        """Return what the steps last. The host's stamps alone underestimate this if it runs ahead of the device."""
         if progress is None or progress.stage not in ("warming up", "timing"):
             return 0.0
         if progress.stage == "warming up":

@@ -82,7 +82,7 @@ def _results(ranks: Ranks, in_time: bool, limit_s: float) -> list[str]:
 
 
 def work(folder: Path, rank: int, teller: Teller) -> None:
-    """Do a rank's part: call the job's function, and tell its result."""
+    """Do a rank's part: call the job's function, and send its result."""
     job = Job(**json.loads(task_path(folder).read_text()))
     module, _, function = job.target.partition(":")
     called = getattr(import_module(module), function)

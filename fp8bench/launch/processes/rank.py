@@ -138,7 +138,7 @@ def called(entry: str) -> Callable[[Path, int, Teller], None]:
 
 
 def measure(folder: Path, rank: int, teller: Teller) -> None:
-    """Do the work of the task as one of a run's ranks, and tell its report."""
+    """Do the work of the task as one of a run's ranks, and send its report."""
     # This imports torch.
     from fp8bench.worker.main import Aside, rank_group, stopped
 
@@ -181,7 +181,7 @@ def _say_place(rank: int, local_rank: int) -> None:
 
 @contextmanager
 def ended_by_errors(teller: Teller) -> Iterator[None]:
-    """Tell the first error that leaves the body, and end the process."""
+    """Send the first error that leaves the body to the launcher, and end the process."""
     try:
         yield
     except BaseException as error:
@@ -242,7 +242,7 @@ def in_a_line(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
-    """Return the message, even if building it raises: that is the code of whoever raised the error."""
+    """Return the message, even if the error's own code fails to build it."""
     return str(traceback.TracebackException.from_exception(error, limit=0, lookup_lines=False))
 
 

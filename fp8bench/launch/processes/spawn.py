@@ -117,9 +117,9 @@ class _Group:
     def wait(
         self, clock: PhaseClock, watch: Watch, interrupted: Callable[[], bool], others: Others = alone
     ) -> Overdue | None:
-        """Wait until all ranks have ended, or one failed and its siblings had their grace, or an interrupt, or a phase
-        took too long; return the latter. `watch` is called with rank 0's progress meanwhile, if rank 0 is on this
-        machine.
+        """Wait until all ranks have ended, one failed and its siblings had their grace, an interrupt came, or a phase
+        took too long; return an `Overdue` in the last case. `watch` is called with rank 0's progress meanwhile, if rank
+        0 is here.
         """
         failed_s: float | None = None
         for now in self._ranks.looks(interrupted):

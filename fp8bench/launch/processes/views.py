@@ -15,10 +15,10 @@ from fp8bench.worker.progress import STAGES, Progress, Stage
 
 
 class RankView(Frozen):
-    """What was seen of one rank. report, error: what it told. kept: what it had found, if it told no report. ended: by
-    itself, before anybody sent a signal, with this `exit_code`. alive_s: when it was last seen alive, in seconds since
-    1970. stage: None if it had not begun. stack: from faulthandler, if it was requested. stopped: whether its process
-    was stopped. log: for the file next to the record.
+    """What was seen of one rank. report, error: what it told. kept: what it had found, if it told no report. ended:
+    whether it ended by itself, before anybody sent a signal, with this `exit_code`. alive_s: when it was last seen
+    alive, in seconds since 1970. stage: None if it had not begun. stack: from faulthandler, if it was requested.
+    stopped: whether its process was. log: for the file next to the record.
     """
 
     rank: int
@@ -88,8 +88,8 @@ def why_failed(views: Sequence[RankView], overdue: Overdue | None, lost: Sequenc
 
 
 def _furthest_behind(overdue: Overdue, without: Sequence[RankView]) -> Overdue:
-    """Correct the latest ranks found by a launcher that sees only some of them: others may be further behind, and a
-    rank that left a report has done its part.
+    """Return the ranks that are furthest behind. A launcher that sees only some ranks finds the latest of these; others
+    may be further behind, and a rank that left a report has done its part.
     """
     stages = {view.rank: view.stage or "starting" for view in without}
     last = min(stages.values(), key=STAGES.index, default=overdue.stage)

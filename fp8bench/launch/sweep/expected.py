@@ -65,9 +65,7 @@ class Forecaster:
         return max(self.known[key] + beyond_s, config.min_time_s)
 
     def is_known(self, config: RunConfig) -> bool:
-        """Return whether a record of the same work tells the time, not only records of the same mode executed
-        differently.
-        """
+        """Return whether a record of the same work tells the time, not only ones of its mode executed differently."""
         return bool(self._of_same_work(config))
 
     def _alone_s(self, config: RunConfig, warm: bool) -> float:
@@ -85,7 +83,7 @@ class Forecaster:
         return self._took(near).turn_s(config, compile_s, config.batch_size / near.config.batch_size)
 
     def _cold_s(self, config: RunConfig) -> float:
-        """Return the cold compile time: of several processes of the mode, the first took longest."""
+        """Return torch.compile's time with cold caches: of several processes of the mode, the first took longest."""
         if not is_compiled(config):
             return 0.0
         known = [self._took(record).compile_s for record in self._of_mode(config)]

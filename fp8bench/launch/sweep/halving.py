@@ -75,7 +75,7 @@ class Rule:
     keep: float = KEEP
 
     def kept(self, looks: int) -> int:
-        """Return how many configurations go on after this number of looks, at most."""
+        """Return how many of this number of looks go on (fewer if there are fewer)."""
         return max(FINALISTS, math.ceil(self.keep * looks))
 
     def most_round_turns(self, looks: int) -> int:
@@ -125,9 +125,7 @@ def seconds_a_unit(records: Iterable[Record]) -> Estimate | None:
 
 @lru_cache(maxsize=4096)
 def _centre(steps: tuple[float, ...]) -> Centre:
-    """Return one process's centre. Cached: what runs next is computed after each turn, and sampling takes
-    milliseconds.
-    """
+    """Return one process's centre. Cached: every turn computes this again, and sampling takes milliseconds."""
     return centre(steps)
 
 

@@ -1,5 +1,4 @@
-"""Forecasts what a sweep would do if called now, with the order, forecasts and shares of the sweep itself. Runs
-nothing.
+"""Forecasts what a sweep would do now, by the same order, forecasts and shares as the sweep itself. Runs nothing.
 
 Batch sizes that are yet to be found depend on the leader, which only looks tell: they are no rows here, but the least
 that the leader's sizes take is counted.

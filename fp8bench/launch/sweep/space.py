@@ -21,7 +21,7 @@ AXES = ("batch_size", "recipe", "compile", "cuda_graphs", "te_attention")
 
 @dataclass(frozen=True)
 class Axes:
-    """The values of each setting, the usual one first. batch_size: where `auto` begins, if there is only one."""
+    """The values of each setting, the usual one first. batch_size: with `auto`, the only size is where it begins."""
 
     batch_size: tuple[int, ...]
     compile: tuple[CompileChoice, ...]

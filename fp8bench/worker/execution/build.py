@@ -167,9 +167,7 @@ def ready_to_train(
     model: nn.Module,
     choice: Choice,
 ) -> Iterator[tuple[Parts, Iterator[Batch]]]:
-    """Yield what a step needs, and its batches. If the step may be captured, the current stream is its own
-    meanwhile.
-    """
+    """Yield what a step needs, and its batches. If the step may be captured, it has its own current stream."""
     with stream(device, choice.graph):
         parts = build(config, device, mode, workload, model, choice)
         batches = workload.batches(*samples_of(config, rank), device)
@@ -211,7 +209,7 @@ def wrap(model: nn.Module, scope: CompileScope | None, world_size: int, sharded:
 
 
 def uncompiled() -> AbstractContextManager[object]:
-    """Run nothing that torch.compile made within the context: not the model, its blocks, or a library's helpers.
+    """Within the context, run nothing that torch.compile made: not the model, its blocks, or a library's helpers.
 
     Without this, a block that is compiled in place has no uncompiled twin to be compared with.
     """

@@ -44,7 +44,7 @@ class Checkpoints:
 
     @contextmanager
     def off(self) -> Iterator[None]:
-        """Let blocks keep what they compute within the context, for the plain reference."""
+        """Within the context, let blocks keep what they compute: for the plain reference."""
         self.on = False
         try:
             yield

@@ -2,7 +2,7 @@
 
 They are kept on the GPU if there is room next to the step, because the way to the host and back takes some 20 s for
 ViT-Huge in every process (pageable memory, several times over 10 GB), else on the host. A graph's memory is measured
-once, at its capture, while the copies exist; they are taken off that peak (`held`). Timed steps begin with a new one.
+once, at its capture, while the copies exist; they are taken off that peak (`held`). Timed steps get a new peak.
 """
 
 from collections.abc import Iterable

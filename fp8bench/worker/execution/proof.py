@@ -4,7 +4,7 @@ The parity gate looks at the model before it is compiled, and at no optimizer. H
 weights, optimizer state, scales and batches, a few steps run twice: plainly (nothing compiled, replayed, joined or
 recomputed, gradients averaged by hand), and as executed. If weights are sharded, plain steps are those of a second,
 complete model (`reference`), and each rank compares the part that it holds; the errors are over all parts. These errors
-are compared, all relative and without unit:
+are measured, all relative and without unit:
 
   loss_error      the worst |l' - l| of any step / the largest of |l| and of the fresh model's loss, to which the
                   tolerance refers. On a batch that is learned by heart the loss falls to next to nothing within a few

@@ -45,7 +45,7 @@ class Parts:
 
     @property
     def plainly_eager(self) -> bool:
-        """Whether a step is a basic script's: the complete model per rank, one batch, nothing recomputed."""
+        """Whether a step is the simplest kind: each rank the complete model, one batch, nothing recomputed."""
         return self.accumulation == 1 and not self.strategy.sharded and not self.checkpoints.blocks
 
 
