@@ -2,8 +2,8 @@
 
 `auto` takes DDP while weights, gradients and the optimizer's state, all float32, take at most half of each GPU's
 memory: activations, the bf16 copies that autocast makes of all weights, and DDP's own buckets need the rest. Otherwise
-it takes FSDP, whose ranks each hold a part of them. Ranks that share layers (tensor parallel) and have no other group
-to share samples with are joined by that alone, and several such groups by FSDP: DDP does not take sharded weights.
+it takes FSDP, whose ranks each hold a part of them. If all ranks share layers in one group (tensor parallel), that
+alone joins them; several such groups are joined by FSDP, because DDP does not take sharded weights.
 """
 
 from collections.abc import Callable
