@@ -1,4 +1,4 @@
-"""The program, as `fp8bench` and `python -m fp8bench` start it."""
+"""The entry point of `fp8bench` and `python -m fp8bench`."""
 
 import gc
 import sys
@@ -6,11 +6,11 @@ import sys
 from fp8bench.launch import signals
 
 OBJECTS_BETWEEN_COLLECTIONS = 200_000
-"""Of the program itself; ranks are processes of their own, with Python's default."""
+"""Threshold of the garbage collector in this process; ranks are separate processes, with Python's default."""
 
 
 def main() -> None:
-    """Run the command line and exit (see `cli.app`). A signal while that is imported is an exit code alone."""
+    """Run the command line (see `cli.app`) and exit. A signal during its import only sets the exit code."""
     signals.raise_on_signals()
     try:
         _answer()
@@ -19,8 +19,8 @@ def main() -> None:
 
 
 def _answer() -> None:
-    # Tens of thousands of objects are made while modules are imported, here and by the command itself, and none is
-    # garbage: to look for it takes a tenth to a quarter of the time of an answer.
+    # Importing modules, here and in the command itself, creates tens of thousands of objects, none of them garbage.
+    # Looking for garbage among them takes a tenth to a quarter of a command's time.
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     from fp8bench.cli.app import main as answer
 

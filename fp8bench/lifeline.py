@@ -1,8 +1,8 @@
-"""What ties a process to its parent, by Linux's prctl(2): it ends when its parent is gone, and a launcher adopts the
+"""Ties a process to its parent with Linux's prctl(2): a process ends when its parent is gone, and a launcher adopts the
 orphans of its descendants, so that it can end them.
 
-Nothing heavy is imported here: a rank calls it before anything else, so that one that is orphaned while it still
-imports torch does no useless work.
+Nothing heavy is imported here: a rank calls this module before anything else, so that a rank that is orphaned while it
+still imports torch does no useless work.
 """
 
 import ctypes
@@ -14,16 +14,16 @@ _SET_CHILD_SUBREAPER = 36
 _GET_CHILD_SUBREAPER = 37
 
 GONE = 1
-"""Exit code of a process that found its parent gone."""
+"""The exit code of a process that found its parent gone."""
 
 
 def leave_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends; leave at once where it has ended already.
+    """Have the kernel kill this process when its parent ends; exit at once if the parent has already ended.
 
-    parent: its process id. The tie is this process's alone: those that it forks need their own.
+    parent: the parent's process id. The tie applies to this process alone: processes that it forks need their own.
     """
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
-    # In this order: the parent may end between the two.
+    # The check follows the call, because the parent may end between the two.
     if os.getppid() != parent:
         os._exit(GONE)
 
@@ -34,7 +34,7 @@ def signal_with_parent(number: int) -> None:
 
 
 def adopt_orphans(wanted: bool) -> bool:
-    """Whether descendants of this process whose parents end become its children. Returns what held before."""
+    """Set whether this process adopts its descendants when their parents end. Return the previous setting."""
     libc = ctypes.CDLL(None)
     held = ctypes.c_int()
     libc.prctl(_GET_CHILD_SUBREAPER, ctypes.byref(held), 0, 0, 0)

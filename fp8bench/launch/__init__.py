@@ -1,1 +1,1 @@
-"""From a request to records: what runs, in which order, in which processes."""
+"""Turns a request into records: decides what runs, in which order and in which processes."""

@@ -1,4 +1,4 @@
-"""From the ranks' reports to the record. Pure but for the run's id and time, which are given."""
+"""Assembles a record from the ranks' reports. Pure, except for the random part of an id; the time is passed in."""
 
 import re
 import secrets
@@ -17,22 +17,22 @@ from fp8bench.stats.straggler import straggler
 from fp8bench.stats.summary import summarize
 
 EXECUTED = ("loss_error", "gradient_error", "update_error", "state_error", "spread", "unshared")
-"""What the proof of what was executed measures, each rank for itself."""
+"""Fields of `ExecutedEvidence` that each rank measures for itself."""
 
 
 def new_run_id(label: str, now: datetime) -> str:
-    """Sorts by time, names the mode, and is unique: `20261121T101500Z-te-fp8-delayed-3f9a1c`."""
+    """Return a unique id that sorts by time and names the mode: `20261121T101500Z-te-fp8-delayed-3f9a1c`."""
     words = re.sub(r"[^A-Za-z0-9._]+", "-", label).strip("-")
     return f"{now:%Y%m%dT%H%M%SZ}-{words}-{secrets.token_hex(3)}"
 
 
 def new_session_id(now: datetime) -> str:
-    """Sorts by time, and is unique: `20261121T101500Z-3f9a1c`."""
+    """Return a unique id that sorts by time: `20261121T101500Z-3f9a1c`."""
     return f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
 def measured_head(run_id: str, now: datetime, instance: str, machine: MachineIdentity | None) -> dict[str, Any]:
-    """What the record of every measurement begins with, of whatever kind."""
+    """Return the fields with which every measured record begins, whatever its kind."""
     return {
         "schema_version": SCHEMA_VERSION,
         "method_version": METHOD_VERSION,
@@ -54,10 +54,10 @@ def assemble(
     marks: Sequence[str] = (),
     machine: MachineIdentity | None = None,
 ) -> Record:
-    """reports: one a rank, by rank. The record's status is that of the rank that stopped the others.
+    """Return the record of a run. Its status is that of the rank that stopped the others.
 
-    marks: what a reader must know of the circumstances; they join the summary's flags, with those that ranks found.
-    machine: the launcher's, which is that of all ranks where these name none.
+    reports: one per rank, ordered by rank. marks: circumstances that a reader must know; they join the summary's flags,
+    together with the marks that ranks found. machine: the launcher's, used for all ranks if no report names one.
     """
     first = reports[0]
     culprit = _culprit(reports)
@@ -90,7 +90,7 @@ def assemble(
 
 
 def _environment(config: RunConfig, reports: Sequence[RankReport]) -> Environment | None:
-    """Rank 0's; of several nodes with that of each, as its first rank has it."""
+    """Return rank 0's environment; with several nodes, add each node's, as its first rank reported it."""
     first = reports[0].environment
     if config.nodes == 1 or first is None:
         return first
@@ -108,8 +108,8 @@ def _environment(config: RunConfig, reports: Sequence[RankReport]) -> Environmen
 
 
 def _late(config: RunConfig, samples: Sequence[RankSamples]) -> list[str]:
-    """A mark that names the rank that holds up the others. CPU processes of one machine share its cores, and the one
-    that gets less of them is no fault.
+    """Return a mark that names the rank that holds up the others. CPU processes of one machine share its cores, and a
+    process that gets fewer of them is not at fault.
     """
     found = straggler(samples) if config.device == "cuda" or config.nodes > 1 else None
     if found is None:
@@ -119,12 +119,12 @@ def _late(config: RunConfig, samples: Sequence[RankSamples]) -> list[str]:
 
 
 def log_of(reports: Sequence[RankReport]) -> str:
-    """What the ranks of a run that failed left behind: tracebacks and stacks. Empty where there is nothing."""
+    """Return what the ranks of a failed run left behind: tracebacks and stacks. Empty if there is nothing."""
     return "\n\n".join(report.log for report in reports if report.log)
 
 
 def fingerprint(config: RunConfig, facts: WorkloadFacts | None) -> dict[str, JsonValue]:
-    """What must be the same for a fair comparison. Null where a run stopped before it was known."""
+    """Return what must be the same for a fair comparison. A value is None if the run stopped before it was known."""
     return {
         "workload": config.workload,
         "sizes": dict(facts.sizes) if facts else None,
@@ -136,13 +136,13 @@ def fingerprint(config: RunConfig, facts: WorkloadFacts | None) -> dict[str, Jso
 
 
 def _culprit(reports: Sequence[RankReport]) -> RankReport | None:
-    """The report that says why the run stopped: a rank's own failure before one that followed from another's."""
+    """Return the report that says why the run stopped: a rank's own failure before one caused by another rank's."""
     stopped = [report for report in reports if report.status != "ok"]
     return min(stopped, key=lambda report: report.collateral, default=None)
 
 
 def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
-    """Rank 0's, with the worst errors and every warning of any rank; one more where a rank ran something else."""
+    """Return rank 0's evidence with the worst errors and all warnings, and a warning if ranks ran differently."""
     evidence = reports[0].evidence
     if evidence is None:
         return None
@@ -159,7 +159,7 @@ def _evidence(reports: Sequence[RankReport]) -> Evidence | None:
 
 
 def _worst_executed(found: Sequence[Evidence]) -> ExecutedEvidence | None:
-    """None where a rank has none; an error is None where any rank's is unknown."""
+    """Return the worst errors of all ranks; None if a rank has none. An error is None if it is unknown for any rank."""
     each = [one.executed for one in found if one.executed is not None]
     if len(each) < len(found):
         return None
@@ -169,7 +169,7 @@ def _worst_executed(found: Sequence[Evidence]) -> ExecutedEvidence | None:
 
 
 def _alike(evidence: Evidence) -> Evidence:
-    """Without what differs between ranks that ran the same: batches and times, and only rank 0 is profiled."""
+    """Return the evidence without what differs between ranks that ran the same: batches, times and rank 0's profile."""
     compiled = evidence.compile.model_copy(update={"seconds": None})
     graph = evidence.graph and evidence.graph.model_copy(update={"capture_s": None, "pool_bytes": None})
     same = {"fp8_kernels": None, "warnings": (), "compile": compiled, "graph": graph, "executed": None}

@@ -1,4 +1,4 @@
-"""`layers=auto` in a plan: the newest record of `fp8bench gemm` of this machine is read, and each configuration gets
+"""Resolves `layers=auto` in a plan: reads this machine's newest record of `fp8bench gemm` and gives each configuration
 the plain list of layers that its ranks convert (see gemm_pays.py).
 """
 
@@ -20,7 +20,7 @@ from fp8bench.schema.record import Record
 
 
 def capability_of(place: Place) -> tuple[int, int] | None:
-    """Of the GPUs there, by the catalogue; None: unknown, or there are none."""
+    """Return the compute capability of the GPUs there, by the catalogue; None if it is unknown or there are no GPUs."""
     if place.instance.gpu is None:
         return None
     gpu = catalogs.load_beside(instances.files(place.results_dir)).gpus.get(place.instance.gpu)
@@ -30,11 +30,11 @@ def capability_of(place: Place) -> tuple[int, int] | None:
 def resolved(
     configs: Sequence[RunConfig], place: Place, to_size: Container[RunConfig] = (), kept: Iterable[Record] = ()
 ) -> tuple[list[RunConfig], tuple[str, ...]]:
-    """The configurations with their lists of layers, and a line about each that `auto` decided. to_size: those
-    whose batch size, on which it depends what pays, is yet to be found. kept: of the session that is resumed, whose
-    choice stays.
+    """Return the configurations with their lists of layers, and a line about each list that `auto` decided.
 
-    Raises UsageError where there is no such record, and ModeUnavailable where no layer pays.
+    to_size: configurations whose batch size, on which it depends what pays, is yet to be found. kept: records of the
+    session that is resumed, whose choice of layers stays. Raises UsageError if no record of their GEMMs fits or if one
+    of them is in `to_size`, and ModeUnavailable if no layer pays.
     """
     before = {_chosen_for(one.config): one.config.fp8_layer_names for one in kept if one.config is not None}
     found, notes = [], []
@@ -56,7 +56,7 @@ def resolved(
 
 
 def _chosen_for(config: RunConfig) -> tuple[str, int]:
-    """What a choice of layers depends on."""
+    """Return what a choice of layers depends on."""
     return config.mode_label, config.batch_size
 
 
@@ -76,8 +76,8 @@ def _decided(config: RunConfig, recipe: str, place: Place) -> tuple[tuple[str, .
 
 
 def _newest(config: RunConfig, recipe: str, place: Place) -> Any:
-    """The newest record of the same GEMMs, in bf16 and as the recipe scales them, made on a GPU of this machine. Raises
-    UsageError where there is none.
+    """Return the newest record of the same GEMMs, in bf16 and scaled as by the recipe, made on a GPU of this machine.
+    Raises UsageError if there is none.
     """
     kind = registry.load(registry.find_kind("gemm"))
     wanted = Filter(status="ok", workload=config.workload, batch_size=config.batch_size, device=config.device)

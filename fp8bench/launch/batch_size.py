@@ -1,16 +1,16 @@
-"""`--batch-size auto`: the largest batch a rank that fits in memory, for one configuration.
+"""`--batch-size auto`: finds the largest batch per rank that fits in memory, for one configuration.
 
-Every size is tried in processes of its own, since torch's allocator and a CUDA graph's pool keep what they once had;
-and to start them takes the better part of a minute on a GPU, so that few sizes are tried. What a step takes is close to
-linear in its batch (weights, gradients and optimizer state, and activations a sample): two sizes give the line, the
-largest multiple of STEP below the limit is tried, and where that does not fit the next one below. One size gives a line
-too, through it and the origin: since weights take memory at batch 0 already, the true line is below it at every larger
-size, and what it promises fits. Only where no limit or peak is known, or the line does not rise, a size is doubled.
+Every size is tried in fresh processes, because torch's allocator and a CUDA graph's pool keep the memory they once had.
+Starting processes takes most of a minute on a GPU, so few sizes are tried. The memory of a step is close to linear in
+its batch (weights, gradients and optimizer state, plus activations per sample). Two sizes give the line, the largest
+multiple of STEP below the limit is tried, and if that does not fit, the next one below. One size gives a line too,
+through it and the origin: weights take memory at batch 0 already, so the true line is below this one at every larger
+size, and what it promises fits. A size is doubled only if no limit or peak is known, or if the line does not rise.
 Records of earlier runs count as sizes that were tried.
 
-One verdict over all ranks: where any of them ran out of memory the size is too large. Any other failure ends the
-search with its reason. A size that ran, but whose steps were launched otherwise than those of smaller sizes, does not
-fit either: with `--cuda-graphs auto` a step without memory for its graph is launched from Python.
+There is one verdict over all ranks: if any of them ran out of memory, the size is too large. Any other failure ends the
+search with its reason. A size that ran, but whose steps were launched differently from those of smaller sizes, does not
+fit either: with `--cuda-graphs auto`, a step without memory for its graph is launched from Python.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +24,7 @@ from fp8bench.schema.option import BATCH_SIZE
 from fp8bench.schema.record import Record
 
 STEP = 16
-"""Sizes are multiples of it: GEMMs in fp8 need it of every dimension."""
+"""Sizes are multiples of STEP: GEMMs in fp8 need every dimension to be a multiple of 16."""
 
 HEADROOM = 0.08
 """The share of the memory that stays free: torch's allocator counts neither the CUDA context and NCCL's buffers (one to
@@ -32,22 +32,22 @@ two GiB) nor what fragments differently in the next process.
 """
 
 WORTH_A_START = 0.05
-"""By how much a larger size must be expected to exceed the largest that fits, for another start of processes."""
+"""The share by which the expected size must exceed the largest that fits, to be worth another start of processes."""
 
 FARTHEST = 8
-"""Times the largest size that fits: a line through two small sizes says little of one far away."""
+"""Limit of extrapolation, times the largest size that fits: two small sizes say little about a distant one."""
 
 STEP_BACK = 15 / 16
-"""Of a size that was extrapolated and does not fit."""
+"""Factor applied to an extrapolated size that does not fit."""
 
 MOST_TRIES = 12
 
 TRY = {"warmup": 2, "steps": 3, "min_time_s": 0.0}
-"""Of a size that is tried: enough to compile, capture and prove the step, and to see its peak."""
+"""Settings of a try: enough to compile, capture and prove the step, and to see its peak."""
 
 
 def next_size(search: BatchSearch, start: int, most: int = BATCH_SIZE.most) -> int | None:
-    """The size to try next; None: the search has ended. start: the first one. Pure."""
+    """Return the size to try next, or None if the search has ended. start: the first size. Pure."""
     tried = {one.batch_size for one in search.tries}
     if len(tried) >= MOST_TRIES:
         return None
@@ -64,17 +64,17 @@ def next_size(search: BatchSearch, start: int, most: int = BATCH_SIZE.most) -> i
 
 
 def _between(tries: Iterable[BatchTry], most: int) -> tuple[int, int]:
-    """The largest that fits (0: none), and the smallest that does not; one beyond `most` where all do."""
+    """Return the largest size that fits (0 if none does) and the smallest that does not (`most + 1` if all do)."""
     fitting = [one.batch_size for one in tries if one.fit == "fits"]
     others = [one.batch_size for one in tries if one.fit != "fits"]
     high = min(others, default=most + 1)
-    # A size that once fitted and is larger than one that did not is no size to rely on.
+    # A size that once fitted, but is larger than one that did not, cannot be relied on.
     return max((size for size in fitting if size < high), default=0), high
 
 
 def _expected(search: BatchSearch, low: int, high: int) -> int:
-    """By the line; a little below what it promised, where that did not fit, and once that does not fit either, halfway
-    between what fits and what does not.
+    """Return the size that the line promises. If that did not fit, take a size a little below it; if that does not fit
+    either, go halfway between the largest that fits and the smallest that does not.
     """
     limit = search.limit_bytes
     refuted = sum(one.batch_size >= high for one in search.tries)
@@ -85,7 +85,7 @@ def _expected(search: BatchSearch, low: int, high: int) -> int:
     at_zero, a_sample = line
     promised = _down((limit - at_zero) / a_sample)
     if len(search.tries) == 1:
-        # The true line may allow more: so much as is worth a start is tried, whatever that through the origin says.
+        # The true line may allow more: try at least as much as is worth a start, whatever this line says.
         promised = max(promised, low - _down(-max(STEP, WORTH_A_START * low)))
     size = min(promised, FARTHEST * low, _down(high - 1))
     if not refuted:
@@ -94,8 +94,8 @@ def _expected(search: BatchSearch, low: int, high: int) -> int:
 
 
 def line_through(tries: Iterable[BatchTry]) -> tuple[float, float] | None:
-    """Bytes at batch 0 and bytes a sample, through the two largest sizes of one execution whose peak is known; None
-    where there are no two, or the larger one did not take more.
+    """Return bytes at batch 0 and bytes per sample, from the two largest sizes with a known peak; None if there are no
+    two such sizes, or the larger one did not take more memory.
     """
     known = {one.batch_size: one.peak_bytes for one in tries if one.peak_bytes and one.fit in ("fits", "no headroom")}
     if len(known) < 2:
@@ -106,8 +106,8 @@ def line_through(tries: Iterable[BatchTry]) -> tuple[float, float] | None:
 
 
 def _from_origin(tries: Iterable[BatchTry]) -> tuple[float, float] | None:
-    """The same of a single size that ran, as if batch 0 took nothing; None where its peak is unknown, or two are known
-    whose line does not rise.
+    """Return the same line from a single size that ran, as if batch 0 took nothing; None if its peak is unknown, or if
+    two peaks are known and their line does not rise.
     """
     known = {one.batch_size: one.peak_bytes for one in tries if one.peak_bytes and one.fit in ("fits", "no headroom")}
     [(size, peak), *others] = known.items() or [(1, 0)]
@@ -119,7 +119,7 @@ def _down(size: float) -> int:
 
 
 def peak_bytes(record: Record) -> int | None:
-    """Of the fullest rank: what torch's allocator reserved of its GPU, on a CPU what the process took."""
+    """Return the fullest rank's memory: on a GPU what torch's allocator reserved, on a CPU what the process took."""
     on_gpu = record.config is not None and record.config.device == "cuda"
     peaks = [rank.peak_reserved_bytes if on_gpu else rank.peak_host_bytes for rank in record.memory]
     known = [peak for peak in peaks if peak is not None]
@@ -127,9 +127,9 @@ def peak_bytes(record: Record) -> int | None:
 
 
 def judged(record: Record, search: BatchSearch, named: bool = False) -> BatchTry | None:
-    """What a run says of its size; None: it stopped for another reason than memory, and says nothing.
+    """Return what a run says about its size; None if it stopped for a reason other than memory, which says nothing.
 
-    named: whether the try names the record, which is one of the results then.
+    named: whether the try names the record; the record is then one of the results.
     """
     if record.config is None:
         return None
@@ -147,12 +147,12 @@ def judged(record: Record, search: BatchSearch, named: bool = False) -> BatchTry
 
 
 def _executed(search: BatchSearch) -> Variant | None:
-    """How the steps of the sizes so far were executed."""
+    """Return how steps were executed at the sizes that fit; None if none does."""
     return next((one.execution for one in search.tries if one.fit == "fits"), None)
 
 
 def same_but_size(config: RunConfig, record: Record) -> bool:
-    """Whether a record is of this configuration at some batch size, in however many steps."""
+    """Return whether a record is of this configuration at some batch size, with any number of steps."""
     free = {"batch_size": config.batch_size, "seed": config.seed, **{name: getattr(config, name) for name in TRY}}
     return record.config is not None and record.config.model_copy(update=free) == config
 
@@ -160,10 +160,10 @@ def same_but_size(config: RunConfig, record: Record) -> bool:
 def known_tries(
     config: RunConfig, records: Iterable[Record], search: BatchSearch, tried: Iterable[Record] = ()
 ) -> BatchSearch:
-    """The search with what earlier runs of the same configuration tell, of each size the latest, small sizes first.
+    """Return the search with the latest result of earlier runs of this configuration per size, small sizes first.
 
-    records: of this machine and its software. A record that ran out of memory counts, others that stopped do not.
-    tried: likewise, of searches that did not come to their end.
+    records: of this machine and its software. Records that ran out of memory count; others that stopped do not. tried:
+    likewise, of searches that did not finish.
     """
     latest: dict[int, tuple[Record, bool]] = {}
     found = [*((record, True) for record in records), *((record, False) for record in tried)]
@@ -172,21 +172,21 @@ def known_tries(
             latest[record.what.batch_size] = record, named
     for _, (record, named) in sorted(latest.items()):
         one = judged(record, search, named)
-        # Sizes between the multiples say how the line goes, and none of them is an answer.
+        # Sizes between the multiples say how the line goes, but none of them is an answer.
         if one is not None and one.batch_size % STEP == 0:
             search = with_try(search, one)
     return search
 
 
 def with_try(search: BatchSearch, one: BatchTry) -> BatchSearch:
-    """One more."""
+    """Return the search with one more try."""
     return search.model_copy(update={"tries": (*search.tries, one)})
 
 
 @dataclass(frozen=True)
 class Sized:
-    """What came of a search. config: with the size that was found; None: nothing fits, or it stopped. stopped: the
-    record of the try that ended it.
+    """The result of a search. config: with the size that was found; None if nothing fits or the search stopped.
+    stopped: the record of the try that ended it.
     """
 
     search: BatchSearch
@@ -200,9 +200,9 @@ def search(
     run: Callable[[RunConfig], Record],
     say: Callable[[str], None],
 ) -> Sized:
-    """Try sizes until the largest is known. config: its batch size is the first that is tried where nothing is known.
-    known: the tries before. run: runs one configuration in fresh processes; the cause of its record is `oom` where
-    any rank ran out of memory. say: takes a line about each try.
+    """Try sizes until the largest that fits is known. config: its batch size is tried first if nothing is known. known:
+    earlier tries. run: runs one configuration in fresh processes; its record's cause is `oom` if any rank ran out of
+    memory. say: takes a line about each try.
     """
     record, found = None, known
     while (tried := next_size(found, config.batch_size)) is not None:
@@ -220,7 +220,7 @@ def search(
 
 
 def _too_full(record: Record, search: BatchSearch) -> Record:
-    """Of the smallest size: where it ran, and took of the headroom, that is why there is no measurement."""
+    """Return the record of the smallest size. If it ran but left too little headroom, that becomes its reason."""
     peak = peak_bytes(record)
     if record.status != "ok" or peak is None or search.memory_bytes is None:
         return record
@@ -231,7 +231,7 @@ def _too_full(record: Record, search: BatchSearch) -> Record:
 
 
 def _said(one: BatchTry, search: BatchSearch) -> str:
-    """`batch 256 fits: 60.1 GiB of 140.4, of which 11.2 stay free`."""
+    """Return e.g. `batch 256: fits, 60.1 GiB of 140.4, of which 11.2 are to stay free`."""
     if one.peak_bytes is None or search.memory_bytes is None:
         return f"batch {one.batch_size}: {one.fit}"
     total, free = search.memory_bytes / GIB, search.memory_bytes * search.headroom / GIB

@@ -1,4 +1,4 @@
-"""Whether GPUs and samples can be divided as requested, as far as that is known without torch and the model. Pure."""
+"""Checks whether GPUs and samples can be divided as requested, as far as known without torch and the model. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,8 +9,8 @@ from fp8bench.schema.errors import UsageError
 
 
 def require_division(settings: Mapping[str, Any], batch_is_auto: bool, world_size: int, per_node: int) -> None:
-    """settings: of a configuration, by its fields; per_node: ranks of one host. Raises UsageError where something would
-    be left over.
+    """Raise UsageError if something would be left over. settings: of a configuration, by its field names. per_node:
+    ranks on one host.
     """
     _require_groups(int(settings["tensor_parallel"]), settings["parallel"], world_size, per_node)
     _require_pieces(int(settings["grad_accumulation"]), int(settings["batch_size"]), batch_is_auto)

@@ -1,7 +1,7 @@
-"""A model looked at before its first worker starts, where its workload's name leaves open what it is made of: a word
-that cannot work fails in seconds, and not in a worker of each mode.
+"""Examines a model before its first worker starts, if its workload's name leaves open what it is made of: a name that
+cannot work fails in seconds, and not in a worker of each mode.
 
-It is looked at in a process of its own, since the launcher imports no torch.
+The model is built in a separate process, because the launcher imports no torch.
 """
 
 import subprocess
@@ -17,13 +17,13 @@ from fp8bench.schema.model import Answer, Asked
 
 PROGRAM = (sys.executable, "-m", "fp8bench.numerics.model_facts")
 LIMIT_S = 300
-"""timm's slowest model to look at takes 80 s on two cores, most of them less than 5."""
+"""timm's slowest model to examine takes 80 s on two cores; most take less than 5 s."""
 
 
 def examined(configs: Sequence[RunConfig], program: Sequence[str] = PROGRAM) -> Answer | None:
-    """configs: of one workload. None: its name says what it is, and nothing is looked at.
+    """Return what was found out about the model; None if the workload's name says it all, and nothing is examined.
 
-    Raises ModeUnavailable where no mode can be proved with the model, and RunFailed where looking at it broke.
+    configs: of one workload. Raises ModeUnavailable if no mode can be proved with the model, RunFailed on a failure.
     """
     if registry.find_workload(configs[0].workload).member is None:
         return None
@@ -45,7 +45,7 @@ def examined(configs: Sequence[RunConfig], program: Sequence[str] = PROGRAM) -> 
 
 
 def require_modes(answer: Answer | None, named: bool) -> None:
-    """named: the modes were, so that each is meant to run; else it suffices that one can. Raises ModeUnavailable."""
+    """Raise ModeUnavailable if a mode is refused and must run: all must if `named` by the user, otherwise one."""
     refused = [] if answer is None else [one for one in answer.modes if one is not None]
     if refused and answer is not None and (named or len(refused) == len(answer.modes)):
         raise refused[0].error()

@@ -1,4 +1,4 @@
-"""Which run follows the present one, for an executor that starts ranks ahead (`processes.ahead`)."""
+"""Tells an executor that starts ranks ahead (`processes.ahead`) which run follows the present one."""
 
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any
@@ -16,12 +16,12 @@ def spawning(device: Device, timeout_s: float | None) -> SpawnExecutor:
 
 
 def ahead_of(executor: Executor) -> Ahead | None:
-    """What it starts ranks ahead with; None: it starts none."""
+    """Return the `Ahead` with which the executor starts ranks ahead, or None if it does not."""
     return executor.ahead if isinstance(executor, SpawnExecutor) else None
 
 
 def expect(ahead: Ahead | None, following: RunConfig | None) -> None:
-    """The run that follows the one that begins next; None: none does. What comes of that one may still end it all."""
+    """Announce the run that follows the next one (None if none does). The next one may still end the session."""
     if ahead is None:
         return
     if following is None:
@@ -32,5 +32,5 @@ def expect(ahead: Ahead | None, following: RunConfig | None) -> None:
 
 
 def closed(ahead: Ahead | None) -> AbstractContextManager[Any]:
-    """Ends what still waits."""
+    """Return a context manager that ends the ranks that still wait."""
     return closing(ahead) if ahead is not None else nullcontext()

@@ -1,7 +1,7 @@
-"""A run's obstacles and cost, before it starts: which modes cannot run here, how long the rest takes, and what that
-costs. Without torch, so what only a mode's class knows is reported when it runs.
+"""Forecasts a run's obstacles and cost before it starts: which modes cannot run here, how long the rest takes, and what
+that costs. No torch is imported, so what only a mode's class knows is reported when it runs.
 
-Times are those of records of the same work on the same instance. Without them the time is unknown, and not guessed.
+Times come from records of the same work on the same instance. Without them the time is unknown, and not guessed.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,8 +24,8 @@ from fp8bench.schema.record import Record
 from fp8bench.stats.certainty import FEWEST_ROUNDS
 
 START_UP_S: dict[Device, float] = {"cuda": 25.0, "cpu": 15.0}
-"""To start a mode's processes, build and prove the model, and profile it, without warm-up. On H200s it was 16 to 28 s
-in 28 of 30 turns of ViT-Huge.
+"""Seconds to start a mode's processes, build and prove the model, and profile it, without warm-up. On H200s this took
+16 to 28 s in 28 of 30 turns of ViT-Huge.
 """
 
 MINUTE_S = 60
@@ -45,7 +45,7 @@ LAUNCHED: dict[GraphChoice, str] = {
 
 @dataclass(frozen=True)
 class ExpectedTurn:
-    """One mode in one round. seconds: its expected time; None: unknown. obstacle: why it cannot run here, if known."""
+    """One mode in one round. seconds: expected; None if unknown. obstacle: why it cannot run here, if known."""
 
     label: str
     seconds: float | None
@@ -54,8 +54,9 @@ class ExpectedTurn:
 
 @dataclass(frozen=True)
 class Forecast:
-    """turns: one for each entry. rounds: the fewest and the most. start_up_s: what is assumed of each turn.
-    usd_per_hour: of the machine; None: unknown. share: of a listed instance's price, where it is that.
+    """What to expect of a session. turns: one per entry. rounds: the smallest and the largest number. start_up_s:
+    assumed for each turn. usd_per_hour: of the machine; None if unknown. share: set if the price is a listed
+    instance's.
     """
 
     turns: tuple[ExpectedTurn, ...]
@@ -66,12 +67,12 @@ class Forecast:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Modes that may run, but have no record of how long they take."""
+        """Labels of modes that may run, but have no record of how long they take."""
         return tuple(turn.label for turn in self.turns if turn.obstacle is None and turn.seconds is None)
 
     @property
     def seconds(self) -> tuple[float, float] | None:
-        """At the fewest and at the most rounds; None where it is unknown of a mode."""
+        """Seconds with the smallest and the largest number of rounds; None if the time of a mode is unknown."""
         if self.unknown:
             return None
         a_round = sum(turn.seconds or 0.0 for turn in self.turns if turn.obstacle is None)
@@ -79,15 +80,15 @@ class Forecast:
 
     @property
     def usd(self) -> tuple[float, float] | None:
-        """The same in USD; None where the time or the price is unknown."""
+        """USD with the smallest and the largest number of rounds; None if the time or the price is unknown."""
         return self._usd(self.seconds)
 
     def seconds_of(self, turn: ExpectedTurn) -> tuple[float, float] | None:
-        """What one entry takes in all rounds, as `seconds`; None where it is unknown or cannot run."""
+        """Return the seconds of one entry in all rounds, as in `seconds`; None if unknown or it cannot run."""
         return None if turn.seconds is None else (self.rounds[0] * turn.seconds, self.rounds[1] * turn.seconds)
 
     def usd_of(self, turn: ExpectedTurn) -> tuple[float, float] | None:
-        """The same in USD."""
+        """Return the USD of one entry in all rounds."""
         return self._usd(self.seconds_of(turn))
 
     def _usd(self, seconds: tuple[float, float] | None) -> tuple[float, float] | None:
@@ -105,7 +106,7 @@ def forecast(
     whole: Callable[[Record], Record],
     price: "PriceToday",
 ) -> Forecast:
-    """obstacles: of each entry. kept: records of this instance, oldest first; `whole` gives one with its samples."""
+    """Return the forecast. obstacles: per entry. kept: this instance's, oldest first. whole: adds the samples."""
     turns = tuple(
         ExpectedTurn(entry.label, None if obstacle else turn_s(entry.config, kept, whole), obstacle)
         for entry, obstacle in zip(entries, obstacles, strict=True)
@@ -117,8 +118,8 @@ def forecast(
 
 
 class PriceToday(NamedTuple):
-    """usd_per_hour: of the whole machine; None: unknown. share: where no price of the machine is known, and as many
-    GPUs of a listed instance stand in for it.
+    """The price of the machine now. usd_per_hour: of the complete machine; None if unknown. share: set if no price of
+    the machine is known and as many GPUs of a listed instance stand in for it.
     """
 
     usd_per_hour: float | None
@@ -126,7 +127,7 @@ class PriceToday(NamedTuple):
 
 
 def price_today(place: Place, catalog: Catalog, given: float | None = None) -> PriceToday:
-    """given: what the user says that the machine costs, USD per hour; else it is what `compare` would take."""
+    """Return the price now. given: the user's USD per hour for the machine; else `compare`'s price is taken."""
     if given is not None:
         return PriceToday(given)
     instance = place.instance
@@ -139,13 +140,13 @@ def price_today(place: Place, catalog: Catalog, given: float | None = None) -> P
 
 
 def duration(seconds: float) -> str:
-    """`45 s`, `12 min`."""
+    """Return the duration in words: `45 s`, `12 min`."""
     return f"{seconds:.0f} s" if seconds < 2 * MINUTE_S else f"{seconds / MINUTE_S:.0f} min"
 
 
 def turn_s(config: RunConfig, kept: Sequence[Record], whole: Callable[[Record], Record]) -> float | None:
-    """Seconds that one mode takes in one round: start-up, what compiling and first steps took in the latest session of
-    the same work, and its steps. None where there is no such record.
+    """Return the seconds of one mode in one round: start-up, compiling and first steps as in the latest session of the
+    same work, and its steps. None if there is no such record.
     """
     alike = [record for record in kept if record.status == "ok" and record.config and same_work(record.config, config)]
     if not alike:
@@ -160,20 +161,20 @@ def turn_s(config: RunConfig, kept: Sequence[Record], whole: Callable[[Record], 
 
 
 def execution(config: RunConfig) -> str:
-    """How steps will be executed, as far as the settings decide it: under `auto`, a mode's class and the outcome of
-    capture decide too.
+    """Describe how steps will be executed, as far as the settings decide it: under `auto`, a mode's class and the
+    outcome of capture decide too.
     """
     graphs: GraphChoice = "off" if config.device == "cpu" and config.cuda_graphs == "auto" else config.cuda_graphs
     return f"{COMPILED[config.compile]}; {LAUNCHED[graphs]}"
 
 
 def too_old(gpu: Gpu, least: tuple[int, int]) -> str:
-    """What is wanting, for the end of a sentence: `compute capability 8.9 or more, and A100 has 8.0`."""
+    """Return the end of a sentence that says what is missing: `compute capability 8.9 or more, and A100 has 8.0`."""
     return f"compute capability {'.'.join(map(str, least))} or more, and {gpu.name} has {gpu.compute_capability}"
 
 
 def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | None:
-    """Why a mode cannot run on this machine, as far as that is known without torch; None: no reason is known."""
+    """Return why a mode cannot run on this machine, as far as known without torch; None if no reason is known."""
     if config.cuda_graphs == "on" and not machine.has_gpu:
         return "cannot be replayed as a CUDA graph (--cuda-graphs on), since this machine shows no NVIDIA GPU"
     entry = registry.modes()[config.mode]
@@ -195,12 +196,12 @@ def obstacle(config: RunConfig, machine: Machine, catalog: Catalog) -> str | Non
 
 
 def same_work(ran: RunConfig, planned: RunConfig) -> bool:
-    """Whether a step takes as long: the numbers of steps and the seed do not matter to that, nor on a CPU do graphs."""
+    """Return whether steps take the same time: numbers of steps and the seed do not matter, nor do graphs on a CPU."""
     free = ["warmup", "steps", "min_time_s", "seed", *(["cuda_graphs"] if planned.device == "cpu" else [])]
     return ran.model_copy(update={name: getattr(planned, name) for name in free}) == planned
 
 
 def beyond_steps(record: Record, step_s: float) -> float:
-    """What warm-up took beyond as many plain steps: compiling, above all."""
+    """Return the seconds that warm-up took beyond as many plain steps: above all, compiling."""
     warmups = [sum(rank.warmup_step_s) - len(rank.warmup_step_s) * step_s for rank in record.samples]
     return max([0.0, *warmups])

@@ -1,11 +1,11 @@
-"""`layers=auto`: the linear layers whose GEMMs take less time in fp8 than in bf16, by the newest record of
-`fp8bench gemm` that this machine keeps of the same workload and batch.
+"""`layers=auto`: finds the linear layers whose GEMMs take less time in fp8 than in bf16, by this machine's newest
+record of `fp8bench gemm` of the same workload and batch.
 
-A layer's time is that of its GEMMs of a step: forward, input gradient, weight gradient. In fp8 each is taken as the
-mode makes it: with a scale a tensor or a row, and with fast accumulation in the forward pass alone. Of torchao, casts
-are counted as torch.compile's kernels make them, where the record has those for every GEMM; Transformer Engine makes
-them within its norms and activations, and there they are counted as free. Layers that Transformer Engine keeps in one
-module (fc1 with fc2; q, k and v) go together, by their times together.
+A layer's time is that of its GEMMs in a step: forward, input gradient, weight gradient. Each fp8 GEMM is taken as the
+mode runs it: with one scale per tensor or per row, and with fast accumulation in the forward pass alone. For torchao,
+casts are counted as torch.compile's kernels do them, if the record has those for every GEMM. Transformer Engine casts
+within its norms and activations, so there casts are counted as free. Layers that Transformer Engine keeps in one module
+(fc1 with fc2; q, k and v) are decided together, by the sum of their times.
 
 The launcher decides, so that every rank gets the same plain list.
 """
@@ -23,21 +23,21 @@ PRECISIONS: dict[str, tuple[Precision, Precision]] = {
     "rowwise": ("fp8-rowwise", "fp8-rowwise-fast"),
     "rowwise_with_gw_hp": ("fp8-rowwise", "fp8-rowwise-fast"),
 }
-"""Of recipes that `fp8bench gemm` times: without and with fast accumulation."""
+"""The precisions of each recipe that `fp8bench gemm` times: without and with fast accumulation."""
 
 IN_BF16: dict[str, tuple[Role, ...]] = {"rowwise_with_gw_hp": ("weight gradient",)}
-"""GEMMs that a recipe leaves in bf16."""
+"""Roles of the GEMMs that a recipe leaves in bf16."""
 
 _TOGETHER = {
     **dict.fromkeys(("fc1", "fc2", "gate_proj", "up_proj", "down_proj"), "mlp"),
     **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv"),
 }
-"""Layers that are one module of Transformer Engine's, by the last part of their names."""
+"""Layers that share one module in Transformer Engine, by the last part of their names."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A layer, or several that go together. Seconds a GEMM of each role, added up; null: some has no time."""
+    """A layer, or several that go together. Seconds are sums over all their GEMMs; None if any has no time."""
 
     layers: tuple[str, ...]
     bf16_s: float | None
@@ -56,8 +56,8 @@ class Judged:
 
 
 def judge(products: Sequence[ProductTimings], recipe: str, te: bool) -> tuple[tuple[Judged, ...], Casts]:
-    """Every layer that modes convert, in the record's order, and which casts were counted. recipe: without its fields;
-    te: the mode is of Transformer Engine.
+    """Return every layer that modes convert, in the record's order, and which casts were counted. recipe: without its
+    fields. te: whether the mode is one of Transformer Engine's.
     """
     convertible = [one for one in products if one.product.stays_bf16 is None]
     names = dict.fromkeys(layer for one in convertible for layer in one.product.layers)
@@ -87,7 +87,7 @@ def judge(products: Sequence[ProductTimings], recipe: str, te: bool) -> tuple[tu
 
 
 def paying(judged: Sequence[Judged], label: str, source: str) -> tuple[str, ...]:
-    """The layers that pay. label: of the mode; source: of the times, in words. Raises ModeUnavailable for none."""
+    """Return the layers that pay, or raise ModeUnavailable. label: of the mode. source: of the times, in words."""
     found = tuple(layer for one in judged if one.pays for layer in one.layers)
     if not found:
         raise ModeUnavailable(
@@ -98,7 +98,7 @@ def paying(judged: Sequence[Judged], label: str, source: str) -> tuple[str, ...]
 
 
 def require_timed(recipe: str, label: str, recipes: Sequence[str]) -> None:
-    """recipes: of the mode. Raises UsageError for a recipe whose GEMMs `fp8bench gemm` does not time."""
+    """Raise UsageError if `fp8bench gemm` does not time the recipe's GEMMs. recipes: those of the mode."""
     if recipe not in PRECISIONS:
         raise UsageError(
             f"{label}: `fp8bench gemm` times scales of tensors and rows, not those of {recipe}, so layers=auto does "
@@ -113,7 +113,7 @@ def _group(name: str) -> str:
 
 
 def _fp8_s(one: ProductTimings, precision: Precision, casts: Casts) -> float | None:
-    """None where there is no time of fp8 units: an emulated one says nothing of them."""
+    """Return the time on fp8 units; None if there is none. The time of an emulated GEMM says nothing about them."""
     timing = one.find(precision, casts)
     return timing.time_s if timing is not None and not timing.emulated else None
 

@@ -1,6 +1,6 @@
-"""A figure that somebody else measured, made into a record that says so, and whether it can be true.
+"""Turns a figure that somebody else measured into a record that says so, and judges whether it can be true.
 
-By what the instance's GPUs can do at most, a figure is doubted and not refused: whoever imports it may know better.
+A figure that does not fit the GPUs' peak is doubted but not refused: whoever imports it may know better.
 """
 
 from collections.abc import Iterator
@@ -20,17 +20,17 @@ from fp8bench.schema.record import SCHEMA_VERSION, Figure, Provenance, Record, S
 UNIT = "images"
 
 FLOPS_PER_UNIT = {"vit-huge": 763_503_882_240}
-"""Forward and backward of one image, as torch's FlopCounterMode counts them."""
+"""FLOPs of forward and backward for one image, as torch's FlopCounterMode counts them."""
 
 LONG_STEP_S = 30.0
 LOWEST_MFU, HIGHEST_MFU = 0.005, 1.0
-"""No training that anybody publishes is slower, and none is faster than its arithmetic units."""
+"""Nobody publishes a training run with a lower share, and none is faster than its arithmetic units."""
 
 SIXTEEN_BITS_OR_MORE = ("baseline-", "te-bf16")
 
 
 class ImportedFigure(Frozen):
-    """step_time_s: seconds. batch_size: samples a GPU and step. published_on: null makes the figure external."""
+    """A figure. step_time_s: seconds. batch_size: samples per GPU and step. published_on: None makes it external."""
 
     mode: str
     workload: str
@@ -47,7 +47,7 @@ class ImportedFigure(Frozen):
 
     @classmethod
     def parse(cls, **given: Any) -> "ImportedFigure":
-        """From the command line's words. Raises UsageError naming the invalid flag."""
+        """Parse the words of the command line. Raises UsageError that names the invalid flag."""
         try:
             figure = cls(**given)
         except ValidationError as error:
@@ -67,7 +67,7 @@ class ImportedFigure(Frozen):
 
 
 def to_record(figure: ImportedFigure, instance: str) -> Record:
-    """The record, `published` or `external`. Its fingerprint knows the workload's name and nothing else of the work."""
+    """Return the figure's record, `published` or `external`. Its fingerprint knows only the workload's name."""
     entry, _ = registry.find_mode(figure.mode)
     registry.find_workload(figure.workload)
     recipe = figure.mode.partition(":")[2] or None
@@ -101,7 +101,7 @@ def to_record(figure: ImportedFigure, instance: str) -> Record:
 
 
 def doubts(figure: ImportedFigure, instance: str, catalog: Catalog) -> Iterator[str]:
-    """A line for each reason to doubt the step time; none where nothing is known of the GPU or the work."""
+    """Yield a line if the step time is doubtful: by the GPU's peak if that and the work are known, or by its length."""
     meant = f"--step-time is in seconds; {figure.step_time_s:g} ms are {figure.step_time_s / 1e3:g}"
     share = _share_of_peak(figure, instance, catalog)
     if share is not None and not LOWEST_MFU <= share <= HIGHEST_MFU:
@@ -126,7 +126,7 @@ def _share_of_peak(figure: ImportedFigure, instance: str, catalog: Catalog) -> f
 
 
 def _peak_tflops(figure: ImportedFigure, gpu: Gpu) -> float | None:
-    """Dense, of the fastest unit that the mode may use."""
+    """Return the dense peak of the fastest unit that the mode may use."""
     if figure.mode.startswith(SIXTEEN_BITS_OR_MORE):
         return gpu.dense_bf16_tflops
     known = [peak for peak in (gpu.dense_bf16_tflops, gpu.dense_fp8_tflops) if peak is not None]

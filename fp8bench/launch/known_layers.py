@@ -1,5 +1,5 @@
 """Names of the built-in workloads' linear layers, known without torch, so that a regular expression that matches none
-is refused before a process starts. Of other workloads each rank looks at the model.
+is refused before a process starts. For other workloads, each rank looks at the model.
 """
 
 from itertools import chain
@@ -15,11 +15,11 @@ _KNOWN = {
     "llm-7b": ("model.layers", 32, _LLAMA),
     "llm-micro": ("model.layers", 2, _LLAMA),
 }
-"""The list of blocks, how many there are, and the layers in each; the head stays in bf16."""
+"""The name of the list of blocks, the number of blocks, and the layers in each; the head stays in bf16."""
 
 
 def layers_of(workload: str) -> tuple[str, ...]:
-    """Of the layers that may go to fp8, the dotted names; empty where the workload is not known here."""
+    """Return the dotted names of the layers that may run in fp8; empty if the workload is not known here."""
     if workload not in _KNOWN:
         return ()
     blocks, depth, layers = _KNOWN[workload]

@@ -1,5 +1,5 @@
-"""Where something is measured, of whatever kind: which instance of the catalogue this machine is, by its product name
-and its GPUs, and what it cannot be called; and the folder of results.
+"""Decides where a measurement of any kind takes place: which instance of the catalogue this machine is, by its product
+name and its GPUs, which instances it cannot be, and the folder of results.
 """
 
 import re
@@ -19,14 +19,14 @@ from fp8bench.schema.instance import Catalog, Instance, Price
 
 CPU_INSTANCE = "cpu"
 CUSTOM = "custom-"
-"""Begins the key of an instance that is named after its GPUs, which other machines may get too."""
+"""Prefix of the key of an instance that is named after its GPUs; other machines may get the same key."""
 
 AUTO = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where something is measured, and where its records are kept. here: this machine; None: unknown."""
+    """Where something is measured, and where its records are kept. here: this machine; None if unknown."""
 
     instance: Instance
     in_catalog: bool
@@ -37,8 +37,8 @@ class Place:
 def place_on(
     machine: Machine, name: str, results_dir: Path, label: str | None, one: bool = True, has_price: bool = False
 ) -> Place:
-    """The instance that is called so on this machine. label: of the machine. one: False where there are several nodes.
-    has_price: the user gives its price, which makes an instance of an unknown name.
+    """Return the place that `name` stands for on this machine. label: of the machine. one: False if there are several
+    nodes. has_price: whether the user gives a price, which makes an instance of an unknown name.
 
     Writes nothing. Raises UsageError and ModeUnavailable.
     """
@@ -49,8 +49,8 @@ def place_on(
 
 
 def moved(place: Place, machine: Machine, key: str) -> Place | None:
-    """The same place as another instance that is known here; None where this machine cannot be it. Raises UsageError
-    where what is known of it cannot be read.
+    """Return the same place as another instance that is known here; None if this machine cannot be that instance.
+    Raises UsageError if what is known of the instance cannot be read.
     """
     catalog = catalogs.load_beside(instances.files(place.results_dir))
     catalogs.require_read(catalog, [key])
@@ -64,11 +64,11 @@ def moved(place: Place, machine: Machine, key: str) -> Place | None:
 
 
 def register(place: Place, price: float | None, today: date, log: Callable[[str], None]) -> None:
-    """Make sure that records can be kept, and keep what is known of the instance beside them.
+    """Make sure that records can be kept, and keep what is known of the instance next to them.
 
-    price: USD per hour as the user gave it, for this machine alone where fp8bench made the instance up, which another
-    may be called too. log: takes a line where a file cannot be locked. Raises UsageError where the folder cannot be
-    written.
+    price: USD per hour as the user gave it; if fp8bench made up the instance's name, which another machine may have
+    too, the price is for this machine alone. log: takes a line if a file cannot be locked. Raises UsageError if the
+    folder cannot be written.
     """
     results.require_writable(place.results_dir)
     if not place.in_catalog and not is_made_up(place.instance):
@@ -87,7 +87,7 @@ def register(place: Place, price: float | None, today: date, log: Callable[[str]
 
 
 def _made(instance: Instance, results_dir: Path) -> str:
-    """That an instance is new, since its name may be a slip."""
+    """Return a line that says that an instance is new, because its name may be a typing mistake."""
     of = f"{instance.gpu_count} x {instance.gpu or 'a GPU of no known figures'}" if instance.gpu_count else "its CPU"
     near = nearest(instance.key, catalogs.load_beside(instances.files(results_dir)).instances)
     meant = f"; the nearest known name is {near[0]!r}" if near else ""
@@ -95,7 +95,7 @@ def _made(instance: Instance, results_dir: Path) -> str:
 
 
 def identify(machine: Machine, catalog: Catalog) -> Instance:
-    """The catalogue's instance by its product name, else one named after its GPUs (`custom-2x-nvidia-h200`, `cpu`)."""
+    """Return the catalogued instance of this product, else one named by its GPUs (`custom-2x-nvidia-h200`, `cpu`)."""
     if not machine.has_gpu:
         return Instance(key=CPU_INSTANCE, gpu=None, gpu_count=0, vcpus=machine.cpu_count)
     for instance in catalog.instances.values():
@@ -112,14 +112,14 @@ def identify(machine: Machine, catalog: Catalog) -> Instance:
 
 
 def is_made_up(instance: Instance) -> bool:
-    """Whether `identify` made its name up, which two different machines may then have."""
+    """Return whether `identify` made up the instance's name, which two different machines may then share."""
     return instance.key == CPU_INSTANCE or instance.key.startswith(CUSTOM)
 
 
 def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
     """Check that this machine can be the instance that the user names.
 
-    Raises ModeUnavailable where it has no GPU at all, UsageError where it has another one.
+    Raises ModeUnavailable if the machine has no GPU at all, UsageError if it has another GPU or more GPUs.
     """
     if instance.gpu_count == 0:
         if machine.has_gpu:
@@ -153,8 +153,8 @@ def claim(instance: Instance, machine: Machine, catalog: Catalog) -> None:
 
 
 def instance_called(name: str, machine: Machine, catalog: Catalog, has_price: bool = False) -> Instance:
-    """What `--instance` names; for `auto`, as `identify` finds. has_price: the user gives its price, so that an unknown
-    name is that of this machine. Raises as catalogs.find, require_read and claim do.
+    """Return the instance that `--instance` names; for `auto`, the one that `identify` finds. has_price: the user gives
+    a price, so that an unknown name becomes this machine's. Raises as catalogs.find, require_read and claim do.
     """
     catalogs.require_read(catalog, [name])
     if name == AUTO:
@@ -174,10 +174,10 @@ def instance_called(name: str, machine: Machine, catalog: Catalog, has_price: bo
 
 
 def named(name: str, machine: Machine, catalog: Catalog) -> Instance:
-    """This machine as an instance of the user's own. Raises UsageError for what cannot be a folder's name."""
+    """Return this machine as an instance of the user's own. Raises UsageError if the name cannot be a folder's."""
     found = identify(machine, catalog.model_copy(update={"instances": {}}))
     try:
-        # Not by the product's name, which other machines have too.
+        # Without the product's name, which other machines have too.
         return Instance.model_validate({**found.model_dump(), "key": name, "instance_type": None})
     except ValidationError as error:
         raise UsageError(

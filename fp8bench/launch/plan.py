@@ -1,5 +1,5 @@
-"""What runs: a request and a machine become one configuration for each mode, and a number of rounds. Pure but for the
-file of --recipe, and without torch. In which order, see rounds.py.
+"""Decides what runs: turns a request and a machine into one configuration for each mode and a number of rounds. Needs
+no torch, and is pure except for reading the file of --recipe. rounds.py decides the order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,15 +27,15 @@ from fp8bench.stats.certainty import FEWEST_ROUNDS, SEEN_SHARE
 CPU_WORLD_SIZE = 2
 MOST_PROCESSES_A_CORE = 4
 MIN_ROUNDS_AA = 4
-"""An arm. Its eight processes split in 35 ways."""
+"""Minimum rounds per arm: the eight processes of both arms can be split in 35 ways."""
 MAX_LOADER_WORKERS = 16
 
 
 def plan(request: RunRequest, machine: Machine, elastic: Elastic | None = None) -> list[RunConfig]:
-    """One configuration a mode, or a variant, in the order requested. Under torchrun its world size holds, and --gpus
-    must agree.
+    """Return one configuration per mode or variant, in the order requested. Under torchrun its world size holds, and
+    --gpus must agree with it.
 
-    Raises UsageError for unknown names, for what does not divide and for variants that are the same here,
+    Raises UsageError for unknown names, for sizes that do not divide and for variants that are the same here, and
     ModeUnavailable for missing GPUs.
     """
     if not request.variants:
@@ -85,7 +85,7 @@ def _of_modes(request: RunRequest, machine: Machine, elastic: Elastic | None) ->
 
 
 def _require_extra(workload: WorkloadEntry) -> None:
-    """Raises ModeUnavailable where the package that the workload's model is made by is not installed."""
+    """Raise ModeUnavailable if the package that builds the workload's model is not installed."""
     needs = workload.needs
     if needs.module is not None and find_spec(needs.module) is None:
         package = f"'fp8bench[{needs.extra}]'" if needs.extra else needs.module
@@ -96,7 +96,7 @@ def _require_extra(workload: WorkloadEntry) -> None:
 
 
 def _require_sequence(length: int | None, workload: WorkloadEntry) -> None:
-    """Raises UsageError for a sequence length of a workload that has none. An outside one is asked when it runs."""
+    """Raise UsageError if the workload takes no sequence length. An outside workload is checked when it runs."""
     if length is None or workload.defaults is None or "sequence_length" in workload.defaults:
         return
     of_tokens = [one.name for one in registry.BUILTIN_WORKLOADS if one.needs.extra == "llm"]
@@ -107,7 +107,7 @@ def _require_sequence(length: int | None, workload: WorkloadEntry) -> None:
 
 
 def _require_family(settings: Mapping[str, Any], workload: WorkloadEntry) -> None:
-    """Raises UsageError for an image size, or classes, of a workload that has its own."""
+    """Raise UsageError if an image size or a number of classes is given for a workload that has its own."""
     for name in ("image_size", "classes"):
         if settings[name] is None or workload.defaults is None or name in workload.defaults:
             continue
@@ -119,7 +119,7 @@ def _require_family(settings: Mapping[str, Any], workload: WorkloadEntry) -> Non
 
 
 def _require_weights(dtype: str, workload: WorkloadEntry) -> None:
-    """Raises UsageError for weights in another dtype than float32 of a workload that trains float32 ones."""
+    """Raise UsageError for weights in another dtype than float32 if the workload trains float32 weights."""
     if dtype == "float32" or workload.defaults is None or "weight_dtype" in workload.defaults:
         return
     raise UsageError(
@@ -129,21 +129,21 @@ def _require_weights(dtype: str, workload: WorkloadEntry) -> None:
 
 
 def _first_size(usual: Mapping[str, Any], device: Device) -> int:
-    """With --batch-size auto: the size that is tried first."""
+    """Return the size that `--batch-size auto` tries first."""
     return int(usual.get("batch_size") or OBEYED_BY_WORKERS["batch_size"].default.on(device))
 
 
 def entries(request: RunRequest, configs: Sequence[RunConfig]) -> list[Entry]:
-    """What each round runs: every configuration once, or with --aa twice."""
+    """Return what each round runs: every configuration once, or twice with --aa."""
     notes = variants.notes(request.variants) or [""] * len(configs)
     arms = ARMS if request.aa else (None,)
     each = [Entry(config, arm, note) for config, note in zip(configs, notes, strict=True) for arm in arms]
-    # A batch size that was searched for may be the one that another variant was given.
+    # A batch size that was searched for may equal the size that another variant was given.
     return list(dict.fromkeys(each))
 
 
 def stop(request: RunRequest, machine: Machine) -> Stop:
-    """How many rounds."""
+    """Return how many rounds to run."""
     fewest = MIN_ROUNDS_AA if request.aa else 1
     rounds = request.rounds or max(fewest, int(request.on("cuda" if machine.has_gpu else "cpu", "rounds")))
     if rounds < fewest:
@@ -169,9 +169,9 @@ def _require_enough_rounds(max_rounds: int, rounds: int) -> None:
 
 
 def hourly_price(request: RunRequest, instance: Instance) -> float | None:
-    """USD per hour of the whole machine, from the user's price of it or of one of its GPUs; None: not given.
+    """Return the USD per hour of the complete machine, from the user's price of it or of one GPU; None if not given.
 
-    Raises UsageError for a price per GPU of a machine without one.
+    Raises UsageError if a price per GPU is given for a machine without one.
     """
     if request.price_per_gpu is None:
         return request.price
@@ -203,7 +203,7 @@ def _require_gpus(wanted: int, machine: Machine) -> None:
 
 
 def _workers(data: DataSource, machine: Machine, per_node: int) -> int:
-    """Loader processes a rank: the cores that the ranks themselves leave over, shared out; none on a CPU."""
+    """Return the number of loader processes per rank: an equal share of the cores that the ranks leave; 0 on a CPU."""
     if data == "device" or not machine.has_gpu:
         return 0
     return max(0, min(MAX_LOADER_WORKERS, machine.cpu_count // per_node - 2))

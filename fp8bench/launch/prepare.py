@@ -1,5 +1,5 @@
-"""Everything about a run that is checked before its first worker starts, so that an invalid word fails in a second and
-not in an hour: where it is measured, its plan, and the session that it resumes.
+"""Checks everything about a run before its first worker starts, so that an invalid word fails in a second and not in an
+hour: where it is measured, its plan, and the session that it resumes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,12 +24,12 @@ from fp8bench.schema.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared(Place):
-    """A run: what is executed, and as part of which session; here: the machine that a resumed session must be of.
-    resumed: settings that the session brought, by the request's names. timeout_s: of a phase; None: by the phase.
-    to_size: configurations whose batch size is yet to be found; searches: how it was, of those of the session.
-    named: the instance as the user named it; None: it is this machine's, or the session's. elastic: this process's
-    place under torchrun; leader: of several nodes. variants: as requested, of which each entry, or pair of arms, is
-    one; none: entries differ in their modes alone. notes: what was decided here and not by the user, a line each.
+    """A run: what is executed, and as part of which session. here: the machine to which a resumed session must belong.
+    resumed: settings taken from the session, by the request's names. timeout_s: of a phase; None for each phase's own.
+    to_size: configurations whose batch size is yet to be found. searches: how the batch sizes of the session were
+    found. named: the instance as the user named it; None if it is this machine's or the session's. elastic: this
+    process's place under torchrun. leader: of several nodes. variants: as requested, one for each entry or pair of
+    arms; empty if entries differ in their modes alone. notes: lines about what was decided here and not by the user.
     """
 
     entries: list[Entry]
@@ -50,8 +50,8 @@ class Prepared(Place):
 def prepare(
     request: RunRequest, environ: Mapping[str, str], elastic: Elastic | None = None, leader: Leader | None = None
 ) -> Prepared:
-    """Look at the machine, at the session that is resumed, and plan. Writes nothing. elastic: this process's place
-    under torchrun. leader: of several nodes that have met. Raises UsageError and ModeUnavailable.
+    """Look at the machine and at the session that is resumed, and plan the run. Writes nothing. elastic: this process's
+    place under torchrun. leader: of several nodes that have met. Raises UsageError and ModeUnavailable.
     """
     if elastic is None:
         _refuse_torchrun(environ)
@@ -59,7 +59,7 @@ def prepare(
     has_price = request.price is not None or request.price_per_gpu is not None
     place = place_on(machine, request.instance, request.results_dir, request.name, has_price=has_price)
     if leader is not None and place.here is not None:
-        # All nodes together are the machine: a session goes on where the same ones meet again.
+        # All nodes together are the machine: a session continues when the same nodes meet again.
         here = replace(place.here, machine=together(leader.agent.verdict.machines))
         place = replace(place, here=here)
     named = "instance" in request.model_fields_set
@@ -105,7 +105,7 @@ def prepare(
 
 
 def _to_size(request: RunRequest, configs: Sequence[RunConfig]) -> list[RunConfig]:
-    """Those whose batch size was left to the machine."""
+    """Return the configurations whose batch size is to be found on the machine."""
     if not request.variants:
         return list(configs) if request.batch_size == AUTO else []
     return [config for config, each in zip(configs, request.each(), strict=True) if each.batch_size == AUTO]
@@ -120,9 +120,9 @@ def _refuse_torchrun(environ: Mapping[str, str]) -> None:
 
 
 def _where_kept(name: str, place: Place, machine: Machine) -> Place:
-    """This machine as the instance under which the session was measured on it; as `auto` finds it where there is none.
+    """Return this machine as the instance under which it measured the session, or as `auto` finds it if there is none.
 
-    Raises UsageError where there are several.
+    Raises UsageError if there are several.
     """
     here = place.here or Here()
     known = results.known_instances(place.results_dir)

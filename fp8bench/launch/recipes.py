@@ -1,5 +1,5 @@
-"""Which recipe each requested mode has: its own, or that of `--recipe FILE`; and which layers, of `--fp8-layers`; and
-what of it is refused before a process starts.
+"""Decides which recipe each requested mode has (its own, or that of `--recipe FILE`) and which layers (`--fp8-layers`),
+and refuses what cannot work before a process starts.
 """
 
 import re
@@ -24,14 +24,14 @@ from fp8bench.schema.recipe import (
 )
 
 SHOWN = 4
-"""Layers that an error names."""
+"""The number of layers that an error names."""
 
 Chosen = tuple[ModeEntry, str | None]
 
 
 def chosen(labels: Sequence[str], recipe: str | None, layers: str | None) -> list[Chosen]:
-    """Each mode with its recipe, once. labels: as requested. recipe: of a file, as it stands in a mode's name; layers:
-    as `layers=` has it. None: not given.
+    """Return each mode with its recipe, once. labels: as requested. recipe: from a file, written as in a mode's name.
+    layers: as `layers=` takes it. Both are None if not given.
 
     Raises UsageError for unknown names, and for a recipe or a choice of layers that no mode takes.
     """
@@ -75,7 +75,7 @@ def _has_layers(entry: ModeEntry, own: str | None) -> bool:
 
 
 def _of_layers(entry: ModeEntry, own: str | None, layers: str) -> str:
-    """A mode's own choice of layers stays."""
+    """Return the recipe with these layers, unless the mode has a choice of layers of its own."""
     recipe = split_recipe(own)
     if "layers" in recipe.values:
         return str(recipe)
@@ -83,8 +83,8 @@ def _of_layers(entry: ModeEntry, own: str | None, layers: str) -> str:
 
 
 def require_in_names(labels: Sequence[str], file: Path | None, layers: str | None, session: str) -> None:
-    """labels: of a resumed session's modes, which have their recipes and layers in their names. Raises UsageError where
-    a recipe of a file, or a choice of layers, is given that none of them has.
+    """Raise UsageError if a given file's recipe or choice of layers is of none of a resumed session's modes. labels: of
+    those modes, whose names contain their recipes and layers.
     """
     recipes = [split_recipe(own) for _, own in map(registry.find_mode, labels)]
     wanted = split_recipe(recipe_in(file)) if file is not None else None
@@ -105,16 +105,16 @@ def _same_scaling(one: Recipe, other: Recipe) -> bool:
 
 
 def recipe_of(config: RunConfig) -> Recipe | None:
-    """The recipe of a configuration; None: its mode has no fields, or knows its recipes itself."""
+    """Return the recipe of a configuration; None if its mode has no recipe fields or handles its recipes itself."""
     entry = registry.modes().get(config.mode)
     return split_recipe(config.recipe) if entry is not None and entry.recipe_fields and config.recipe else None
 
 
 def require_possible(configs: Sequence[RunConfig], capability: Callable[[], tuple[int, int] | None]) -> None:
-    """What can be known before a process starts. capability: gives that of the GPU; None: unknown, or a CPU.
+    """Check what can be known before a process starts. capability: returns the GPU's; None if unknown, or on a CPU.
 
-    Raises UsageError for a regular expression that matches no layer, and for settings that exclude each other;
-    ModeUnavailable for attention in fp8 that Transformer Engine has no backend of.
+    Raises UsageError for a regular expression that matches no layer and for settings that exclude each other, and
+    ModeUnavailable for fp8 attention for which Transformer Engine has no backend.
     """
     for config in configs:
         recipe = recipe_of(config)
@@ -148,7 +148,7 @@ def _require_attention(config: RunConfig, recipe: Recipe, capability: tuple[int,
 
 
 def require_match(regex: str, layers: Sequence[str], label: str) -> None:
-    """layers: all linear layers of the model; empty: unknown. Raises UsageError where none is matched."""
+    """Raise UsageError if no layer matches. layers: all linear layers of the model; empty if unknown."""
     if not layers or any(re.search(regex, layer) for layer in layers):
         return
     names = dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "*", layer) for layer in layers)

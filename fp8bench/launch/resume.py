@@ -1,8 +1,8 @@
-"""A session that is resumed: its own settings where the user gave none, and a refusal of what does not belong to it.
+"""Resumes a session: takes its settings where the user gave none, and refuses what does not belong to it.
 
 Rounds of one session make one row, so all of them must be of one machine, one software and the same settings. The
-number of rounds may change, and modes may be added. The instance is one of its settings: where none is named, a session
-is looked for under every instance that this machine can be.
+number of rounds may change, and modes may be added. The instance is one of the settings: if none is named, the session
+is searched for under every instance that this machine can be.
 """
 
 import shlex
@@ -24,28 +24,28 @@ from fp8bench.schema.option import flag_of
 from fp8bench.schema.record import Record
 
 OF_A_MODE = frozenset({"mode", "recipe", "te_switches"})
-"""What differs between the records of one session."""
+"""Settings that differ between the records of one session."""
 
 SETTINGS = {"gpus": "world_size", "workload": "workload", **{name: name for name in OBEYED_BY_WORKERS}}
-"""A request's field, and the one of a configuration that it becomes."""
+"""Maps a request's field to the field of a configuration that it becomes."""
 
 HOW_FAR = ("rounds", "precision", "max_rounds")
-"""How many rounds a session runs; a later call may give other numbers."""
+"""Settings that decide how many rounds a session runs; a later call may give other numbers."""
 
 OTHER_SESSION = "choose another name with --session"
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The records of a session that can be resumed here, oldest first; none of one that has yet to begin."""
+    """The records of a session that can be resumed here, oldest first; empty if the session has yet to begin."""
 
     session_id: str
     records: Sequence[Record] = ()
 
 
 def instances_of(name: str, records: Iterable[Record], here: Here) -> list[str]:
-    """Under which instances the session of that name, or the latest, was measured on this machine, each once. records:
-    of any instance. Sessions of other software count only where there is none of this.
+    """Return the instances, each once, under which the session of that name, or the latest, was measured on this
+    machine. records: of any instance. Sessions of other software count only if there is none of this software.
     """
     ours = of_machine(name, records, here)
     fitting = [one for one in ours if not here.unlike(one)] or ours
@@ -56,13 +56,13 @@ def instances_of(name: str, records: Iterable[Record], here: Here) -> list[str]:
 
 
 def of_machine(name: str, records: Iterable[Record], here: Here) -> list[Record]:
-    """Those of a session of that name, or for the latest of any, that were measured on this machine."""
+    """Return the records of sessions with that name (any, for the latest) that were measured on this machine."""
     wanted = Filter(session=None if name == LATEST else name).of(records)
     return [one for one in wanted if one.session is not None and same_machine(one.machine, here.machine)]
 
 
 def refuse_several(name: str, instances: Sequence[str], results_dir: Path) -> None:
-    """Raises UsageError where a session of that name is kept under several instances."""
+    """Raise UsageError if a session of that name is kept under several instances."""
     if len(instances) > 1:
         raise UsageError(
             f"session {name!r} of this machine is kept in {results_dir} under {_listed(instances)}",
@@ -77,8 +77,8 @@ def command(
     modes: Iterable[str] = (),
     switches: Iterable[str] = (),
 ) -> str:
-    """What resumes the session, whole. instance: as the user named it; None: the session brings its own. modes, and
-    switches of Transformer Engine's layer: empty: it brings them too.
+    """Return the complete command that resumes the session. instance: as the user named it; None to take the session's
+    own. modes, and switches of Transformer Engine's layer: empty to take the session's.
     """
     words = ["fp8bench", "run", *(["--instance", instance] if instance else []), "--session", session_id]
     words += [word for mode in modes for word in ("--mode", mode)]
@@ -89,10 +89,11 @@ def command(
 
 
 def find(name: str, records: Iterable[Record], here: Here, where: str) -> Kept:
-    """The session of that name, or the latest. records: of this instance, oldest first. where: they lie, in words.
+    """Return the session of that name, or the latest. records: of this instance, oldest first. where: completes "no
+    session ..." in an error message.
 
-    Raises UsageError where the latest is requested and there is none, and where there is one that was measured on
-    another machine or with other software only.
+    Raises UsageError if the latest is requested and there is none, and if the session was measured only on another
+    machine or with other software.
     """
     wanted = Filter(session=None if name == LATEST else name)
     sessions = latest_first(wanted.of(record for record in records if record.session is not None))
@@ -115,10 +116,10 @@ def find(name: str, records: Iterable[Record], here: Here, where: str) -> Kept:
 
 
 def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any]:
-    """The session's settings that the request leaves open, by the request's names.
+    """Return the session's settings that the request leaves open, by the request's names.
 
-    elastic: torchrun made the processes, so it decides how many there are. Raises UsageError where the session's
-    records differ in one.
+    elastic: torchrun made the processes, so it decides how many there are. Raises UsageError if the session's records
+    differ in one.
     """
     configs = [record.config for record in kept.records if record.config is not None]
     if not configs:
@@ -154,13 +155,13 @@ def settings_of(kept: Kept, request: RunRequest, elastic: bool) -> dict[str, Any
 
 
 def variants_of(kept: Kept) -> tuple[VariantSettings, ...]:
-    """Those that the session was requested with; none: modes with the same settings."""
+    """Return the variants that the session was requested with; empty if it has modes with the same settings."""
     return next((record.session.variants for record in kept.records[::-1] if record.session is not None), ())
 
 
 def _refuse_override(session_id: str, names: Iterable[str]) -> None:
-    """names: settings that the request gives. Raises UsageError for one that the session's variants have of their
-    own.
+    """Raise UsageError if any names are given. names: settings that the request gives and that each of the session's
+    variants has of its own.
     """
     flags = ", ".join(flag_of(name) for name in sorted(names))
     if flags:
@@ -178,9 +179,9 @@ def refuse_unlike(
     requested: Sequence[VariantSettings] = (),
     to_size: Sequence[RunConfig] = (),
 ) -> None:
-    """Raises UsageError naming each setting in which the configurations to be run are not the session's.
+    """Raise UsageError that names each setting in which the configurations to be run differ from the session's.
 
-    requested: variants. to_size: configurations beside those, whose batch size is yet to be found.
+    requested: variants. to_size: further configurations, whose batch size is yet to be found.
     """
     if not any(record.config is not None for record in kept.records):
         return
@@ -201,7 +202,7 @@ def refuse_unlike(
 
 
 def _unlike_variants(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]:
-    """Where sizes were searched for, at any size."""
+    """Return how the variants' settings differ. Configurations whose size was searched for match at any size."""
     given = [record.config for record in kept.records if record.config is not None and _search(record) is None]
     searched = [_at_any_size(record.config) for record in kept.records if record.config and _search(record)]
     unlike = variants.unlike_settings(given, configs)
@@ -215,7 +216,7 @@ def _at_any_size(config: RunConfig) -> RunConfig:
 
 
 def _unlike_settings(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]:
-    """By a setting's name, in words."""
+    """Return what differs, in words, by the setting's name."""
     kept_configs = [record.config for record in kept.records if record.config is not None]
     names = {of_config: name for name, of_config in SETTINGS.items()}
     unlike: dict[str, str] = {}
@@ -223,7 +224,7 @@ def _unlike_settings(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]
         values = {getattr(config, of_config) for config in kept_configs}
         new = {getattr(config, of_config) for config in configs} - values
         if of_config == "batch_size" and any(map(_search, kept.records)):
-            # Each mode has its own; see `sized`.
+            # Each mode has its own batch size; see `sized`.
             continue
         if new and of_config not in OF_A_MODE:
             name = names.get(of_config, of_config)
@@ -234,8 +235,8 @@ def _unlike_settings(kept: Kept, configs: Sequence[RunConfig]) -> dict[str, str]
 def sized(
     kept: Kept, configs: Sequence[RunConfig], to_size: Sequence[RunConfig]
 ) -> tuple[list[RunConfig], dict[RunConfig, BatchSearch]]:
-    """The configurations, those of to_size with the batch size that was searched for in the session's records of the
-    same mode, or of the same variant; and those searches.
+    """Return the configurations and the searches of their batch sizes. Those of `to_size` get the batch size that was
+    found in the session's records of the same mode or variant.
     """
     alike: Callable[[RunConfig], object] = _at_any_size if variants_of(kept) else lambda one: one.switched_label
     found = {
@@ -265,5 +266,5 @@ def _listed(values: Iterable[object]) -> str:
 
 
 def asked_for(rounds: int, precision: float | None, max_rounds: int) -> Mapping[str, Any]:
-    """HOW_FAR, as a record's `Session` has it."""
+    """Return the HOW_FAR settings in the form in which a record's `Session` has them."""
     return {"rounds": rounds, "precision": precision, "max_rounds": max_rounds if precision is not None else None}

@@ -1,13 +1,13 @@
-"""Which mode runs when: rounds of fresh processes, interleaved in balanced order, and when to stop. Pure.
+"""Decides which mode runs when (rounds of fresh processes, interleaved in balanced order) and when to stop. Pure.
 
     round 1: A B C D    round 2: D C B A    round 3: A B C D    ...
 
-A host that grows hot, or slower, over an hour so weighs on every mode alike. One process is not a measurement: the same
-mode took 126 ms a step in one process and 100 ms in the next on the same GPU.
+In this order, a host that grows hot or slow over an hour affects every mode equally. One process is not a measurement:
+the same mode took 126 ms a step in one process and 100 ms in the next on the same GPU.
 
-With a precision requested, all modes go on together, round by round, until the interval of every one is narrow enough
-(`stats.certainty`), up to a last round. A mode that stopped (unsupported here, invalid, broken) is not run again, and
-delays none.
+If a precision is requested, all modes continue together, round by round, until the interval of every mode is narrow
+enough (`stats.certainty`), up to a last round. A mode that stopped (unsupported here, invalid, broken) is not run again
+and delays none of the others.
 
 A session that was cut short can be resumed: rounds that were kept count, and the others are run.
 """
@@ -32,8 +32,8 @@ ARMS: tuple[Arm, Arm] = ("A", "B")
 
 @dataclass(frozen=True)
 class Entry:
-    """What is measured in every round. arm: set where a mode is compared with itself. note: what tells a variant from
-    others of its mode, in words.
+    """What is measured in every round. arm: set if a mode is compared with itself. note: words that tell a variant from
+    others of its mode.
     """
 
     config: RunConfig
@@ -42,19 +42,19 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The mode's, with its note: `te-fp8:delayed (batch 128)`."""
+        """The mode's name with its note: `te-fp8:delayed (batch 128)`."""
         return f"{self.config.switched_label} ({self.note})" if self.note else self.config.switched_label
 
     @property
     def label(self) -> str:
-        """The name with its arm."""
+        """The entry's name with its arm."""
         return f"{self.name} {self.arm}" if self.arm else self.name
 
 
 @dataclass(frozen=True)
 class Stop:
-    """rounds: at least so many. precision: half-width of every mode's interval over its middle at which the session
-    ends; None: after `rounds`. max_rounds: at most so many.
+    """When a session ends. rounds: the smallest number. precision: half-width of every mode's interval divided by its
+    middle at which the session ends; None to end after `rounds`. max_rounds: the largest number.
     """
 
     rounds: int
@@ -64,7 +64,7 @@ class Stop:
 
 @dataclass
 class Schedule:
-    """The rounds still to come, given what has been measured."""
+    """The rounds that are still to run, given what has been measured."""
 
     entries: Sequence[Entry]
     stop: Stop
@@ -74,8 +74,8 @@ class Schedule:
     _variants: dict[RunConfig, set[Variant]] = field(default_factory=dict)
 
     def restore(self, records: Iterable[Record]) -> None:
-        """Count rounds of this session that were kept before: `ok` ones of the very same configuration. What stopped
-        then is tried again.
+        """Count earlier rounds of this session that are `ok` and of exactly the same configuration. Entries that
+        stopped then are tried again.
         """
         for record in records:
             arm = record.session.arm if record.session else None
@@ -85,16 +85,16 @@ class Schedule:
 
     @property
     def first_round(self) -> int:
-        """The earliest round that some entry has not had yet."""
+        """The earliest round that some entry has not run yet."""
         return min(map(self._done, self.entries)) + 1
 
     def goes_on(self, number: int) -> bool:
-        """Whether anything is left to run in round `number` or later."""
+        """Return whether anything is left to run in round `number` or later."""
         return any(self._wants(entry, max(number, self._done(entry) + 1)) for entry in self.entries)
 
     def round(self, number: int) -> list[tuple[Entry, Session]]:
-        """The entries of round `number` (from 1) in order; empty when all is done, or in a session that is resumed
-        all that is left belongs to later ones. Ask for one after the other.
+        """Return the entries of round `number` (from 1) in order. The list is empty if all is done, or if all that is
+        left of a resumed session belongs to later rounds. Ask for the rounds in sequence.
         """
         wanted = [entry for entry in self.entries if self._wants(entry, number)]
         ordered = wanted if number % 2 else wanted[::-1]
@@ -104,7 +104,7 @@ class Schedule:
         ]
 
     def take(self, entry: Entry, record: Record) -> None:
-        """Note what came of an entry's turn."""
+        """Note the result of an entry's turn."""
         if record.status != "ok":
             self._stopped.add(entry)
         elif record.samples:
@@ -115,21 +115,21 @@ class Schedule:
 
     @property
     def untried(self) -> list[Entry]:
-        """Entries of which nothing came yet, in this call or before."""
+        """Entries without any result so far, in this call or before."""
         return [entry for entry in self.entries if entry not in self._stopped and not self._done(entry)]
 
     def estimate(self, entry: Entry) -> Estimate | None:
-        """The entry's step time over the rounds so far, in seconds."""
+        """Return the entry's step time over the rounds so far, in seconds."""
         return estimate(self._steps[entry]) if entry in self._steps else None
 
     def precise(self) -> bool:
-        """Whether every mode that can be run has reached the requested precision; true without one."""
+        """Return whether every mode that can run has reached the requested precision; True if none was requested."""
         running = [entry for entry in self.entries if entry not in self._stopped]
         return self.stop.precision is None or reached(list(map(self.estimate, running)), self.stop.precision)
 
     def self_check(self) -> SelfCheck | None:
-        """Of modes that are compared with themselves, over all splits of their processes. None where one has too few
-        processes, or too few steps for an interval.
+        """Return the check of modes that are compared with themselves, over all splits of their processes. None if one
+        has too few processes, or too few steps for an interval.
         """
         pooled: dict[RunConfig, list[Centre]] = {}
         for entry in self.entries:
@@ -143,15 +143,15 @@ class Schedule:
         return self_check(even)
 
     def arms_compared(self) -> list[tuple[str, Ratio]]:
-        """Of each mode that is compared with itself: its label with each variant that ran, and arm B over arm A. Empty
-        without arms or samples.
+        """Return, for each mode that is compared with itself, its label with each variant that ran, and the ratio of
+        arm B to arm A. Empty without arms or samples.
         """
         pairs = zip(self.entries[::2], self.entries[1::2], strict=False)
         found = [(first, self.estimate(first), self.estimate(second)) for first, second in pairs if first.arm]
         return [(self._label(first), ratio(b, a)) for first, a, b in found if a is not None and b is not None]
 
     def _label(self, entry: Entry) -> str:
-        """Two executions in one comparison are no comparison of a mode with itself, and so both are named."""
+        """Return the name with every variant that ran: comparing two executions compares no mode with itself."""
         label, note = entry.config.switched_label, f" ({entry.note})" if entry.note else ""
         ran = [f"{label}{suffix(variant)}{note}" for variant in sorted(self._variants.get(entry.config, ()))]
         return " and ".join(ran or [entry.name])

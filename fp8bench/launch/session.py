@@ -1,4 +1,4 @@
-"""A session: round after round, each record kept as soon as it is there, so that what follows can lose nothing."""
+"""Runs a session: round after round, each record kept as soon as it exists, so that no later event can lose it."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,22 +31,22 @@ from fp8bench.schema.record import Record, Session
 
 
 class Listener(Protocol):
-    """Hears how the session goes."""
+    """Listens to the progress of a session."""
 
     def begins(self, entry: Entry, place: Session) -> Watch:
-        """A turn begins; the returned function is called with its progress."""
+        """Called when a turn begins; the returned function is called with the turn's progress."""
 
     def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None:
-        """A turn ended, and its record is kept at `path`."""
+        """Called when a turn has ended and its record is kept at `path`."""
 
 
 @dataclass(frozen=True)
 class Where:
-    """What every record of a session has in common. marks: given a configuration, what a reader must know of all its
-    runs (a busy GPU); raises ModeUnavailable where it should not run at all. traces: labels of entries whose first
-    round keeps its Chrome trace, and where. machine: this one. asked: of the session, as `Session` has it. named: the
-    instance as the user named it; None: they named none. searches: of configurations whose batch size was found.
-    ahead: of the executor, told which run follows; None: it starts none ahead.
+    """What all records of a session have in common. marks: returns what a reader must know of all runs of a
+    configuration (e.g. a busy GPU); raises ModeUnavailable if it should not run at all. traces: paths for the Chrome
+    traces of the first round, by the label of the entry. machine: this machine. asked: fields of the record's `Session`
+    as requested. named: the instance as the user named it; None if they named none. searches: of configurations whose
+    batch size was found. ahead: the executor's, told which run follows; None if it starts none ahead.
     """
 
     instance: str
@@ -62,9 +62,9 @@ class Where:
 
 @contextmanager
 def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedule]:
-    """The rounds of this call; while they are run, no other call can have the same session.
+    """Return the rounds of this call; while they run, no other call can run the same session.
 
-    warn: called where that cannot be ensured. Raises UsageError where another call has it, and as `schedule`.
+    warn: called if that cannot be ensured. Raises UsageError if another call runs the session, and as `schedule` does.
     """
     if prepared.session is None:
         yield schedule(prepared, warn)
@@ -76,17 +76,17 @@ def session(prepared: Prepared, warn: Callable[[str], None]) -> Iterator[Schedul
 
 
 def schedule(prepared: Prepared, warn: Callable[[str], None] = lambda _line: None) -> Schedule:
-    """The rounds of this call: under a session of their own, or what is missing of the one that was named.
+    """Return the rounds of this call: those of a new session, or those that the named session still lacks.
 
-    warn: called with records that cannot be read, which do not count: their rounds are run again.
+    warn: called with records that cannot be read; they do not count, and their rounds are run again.
 
-    Raises UsageError where `latest` was asked for and there is none, and where what is kept of the session is not of
-    this machine, its software and these settings.
+    Raises UsageError if `latest` was requested and there is none, and if what is kept of the session is not of this
+    machine, its software and these settings.
     """
     if prepared.session is None:
         return Schedule(prepared.entries, prepared.stop, new_session_id(datetime.now(UTC)))
     found = results.read(prepared.results_dir, [prepared.instance.key])
-    # Looked at again, since another call may have added to it between `prepare` and the lock.
+    # Read again, because another call may have added records between `prepare` and the lock.
     where = f"of {prepared.instance.key!r} is kept in {prepared.results_dir}"
     kept = resume.find(prepared.session, [record for record, _ in found], prepared.here or Here(one=False), where)
     sized = [entry.config for entry in prepared.entries if entry.config not in prepared.to_size]
@@ -109,7 +109,7 @@ def measure(
     say: Callable[[str], None] = lambda _line: None,
 ) -> Iterator[tuple[Record, Path]]:
     """Run every turn of `rounds`, after the batch sizes that are yet to be found. say: takes a line about each size
-    that is tried. See session.measure_all for what it yields and raises.
+    that is tried. See `measure_all` for what it yields and raises.
     """
     leader = prepared.leader
 
@@ -148,7 +148,7 @@ def _sized_then_measured(
     listener: Listener,
     say: Callable[[str], None],
 ) -> Iterator[tuple[Record, Path]]:
-    """Find the batch sizes, then run the rounds at them. A mode without one keeps the record that says why."""
+    """Find the batch sizes, then run the rounds. A mode for which none is found keeps the record that says why."""
     searches = dict(where.searches)
     with closed(where.ahead):
         expect(where.ahead, prepared.entries[0].config)
@@ -164,8 +164,8 @@ def _sized_then_measured(
 
 
 def _executor(prepared: Prepared) -> Executor:
-    # torch's profiler writes to every rank's standard error, in the middle of the progress, unless this is set before
-    # its first use.
+    # torch's profiler writes to every rank's standard error, in the middle of the progress, unless this variable is set
+    # before its first use.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     return prepared.leader or spawning(prepared.entries[0].config.device, prepared.timeout_s)
 
@@ -175,7 +175,7 @@ def measure_all(
 ) -> Iterator[tuple[Record, Path]]:
     """Yield each record with the path where it is kept.
 
-    Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, when every worker has ended.
+    Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, once every worker has ended.
     """
     first = number = schedule.first_round
     with closed(where.ahead):
@@ -218,8 +218,8 @@ def _turn(
 
 
 def _how_to_resume(schedule: Schedule, where: Where) -> str:
-    """The whole command. A session of which nothing is kept has no settings yet that it could bring, and without
-    variants it brings no mode that it has no record of.
+    """Return advice with the complete command. A session without kept records has no settings to resume with, and
+    without variants it cannot supply a mode that it has no record of.
     """
     untried = schedule.untried
     if len(untried) == len(schedule.entries):
@@ -235,7 +235,7 @@ def _how_to_resume(schedule: Schedule, where: Where) -> str:
 def _keep(
     entry: Entry, place: Session, reports: Sequence[RankReport], where: Where, marks: Sequence[str]
 ) -> tuple[Record, Path]:
-    """Write the record, and beside it what its ranks left behind where it failed; its remedy names that file."""
+    """Write the record and, if it failed, what its ranks left behind; the remedy then names that file."""
     now = datetime.now(UTC)
     run_id = new_run_id(entry.config.switched_label, now)
     record = assemble(entry.config, reports, where.instance, run_id, now, place, marks, where.machine)
@@ -248,15 +248,16 @@ def _keep(
 
 
 def exit_code(records: Sequence[Record], named: bool = False) -> int:
-    """Of a call that made these records; see `exit_code_of`."""
+    """Return the exit code of a call that made these records; see `exit_code_of`."""
     return exit_code_of((record.status for record in records), named)
 
 
 def exit_code_of(statuses: Iterable[Status], named: bool = False) -> int:
-    """5 if anything broke, else 4 if a measurement is invalid, else 3 if a mode could not run here, else 0. Nothing: 0.
+    """Return 5 if anything broke, else 4 if a measurement is invalid, else 3 if a mode could not run here, else 0.
+    Without statuses: 0.
 
-    named: the modes were, so that one that could not run counts also beside others that did; of a machine's default
-    modes only when none could.
+    named: whether the user named the modes, so that a mode that could not run counts even if others ran; a machine's
+    default modes count only if none could run.
     """
     found = set(statuses)
     if "failed" in found:

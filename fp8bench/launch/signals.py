@@ -1,15 +1,15 @@
-"""Signals that end this program in order, and the signals by which it ends every process that it started.
+"""Handles the signals that end this program in order, and ends every process that it started.
 
 SIGINT, SIGTERM and SIGHUP end the program with the exit code that a shell expects (128 + signal). Outside a run each
-raises `Interrupt` where the program happens to be. While worker processes exist they are only noted (`held_back`):
-whoever watches the workers checks for a note several times a second and ends them, and nothing that is being made or
-removed meanwhile is cut in two. A signal that was ignored when the program began (nohup) stays ignored.
+raises `Interrupt` wherever the program is. While worker processes exist, signals are only noted (`held_back`): whoever
+watches the workers checks for a note several times a second and ends them, and nothing that is being created or removed
+meanwhile is left half done. A signal that was ignored when the program began (nohup) stays ignored.
 
 Descendants are found in /proc by their parents. A process whose own parent has ended would be lost to that search, so
-the launcher adopts orphans while a `process_tree` stands. No pipe is waited for: a process that a plug-in forked, and
+the launcher adopts orphans while a `process_tree` is open. No pipe is waited for: a process that a plug-in forked, and
 that holds the rank's pipes open, delays nobody.
 
-The program imports this module before any other, to handle signals from then on; so it imports little.
+The program imports this module before any other, to handle signals from then on, so it imports little.
 """
 
 import os
@@ -26,10 +26,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OF_SHELLS = 128
 
 TERM_S = 3.0
-"""How long processes may take to end themselves after SIGTERM."""
+"""Seconds that processes have to end themselves after SIGTERM."""
 
 KILL_S = 3.0
-"""How long the kernel may take after SIGKILL. A process that hangs inside a driver stays, and is not waited for."""
+"""Seconds that the kernel has after SIGKILL. A process that hangs inside a driver stays, and is not waited for."""
 
 POLL_S = 0.05
 STOPPED = "T"
@@ -37,7 +37,7 @@ ZOMBIE = "Z"
 
 
 class Interrupt(KeyboardInterrupt):
-    """A signal to end this program."""
+    """Raised for a signal that ends this program."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -45,12 +45,12 @@ class Interrupt(KeyboardInterrupt):
 
 
 def exit_code(interrupt: KeyboardInterrupt) -> int:
-    """130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
+    """Return 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
     return _OF_SHELLS + (interrupt.number if isinstance(interrupt, Interrupt) else signal.SIGINT)
 
 
 def interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
-    """The interrupt during which the error arose: a terminal that is gone refuses the last line, too."""
+    """Return the interrupt during which the error arose, if any: e.g. a closed terminal also refuses the last line."""
     seen: BaseException | None = error
     while seen is not None and not isinstance(seen, KeyboardInterrupt):
         seen = seen.__cause__ or seen.__context__
@@ -58,7 +58,7 @@ def interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
 
 
 def raise_on_signals() -> None:
-    """From now on each of the signals raises Interrupt in the main thread."""
+    """Make each of the signals raise Interrupt in the main thread from now on."""
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
         raise Interrupt(number)
@@ -67,7 +67,7 @@ def raise_on_signals() -> None:
 
 
 def ignore_signals() -> None:
-    """From now on none of them changes anything: the program is ending. A handler of Python's would not do, since the
+    """Ignore all of the signals from now on, because the program is ending. A Python handler would not do, because the
     interpreter restores the default while it ends.
     """
     for number in SIGNALS:
@@ -76,10 +76,10 @@ def ignore_signals() -> None:
 
 @contextmanager
 def held_back() -> Iterator[Callable[[], bool]]:
-    """Note the signals instead of being interrupted by them; the first is raised as Interrupt at the end.
+    """Note the signals instead of being interrupted by them; raise the first as Interrupt at the end.
 
-    Yields whether one has come. In a thread other than the main one, where none arrives, it does nothing. Within
-    another one it hands over to that what it has noted.
+    Yields a function that returns whether one has come. Outside the main thread, where no signal arrives, it does
+    nothing. If nested in another `held_back`, it passes the noted signals on to that one.
     """
     noted = _Noted()
     if threading.current_thread() is not threading.main_thread():
@@ -99,14 +99,14 @@ def held_back() -> Iterator[Callable[[], bool]]:
 
 
 class _Noted(list[int]):
-    """A handler that notes the signals that come."""
+    """A handler that notes the signals that arrive."""
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
         self.append(number)
 
 
 def _handle(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, _Handler]:
-    """Returns the handlers that were in force; those of ignored signals stay."""
+    """Install the handler and return those it replaced; the handlers of ignored signals stay."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     taken: dict[signal.Signals, _Handler] = {
         number: held for number, held in before.items() if held not in (signal.SIG_IGN, None)
@@ -117,7 +117,7 @@ def _handle(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Sig
 
 
 class Process(NamedTuple):
-    """As the kernel sees it. state: one letter, of proc(5). began: in clock ticks since boot."""
+    """A process as the kernel sees it. state: one letter of proc(5). began: in clock ticks since boot."""
 
     pid: int
     parent: int
@@ -126,12 +126,12 @@ class Process(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Another process that is given the same number later began later."""
+        """Number and start: another process that is later given the same number has a later start."""
         return self.pid, self.began
 
 
 def process(pid: int) -> Process | None:
-    """None where there is none of that number."""
+    """Return the process with this number, or None if there is none."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -141,13 +141,13 @@ def process(pid: int) -> Process | None:
 
 
 def processes() -> list[Process]:
-    """All that can be seen from here."""
+    """Return all processes that can be seen from here."""
     numbers = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
     return [found for found in map(process, numbers) if found is not None]
 
 
 def descendants(of: int, among: list[Process], without: frozenset[tuple[int, int]] = frozenset()) -> list[Process]:
-    """Children, their children and so on. without: identities of those whose branches do not count."""
+    """Return children, their children and so on. without: identities of processes whose branches do not count."""
     children: dict[int, list[Process]] = {}
     for one in among:
         if one.identity not in without:
@@ -165,12 +165,12 @@ def descendants(of: int, among: list[Process], without: frozenset[tuple[int, int
 def process_tree(
     own: Collection[int] = (), apart: Callable[[], frozenset[tuple[int, int]]] = frozenset
 ) -> Iterator["ProcessTree"]:
-    """What this process starts while the context stands, whoever forked it; at its end none of it is left.
+    """Yield the tree of what this process starts within the context, whoever forked it; at its end none is left.
 
-    own: numbers of processes that it started before, which count likewise. apart: gives the identities of those that
-    it starts meanwhile and that do not.
+    own: numbers of processes that were started before, but count too. apart: returns the identities of processes that
+    are started meanwhile, but do not count.
     """
-    # Imported here: it brings ctypes.
+    # Imported here because it imports ctypes.
     from fp8bench.lifeline import adopt_orphans
 
     among = [one for one in processes() if one.pid not in own]
@@ -184,20 +184,20 @@ def process_tree(
 
 
 class ProcessTree(NamedTuple):
-    """What descends from this process. before: identities of descendants whose branches do not count; apart: gives
-    more of them.
+    """The descendants of this process. before: identities of descendants whose branches do not count. apart: returns
+    more such identities.
     """
 
     before: frozenset[tuple[int, int]] = frozenset()
     apart: Callable[[], frozenset[tuple[int, int]]] = frozenset
 
     def living(self) -> list[Process]:
-        """Of it, those that run or are stopped."""
+        """Return those of the tree that run or are stopped."""
         found = descendants(os.getpid(), processes(), self.before | self.apart())
         return [one for one in found if one.state not in (ZOMBIE, "X")]
 
     def end(self) -> None:
-        """End every one, by SIGTERM and then by SIGKILL, within TERM_S + KILL_S. Those that begin meanwhile, too."""
+        """End all, by SIGTERM and then SIGKILL, within TERM_S + KILL_S, including those that begin meanwhile."""
         self._signal_until_gone(signal.SIGTERM, TERM_S)
         self._signal_until_gone(signal.SIGKILL, KILL_S)
 
@@ -208,7 +208,7 @@ class ProcessTree(NamedTuple):
             for one in living:
                 if one.identity not in signalled:
                     send(one.pid, number)
-                    # A stopped process takes no signal but SIGKILL until it goes on.
+                    # A stopped process takes no signal but SIGKILL until it is continued.
                     send(one.pid, signal.SIGCONT)
                     signalled.add(one.identity)
             if time.monotonic() > deadline:
@@ -217,7 +217,7 @@ class ProcessTree(NamedTuple):
         self._reap()
 
     def _reap(self) -> None:
-        """What has ended stays a zombie until its parent, or the one that adopted it, collects its exit status."""
+        """Collect the exit status of children that ended: until then they stay zombies. Adopted ones are included."""
         for one in descendants(os.getpid(), processes(), self.before | self.apart()):
             if one.state == ZOMBIE and one.parent == os.getpid():
                 with suppress(ChildProcessError):
@@ -225,6 +225,6 @@ class ProcessTree(NamedTuple):
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """The signal, to a process that may have ended meanwhile."""
+    """Send the signal to a process that may have ended meanwhile."""
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)

@@ -1,6 +1,6 @@
-"""The batch sizes that a call left to the machine, found one configuration after the other, before its rounds begin.
+"""Finds the batch sizes that a call left to the machine, one configuration after the other, before its rounds begin.
 
-See `batch_size` for the search itself; here are the processes, the memory, and the records that it reads and keeps.
+`batch_size` holds the search itself; this module handles its processes, its memory, and the records it reads and keeps.
 """
 
 import os
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 TRIES = ".batch-sizes"
-"""In the folder of results; hidden, since a try of a few steps is no measurement, and no table is to show it as the
-latest of its mode. A search that is interrupted goes on from there.
+"""A folder in the folder of results. It is hidden because a try of a few steps is not a measurement, and no table must
+show it as the latest of its mode. A search that was interrupted continues from its records.
 """
 
 
@@ -40,9 +40,10 @@ def find_sizes(
     prepared: Prepared, rounds: Schedule, executor: Executor, where: "Where", say: Say
 ) -> Iterator[tuple[Entry, Sized]]:
     """Search for each configuration of `prepared.to_size`, and give its entries of `rounds` the size that was found.
-    Entries without one are omitted from then on; the record that ended their search is in its place of the session.
+    Entries without a size are dropped from `rounds`; the record that ended their search takes their place in the
+    session.
 
-    Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, when every worker has ended.
+    Raises Interrupted after Ctrl-C, SIGTERM or SIGHUP, once every worker has ended.
     """
     here = prepared.here or Here()
     kept, tried = (
@@ -54,7 +55,7 @@ def find_sizes(
         blank = blank_search(config)
         known = batch_size.known_tries(config, [one.record for one in kept], blank, _unfinished(config, kept, tried))
         if batch_size.next_size(known, config.batch_size) is None and all(one.fit != "fits" for one in known.tries):
-            # What never fitted is tried anew, so that each call says why there is no size.
+            # Sizes that never fitted are tried again, so that each call says why there is no size.
             known = blank
         try:
             found = _search(config, known, executor, where, say)
@@ -73,14 +74,14 @@ def find_sizes(
         else:
             say(f"{config.switched_label}: batch size {found.config.batch_size}")
             sized = {entry: replace(entry, config=found.config) for entry in mine}
-            # The size may be the one that another variant was given.
+            # The size found may equal the size that another variant was given.
             rounds.entries = list(dict.fromkeys(sized.get(entry, entry) for entry in rounds.entries))
         yield mine[0], found
 
 
 def _unfinished(config: RunConfig, kept: Iterable[Kept[Record]], tried: Iterable[Kept[Record]]) -> list[Record]:
-    """Tries of this configuration that no record tells of yet; the others are removed, since a record that came of
-    their search has them.
+    """Return the tries of this configuration that no record contains yet. The others are removed, because the record
+    that resulted from their search contains them.
     """
     ok = [one.record for one in kept if one.record.status == "ok"]
     of_searches = [record for record in ok if record.session and record.session.batch_search]
@@ -97,7 +98,7 @@ def _unfinished(config: RunConfig, kept: Iterable[Kept[Record]], tried: Iterable
 
 
 def _search(config: RunConfig, known: BatchSearch, executor: Executor, where: "Where", say: Say) -> Sized:
-    """For one configuration. Each try is kept as soon as it is there."""
+    """Search for one configuration. Each try is kept as soon as it exists."""
 
     def run(candidate: RunConfig) -> Record:
         marks = where.marks(candidate)
@@ -115,6 +116,6 @@ def _search(config: RunConfig, known: BatchSearch, executor: Executor, where: "W
 
 
 def blank_search(config: RunConfig) -> BatchSearch:
-    """Before anything was tried, with the memory that is free now."""
+    """Return a search before its first try, with the memory that is free now."""
     memory = room_bytes(config.device, config.world_size // config.nodes, os.environ)
     return BatchSearch(memory_bytes=memory, headroom=batch_size.HEADROOM, tries=())

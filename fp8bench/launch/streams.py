@@ -1,5 +1,5 @@
-"""Streams of text on which a write never fails: who reads them may have stopped (`2>&1 | head -1`), or be a terminal
-that was closed, or a file on a full disk; and none of it is a reason to end a measurement.
+"""Text streams on which a write never fails: their reader may have stopped (`2>&1 | head -1`), or be a terminal that
+was closed, or a file on a full disk, and none of that is a reason to end a measurement.
 """
 
 import io
@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 class _NeverFailing(io.FileIO):
     def write(self, data: Any, /) -> int:
-        """What cannot be written is dropped."""
+        """Write the data, and drop what cannot be written."""
         try:
             return super().write(data) or 0
         except OSError:
@@ -16,6 +16,6 @@ class _NeverFailing(io.FileIO):
 
 
 def never_failing(descriptor: int, encoding: str = "utf-8") -> TextIO:
-    """A stream that writes there, line by line, and leaves the descriptor open."""
+    """Return a stream that writes to the descriptor line by line, and leaves it open."""
     raw = _NeverFailing(descriptor, "w", closefd=False)
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors="backslashreplace", line_buffering=True)

@@ -1,5 +1,5 @@
-"""Which options of Transformer Engine's layer are measured, a configuration for each combination, and a refusal of what
-cannot be combined, as far as that is known without torch. Pure.
+"""Makes a configuration for each requested combination of options of Transformer Engine's layer, and refuses what
+cannot be combined, as far as known without torch. Pure.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ from fp8bench.schema.switches import LADDER, NONE, RUNGS, of_fp8, parse, split
 
 @dataclass(frozen=True)
 class Rule:
-    """holds: whether a configuration may have the switch; else why not, and what may be done."""
+    """A condition of a switch. holds: whether a configuration may have the switch. why, remedy: said if it may not."""
 
     switch: str
     holds: Callable[[RunConfig], bool]
@@ -77,14 +77,14 @@ RULES = (
 
 
 def heeds_switches(mode: str) -> bool:
-    """Whether it is one of Transformer Engine's."""
+    """Return whether the mode is one of Transformer Engine's."""
     entry = registry.modes().get(mode)
     return entry is not None and bool(entry.heeds_te_attention)
 
 
 def words_of(configs: Iterable[RunConfig]) -> tuple[str, ...]:
-    """What `--te-switch` has to be for these to be measured again; empty where no layer has a switch."""
-    # Modes without Transformer Engine's layer have none, and are no rung.
+    """Return the `--te-switch` words that measure these again; empty if no layer has a switch."""
+    # Modes without Transformer Engine's layer have no switches, and are no rung.
     found = dict.fromkeys(config.te_switches or NONE for config in configs if heeds_switches(config.mode))
     if set(found) <= {NONE}:
         return ()
@@ -95,8 +95,8 @@ def words_of(configs: Iterable[RunConfig]) -> tuple[str, ...]:
 
 
 def switched(configs: Sequence[RunConfig], requested: Sequence[str], workload: WorkloadEntry) -> list[RunConfig]:
-    """Of each te mode one configuration for each combination, of any other mode one. requested: as `--te-switch` has
-    it; none: the layer as it is.
+    """Return one configuration for each combination of a te mode, and one for any other mode. requested: the values of
+    `--te-switch`; empty for the layer as it is.
 
     Raises UsageError for an unknown word, a workload that does not take it, and what cannot be combined.
     """
@@ -122,13 +122,13 @@ def switched(configs: Sequence[RunConfig], requested: Sequence[str], workload: W
 
 
 def _no_rung(config: RunConfig) -> bool:
-    """Of a ladder: one of fp8 for a mode without, and of what sharing costs where a layer is shared."""
+    """Return whether a ladder skips this: fp8 for a mode without it, and the cost of sharing for a shared layer."""
     without = config.mode != "te-fp8" and bool(of_fp8(config.te_switches))
     return without or (config.tensor_parallel > 1 and config.te_switches == "parallel-setup")
 
 
 def refusal(config: RunConfig, workload: WorkloadEntry) -> UsageError | None:
-    """Why the configuration cannot have its switches; None: it can, as far as is known here."""
+    """Return why the configuration cannot have its switches; None if it can, as far as known here."""
     names = split(config.te_switches)
     for name in names:
         if workload.te_switches is not None and name not in workload.te_switches:

@@ -1,5 +1,5 @@
-"""Several variants of a mode in one session: what tells them apart, and what a session that is resumed must have in
-common with the request. Pure.
+"""Handles several variants of a mode in one session: what tells them apart, and what a resumed session and the request
+must have in common. Pure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,19 +9,19 @@ from fp8bench.schema.config import RunConfig, VariantSettings
 from fp8bench.schema.errors import UsageError
 
 IN_WORDS = {"batch_size": "batch", "grad_accumulation": "micro-batches", "te_attention": "attention"}
-"""Settings that tables call otherwise."""
+"""Settings that tables call by another name."""
 
 MOST_NAMED = 3
-"""Changes that one line names."""
+"""The number of changes that one line names."""
 
 
 def owned(variants: Sequence[VariantSettings]) -> frozenset[str]:
-    """The settings that variants have of their own: each has all of them."""
+    """Return the settings that variants have of their own: every variant has all of them."""
     return frozenset(name for one in variants for name in one if name != "mode")
 
 
 def notes(variants: Sequence[VariantSettings]) -> list[str]:
-    """Of each variant what tells it from others of its mode: `batch 128, compile on`; empty of an only one."""
+    """Return for each variant what tells it from others of its mode: `batch 128, compile on`; empty if it has none."""
     return [_note(one, [other for other in variants if other["mode"] == one["mode"]]) for one in variants]
 
 
@@ -39,10 +39,11 @@ def _value(value: object) -> str:
 
 
 def apart(configs: Sequence[RunConfig], variants: Sequence[VariantSettings]) -> list[RunConfig]:
-    """The configurations, each of its own: where the batch size is yet to be found, the first one that is tried is none
-    that another variant was given.
+    """Return the configurations, all different: where the batch size is yet to be found, the first one tried is not a
+    size that another variant was given.
 
-    Raises UsageError for two variants that are the same on this machine, as where one leaves to it what the other has.
+    Raises UsageError for two variants that are the same on this machine, e.g. if one leaves a setting to the machine
+    that the other gives.
     """
     given = [config for config, one in zip(configs, variants, strict=True) if one.get("batch_size") != AUTO]
     found: list[RunConfig] = []
@@ -60,8 +61,8 @@ def apart(configs: Sequence[RunConfig], variants: Sequence[VariantSettings]) -> 
 
 
 def refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Sequence[VariantSettings]) -> None:
-    """Raises UsageError naming what changed between two lists of variants. Their order may: what is measured does not
-    depend on it.
+    """Raise UsageError that names what changed between two lists of variants. Their order may change: what is measured
+    does not depend on it.
     """
     if not kept:
         raise UsageError(
@@ -91,7 +92,7 @@ def refuse_changed(session_id: str, kept: Sequence[VariantSettings], now: Sequen
 
 
 def described(one: VariantSettings) -> str:
-    """`te-fp8:delayed (batch 128, compile off)`, with all that is its own."""
+    """Return the mode with all settings of its own: `te-fp8:delayed (batch 128, compile off)`."""
     own = ", ".join(f"{_word(name)} {_value(value)}" for name, value in one.items() if name != "mode")
     return f"{one['mode']} ({own})" if own else str(one["mode"])
 
@@ -114,8 +115,8 @@ def _said(one: VariantSettings, name: str) -> str:
 
 
 def unlike_settings(kept: Iterable[RunConfig], configs: Sequence[RunConfig]) -> dict[str, str]:
-    """What differs between a session's configurations and those now: by field in words, of each that has no equal the
-    nearest of its mode. Empty where each has one.
+    """Return in words, by field, how a session's configurations differ from those now. A configuration without an equal
+    is compared with the nearest of its mode. Empty if each has an equal.
     """
     found: dict[str, str] = {}
     for config in dict.fromkeys(kept):

@@ -1,10 +1,10 @@
-"""What is there before our processes start: whether others use the GPUs, since a step time on a shared GPU measures
-neither, and how much memory each rank may take.
+"""Checks what is there before fp8bench's processes start: whether others use the GPUs, because a step time on a shared
+GPU measures neither, and how much memory each rank may take.
 
-Two signs count: a compute process on the GPU, and more than HIDDEN_BYTES in use where no process is visible, since a
-container shows none of the host's. Both are read by NVML, without torch, and before this process or any of its children
-touches a GPU: whatever is there then is not ours. It is not a lock: others may begin a moment later, and the telemetry
-would show that only as a lower clock.
+Two signs count: a compute process on the GPU, and more than HIDDEN_BYTES in use without a visible process, because a
+container shows none of the host's processes. Both are read from NVML, without torch, and before this process or any of
+its children touches a GPU: whatever is there then belongs to others. This is not a lock: others may begin a moment
+later, and the telemetry would show that only as a lower clock.
 """
 
 import time
@@ -20,17 +20,17 @@ from fp8bench.schema.errors import ModeUnavailable
 from fp8bench.schema.machine import GIB, gib
 
 HIDDEN_BYTES = GIB
-"""Idle cards hold up to some hundred MiB for the driver, and a CUDA context as much again."""
+"""Idle cards use up to some hundred MiB for the driver, and a CUDA context uses as much again."""
 
 RELEASE_S = 5.0
-"""How long the driver may take to free the memory of our own round before this one."""
+"""Seconds that the driver may take to free the memory of fp8bench's own previous round."""
 
 POLL_S = 0.25
 
 
 @dataclass(frozen=True)
 class BusyGpu:
-    """A GPU in use. index: as nvidia-smi counts. processes: those that are visible. memory_bytes: that they hold."""
+    """A GPU in use. index: as in nvidia-smi. processes: the visible ones. memory_bytes: that is in use."""
 
     index: int
     processes: int
@@ -44,7 +44,7 @@ class BusyGpu:
 
     @property
     def mark(self) -> str:
-        """A record's flag."""
+        """The flag in a record."""
         return "busy GPU: " + (f"{self._others}, {self._gib}" if self.processes else f"{self._gib} of processes unseen")
 
     @property
@@ -57,12 +57,12 @@ class BusyGpu:
 
 
 def is_held(processes: int | None, used_bytes: int | None) -> bool:
-    """Whether a GPU is in use. processes, used_bytes: on the GPU; None is unknown, and no sign."""
+    """Return whether a GPU is in use. processes, used_bytes: on the GPU; None is unknown, and no sign of use."""
     return bool(processes) or (used_bytes or 0) > HIDDEN_BYTES
 
 
 def busy_gpus(gpus: Sequence[Gpu]) -> list[BusyGpu]:
-    """Those of the GPUs that are in use now. Raises pynvml.NVMLError where NVML does not report it."""
+    """Return those GPUs that are in use now. Raises pynvml.NVMLError if NVML does not report it."""
     if not gpus:
         return []
     with nvml.opened():
@@ -70,10 +70,10 @@ def busy_gpus(gpus: Sequence[Gpu]) -> list[BusyGpu]:
 
 
 def require_idle(environ: Mapping[str, str], local_rank: int | None, allow_busy: bool) -> tuple[str, ...]:
-    """Marks for the record: none on idle GPUs, or without a GPU; waits up to RELEASE_S for a GPU to become idle.
+    """Return marks for the record: none on idle GPUs, or without a GPU; wait up to RELEASE_S for a GPU to become idle.
 
-    environ: CUDA_VISIBLE_DEVICES applies. local_rank: look at this rank's GPU only; None: at every visible one. Raises
-    ModeUnavailable where a GPU is busy, unless allow_busy: then that is marked. An error of NVML is marked too, and
+    environ: CUDA_VISIBLE_DEVICES applies. local_rank: look only at this rank's GPU; None to look at every visible one.
+    Raises ModeUnavailable if a GPU is busy, unless allow_busy: then that is marked. An error of NVML is marked too, and
     refuses nothing.
     """
     deadline = time.monotonic() + RELEASE_S
@@ -100,13 +100,13 @@ def _look(gpu: Gpu) -> BusyGpu | None:
     if not is_held(len(shares), used):
         return None
     known = [share for share in shares if share is not None]
-    # Where NVML does not report every share, the whole counts.
+    # If NVML does not report every share, all memory in use counts.
     return BusyGpu(gpu.index, len(shares), sum(known) if shares and len(known) == len(shares) else used)
 
 
 def room_bytes(device: Literal["cuda", "cpu"], ranks: int, environ: Mapping[str, str]) -> int | None:
-    """The memory that each rank may take: what is free of the GPU that has the least, or its share of what is free of
-    the host. ranks: on this host. None is unknown, as of a slice, which has only a part of its GPU.
+    """Return the memory that each rank may take: the free memory of the GPU that has the least, or a share of the
+    host's free memory. ranks: on this host. None is unknown, e.g. for a slice, which has only a part of its GPU.
     """
     if device == "cpu":
         free = free_host_bytes()

@@ -1,6 +1,6 @@
-"""What NVIDIA's driver reports of itself and of each GPU that a run would see. None: it does not report it.
+"""What NVIDIA's driver reports of itself and of each GPU that a run would see. None is what it does not report.
 
-No UUID and no serial number is kept: these facts may be shown.
+No UUID and no serial number is kept, so these facts may be shown.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ MILLI = 1e-3
 
 
 class GpuFacts(Frozen):
-    """One GPU. index: NVML's. Memory in use is that of all processes, without what the driver reserves for itself."""
+    """Facts of one GPU. index: NVML's. Memory in use is of all processes, without what the driver reserves."""
 
     index: int
     name: str
@@ -50,8 +50,9 @@ class GpuFacts(Frozen):
 
 
 class DriverFacts(Frozen):
-    """error: NVML's, where it should answer and does not; a machine without GPU and driver has none. hidden: GPUs that
-    CUDA_VISIBLE_DEVICES hides from a run. on_the_bus: NVIDIA GPUs on the PCI bus, with or without a driver.
+    """Facts of the driver. error: NVML's, if it should answer and does not; None on a machine without GPU and driver.
+    hidden: GPUs that CUDA_VISIBLE_DEVICES hides from a run. on_the_bus: NVIDIA GPUs on the PCI bus, with or without a
+    driver.
     """
 
     version: str | None = None
@@ -63,7 +64,7 @@ class DriverFacts(Frozen):
 
     @property
     def why_no_gpu(self) -> str | None:
-        """Why no GPU can be examined, in a few words; None where one can."""
+        """Why no GPU can be examined, in a few words; None if one can be."""
         if self.gpus:
             return None
         if self.error is not None:
@@ -72,7 +73,7 @@ class DriverFacts(Frozen):
 
 
 def look(environ: Mapping[str, str], pci: Path = PCI_DEVICES) -> DriverFacts:
-    """environ: CUDA_VISIBLE_DEVICES applies. pci: the folder of the bus's devices."""
+    """Return what the driver reports. environ: CUDA_VISIBLE_DEVICES applies. pci: the folder of the bus's devices."""
     on_the_bus = gpus_on_the_bus(pci)
     try:
         with nvml.opened():
@@ -86,7 +87,7 @@ def look(environ: Mapping[str, str], pci: Path = PCI_DEVICES) -> DriverFacts:
                 on_the_bus=on_the_bus,
             )
     except nvml.NO_DRIVER as error:
-        # Nothing is missing where there is no GPU, or where none is wanted.
+        # Nothing is missing if there is no GPU, or if none is wanted.
         missed = on_the_bus and not hides_all(environ.get(VISIBLE))
         return DriverFacts(on_the_bus=on_the_bus, error=str(error) if missed else None)
     except pynvml.NVMLError as error:
@@ -94,7 +95,7 @@ def look(environ: Mapping[str, str], pci: Path = PCI_DEVICES) -> DriverFacts:
 
 
 def gpus_on_the_bus(pci: Path) -> int:
-    """NVIDIA's display and 3D controllers on the PCI bus; none where there is no such folder."""
+    """Return the number of NVIDIA's display and 3D controllers on the PCI bus; 0 without such a folder."""
     return sum(
         text_if_any(device / "vendor").strip() == NVIDIA_VENDOR
         and text_if_any(device / "class").strip().startswith(DISPLAY_CLASS)
@@ -152,12 +153,12 @@ def _watts(milliwatts: int | None) -> float | None:
 
 
 def _cuda(encoded: int | None) -> Version | None:
-    """NVML has 12040 for 12.4."""
+    """Return the version; NVML encodes 12.4 as 12040."""
     return None if encoded is None else (encoded // 1000, encoded % 1000 // 10)
 
 
 def _nvlinks(handle: Any) -> int | None:
-    """Active links; None where the GPU has none."""
+    """Return the number of active links; None if the GPU has no links."""
     states = [query(pynvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS)]
     answered = [state for state in states if state is not None]
     return sum(map(bool, answered)) if answered else None

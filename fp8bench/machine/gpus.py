@@ -1,12 +1,11 @@
-"""The GPUs of this machine, by NVML: which there are, which of them a run would see, and which are sliced (MIG).
+"""The GPUs of this machine, from NVML: which exist, which of them a run would see, and which are sliced (MIG).
 
-NVML ignores CUDA_VISIBLE_DEVICES, so what the variable leaves is worked out here from UUIDs, without CUDA. The
-rule is the CUDA Programming Guide's (Environment Variables) and, for slices, the MIG User Guide's (Device Enumeration).
-What neither defines, a GPU named twice and both kinds of name in one list, is as torch.cuda counts its devices, which
-was checked against the driver (github.com/pytorch/pytorch/pull/92315).
+NVML ignores CUDA_VISIBLE_DEVICES, so this module computes from UUIDs, without CUDA, which GPUs the variable leaves. The
+rule is that of the CUDA Programming Guide (Environment Variables) and, for slices, of the MIG User Guide (Device
+Enumeration). What neither defines (a GPU named twice, and both kinds of name in one list) is handled as torch.cuda
+counts its devices, which was checked against the driver (github.com/pytorch/pytorch/pull/92315).
 
-Indices are taken to count as NVML does. CUDA itself does so under CUDA_DEVICE_ORDER=PCI_BUS_ID, or where all GPUs are
-alike.
+Indices are taken to be NVML's. CUDA itself uses these under CUDA_DEVICE_ORDER=PCI_BUS_ID, or if all GPUs are the same.
 """
 
 import os
@@ -22,11 +21,11 @@ from fp8bench.schema.files import text_if_any
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 DEVICES = Path("/dev")
-"""Where a driver puts a file for each GPU: `nvidia0`."""
+"""The folder in which a driver creates a file for each GPU: `nvidia0`."""
 
 DMI_PRODUCT_NAME = Path("/sys/class/dmi/id/product_name")
 SLICED = " (MIG)"
-"""After the name of a GPU of which a process sees a slice: it has another price, and is compared as another GPU."""
+"""Suffix of the name of a GPU of which a process sees a slice: it has another price, and is compared as another GPU."""
 
 GPU = "GPU-"
 SLICE = "MIG-"
@@ -34,8 +33,8 @@ SLICE = "MIG-"
 
 @dataclass(frozen=True)
 class Gpu:
-    """index: as NVML and nvidia-smi count. uuid: empty where it is unknown. mig: whether it is sliced; None where the
-    driver does not report it, as for the many GPUs that cannot be.
+    """A GPU. index: as in NVML and nvidia-smi. uuid: empty if unknown. mig: whether it is sliced; None if the driver
+    does not report it, as for the many GPUs that cannot be sliced.
     """
 
     index: int
@@ -45,13 +44,13 @@ class Gpu:
 
     @property
     def product(self) -> str:
-        """The name, with SLICED where MIG is on."""
+        """The name, with SLICED if MIG is on."""
         return self.name + SLICED if self.mig else self.name
 
 
 @dataclass(frozen=True)
 class Machine:
-    """gpus: product name of each visible GPU, in order. product_name: the firmware's (a cloud's instance type)."""
+    """This machine. gpus: name per visible GPU, in order. product_name: the firmware's (a cloud's instance type)."""
 
     gpus: tuple[str, ...]
     product_name: str | None
@@ -69,7 +68,9 @@ class Machine:
 
 
 def this_machine(environ: Mapping[str, str]) -> Machine:
-    """environ: CUDA_VISIBLE_DEVICES applies. Raises ModeUnavailable as gpus_here raises, unless all GPUs are hidden."""
+    """Return this machine. environ: CUDA_VISIBLE_DEVICES applies. Raises ModeUnavailable if `gpus_here` raises, unless
+    all GPUs are hidden.
+    """
     try:
         gpus = () if hides_all(environ.get(VISIBLE)) else visible(gpus_here(), environ)
     except pynvml.NVMLError as error:
@@ -85,9 +86,9 @@ def this_machine(environ: Mapping[str, str]) -> Machine:
 
 
 def gpus_here() -> tuple[Gpu, ...]:
-    """Every GPU, hidden ones too; none without a driver. Raises pynvml.NVMLError where a driver does not list them, or
-    does not start although the machine has a GPU: by a GPU's device file, or since the driver's library says more than
-    that there is no driver.
+    """Return every GPU, including hidden ones; empty without a driver. Raises pynvml.NVMLError if a driver does not
+    list them, or does not start although the machine has a GPU: it has a GPU's device file, or the driver's library
+    reports more than that there is no driver.
     """
     with ExitStack() as stack:
         try:
@@ -100,12 +101,12 @@ def gpus_here() -> tuple[Gpu, ...]:
 
 
 def listed() -> tuple[Gpu, ...]:
-    """As `gpus_here`, while NVML is open."""
+    """Return the GPUs as `gpus_here` does, while NVML is open."""
     return tuple(map(_gpu, range(pynvml.nvmlDeviceGetCount())))
 
 
 def visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """Those that CUDA_VISIBLE_DEVICES leaves, in CUDA's order."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves, in CUDA's order."""
     return tuple(gpus[index] for index in visible_gpus([gpu.uuid for gpu in gpus], environ.get(VISIBLE)))
 
 
@@ -121,13 +122,13 @@ def _gpu(index: int) -> Gpu:
 
 
 def visible_gpus(uuids: Sequence[str], setting: str | None) -> tuple[int, ...]:
-    """Indices of the GPUs that are left, in CUDA's order.
+    """Return the indices of the GPUs that are left, in CUDA's order.
 
-    uuids: every GPU's, in NVML's order; empty where one is unknown, which then goes by its index only. setting:
-    CUDA_VISIBLE_DEVICES, None where it is not set. Its entries are indices, or UUIDs, of which a unique beginning is
+    uuids: every GPU's, in NVML's order; empty for an unknown one, which can then be named only by its index. setting:
+    CUDA_VISIBLE_DEVICES, None if it is not set. Its entries are indices, or UUIDs, of which a unique beginning is
     enough; the first entry decides which. The list ends at the first entry that is neither a GPU nor of that kind, so
     an empty string or -1 hides all; a GPU that is named twice hides all too. A slice (`MIG-...`) stands for its GPU;
-    every GPU is left where that is unknown.
+    every GPU is left if that is unknown.
     """
     if setting is None:
         return tuple(range(len(uuids)))
@@ -148,7 +149,7 @@ def visible_gpus(uuids: Sequence[str], setting: str | None) -> tuple[int, ...]:
 
 
 def hides_all(setting: str | None) -> bool:
-    """Whether the setting leaves no GPU on any machine, since its first entry can name none: empty, -1, NoDevFiles."""
+    """Return whether the setting hides all GPUs of any machine: its first entry names none (empty, -1, NoDevFiles)."""
     if setting is None:
         return False
     first = setting.split(",")[0].strip()
@@ -156,7 +157,7 @@ def hides_all(setting: str | None) -> bool:
 
 
 def _named(entry: str, uuids: Sequence[str]) -> int | None:
-    """The one GPU of that index or UUID; None where there is none, or more than one."""
+    """Return the only GPU with that index or UUID; None if there is none, or more than one."""
     found = [
         index
         for index, uuid in enumerate(uuids)
@@ -166,8 +167,8 @@ def _named(entry: str, uuids: Sequence[str]) -> int | None:
 
 
 def _of_slice(entry: str, uuids: Sequence[str]) -> tuple[int, ...]:
-    """Drivers before R470 name a slice by its GPU (`MIG-GPU-<UUID>/<GPU instance>/<compute instance>`), later ones by a
-    UUID of its own, which does not identify the GPU.
+    """Return the slice's GPU. Drivers before R470 name a slice by its GPU (`MIG-GPU-<UUID>/<GPU instance>/<compute
+    instance>`), later ones by a UUID of its own, which does not identify the GPU.
     """
     name = entry.removeprefix(SLICE)
     if not name.startswith(GPU):

@@ -1,8 +1,8 @@
 """The host: CPU, cores, load, memory, shared memory, open files and CPU governor from its files, and how fast it runs
 Python. None is unknown.
 
-A container may have less than the machine: the smaller of both limits counts. psutil knows no control groups, and would
-count the memory of the host around a container as free; so the files are read here.
+A container may have less than the machine: the smaller of both limits counts. psutil does not know control groups, and
+would count the memory of the host around a container as free; so the files are read here.
 """
 
 import os
@@ -18,7 +18,7 @@ from fp8bench.schema.files import Frozen, text_if_any
 
 CGROUP = Path("sys/fs/cgroup")
 LIMITS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
-"""Of control groups of the second and of the first version: the limit's file, and that of what is used."""
+"""For control groups of the second and of the first version: the limit's file, and the file of what is used."""
 
 LOOP_TURNS = 400_000
 LOOP_REPEATS = 15
@@ -29,7 +29,7 @@ NO_LIMIT_BYTES = 1 << 60
 
 
 class HostFacts(Frozen):
-    """cores: what this process may use, a fraction under a quota. load: runnable processes over the last minute."""
+    """The host. cores: for this process, a fraction under a quota. load: runnable processes in the last minute."""
 
     cpu: str | None
     cores: float
@@ -44,8 +44,8 @@ class HostFacts(Frozen):
 class SpeedFacts(Frozen):
     """How fast, and how evenly, this host runs Python: times of the same loop.
 
-    Why it matters: te-fp8 on an H200 at batch 64 was launch-bound; the same code took 126 ms a step in one process and
-    100 ms in the next. A host that swings gives numbers that swing, unless each step is replayed as a CUDA graph.
+    This matters because te-fp8 on an H200 at batch 64 was launch-bound: the same code took 126 ms a step in one process
+    and 100 ms in the next. If a host's speed swings, so do its numbers, unless each step is replayed as a CUDA graph.
     """
 
     loop_s: tuple[float, ...]
@@ -56,14 +56,14 @@ class SpeedFacts(Frozen):
 
     @property
     def swing(self) -> float:
-        """Slowest by fastest."""
+        """The slowest time divided by the fastest."""
         return max(self.loop_s) / min(self.loop_s)
 
 
 def measure_speed(
     clock: Callable[[], float] = time.perf_counter, turns: int = LOOP_TURNS, repeats: int = LOOP_REPEATS
 ) -> SpeedFacts:
-    """Takes about half a second. The first loop warms the interpreter and is not counted."""
+    """Measure for about half a second. The first loop warms the interpreter and is not counted."""
     times = []
     for _ in range(repeats + 1):
         start = clock()
@@ -75,7 +75,7 @@ def measure_speed(
 
 
 def look(root: Path = Path("/")) -> HostFacts:
-    """root: the folder of /proc, /sys and /dev."""
+    """Return the facts of the host. root: the folder of /proc, /sys and /dev."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     shm, shm_free = None, None
     with suppress(OSError):
@@ -98,7 +98,7 @@ def cpu_model(root: Path = Path("/")) -> str | None:
 
 
 def free_host_bytes(root: Path = Path("/")) -> int | None:
-    """Memory that may be taken without swapping."""
+    """Return the memory that may be taken without swapping."""
     return min([*_available(root / "proc/meminfo"), *_room(root / CGROUP)], default=None)
 
 
@@ -108,13 +108,13 @@ def _first_number(path: Path) -> float | None:
 
 
 def _governors(cpus: Path) -> tuple[str, ...] | None:
-    """Every governor in use; None in most virtual machines, where the host below has the clocks."""
+    """Return every governor in use; None in most virtual machines, where the host below has the clocks."""
     found = {text_if_any(path).strip() for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     return tuple(sorted(found - {""})) or None
 
 
 def _quota(cgroup: Path) -> Iterable[float]:
-    """Cores that the control group may use at once."""
+    """Return the number of cores that the control group may use at once."""
     quota, _, period = text_if_any(cgroup / "cpu.max").strip().partition(" ")
     if not quota:
         quota, period = (text_if_any(cgroup / "cpu" / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
@@ -127,7 +127,7 @@ def _available(meminfo: Path) -> Iterable[int]:
 
 
 def _room(cgroup: Path) -> Iterable[int]:
-    """Memory that the control group may still take."""
+    """Return the memory that the control group may still take."""
     for files in LIMITS:
         limit, used = (text_if_any(cgroup / name).strip() for name in files)
         if limit.isdigit() and used.isdigit() and int(limit) < NO_LIMIT_BYTES:

@@ -1,11 +1,11 @@
 """Which machine this is, for its records: a keyed digest of what no other machine has, and what is installed on it.
 
 The digest is made as systemd makes an application-specific machine id (sd_id128_get_machine_app_specific): HMAC-SHA256
-of a constant of our own, keyed with what is the machine's, cut short. It is the same in every record of the machine, no
-other program has it, and nothing can be derived from it: no serial number, host name or UUID leaves here.
+of fp8bench's own constant, keyed with what is unique to the machine, cut short. It is the same in every record of the
+machine, no other program has it, and nothing can be derived from it: no serial number, host name or UUID is disclosed.
 
-A container that is given some of a machine's GPUs is another machine than one that is given others, since nothing else
-is visible from inside. Without a GPU, images that bring their own /etc/machine-id make all their containers one.
+A container with some of a machine's GPUs is another machine than a container with others, because nothing else is
+visible from inside. Without a GPU, images that contain their own /etc/machine-id make all their containers one.
 """
 
 import hashlib
@@ -34,15 +34,15 @@ from fp8bench.schema.record import METHOD_VERSION, RecordHead
 MACHINE_ID = Path("/etc/machine-id")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 OURS = bytes.fromhex("6d0c1f0f5b7e4a0e9a4f2f7d53c86f1b")
-"""The constant that makes the digest fp8bench's own; a change of it makes every machine another."""
+"""The constant that makes the digest fp8bench's own; changing it makes every machine another one."""
 
 HEX_DIGITS = 16
 
 
 @dataclass(frozen=True)
 class Here:
-    """This machine and its software, as far as the launcher knows them. machine: None where it is unknown. one: False
-    in a group of several, of which each knows itself alone, so that the machine is not compared.
+    """This machine and its software, as far as the launcher knows them. machine: None if unknown. one: False in a group
+    of several machines, each of which knows only itself, so that the machine is not compared.
     """
 
     machine: MachineIdentity | None = None
@@ -50,7 +50,7 @@ class Here:
     one: bool = True
 
     def unlike(self, record: RecordHead) -> list[str]:
-        """Why a record cannot be in one row with what is measured here and now, in words; empty where it can."""
+        """Return why a record cannot share a row with what is measured here and now, in words; empty if it can."""
         found, software = self.unlike_place(record), software_of(record.environment)
         if software is None:
             return found
@@ -59,7 +59,7 @@ class Here:
         return found + [f"{name} {known[name] or 'absent'} (here {self.software[name] or 'absent'})" for name in names]
 
     def unlike_place(self, record: RecordHead) -> list[str]:
-        """As `unlike`, of the machine and the method alone."""
+        """Return the reasons of `unlike` that concern only the machine and the method."""
         found = []
         if record.method_version != METHOD_VERSION:
             found.append(f"method version {record.method_version} (now {METHOD_VERSION})")
@@ -69,8 +69,8 @@ class Here:
 
 
 def this_machines_identity(label: str | None = None) -> MachineIdentity | None:
-    """From all GPUs that the driver knows, hidden ones too, else from /etc/machine-id, else from the kernel's boot id;
-    None where there is none of them.
+    """Return an identity from all GPUs that the driver knows, including hidden ones, else from /etc/machine-id, else
+    from the kernel's boot id; None without any of them.
     """
     sources: tuple[tuple[MachineBasis, str], ...] = (
         ("gpu-uuids", "\n".join(sorted(_gpu_uuids()))),
@@ -81,7 +81,7 @@ def this_machines_identity(label: str | None = None) -> MachineIdentity | None:
 
 
 def together(machines: Iterable[MachineIdentity | None]) -> MachineIdentity | None:
-    """One identity for all machines of a group, in whatever order, each counted once; None where any is unknown."""
+    """Return one identity for all machines of a group, in any order, each counted once; None if any is unknown."""
     found: dict[str, MachineIdentity] = {}
     for one in machines:
         if one is None:
@@ -96,21 +96,21 @@ def together(machines: Iterable[MachineIdentity | None]) -> MachineIdentity | No
 
 
 def digest(text: str) -> str:
-    """The machine's part of an identity: 64 bits, in hexadecimal digits."""
+    """Return the machine's part of an identity: 64 bits, in hexadecimal digits."""
     return hmac.new(text.encode(), OURS, hashlib.sha256).hexdigest()[:HEX_DIGITS]
 
 
 def software_here(on_gpu: bool) -> Software:
-    """This machine's software, as far as it is known without torch: a part of what a record has, under the same names.
+    """Return this machine's software, as far as known without torch: a part of what a record has, with the same names.
 
-    on_gpu: whether a GPU computes, since the driver matters then only.
+    on_gpu: whether a GPU computes, because only then the driver matters.
     """
     found = {name: installed(name) for name in PACKAGES}
     return {**found, "python": minor(platform.python_version()), "driver": driver_version() if on_gpu else None}
 
 
 def installed(package: str) -> str | None:
-    """Its version, read without an import; None where it is not there."""
+    """Return a package's version, read without an import; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -127,6 +127,6 @@ def _gpu_uuids() -> list[str]:
 
 
 def _id_in(path: Path) -> str:
-    """Empty where it is unknown, or not yet known: systemd writes `uninitialized` before the first boot is done."""
+    """Return the id; empty if unknown or not yet set: systemd writes `uninitialized` until the first boot is done."""
     text = text_if_any(path).strip()
     return "" if text == "uninitialized" else text

@@ -1,7 +1,7 @@
-"""NVML, NVIDIA's management library: the one place that opens it, and the queries that several others make.
+"""NVML, NVIDIA's management library: the only module that opens it, and queries that several others use.
 
-It makes no CUDA context, so a query leaves nothing on a GPU. It ignores CUDA_VISIBLE_DEVICES: see `machine.gpus`.
-Nothing but pynvml is imported, since the sampler beside each rank starts with this module.
+NVML creates no CUDA context, so a query leaves nothing on a GPU. It ignores CUDA_VISIBLE_DEVICES: see `machine.gpus`.
+Only pynvml is imported, because each rank's sampler starts with this module.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from typing import Any
 try:
     import pynvml as pynvml
 except (ImportError, OSError, RuntimeError, SyntaxError, AttributeError, TypeError, ValueError) as error:
-    # How a package fails that is damaged, or another of the same name.
+    # These are the failures of a package that is damaged, or of another one with the same name.
     from fp8bench.schema.errors import ModeUnavailable, in_words
 
     raise ModeUnavailable(
@@ -20,23 +20,23 @@ except (ImportError, OSError, RuntimeError, SyntaxError, AttributeError, TypeErr
     ) from error
 
 NO_DRIVER = (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded)
-"""How NVML does not start on a machine that has no GPU, and on one whose driver is not there."""
+"""How NVML fails to start on a machine without a GPU, and on one without the driver."""
 
 
 @contextmanager
 def opened() -> Iterator[None]:
-    """NVML, within the context; NVML counts who opened it. Raises pynvml.NVMLError where it does not start."""
+    """Open NVML within the context; NVML counts its users. Raises pynvml.NVMLError if it does not start."""
     pynvml.nvmlInit()
     try:
         yield
     finally:
-        # The values are there, and the process's end closes it too.
+        # The values are read, and the end of the process closes NVML too.
         with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
 
 
 def query(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What pynvml's function returns, or None where this GPU, driver or user gets nothing."""
+    """Return what pynvml's function returns, or None if this GPU, driver or user gets nothing."""
     try:
         return function(*arguments)
     except pynvml.NVMLError:
@@ -44,7 +44,7 @@ def query(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def memory(handle: Any) -> Any:
-    """`total` and `used`, bytes; without what the driver keeps for itself, where the driver separates the two."""
+    """Return `total` and `used` in bytes, without the driver's own memory if the driver separates the two."""
     try:
         return pynvml.nvmlDeviceGetMemoryInfo(handle, pynvml.nvmlMemory_v2)
     except pynvml.NVMLError:
@@ -52,7 +52,7 @@ def memory(handle: Any) -> Any:
 
 
 def process_bytes(handle: Any) -> list[int | None] | None:
-    """The memory of each compute process on the GPU, None for one whose share is unknown; None as a whole where
+    """Return the memory of each compute process on the GPU, None for a process whose share is unknown; None for all if
     processes may not be seen.
     """
     processes = query(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
@@ -60,8 +60,8 @@ def process_bytes(handle: Any) -> list[int | None] | None:
 
 
 def throttle_reasons(handle: Any) -> int:
-    """NVML's bit mask. The call was renamed: an older driver or nvidia-ml-py has the old name only, a future one the
-    new.
+    """Return NVML's bit mask. The call was renamed: an older driver or nvidia-ml-py has only the old name, a future one
+    only the new name.
     """
     newer = getattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
     if newer is not None:
@@ -74,7 +74,7 @@ def throttle_reasons(handle: Any) -> int:
 
 
 def driver_version() -> str | None:
-    """The driver's; None without one."""
+    """Return the driver's version; None without a driver."""
     try:
         with opened():
             return str(pynvml.nvmlSystemGetDriverVersion())

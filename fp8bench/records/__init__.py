@@ -1,1 +1,1 @@
-"""What is kept: one folder an instance, one JSON file a record, never overwritten; and which records are chosen."""
+"""Keeps records: one folder per instance, one JSON file per record, never overwritten; and selects among them."""

@@ -1,9 +1,9 @@
-"""Is every record whole, and which of them does no table show any more?
+"""Checks that every record is complete, and finds records that no table shows any more.
 
-To verify reads each file strictly and to its end, which a search does not. To prune, a record is superseded where a
-later session has the same variant on the same machine and software, or a later record of another kind the same work. A
-run that failed says nothing that its successor needs. One that is invalid stays as long as it decides a row, since what
-is proved in one process and not in the next is not proved.
+Verifying reads each file strictly and to its end, which a search does not do. For pruning, a record is superseded if a
+later session has the same variant on the same machine and software, or, for another kind, if a later record has the
+same work. A failed run says nothing that its successor needs. An invalid run stays as long as it decides a row, because
+what is proved in one process and not in the next is not proved.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from fp8bench.schema.yaml_text import parse_yaml
 
 @dataclass(frozen=True)
 class Bad:
-    """A file that is not what it should be. path: below the folder."""
+    """A file that is not what it should be. path: relative to the folder."""
 
     path: str
     reason: str
@@ -35,7 +35,7 @@ class Bad:
 
 @dataclass(frozen=True)
 class Audit:
-    """read: how many files were. bad: of these and of those that could not be."""
+    """The result of verifying. read: the number of files. bad: files with faults, and those that cannot be read."""
 
     read: int
     bad: tuple[Bad, ...]
@@ -43,7 +43,7 @@ class Audit:
 
 @dataclass(frozen=True)
 class Spent:
-    """A record that can go. path: of its file. reason: in words."""
+    """A record that can be removed. path: of its file. reason: in words."""
 
     record: RecordHead
     path: Path
@@ -51,7 +51,7 @@ class Spent:
 
 
 def verify(folder: Path, models: Models) -> Audit:
-    """Every record below the folder, and every instance's file."""
+    """Verify every record below the folder, and every instance's file."""
     read, bad = 0, []
     for path in record_files(folder):
         read += 1
@@ -70,7 +70,7 @@ def _below(path: Path, folder: Path) -> str:
 
 
 def _fault(path: Path, models: Models) -> str:
-    """Empty where there is none."""
+    """Return the fault of a record's file; empty if there is none."""
     record = _read(path, models)
     if isinstance(record, Broken):
         return record.reason if record.line is None else f"line {record.line}: {record.reason}"
@@ -93,7 +93,7 @@ def _read(path: Path, models: Models) -> RecordHead | Broken:
 
 
 def _fault_of_work(record: RecordHead) -> str:
-    """A fingerprint says which work was done, so it is there, and says no other than the record."""
+    """Return the fault of a fingerprint: it says which work was done, so it must exist, and agree with the record."""
     measured = not isinstance(record, Record) or (record.status == "ok" and record.source == "measured")
     if measured and not record.fingerprint:
         return "field fingerprint: it is empty"
@@ -114,7 +114,7 @@ def _fault_of_instance(path: Path) -> str:
 
 
 def spent(folder: Path, models: Models) -> tuple[list[Spent], list[Broken]]:
-    """What can go from the folder, sorted by file; and what cannot be read, which is never removed."""
+    """Return what can be removed from the folder, sorted by file, and what cannot be read, which is never removed."""
     paths: dict[str, Path] = {}
     records: list[RecordHead] = []
     broken: list[Broken] = []
@@ -136,7 +136,7 @@ def _light(path: Path, models: Models) -> RecordHead | Broken:
 
 
 def _reasons(records: Sequence[RecordHead]) -> Iterator[tuple[RecordHead, str]]:
-    """records: oldest first."""
+    """Yield the records that can be removed, with the reason. records: oldest first."""
     runs = [one for one in records if isinstance(one, Record)]
     for of_instance in grouped(runs, lambda one: one.instance).values():
         yield from _reasons_of_runs(of_instance)

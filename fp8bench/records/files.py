@@ -1,4 +1,4 @@
-"""Where records may lie, which is every `.json` file below a folder of results, and the files there that are none."""
+"""Finds where records may be: any `.json` file below a folder of results. Describes those that cannot be read."""
 
 import os
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ SUFFIX = ".json"
 
 @dataclass(frozen=True)
 class Broken:
-    """A file or folder among records that cannot be read. line: from 1; None: all of it. error: the same as `reason`,
-    to raise where this very file was named.
+    """A file or folder among records that cannot be read. line: from 1; None for all of it. error: the same as
+    `reason`, to raise if this very file was named.
     """
 
     path: Path
@@ -27,34 +27,34 @@ class Broken:
     error: UsageError
 
     def __str__(self) -> str:
-        """One line, with the file, the line and the reason."""
+        """Return one line with the file, the line and the reason."""
         return self.error.what
 
 
 def unreadable(path: Path, error: OSError) -> Broken:
-    """A file or folder that the system refuses to open."""
+    """Return the fault of a file or folder that the system refuses to open."""
     reason = error.strerror or str(error)
     return Broken(path, None, reason, UsageError(f"cannot read {path}: {reason}", "Check its name and its permissions"))
 
 
 def newer(path: Path, version: int) -> Broken:
-    """A record of a later fp8bench."""
+    """Return the fault of a record of a later fp8bench."""
     reason = f"has schema version {version}, and this fp8bench reads up to {SCHEMA_VERSION}"
     return Broken(path, None, reason, UsageError(f"{path} {reason}", "Upgrade fp8bench, or move the file away"))
 
 
 def invalid(path: Path, error: ValidationError, text: str) -> Broken:
-    """A file whose text is not JSON, or not that of a record. text: as in the file, line by line."""
+    """Return the fault of a file whose text is not JSON, or not a record's. text: as in the file, line by line."""
     line, reason = fault(error, text)
     return Broken(path, line, reason, refused(path, line, reason))
 
 
 AHEAD = timedelta(days=1)
-"""By so much clocks may differ."""
+"""How far clocks may differ."""
 
 
 def of_the_future(path: Path, created: datetime) -> Broken | None:
-    """A record that is dated later than now, which would be the latest for ever and hide all others."""
+    """Return the fault of a record dated later than now, which would hide all others as the latest one forever."""
     now = datetime.now(UTC)
     if created - now <= AHEAD:
         return None
@@ -63,16 +63,16 @@ def of_the_future(path: Path, created: datetime) -> Broken | None:
 
 
 def no_samples(path: Path) -> Broken:
-    """A measurement that is ok and has no samples."""
+    """Return the fault of a measurement that is ok and has no samples."""
     reason = "field samples: a measured record with status ok has samples"
     return Broken(path, 1, reason, UsageError(f"{path} line 1, {reason}", "Fix that field, or move the file away"))
 
 
 def record_files(*roots: Path) -> Iterator[Path | Broken]:
-    """The files below the roots, folder by folder, by name; for a folder that cannot be read, why.
+    """Yield the files below the roots, folder by folder, by name; for a folder that cannot be read, yield why.
 
-    Hidden files are omitted, among them those that are still being written. Links to folders are followed, each folder
-    is searched once, and a missing root is empty.
+    Hidden files are omitted, including those that are still being written. Links to folders are followed, each folder
+    is searched once, and a missing root counts as empty.
     """
     seen: set[str] = set()
     for root in filter(Path.is_dir, roots):

@@ -1,7 +1,7 @@
-"""What of a record, or of a rank's report, may be written: no secret of this process's environment, no control
+"""Limits what may be written of a record or of a rank's report: no secret of this process's environment, no control
 character or lone surrogate (a record is shared, shown in terminals, and is UTF-8), and no text of megabytes.
 
-Numbers, and what a record is of, are never touched.
+Numbers, and fields that say what a record is of, are never changed.
 """
 
 import os
@@ -20,22 +20,22 @@ OF_WHAT = frozenset({"config", "fingerprint", "created_utc", "method_version", "
 FACTS = frozenset(
     {"mode", "workload", "device_name", "cpu", "driver", "python", "versions", "unit", "name", "category"}
 )
-"""Fields of which others decide what a record is of: a word of them that somebody has for a password stays."""
+"""Fields that identify what a record is of: a word in them stays even if somebody uses it as a password."""
 
 LOGS = frozenset({"log", "traceback"})
 """Fields whose text has lines."""
 
 LONGEST_LOG = 1 << 20
-"""Characters. Of a longer log the beginning and the end are kept: where it broke, and what came of it."""
+"""Characters. Of a longer log the beginning and the end are kept: where it broke, and the consequences."""
 
 
 def fit(model: ModelT, environ: Mapping[str, str] | None = None) -> ModelT:
-    """A record or a report as it may be written; itself where nothing had to be changed."""
+    """Return a record or a report as it may be written; the same object if nothing had to be changed."""
     return _fit_model(model, secrets_of(os.environ if environ is None else environ), IDENTITY | OF_WHAT)
 
 
 def fit_log(text: str, environ: Mapping[str, str] | None = None) -> str:
-    """A log as it may be written, line by line as it was."""
+    """Return a log as it may be written, line by line."""
     return _fit_log(text, secrets_of(os.environ if environ is None else environ))
 
 
@@ -59,7 +59,7 @@ def _of(name: str, secrets: Collection[str]) -> Collection[str]:
 
 
 def _fit(value: Any, secrets: Collection[str]) -> Any:
-    """The same object where nothing had to be changed."""
+    """Return a value as it may be written; the same object if nothing had to be changed."""
     if isinstance(value, str):
         found = inert(shortened(without(value, secrets)))
         return value if found == value else found

@@ -1,7 +1,7 @@
-"""What is known of an instance that the catalogue lacks, or of one's own price for it:
+"""Keeps what is known of an instance that the catalogue lacks, or the user's own price for one:
 results/<instance>/instance.yaml.
 
-It lies beside the records, so that they can be priced later and elsewhere. Records themselves know nothing of prices.
+The file lies next to the records, so that they can be priced later and elsewhere. Records themselves contain no prices.
 """
 
 from collections.abc import Callable
@@ -16,22 +16,22 @@ from fp8bench.schema.files import read_text, write_atomically, wrong_field
 from fp8bench.schema.instance import INSTANCE_FILE, SNAPSHOT_SUFFIX, SNAPSHOTS, Instance, Price, name_of, order_of
 
 WAIT_S = 5.0
-"""For another process to write the same file."""
+"""Seconds to wait for another process that writes the same file."""
 
 
 def files(results_dir: Path) -> list[Path]:
-    """Every such file under the results, and before them, in their order, the snapshots of prices that lie there."""
+    """Return every such file of the results, after the snapshots of prices kept there, each in their order."""
     return [*snapshots(results_dir), *sorted(results_dir.glob(f"*/{INSTANCE_FILE}"))]
 
 
 def snapshots(results_dir: Path) -> list[Path]:
-    """Oldest first."""
+    """Return the snapshots, oldest first."""
     return sorted((results_dir / SNAPSHOTS).glob(f"*{SNAPSHOT_SUFFIX}"), key=order_of)
 
 
 def keep_snapshot(text: str, day: date, results_dir: Path) -> Path:
-    """Write a snapshot of that day beside those that there are, over none of them; returns its path. Raises UsageError
-    where it cannot be written.
+    """Write a snapshot of that day next to the existing ones, without replacing any, and return its path. Raises
+    UsageError if it cannot be written.
     """
     folder = results_dir / SNAPSHOTS
     taken: set[str] = set()
@@ -58,9 +58,9 @@ def keep(
 ) -> Path | None:
     """Write down an instance that is not in the catalogue, and the price that the user gave, newest first.
 
-    The file holds the user's own prices only; the catalogue's are joined when it is read. warn: called where it cannot
-    be locked. Returns its path, or None where there is nothing to write down. Raises UsageError where it cannot be read
-    or written, or another process holds it for longer than WAIT_S.
+    The file contains only the user's own prices; the catalogue's are joined when it is read. warn: called if the file
+    cannot be locked. Returns the path, or None if there is nothing to write. Raises UsageError if the file cannot be
+    read or written, or another process holds it for longer than WAIT_S.
     """
     if in_catalog and price is None:
         return None
@@ -74,7 +74,7 @@ def keep(
 
 
 def _written(path: Path, instance: Instance, price: Price | None) -> Path:
-    # Imported here, as below: who only reads what instances there are does without YAML.
+    # Imported here, as below: whoever only reads which instances exist needs no YAML.
     import yaml
 
     own = _own_prices(path)

@@ -1,22 +1,23 @@
-"""How a record lies in its file, and how one file is read: whole, or its head alone. A broken file is returned as such,
-not raised.
+"""How a record is laid out in its file, and how one file is read: completely, or only its head. A broken file is
+returned as such, not raised.
 
-A record is one JSON document. `text_of` writes each field on a line of its own, and each element of an array of objects
-likewise, with arrays of numbers on one line. Fields stand in the model's order: what it is and of which instance first,
-its sections (`Record.sections`: raw samples, telemetry, the profile) last. So a reader that wants the head parses the
-beginning of a file, until no field of the head is missing, and leaves the sections unread: a few kilobytes a record.
+A record is one JSON document. `text_of` writes each field on a separate line, and each element of an array of objects
+too, with arrays of numbers on one line. Fields are in the model's order: what the record is and of which instance
+first, its sections (`Record.sections`: raw samples, telemetry, the profile) last. So a reader that needs the head
+parses the beginning of a file, until no field of the head is missing, and leaves the sections unread: a few kilobytes
+per record.
 
-Nothing depends on the lines: a record that is laid out otherwise (up to format 3 each number had a line of its own, and
-format 2 had the sections in the middle) is read by the same rule, to its end where its head takes that long.
+Nothing depends on the lines: a record with another layout (up to format 3 each number had a line of its own, and format
+2 had the sections in the middle) is read by the same rule, up to its end if its head extends that far.
 
 Records of older formats are read as if they were of this one; their files stay as they are.
 
 From 1 to 2: telemetry was the GPU's state at two moments, of which only the power limit still has a place; the modes
-with a recipe were those in fp8; the rest of what is new was not recorded, and is null.
-From 2 to 3: what is new was not recorded, and is null; nothing changes but the number.
+with a recipe were those in fp8; the other new fields were not recorded, and are null.
+From 2 to 3: what is new was not recorded, and is null; only the number changes.
 From 3 to 4: nothing was replayed, the optimizer was SGD, and causes were not recorded, which the defaults say.
 From 4 to 5: every batch size was given.
-From 5 to 6: how ranks are joined was left to the run, which took DDP, and a step took its samples at once.
+From 5 to 6: the run chose how ranks are joined, and took DDP, and a step took its samples at once.
 From 6 to 7: all modes of a session had the same settings.
 """
 
@@ -48,11 +49,11 @@ _END = re.compile(rb"(null|[}\]])\n}\n?\Z")
 WHOSE = frozenset({"kind", "instance"})
 HEAD = frozenset(Record.model_fields) - Record.sections
 BEGINNINGS_BYTES = {WHOSE: (1024, 6144), HEAD: (6144, 16_384)}
-"""How much of a file is read for these fields: first, then if that was too little; after that all of it."""
+"""The bytes of a file that are read for these fields: first, then if that was too little; after that all of it."""
 
 
 def text_of(record: RecordHead) -> str:
-    """The record as it is written; a number in a mode's evidence that is not finite is null."""
+    """Return the record as it is written; a number in a mode's evidence that is not finite is null."""
     fields = (f'"{name}": {_value(value)}' for name, value in json.loads(record.model_dump_json()).items())
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
@@ -69,7 +70,7 @@ def _line(value: object) -> str:
 
 @dataclass(frozen=True)
 class Head:
-    """Fields from the beginning of a file, or from all of it. complete: they have all of a run's head."""
+    """Fields from the beginning of a file, or from all of it. complete: whether they are all of a run's head."""
 
     path: Path
     fields: Document
@@ -79,8 +80,8 @@ class Head:
 
 
 def head(path: Path, needed: frozenset[str] = HEAD) -> Head | Broken:
-    """A record's kind and instance, from the beginning of its file if they stand there. needed: HEAD, or WHOSE where no
-    other field is needed.
+    """Return a record's kind and instance, from the beginning of its file if they are there. needed: HEAD, or WHOSE if
+    no other field is needed.
     """
     try:
         fields, complete = _beginning(path, needed)
@@ -99,7 +100,7 @@ def _says_whose(fields: Document) -> bool:
 
 
 def light(found: Head) -> Record | Broken:
-    """A run without its sections, which are neither read nor checked."""
+    """Return a run without its sections, which are neither read nor checked."""
     fields = found.fields
     try:
         if not found.complete:
@@ -114,7 +115,7 @@ def light(found: Head) -> Record | Broken:
 
 
 def whole(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
-    """All of a record, strictly. model: the class of its kind."""
+    """Return all of a record, read strictly. model: the class of its kind."""
     try:
         record = _parsed(bytes_of(path), path, model)
     except OSError as error:
@@ -125,8 +126,8 @@ def whole(path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
 
 
 def _beginning(path: Path, needed: frozenset[str]) -> tuple[Document, bool]:
-    """The fields that stand whole at the beginning of a file; and whether they are all of a run's head, in a file that
-    was written to its end and has nothing behind its sections.
+    """Return the fields that are complete at the beginning of a file, and whether they are all of a run's head, in a
+    file that was completely written and has nothing after its sections.
     """
     fields: Document = {}
     descriptor = open_regular(path)
@@ -146,8 +147,8 @@ def _beginning(path: Path, needed: frozenset[str]) -> tuple[Document, bool]:
 
 
 def _begun(data: bytes) -> Document:
-    """The fields of a document that may be cut off, without the last, which may be incomplete; none where it is
-    broken.
+    """Return the fields of a document that may be cut off, without the last, which may be incomplete; empty if the
+    document is broken.
     """
     try:
         fields = from_json(data, allow_partial=True)
@@ -157,7 +158,7 @@ def _begun(data: bytes) -> Document:
 
 
 def _parsed(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
-    """A record of any version, from all of its file."""
+    """Return a record of any version, from all of its file."""
     if _begun(data[:VERSION_BYTES]).get("schema_version") == SCHEMA_VERSION:
         return _valid(data, path, model)
     fields = _document(data)
@@ -168,17 +169,17 @@ def _of_any_version(fields: Document, path: Path, model: type[SomeRecord]) -> So
     version = fields.get("schema_version")
     if isinstance(version, int) and version > SCHEMA_VERSION:
         return newer(path, version)
-    # Of any other type it is refused; `True == 1`.
+    # A version of any other type is refused: `True == 1`.
     migrated = migrate(fields) if type(version) is int else fields
     try:
         return _of_today(model.model_validate(migrated), path)
     except ValidationError:
-        # Once more as JSON, for its error messages.
+        # Validate again as JSON, for its error messages.
         return _valid(to_json(migrated), path, model)
 
 
 def _valid(data: bytes, path: Path, model: type[SomeRecord]) -> SomeRecord | Broken:
-    """data: JSON of this version, from the file or migrated."""
+    """Return the validated record. data: JSON of this version, from the file or migrated."""
     try:
         return _of_today(model.model_validate_json(data), path)
     except ValidationError as error:
@@ -190,7 +191,7 @@ def _of_today(record: SomeRecord, path: Path) -> SomeRecord | Broken:
 
 
 def _why_broken(data: bytes, path: Path) -> Broken:
-    """data: of a file that is no JSON document, or names no instance."""
+    """Return why a file is broken. data: of a file that is not a JSON document, or names no instance."""
     record = _parsed(data, path, Record)
     assert isinstance(record, Broken)
     return record
@@ -205,8 +206,8 @@ def _document(data: bytes) -> Document | None:
 
 
 def migrate(document: Document) -> Document:
-    """document: a record's JSON of any version up to this one's. Returns one of this version; what is not as that
-    version wrote it stays, for the reader to refuse.
+    """Return a document of this version. document: a record's JSON of any version up to this one's. What is not as its
+    version wrote it is left unchanged, for the reader to refuse.
     """
     if document.get("schema_version") == 1:
         document = {**document, "schema_version": 2}

@@ -1,7 +1,7 @@
 """One writer at a time: a lock on a file, which the kernel releases when its holder ends, however it ends.
 
-The file itself locks nothing. It names its holder for whoever comes second. The holder removes it; one that a killed
-process left behind is taken over.
+The file's existence locks nothing. The file names its holder for a second process. The holder removes it; a file that a
+killed process left behind is taken over.
 """
 
 import errno
@@ -20,23 +20,23 @@ UNKNOWN_TO_THE_FILE_SYSTEM = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNO
 
 @contextmanager
 def held(path: Path, what: str, remedy: str, warn: Callable[[str], None], wait_s: float = 0.0) -> Iterator[None]:
-    """Hold the lock on `path` meanwhile. what: is locked, in words. wait_s: how long to wait for another process.
+    """Hold the lock on `path` within the context. what: is locked, in words. wait_s: for another process to end.
 
-    warn: called where the file system has no locks; then nothing is locked, and the work is done all the same. Raises
-    UsageError naming the holder where another process has it, or where the file cannot be made.
+    warn: called if the file system has no locks; then nothing is locked, but the work is done. Raises UsageError that
+    names the holder if another process has the lock, or if the file cannot be created.
     """
     descriptor = _taken(path, what, remedy, warn, wait_s)
     try:
         yield
     finally:
         if descriptor is not None:
-            # Removed while it is held: whoever waits for it sees that the name is another file's by now, or no file's.
+            # Removed while it is locked: a waiting process then sees that the name belongs to another file or to none.
             path.unlink(missing_ok=True)
             os.close(descriptor)
 
 
 def _taken(path: Path, what: str, remedy: str, warn: Callable[[str], None], wait_s: float) -> int | None:
-    """The open file that is locked; None where there are no locks."""
+    """Return the open file that is locked; None if the file system has no locks."""
     deadline = time.monotonic() + wait_s
     while True:
         try:
@@ -70,7 +70,7 @@ def _taken(path: Path, what: str, remedy: str, warn: Callable[[str], None], wait
 
 
 def _is_still_called(path: Path, descriptor: int) -> bool:
-    """Whether the name is that of the file which was locked: its holder before us may have removed it meanwhile."""
+    """Return whether the name still belongs to the locked file: its earlier holder may have removed it meanwhile."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""Which of the records that are kept a word on the command line names: a file, the beginning of a run's id, or a mode
-as `h200-1x:te-fp8:delayed/graphed`.
+"""Finds the kept records that a word on the command line names: a file, the beginning of a run's id, or a mode such as
+`h200-1x:te-fp8:delayed/graphed`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -25,7 +25,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Reference:
-    """A mode of an instance. instance: empty takes any; mode: with or without its recipe; execution: None takes any."""
+    """A mode of an instance. instance: empty for any. mode: with or without its recipe. execution: None for any."""
 
     instance: str
     mode: str
@@ -34,20 +34,20 @@ class Reference:
 
     @property
     def label(self) -> str:
-        """As on the command line."""
+        """The reference as on the command line."""
         return f"{self.instance}:{self.mode}{suffix(self.execution)}"
 
     def names(self, instance: str, modes: Collection[str]) -> bool:
-        """Whether it is a mode of this instance, however executed. modes: its name without its recipe, and with it."""
+        """Return whether this is a mode of the instance. modes: its name without its recipe, and with it."""
         return self.instance in ("", instance) and self.mode in modes
 
     def takes(self, execution: Variant | None) -> bool:
-        """Whether it means steps that were executed so."""
+        """Return whether this refers to steps that were executed in this way."""
         return self.execution in (None, execution)
 
 
 def parse_reference(text: str | None, instances: Sequence[str]) -> Reference:
-    """`INSTANCE:MODE[:RECIPE][/VARIANT]`; None is the first instance's baseline-bf16. Raises UsageError."""
+    """Parse `INSTANCE:MODE[:RECIPE][/VARIANT]`; None: baseline-bf16 of the first instance. Raises UsageError."""
     if text is None:
         return Reference(instances[0], DEFAULT_REFERENCE_MODE, asked_for=False)
     label, execution = split_variant(text, f"--reference {text!r}")
@@ -60,7 +60,7 @@ def parse_reference(text: str | None, instances: Sequence[str]) -> Reference:
 
 
 def parse_mode(text: str, instances: Collection[str]) -> Reference:
-    """`[INSTANCE:]MODE[:RECIPE][/VARIANT]`. instances: those that have records. Raises UsageError."""
+    """Parse `[INSTANCE:]MODE[:RECIPE][/VARIANT]`. instances: those that have records. Raises UsageError."""
     label, execution = split_variant(text, repr(text))
     instance, _, mode = label.partition(":")
     if instance in instances and mode:
@@ -69,19 +69,19 @@ def parse_mode(text: str, instances: Collection[str]) -> Reference:
 
 
 def written(label: str) -> str:
-    """A mode with fields in its recipe as it is kept, in the order that they are kept in; any other as it is."""
+    """Return a mode as it is kept: the fields of its recipe in the kept order; a mode without fields as it is."""
     if "=" not in label:
         return label
     try:
         entry, recipe = find_mode(label)
     except UsageError:
-        # It names no record either.
+        # Such a label names no record either.
         return label
     return f"{entry.name}:{recipe}"
 
 
 def names_a_file(name: str) -> bool:
-    """Also one that is missing: a path was meant, and is reported as missing rather than looked for as a run's id."""
+    """Return whether a path was meant, even of a missing file, which is then reported and not searched for as an id."""
     return Path(name).is_file() or name.endswith((".json", ".json.gz"))
 
 
@@ -91,8 +91,8 @@ def find_kept(
     model: type[SomeRecord],
     warn: Callable[[Sequence[Broken]], None] = lambda _broken: None,
 ) -> SomeRecord:
-    """A record of one kind, whole, by its file or its id. model: its class. warn: called with the files that cannot be
-    read. Raises UsageError where the word names none of it, or several.
+    """Return a record of one kind, with all its fields, by its file or its id. model: its class. warn: called with the
+    files that cannot be read. Raises UsageError if the word names no such record, or several.
     """
     if names_a_file(name):
         return results.read_record(Path(name), model)
@@ -108,7 +108,7 @@ def find_kept(
 
 
 def by_id(name: str, by_run_id: dict[str, _Item]) -> _Item | None:
-    """What has the run id, or the only one whose id begins so; None where none does. Raises UsageError for several."""
+    """Return the item with the run id, or the only one whose id begins so, or None. Raises UsageError for several."""
     run_ids = [run_id for run_id in by_run_id if run_id.startswith(name)]
     if name in run_ids:
         return by_run_id[name]
@@ -119,7 +119,7 @@ def by_id(name: str, by_run_id: dict[str, _Item]) -> _Item | None:
 
 
 def of_mode(reference: Reference, kept: Iterable[Kept[Record]]) -> list[Kept[Record]]:
-    """Every measured record of the mode, whatever its status and however it was executed."""
+    """Return every measured record of the mode, whatever its status and however it was executed."""
     wanted = Filter(instance=reference.instance or None, mode=reference.mode, source="measured")
     return [one for one in kept if wanted.takes(one.record)]
 
@@ -127,9 +127,9 @@ def of_mode(reference: Reference, kept: Iterable[Kept[Record]]) -> list[Kept[Rec
 def candidates(
     name: str, records: Iterable[Record], reference: Reference, wanted: Filter, like: Filter
 ) -> list[Record]:
-    """Of a mode's records those that are ok, executed as named, `wanted`, and of the work `like` if there are any; none
-    where no record is ok and executed so. name: as the user wrote it. Raises UsageError where there are such, but none
-    that is wanted.
+    """Return those of a mode's records that are ok, executed as named, `wanted`, and of the work `like` if there are
+    any; empty if no record is ok and executed so. name: as the user wrote it. Raises UsageError if there are such
+    records, but none that is wanted.
     """
     fitting = Filter(status="ok", execution=reference.execution).of(records)
     found = wanted.of(fitting)
@@ -140,7 +140,7 @@ def candidates(
 
 
 def nothing_called(name: str, kept: Iterable[Kept[Record]]) -> UsageError:
-    """The error for a name of no file, run or mode, with the modes that there are."""
+    """Return the error for a name of no file, run or mode; it lists the modes that exist."""
     modes = sorted(
         {f"{r.instance}:{r.config.mode_label}{suffix(r.execution)}" for r, _ in kept if r.config and r.status == "ok"}
     )

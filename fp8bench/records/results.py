@@ -1,15 +1,15 @@
-"""Write and read records.
+"""Writes and reads records.
 
     results/<instance>/<run_id>.json      measured here, or external
-    results/<instance>/<run_id>.log       tracebacks and stacks of a run that failed: for eyes, read by nothing here
+    results/<instance>/<run_id>.log       tracebacks and stacks of a failed run: for people, not read by the program
     results/<instance>/instance.yaml      what is known of an instance that the catalogue lacks (see instances.py)
-    results/published/<run_id>.json       figures from articles; those that travel with fp8bench are read too
+    results/published/<run_id>.json       figures from articles; those that come with fp8bench are read too
 
-A record is written under a temporary name in its folder, flushed, synced and renamed, so that a reader never sees
-half of one. Below the folder of results a record is found wherever it lies, and is of the instance that it names. It is
-read back strictly: a field too many is an error, and so is a schema newer than this program; a search names each file
-that it could not read, and goes on. A search for runs leaves their sections unread, which are nine tenths of a record:
-`read_on_demand` reads and checks those of the few records that are shown.
+A record is written under a temporary name in its folder, flushed, synced and renamed, so that a reader never sees half
+of it. A record is found wherever it lies below the folder of results, and belongs to the instance that it names. It is
+read strictly: an unknown field is an error, and so is a schema newer than this program; a search names each file that
+it could not read, and continues. A search for runs leaves their sections unread, which are nine tenths of a record:
+`read_on_demand` reads and checks the sections of the few records that are shown.
 """
 
 import os
@@ -31,25 +31,25 @@ _Answer = TypeVar("_Answer")
 PUBLISHED = "published"
 
 RECORD_BYTES = 8 << 20
-"""More than a record of a run has: those of one GPU have a tenth of a MiB."""
+"""Bytes, more than the record of a run takes: that of one GPU takes a tenth of a MiB."""
 
 ELSEWHERE = ("/var/tmp", "~", ".", "/dev/shm")
-"""Where a record is kept that neither its own folder nor that for temporary files takes; what is memory comes last."""
+"""Folders for a record that neither its own folder nor that for temporary files takes; those in memory come last."""
 
 Folders = Path | Sequence[Path]
 """A folder of results, or several that are searched together."""
 
 
 def folders_of(results: Folders) -> tuple[Path, ...]:
-    """Each of them."""
+    """Return each of the folders."""
     return (results,) if isinstance(results, Path) else tuple(results)
 
 
 def require_writable(results_dir: Path) -> None:
-    """Fail before a run rather than after it. Raises UsageError where the folder cannot be made or written to, or has
-    no room for a record.
+    """Fail before a run rather than after it: raise UsageError if the folder cannot be created or written to, or has no
+    room for a record.
     """
-    # Imported here, as below: who only reads does without.
+    # Imported here, as below: code that only reads does not need it.
     import tempfile
 
     try:
@@ -61,7 +61,7 @@ def require_writable(results_dir: Path) -> None:
         raise UsageError(
             f"cannot write results to {results_dir}: {error.strerror}", "Choose another folder with --results-dir"
         ) from error
-    # A file system that knows no number of blocks is one of a network.
+    # A file system that reports no number of blocks is a network's.
     if space.f_blocks and (free := space.f_bavail * space.f_frsize) < RECORD_BYTES:
         raise UsageError(
             f"{results_dir} has {free / 2**20:.1f} MiB left, and a record may need {RECORD_BYTES >> 20}",
@@ -71,7 +71,7 @@ def require_writable(results_dir: Path) -> None:
 
 
 def _require_long_files() -> None:
-    """Raise the limit of a file's size where it is too small for a record. Raises UsageError where it may not be."""
+    """Raise the limit of a file's size if it is too small for a record. Raises UsageError if that is not allowed."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -86,12 +86,12 @@ def _require_long_files() -> None:
 
 
 def write(record: RecordHead, results_dir: Path) -> Path:
-    """Keep the record, of whatever kind; returns its path.
+    """Keep the record, of any kind, and return its path.
 
-    Raises RunFailed where it cannot be written (it is then kept in another folder, which the error names), or is there
-    already.
+    Raises RunFailed if it cannot be written (it is then kept in another folder, which the error names), or already
+    exists.
     """
-    # Imported here: who only reads does without.
+    # Imported here: code that only reads does not need it.
     from fp8bench.records.fit import fit
 
     folder = results_dir / (PUBLISHED if record.source == "published" else _plain(record.instance))
@@ -106,15 +106,15 @@ def write(record: RecordHead, results_dir: Path) -> Path:
 
 
 def _plain(name: str) -> str:
-    """A name of a file or a folder. Raises UsageError for one that would lie elsewhere, or be hidden."""
+    """Return the name of a file or folder. Raises UsageError for one that would lie elsewhere, or be hidden."""
     if name.startswith(".") or "/" in name or "\0" in name or not name:
         raise UsageError(f"a record cannot be kept under the name {name!r}", "Give letters, digits, '.', '_' and '-'")
     return name
 
 
 def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
-    """Keep what the processes of a failed run left behind, beside its record; returns its path, None where it cannot be
-    written.
+    """Keep what the processes of a failed run left behind, next to its record, and return the path; None if it cannot
+    be written.
     """
     from fp8bench.records.fit import fit_log
 
@@ -128,7 +128,7 @@ def write_log(record: RecordHead, text: str, results_dir: Path) -> Path | None:
 
 
 def _kept_elsewhere(name: str, text: str) -> str:
-    """Write a record to the first folder that takes it, rather than lose it. Returns the remedy."""
+    """Write a record to the first folder that takes it, rather than lose it. Return the remedy."""
     import tempfile
 
     for folder in (*_folder_of_temporary_files(), *ELSEWHERE):
@@ -147,7 +147,7 @@ def _kept_elsewhere(name: str, text: str) -> str:
 
 
 def _folder_of_temporary_files() -> tuple[str, ...]:
-    """None where no folder for them can be written to."""
+    """Return the folder for temporary files; empty if none can be written to."""
     import tempfile
 
     try:
@@ -175,12 +175,12 @@ class Kept(NamedTuple, Generic[SomeRecord]):
 
 
 def known_instances(results_dir: Folders) -> set[str]:
-    """Instances that have records here, by what these say; not those of the figures that travel with fp8bench."""
+    """Return the instances that these records name, without those of figures that come with fp8bench."""
     return set(counts(results_dir))
 
 
 def counts(results_dir: Folders) -> dict[str, int]:
-    """How many records of each instance lie here, without published figures, sorted by instance."""
+    """Return the number of records per instance, without published figures, sorted by instance."""
     heads = (
         layout.head(path, layout.WHOSE) for path in record_files(*folders_of(results_dir)) if isinstance(path, Path)
     )
@@ -189,12 +189,12 @@ def counts(results_dir: Folders) -> dict[str, int]:
 
 
 def nothing_found(what: str, results_dir: Folders, remedy: str) -> UsageError:
-    """The error for a search without a result. what: was searched for, `of ...` or `for ...`."""
+    """Return the error for a search without a result. what: was searched for, `of ...` or `for ...`."""
     return UsageError(f"no record {what}: {what_lies_in(results_dir)}", remedy)
 
 
 def what_lies_in(results_dir: Folders) -> str:
-    """`results has records of h200-1x (23), p5 (4)`, for the error of a search that found nothing there."""
+    """Return `results has records of h200-1x (23), p5 (4)`, for the error of a search that found nothing."""
     return ", and ".join(map(_lies_in, folders_of(results_dir)))
 
 
@@ -206,8 +206,8 @@ def _lies_in(folder: Path) -> str:
 
 
 def read(results_dir: Folders, instances: Iterable[str]) -> Found[Kept[Record]]:
-    """Every run of these instances, wherever below the folder it lies, the published ones that travel with fp8bench
-    among them, without their sections, oldest first; and every file that could be one of them and is broken.
+    """Return every run of these instances, wherever it lies below the folder, including published ones that come with
+    fp8bench, without sections, oldest first; and every broken file that could be one of them.
     """
     return _search(results_dir, set(instances), RUN, layout.light)
 
@@ -215,8 +215,8 @@ def read(results_dir: Folders, instances: Iterable[str]) -> Found[Kept[Record]]:
 def read_kind(
     results_dir: Folders, instances: Iterable[str], model: type[SomeRecord], beginning: str = ""
 ) -> Found[SomeRecord]:
-    """Every record of one kind that is not a run, whole, oldest first; and every file that could be one and is broken.
-    model: its class. beginning: of the run's id, which is the file's name, so that no other file is read.
+    """Return every record of one kind other than a run, with all its fields, oldest first; and every broken file that
+    could be one. model: its class. beginning: of the run's id, which is the file's name, so that no other file is read.
     """
     kind = model.model_fields["kind"].default
     found = _search(results_dir, set(instances), kind, lambda one: layout.whole(one.path, model), beginning)
@@ -230,8 +230,8 @@ def _search(
     read_one: Callable[[Head], SomeRecord | Broken],
     beginning: str = "",
 ) -> Found[Kept[SomeRecord]]:
-    """The records of one kind and of these instances, each run once; and the broken files that may be of them: one that
-    names no instance may be of those of the other records in its folder.
+    """Return the records of one kind and of these instances, each run once, and the broken files that may be among
+    them: a file that names no instance may be of any instance that other records in its folder name.
     """
     found: dict[str, Kept[SomeRecord]] = {}
     broken: list[Broken] = []
@@ -255,7 +255,7 @@ def _search(
 
 
 def read_whole(path: Path) -> Record | Broken:
-    """One run with its samples, telemetry and profile, or why it cannot be read."""
+    """Return one run with its samples, telemetry and profile, or why it cannot be read."""
     return layout.whole(path, Record)
 
 
@@ -268,8 +268,8 @@ def read_record(path: Path, model: type[SomeRecord]) -> SomeRecord: ...
 
 
 def read_record(path: Path, model: type[RecordHead] = Record) -> RecordHead:
-    """One record, strictly, of this format or an older one. model: the class of its kind. Raises UsageError, also for a
-    record of another kind.
+    """Return one record, read strictly, of this format or an older one. model: the class of its kind. Raises
+    UsageError, also for a record of another kind.
     """
     found, wanted = layout.head(path), model.model_fields["kind"].default
     if isinstance(found, Head) and found.kind != wanted:
@@ -281,7 +281,7 @@ def read_record(path: Path, model: type[RecordHead] = Record) -> RecordHead:
 
 
 class _Unreadable(Exception):
-    """A record that is broken in its sections, where the search did not look."""
+    """Raised for a record that is broken in its sections, where the search did not look."""
 
     def __init__(self, run_id: str, broken: Broken) -> None:
         super().__init__(run_id, broken)
@@ -293,10 +293,10 @@ def read_on_demand(
     warn: Callable[[Sequence[Broken]], None],
     answer: Callable[[list[Record], Callable[[Record], Record]], _Answer],
 ) -> _Answer:
-    """What `answer` returns. It takes records, oldest first and without their sections, and a function that returns one
-    of them whole. warn: called with what cannot be read, the search's own first.
+    """Return what `answer` returns. It takes records, oldest first and without their sections, and a function that
+    returns one of them with its sections. warn: called with what cannot be read, the search's own first.
 
-    Where a record turns out to be broken, another may be the latest, and so `answer` is called again without it.
+    If a record turns out to be broken, another may be the latest, so `answer` is called again without it.
     """
     warn(found.broken)
     paths = {record.run_id: path for record, path in found}

@@ -1,10 +1,10 @@
-"""Records of older formats, written anew in today's: what is read is the same, and no program that reads only today's
-format is needed for it.
+"""Rewrites records of older formats in the current one: their content is the same, and a program that reads only the
+current format can use them.
 
-Readers take every older format, so nothing depends on this. A file is replaced by a rename, after what is to be written
-was read back and found equal to what was read before. Where the new file says less than the old one (of format 1, the
-state of a GPU before and after), the old one stays beside it under another name. A file that cannot be read, a link,
-and one that has a name twice are left as they are, and told.
+Readers accept every older format, so nothing depends on this. A file is replaced by a rename, after the new text was
+read back and found equal to what was read before. If the new file contains less than the old one (for format 1, the
+state of a GPU before and after), the old file stays next to it under another name. A file that cannot be read, a link,
+and a file that has a name twice are left as they are, and reported.
 """
 
 import json
@@ -25,7 +25,7 @@ Models = Mapping[str, type[RecordHead]]
 
 @dataclass(frozen=True)
 class Older:
-    """A record of an older format. text: of today's. kept: where the old file goes; None: the new one has all of it."""
+    """A record of an older format. text: in today's. kept: where the old file goes; None if the new one has it all."""
 
     path: Path
     version: int
@@ -42,7 +42,7 @@ class Left:
 
 
 def older(folder: Path, models: Models) -> Iterator[Older | Left]:
-    """Every record below the folder that is not of today's format, and every file that cannot be told."""
+    """Yield every record below the folder that is not of today's format, and every file that cannot be read."""
     for path in record_files(folder):
         if isinstance(path, Broken):
             yield Left(path.path, path.reason)
@@ -53,7 +53,7 @@ def older(folder: Path, models: Models) -> Iterator[Older | Left]:
 
 
 def _looked_at(path: Path, models: Models) -> Older | Left | None:
-    """None for a record of today's format."""
+    """Return an older record, or why the file is left; None for a record of today's format."""
     head = layout.head(path, layout.WHOSE)
     if isinstance(head, Broken):
         return Left(path, head.reason)
@@ -79,7 +79,7 @@ def _looked_at(path: Path, models: Models) -> Older | Left | None:
 
 
 def rewrite(one: Older, models: Models) -> None:
-    """Replace the file. Raises RunFailed, and changes nothing, where it cannot be written or does not read the same."""
+    """Replace the file. If it cannot be written or does not read the same, raise RunFailed and change nothing."""
     try:
         before = bytes_of(one.path)
         head = layout.head(one.path, layout.WHOSE)
@@ -98,7 +98,7 @@ def rewrite(one: Older, models: Models) -> None:
 
 
 def name_twice(data: bytes) -> str | None:
-    """A name that an object of a JSON document has twice, of which readers keep the last; None: there is none."""
+    """Return a name that an object of a JSON document has twice (readers keep the last value), or None."""
     found: list[str] = []
 
     def seen(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def name_twice(data: bytes) -> str | None:
 
 
 def _holds(new: Any, old: Any) -> bool:
-    """Whether a value has all that an older one has. What is null was not known."""
+    """Return whether a value contains all that an older one does. What is null was not known."""
     if old is None:
         return True
     if isinstance(old, dict):
@@ -127,7 +127,7 @@ def _holds(new: Any, old: Any) -> bool:
 
 
 def _same_moment(new: Any, old: Any) -> bool:
-    """A time may be written in two ways."""
+    """Return whether two texts are the same time, which may be written in two ways."""
     from datetime import datetime
 
     try:

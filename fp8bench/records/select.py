@@ -1,10 +1,10 @@
-"""Which records are chosen, for tables, explanations, bounds and sessions alike: those that a `Filter` takes, the
-latest of each variant, and the rounds that make one row of a table.
+"""Selects records for tables, explanations, bounds and sessions: those that a `Filter` takes, the latest of each
+variant, and the rounds that make one row of a table.
 
-A run that stopped may have stopped before it was decided how its steps are executed. So two runs are of one variant
-where their settings are alike, or where both are known to be executed alike; `auto` alone decides nothing. A failure
-stays in the table until the same variant is run again: success at another batch size, or without a graph, does not undo
-a failure at this one, or with one.
+A run that stopped may have stopped before it was decided how its steps are executed. So two runs are of one variant if
+their settings are the same, or if both are known to be executed in the same way; `auto` alone decides nothing. A
+failure stays in the table until the same variant is run again: success at another batch size, or without a graph, does
+not undo a failure at this size, or with a graph.
 """
 
 import json
@@ -23,14 +23,14 @@ Key = tuple[object, ...]
 _Group = TypeVar("_Group")
 
 OF_THE_RECORD = frozenset({"instance", "status", "source", "execution"})
-"""Fields of a filter that a record has itself; it has the others in its configuration."""
+"""Fields of a filter that a record has itself; its configuration has the others."""
 
 
 @dataclass(frozen=True)
 class Filter:
-    """What records must have in common; None does not filter. A record that lacks a field which is given is not taken.
+    """What records must have in common; None does not filter. A record without a field that is given is not taken.
 
-    mode: with or without its recipe. batch_size: a worker.
+    mode: with or without its recipe. batch_size: per worker.
     """
 
     instance: str | None = None
@@ -46,29 +46,29 @@ class Filter:
     optimizer: OptimizerName | None = None
 
     def takes(self, record: RecordHead) -> bool:
-        """Whether the record, of any kind, has all of it."""
+        """Return whether the record, of any kind, matches all fields."""
         return all(value in _values(record, name) for name, value in vars(self).items() if value is not None)
 
     def of(self, records: Iterable[SomeRecord]) -> list[SomeRecord]:
-        """Those that it takes, in their order."""
+        """Return the records that the filter takes, in their order."""
         return [record for record in records if self.takes(record)]
 
     @property
     def words(self) -> str:
-        """` of vit-huge at batch size 64 with adam`, for a sentence about records; empty where these do not filter."""
+        """` of vit-huge at batch size 64 with adam`, for a sentence about records; empty if these do not filter."""
         of = f" of {self.workload}" if self.workload else ""
         at = f" at batch size {self.batch_size}" if self.batch_size else ""
         return f"{of}{at} with {self.optimizer}" if self.optimizer else f"{of}{at}"
 
 
 def work_of(record: Record) -> Filter:
-    """What `wanted` of the options of a command would have to be, so that this record is taken."""
+    """Return the filter by work, as a command's options would give it, that takes this record."""
     optimizer = record.config.optimizer if record.config else None
     return Filter(workload=record.what.workload, batch_size=record.what.batch_size, optimizer=optimizer)
 
 
 def _values(record: RecordHead, name: str) -> tuple[object, ...]:
-    """What a record has in the field of a filter; a mode has two names."""
+    """Return a record's values for a field of a filter; a mode has two names."""
     if name in OF_THE_RECORD:
         return (getattr(record, name, None),)
     if not isinstance(record, Record):
@@ -85,8 +85,8 @@ ALL = Filter()
 
 @dataclass(frozen=True)
 class Measurement:
-    """rounds: its `ok` records of one machine and software, oldest first; where there is none, the one that says why.
-    stopped: rounds of the same mode and session that are not `ok`.
+    """A row of a table. rounds: its `ok` records of one machine and software, oldest first; without any, the record
+    that says why. stopped: rounds of the same mode and session that are not `ok`.
     """
 
     rounds: tuple[Record, ...]
@@ -94,12 +94,12 @@ class Measurement:
 
     @property
     def latest(self) -> Record:
-        """Stands for all of them in what does not differ between rounds."""
+        """The record that represents all rounds in what does not differ between them."""
         return self.rounds[-1]
 
     @property
     def machine(self) -> MachineIdentity | None:
-        """The machine of all rounds, by the name that it was last given; None where it is unknown."""
+        """The machine of all rounds, with the name that it was last given; None if unknown."""
         named = [record.machine for record in self.rounds if record.machine and record.machine.label]
         return named[-1] if named else self.latest.machine
 
@@ -110,36 +110,36 @@ class Measurement:
 
 
 def variant(record: Record) -> Key:
-    """What makes two records two rows and not two tries at one: all that is compared, and all that is marked."""
+    """Return what makes two records two rows and not two tries of one: all that is compared, and all that is marked."""
     what, config = record.what, record.config
     trained_with = (
         (config.optimizer, config.data, *of_sample(config), config.weight_dtype) if config is not None else ()
     )
     sizes = (what.workload, what.batch_size, what.world_size)
-    # Up to format 3 it was not recorded, and there was no other way.
+    # Up to format 3 this was not recorded, and there was no other way.
     joined = record.joined or ("ddp" if what.world_size > 1 else "none")
     return (*mode(record), record.execution, record.attention, joined, *sizes, *trained_with)
 
 
 def mode(record: Record) -> Key:
-    """The mode on its instance, with the switches of its layer."""
+    """Return the mode on its instance, with the switches of its layer."""
     switches = record.config.te_switches if record.config is not None else None
     return record.instance, record.what.mode, record.what.recipe, switches
 
 
 def system(record: RecordHead) -> Key:
-    """The machine and the software, which rounds of one row have in common. Unknown ones are alike."""
+    """Return the machine and the software, which rounds of one row have in common. Unknown ones are equal."""
     software = software_of(record.environment)
     return (record.machine.id if record.machine else None, *(software.values() if software is not None else ()))
 
 
 def session(record: Record) -> str:
-    """The session; a record without one is one of its own."""
+    """Return the session; a record without one is a session of its own."""
     return record.session.session_id if record.session else record.run_id
 
 
 def grouped(records: Iterable[SomeRecord], key: Callable[[SomeRecord], _Group]) -> dict[_Group, list[SomeRecord]]:
-    """Records of one key together, in the order of each one's first."""
+    """Return the records grouped by key, in the order of each group's first record."""
     found: dict[_Group, list[SomeRecord]] = {}
     for record in records:
         found.setdefault(key(record), []).append(record)
@@ -147,7 +147,7 @@ def grouped(records: Iterable[SomeRecord], key: Callable[[SomeRecord], _Group]) 
 
 
 def latest_first(records: Iterable[Record], key: Callable[[Record], object] = session) -> list[list[Record]]:
-    """Records of one session, or another key, together, the group with the latest record first.
+    """Return the records grouped by session, or another key, the group with the latest record first.
 
     records: oldest first.
     """
@@ -155,10 +155,10 @@ def latest_first(records: Iterable[Record], key: Callable[[Record], object] = se
 
 
 def select(records: Sequence[Record], every: bool, wanted: Filter = ALL) -> list[Measurement]:
-    """records: oldest first. Keeps the latest session's rounds of each variant, machine and software, or with `every`
-    each record for itself. wanted: only records that it takes.
+    """Return the latest session's rounds of each variant, machine and software, or with `every` each record by itself.
+    records: oldest first. wanted: only records that it takes.
 
-    Figures that were not measured stand in for an instance only while nothing of it was measured. What stopped is kept
+    Figures that were not measured stand in for an instance only while nothing of it was measured. A stopped run is kept
     until the same variant is run again, so that a failure is seen and not omitted. A mode that was invalid in any round
     of the session is invalid: what is proved in one process and not in the next is not proved.
     """
@@ -169,7 +169,7 @@ def select(records: Sequence[Record], every: bool, wanted: Filter = ALL) -> list
     measured = {record.instance for record in ok if record.source == "measured"}
     latest = {(*variant(r), *system(r)): r for r in ok if r.source == "measured" or r.instance not in measured}
     found = [_with_its_rounds(record, chosen) for record in latest.values()]
-    # Two variants of one session may both have been replaced by the round that was invalid.
+    # Two variants of one session may both have been replaced by the invalid round.
     found = list({one.latest.run_id: one for one in found}.values())
     shown = {record.run_id for one in found for record in (*one.rounds, *one.stopped)}
     return [*found, *(Measurement((one,)) for one in _not_run_again(chosen) if one.run_id not in shown)]
@@ -188,7 +188,7 @@ def _with_its_rounds(latest: Record, records: Iterable[Record]) -> Measurement:
         and mode(record) == mode(latest)
         and record.what.batch_size == latest.what.batch_size
         and _of_one_request(record, latest)
-        # One that stopped early may not have recorded its software.
+        # A run that stopped early may not have recorded its software.
         and (record.environment is None or system(record) == system(latest))
     )
     invalid = Filter(status="invalid").of(stopped)
@@ -200,23 +200,23 @@ def _with_its_rounds(latest: Record, records: Iterable[Record]) -> Measurement:
 
 
 def _of_one_request(record: Record, other: Record) -> bool:
-    """Of one session. A mode has one request there, unless it was requested in variants."""
+    """Return whether both are of one request. A session has one request per mode, unless it has variants."""
     several = other.session is not None and other.session.variants
     return not several or record.config == other.config
 
 
 def latest_alike(records: Sequence[SomeRecord]) -> list[SomeRecord]:
-    """records: of one kind, oldest first. The latest of each instance, machine, software and fingerprint."""
+    """Return the latest of each instance, machine, software and fingerprint. records: of one kind, oldest first."""
     return list({(record.instance, *system(record), _work(record)): record for record in records}.values())
 
 
 def in_order(records: Iterable[SomeRecord], instances: Sequence[str]) -> list[SomeRecord]:
-    """By instance as these are named, each instance's oldest first. Raises ValueError for an instance not named."""
+    """Return records by instance in this order, each one's oldest first. Raises ValueError for any other instance."""
     return sorted(records, key=lambda record: (instances.index(record.instance), record.created_utc))
 
 
 def same_work(records: Iterable[SomeRecord]) -> list[list[SomeRecord]]:
-    """Those of one fingerprint together, in the order of each one's first."""
+    """Return the records grouped by fingerprint, in the order of each group's first record."""
     return list(grouped(records, _work).values())
 
 
@@ -225,20 +225,20 @@ def _work(record: RecordHead) -> str:
 
 
 def execution(record: Record) -> Variant | None:
-    """The variant as a table shows it; None where it is not known."""
+    """Return the variant as a table shows it; None if unknown."""
     found = variants(record)
     return next(iter(found)) if len(found) == 1 else None
 
 
 def variants(record: Record) -> frozenset[Variant]:
-    """How its steps were executed, or would have been: one variant where that is known, else all that it may be."""
+    """Return how its steps were executed, or would have been: one variant if known, else all that are possible."""
     config, evidence = record.config, record.evidence
     if record.status == "ok" or config is None:
         return frozenset(VARIANTS if record.execution is None else (record.execution,))
     may_be = variants_of(config.compile, config.cuda_graphs, config.device == "cuda")
     if evidence is None:
         return frozenset(may_be)
-    # Whether to compile is decided before anything can stop a run that has evidence; whether to replay later.
+    # Whether to compile is decided before anything can stop a run that has evidence; whether to replay, later.
     scope = evidence.compile.scope if evidence.compile.enabled else None
     launches = (False, True) if evidence.graph is None else (evidence.graph.enabled,)
     known = {variant_of(scope, graphed) for graphed in launches} & set(may_be)
@@ -246,7 +246,7 @@ def variants(record: Record) -> frozenset[Variant]:
 
 
 def _not_run_again(records: Sequence[Record]) -> list[Record]:
-    """records: oldest first. Those that stopped, without any that was followed by another run of its variant."""
+    """Return the stopped records that no later run of the same variant followed. records: oldest first."""
     later: dict[Key, list[Record]] = {}
     found: list[Record] = []
     for record in reversed(records):
@@ -260,19 +260,19 @@ def _not_run_again(records: Sequence[Record]) -> list[Record]:
 
 
 def _planned(record: Record, config: RunConfig) -> Key:
-    """What is known of any run before it starts: the mode on its instance, what it trains, and with what."""
+    """Return what is known of any run before it starts: the mode on its instance, what it trains, and with what."""
     sizes = (config.workload, config.batch_size, config.world_size, config.nodes)
     return (*mode(record), *sizes, config.optimizer, config.data, *division(config))
 
 
 def of_sample(config: RunConfig) -> Key:
-    """How long or large a sample is, and among how many classes it is put."""
+    """Return the length or size of a sample, and the number of classes."""
     return config.sequence_length, config.image_size, config.classes
 
 
 def division(config: RunConfig) -> Key:
-    """How large samples are, in which dtype weights, and how a step's model and samples were requested to be divided;
-    `auto` chooses alike on machines that are alike.
+    """Return how large samples are, the dtype of weights, and how a step's model and samples were requested to be
+    divided; `auto` chooses the same on machines that are the same.
     """
     return (
         *of_sample(config),
@@ -285,7 +285,7 @@ def division(config: RunConfig) -> Key:
 
 
 def _same_variant(record: Record, other: Record) -> bool:
-    """Of one plan. record: stopped."""
+    """Return whether two records of one plan are of one variant. record: stopped."""
     mine, theirs = record.config, other.config
     if mine is None or theirs is None or not same_machine(record.machine, other.machine):
         return False

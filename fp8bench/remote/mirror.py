@@ -1,8 +1,8 @@
 """The mirror of an address: a local folder with the remote's files and those that are still to be sent.
 
-A record never changes, so that its name and size tell whether it is here; what is known to be there is written down in
-`.remote.json`. A `.yaml` file (an instance, prices) may change: it is replaced there only while it is as it was when it
-was last fetched or sent from here. A log is sent, and not fetched.
+A record never changes, so its name and size tell whether it is here; what is known to be on the remote is listed in
+`.remote.json`. A `.yaml` file (an instance, prices) may change: it is replaced on the remote only while it is there as
+it was last fetched or sent from here. A log is sent, but not fetched.
 """
 
 import hashlib
@@ -24,13 +24,13 @@ RECORD, CHANGING, LOG = ".json", ".yaml", ".log"
 STATE = ".remote.json"
 LOCK = ".remote.lock"
 WAIT_S = 60.0
-"""For another process that pulls or pushes."""
+"""Seconds to wait for another process that pulls or pushes."""
 
 
 @dataclass
 class Sent:
-    """Names of files. sent: are there now. same: were there already. refused: the remote has others of these names, or
-    they are links out of the folder, or no regular files.
+    """The result of sending, as names of files. sent: now on the remote. same: were there already. refused: the remote
+    has other files with these names, or they are links out of the folder, or not regular files.
     """
 
     sent: list[str] = field(default_factory=list)
@@ -39,14 +39,14 @@ class Sent:
 
 
 def belongs(name: str) -> bool:
-    """Whether a file of this name is one of the results: none that is hidden, or that would lie elsewhere."""
+    """Return whether a file of this name belongs to the results: it is not hidden, and does not lie elsewhere."""
     parts = PurePosixPath(name).parts
     plain = all(part not in ("/", "..") and not part.startswith(".") and "\\" not in part for part in parts)
     return plain and PurePosixPath(name).suffix in (RECORD, CHANGING, LOG)
 
 
 def names_in(folder: Path) -> list[str]:
-    """Every such file below a local folder, sorted."""
+    """Return every such file below a local folder, sorted."""
     found = []
     for place, inner, names in os.walk(folder):
         inner[:] = [name for name in inner if not name.startswith(".")]
@@ -55,8 +55,8 @@ def names_in(folder: Path) -> list[str]:
 
 
 def send(store: Store, folder: Path, names: Iterable[str], known: Mapping[str, str], listed: bool = True) -> Sent:
-    """Put what the remote lacks. known: the digest of each changing file as it was there. listed: list what is
-    there first, which is quicker for many files. Raises Refused and Unreachable.
+    """Send what the remote lacks. known: the digest of each changing file as it was there. listed: whether to list the
+    remote first, which is quicker for many files. Raises Refused and Unreachable.
     """
     done = Sent()
     there = store.files() if listed else {}
@@ -79,7 +79,7 @@ def send(store: Store, folder: Path, names: Iterable[str], known: Mapping[str, s
 
 
 def _is_of(folder: Path, name: str) -> bool:
-    """Whether it is a file of the folder: a link may lead to what nobody meant to send."""
+    """Return whether the file is in the folder: a link may lead to what nobody meant to send."""
     return (folder / name).is_file() and (folder / name).resolve().is_relative_to(folder.resolve())
 
 
@@ -95,7 +95,7 @@ def _renew(store: Store, name: str, data: bytes, known: Mapping[str, str], done:
 
 
 def digest(data: bytes) -> str:
-    """Of a file's content."""
+    """Return the digest of a file's content."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -107,7 +107,7 @@ class Mirror:
         self.store = Store(address, limit_s)
 
     def pull(self) -> int:
-        """Fetch what is new there, and drop what is gone from there; returns how many files were fetched."""
+        """Fetch what is new on the remote, and remove what is gone there; return the number of files fetched."""
         with self._held():
             there = {name: file for name, file in self.store.files().items() if belongs(name)}
             known = self._known()
@@ -123,7 +123,7 @@ class Mirror:
             return len(new)
 
     def _is_new(self, name: str, file: RemoteFile, known: Mapping[str, str]) -> bool:
-        """A file that is here and was not sent yet stays: whether the two are alike is found when it is sent."""
+        """Return whether to fetch a file. One that is here and not yet sent stays: sending compares the two."""
         if name.endswith(LOG):
             return False
         if not (self.folder / name).exists():
@@ -142,12 +142,12 @@ class Mirror:
                 known[name] = self._stamp(name)
 
     def pending(self) -> list[str]:
-        """Files that are here, and as far as is known not there."""
+        """Return the files that are here and, as far as known, not on the remote."""
         known = self._known()
         return [name for name in names_in(self.folder) if known.get(name) != self._stamp(name)]
 
     def push(self, names: Iterable[str] | None = None) -> Sent:
-        """Send what is pending, or these files of it."""
+        """Send what is pending, or only these files."""
         with self._held():
             pending = self.pending() if names is None else list(names)
             known = self._known()
@@ -156,7 +156,7 @@ class Mirror:
             return done
 
     def remove(self, names: Iterable[str]) -> None:
-        """Here and there."""
+        """Remove the files here and on the remote."""
         with self._held():
             known = self._known()
             for name in names:
@@ -166,7 +166,7 @@ class Mirror:
                 self._remember(known)
 
     def _stamp(self, name: str) -> str:
-        """Of a file here, what tells whether it is the one that is known: its size, or of a changing one its digest."""
+        """Return what tells whether a file here is the known one: its size, or a changing file's digest."""
         path = self.folder / name
         if not path.exists():
             return ""
@@ -176,7 +176,7 @@ class Mirror:
         try:
             return {str(name): str(stamp) for name, stamp in json.loads((self.folder / STATE).read_text()).items()}
         except (OSError, ValueError, AttributeError):
-            # Never written, or broken: everything is compared anew.
+            # Never written, or broken: everything is compared again.
             return {}
 
     def _remember(self, known: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
-"""Files under an address, by fsspec: listed, fetched, put where there is none yet, removed. Everything ends in time.
+"""Files under an address, through fsspec: listed, fetched, created, removed. Every call ends in bounded time.
 
-fsspec and what it needs of the extra `remote` are imported here, inside functions; a plain folder never comes here. The
-secure shell's own known_hosts and agent, and the clouds' own credentials, apply; none is read or kept here.
+fsspec and what it needs of the extra `remote` are imported here, inside functions; a plain folder never uses this
+module. The secure shell's own known_hosts and agent, and the clouds' own credentials, apply; none is read or kept here.
 """
 
 import base64
@@ -23,11 +23,11 @@ from fp8bench.schema.address import GCS, S3, SSH, Address
 from fp8bench.schema.errors import RunFailed, UsageError
 
 LIMIT_S = 60.0
-"""For one call: a connection, a list, or a batch of files."""
+"""Seconds for one call: a connection, a list, or a batch of files."""
 CONNECT_S = 5
 READ_S = 15
 BATCH = 64
-"""Files fetched in one call."""
+"""The number of files fetched in one call."""
 
 PACKAGES = {**dict.fromkeys(S3, "s3fs"), **dict.fromkeys(GCS, "gcsfs"), **dict.fromkeys(SSH, "sshfs")}
 FAULTS = (
@@ -38,36 +38,36 @@ FAULTS = (
     "gcsfs.retry:HttpError",
     "google.auth.exceptions:GoogleAuthError",
 )
-"""What the libraries raise beside OSError."""
+"""Exceptions of the libraries, in addition to OSError."""
 
 _Answer = TypeVar("_Answer")
 
 
 class Unreachable(RunFailed):
-    """The host does not answer, or not in time."""
+    """Raised when the host does not answer, or not in time."""
 
 
 class Refused(UsageError):
-    """The host answers, and will not: no such bucket, no credentials, not allowed."""
+    """Raised when the host refuses: no such bucket, no credentials, not allowed."""
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """size: bytes. md5: hexadecimal, where the store tells it."""
+    """A file on the remote. size: bytes. md5: hexadecimal, if the store reports it."""
 
     size: int
     md5: str | None
 
 
 class Store:
-    """The files under one address. Raises Refused and Unreachable, without secrets, from every method."""
+    """The files under one address. Every method raises Refused and Unreachable, without secrets."""
 
     def __init__(self, address: Address, limit_s: float | None = None) -> None:
         self.address, self.limit_s = address, LIMIT_S if limit_s is None else limit_s
         self._opened: tuple[Any, str] | None = None
 
     def files(self) -> dict[str, RemoteFile]:
-        """By path below the address; empty where there is no such folder yet."""
+        """Return the files by path below the address; empty if there is no such folder yet."""
 
         def listed(fs: Any, root: str) -> dict[str, RemoteFile]:
             try:
@@ -82,16 +82,16 @@ class Store:
         return self._in_time("list", listed)
 
     def get(self, names: Sequence[str], folder: Path) -> None:
-        """Fetch at most BATCH files, each as `folder`/its place in the sequence."""
+        """Fetch at most BATCH files, each to `folder`/its place in the sequence."""
         here = [str(folder / str(place)) for place in range(len(names))]
         self._in_time("read", lambda fs, root: fs.get([posixpath.join(root, name) for name in names], here))
 
     def read(self, name: str) -> bytes:
-        """One file."""
+        """Return the content of one file."""
         return self._in_time("read", lambda fs, root: bytes(fs.cat_file(posixpath.join(root, name))))
 
     def put(self, name: str, data: bytes, replace: bool = False) -> None:
-        """All or nothing. Raises FileExistsError where the name is taken, unless `replace`."""
+        """Write a file, all or nothing. Raises FileExistsError if the name is taken, unless `replace`."""
 
         def written(fs: Any, root: str) -> None:
             path = posixpath.join(root, name)
@@ -104,7 +104,7 @@ class Store:
 
     @staticmethod
     def _put_by_ssh(fs: Any, path: str, data: bytes, replace: bool) -> None:
-        """Written under another name first. A hard link is refused where the name is taken."""
+        """Write the file under another name first. A hard link is refused if the name is taken."""
         import asyncssh
         from fsspec.asyn import sync
 
@@ -130,7 +130,7 @@ class Store:
         sync(fs.loop, placed)
 
     def remove(self, name: str) -> None:
-        """One file; one that is gone already is no error."""
+        """Remove one file; it is no error if it is already gone."""
 
         def removed(fs: Any, root: str) -> None:
             with suppress(FileNotFoundError):
@@ -139,7 +139,7 @@ class Store:
         self._in_time("remove from", removed)
 
     def same(self, name: str, there: RemoteFile, data: bytes) -> bool:
-        """Whether the file of this name has this content; fetched where only its size is known."""
+        """Return whether the file of this name has this content; it is fetched if only its size is known."""
         if there.size != len(data):
             return False
         if there.md5 is not None:
@@ -147,8 +147,8 @@ class Store:
         return self.read(name) == data
 
     def _in_time(self, verb: str, work: Callable[[Any, str], _Answer]) -> _Answer:
-        """work: takes the file system, and the path of the address in it. It runs in a thread that ends with the
-        program: a library that hangs is left behind.
+        """Do the work within the time limit. work: takes the file system, and the path of the address in it. It runs in
+        a thread that ends with the program: a library that hangs is left behind.
         """
 
         def opened() -> _Answer:
@@ -164,7 +164,7 @@ class Store:
 
 
 def _faults() -> tuple[type[BaseException], ...]:
-    """Of the libraries that are loaded by now."""
+    """Return the exceptions of the libraries that are loaded by now."""
     named = (fault.split(":") for fault in FAULTS)
     return OSError, *(getattr(sys.modules[module], name) for module, name in named if module in sys.modules)
 
@@ -202,7 +202,7 @@ def _file_system(address: Address) -> tuple[Any, str]:
 
 
 def _by_ssh(sshfs: Any, address: Address) -> tuple[Any, str]:
-    """known_hosts: the user's own file, so that a host that is not known is refused."""
+    """Return the file system and the path. The user's own known_hosts applies, so an unknown host is refused."""
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     parts = urlsplit(f"ssh://{address.rest}")
     known = {"username": address.user, "password": address.password, "port": parts.port}
@@ -219,7 +219,7 @@ def _by_ssh(sshfs: Any, address: Address) -> tuple[Any, str]:
 
 
 def _in_words(error: BaseException, verb: str, address: Address) -> BaseException:
-    """What a library raised, in one line of this program's. FileExistsError is an answer, and stays."""
+    """Return what a library raised as one line of this program's. FileExistsError is an answer, and stays."""
     if isinstance(error, FileExistsError):
         return FileExistsError()
     name = type(error).__name__

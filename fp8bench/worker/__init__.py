@@ -1,1 +1,1 @@
-"""One rank's work: prove the mode, train, time, and report. Everything here runs inside a worker process."""
+"""One rank's work: prove the mode, train, time, and report. All code here runs inside a worker process."""

@@ -1,16 +1,16 @@
-"""When steps begin and end: on a GPU by CUDA events, on a CPU by perf_counter.
+"""Measures when steps begin and end: on a GPU with CUDA events, on a CPU with perf_counter.
 
-A step's time runs from its start to the start of the next one, so nothing between steps escapes it. On a GPU the starts
-are events on the compute stream: the host records them and goes on, and no step waits for the device. An event is
-reached when the work queued before it is done, so the difference of two is the device's time for a step, idle time
-included. Two more events split a step into forward (with the copy of the batch), backward (with what of the all-reduce
-it cannot hide) and optimizer; with several micro-batches a step, two for each of them, whose passes add up. A replay
-reads its own (`execution.replay`).
+A step's time runs from its start to the start of the next step, so nothing between steps escapes it. On a GPU the
+starts are events on the compute stream: the host records them and continues, and no step waits for the device. An event
+is reached when the work queued before it is done, so the difference of two events is the device's time for a step, idle
+time included. Two more events split a step into forward (with the copy of the batch), backward (with the part of the
+all-reduce that it cannot hide) and optimizer; with several micro-batches per step, two events for each of them, whose
+passes are added up. A replay reads its own events (`execution.replay`).
 
-The host's lead is how much later than the host recorded it the GPU reached the start of a step. A host that is faster
-than the GPU runs ahead until the launch queue is full, about 1,024 launches, and then waits in a launch; so the lead is
-the depth of that queue in time, and small too for a deep model whose GPU never waits. It is kept as a diagnostic;
-whether the GPU waits for the host is shown by how long the GPU is idle (`schema.rank`).
+The host's lead is how much later the GPU reached the start of a step than the host recorded it. A host that is faster
+than the GPU runs ahead until the launch queue is full, at about 1,024 launches, and then waits in a launch. So the lead
+is the depth of that queue in time, and is small, too, for a deep model whose GPU never waits. It is kept as a
+diagnostic; how long the GPU is idle shows whether the GPU waits for the host (`schema.rank`).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,11 +23,11 @@ import torch
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds, one value a step, in order; the parts of a step by the device's clock.
+    """Seconds, one value per step, in order; the parts of a step by the device's clock.
 
     began_s: perf_counter when the first step began, with the device idle. host_s: the host's time without the wait for
-    data. forward_s on a CPU is without that wait too. forward_s, backward_s and optimizer_s are None where Python does
-    not see the passes (a replay). host_lead_s is None on a CPU.
+    data. forward_s also excludes that wait on a CPU. forward_s, backward_s and optimizer_s are None if Python does not
+    see the passes (a replay). host_lead_s is None on a CPU.
     """
 
     began_s: float
@@ -41,8 +41,8 @@ class StepTimes:
 
 
 class Clock(Protocol):
-    """Call these in order, `finish` once after the last step. forward_done and backward_done are called in every step,
-    by turns for each micro-batch, or in none, where Python does not see the passes end.
+    """Call the methods in this order, and `finish` once after the last step. forward_done and backward_done are called
+    in every step, alternately for each micro-batch, or never, if Python does not see the passes end.
     """
 
     def start_step(self) -> None: ...
@@ -57,7 +57,7 @@ class Clock(Protocol):
 
 
 class HostClock:
-    """perf_counter alone: on a CPU the work is done when the call returns."""
+    """Uses perf_counter alone: on a CPU the work is done when the call returns."""
 
     def __init__(self) -> None:
         self._starts: list[float] = []
@@ -65,24 +65,24 @@ class HostClock:
         self._passes: list[list[float]] = []
 
     def start_step(self) -> None:
-        """A step begins (and the one before it ends)."""
+        """Note that a step begins (and the one before it ends)."""
         self._starts.append(perf_counter())
         self._passes.append([])
 
     def data_ready(self) -> None:
-        """The batch is here."""
+        """Note that the batch is here."""
         self._ready.append(perf_counter())
 
     def forward_done(self) -> None:
-        """The loss is there, as far as the host knows."""
+        """Note that the loss is computed, as far as the host knows."""
         self._passes[-1].append(perf_counter())
 
     def backward_done(self) -> None:
-        """The gradients are there, as far as the host knows."""
+        """Note that the gradients are computed, as far as the host knows."""
         self._passes[-1].append(perf_counter())
 
     def finish(self) -> StepTimes:
-        """The last step has ended."""
+        """Note that the last step has ended, and return the times."""
         self._starts.append(perf_counter())
         ends = self._starts[1:]
         steps = _differences(self._starts[:-1], ends)
@@ -100,12 +100,12 @@ class HostClock:
         )
 
     def since_first_step(self) -> list[float]:
-        """When each step started, seconds after the first one did."""
+        """Return when each step started, in seconds after the first step did."""
         return [start - self._starts[0] for start in self._starts]
 
 
 class CudaClock:
-    """Events for the device's steps, the host clock for what the host did meanwhile."""
+    """Uses events for the device's steps, and the host clock for what the host did meanwhile."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -114,9 +114,9 @@ class CudaClock:
         self._passes: list[list[torch.cuda.Event]] = []
 
     def start_step(self) -> None:
-        """A step begins: an event on the current stream, and the host's time.
+        """Begin a step: record an event on the current stream, and the host's time.
 
-        Before the first one the device is idle, so that both clocks begin together.
+        Before the first step the device is idle, so that both clocks begin together.
         """
         if not self._starts:
             torch.cuda.synchronize(self._device)
@@ -136,7 +136,7 @@ class CudaClock:
         self._passes[-1].append(_record())
 
     def finish(self) -> StepTimes:
-        """The last step has been queued: record its end, then wait for the device, once."""
+        """Record the end of the last step, which has been queued, then wait once for the device."""
         self._starts.append(_record())
         host = self._host.finish()
         torch.cuda.synchronize(self._device)
@@ -175,7 +175,7 @@ def _elapsed(starts: list[torch.cuda.Event], ends: list[torch.cuda.Event]) -> li
 
 
 def between(start: torch.cuda.Event, end: torch.cuda.Event) -> float:
-    """Seconds, by the device's clock."""
+    """Return the seconds between two events, by the device's clock."""
     milliseconds: float = start.elapsed_time(end)
     return milliseconds / 1e3
 
@@ -190,9 +190,9 @@ def passes(
     ended: Sequence[Moment],
     between: Callable[[Moment, Moment], float],
 ) -> Passes:
-    """(forward, backward, optimizer) of each step, seconds; None where no pass was seen to end.
+    """Return (forward, backward, optimizer) of each step in seconds; None if no pass was seen to end.
 
-    ends_of_passes: of a step forward and backward by turns, for each micro-batch, whose passes add up.
+    ends_of_passes: for each step, alternately the ends of forward and backward of each micro-batch, which add up.
     """
     if not any(ends_of_passes):
         return None, None, None

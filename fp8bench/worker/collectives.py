@@ -1,15 +1,16 @@
-"""One rank of `fp8bench collectives`: each operation proved, then timed.
+"""One rank of `fp8bench collectives`: it proves each operation, then times it.
 
-Proved: every rank fills its array with small whole numbers that depend on the element and the rank, so that any sum of
-them is exact in bf16 too, whatever order it is made in; and each element of the result must be equal to what it has to
-be. A wrong element anywhere keeps the case from being timed.
+To prove an operation, every rank fills its array with small integers that depend on the element and the rank, so that
+any sum of them is exact in bf16 too, in whatever order it is computed; each element of the result must then equal its
+expected value. A wrong element anywhere keeps the case from being timed.
 
-Timed: repetitions follow each other without a wait, as nccl-tests does it. On a GPU events on the compute stream stand
-between them, which an operation's end makes wait; on a CPU the host's clock does. So a small message's time holds its
-launch from Python, as a training step's does. Arrays are zero then: an all-reduce of them stays what it is, however
-often it is repeated. Ranks agree on how many repetitions fill the budget.
+To time it, repetitions follow each other without a wait, as in nccl-tests. Between them stand events on the compute
+stream of a GPU, which waits for the end of each operation; on a CPU the host's clock is read. So a small message's time
+includes its launch from Python, as in a training step. The arrays are then zero, so an all-reduce leaves them
+unchanged, however often it is repeated. Ranks agree on how many repetitions fill the budget.
 
-Cases run there and back (A B C, C B A), round after round, so that a machine that slows down weighs on all alike.
+Cases run forwards and backwards (A B C, C B A), round after round, so that a machine that slows down affects all
+equally.
 """
 
 import os
@@ -31,12 +32,12 @@ from fp8bench.worker.parallel import largest, process_group
 FEWEST, MOST = 20, 100
 WARM = 5
 EXACT_IN_BF16 = 256
-"""Whole numbers up to here, and so all partial sums below, are exact."""
+"""Integers up to here are exact, and so are all partial sums below."""
 
 LARGEST_VALUE = 7
 STRIDES = 16
 NANOSECONDS = 9
-"""Digits of a sample."""
+"""Digits to which a sample is rounded, in seconds."""
 
 TORCH: dict[Dtype, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -44,14 +45,14 @@ Call = Callable[[], object]
 
 
 def measure(payload: str, rank: int, init_method: str) -> str:
-    """What a rank's process runs. payload: a CollectivesConfig; returns a RankOutcome, both as JSON.
+    """Measure as a rank's process. payload: a CollectivesConfig. Returns a RankOutcome. Both are JSON.
 
-    Raises ModeUnavailable where torch has no such GPU, RunFailed where memory does not suffice.
+    Raises ModeUnavailable if torch does not see such a GPU, RunFailed if memory does not suffice.
     """
     config = CollectivesConfig.model_validate_json(payload)
     local_rank = rank % (config.world_size // config.nodes)
     device = _device(config.device, local_rank, config.world_size // config.nodes)
-    # Left only where all went well: to leave it makes the others fail, before this rank has said why it did.
+    # Left only if all went well: leaving it makes the others fail before this rank has said why it failed.
     group = ExitStack()
     group.enter_context(process_group(rank, config.world_size, device, init_method))
     try:
@@ -97,8 +98,8 @@ def _times(config: CollectivesConfig, rank: int, device: torch.device) -> tuple[
 
 
 class Arrays:
-    """What one case works on, on this rank. ours: what the rank gives; result: what it gets, in an all-reduce the same
-    array.
+    """The arrays of one case on this rank. ours: what the rank gives. result: what it gets; in an all-reduce this is
+    the same array.
     """
 
     def __init__(self, case: Case, rank: int, ranks: int, device: torch.device) -> None:
@@ -111,7 +112,7 @@ class Arrays:
         self.result = self.ours if case.operation == "all-reduce" else torch.zeros(taken, dtype=dtype, device=device)
 
     def work(self) -> None:
-        """Once, on every rank."""
+        """Run the operation once; every rank calls this."""
         if self.case.operation == "all-reduce":
             dist.all_reduce(self.ours)
         elif self.case.operation == "all-gather":
@@ -120,11 +121,11 @@ class Arrays:
             dist.reduce_scatter_tensor(self.result, self.ours)
 
     def fill(self) -> None:
-        """With what `_values` gives this rank."""
+        """Fill the rank's array with its `_values`."""
         self.ours.copy_(self._values(self.rank, self.ours.numel()))
 
     def expected(self) -> Tensor:
-        """The result, from what every rank filled in."""
+        """Return the expected result, computed from what every rank filled in."""
         size, ranks = self.ours.numel(), range(self.ranks)
         if self.case.operation == "all-gather":
             return torch.cat([self._values(rank, size) for rank in ranks])
@@ -135,9 +136,9 @@ class Arrays:
         return total[self.rank * part : (self.rank + 1) * part]
 
     def _values(self, rank: int, size: int) -> Tensor:
-        """A rank's elements: its number plus each one's place, in strides of its own, modulo a number so small that
-        sums stay exact. In one stride for all, as many ranks as there are values would add up to the same everywhere,
-        and an element in the wrong place would not be seen.
+        """Return a rank's elements: its number plus each element's position in a stride that depends on the rank,
+        modulo a number so small that sums stay exact. With one stride for all, as many ranks as there are values would
+        add up to the same sum everywhere, and an element in the wrong place would go unnoticed.
         """
         values = max(2, min(LARGEST_VALUE, EXACT_IN_BF16 // self.ranks) + 1)
         places = torch.arange(size, device=self.ours.device)
@@ -145,7 +146,7 @@ class Arrays:
 
 
 def wrong_elements(arrays: Arrays) -> int:
-    """How many elements of the result are not what they have to be, on this rank. Leaves the arrays zero."""
+    """Return how many elements of the result are wrong on this rank. Leaves the arrays zero."""
     arrays.fill()
     arrays.work()
     found = int((arrays.result.float() != arrays.expected()).sum().item())
@@ -155,7 +156,7 @@ def wrong_elements(arrays: Arrays) -> int:
 
 
 def _repetitions(arrays: Arrays, device: torch.device, seconds: float) -> tuple[float, ...]:
-    """Seconds of each, in order, as this rank saw them."""
+    """Return the seconds of each repetition, in order, as this rank saw them."""
     _elapsed(arrays.work, WARM, device)
     each_s = largest(int(sum(_elapsed(arrays.work, WARM, device)) / WARM * 1e9), device) / 1e9
     count = min(MOST, max(FEWEST, int(seconds / each_s) if each_s > 0 else MOST))
@@ -163,7 +164,7 @@ def _repetitions(arrays: Arrays, device: torch.device, seconds: float) -> tuple[
 
 
 def _elapsed(call: Call, count: int, device: torch.device) -> list[float]:
-    """Ranks begin together: an all-reduce brings their hosts there, and a first call, not counted, their devices."""
+    """Time calls that ranks begin together: an all-reduce aligns hosts, an uncounted first call the devices."""
     largest(0, device)
     call()
     return _on_gpu(call, count, device) if device.type == "cuda" else _on_host(call, count)

@@ -1,19 +1,21 @@
-"""One rank of one training on text: the same gate and the same execution as where steps are timed, and then a curve.
+"""One rank of one training on text: the same gate and the same execution as in timed runs, and then a curve.
 
-parity gate -> wrap and join -> warm up -> capture and prove what is executed -> back to the start -> train, validate
-now and then -> profile -> report
+parity gate -> wrap and join -> warm up -> capture and prove what is executed -> back to the start -> train and validate
+in turn -> profile -> report
 
-Warm-up and the proof move the weights, and modes differ in how many steps they take. So all that a step changes is put
-back before the first one that counts: weights, buffers and fp8's scales as they were, the optimizer's state as new. A
-new optimizer's state is zero in every tensor (Adam's moments and its count, SGD's momentum); it is zeroed in place,
-since a CUDA graph holds its address. Then the batches begin again, and every mode sees the same ones.
+Warm-up and the proof change the weights, and modes differ in how many steps they take. So everything that a step
+changes is restored before the first step that counts: weights, buffers and fp8 scales to their earlier values, the
+optimizer's state to that of a new one. A new optimizer's state is zero in every tensor (Adam's moments and its count,
+SGD's momentum); it is zeroed in place, because a CUDA graph holds its address. Then the batches begin again, and every
+mode sees the same ones.
 
-Validation runs in the mode's own precision, as training scripts do it, plainly eager and in no graph; fp8's scales are
-put back after it, so that it leaves no trace in training. It is not timed: the time of a step is that of training
-alone, of the slowest rank.
+Validation runs in the mode's own precision, as in training scripts, eagerly and outside any graph; fp8 scales are
+restored after it, so that it leaves no trace in training. It is not timed: a step's time is that of training alone, on
+the slowest rank.
 
-The learning rate rises by equal parts and then stays: at a rate that falls to the end, a mode that has come less far in
-the same time would still have its best steps before it, and no two modes could be compared at equal time.
+The learning rate rises in equal steps and then stays constant. With a rate that falls until the end, a mode that has
+progressed less in the same time would still have its best steps ahead, and no two modes could be compared at equal
+time.
 """
 
 import math
@@ -50,9 +52,9 @@ from fp8bench.workloads.text import Text, byte_level, read
 
 
 def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside, plan: dict[str, Any]) -> RankReport:
-    """Train one rank of `config`. plan: a `TextPlan`, as JSON has it. Rank 0's report has the `Curve` as what it found.
+    """Train one rank of `config`. plan: a `TextPlan`, as in JSON. Rank 0's report contains the `Curve` in `found`.
 
-    Raises as `worker.main.measure` does, and RunFailed where the text is not that of the plan.
+    Raises as `worker.main.measure` does, and RunFailed if the text is not the one in the plan.
     """
     text_plan = TextPlan.model_validate(plan)
     return reported(lambda found: _stages(config, text_plan, rank, device, aside, found), rank, config, aside)
@@ -65,7 +67,7 @@ def _stages(
     progress = ProgressFile(aside.progress)
     mode = make_mode(config)
     model: Workload = byte_level(make_workload(config), plan.sizes)
-    # The gate takes the model's own random tokens: in a text that repeats itself, samples may not differ at all.
+    # The gate takes the model's own random tokens: in a repetitive text, samples may not differ at all.
     proof, choice = proved(config, mode, model, rank, device, found, progress)
     workload = OnText(model, _text(plan), config.world_size, config.seed)
 
@@ -105,7 +107,7 @@ def _stages(
 
 
 def _text(plan: TextPlan) -> Text:
-    """Raises RunFailed where it is not the one that the launcher saw."""
+    """Return the plan's text. Raises RunFailed if it is not the text that the launcher saw."""
     text = read(plan.text_file)
     if text.facts.sha256 != plan.text_sha256:
         raise RunFailed(
@@ -124,7 +126,7 @@ class Rate:
                 group["lr"] = torch.tensor(float(group["lr"]), device=parts.device)
 
     def at(self, step: int, plan: TextPlan) -> None:
-        """Set what step number `step` (from 0) takes. Only while it rises there is anything to set."""
+        """Set the rate for step number `step` (from 0). There is only something to set while the rate rises."""
         if step > plan.rate_warmup:
             return
         value = rate_at(step, plan)
@@ -136,17 +138,17 @@ class Rate:
 
 
 def rate_at(step: int, plan: TextPlan) -> float:
-    """It rises by equal parts, and stays."""
+    """Return the rate of a step: it rises in equal steps, then stays constant."""
     return plan.learning_rate * min(1.0, (step + 1) / (plan.rate_warmup + 1))
 
 
 HOST = torch.device("cpu")
-"""Where the start is kept: it is needed once, and beside a GPU's training there may be no room."""
+"""Where the start is kept: it is needed once, and a GPU may have no room for it during training."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a step changes, before the first one, but for the optimizer's state, which is then zero; on the host."""
+    """The state before the first step, copied to the host, without the optimizer's, which is then zero."""
 
     weights: list[Tensor]
     buffers: list[Tensor]
@@ -158,7 +160,7 @@ class Start:
         return cls(*(copied(tensors, HOST) for tensors in kept))
 
     def again(self, parts: Parts) -> None:
-        """Back to it, in place."""
+        """Restore the start, in place."""
         now = [*weights(parts), *parts.plain.buffers(), *scales(parts)]
         with torch.no_grad():
             for tensor, then in zip(now, [*self.weights, *self.buffers, *self.scales], strict=True):
@@ -170,7 +172,7 @@ class Start:
 
 
 class _Warm:
-    """Steps that do not count. steps: how many there were; pace_s: of the last ones; after_first_step: what was
+    """Steps that do not count. steps: how many have run. pace_s: of the last of them. after_first_step: what had been
     compiled by then.
     """
 
@@ -203,9 +205,9 @@ def trained(
     before_step: Callable[[int], None],
     validated: Callable[[], float],
 ) -> Curve:
-    """Train for so many steps, or until a loss is not finite. Every rank calls it, and gets the same curve.
+    """Train for so many steps, or until a loss is not finite. Every rank calls this and gets the same curve.
 
-    before_step: called with the step's number, from 0. validated: the loss on what is held out, the same on all ranks.
+    before_step: called with the step's number, from 0. validated: returns the held-out loss, the same on all ranks.
     """
     losses: list[float] = []
     times: list[float] = []
@@ -225,16 +227,16 @@ def _offset(before_step: Callable[[int], None], first: int, step: int) -> None:
 
 
 def of_ranks(values: Sequence[float], device: torch.device, by: Any, scale: float = 1.0) -> list[float]:
-    """Put together value by value, over all ranks."""
+    """Combine the values of all ranks, element by element."""
     found = torch.tensor(values, dtype=torch.float64, device=device)
     dist.all_reduce(found, by)
     return [value * scale for value in found.tolist()]
 
 
 def validation_loss(parts: Parts, batches: Sequence[Batch], compiled: bool) -> float:
-    """The mean over these batches, and over all ranks, which have as many. compiled: whether anything of the model is.
+    """Return the mean loss over these batches of all ranks, equal in number. compiled: whether any of the model is.
 
-    Nothing that a step reads is changed by it.
+    It changes nothing that a step reads.
     """
     before = [scale.clone() for scale in scales(parts)]
     with torch.no_grad(), uncompiled() if compiled else nullcontext():

@@ -1,7 +1,7 @@
-"""What torch and the kernel count in this process: compilations, retries of the allocator, peaks of memory.
+"""Reads what torch and the kernel count in this process: compilations, retries of the allocator, peaks of memory.
 
-A step that compiles takes seconds, so compilations after the first step are counted separately, and those among timed
-steps make a run unsteady. Transformer Engine compiles small functions of its own, which count too.
+A step that compiles takes seconds, so compilations after the first step are counted separately, and compilations during
+timed steps make a run unsteady. Transformer Engine compiles small functions of its own, which count too.
 """
 
 import resource
@@ -21,8 +21,8 @@ REASON_LENGTH = 160
 
 @dataclass(frozen=True)
 class Compilations:
-    """frames: functions compiled, each time. graphs: what dynamo captured. split_graphs: what was compiled of
-    them, after DDP's buckets. seconds: that all of it took.
+    """Compilations so far. frames: functions compiled, each time. graphs: captured by dynamo. split_graphs: compiled
+    from them, after DDP's buckets. seconds: spent on all of it.
     """
 
     frames: int = 0
@@ -34,7 +34,7 @@ class Compilations:
 
 
 def compilations() -> Compilations:
-    """So far; all zero where torch.compile was never loaded."""
+    """Return the compilations so far; all zero if torch.compile was never loaded."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is None:
         return Compilations()
@@ -52,12 +52,12 @@ def compilations() -> Compilations:
 
 
 def allocator_retries(device: torch.device) -> int | None:
-    """How often torch's allocator had to give memory back and try again; None on a CPU."""
+    """Return how often torch's allocator had to free memory and try again; None on a CPU."""
     return int(torch.cuda.memory_stats(device).get("num_alloc_retries", 0)) if device.type == "cuda" else None
 
 
 def reset_peaks(device: torch.device) -> None:
-    """Forget what was allocated so far, and give the allocator's spare memory back."""
+    """Reset the peaks, and give the allocator's unused memory back."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()
@@ -65,13 +65,13 @@ def reset_peaks(device: torch.device) -> None:
 
 
 def allocated_peak(device: torch.device) -> int:
-    """Bytes, since the last reset; 0 on a CPU."""
+    """Return the peak in bytes since the last reset; 0 on a CPU."""
     return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0
 
 
 def peak_memory(device: torch.device, rank: int, captured: int = 0) -> RankMemory:
-    """Peaks since the last reset, a graph's own pool among them; the host's is of the process's whole life (ru_maxrss,
-    KiB on Linux). captured: bytes allocated at most while a step was captured; its replays allocate nothing.
+    """Return the peaks since the last reset, including a graph's own pool; the host's peak is of the process's entire
+    life (ru_maxrss, KiB on Linux). captured: peak bytes during the capture of a step; its replays allocate nothing.
     """
     on_gpu = device.type == "cuda"
     return RankMemory(

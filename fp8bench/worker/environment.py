@@ -1,4 +1,4 @@
-"""The machine and the software under a run, as found, for the record."""
+"""Describes the machine and the software of a run, as found, for the record."""
 
 import os
 import platform
@@ -19,7 +19,7 @@ PACKAGES = ("torch", "timm", "torchao", "transformer-engine", "triton", "numpy",
 
 
 def environment(device: torch.device, packages: Sequence[str] = ()) -> Environment:
-    """Everything that may move a number and that nobody can look up afterwards. packages: of the workload."""
+    """Return what may affect a number and cannot be looked up afterwards. packages: further ones of the workload."""
     on_gpu = device.type == "cuda"
     commit, dirty = _git_state()
     return Environment(
@@ -50,7 +50,7 @@ def _cuda_versions(on_gpu: bool) -> dict[str, str | None]:
 
 
 def _git_state() -> tuple[str | None, bool | None]:
-    """(commit, uncommitted changes) of the checkout that fp8bench runs from; (None, None) for an installed wheel."""
+    """Return (commit, uncommitted changes) of the checkout that fp8bench runs from; (None, None) for a wheel."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None, None

@@ -1,4 +1,4 @@
-"""From what a mode found in its model to the record's evidence."""
+"""Turns what a mode found in its model into the record's evidence."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ NOT_PROFILED = Profiled(None)
 
 
 def to_evidence(mode: Mode, proof: Proof, compiled: CompileEvidence, profiled: Profiled = NOT_PROFILED) -> Evidence:
-    """What the mode says of its model, what the gate saw of attention, and what the profile saw of kernels."""
+    """Return what the mode says of its model, what the gate saw of attention, and what the profile saw of kernels."""
     return gather(
         mode.evidence(proof.model),
         proof.kernels,
@@ -32,8 +32,8 @@ def gather(
     profiled: Profiled = NOT_PROFILED,
     islands: str | None = None,
 ) -> Evidence:
-    """found: what the mode's evidence() gave. kernels: torch's attention kernels seen in the parity pass. islands: why
-    the mode breaks torch.compile's graphs; None: it need not.
+    """Return the evidence. found: from the mode's evidence(). kernels: torch's attention kernels seen in the parity
+    pass. islands: why the mode breaks torch.compile's graphs; None if it does not need to.
     """
     own = {name: found[name] for name in _OWN_FIELDS if name in found}
     if own.get("attention") is None:
@@ -59,7 +59,7 @@ def gather(
 
 
 def with_execution(evidence: Evidence, execution: Execution) -> Evidence:
-    """The same evidence with how its steps were launched, and the proof of it."""
+    """Return the evidence with how its steps were launched, and the proof of that."""
     warnings = () if execution.warning is None else (execution.warning,)
     return evidence.model_copy(
         update={
@@ -73,7 +73,7 @@ def with_execution(evidence: Evidence, execution: Execution) -> Evidence:
 
 
 def _attention_unseen(said: str | None, profile: Profile | None) -> bool:
-    """Whether a fused attention was chosen by name and no kernel of one ran: a fallback without a warning."""
+    """Return whether a fused attention was named but no such kernel ran: a fallback without a warning."""
     if said is None or said.endswith(":unfused") or profile is None or profile.device != "cuda":
         return False
     return profile.by_category.get("attention", 0.0) == 0

@@ -1,4 +1,4 @@
-"""One rank, from its birth to its report.
+"""One rank, from its start to its report.
 
 join the group -> check the mode -> build -> parity gate -> wrap and join -> warm up -> capture and prove what was
 executed -> time -> profile -> report
@@ -46,7 +46,7 @@ from fp8bench.workloads.protocol import Workload
 
 @contextmanager
 def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) -> Iterator[torch.device]:
-    """This rank's device, while the process group stands. Raises ModeUnavailable where torch sees no such device."""
+    """Yield this rank's device while the process group exists. Raises ModeUnavailable if torch sees no such device."""
     device = _device(config, local_rank)
     with process_group(rank, config.world_size, device, init_method):
         yield device
@@ -54,8 +54,9 @@ def rank_group(config: RunConfig, rank: int, local_rank: int, init_method: str) 
 
 @dataclass(frozen=True)
 class Aside:
-    """What a rank does beside its measurement. progress: the file that shows how far it has come; trace: where rank 0
-    keeps its Chrome trace. None: nowhere. keep: takes what is found so far, which stands if the rank never reports.
+    """What a rank produces in addition to its report. progress: the file that shows its progress. trace: where rank 0
+    keeps its Chrome trace. Both are None for nowhere. keep: takes what is found so far, which counts if the rank never
+    reports.
     """
 
     progress: Path | None = None
@@ -66,14 +67,14 @@ class Aside:
 def measure(config: RunConfig, rank: int, device: torch.device, aside: Aside) -> RankReport:
     """Run one rank of `config` inside its group; a refusal is a report too, with what was found before it.
 
-    Raises RunFailed when the GPU's memory does not suffice, or the host's: siblings may be waiting, and must be ended
+    Raises RunFailed if the memory of the GPU or the host does not suffice: siblings may be waiting, and must be ended
     from outside.
     """
     return reported(lambda found: _stages(config, rank, device, aside, found), rank, config, aside)
 
 
 def reported(stages: Callable[[dict[str, Any]], None], rank: int, config: RunConfig, aside: Aside) -> RankReport:
-    """The report of a rank whose stages fill in its fields. See `measure`."""
+    """Return the report of a rank whose stages fill in its fields. See `measure`."""
     found: dict[str, Any] = {"rank": rank}
     try:
         with _kept_if_it_fails(found, aside):
@@ -106,13 +107,13 @@ def _kept_if_it_fails(found: dict[str, Any], aside: Aside) -> Iterator[None]:
 
 
 def stopped(error: Fp8benchError, found: dict[str, Any]) -> RankReport:
-    """The report of a rank that an error of ours stopped. found: its fields so far, `rank` among them."""
+    """Return the report of a rank that an fp8bench error stopped. found: its fields so far, including `rank`."""
     what, remedy = in_words(error.what), in_words(error.remedy)
     return RankReport(**found, status=error.status, reason=what, cause=error.cause, remedy=remedy)
 
 
 def out_of_memory(rank: int, config: RunConfig, error: BaseException) -> RunFailed:
-    """Which rank, how much it requested (in torch's words), and what to do."""
+    """Return an error that says which rank, how much it requested (in torch's words), and what to do."""
     shorter = "" if config.sequence_length is None else f" or --sequence-length (now {config.sequence_length})"
     wanted = next((part for part in str(error).split(". ") if "ried to allocate" in part), str(error).split("\n")[0])
     return RunFailed(
@@ -124,11 +125,11 @@ def out_of_memory(rank: int, config: RunConfig, error: BaseException) -> RunFail
 
 
 NO_HOST_MEMORY = "DefaultCPUAllocator: can't allocate memory"
-"""In the error of torch's allocator of host memory, which has no class of its own."""
+"""Part of the error of torch's allocator of host memory, which has no class of its own."""
 
 
 def out_of_host_memory(rank: int, error: MemoryError | RuntimeError) -> RunFailed:
-    """Which rank, and what Python or torch says of it."""
+    """Return an error that says which rank, and what Python or torch says about it."""
     said = next(iter(str(error).splitlines()), "")
     return RunFailed(
         f"rank {rank} ran out of host memory{': ' if said else ''}{said}",
@@ -139,7 +140,7 @@ def out_of_host_memory(rank: int, error: MemoryError | RuntimeError) -> RunFaile
 
 def _device(config: RunConfig, local_rank: int) -> torch.device:
     if config.device == "cpu":
-        # The ranks of a node share its cores; more threads than cores would make each slower.
+        # The ranks of a node share its cores; more threads than cores would slow each rank down.
         here = config.world_size // config.nodes
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // here))
         return torch.device("cpu")
@@ -158,7 +159,7 @@ def _stages(config: RunConfig, rank: int, device: torch.device, aside: Aside, fo
     progress = ProgressFile(aside.progress)
     mode = make_mode(config)
     workload = make_workload(config)
-    # The gate wants one batch, for which no loader need start its processes; the images are the same.
+    # The gate needs one batch, so no loader has to start its processes; the images are the same.
     of_gate = make_workload(config.model_copy(update={"data": "device"}))
     proof, choice = proved(config, mode, of_gate, rank, device, found, progress)
 
@@ -201,16 +202,16 @@ def proved(
     found: dict[str, Any],
     progress: ProgressFile,
 ) -> tuple[Proof, Choice]:
-    """The model as the parity gate proved it, and how it will be executed. workload: gives the gate its batch. Fills in
-    the report's environment, facts, parity and evidence.
+    """Return the model as the parity gate proved it, and how it will be executed. workload: gives the gate its batch.
+    Fills in the report's environment, facts, parity and evidence.
 
-    Raises ModeUnavailable where the mode cannot run, and MeasurementInvalid where it fails the gate.
+    Raises ModeUnavailable if the mode cannot run, and MeasurementInvalid if it fails the gate.
     """
     with agreement():
         found["environment"] = environment(device, of_workload.stated(workload, "packages"))
         mode.check(device)
         check_workload(workload, config, mode)
-    # Ranks talk to each other here, so all of them must come.
+    # Ranks talk to each other here, so all of them must arrive.
     with agreement():
         choice = choose(config, mode, device, workload)
         require_memory(config, workload, device, choice.strategy.sharded)
@@ -232,7 +233,7 @@ def proved(
 def proof_of(
     config: RunConfig, mode: Mode, workload: Workload, rank: int, device: torch.device, choice: Choice
 ) -> Proof:
-    """The parity gate. Ranks that share layers before it see the same batch."""
+    """Run the parity gate. Ranks that already share layers then see the same batch."""
     if not choice.strategy.divides_early:
         return parity.prove(mode, workload, rank, device)
     _, group = samples_of(config, rank)
@@ -240,7 +241,7 @@ def proof_of(
 
 
 def profile(training: Training, rank: int, label: str, step_time_s: float, aside: Aside) -> Profiled:
-    """A few steps more, of which rank 0's are profiled. Every rank calls it."""
+    """Run a few more steps, and profile rank 0's. Every rank calls this."""
 
     def run_steps(steps: int) -> None:
         train(training, steps, clock_for(training.device), before_step=lambda _step: None)
@@ -252,7 +253,7 @@ def profile(training: Training, rank: int, label: str, step_time_s: float, aside
 
 
 def make_mode(config: RunConfig) -> Mode:
-    """The mode's object, with its recipe and the fields of the configuration that its class names."""
+    """Return the mode, with its recipe and the fields of the configuration that its class names."""
     entry, recipe = registry.find_mode(config.mode_label)
     mode_class = registry.load(entry)
     options = {name: getattr(config, name) for name in stated(mode_class, "config_fields")}
@@ -261,7 +262,7 @@ def make_mode(config: RunConfig) -> Mode:
 
 
 def make_workload(config: RunConfig) -> Workload:
-    """The workload's object, with the fields of the configuration that its class names."""
+    """Return the workload, with the fields of the configuration that its class names."""
     workload_class = registry.load(registry.find_workload(config.workload))
     options = {name: getattr(config, name) for name in of_workload.stated(workload_class, "config_fields")}
     workload: Workload = workload_class(data=config.data, workers=config.workers, seed=config.seed, **options)
@@ -273,11 +274,11 @@ OF_SAMPLES = {
     "image_size": "a model of timm",
     "classes": "a model of timm",
 }
-"""Settings that some workloads take, and which."""
+"""Settings that only some workloads take, and which ones do."""
 
 
 def check_workload(workload: Workload, config: RunConfig, mode: Mode) -> None:
-    """Raises ModeUnavailable where the workload says that it cannot be trained so, or does not know a setting."""
+    """Raise ModeUnavailable if the workload says that it cannot be trained so, or does not take a setting."""
     taken = of_workload.stated(workload, "config_fields")
     for name, whose in OF_SAMPLES.items():
         value, flag = getattr(config, name), flag_of(name)
@@ -293,8 +294,8 @@ def check_workload(workload: Workload, config: RunConfig, mode: Mode) -> None:
 
 
 def _require_dtype(config: RunConfig, mode: Mode) -> None:
-    """A workload whose weights are not float32 computes in their dtype, whatever the mode's name says; fp8 modes have
-    both of 16 bits beside fp8.
+    """Refuse weights in a dtype that the mode does not compute in: such a workload computes in the dtype of its
+    weights, whatever the mode's name says. fp8 modes use both 16-bit dtypes in addition to fp8.
     """
     computes = stated(mode, "gathered_dtype") or "float32"
     if config.weight_dtype not in ("float32", computes) and not stated(mode, "fp8"):
@@ -316,7 +317,7 @@ def _facts(workload: Workload, config: RunConfig, device: torch.device, sharded:
 
 
 def _counted(workload: Workload, name: str, batch_size: int) -> int:
-    """What the workload's method of this name counts in a step. Raises RunFailed for what is no count."""
+    """Return what the workload's method of this name counts in a step. Raises RunFailed if that is not a count."""
     found = getattr(workload, name)(batch_size)
     try:
         count = operator.index(found)
@@ -341,7 +342,7 @@ def _require_finite(rank: int, losses: list[float]) -> None:
 
 
 def require_fp8_kernels(label: str, evidence: Evidence) -> None:
-    """Raises MeasurementInvalid for an fp8 mode of whose GEMMs the profile shows none in fp8."""
+    """Raise MeasurementInvalid if the profile of an fp8 mode shows no GEMM in fp8."""
     if evidence.fp8 and not evidence.emulated and evidence.fp8_kernels is False:
         raise MeasurementInvalid(
             f"{label} ran no GEMM in fp8: the profile shows none",

@@ -1,9 +1,9 @@
-"""Whether a GPU's memory can hold what training keeps, before anything is built.
+"""Checks whether a GPU's memory can hold what training keeps, before anything is built.
 
-Weights, their gradients and the optimizer's state are known from the number of parameters, all in float32: 12 bytes for
-each with SGD and its momentum, 16 with Adam. Activations are not known beforehand, so what passes here may still run
-out; but a model that cannot fit at any batch is refused within seconds, with what is missing. Ranks that share a
-model's weights keep a part of these each, but the gate looks at the whole model, weights and gradients, before it is
+Weights, their gradients and the optimizer's state follow from the number of parameters, all in float32: 12 bytes each
+with SGD and its momentum, 16 with Adam. Activations are not known beforehand, so what passes here may still run out of
+memory; but a model that cannot fit with any batch is refused within seconds, with what is missing. Ranks that share a
+model's weights each keep a part of these, but the gate looks at the complete model, weights and gradients, before it is
 divided. A workload that does not say how many parameters it has is not examined.
 """
 
@@ -19,16 +19,16 @@ from fp8bench.workloads.protocol import Workload
 FLOAT32_BYTES = 4
 
 STATES: dict[OptimizerName, int] = {"sgd": 1, "adam": 2, "adamw": 2, "none": 0}
-"""Tensors as large as the weights that an optimizer keeps: momentum, or both moments."""
+"""The number of tensors as large as the weights that an optimizer keeps: momentum, or both moments."""
 
 
 def kept_bytes(parameters: int, optimizer: OptimizerName) -> int:
-    """Weights, gradients and optimizer state of a model whose parameters are float32."""
+    """Return the bytes of weights, gradients and optimizer state of a model whose parameters are float32."""
     return parameters * FLOAT32_BYTES * (2 + STATES[optimizer])
 
 
 def require_memory(config: RunConfig, workload: Workload, device: torch.device, sharded: bool) -> None:
-    """Raises ModeUnavailable on a GPU that cannot hold the model: how much is missing, and what helps. sharded: whether
+    """Raise ModeUnavailable if the GPU cannot hold the model, with how much is missing and what helps. sharded: whether
     ranks share its weights.
     """
     count: Callable[[], int] | None = getattr(workload, "parameters", None)
@@ -42,7 +42,7 @@ def require_memory(config: RunConfig, workload: Workload, device: torch.device, 
 
 
 def refuse_too_large(config: RunConfig, parameters: int, free_bytes: int, parts: int = 1) -> None:
-    """Raises ModeUnavailable where what is kept exceeds what is free of a GPU's memory. parts: ranks that share it."""
+    """Raise ModeUnavailable if what is kept exceeds a GPU's free memory. parts: the number of ranks that share it."""
     if parts > 1:
         _refuse_whole(config, parameters, free_bytes, parts)
         return
@@ -61,7 +61,7 @@ def refuse_too_large(config: RunConfig, parameters: int, free_bytes: int, parts:
 
 
 def _refuse_whole(config: RunConfig, parameters: int, free_bytes: int, parts: int) -> None:
-    """The same of a model that ranks share: each rank's part, and before that the whole for the gate."""
+    """Refuse a model that ranks share by each rank's part, and by the complete model that the gate sees before."""
     gate = 2 * parameters * FLOAT32_BYTES
     part = kept_bytes(parameters, config.optimizer) // parts
     needed = max(gate, part)

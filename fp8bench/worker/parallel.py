@@ -1,11 +1,12 @@
 """How ranks work together: the process group, and what they agree on.
 
-Where one rank stops while another waits for it in a collective, both hang. So each stage that may refuse (the mode
-cannot run here, the gate says no, the loss is not finite) is an `agreement`: all ranks exchange what they found, and
-the first refusal by rank is raised on every one. A crash or a hang cannot be exchanged; whoever launched the ranks ends
-the others then.
+If one rank stops while another waits for it in a collective, both hang. So each stage that may refuse (the mode cannot
+run here, the gate fails, the loss is not finite) is an `agreement`: all ranks exchange what they found, and the first
+refusal by rank is raised on every rank. A crash or a hang cannot be exchanged; the launcher of the ranks then ends the
+others.
 
-How they share a model and its gradients is `execution.parallel`'s; for the reference it is the same mean by hand.
+`execution.parallel` decides how ranks share a model and its gradients; for the reference, this module computes the same
+mean by hand.
 """
 
 from collections.abc import Iterator
@@ -22,8 +23,8 @@ from torch.distributed.rendezvous import register_rendezvous_handler
 from fp8bench.schema.errors import Fp8benchError
 
 TIMEOUT = timedelta(days=2)
-"""How long a collective waits for a late rank: longer than any phase may take. A rank that comes late is ended by the
-phase's deadline, and named then; a collective that gave up first would name a rank that waited.
+"""How long a collective waits for a late rank: longer than any phase may take. A late rank is ended and named by the
+phase's deadline; a collective that gave up first would name a rank that waited.
 """
 
 JOIN = timedelta(seconds=60)
@@ -31,7 +32,7 @@ JOIN = timedelta(seconds=60)
 
 
 def _at_a_store(url: str, timeout: timedelta = TIMEOUT, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:
-    """Meets at `store://HOST:PORT/PREFIX`: a TCPStore that somebody else holds, under a prefix of this group alone."""
+    """Meet at `store://HOST:PORT/PREFIX`: a TCPStore that another process holds, under a prefix of this group alone."""
     found = urlsplit(url)
     query = {name: int(values[0]) for name, values in parse_qs(found.query).items() if name in ("rank", "world_size")}
     store = dist.TCPStore(str(found.hostname), found.port or 0, is_master=False, timeout=JOIN, wait_for_workers=False)
@@ -39,13 +40,13 @@ def _at_a_store(url: str, timeout: timedelta = TIMEOUT, **_: Any) -> Iterator[tu
     yield dist.PrefixStore(found.path, store), query["rank"], query["world_size"]
 
 
-# For several nodes: each run has fresh processes, and the store by which torchrun's find each other outlives them.
+# For several nodes: each run has fresh processes, and the store by which torchrun's meet outlives them.
 register_rendezvous_handler("store", _at_a_store)
 
 
 @contextmanager
 def process_group(rank: int, world_size: int, device: torch.device, init_method: str) -> Iterator[None]:
-    """NCCL between GPUs, gloo between CPU processes; left again whatever happens."""
+    """Join a process group, NCCL between GPUs or gloo between CPU processes; leave it whatever happens."""
     on_gpu = device.type == "cuda"
     dist.init_process_group(
         backend="nccl" if on_gpu else "gloo",
@@ -62,7 +63,7 @@ def process_group(rank: int, world_size: int, device: torch.device, init_method:
 
 
 def largest(value: int, device: torch.device) -> int:
-    """The largest of all ranks' values. Every rank calls it."""
+    """Return the largest of all ranks' values. Every rank calls this."""
     found = torch.tensor(value, dtype=torch.int64, device=device)
     dist.all_reduce(found, dist.ReduceOp.MAX)
     return int(found.item())
@@ -70,7 +71,7 @@ def largest(value: int, device: torch.device) -> int:
 
 @contextmanager
 def agreement() -> Iterator[None]:
-    """Every rank enters it; if the body refuses on any, the first refusal by rank is raised on all."""
+    """Raise the first refusal by rank on all ranks, if the body refuses on any. Every rank enters it."""
     mine: Fp8benchError | None = None
     try:
         yield
@@ -84,7 +85,7 @@ def agreement() -> Iterator[None]:
 
 
 def average_gradients(model: nn.Module, group: dist.ProcessGroup | None = None) -> None:
-    """What joined ranks do to their gradients, by hand: the mean over the group; None: over all ranks."""
+    """Average the gradients by hand, as joined ranks do, over the group; None for all ranks."""
     size = dist.get_world_size(group)
     for weight in model.parameters():
         if weight.grad is not None and size > 1:

@@ -1,33 +1,33 @@
-"""The parity gate: a mode is proved to compute the same thing before it is timed.
+"""The parity gate proves that a mode computes the same thing before it is timed.
 
-One batch goes through the plain model (bf16 autocast) and, with the same weights, through the converted one. Five
-numbers come of it, of a causal model six, all relative and all without unit:
+One batch goes through the plain model (bf16 autocast) and, with the same weights, through the converted one. This gives
+five numbers, and more for some workloads, all of them relative and without unit:
 
-  logits_error          the larger of |z' - z| / |z| and, with the mean over the batch taken off both,
-                        |c' - c| / |c|. The second is the error in what the *input* makes of the logits: in a fresh
-                        model most of a logit is the same for every image, and the first alone would hide one that
-                        ignores them.
+  logits_error          the larger of |z' - z| / |z| and, after subtracting the mean over the batch from both,
+                        |c' - c| / |c|. The second is the error in what the *input* contributes to the logits: in a
+                        fresh model most of a logit is the same for every image, and the first alone would hide a
+                        model that ignores them.
   loss_error            |l' - l| / |l|.
   input_gradient_error  |g' - g| / |g| for the gradient of the loss at the input: it has been through every layer
-                        twice, and is zero or turned wherever attention looks at the wrong tokens.
-  separation            |c'| / |c|: how far apart different inputs end; 0 where the output ignores them.
-                        Integer tokens have no gradient; their embeddings stand for them.
-  leakage               the gradient of one sample's logits at the *other* samples of the batch, against that at its
+                        twice, and is zero or turned wherever attention looks at the wrong tokens. Integer tokens
+                        have no gradient; their embeddings stand for them.
+  separation            |c'| / |c|: how far apart different inputs end; 0 if the output ignores them.
+  leakage               the gradient of one sample's logits at the *other* samples of the batch, divided by that at its
                         own: 0 unless samples see each other. Small or shallow models attend so weakly when fresh that
-                        attention across the batch would hide inside the other bounds; it cannot hide here.
-  weight_gradient_error of a workload that ends with its gradients: |g' - g| / |g| of the weight that is furthest off,
-                        by its name in the plain model; 1 for one that never came. Float32 gradients are read where they
+                        attention across the batch would hide within the other bounds; it cannot hide here.
+  weight_gradient_error for a workload that ends with its gradients: |g' - g| / |g| of the weight that is furthest off,
+                        by its name in the plain model; 1 if one is missing. Float32 gradients are read where they
                         are accumulated. A single weight may be twice as far off as the gradient at the input.
-  later_leakage         of a causal workload: the gradient of the logits of the sample's first half at the tokens of its
-                        second half, against that at the first half: 0 unless tokens see later ones, and so the targets
-                        that they are to predict.
+  later_leakage         for a causal workload: the gradient of the logits of the sample's first half at the tokens of
+                        its second half, divided by that at the first half: 0 unless tokens see later tokens, and so
+                        the targets that they must predict.
 
-|.| is the Euclidean norm over the batch. Measured on ViT-Huge, 224 and 256 px: emulated fp8 against float32 gives
-0.17 and 0.13 for the logits, 0.21 and 0.14 for the gradient; attention across the batch or under a causal mask 0.93
-and more.
+|.| is the Euclidean norm over the batch. Measured on ViT-Huge, 224 and 256 px: emulated fp8 against float32 gives 0.17
+and 0.13 for the logits, 0.21 and 0.14 for the gradient; attention across the batch or under a causal mask 0.93 and
+more.
 
-What it is not: a proof of torch.compile's output, since the model is examined before it is compiled (that is
-`execution.proof`'s); nor of convergence.
+The gate does not prove torch.compile's output, because the model is examined before it is compiled (`execution.proof`
+does that), nor does it prove convergence.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -49,22 +49,22 @@ from fp8bench.workloads.protocol import Batch, Workload, stated
 
 _Found = TypeVar("_Found")
 OfWeights = Callable[[nn.Module], Mapping[str, Tensor]]
-"""Gradients of a model's weights, by the plain model's names."""
+"""Returns the gradients of a model's weights, by the plain model's names."""
 
 
 def no_weights(_model: nn.Module) -> Mapping[str, Tensor]:
-    """They are not looked at."""
+    """Return no gradients: they are not examined."""
     return {}
 
 
 OF_ONE_WEIGHT = 2.0
-"""How much further off the gradient of a single weight may be than that at the input, into which all of them go."""
+"""How many times further off the gradient of one weight may be than that at the input, which all weights affect."""
 
 
 @dataclass(frozen=True)
 class View:
-    """A model seen from outside. logits: [batch, ...] float32; loss: a float; input_gradient: as the inputs, or as the
-    embeddings of tokens. weight_gradients: by the plain model's names; empty: not looked at.
+    """A model seen from outside. logits: [batch, ...] float32. loss: a float. input_gradient: shaped as the inputs, or
+    as the embeddings of tokens. weight_gradients: by the plain model's names; empty if not examined.
     """
 
     logits: Tensor
@@ -82,8 +82,8 @@ def look(
     of_weights: OfWeights = no_weights,
     scale: float = 1.0,
 ) -> View:
-    """One forward and backward pass; no weight changes, and no gradient is left behind. of_weights: their gradients.
-    scale: what the loss is multiplied with, and gradients divided by.
+    """Run one forward and backward pass; no weight changes, and no gradient is left behind. of_weights: returns the
+    gradients of weights. scale: multiplies the loss and divides the gradients.
     """
     inputs, (logits, loss) = _forward(observed, model, workload, batch, context)
     kernels = sdpa_kernels(loss)
@@ -95,7 +95,7 @@ def look(
 def look_scaled(
     model: nn.Module, workload: Workload, batch: Batch, mode: modes.Mode, of_weights: OfWeights = no_weights
 ) -> View:
-    """As the mode computes, under the first of its `gate_scales` whose gradient is finite; none: under the last."""
+    """Look with the mode's context and the first of its `gate_scales` whose gradient is finite, else the last."""
     for scale in modes.stated(mode, "gate_scales"):
         view = look(model, workload, batch, mode.forward_context(), of_weights, scale)
         if view.input_gradient.isfinite().all():
@@ -105,9 +105,9 @@ def look_scaled(
 
 @dataclass(frozen=True)
 class Leaks:
-    """How much logits depend on what they must not, against how much on their own; NaN: they depend on nothing.
+    """How much logits depend on what they must not, divided by how much on their own; NaN if on nothing.
 
-    samples: on other samples. later: on later tokens; None: the workload is not causal.
+    samples: on other samples. later: on later tokens; None if the workload is not causal.
     """
 
     samples: float
@@ -117,9 +117,9 @@ class Leaks:
 def leakage(
     model: nn.Module, workload: Workload, batch: Batch, context: AbstractContextManager[Any] | None = None
 ) -> Leaks:
-    """By the gradient of one sample's logits at what the model takes in; of a causal model, of its first half.
+    """Measure leaks by the gradient of one sample's logits at the model's input; for a causal model, of its first half.
 
-    The sample is one in the middle, so that attention to earlier or to later samples alone shows too.
+    The sample is one in the middle, so that attention only to earlier or only to later samples shows too.
     """
     inputs, logits = _forward(logits_of, model, workload, batch, context)
     middle, causal = logits.shape[0] // 2, stated(workload, "causal")
@@ -139,7 +139,7 @@ def _forward(
     batch: Batch,
     context: AbstractContextManager[Any] | None,
 ) -> tuple[Tensor, _Found]:
-    """What takes the gradient at the input, and what `passes` gives, under autocast."""
+    """Return the tensor that takes the gradient at the input, and the result of `passes`, under autocast."""
     inputs = batch.inputs.detach().clone()
     embedded: list[Tensor] = []
     if inputs.is_floating_point():
@@ -151,8 +151,8 @@ def _forward(
 
 @contextmanager
 def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
-    """While it stands, what the first embedding of a pass with gradients gives is put into an empty `found`, and keeps
-    its gradient. Raises MeasurementInvalid where none was met.
+    """Put the output of the first embedding in a pass with gradients into `found`, if that is empty, and keep its
+    gradient. Raises MeasurementInvalid if there was none.
     """
 
     def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
@@ -160,7 +160,7 @@ def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
             output.retain_grad()
             found.append(output)
 
-    # Before any hook of the model's own, which may scatter what the embedding gives.
+    # Before any hook of the model's own, which may scatter the embedding's output.
     handles = [m.register_forward_hook(keep, prepend=True) for m in model.modules() if isinstance(m, nn.Embedding)]
     try:
         yield
@@ -176,13 +176,13 @@ def _embedding(model: nn.Module, found: list[Tensor]) -> Iterator[None]:
 
 
 def observed(model: nn.Module, workload: Workload, batch: Batch) -> tuple[Tensor, Tensor]:
-    """(logits, loss). The logits are what the model gives to the workload's loss, or, from a pass of their own without
-    gradients, what the workload says they are.
+    """Return (logits, loss). The logits are what the model passes to the workload's loss, or what the workload says
+    they are, from a separate pass without gradients.
     """
     if hasattr(workload, "logits"):
         with torch.no_grad():
             logits = logits_of(model, workload, batch)
-        # Autocast keeps what it has cast, and this has no gradient.
+        # Autocast caches what it has cast, and that has no gradient here.
         torch.clear_autocast_cache()
         return logits, workload.loss(model, batch)
     outputs: list[Tensor] = []
@@ -195,7 +195,7 @@ def observed(model: nn.Module, workload: Workload, batch: Batch) -> tuple[Tensor
 
 
 def logits_of(model: nn.Module, workload: Workload, batch: Batch) -> Tensor:
-    """The logits alone, as `observed` gives them."""
+    """Return the logits alone, as `observed` does."""
     by_workload: Callable[[nn.Module, Batch], Tensor] | None = getattr(workload, "logits", None)
     return by_workload(model, batch) if by_workload is not None else observed(model, workload, batch)[0]
 
@@ -222,8 +222,8 @@ def prove(
     device: torch.device,
     divide: Callable[[nn.Module], None] | None = None,
 ) -> Proof:
-    """Build the plain model, look at it, convert it, look again. Every rank does so, on its own GPU. divide: shares the
-    converted model among ranks that see the same batch, before it is looked at; None: each has all of it.
+    """Build the plain model, look at it, convert it, and look again. Every rank does so, on its own GPU. divide: shares
+    the converted model among ranks that see the same batch, before the look; None if each rank has all of it.
 
     Raises what `mode.convert` and `divide` raise, on every rank (see worker.parallel.agreement).
     """
@@ -247,7 +247,7 @@ def prove(
 
 
 def _begin(mode: modes.Mode, model: nn.Module, first: bool) -> None:
-    """As if a forward pass of a step came, the first or a later one, with nothing accumulated."""
+    """Prepare for a step's first or later forward pass, with nothing accumulated."""
     clear: Callable[[nn.Module], None] | None = getattr(mode, "clear_gradients", None)
     if clear is not None:
         clear(model)
@@ -255,8 +255,8 @@ def _begin(mode: modes.Mode, model: nn.Module, first: bool) -> None:
 
 
 def _gradients(mode: modes.Mode | None, workload: Workload) -> Callable[[nn.Module], Mapping[str, Tensor]]:
-    """What gives the gradients of weights by the plain model's names; none where the workload is not proved by them.
-    mode: None: of the plain model.
+    """Return what gives the gradients of weights by the plain model's names; it gives none if the workload is not
+    proved by them. mode: None for the plain model.
     """
     if not stated(workload, "proves_gradients"):
         return lambda _model: {}
@@ -269,7 +269,7 @@ def _by_name(model: nn.Module) -> dict[str, Tensor]:
 
 
 def weight_gradient_error(plain: Mapping[str, Tensor], converted: Mapping[str, Tensor]) -> float:
-    """Of the weight that is furthest off; of one that has none 1."""
+    """Return the error of the weight that is furthest off; the error of a weight without a gradient is 1."""
     return max(
         relative_error([gradient.float()], [converted[name].float()]) if name in converted else 1.0
         for name, gradient in plain.items()
@@ -301,7 +301,7 @@ def compare(plain: View, converted: View, leaked: Leaks, tolerance: Tolerance) -
 
 
 def judge(measured: dict[str, float], tolerance: Tolerance, gradient_is_zero: bool) -> str | None:
-    """Why the mode does not compute what the plain model does, or None. Written so that NaN fails every test."""
+    """Return why the mode does not compute what the plain model does, or None. Written so that NaN fails every test."""
     faults = []
     if not measured["separation"] >= tolerance.min_separation:
         faults.append(

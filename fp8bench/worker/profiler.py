@@ -1,8 +1,8 @@
-"""A short profile after the timed steps: which kernels ran, and for how long.
+"""Takes a short profile after the timed steps: which kernels ran, and for how long.
 
-Every rank runs the same few steps, since they meet in collectives; rank 0 alone is profiled. The host is slower under
-the profiler, so a step's length is not read from it; the kernels are not. A profiler that fails costs the profile and
-nothing else.
+Every rank runs the same few steps, because they meet in collectives; only rank 0 is profiled. The host is slower under
+the profiler, so a step's length is not read from it; the kernels are not slower. A profiler that fails costs the
+profile and nothing else.
 """
 
 import json
@@ -26,7 +26,7 @@ STEPS = 3
 
 @dataclass(frozen=True)
 class Profiled:
-    """profile: None with the warning that says why."""
+    """The result of profiling. profile: None if it failed; the warning then says why."""
 
     profile: Profile | None
     warning: str | None = None
@@ -35,13 +35,13 @@ class Profiled:
 def profile_steps(
     run_steps: Callable[[int], None], device: torch.device, label: str, step_time_s: float, keep: Path | None
 ) -> Profiled:
-    """Run STEPS steps under the profiler. label: the mode's; keep: where the Chrome trace shall go, if anywhere.
+    """Run STEPS steps under the profiler. label: of the mode. keep: where to keep the Chrome trace; None for nowhere.
 
     What the steps themselves raise passes through.
     """
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
     try:
-        # All events are of one cycle; said so, the profiler does not warn that it drops those of earlier ones.
+        # All events are of one cycle; with this argument, the profiler does not warn that it drops earlier cycles.
         profiler: Any = profile(activities=activities, acc_events=True)
         profiler.start()
     except (RuntimeError, OSError) as error:

@@ -1,12 +1,12 @@
-"""How far a rank has come, shown without disturbing it: a few bytes in a file that both sides map into memory.
+"""Shows the progress of a rank without disturbing it, by a few bytes in a file that both sides map into memory.
 
-The rank writes a number where the launcher looks from time to time. No pipe can fill, no reader can be late, and
-stamping a step costs about a microsecond. How many steps there will be is known only after warm-up, so the file holds
-the latest stamps alone, and the number when it is announced. The steps' times shown live are the host's pace, which is
-the GPU's as long as the launch queue is full; what is recorded comes from the clock.
+The rank writes a number that the launcher reads from time to time. No pipe can fill, no reader can be late, and
+stamping a step costs about a microsecond. The number of steps is known only after warm-up, so the file holds only the
+latest stamps, and the number once it is announced. The step times shown live are the host's pace, which equals the
+GPU's as long as the launch queue is full; what is recorded comes from the clock.
 
 Every rank has such a file, so that the launcher sees which of them no longer moves. perf_counter and monotonic are the
-same clock on Linux, one for all processes of a machine. This module imports no torch, since the launcher reads with it.
+same clock on Linux, shared by all processes of a machine. This module imports no torch, because the launcher uses it.
 """
 
 import mmap
@@ -25,16 +25,16 @@ _HEAD = struct.Struct("<qqqdd")
 _STAGE, _STEP, _STEPS, _PACE, _AT = 0, 8, 16, 24, 32
 _STAMP = struct.Struct("<d")
 RECENT = 40
-"""Steps of which the live median is taken."""
+"""The number of steps whose median is shown live."""
 
 _KEPT = 4 * RECENT
-"""Stamps that the file holds, the oldest overwritten: far more than are read, so that none changes under the reader."""
+"""Stamps that the file holds, overwriting the oldest: far more than are read, so none changes while it is read."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """step: steps begun, warm-up among them. median_s: of the latest steps; None before there are any. steps: how many
-    there will be, warm-up among them; None while that is unknown. pace_s: seconds a step, as the device's clock had it
+    """How far a rank has come. step: steps begun, including warm-up. median_s: of the latest steps; None before there
+    are any. steps: the total, including warm-up; None while unknown. pace_s: seconds per step by the device's clock
     when `steps` was announced. at_s: when the rank last moved, in seconds of the monotonic clock.
     """
 
@@ -47,7 +47,7 @@ class Progress:
 
 
 class ProgressFile:
-    """The rank's side. With path None it does nothing."""
+    """The rank's side. If path is None, it does nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self._map: mmap.mmap | None = None
@@ -55,7 +55,7 @@ class ProgressFile:
         if path is not None:
             size = _HEAD.size + _STAMP.size * _KEPT
             with open(path, "wb+") as file:
-                # With its room on disk: a page that cannot be written back ends the process.
+                # Reserve its room on disk: a page that cannot be written back ends the process.
                 os.posix_fallocate(file.fileno(), 0, size)
                 self._map = mmap.mmap(file.fileno(), size)
             struct.pack_into("<d", self._map, _AT, monotonic())
@@ -66,12 +66,12 @@ class ProgressFile:
             struct.pack_into("<q", self._map, _STAGE, STAGES.index(stage))
 
     def announce(self, steps: int, pace_s: float | None = None) -> None:
-        """How many steps there will be, those already begun among them. pace_s: how long one is expected to take."""
+        """Announce the total number of steps, including those begun. pace_s: the expected seconds per step."""
         if self._map is not None:
             struct.pack_into("<qd", self._map, _STEPS, steps, pace_s or 0.0)
 
     def step(self) -> None:
-        """A step begins."""
+        """Note that a step begins."""
         if self._map is not None:
             now = perf_counter()
             _STAMP.pack_into(self._map, _HEAD.size + _STAMP.size * (self._step % _KEPT), now)
@@ -81,7 +81,7 @@ class ProgressFile:
 
 
 def read_progress(path: Path) -> Progress | None:
-    """The launcher's side; None before the rank has made the whole file."""
+    """Read the file as the launcher; return None before the rank has written all of it."""
     try:
         data = path.read_bytes()
     except OSError:

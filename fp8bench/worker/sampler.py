@@ -1,19 +1,19 @@
-"""The process beside a rank that looks at the rank's GPU: `python -m fp8bench.worker.sampler UUID PERIOD_S FILE`.
+"""The process that watches a rank's GPU: `python -m fp8bench.worker.sampler UUID PERIOD_S FILE`.
 
-Why a process: one NVML call takes up to 3 ms, and a thread that makes eight of them five times a second would take the
-interpreter's lock from a training loop that the GPU may be waiting for. Why it imports neither torch nor pydantic: it
-shall be there before the first step, and cost the host nothing.
+It is a process because one NVML call takes up to 3 ms, and a thread that makes eight of them five times a second would
+take the interpreter's lock from a training loop that the GPU may be waiting for. It imports neither torch nor pydantic
+because it must run before the first step, and cost the host nothing.
 
-What it writes to FILE: a header first, a JSON object (see `Header`), then samples, one JSON array a line in the order
-of `Sample`'s fields, each flushed at once. Times are time.monotonic(), which on Linux reads CLOCK_MONOTONIC, as
+It writes to FILE a header first, a JSON object (see `Header`), then samples, one JSON array per line in the order of
+`Sample`'s fields, each flushed at once. Times are time.monotonic(), which on Linux reads CLOCK_MONOTONIC, as
 time.perf_counter() does in the rank: one clock for all processes of a machine.
 
-When it ends: at the end of its standard input, which comes when the rank closes it or dies, even by SIGKILL; when its
-parent has changed, since processes that the rank forked (a DataLoader's) keep the input open after the rank's death;
-and on SIGTERM. In each case it samples once more, so that the energy counter is known after the last step too.
+It ends at the end of its standard input, which comes when the rank closes it or dies, even by SIGKILL; when its parent
+has changed, because processes that the rank forked (a DataLoader's) keep the input open after the rank's death; and on
+SIGTERM. In each case it takes one more sample, so that the energy counter is known after the last step too.
 
-What it is not: exact. The counter moves every 20 to 100 ms (PETSc's manual, PetscLogGpuEnergyMeter), and a clock is
-one moment's. It watches, and changes nothing.
+It is not exact. The counter moves every 20 to 100 ms (PETSc's manual, PetscLogGpuEnergyMeter), and a clock value is of
+one moment. It watches, and changes nothing.
 """
 
 import json
@@ -30,13 +30,13 @@ from fp8bench.machine import nvml
 from fp8bench.machine.nvml import pynvml
 
 PERIOD_S = 0.2
-"""NVML's power and utilisation are means over up to a second (nvml.h); more samples would say little more."""
+"""NVML's power and utilisation are means over up to a second (nvml.h); more samples would add little."""
 
 _LASTING = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
 class Header(NamedTuple):
-    """What is said once. error: why there is no sample at all. denied: NVML's message by the column that it refused."""
+    """Written once. error: why there are no samples at all. denied: NVML's messages, by the column it refused."""
 
     power_limit_w: float | None
     max_sm_clock_mhz: int | None
@@ -45,7 +45,7 @@ class Header(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One look at the GPU. at_s: monotonic seconds when energy_j was read; null is what NVML did not report."""
+    """One look at the GPU. at_s: monotonic seconds when energy_j was read. None is what NVML did not report."""
 
     at_s: float
     sm_clock_mhz: int | None
@@ -58,7 +58,7 @@ class Sample(NamedTuple):
 
 
 def read_header(line: str) -> Header:
-    """The header from the file's first line. Raises ValueError where it is none."""
+    """Return the header from the file's first line. Raises ValueError if the line is not a header."""
     values = json.loads(line)
     if not isinstance(values, dict) or set(values) != set(Header._fields) or not isinstance(values["denied"], dict):
         raise ValueError("not a sampler's header")
@@ -66,7 +66,7 @@ def read_header(line: str) -> Header:
 
 
 def read_sample(line: str) -> Sample:
-    """A sample from one of the lines after it. Raises ValueError where it is none."""
+    """Return a sample from one of the lines after the header. Raises ValueError if the line is not a sample."""
     values = json.loads(line)
     if not isinstance(values, list) or len(values) != len(Sample._fields) or values[0] is None:
         raise ValueError("not a sampler's sample")
@@ -76,7 +76,7 @@ def read_sample(line: str) -> Sample:
 
 
 def next_due(due: float, now: float, period_s: float) -> float:
-    """When to sample next, after the sample that was due at `due`. A period that a slow call ran past is left out."""
+    """Return when to sample after the sample that was due at `due`. Periods that a slow call overran are skipped."""
     return due + period_s * max(1, math.ceil((now - due) / period_s))
 
 
@@ -96,7 +96,7 @@ _ONCE: dict[str, Callable[[Any], float]] = {
 
 
 class _Card:
-    """The GPU by its handle. What it refused for good at first is not queried again: each call costs time."""
+    """The GPU by its handle. What it refused permanently at first is not queried again: each call costs time."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
@@ -110,7 +110,7 @@ class _Card:
     def sample(self) -> Sample:
         before = time.monotonic()
         energy = self._column("energy_j")
-        # The counter was read somewhere between the two: the middle is wrong by half the call at most.
+        # The counter was read between the two times: the middle is wrong by at most half the call.
         at_s = (before + time.monotonic()) / 2
         rest: dict[str, Any] = {name: self._column(name) for name in _COLUMNS if name != "energy_j"}
         return Sample(at_s=at_s, energy_j=energy, **rest)
@@ -133,18 +133,18 @@ class _Card:
 
 
 class _Ending:
-    """Whether it is time to end. Made first thing, so that SIGTERM finds us prepared."""
+    """Tells when it is time to end. Created first, so that SIGTERM finds the process prepared."""
 
     def __init__(self) -> None:
         self._parent = os.getppid()
-        # A signal makes the pipe readable, and so ends a wait at once; without it Python would resume the wait.
+        # A signal makes the pipe readable and so ends a wait at once; otherwise Python would resume the wait.
         self._woken, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, lambda *_: None)
 
     def within(self, seconds: float) -> bool:
-        """Wait so long, or until it is time."""
+        """Wait this long, or until it is time to end; return whether it is."""
         ready, _, _ = select.select([sys.stdin.fileno(), self._woken], [], [], max(0.0, seconds))
         if self._woken in ready or os.getppid() != self._parent:
             return True
@@ -152,13 +152,13 @@ class _Ending:
 
 
 def sample_all(uuid: str, period_s: float, file: IO[str]) -> None:
-    """Sample the GPU of that UUID into `file` until it is time to end. NVML's refusal is written down as the error."""
+    """Sample the GPU with this UUID into `file` until it is time to end. A refusal by NVML is written as the error."""
     ending = _Ending()
     try:
         with nvml.opened():
             _sample(_Card(pynvml.nvmlDeviceGetHandleByUUID(uuid)), ending, period_s, file)
     except pynvml.NVMLError as error:
-        # NVML did not start, or knows no such GPU: what a card refuses later is a null.
+        # NVML did not start, or knows no such GPU: what a card refuses later is written as null.
         _write(file, Header(None, None, denied={}, error=str(error))._asdict())
 
 
@@ -175,7 +175,7 @@ def _sample(card: _Card, ending: _Ending, period_s: float, file: IO[str]) -> Non
 
 
 def _write(file: IO[str], value: Any) -> None:
-    # A line in one call: whoever reads meanwhile, or after a SIGKILL, finds whole lines.
+    # One call per line: whoever reads meanwhile, or after a SIGKILL, finds complete lines.
     file.write(json.dumps(value) + "\n")
     file.flush()
 

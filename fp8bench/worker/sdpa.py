@@ -1,4 +1,4 @@
-"""Which kernels torch's scaled_dot_product_attention took, as the autograd graph of a loss shows."""
+"""Finds which kernels torch's scaled_dot_product_attention took, from the autograd graph of a loss."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ _SDPA_KERNELS = {
     "ScaledDotProductCudnnAttention": "cudnn",
     "ScaledDotProductFusedAttention": "fused",
 }
-"""By the name of the autograd node that torch's scaled_dot_product_attention leaves."""
+"""Kernels by the name of the autograd node that torch's scaled_dot_product_attention leaves."""
 
 
 def sdpa_kernels(loss: Tensor) -> frozenset[str]:
-    """Which kernels torch's scaled_dot_product_attention took, from the autograd graph of `loss`; empty where it took
-    none of them (plain GEMMs). torch chooses by shape, dtype and GPU; which kernels are enabled does not show it.
+    """Return the kernels that torch's scaled_dot_product_attention took, from the autograd graph of `loss`; empty if it
+    took none of them (plain GEMMs). torch chooses by shape, dtype and GPU; which kernels are enabled does not show it.
     """
     found: set[str] = set()
     seen: set[Any] = set()

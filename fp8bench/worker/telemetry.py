@@ -1,11 +1,11 @@
-"""What a rank's GPU did while steps were timed: start the sampler beside the rank, end it, and read what it saw.
+"""Records what a rank's GPU did while steps were timed: starts the sampler, ends it, and reads what it saw.
 
 Start it before warm-up and wait until it samples; read the telemetry after the last step has ended. Nothing here
-disturbs a measurement: what goes wrong becomes a null and one line of warning, every wait has an end, and nothing is
-left behind. The sampler's file has no name on any disk, so it is gone with the processes that hold it open; the sampler
+disturbs a measurement: what goes wrong becomes a null and one line of warning, every wait ends, and nothing is left
+behind. The sampler's file has no name on any disk, so it disappears with the processes that hold it open; the sampler
 itself ends when this process does, however that ends (see `worker.sampler`).
 
-It is not a verdict: `stats.telemetry` draws that from all ranks.
+This module gives no verdict: `stats.telemetry` does that from all ranks.
 """
 
 import signal
@@ -24,16 +24,16 @@ from fp8bench.stats.telemetry import drawn_between
 from fp8bench.worker.sampler import PERIOD_S, Sample, read_header, read_sample
 
 BEFORE_S = 1.0
-"""How much of the series before the first timed step is kept: enough to see in what state timing found the GPU."""
+"""Seconds of the series before the first timed step that are kept: enough to see the GPU's state when timing began."""
 
 END_S = 2.0
 POLL_S = 0.01
 
 
 class Sampler:
-    """The sampler of one rank's GPU, while the context stands. On a CPU it does nothing.
+    """The sampler of one rank's GPU, within the context. On a CPU it does nothing.
 
-    device: the rank's. period_s: from sample to sample, seconds.
+    device: the rank's. period_s: seconds from sample to sample.
     """
 
     def __init__(self, device: torch.device, rank: int, period_s: float = PERIOD_S) -> None:
@@ -61,8 +61,8 @@ class Sampler:
             self._file.close()
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Wait until the first sample is there: NVML starts within a second where a CUDA context exists, on a host that
-        is short of cores later. False where none will come, or none came in time; then measure all the same.
+        """Wait until the first sample is written, and return whether it was: NVML starts within a second if a CUDA
+        context exists, later on a host that is short of cores. Measure even if the first sample did not come in time.
         """
         deadline = time.monotonic() + timeout_s
         while self._process is not None:
@@ -75,12 +75,12 @@ class Sampler:
         return False
 
     def pause(self, paused: bool) -> None:
-        """Stop sampling for a while, or go on: what the sampler itself costs can be measured so."""
+        """Stop sampling for a while, or continue: this lets the cost of the sampler itself be measured."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP if paused else signal.SIGCONT)
 
     def telemetry(self, timed_from_s: float, timed_to_s: float) -> RankTelemetry | None:
-        """End the sampler, and return what it saw; None on a CPU. Call it inside the context, after the last step.
+        """End the sampler, and return what it saw; None on a CPU. Call this inside the context, after the last step.
 
         timed_from_s and timed_to_s: when the timed steps began and ended, in seconds of time.perf_counter().
         """
@@ -102,12 +102,12 @@ class Sampler:
 
 
 def _uuid(device: torch.device) -> str:
-    """The GPU's name in NVML, which ignores CUDA_VISIBLE_DEVICES and counts the GPUs otherwise than CUDA."""
+    """Return the GPU's name in NVML, which ignores CUDA_VISIBLE_DEVICES and numbers GPUs differently from CUDA."""
     return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
 
 def _start(uuid: str, period_s: float, file: IO[bytes]) -> "subprocess.Popen[bytes]":
-    """The sampler, writing into `file`, which has no name: the process opens it by the number of its descriptor."""
+    """Start the sampler, which writes to `file`. The file has no name, so it is opened by its descriptor's number."""
     number = file.fileno()
     command = [sys.executable, "-m", "fp8bench.worker.sampler", uuid, str(period_s), f"/proc/self/fd/{number}"]
     return subprocess.Popen(
@@ -116,13 +116,13 @@ def _start(uuid: str, period_s: float, file: IO[bytes]) -> "subprocess.Popen[byt
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         pass_fds=(number,),
-        # A session of its own: an interrupt from the terminal is the rank's affair, and ends the sampler through it.
+        # A separate session: an interrupt from the terminal goes to the rank, which then ends the sampler.
         start_new_session=True,
     )
 
 
 def _end(process: "subprocess.Popen[bytes]") -> str | None:
-    """End the sampler in a bounded time. Returns what was wrong with it, or None."""
+    """End the sampler in a bounded time. Return what was wrong with it, or None."""
     code = process.poll()
     if process.stdin is not None:
         process.stdin.close()
@@ -133,7 +133,7 @@ def _end(process: "subprocess.Popen[bytes]") -> str | None:
         process.wait(END_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        # A process inside a driver that hangs cannot even be killed. We do not wait for it.
+        # A process that hangs inside a driver cannot even be killed. Do not wait for it.
         with suppress(subprocess.TimeoutExpired):
             process.wait(END_S)
         return f"the sampler did not end within {END_S:g} s"
@@ -143,9 +143,9 @@ def _end(process: "subprocess.Popen[bytes]") -> str | None:
 def read(
     content: bytes, rank: int, timed_from_s: float, timed_to_s: float, period_s: float, trouble: str | None = None
 ) -> RankTelemetry:
-    """Telemetry from a sampler's file. trouble: what is known to be wrong already; it goes into the warning."""
+    """Return telemetry from a sampler's file. trouble: what is already known to be wrong; it goes into the warning."""
     timed_s = timed_to_s - timed_from_s
-    # What follows the last line break was not written to its end.
+    # What follows the last line break was not completely written.
     lines = content.split(b"\n")[:-1]
     if not lines:
         return RankTelemetry(rank=rank, timed_s=timed_s, warning=trouble or "the sampler had not begun")
@@ -178,8 +178,8 @@ def read(
 
 
 def _series(samples: list[Sample], timed_from_s: float, timed_to_s: float) -> TelemetrySeries | None:
-    """The samples from shortly before the first timed step to the first one after the last, which shows where the
-    energy counter ended; None where there is none before that.
+    """Return the samples from shortly before the first timed step to the first one after the last, which shows where
+    the energy counter ended; None if there are none before that.
     """
     kept = [sample for sample in samples if timed_from_s - BEFORE_S <= sample.at_s <= timed_to_s]
     if not kept:

@@ -1,15 +1,15 @@
-"""Warm-up and timed steps of one rank: the samples, the GPU's telemetry over the timed ones, and whether anything was
-compiled or allocated again while they ran.
+"""Warm-up and timed steps of one rank: the samples, the GPU's telemetry during the timed steps, and whether anything
+was compiled or allocated again while they ran.
 
-warm-up -> what will be timed is decided (`execution.decide`) -> the ranks agree on how many steps are timed
--> what was prefetched is dropped -> lead-in -> timed steps -> the split of a step, where the clock could not see it
+warm-up -> what will be timed is decided (`execution.decide`) -> the ranks agree on how many steps are timed -> what was
+prefetched is dropped -> lead-in -> timed steps -> the split of a step, if the clock could not see it
 
-Timed steps are to be as many, and to last as long, as requested, so their number follows from warm-up's
-pace. What the loader made ahead is dropped, else the timed steps would live on it, and a loader that is too slow would
-not show. The lead-in, a few steps that are not timed, waits for the first batches of the emptied loader and fills the
-launch queue again; it and the timed steps are one loop, which never waits for the device. Nothing is in that loop but
-the next batch, the launch of a step (see `execution`), and the calls of the clock. Losses are kept on the device and
-read after the last step, since reading one would wait for the device.
+Timed steps must be as many, and last as long, as requested, so their number follows from warm-up's pace. What the
+loader made ahead is dropped; otherwise the timed steps would live on it, and a loader that is too slow would go
+unnoticed. The lead-in, a few steps that are not timed, waits for the first batches of the emptied loader and fills the
+launch queue again; it and the timed steps are one loop, which never waits for the device. That loop contains only the
+next batch, the launch of a step (see `execution`), and the calls of the clock. Losses stay on the device and are read
+after the last step, because reading one would wait for the device.
 """
 
 import math
@@ -37,21 +37,21 @@ them, and the host is as far ahead as it gets after one or two.
 """
 
 PACE_STEPS = 5
-"""Of warm-up, the last ones, whose median is the pace: the first few compile, allocate and tune."""
+"""The number of last steps of warm-up whose median is the pace: the first few compile, allocate and tune."""
 
 SPARE = 1.1
-"""More steps than the pace suggests: timed steps may be a little faster than warm-up's, and shall last all the same."""
+"""Factor on the steps that the pace suggests: timed steps may be a little faster than warm-up's, but must last."""
 
 SPLIT_STEPS = 10
-"""From which the split of a replayed step is read."""
+"""The number of steps from which the split of a replayed step is read."""
 
 MOST_STEPS = 100_000
-"""That a least time may need: a warm-up whose steps took next to nothing shall not make a run endless."""
+"""The limit of steps for a minimum time: warm-up steps that took next to nothing must not make a run endless."""
 
 
 @dataclass(frozen=True)
 class LoopResult:
-    """times and losses: one a step."""
+    """The times and losses of a loop, one per step."""
 
     times: StepTimes
     losses: list[float]
@@ -59,7 +59,7 @@ class LoopResult:
 
 @dataclass(frozen=True)
 class Training:
-    """What the loop needs. batches goes on where the last loop left it."""
+    """What the loop needs. batches: continues where the last loop stopped."""
 
     launch: Launch
     batches: Iterator[Batch]
@@ -69,7 +69,7 @@ class Training:
 def train(training: Training, steps: int, clock: Clock, before_step: Callable[[int], None]) -> LoopResult:
     """Train for `steps` steps.
 
-    before_step: called with the step's number; what it costs falls into the step before.
+    before_step: called with the step's number; its cost falls into the step before.
     """
     losses = torch.full((steps,), torch.nan, device=training.device)
     for step in range(steps):
@@ -84,7 +84,7 @@ def train(training: Training, steps: int, clock: Clock, before_step: Callable[[i
 
 @dataclass(frozen=True)
 class Length:
-    """How much is requested: steps of warm-up, and the least number and the least time of timed steps."""
+    """What is requested: the steps of warm-up, and the minimum number and time of the timed steps."""
 
     warmup: int
     steps: int
@@ -93,7 +93,7 @@ class Length:
 
 @dataclass(frozen=True)
 class Timed:
-    """losses: one a step, warm-up first. after_first_step, at_end: what torch.compile had done by then."""
+    """The result of timing. losses: one per step, warm-up first. after_first_step, at_end: compilations by then."""
 
     samples: RankSamples
     telemetry: RankTelemetry | None
@@ -109,9 +109,9 @@ def time_steps(
     progress: ProgressFile,
     decide: Callable[[Training], Training] = lambda warm: warm,
 ) -> Timed:
-    """Warm up, then time steps. Every rank of the group calls it, with the same length.
+    """Warm up, then time steps. Every rank of the group calls this, with the same length.
 
-    decide: called after warm-up; returns what is timed: the same object where nothing changes.
+    decide: called after warm-up; returns what is timed, and the same object if nothing changes.
     """
     device = training.device
     watch = _Watch(progress, device)
@@ -120,7 +120,7 @@ def time_steps(
         warm = train(training, length.warmup, clock_for(device), watch)
         decided = decide(training)
         if decided is not training:
-            # Warm-up had another pace.
+            # Warm-up ran at another pace.
             training, warm = decided, _joined(warm, train(decided, PACE_STEPS, clock_for(device), watch))
         queue = prefetched(training.batches)
         steps = largest(timed_steps(length, warm.times.step_s, queue), device)
@@ -142,11 +142,11 @@ def time_steps(
 
 
 def timed_steps(length: Length, warmup_step_s: Sequence[float], queue: int = 0) -> int:
-    """How many steps to time: as many as requested, and as many as last as long as requested by warm-up's pace, in
-    whole queues full. Without warm-up nothing is known of the pace, and the number alone counts.
+    """Return how many steps to time: as many as requested, and as many as last as long as requested at warm-up's pace,
+    rounded up to complete queues. Without warm-up the pace is unknown, and only the number counts.
 
     queue: how many batches the loader makes ahead. Its processes began together and deliver in bursts, and part of a
-    queue may hold a burst without the wait before it.
+    queue may contain a burst without the wait before it.
     """
     pace = pace_s(warmup_step_s)
     for_time = min(MOST_STEPS, math.ceil(length.min_time_s * SPARE / pace)) if pace > 0 else 0
@@ -155,7 +155,7 @@ def timed_steps(length: Length, warmup_step_s: Sequence[float], queue: int = 0) 
 
 
 def pace_s(warmup_step_s: Sequence[float]) -> float:
-    """Seconds that a step of warm-up takes in the end; 0 without warm-up."""
+    """Return the seconds of a step at the end of warm-up; 0 without warm-up."""
     paces = (warmup_step_s[1:] or warmup_step_s)[-PACE_STEPS:]
     return median(paces) if paces else 0.0
 
@@ -173,7 +173,7 @@ class _Watch:
         self.retries: int | None = None
 
     def agreed(self, steps: int, pace: float) -> None:
-        """So many steps will be timed, of so many seconds each, after the lead-in that begins now."""
+        """Note the number of timed steps and their seconds each; the lead-in begins now."""
         self._timed_from = self._step + LEAD_IN
         self._progress.announce(self._timed_from + steps, pace)
 
@@ -189,7 +189,7 @@ class _Watch:
 
 
 def compiled_to(decided: CompileEvidence, after_first_step: Compilations, end: Compilations) -> CompileEvidence:
-    """Fill in what torch.compile made of the model; nothing where it was off."""
+    """Return the evidence with what torch.compile made of the model; unchanged if it was off."""
     if not decided.enabled:
         return decided
     return decided.model_copy(
@@ -212,8 +212,8 @@ def to_samples(
     allocator_retries: int | None,
     split: Split | None = None,
 ) -> RankSamples:
-    """warm: warm-up's loop; result: lead-in and timed steps; split: of steps of their own, where the clock saw none. A
-    loss that is not finite becomes null.
+    """Return the samples. warm: warm-up's loop. result: lead-in and timed steps. split: of separate steps, if the clock
+    saw none. A loss that is not finite becomes None.
     """
     times = result.times
     seen = {name: None if part is None else part[LEAD_IN:] for name, part in _passes(times).items()}
@@ -233,7 +233,7 @@ def to_samples(
 
 
 def _joined(first: LoopResult, second: LoopResult) -> LoopResult:
-    """Two loops that were not timed; of their times only the steps' are wanted."""
+    """Join two loops that were not timed; only the steps' times are joined."""
     times = replace(second.times, step_s=first.times.step_s + second.times.step_s)
     return LoopResult(times, first.losses + second.losses)
 
@@ -243,8 +243,8 @@ def _passes(times: StepTimes | Split) -> dict[str, list[float] | None]:
 
 
 def _timed_window(times: StepTimes, before: int) -> tuple[float, float]:
-    """perf_counter at the start of the first timed step and at the end of the last, by the device's clock. before: how
-    many steps of the loop are not timed.
+    """Return perf_counter at the start of the first timed step and at the end of the last, by the device's clock.
+    before: the number of steps in the loop that are not timed.
     """
     return times.began_s + sum(times.step_s[:before]), times.began_s + sum(times.step_s)
 

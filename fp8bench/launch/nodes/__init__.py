@@ -1,20 +1,20 @@
-"""Several nodes through torchrun, all modes and rounds in one call: `torchrun --nnodes N --nproc-per-node G -m fp8bench
-run ...`.
+"""Runs on several nodes through torchrun, with all modes and rounds in one call: `torchrun --nnodes N --nproc-per-node
+G -m fp8bench run ...`.
 
 torchrun starts G processes on each of N nodes, and each mode of each round needs fresh ones. So the process of local
 rank 0 becomes its node's agent, which starts the ranks of one run after the other, as a run on one machine does; the
 other local ranks wait for it and leave with its exit code (`waiting`). The agent of node 0 leads: it decides what runs,
-gathers, keeps the records and prints (`leader`). The others follow (`follower`).
+gathers the reports, keeps the records and prints (`leader`). The others follow (`follower`).
 
     place      where torchrun has put this process
     waiting    the other local ranks of a node
-    agent      from the first word between the nodes to the last
+    agent      from the first message between the nodes to the last
     alike      what may differ between nodes, and what is refused
     leader     node 0: an executor like any other
     follower   the other nodes
     turn       the ranks of one node in one run
     messages   what nodes tell each other
-    store      the store through which they do, in a thin process of its own, since that needs torch
+    store      how they do: a store in a small process of its own, because it needs torch
 
-On one node there is nobody to talk to: its agent is a run like any other.
+On one node there is no other agent to talk to: its agent is a run like any other.
 """

@@ -1,7 +1,7 @@
-"""A node's agent, from its first word to the others to its last.
+"""A node's agent, from its first message to the other nodes to its last.
 
-All talk goes through the store. Node 0 listens for the signs of life of every node, and every node for those of node 0:
-a node that was silent for `SILENT_S` is gone, and so is the one that holds the store when that no longer answers.
+All messages go through the store. Node 0 listens for the signs of life of every node, and every node for those of node
+0: a node that was silent for `SILENT_S` is gone, and if the store no longer answers, so is the node that holds it.
 """
 
 import os
@@ -35,13 +35,13 @@ from fp8bench.worker.progress import Stage
 Message = TypeVar("Message", bound=Frozen)
 
 MEET_S = 120.0
-"""How long a node may take to say its first word after another did."""
+"""Seconds that a node may take to send its first message after another node did."""
 
 SILENT_S = 15.0
-"""A node without a sign of life for this long is gone; there is one every second."""
+"""A node without a sign of life for this many seconds is gone; it gives one every second."""
 
 PART_S = 8.0
-"""How long node 0 waits until all have heard of the end: with it the store may go."""
+"""Seconds that node 0 waits until all nodes have heard of the end, because the store may end with node 0."""
 
 DYING_S = 0.5
 DYING_LOOKS = 5
@@ -49,10 +49,10 @@ POLL_S = 0.2
 
 
 class NodeGone(RunFailed):
-    """Another node ended before its time."""
+    """Raised when another node ended too early."""
 
     def __init__(self, node: int, called: str, how: str, at_s: float, stage: Stage | None = None) -> None:
-        """called: as `Agent.called` names it. how: it ended, after its name. at_s: when, in seconds since 1970."""
+        """called: from `Agent.called`. how: words after that name on how it ended. at_s: in seconds since 1970."""
         remedy = "See what ended it there, and start all nodes again: what is kept is not repeated"
         super().__init__(f"{called} {how}", remedy, "host-death")
         self.args = (node, called, how, at_s, stage)
@@ -64,7 +64,7 @@ class NodeGone(RunFailed):
 
 @dataclass
 class Agent:
-    """place: this node's. parent: torchrun's process id. verdict: of the nodes, once they have met."""
+    """The agent of this node. place: this node's. parent: torchrun's process id. verdict: set once the nodes met."""
 
     place: Elastic
     store: Store
@@ -76,21 +76,21 @@ class Agent:
 
     @property
     def leads(self) -> bool:
-        """Whether this node decides, writes and prints."""
+        """Whether this node decides what runs, writes and prints."""
         return self.place.node == 0
 
     @property
     def others(self) -> list[int]:
-        """Nodes beside this one."""
+        """All nodes except this one."""
         return [node for node in range(self.place.nodes) if node != self.place.node]
 
     def called(self, node: int) -> str:
-        """For a line on standard error: `node 1 (ip-10-0-0-12)`."""
+        """Return the node's name for a line on standard error: `node 1 (ip-10-0-0-12)`."""
         hosts = self.verdict.hosts
         return named(node, hosts[node]) if node < len(hosts) else f"node {node}"
 
     def meet(self, mine: Hello) -> Verdict:
-        """Every node calls it once. Raises what keeps them from running together, on all of them."""
+        """Exchange first messages; every node calls this once. If they cannot run together, all of them raise."""
         self.store.put(hello_of(self.place.node), mine.model_dump_json())
         if self.leads:
             met = judge([self._hello(node, mine) for node in range(self.place.nodes)])
@@ -106,7 +106,7 @@ class Agent:
         return mine if node == self.place.node else self.await_message(hello_of(node), Hello, (node,), MEET_S, node)
 
     def refuse(self, error: Fp8benchError, host: str) -> None:
-        """Say instead of the first word that this node cannot run, and hear what the others make of it."""
+        """Say, as the first message, that this node cannot run, and log what the nodes conclude if that differs."""
         refusal = Refusal.of(error)
         mine = Hello(node=self.place.node, host=host, processes=self.place.local_world_size, refusal=refusal)
         try:
@@ -116,16 +116,16 @@ class Agent:
                 self.log(f"warning: {heard}")
 
     def find(self, key: str, kind: type[Message]) -> Message | None:
-        """What is there under the key."""
+        """Return the message under the key, or None if there is none."""
         text = self.store.get(key)
         return None if text is None else kind.model_validate_json(text)
 
     def await_message(
         self, key: str, kind: type[Message], watched: tuple[int, ...], limit_s: float, sender: int | None = None
     ) -> Message:
-        """Wait for what another node says. watched: nodes whose end ends the wait. sender: where it is not node 0.
+        """Wait for a message of another node. watched: nodes whose end ends the wait. sender: if it is not node 0.
 
-        Raises NodeGone, also where the message did not come in time, and Interrupt where a signal ended a watched node.
+        Raises NodeGone, also if the message did not come in time, and Interrupt if a signal ended a watched node.
         """
         deadline = self.clock() + limit_s
         while (found := self.find(key, kind)) is None:
@@ -137,7 +137,7 @@ class Agent:
         return found
 
     def require_alive(self, node: int) -> None:
-        """Raises NodeGone where the node has left or is silent, and Interrupt where a signal ended it."""
+        """Raise NodeGone if the node has left or is silent, and Interrupt if a signal ended it."""
         left = self.find(left_of(node), Left)
         if left is not None and left.interrupted is not None:
             self.log(f"{self.called(node)} {left.what}")
@@ -153,8 +153,8 @@ class Agent:
         return NodeGone(node, self.called(node), how, at_s, stage)
 
     def orphaned(self) -> bool:
-        """Whether torchrun is gone, of which this process then hears by SIGTERM: a little before the kernel is done
-        with a process of many threads.
+        """Return whether torchrun is gone. This process learns of that by SIGTERM, a little before the kernel is done
+        with ending a process of many threads.
         """
         for _ in range(DYING_LOOKS):
             torchrun = signals.process(self.parent)
@@ -164,7 +164,7 @@ class Agent:
         return False
 
     def leave(self, error: BaseException) -> None:
-        """Tell the others that this node ends before its time, and why."""
+        """Tell the other nodes that this node ends early, and why."""
         why = f": {error.what}" if isinstance(error, Fp8benchError) else ""
         left = Left(what=f"was ended by an error{why}", at_s=time.time())
         if isinstance(error, KeyboardInterrupt):
@@ -179,7 +179,7 @@ class Agent:
             self.log(f"warning: the other nodes could not be told: {lost.what}")
 
     def end(self, code: int, why: str) -> None:
-        """Node 0 tells all that it is over, and waits a moment until they have heard it."""
+        """Tell all nodes, as node 0, that the session is over, and wait a moment until they have heard it."""
         try:
             self.store.put(END, End(code=code, why=why).model_dump_json())
             deadline = self.clock() + PART_S

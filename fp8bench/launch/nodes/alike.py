@@ -1,7 +1,7 @@
-"""What may differ between nodes, and what is refused. Pure, but for what a node knows of itself.
+"""Decides what may differ between nodes, and what is refused. Pure, except for what a node knows of itself.
 
-A run is one measurement of one kind of machine: nodes with another GPU, driver, number of processes or version, or that
-were asked for something else, make one that nobody can read. What hardly matters is marked in the record.
+A run is one measurement of one kind of machine: nodes with another GPU, driver, number of processes or version, or with
+another request, make a measurement that nobody can read. Differences that hardly matter are marked in the record.
 """
 
 import socket
@@ -20,17 +20,17 @@ from fp8bench.machine.identity import digest, software_here, this_machines_ident
 from fp8bench.schema.errors import UsageError
 
 EACH_ITS_OWN = frozenset({"results_dir", "name", "price", "price_per_gpu", "allow_busy"})
-"""Settings that change nothing of what ranks do."""
+"""Settings that change nothing about what ranks do."""
 
 VARIABLES = ("NCCL_", "NVTE_", "TORCH_", "CUDA_DEVICE_MAX_CONNECTIONS", "CUBLAS_", "GLOO_", "OMP_NUM_THREADS")
-"""Beginnings of variables that move numbers. Their values are a site's own, so that digests are compared."""
+"""Prefixes of variables that affect numbers. Their values are private to a site, so digests are compared."""
 
 AT_MOST = 4
-"""Differences in one line."""
+"""The number of differences in one line."""
 
 
 class Asked(Protocol):
-    """What a command was asked for. name: of the machine, as the user gave it."""
+    """The options of a command. name: the machine's label, as the user gave it."""
 
     @property
     def name(self) -> str | None: ...
@@ -39,7 +39,7 @@ class Asked(Protocol):
 
 
 def hello(place: Elastic, request: Asked, machine: Machine, environ: Mapping[str, str]) -> Hello:
-    """What this node is, and what was asked of it."""
+    """Return this node's first message: what the node is, and what was requested on it."""
     asked = request.model_dump(mode="json", exclude=set(EACH_ITS_OWN))
     found = software_here(machine.has_gpu)
     return Hello(
@@ -55,7 +55,7 @@ def hello(place: Elastic, request: Asked, machine: Machine, environ: Mapping[str
 
 
 def _counted(gpus: Sequence[str]) -> str:
-    """`8 x NVIDIA H100 80GB HBM3`."""
+    """Return the GPUs in words: `8 x NVIDIA H100 80GB HBM3`."""
     return ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus))
 
 
@@ -64,7 +64,7 @@ def _variables(environ: Mapping[str, str]) -> dict[str, JsonValue]:
 
 
 def judge(hellos: Sequence[Hello]) -> Verdict:
-    """hellos: of all nodes, by node."""
+    """Return the verdict on all nodes. hellos: ordered by node."""
     refusal = next((_of_node(one) for one in hellos if one.refusal is not None), None) or _unlike(hellos)
     marks = [f"unlike nodes: {name}" for name in differing(hellos, lambda one: one.harmless)]
     return Verdict(
@@ -76,12 +76,12 @@ def judge(hellos: Sequence[Hello]) -> Verdict:
 
 
 def named(node: int, host: str) -> str:
-    """`node 1 (ip-10-0-0-12)`, for a line on standard error."""
+    """Return the node's name for a line on standard error: `node 1 (ip-10-0-0-12)`."""
     return f"node {node} ({host})"
 
 
 def _of_node(one: Hello) -> Refusal | None:
-    """The node's own refusal, which names it."""
+    """Return the node's own refusal, with the node's name before it."""
     refusal = one.refusal
     return refusal and refusal.model_copy(update={"what": f"{named(one.node, one.host)}: {refusal.what}"})
 
@@ -110,7 +110,7 @@ def _unlike(hellos: Sequence[Hello]) -> Refusal | None:
 def differing(
     hellos: Sequence[Hello], part: Callable[[Hello], Mapping[str, JsonValue]]
 ) -> dict[str, dict[str, list[int]]]:
-    """By name, of what is not the same on all nodes: which nodes have which value, in words."""
+    """Return what differs between nodes, by name: which nodes have which value, in words."""
     names = dict.fromkeys(name for one in hellos for name in part(one))
     found = {name: _values(hellos, partial(_of_part, part, name)) for name in names}
     return {name: values for name, values in found.items() if len(values) > 1}
@@ -128,7 +128,7 @@ def _values(hellos: Iterable[Hello], of: Callable[[Hello], Any]) -> dict[str, li
 
 
 def _word(value: JsonValue) -> str:
-    """As a reader would say it: a setting that was not given is left to the machine."""
+    """Return the value in words: a setting that was not given is left to the machine."""
     if value is None or value == []:
         return "not given"
     if isinstance(value, list):
@@ -137,7 +137,7 @@ def _word(value: JsonValue) -> str:
 
 
 def _listed(values: Mapping[str, Sequence[int]], hellos: Sequence[Hello]) -> str:
-    """`4 on node 0 (a), 8 on nodes 1 and 2`."""
+    """Return the values in words: `4 on node 0 (a), 8 on nodes 1 and 2`."""
     hosts = {one.node: one.host for one in hellos}
     parts = []
     for value, nodes in values.items():

@@ -1,6 +1,7 @@
-"""Every node but node 0: it runs what it is told to, writes nothing, and leaves with the exit code that it is told.
+"""Every node except node 0: it runs what node 0 tells it, writes nothing, and leaves with the exit code that it is
+told.
 
-Where node 0 is gone there is nobody else to keep the record of the run that failed: node 1 does.
+If node 0 is gone, no other node would keep the record of the run that failed, so node 1 does.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import Progress
 
 Marks = Callable[[RunConfig], Sequence[str]]
-"""What a node finds of its circumstances before a run; raises ModeUnavailable where it should not run."""
+"""Returns the marks of a node's circumstances before a run; raises ModeUnavailable if the node should not run."""
 
 Keep = Callable[[Turn, Sequence[RankReport]], object]
 """Keeps the record of a run whose leader is gone."""
@@ -30,7 +31,7 @@ Keep = Callable[[Turn, Sequence[RankReport]], object]
 
 @dataclass
 class Follower:
-    """One that obeys `agent`'s node 0. timeout_s: of each phase; None: by the phase."""
+    """A node that obeys node 0. timeout_s: of each phase; None for each phase's own."""
 
     agent: Agent
     marks: Marks
@@ -39,8 +40,8 @@ class Follower:
     run_ranks: RunRanks = run_ranks
 
     def obey(self) -> int:
-        """Run what node 0 says until that says that it is over; returns the exit code. Raises RunFailed where node 0 is
-        gone, when the record is kept.
+        """Run what node 0 says until it ends the session, and return the exit code. Raises RunFailed if node 0 is gone,
+        after the record is kept.
         """
         turn = 0
         while True:
@@ -51,7 +52,7 @@ class Follower:
             turn += 1
 
     def _next(self, key: str) -> "Turn | End":
-        """What stands under the key once it does, or the end."""
+        """Return what is stored under the key once it is there, or the end."""
         agent = self.agent
         while True:
             for found in (agent.find(key, Turn), agent.find(END, End)):
@@ -73,7 +74,7 @@ class Follower:
                 if interrupted() and not told_all:
                     told_all = True
                     if agent.orphaned():
-                        # Before its ranks end, which makes those elsewhere fail.
+                        # Tell this before its ranks end, which makes those on other nodes fail.
                         agent.leave(KeyboardInterrupt())
                 return interrupted()
 
@@ -92,7 +93,7 @@ class Follower:
             return Ready(refusal=Refusal.of(refusal))
 
     def _keep_failed(self, gone: NodeGone | StoreLost, told: Turn) -> None:
-        """In place of node 0."""
+        """Keep the record of the failed run in place of node 0."""
         config = told.config
         lost = lost_node(gone, config) if isinstance(gone, NodeGone) else lost_store(gone, config, 0)
         reports = reports_of(all_ranks(config, {}), None, [lost], partial(where_of, config=config))
@@ -102,7 +103,7 @@ class Follower:
 
 def part(agent: Agent, end: End) -> int:
     """Tell node 0 that its end was heard, and say why it ended. Returns the exit code."""
-    # Node 0 need not have waited for it.
+    # Node 0 may not have waited for this message.
     with suppress(StoreLost):
         agent.store.put(bye_of(agent.place.node), "{}")
     if end.why:
@@ -111,4 +112,4 @@ def part(agent: Agent, end: End) -> int:
 
 
 def _nobody(_progress: Progress) -> None:
-    """Progress is shown by node 0."""
+    """Show nothing: node 0 shows the progress."""

@@ -1,7 +1,7 @@
 """Node 0: an executor like any other, whose ranks are on several nodes.
 
-A rank that fails anywhere ends its run on all nodes; what they saw makes one record, and the session goes on. A node
-that is gone ends the session: its ranks are the ones that failed, and nothing can be run without it.
+A rank that fails anywhere ends its run on all nodes; what they saw makes one record, and the session continues. A node
+that is gone ends the session: its ranks count as the ones that failed, and nothing can run without it.
 """
 
 import time
@@ -41,40 +41,40 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer", Ready, NodeView)
 
 READY_S = 60.0
-"""How long a node may take to look at its GPUs."""
+"""Seconds that a node may take to check its GPUs."""
 
 VIEW_S = 40.0
-"""How much later than this node's ranks those of another may end: they part in order, or have a grace of 30 s."""
+"""Seconds that another node's ranks may end later than this node's: they part in order, or have a grace of 30 s."""
 
 
 class Leader:
     """Runs each configuration on all nodes."""
 
     def __init__(self, agent: Agent, timeout_s: float | None = None, run: RunRanks = run_ranks) -> None:
-        """timeout_s: of each phase; None: by the phase."""
+        """timeout_s: of each phase; None for each phase's own."""
         self.agent = agent
         self.timeout_s = timeout_s
         self.place: Session | None = None
-        """Of the record that the next run makes, if it is kept: another node may have to keep it."""
+        """The place of the next run's record, if it is kept: another node may have to keep it."""
         self._run_ranks = run
         self._turns = 0
         self._gone: NodeGone | StoreLost | None = None
 
     def hearing(self, listener: "Listener") -> "Listener":
-        """The listener, of which this one hears too which record comes next."""
+        """Return a listener that also tells this leader the place of the next record."""
         return _Hearing(self, listener)
 
     def require_all(self) -> None:
-        """Raises what has ended a node: nothing more can be run."""
+        """Raise the error that ended a node, if any: nothing more can run then."""
         if self._gone is not None:
             raise self._gone
 
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
     ) -> list[RankReport]:
-        """As every executor. The reports name their machines; those of the first rank of a node have what that node
-        found of its circumstances. Raises ModeUnavailable where another node cannot run, and RunFailed where one is
-        gone since an earlier run.
+        """Run as `Executor.run` does. The reports name their machines; the report of a node's first rank contains that
+        node's marks. Raises ModeUnavailable if another node cannot run, and RunFailed if a node is gone since an
+        earlier run.
         """
         self.require_all()
         turn, self._turns = self._turns, self._turns + 1
@@ -107,7 +107,7 @@ class Leader:
     def _views(
         self, turn: int, config: RunConfig, watch: Watch, trace: Path | None
     ) -> tuple[dict[int, NodeView], list[Lost]]:
-        """What each node saw of its ranks, by node, and the nodes that are gone."""
+        """Return what each node saw of its ranks, by node, and the nodes that are gone."""
         try:
             with held_back() as interrupted:
                 mine = run_turn(
@@ -122,7 +122,7 @@ class Leader:
         return {0: mine, **views}, lost
 
     def _gathered(self, ask: Callable[[int], Answer], config: RunConfig) -> tuple[dict[int, Answer], list[Lost]]:
-        """What each other node answers, and those that are gone."""
+        """Return the answers of the other nodes, and the nodes that are gone."""
         answers, lost = {}, []
         for node in self.agent.others:
             try:
@@ -161,30 +161,30 @@ class _Hearing:
 
 
 def lost_node(gone: NodeGone, config: RunConfig) -> Lost:
-    """The node, with its ranks. A record names it by its number alone: machines' names are nobody else's business."""
+    """Return the lost node with its ranks. Records name it by number alone: machines' names are private."""
     ranks = ranks_of(gone.node, config)
     return Lost(tuple(ranks), gone.at_s, f"{_with_ranks(gone.node, ranks)} {gone.how}", gone.stage)
 
 
 def lost_store(gone: StoreLost, config: RunConfig, node: int) -> Lost:
-    """node: that is out of reach with the store."""
+    """Return a lost node with its ranks. node: the one that is out of reach together with the store."""
     ranks = ranks_of(node, config)
     return Lost(tuple(ranks), time.time(), f"{_with_ranks(node, ranks)} died or is out of reach: {gone.what}")
 
 
 def _with_ranks(node: int, ranks: range) -> str:
-    """`node 1 with ranks 8 to 15`, or `node 1 with rank 1`."""
+    """Return e.g. `node 1 with ranks 8 to 15`, or `node 1 with rank 1`."""
     return f"node {node} with " + (f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}")
 
 
 def ranks_of(node: int, config: RunConfig) -> range:
-    """All nodes have as many."""
+    """Return the ranks of a node; all nodes have the same number."""
     a_node = config.world_size // config.nodes
     return range(node * a_node, (node + 1) * a_node)
 
 
 def where_of(ranks: Sequence[int], stage: Stage | None, config: RunConfig) -> str:
-    """After a reason: on which nodes these ranks are, and in which phase; neither where the reason says so."""
+    """Return the end of a reason: on which nodes the ranks are and in which phase, each only if there are any."""
     nodes = sorted({rank // (config.world_size // config.nodes) for rank in ranks})
     *before, last = map(str, nodes) if nodes else ("",)
     on = f", on nodes {', '.join(before)} and {last}" if before else f", on node {last}" if last else ""
@@ -194,12 +194,12 @@ def where_of(ranks: Sequence[int], stage: Stage | None, config: RunConfig) -> st
 def on_machines(
     reports: Sequence[RankReport], config: RunConfig, machines: Sequence[MachineIdentity | None]
 ) -> list[RankReport]:
-    """The reports, each with its machine. machines: by node."""
+    """Return the reports, each with its machine. machines: by node."""
     a_node = config.world_size // config.nodes
     return [report.model_copy(update={"machine": machines[report.rank // a_node]}) for report in reports]
 
 
 def all_ranks(config: RunConfig, views: dict[int, NodeView]) -> list[RankView]:
-    """Of every rank, by rank; empty ones of those that nobody sees."""
+    """Return the views of all ranks, by rank; empty views for ranks that no node sees."""
     seen = {view.rank: view for node in views.values() for view in node.ranks}
     return [seen.get(rank) or RankView(rank=rank) for rank in range(config.world_size)]

@@ -1,4 +1,4 @@
-"""What nodes tell each other, as JSON under keys of the store."""
+"""The messages between nodes, as JSON under keys of the store."""
 
 from pydantic import Field, JsonValue
 
@@ -13,49 +13,49 @@ from fp8bench.worker.progress import Stage
 
 
 def hello_of(node: int) -> str:
-    """Where a node says what it is, and what was asked of it."""
+    """Return the key under which a node says what it is, and what was requested on it."""
     return f"hello/{node}"
 
 
 VERDICT = "verdict"
-"""Where node 0 says whether the nodes fit together."""
+"""The key under which node 0 says whether the nodes fit together."""
 
 END = "end"
-"""Where node 0 says that all is over."""
+"""The key under which node 0 says that the session is over."""
 
 
 def bye_of(node: int) -> str:
-    """Where a node says that it has heard of the end."""
+    """Return the key under which a node says that it has heard of the end."""
     return f"bye/{node}"
 
 
 def left_of(node: int) -> str:
-    """Where a node says that it goes away before the end."""
+    """Return the key under which a node says that it leaves before the end."""
     return f"left/{node}"
 
 
 def turn_of(turn: int) -> str:
-    """Where node 0 says what is run next. Turns are counted from 0 in each call."""
+    """Return the key under which node 0 says what runs next. Turns are counted from 0 in each call."""
     return f"turn/{turn}"
 
 
 def ready_of(turn: int, node: int) -> str:
-    """Where a node says whether it can begin."""
+    """Return the key under which a node says whether it can begin."""
     return f"ready/{turn}/{node}"
 
 
 def go_of(turn: int) -> str:
-    """Where node 0 says that all can."""
+    """Return the key under which node 0 says that all nodes can begin."""
     return f"go/{turn}"
 
 
 def stop_of(turn: int) -> str:
-    """Where any node says that its ranks ended otherwise than well."""
+    """Return the key under which any node says that one of its ranks did not end well."""
     return f"stop/{turn}"
 
 
 def view_of(turn: int, node: int) -> str:
-    """Where a node says what became of its ranks."""
+    """Return the key under which a node says what became of its ranks."""
     return f"view/{turn}/{node}"
 
 
@@ -69,7 +69,7 @@ RESULTS_S = 60.0
 
 
 class Refusal(Frozen):
-    """An error of ours, on its way to another node."""
+    """An error of fp8bench's own, on its way to another node."""
 
     what: str
     remedy: str
@@ -78,11 +78,11 @@ class Refusal(Frozen):
 
     @staticmethod
     def of(error: Fp8benchError) -> "Refusal":
-        """The error, as one can be sent."""
+        """Return the error in the form in which it can be sent."""
         return Refusal(what=error.what, remedy=error.remedy, exit_code=error.exit_code, cause=error.cause)
 
     def error(self, where: str = "") -> Fp8benchError:
-        """The error again. where: put before it."""
+        """Return the error again. where: put before its message."""
         kinds = {kind.exit_code: kind for kind in (UsageError, ModeUnavailable)}
         error = kinds.get(self.exit_code, RunFailed)(f"{where}{self.what}", self.remedy, self.cause)
         error.exit_code = self.exit_code
@@ -90,8 +90,9 @@ class Refusal(Frozen):
 
 
 class Hello(Frozen):
-    """host: the machine's name, for lines on standard error; no record has it. settings, hardware, software: what must
-    be the same on all nodes, by name; harmless: what is marked where it is not. refusal: why this node cannot run.
+    """A node's first message. host: the machine's name, for lines on standard error; no record contains it. settings,
+    hardware, software: what must be the same on all nodes, by name. harmless: what is only marked if it differs.
+    refusal: why this node cannot run.
     """
 
     node: int
@@ -106,7 +107,7 @@ class Hello(Frozen):
 
 
 class Verdict(Frozen):
-    """hosts, machines: by node. marks: what a reader of the records must know. refusal: why nothing is run."""
+    """The verdict on all nodes. hosts, machines: by node. marks: for readers of records. refusal: why nothing runs."""
 
     hosts: tuple[str, ...] = ()
     machines: tuple[MachineIdentity | None, ...] = ()
@@ -115,28 +116,28 @@ class Verdict(Frozen):
 
 
 class Turn(Frozen):
-    """place: of the record in its session; None of a look that is not kept (a batch size that is tried)."""
+    """What runs next. place: of its record in the session; None if it is not kept (the try of a batch size)."""
 
     config: RunConfig
     place: Session | None = None
 
 
 class Ready(Frozen):
-    """marks: what the node found of its circumstances (a busy GPU)."""
+    """Whether a node can begin. marks: what it found of its circumstances (e.g. a busy GPU)."""
 
     marks: tuple[str, ...] = ()
     refusal: Refusal | None = None
 
 
 class Stop(Frozen):
-    """grace_s: how long ranks elsewhere may go on."""
+    """That ranks of a node did not end well. grace_s: seconds that ranks on other nodes may go on."""
 
     node: int
     grace_s: float
 
 
 class NodeView(Frozen):
-    """What an agent saw of its ranks, by rank. overdue: those that were late."""
+    """What an agent saw of its ranks, by rank. overdue: the ranks that were late."""
 
     ranks: tuple[RankView, ...]
     overdue: Overdue | None = None
@@ -149,7 +150,7 @@ class Results(Frozen):
 
 
 class Left(Frozen):
-    """what: happened, in words. interrupted: by this signal, and otherwise well. at_s: since 1970."""
+    """That a node left early. what: the event, in words. interrupted: the signal that ended it. at_s: since 1970."""
 
     what: str
     at_s: float
@@ -157,13 +158,13 @@ class Left(Frozen):
 
 
 class End(Frozen):
-    """code: with which all leave. why: for the nodes that follow; empty: nothing to say."""
+    """The end. code: the exit code of all nodes. why: the reason for the nodes that follow; may be empty."""
 
     code: int
     why: str = ""
 
 
 class Status(Frozen):
-    """What a node says with its signs of life: the phase in which the last of its ranks is."""
+    """What a node says with its signs of life: the phase of the rank that is furthest behind."""
 
     stage: Stage | None = None

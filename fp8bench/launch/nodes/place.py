@@ -1,4 +1,4 @@
-"""Where torchrun has put this process, by the variables that it sets."""
+"""Reads where torchrun has put this process from the variables that torchrun sets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fp8bench.schema.errors import UsageError
 
 RANKS = ("RANK", "LOCAL_RANK")
-"""Only one of these makes a process one of a group: the others are set on many machines for other reasons."""
+"""Only these variables mark a process as one of a group: the others are set on many machines for other reasons."""
 
 SIZES = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
 STORE = ("MASTER_ADDR", "MASTER_PORT")
@@ -19,9 +19,9 @@ REMEDY = "Start with torchrun, or unset its variables to let fp8bench make its o
 
 @dataclass(frozen=True)
 class Elastic:
-    """This process's place in a group that torchrun has made. node, nodes: which machine of how many. address, port: of
-    the store by which the processes find each other. hosted: torchrun itself holds that store; else node 0 does.
-    attempt: torchrun may start all processes again beside the same store.
+    """This process's place in a group that torchrun has made. node, nodes: this machine and the number of machines.
+    address, port: of the store by which the processes find each other. hosted: whether torchrun itself holds that
+    store, instead of node 0. attempt: torchrun may start all processes again with the same store.
     """
 
     rank: int
@@ -37,12 +37,12 @@ class Elastic:
 
     @property
     def first_rank(self) -> int:
-        """Of this node's ranks."""
+        """The first of this node's ranks."""
         return self.rank - self.local_rank
 
 
 def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
-    """The group in torchrun's variables, or None where there is none. Raises UsageError where they cannot be true."""
+    """Return the group in torchrun's variables, or None without one. Raises UsageError for impossible values."""
     if not any(name in environ for name in RANKS):
         return None
     missing = [name for name in TORCHRUN if not environ.get(name)]
@@ -78,7 +78,7 @@ def elastic_from(environ: Mapping[str, str]) -> Elastic | None:
 
 
 def _node(environ: Mapping[str, str], first_rank: int, world_size: int, local_world_size: int) -> tuple[int, int]:
-    """As torchrun says; where another launcher does not, as follows from equal nodes."""
+    """Return node and number of nodes as torchrun says; for other launchers, as follows from nodes of equal size."""
     if all(name in environ for name in GROUP):
         node, nodes = _number(environ, GROUP[0]), _number(environ, GROUP[1], 1)
         _require_below(node, nodes, *GROUP)

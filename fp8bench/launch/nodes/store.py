@@ -1,7 +1,7 @@
 """The store through which agents talk: keys and texts that every node can read, and signs of life of each node.
 
-It is torch's TCPStore, which torchrun holds for the processes that it starts. To use it takes torch, which an agent
-does not import: a thin process of its own does (`store_process`), is asked by lines of JSON, and ends with the agent.
+It is torch's TCPStore, which torchrun holds for the processes that it starts. Using it needs torch, which an agent does
+not import. So a small separate process imports torch (`store_process`), answers lines of JSON, and ends with the agent.
 """
 
 import json
@@ -19,10 +19,10 @@ from fp8bench.launch.signals import held_back
 from fp8bench.schema.errors import RunFailed, UsageError
 
 JOIN_S = 120.0
-"""How long the process may take to import torch, on a busy host, and to reach the store."""
+"""Seconds that the process may take to import torch, on a busy host, and to reach the store."""
 
 ANSWER_S = 20.0
-"""After this long without an answer the node that holds the store is gone."""
+"""After this many seconds without an answer, the node that holds the store is gone."""
 
 _BOOT = """
 import json, sys
@@ -35,7 +35,7 @@ main()
 
 
 class StoreLost(RunFailed):
-    """The store no longer answers: the node that holds it is gone."""
+    """Raised when the store no longer answers: the node that holds it is gone."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
@@ -46,29 +46,29 @@ class StoreLost(RunFailed):
 
 
 class Store(Protocol):
-    """What an agent needs of it. All raise StoreLost."""
+    """What an agent needs of the store. All methods raise StoreLost."""
 
     def put(self, key: str, text: str) -> None:
-        """For every node."""
+        """Store a text for every node."""
 
     def get(self, key: str) -> str | None:
-        """None where there is nothing yet."""
+        """Return the text under the key, or None if there is nothing yet."""
 
     def drop(self, key: str) -> None:
-        """What nobody will read again."""
+        """Remove a text that nobody will read again."""
 
     def say(self, status: str) -> None:
-        """What the others read beside this node's signs of life."""
+        """Set what the others read with this node's signs of life."""
 
     def heard(self, node: int) -> tuple[float, str]:
-        """Seconds since the node's last sign of life, and what it said with it."""
+        """Return the seconds since the node's last sign of life, and what it said with it."""
 
 
 class StoreProcess:
-    """The agent's side of the thin process. Close it, or use it as a context."""
+    """The agent's side of the small process. Close it, or use it as a context manager."""
 
     def __init__(self, place: Elastic) -> None:
-        """Starts it; `join` waits until it has reached the store."""
+        """Start the process; `join` waits until it has reached the store."""
         self._place = place
         self._errors: IO[bytes] = TemporaryFile()
         self._process = _start(self._errors)
@@ -81,7 +81,7 @@ class StoreProcess:
         self.close()
 
     def close(self) -> None:
-        """End the process, and with it the store where it holds that."""
+        """End the process, and the store too if this process holds it."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -90,7 +90,7 @@ class StoreProcess:
         self._errors.close()
 
     def join(self) -> None:
-        """Raises UsageError where there is no store at the address, or the port is taken."""
+        """Wait for the store. Raises UsageError if there is none at the address, or if the port is taken."""
         if self._joined:
             return
         place = self._place
@@ -134,7 +134,7 @@ class StoreProcess:
         return answer
 
     def _ask(self, question: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
-        # Whole questions and whole answers, whatever signal comes meanwhile.
+        # Questions and answers stay complete, whatever signal arrives meanwhile.
         with held_back():
             asked, answers = self._process.stdin, self._process.stdout
             if asked is None or answers is None:
@@ -154,20 +154,20 @@ class StoreProcess:
     def _last_words(self) -> str:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        # Not those of a stack in C++.
+        # Skip the lines of a C++ stack.
         said = [line for line in lines if not line.startswith(("frame #", "<"))]
         return said[-1] if said else "its process was killed"
 
 
 def _write(pipe: IO[bytes], data: bytes) -> None:
-    """All of it: a signal may cut a write short."""
+    """Write all of the data: a signal may cut a write short."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(pipe.fileno(), rest) :]
 
 
 def _line(pipe: IO[bytes], limit_s: float) -> bytes | None:
-    """Empty at the end of the pipe, None where none came in time. The pipe has no buffer."""
+    """Return the next line, empty at the end of the pipe, None if none came in time. The pipe has no buffer."""
     deadline, found = time.monotonic() + limit_s, b""
     while not found.endswith(b"\n"):
         ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
@@ -194,7 +194,7 @@ def _refused(place: Elastic, why: str) -> UsageError:
 
 
 def _start(errors: IO[bytes]) -> "subprocess.Popen[bytes]":
-    """The thin process, in a session of its own: Ctrl-C reaches the agent alone, which ends it last."""
+    """Start the small process in its own session, so Ctrl-C reaches only the agent, which ends the process last."""
     return subprocess.Popen(
         [sys.executable, "-c", _BOOT, str(os.getpid()), json.dumps(sys.path)],
         stdin=subprocess.PIPE,

@@ -1,6 +1,6 @@
-"""The process that talks to the store for an agent: a line of JSON in, a line out; a sign of life every second.
+"""The process that talks to the store for an agent: it answers lines of JSON and gives a sign of life every second.
 
-Texts are compressed, and cut into pieces that the store takes (the reports of eight ranks are megabytes).
+Texts are compressed and cut into pieces that the store accepts (the reports of eight ranks take megabytes).
 """
 
 import json
@@ -17,12 +17,12 @@ from typing import Any
 BEAT_S = 1.0
 PIECE_BYTES = 1 << 20
 TIMEOUT = timedelta(seconds=60)
-"""For the first answer of the store, and for keys that are known to be there."""
+"""Timeout for the first answer of the store, and for keys that are known to exist."""
 
 
 @dataclass
 class Heard:
-    """Of another node: its latest sign of life, and for how long there has been no other."""
+    """What was heard of another node: its latest sign of life, and for how long no other has come."""
 
     sign: bytes = b""
     status: str = ""
@@ -31,7 +31,7 @@ class Heard:
 
 @dataclass
 class Agent:
-    """store: a torch Store, with the group's prefix. node: this one. heard: by node, those that are watched."""
+    """Answers an agent. store: a torch Store with the group's prefix. node: this one. heard: by watched node."""
 
     store: Any
     node: int
@@ -41,7 +41,7 @@ class Agent:
     _beat_at: float = 0.0
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """One question of the agent's, by its only or first key."""
+        """Answer one question of the agent's, told apart by its only or first key."""
         match asked:
             case {"put": key, "text": text}:
                 put(self.store, key, text)
@@ -57,14 +57,14 @@ class Agent:
         return {}
 
     def beat(self, now: float) -> None:
-        """Give a sign of life, and look for those of the others. now: of the monotonic clock. Time in which this
+        """Give a sign of life, and look for those of the other nodes. now: of the monotonic clock. Time in which this
         process was stopped does not count.
         """
         passed_s, self._beat_at = min(now - self._beat_at, 2 * BEAT_S), now
         self.store.set(f"beat/{self.node}", json.dumps([next(self._beats), self.status]))
         for node, heard in self.heard.items():
             sign = self.store.get(f"beat/{node}") if self.store.check([f"beat/{node}"]) else b""
-            # Before the first one its agent may still be starting.
+            # Before its first sign, an agent may still be starting.
             if sign == heard.sign:
                 heard.silent_s += passed_s if sign else 0.0
             else:
@@ -72,7 +72,7 @@ class Agent:
 
 
 def put(store: Any, key: str, text: str) -> None:
-    """The number of pieces last, since whoever finds it reads them."""
+    """Store a text. The number of pieces is written last, because whoever finds it reads the pieces."""
     data = zlib.compress(text.encode())
     pieces = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
     for number, piece in enumerate(pieces):
@@ -81,7 +81,7 @@ def put(store: Any, key: str, text: str) -> None:
 
 
 def get(store: Any, key: str) -> str | None:
-    """None where there is nothing of that name."""
+    """Return the text of that name, or None if there is none."""
     if not store.check([key]):
         return None
     pieces = (store.get(f"{key}#{number}") for number in range(int(store.get(key))))
@@ -89,7 +89,7 @@ def get(store: Any, key: str) -> str | None:
 
 
 def drop(store: Any, key: str) -> None:
-    """Nothing where there is nothing of that name."""
+    """Remove the text of that name, if there is one."""
     if store.check([key]):
         pieces = int(store.get(key))
         for name in (key, *(f"{key}#{number}" for number in range(pieces))):
@@ -97,8 +97,8 @@ def drop(store: Any, key: str) -> None:
 
 
 def main() -> None:
-    """Until standard input ends. An error of the store is the last answer."""
-    # While the agent looks at its machine.
+    """Answer until standard input ends. An error of the store is the last answer."""
+    # Imported here, while the agent looks at its machine.
     from torch.distributed import PrefixStore, TCPStore
 
     settings = json.loads(sys.stdin.readline())
@@ -107,14 +107,14 @@ def main() -> None:
         _say({})
         _serve(agent)
     except (RuntimeError, ValueError) as error:
-        # torch's errors of a store are RuntimeErrors; the rest of their lines are C++.
+        # torch's errors of a store are RuntimeErrors; the lines after the first are C++.
         _say({"lost": str(error).partition("\n")[0]})
 
 
 def _joined(
     connect: Any, below: Any, address: str, port: int, host: bool, prefix: str, node: int, watch: Sequence[int]
 ) -> Agent:
-    """connect, below: torch's TCPStore and PrefixStore."""
+    """Return the agent, connected to the store. connect, below: torch's TCPStore and PrefixStore."""
     store = connect(address, port, is_master=host, wait_for_workers=False, timeout=TIMEOUT)
     return Agent(below(prefix, store), node, {other: Heard() for other in watch}, _beat_at=time.monotonic())
 

@@ -1,4 +1,4 @@
-"""One run on one node: its ranks, watched together with those elsewhere."""
+"""One run on one node: its ranks, watched together with those on the other nodes."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,10 +13,10 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.worker.progress import STAGES, Progress, Stage
 
 LOOK_S = 0.5
-"""Between two looks at the store, while ranks run."""
+"""Seconds between two looks at the store while ranks run."""
 
 RunRanks = Callable[[Task, float | None, Watch, Callable[[], bool], Others], Outcome | None]
-"""As `spawn.run_ranks`; tests have another."""
+"""A function with the signature of `spawn.run_ranks`; tests pass another."""
 
 
 def run_turn(
@@ -29,8 +29,8 @@ def run_turn(
     trace: Path | None = None,
     run: RunRanks = run_ranks,
 ) -> NodeView | None:
-    """This node's ranks from their start to their end; None where an interrupt ended them. Raises what `Elsewhere`
-    does, once all are ended.
+    """Run this node's ranks from their start to their end; return None if an interrupt ended them. Raises what
+    `Elsewhere` raises, once all ranks have ended.
     """
     place = agent.place
     meet = Rendezvous(address=place.address, port=place.port, prefix=f"fp8bench/{place.attempt}/group/{turn}")
@@ -40,10 +40,11 @@ def run_turn(
 
 
 class Elsewhere:
-    """The other nodes, as the ranks' launcher asks for them: how long its ranks may go on since one elsewhere failed.
+    """The other nodes, as this node's launcher asks about them: how long its own ranks may go on after a rank elsewhere
+    failed.
 
-    Raises NodeGone where another node is gone, StoreLost where that is which holds the store, and Interrupt where a
-    signal ended one.
+    Raises NodeGone if another node is gone, StoreLost if that is the node that holds the store, and Interrupt if a
+    signal ended a node.
     """
 
     def __init__(self, agent: Agent, turn: int) -> None:
@@ -77,5 +78,5 @@ class Elsewhere:
 
 
 def last_stage(seen: Sequence[Progress | None]) -> Stage:
-    """In which the last of the ranks is."""
+    """Return the phase of the rank that is furthest behind."""
     return min(("starting" if one is None else one.stage for one in seen), key=STAGES.index)

@@ -1,8 +1,8 @@
-"""The local ranks beside a node's agent, which do nothing but wait for it and leave with its exit code.
+"""The local ranks other than a node's agent, which only wait for it and leave with its exit code.
 
-They meet at a socket in Linux's abstract namespace, which is named after the group: it needs no folder, and is gone
-with the agent, however that ends. Nobody accepts a connection before the end: a waiting rank stands in the queue, and
-the kernel hangs up on it when the agent is gone.
+They meet at a socket in Linux's abstract namespace, named after the group: it needs no folder, and disappears with the
+agent, however that ends. No connection is accepted before the end: a waiting rank stays in the queue, and the kernel
+hangs up on it when the agent is gone.
 """
 
 import hashlib
@@ -20,13 +20,13 @@ from fp8bench.lifeline import signal_with_parent
 from fp8bench.schema.errors import RunFailed, UsageError
 
 BEGIN_S = 120.0
-"""How long the agent may take to be there: torchrun starts all local ranks at once, on a host that may be busy."""
+"""Seconds until the agent must be there: torchrun starts all local ranks at once, on a host that may be busy."""
 
 PARTING_S = 25.0
-"""After a signal: how long the agent, which got it too, may take to end its ranks. torchrun kills after 30 s."""
+"""Seconds, after a signal that the agent also got, for it to end its ranks. torchrun kills after 30 s."""
 
 LEAVE_S = 5.0
-"""How long the agent may take to be gone once it has told its exit code."""
+"""Seconds that the agent may take to end once it has told its exit code."""
 
 POLL_S = 0.1
 RUN_ID = "TORCHELASTIC_RUN_ID"
@@ -34,14 +34,14 @@ RUN_ID = "TORCHELASTIC_RUN_ID"
 
 
 def leave_with_torchrun(environ: Mapping[str, str]) -> None:
-    """Have this process ended by SIGTERM, in order, when torchrun is gone: a torchrun that is killed ends nobody."""
+    """Have SIGTERM end this process in order when torchrun is gone: a torchrun that is killed ends no process."""
     if RUN_ID in environ:
         signal_with_parent(signal.SIGTERM)
 
 
 def follow(place: Elastic, environ: Mapping[str, str]) -> int:
-    """Wait for the node's agent, and return its exit code. Where it ends without one the first of those that wait
-    raises RunFailed for all, so that it is said once.
+    """Wait for the node's agent, and return its exit code. If the agent ends without one, the first waiting rank raises
+    RunFailed for all, so that it is reported once.
     """
     try:
         return _followed(place, environ)
@@ -69,9 +69,9 @@ def _followed(place: Elastic, environ: Mapping[str, str]) -> int:
 
 @contextmanager
 def awaited(place: Elastic, environ: Mapping[str, str]) -> Iterator[list[int]]:
-    """The agent's side. The last of the yielded list is the exit code with which the waiting ranks leave.
+    """Serve the waiting ranks as the agent. The last item of the yielded list is the exit code with which they leave.
 
-    Raises UsageError where there is an agent of this place already.
+    Raises UsageError if there is already an agent of this place.
     """
     leave_with_torchrun(environ)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -97,7 +97,7 @@ def _tell(listener: socket.socket, code: int) -> None:
             connection, _ = listener.accept()
             with suppress(OSError):
                 connection.sendall(bytes([code & 0xFF]))
-            # The kernel closes it with this process: who leaves before that has torchrun end this process by a signal.
+            # The kernel closes it with this process: if a rank leaves earlier, torchrun ends this process by a signal.
             connection.detach()
 
 
@@ -133,6 +133,6 @@ def _code(connection: socket.socket) -> int:
 
 
 def _name(place: Elastic, environ: Mapping[str, str]) -> bytes:
-    """One for all local ranks of a node, and for nobody else on the machine: nodes may share one."""
+    """Return a name for all local ranks of a node and nobody else on the machine: nodes may share a machine."""
     words = (*(environ[name] for name in STORE), environ.get(RUN_ID, ""), place.attempt, place.first_rank, os.getuid())
     return b"\0fp8bench-" + hashlib.sha256("\n".join(map(str, words)).encode()).hexdigest()[:32].encode()

@@ -1,7 +1,7 @@
-"""The processes of one run: who starts them, how long they may take, and who is to blame when one fails.
+"""The processes of one run: who starts them, how long they may take, and which one is to blame when one fails.
 
-`Executor` is the seam between what is measured and how processes come to be: `spawn` starts them on this machine,
-`launch.nodes.leader` on several, and tests use a fake one, with made-up times, whose tables are the same every time.
+`Executor` separates what is measured from how processes are started: `spawn` starts them on this machine,
+`launch.nodes.leader` on several, and tests use a fake executor with made-up times, whose tables are always the same.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import Progress
 
 Watch = Callable[[Progress], None]
-"""Called a few times a second with how far rank 0 has come."""
+"""Called a few times a second with the progress of rank 0."""
 
 
 class Executor(Protocol):
@@ -22,8 +22,8 @@ class Executor(Protocol):
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
     ) -> list[RankReport]:
-        """trace: where rank 0 keeps the Chrome trace of its profile; None: nowhere. marks: what this process found of
-        the circumstances; what other nodes find of theirs is in the reports.
+        """Run the configuration and return one report per rank, by rank, also for a rank that died (status failed).
 
-        One report a rank, by rank; a rank that died has one too, with status failed.
+        trace: where rank 0 keeps the Chrome trace of its profile; None: nowhere. marks: what this process found of the
+        circumstances; the reports contain those of other nodes.
         """

@@ -1,13 +1,13 @@
-"""The next run's ranks, started while this run's are still at work that is not timed.
+"""Starts the next run's ranks while this run's are still busy with work that is not timed.
 
-To import torch and the model's library takes a fresh process about 10 s, of 45 to 50 s for ViT-Huge on one H100. So the
-next run's processes begin once this run's have imported theirs; they import the same libraries and then wait for their
-task. They touch no GPU, and while steps are timed they are stopped (SIGSTOP), whether or not they are done: nothing of
-them runs beside a timed step. What a mode alone needs (Transformer Engine, torchao) they leave for later, since its
-import may touch the GPU.
+Importing torch and the model's library takes a fresh process about 10 s, out of 45 to 50 s for ViT-Huge on one H100. So
+the next run's processes begin once this run's have imported theirs; they import the same libraries and then wait for
+their task. They touch no GPU, and while steps are timed they are stopped (SIGSTOP), whether or not they are done:
+nothing of them runs during a timed step. What only a mode needs (Transformer Engine, torchao) is left for later,
+because its import may touch the GPU.
 
-They are as fresh as others: each has an interpreter, memory and imports of its own. Where they cannot be used, since no
-run follows, it has another number of ranks, or one of them ended, they are ended; others are started if need be.
+These ranks are as fresh as others: each has its own interpreter, memory and imports. If they cannot be used, because no
+run follows, it has another number of ranks, or one of them ended, they are ended, and others are started if needed.
 """
 
 import os
@@ -28,14 +28,14 @@ from fp8bench.worker.progress import Stage
 ENTRY = "fp8bench.launch.processes.ahead:wait"
 
 WORKER = "fp8bench.worker.main"
-"""Brings torch."""
+"""The module that imports torch."""
 
 MODULES_AT = "modules.txt"
-"""In the ranks' folder: what they import, a line each."""
+"""A file in the ranks' folder: what they import, one module per line."""
 
 
 class Ahead:
-    """Ranks that wait for their task; there are some only while a run is expected to follow the present one."""
+    """Ranks that wait for their task. They exist only while a run is expected to follow the present one."""
 
     def __init__(self) -> None:
         self._expected: tuple[range, tuple[str, ...]] | None = None
@@ -43,13 +43,13 @@ class Ahead:
         self._stopped: set[int] = set()
 
     def expect(self, ranks: range | None, modules: Sequence[str] = ()) -> None:
-        """After the run that begins next another follows, of these ranks; None: none does. modules: what they import
-        beside torch.
+        """Announce that a run of these ranks follows the one that begins next; None if none follows. modules: what the
+        ranks import in addition to torch.
         """
         self._expected = None if ranks is None else (ranks, (WORKER, *modules))
 
     def look(self, stage: Stage) -> None:
-        """Called a few times a second: the present run has come to this stage."""
+        """Note the stage of the present run. Called a few times a second."""
         if self._expected is None or stage == "starting":
             return
         if self._begun is None and stage != "timing":
@@ -57,7 +57,7 @@ class Ahead:
         self._stop(stage == "timing")
 
     def take(self, ranks: range) -> Begun | None:
-        """Those that wait; None, and none waits any more, where they are not these."""
+        """Return the waiting ranks if they are exactly these and all live; otherwise end them and return None."""
         begun = self._begun
         if begun is None or tuple(begun.processes) != tuple(ranks) or not _live(begun):
             self.close()
@@ -67,12 +67,12 @@ class Ahead:
         return begun
 
     def identities(self) -> frozenset[tuple[int, int]]:
-        """Of the processes that wait."""
+        """Return the identities of the processes that wait."""
         found = (process(one.pid) for one in self._begun.processes.values()) if self._begun else ()
         return frozenset(one.identity for one in found if one is not None)
 
     def close(self) -> None:
-        """End those that wait."""
+        """End the ranks that wait."""
         if self._begun is None:
             return
         begun, self._begun = self._begun, None
@@ -85,7 +85,7 @@ class Ahead:
         begun.stack.close()
 
     def _start(self, ranks: range, modules: Sequence[str]) -> None:
-        """Without room for them, or for their processes, the next run starts its own, and says so then."""
+        """Start the ranks. If there is no room for them or their processes, the next run starts its own and says so."""
         try:
             with ExitStack() as stack:
                 self._begun = Begun(folder(stack), {}, {}, stack.pop_all())
@@ -97,11 +97,11 @@ class Ahead:
             self.close()
 
     def _stop(self, wanted: bool) -> None:
-        """Stop them, or let them go on."""
+        """Stop the waiting ranks, or let them continue."""
         if self._begun is None:
             return
         for rank, one in self._begun.processes.items():
-            # Before it is tied to the launcher, which it is when it has this file, a stopped one would outlive it.
+            # A rank is tied to the launcher once it has this file; if stopped earlier, it would outlive the launcher.
             if wanted and rank not in self._stopped and rank_path(self._begun.folder, rank, "stack").exists():
                 self._stopped.add(rank)
                 send(one.pid, signal.SIGSTOP)
@@ -115,9 +115,9 @@ def _live(begun: Begun) -> bool:
 
 
 def wait(folder: Path, rank: int, teller: Teller) -> None:
-    """A rank that was started ahead: import, wait to be told what to call, and call it."""
+    """Run as a rank that was started ahead: import, wait to be told what to call, and call it."""
     for module in (folder / MODULES_AT).read_text().split():
-        # The run finds what is missing, and says so.
+        # The run itself finds what is missing, and says so.
         with suppress(ImportError):
             import_module(module)
     entry = sys.stdin.readline().strip()

@@ -1,14 +1,14 @@
-"""When a run has failed, and which rank made it fail. Pure.
+"""Decides when a run has failed, and which rank made it fail. Pure.
 
 A phase has a limit: its own, which `--timeout` replaces, plus several times what its steps are expected to last. Only
-the ranks that are furthest behind are late: the others may be waiting for them. Time in which nobody looked (the
-launcher was stopped, too, by Ctrl-Z) does not count.
+the ranks that are furthest behind are late: the others may be waiting for them. Time in which the launcher did not look
+(e.g. because Ctrl-Z stopped it too) does not count.
 
-Of ranks that died, what happened before the launcher sent any signal counts. A rank that was ended by a signal or left
-without an error is dated by when it was last seen alive, one that raised an error by when it did. The earliest is to
-blame, with two exceptions, which follow from another's end and count only where nothing else is known: an error that
-says that the connection to another rank broke, and SIGABRT (or an end of which nothing is known, which may be one), by
-which a watchdog inside NCCL ends a process for the same reason.
+For ranks that died, only what happened before the launcher sent any signal counts. A rank that was ended by a signal or
+left without an error is dated by when it was last seen alive, a rank that raised an error by when it did. The earliest
+is to blame, with two exceptions, which follow from another rank's end and count only if nothing else is known: an error
+that says that the connection to another rank broke, and SIGABRT (or an unknown end, which may be one), by which a
+watchdog inside NCCL ends a process for the same reason.
 """
 
 import signal
@@ -23,20 +23,20 @@ from fp8bench.schema.rank import RankReport
 from fp8bench.worker.progress import STAGES, Progress, Stage
 
 LIMIT_S: Mapping[Stage, float] = {**dict.fromkeys(STAGES, 600.0), "timing": 120.0, "done": 60.0}
-"""Without `--timeout`: far more than was ever seen, and less than what a wait for nothing may cost."""
+"""Seconds without `--timeout`: far more than was ever seen, and less than a pointless wait may cost."""
 
 COMPILING_S = 1800.0
-"""Of phases in which torch.compile may be at work: fifteen times the longest that was seen for ViT-Huge (two minutes),
-and enough for a model whose graphs take a quarter of an hour.
+"""Seconds for phases in which torch.compile may be at work: fifteen times the longest that was seen for ViT-Huge (two
+minutes), and enough for a model whose graphs take a quarter of an hour.
 """
 
 COMPILE_IN: frozenset[Stage] = frozenset(("warming up", "capturing", "comparing", "profiling"))
 
 FACTOR = 3.0
-"""How much longer than expected steps may take, on a host that others use too."""
+"""How many times longer than expected steps may take, on a host that others use too."""
 
 LONGEST_LOOK_S = 5.0
-"""Between two looks. What is more, nobody saw."""
+"""The most seconds that count between two looks; nobody watched during the rest."""
 
 ONE_OR_ALL = "`--gpus 1` tells whether it is one GPU or the group"
 NODE_GONE = "See what ended it there: `dmesg`, or the scheduler's log; then start all nodes again"
@@ -48,13 +48,13 @@ _OF_SIGNALS: Mapping[int, str] = {
 
 @dataclass(frozen=True)
 class Deadlines:
-    """Of one configuration. timeout_s: of each phase, as the user gave it; None: by the phase."""
+    """The limits of one configuration. timeout_s: of each phase, as the user gave it; None for each phase's own."""
 
     config: RunConfig
     timeout_s: float | None = None
 
     def limit_s(self, progress: Progress | None) -> float:
-        """How long the phase that `progress` shows may last. None: the rank has not reported yet, and is starting."""
+        """Return how long the phase in `progress` may last. None: the rank is starting and has not reported yet."""
         stage: Stage = progress.stage if progress else "starting"
         own = self.timeout_s
         if own is None:
@@ -62,7 +62,7 @@ class Deadlines:
         return own + FACTOR * self._expected_s(progress)
 
     def _expected_s(self, progress: Progress | None) -> float:
-        """What its steps last. Stamps of the host alone are an underestimate where it runs ahead of the device."""
+        """Return what the steps last. The host's stamps alone underestimate this if it runs ahead of the device."""
         if progress is None or progress.stage not in ("warming up", "timing"):
             return 0.0
         if progress.stage == "warming up":
@@ -90,7 +90,7 @@ class PhaseClock:
         self._waited = [0.0] * ranks
 
     def look(self, now: float, seen: Sequence[Progress | None]) -> Overdue | None:
-        """seen: every rank's progress, by rank. Returns the ranks furthest behind where one of them is late."""
+        """Return the ranks furthest behind if one of them is late. seen: every rank's progress, by rank."""
         passed = min(now - self._last, LONGEST_LOOK_S)
         self._last = now
         for rank, progress in enumerate(seen):
@@ -106,8 +106,8 @@ class PhaseClock:
 
 @dataclass(frozen=True)
 class End:
-    """A rank that ended by itself. exit_code: negative for a signal; None: unknown. alive_s: when it was last seen
-    alive, by the monotonic clock.
+    """A rank that ended by itself. exit_code: negative for a signal; None if unknown. alive_s: when the rank was last
+    seen alive, by the monotonic clock.
     """
 
     rank: int
@@ -117,8 +117,8 @@ class End:
 
 @dataclass(frozen=True)
 class Lost:
-    """A node that is gone with its ranks. alive_s: when it last gave a sign of life. what: is gone, in words. stage:
-    the phase in which its ranks were then; None: unknown.
+    """A node that is gone with its ranks. alive_s: when it last gave a sign of life. what: a reason that names it.
+    stage: the phase in which its ranks were then; None if unknown.
     """
 
     ranks: tuple[int, ...]
@@ -141,10 +141,10 @@ class Blame:
 
 
 def of_deaths(ends: Collection[End], errors: Mapping[int, RankError], lost: Sequence[Lost] = ()) -> Blame | None:
-    """ends: of ranks that left no report. errors: by rank, of those that raised one. lost: nodes, whose ranks are in
-    neither. All are dated by one clock. None where there is none of them.
+    """Return who is to blame, or None if nothing ended. ends: of ranks that left no report. errors: by rank, of ranks
+    that raised one. lost: nodes, whose ranks are in neither. All are dated by one clock.
     """
-    # The first item is 0 for what may have made the run fail, and more for what follows from another's end.
+    # The first item is 0 for what may have made the run fail, and more for what follows from another rank's end.
     dated = [(2 if error.connection_lost else 0, error.at_s, rank) for rank, error in errors.items()]
     silent = {end.rank: end for end in ends if end.rank not in errors}
     dated += [(int(end.exit_code in (None, -signal.SIGABRT)), end.alive_s, rank) for rank, end in silent.items()]
@@ -186,7 +186,7 @@ def _name(number: int) -> str:
 
 
 def of_delay(overdue: Overdue, seen: Sequence[Progress | None], stacks: Stacks) -> Blame:
-    """seen: every rank's progress, by rank. stacks: of those that live."""
+    """Return who is to blame for a delay. seen: every rank's progress, by rank. stacks: of the ranks that live."""
     ranks = held_up_by(overdue, seen, stacks.stopped, stacks.waiting)
     first = ranks[0]
     who = f"rank {first}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
@@ -202,8 +202,8 @@ def of_delay(overdue: Overdue, seen: Sequence[Progress | None], stacks: Stacks) 
 def held_up_by(
     overdue: Overdue, seen: Sequence[Progress | None], stopped: frozenset[int], waiting: frozenset[int]
 ) -> tuple[int, ...]:
-    """The ranks that the others wait for: stopped ones before all; then, of those in the phase, the ones that have
-    begun the fewest steps, without those that only wait in a collective where there are others.
+    """Return the ranks that the others wait for: stopped ranks first of all; else, of the ranks in the phase, those
+    that have begun the smallest number of steps, without those that only wait in a collective, unless all of them do.
 
     stopped: ranks whose processes are stopped. waiting: ranks whose stacks end in a collective.
     """
@@ -217,8 +217,8 @@ def held_up_by(
 def report_of_failed(
     rank: int, why: Blame | None, found: Mapping[int, RankReport], log: str, kept: RankReport | None = None
 ) -> RankReport:
-    """The report of a rank that told none. found: the reports of those that did. log: what is known of its end. kept:
-    what it had found before.
+    """Return the report of a rank that sent none. found: the reports of the others. log: what is known of its end.
+    kept: what the rank had found before.
     """
     had = (kept or RankReport(rank=rank)).model_copy(update={"status": "failed", "log": log})
     if why is not None and rank in why.ranks:

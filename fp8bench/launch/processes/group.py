@@ -1,9 +1,9 @@
-"""A group of ranks for a kind that is not `run`: fresh processes, each of which calls one function, and none of them
-left behind.
+"""Runs a group of ranks for a kind other than `run`: fresh processes, each of which calls one function, and none of
+which is left behind.
 
-What a rank does is named by a `module:function` that takes a payload, its rank and where the ranks meet, and returns
-its result; payload and result are text. This module knows no torch: the function's module brings it, in the rank.
-Ranks are started and ended as those of a run are (`start`); one that failed or a deadline ends all of them.
+A rank's work is named by a `module:function` that takes a payload, its rank and where the ranks meet, and returns its
+result; payload and result are text. This module needs no torch: the function's module imports it, in the rank. Ranks
+are started and ended as those of a run are (`start`); a failed rank or a deadline ends all of them.
 """
 
 import json
@@ -26,9 +26,9 @@ ENTRY = "fp8bench.launch.processes.group:work"
 
 @dataclass(frozen=True)
 class Job:
-    """What every rank calls. target: `module:function`. limit_s: for all of it, from start to end. first: the number of
-    the first of these ranks, where other nodes have more. meet: the URL at which they meet those; None: all ranks are
-    on this machine.
+    """What every rank calls. target: `module:function`. limit_s: for the complete job, from start to end. first: the
+    number of the first of these ranks; other nodes may have those before it. meet: the URL at which the ranks of all
+    nodes meet; None if all ranks are on this machine.
     """
 
     target: str
@@ -40,24 +40,25 @@ class Job:
 
 
 class ConnectionLost(RunFailed):
-    """A rank failed because one that is not among these ended."""
+    """A rank failed because a rank of another node ended."""
 
 
 def run(job: Job, look: Callable[[], object] = lambda: None) -> list[str]:
-    """Each rank's result, by rank. look: called several times a second; what it raises ends the ranks.
+    """Run the job and return each rank's result, by rank. look: called several times a second; an error that it raises
+    ends the ranks.
 
-    Raises RunFailed for a rank that failed or a job that took too long, and Interrupt once all ranks are ended.
+    Raises RunFailed if a rank failed or the job took too long, and Interrupt once all ranks are ended.
     """
     numbers = range(job.first, job.first + job.ranks)
     with held_back() as interrupted, started(json.dumps(asdict(job)), numbers, ENTRY) as ranks:
         in_time = _wait(ranks, job.limit_s, interrupted, look)
-        # Interrupted, it is raised where the block ends; nobody takes the results.
+        # If interrupted, the end of the block raises Interrupt, and nobody takes the results.
         return [] if interrupted() else _results(ranks, in_time, job.limit_s)
 
 
 def _wait(ranks: Ranks, limit_s: float, interrupted: Callable[[], bool], look: Callable[[], object]) -> bool:
-    """Until all ranks have ended, or one failed and its siblings had their grace, or an interrupt. False: the limit
-    passed first.
+    """Wait until all ranks have ended, or one failed and its siblings had their grace, or an interrupt. Return False if
+    the limit passed first.
     """
     deadline, grace = time.monotonic() + limit_s, None
     for now in ranks.looks(interrupted):
@@ -72,7 +73,7 @@ def _wait(ranks: Ranks, limit_s: float, interrupted: Callable[[], bool], look: C
 
 
 def _results(ranks: Ranks, in_time: bool, limit_s: float) -> list[str]:
-    """Raises RunFailed where a rank has none: ranks that still live are asked where they are, and to be ended."""
+    """Return the results. If one is missing, raise RunFailed; live ranks write stacks, and must then be ended."""
     ranks.look()
     found = {rank: result for rank in ranks.processes if (result := ranks.report(rank)) is not None}
     missing = [rank for rank in ranks.processes if rank not in found]
@@ -82,7 +83,7 @@ def _results(ranks: Ranks, in_time: bool, limit_s: float) -> list[str]:
     stacks = ranks.stacks()
     why = blame.of_deaths([end for rank, end in ranks.ends.items() if rank in missing], errors)
     if why is None or not in_time:
-        # One that is in no collective is what the others wait for there.
+        # The others wait in a collective for a rank that is in none.
         rank = next((one for one in missing if one not in stacks.waiting), missing[0])
         raise RunFailed(
             f"rank {rank} was not done after {limit_s:.0f} s: {stacks.where(rank)}",
@@ -94,7 +95,7 @@ def _results(ranks: Ranks, in_time: bool, limit_s: float) -> list[str]:
 
 
 def work(folder: Path, rank: int, teller: Teller) -> None:
-    """A rank's part: call the job's function, and tell its result."""
+    """Do a rank's part: call the job's function, and send its result."""
     job = Job(**json.loads(task_path(folder).read_text()))
     module, _, function = job.target.partition(":")
     called = getattr(import_module(module), function)

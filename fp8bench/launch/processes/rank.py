@@ -1,10 +1,10 @@
-"""The process of one rank, from its start to its end, and how its launcher knows of it.
+"""The process of one rank, from its start to its end, and what its launcher learns of it.
 
-In the run's folder a rank shows how far it has come; what it finds, its report or the error that ends it goes through a
-pipe (see `telling`). It leaves its stack in the folder whenever the launcher requests it with SIGUSR1 (or when it
-crashes), also while a native call never returns, since faulthandler writes from a signal handler in C. It always exits
-by os._exit: after a failure siblings may be waiting in a collective, and the launcher is to end them; after a success
-all that remains is to tear native libraries down, of which several complain or abort.
+A rank shows its progress in the run's folder; what it finds, its report or the error that ends it goes through a pipe
+(see `telling`). It writes its stack to the folder whenever the launcher requests it with SIGUSR1 (or when it crashes),
+even if a native call never returns, because faulthandler writes from a signal handler in C. It always exits by
+os._exit: after a failure siblings may be waiting in a collective, and the launcher must end them; after a success all
+that remains is to tear down native libraries, several of which complain or abort.
 """
 
 import faulthandler
@@ -33,7 +33,7 @@ from fp8bench.schema.files import Frozen
 from fp8bench.schema.rank import RankReport
 
 REQUEST = signal.SIGUSR1
-"""Requests a rank's stack."""
+"""The signal that requests a rank's stack."""
 
 FAILED = 1
 
@@ -44,28 +44,28 @@ CONNECTION_LOST = (
     "NCCL error",
     "DistBackendError",
 )
-"""Of errors that a rank gets because another ended: the connection to it broke."""
+"""Words in the errors that a rank gets because another rank ended: the connection to it broke."""
 
 STORE_AT = "store://"
-"""Before `HOST:PORT/PREFIX`, of a store that somebody else holds (see `worker.parallel`)."""
+"""The prefix of `HOST:PORT/PREFIX`, for a store that another process holds (see `worker.parallel`)."""
 
 ANSWER_S = 2.0
-"""How long an answer is waited for. A process that hangs inside a driver gives none."""
+"""Seconds to wait for an answer. A process that hangs inside a driver gives none."""
 
 SOCKET_PATH_BYTES = 107
-"""Of unix(7), without the zero at its end. A loader that cannot bind a longer one never hands over a batch."""
+"""The limit of unix(7), without the final zero. A loader that cannot bind a longer path never hands over a batch."""
 
 TRACEBACK_CHARACTERS = 100_000
 POLL_S = 0.05
 SHOWN = 2
-"""Of a file's path, the last parts."""
+"""The number of trailing parts of a file's path that are shown."""
 
 IN_COLLECTIVES = ("torch/distributed/", "torch/nn/parallel/distributed.py", "torch/autograd/graph.py", "torch/cuda/")
-"""Files of torch's in which a rank waits for others, or for a GPU that does."""
+"""torch files in which a rank waits for other ranks, or for a GPU that does."""
 
 
 class Rendezvous(Frozen):
-    """Where the ranks of several nodes meet: a store, and in it a place of this run alone."""
+    """Where the ranks of several nodes meet: a store, and a prefix in it for this run alone."""
 
     address: str
     port: int
@@ -79,8 +79,8 @@ class Rendezvous(Frozen):
 
 
 class Work(Frozen):
-    """What each rank does inside its group: a function, which is called as `worker.main.measure` is, and with `given`
-    as keywords. It returns the rank's report; what only its kind knows is the report's `found`.
+    """What each rank does inside its group: a function that is called as `worker.main.measure` is, with `given` as
+    keywords. It returns the rank's report; what only its kind knows is in the report's `found`.
     """
 
     target: str = Field(default="fp8bench.worker.main:measure", pattern=r"^[\w.]+:\w+$")
@@ -91,8 +91,8 @@ MEASURES_A_RUN = Work()
 
 
 class Task(Frozen):
-    """What all ranks of a run are to do. trace: where rank 0 keeps its Chrome trace. node: of several, this one. meet:
-    None: all ranks are on this machine, and meet by a file.
+    """What all ranks of a run are to do. trace: where rank 0 keeps its Chrome trace. node: this one, of several. meet:
+    None if all ranks are on this machine, and meet by a file.
     """
 
     config: RunConfig
@@ -103,49 +103,49 @@ class Task(Frozen):
 
     @property
     def ranks_here(self) -> range:
-        """All nodes have as many."""
+        """The ranks on this node; all nodes have the same number."""
         a_node = self.config.world_size // self.config.nodes if self.meet else self.config.world_size
         return range(self.node * a_node, (self.node + 1) * a_node)
 
 
 def task_path(folder: Path) -> Path:
-    """Where the task is, in the run's folder."""
+    """Return the path of the task in the run's folder."""
     return folder / "task.json"
 
 
 def rank_path(folder: Path, rank: int, what: Literal["progress", "stack"]) -> Path:
-    """Where a rank writes how far it has come, or its stack."""
+    """Return the path to which a rank writes its progress or its stack."""
     return folder / f"rank-{rank}-{what}"
 
 
 def main(folder: Path, rank: int, pipe: int, entry: str) -> NoReturn:
-    """Call `entry` (`module:function`) with the run's folder, the rank and what tells the launcher."""
+    """Call `entry` (`module:function`) with the run's folder, the rank and the `Teller` that reaches the launcher."""
     stack = rank_path(folder, rank, "stack").open("w")
     faulthandler.enable(stack)
     faulthandler.register(REQUEST, stack)
-    # torch's profiler writes to standard error, in the middle of the progress, unless this is set before its first use.
+    # torch's profiler writes to standard error, amid the progress, unless this is set before its first use.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    # torch 2.15 warns of how torchao registers its enums, in every rank.
+    # torch 2.15 warns about how torchao registers its enums, in every rank.
     logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
     sys.stdout, sys.stderr = never_failing(1), never_failing(2)
     teller = Teller(pipe)
     with ended_by_errors(teller):
-        # The run's own folder takes what multiprocessing leaves lying about when it is killed (a loader's sockets).
+        # The run's own folder takes what multiprocessing leaves behind when it is killed (a loader's sockets).
         _keep_sockets_in(folder)
         called(entry)(folder, rank, teller)
     _leave(0)
 
 
 def called(entry: str) -> Callable[[Path, int, Teller], None]:
-    """What `module:function` names."""
+    """Return what `module:function` names."""
     module, _, function = entry.partition(":")
     found: Callable[[Path, int, Teller], None] = getattr(import_module(module), function)
     return found
 
 
 def measure(folder: Path, rank: int, teller: Teller) -> None:
-    """A run's rank: does the work of the task, and tells its report."""
-    # Brings torch.
+    """Do the work of the task as one of a run's ranks, and send its report."""
+    # This imports torch.
     from fp8bench.worker.main import Aside, rank_group, stopped
 
     task = Task.model_validate_json(task_path(folder).read_bytes())
@@ -153,7 +153,7 @@ def measure(folder: Path, rank: int, teller: Teller) -> None:
     work = getattr(import_module(module), function)
 
     def keep(report: RankReport) -> None:
-        # What cannot be written as JSON is told of when it is reported, and hides no error that came before.
+        # What cannot be written as JSON is noticed when it is reported, and must not hide an earlier error.
         with suppress(ValueError):
             teller.say("kept", fit(report).model_dump_json())
 
@@ -162,12 +162,12 @@ def measure(folder: Path, rank: int, teller: Teller) -> None:
     _say_place(rank, local_rank)
     try:
         with rank_group(task.config, rank, local_rank, _init_method(task, folder)) as device:
-            # Inside the group: to leave it is what makes the others fail.
+            # Inside the group, because leaving it makes the others fail.
             with ended_by_errors(teller):
                 report = work(task.config, rank, device, aside, **task.work.given)
                 teller.say("report", fit(report).model_dump_json())
     except ModeUnavailable as refusal:
-        # Before it joined: nobody else knows.
+        # Refused before this rank joined: no other rank knows.
         teller.say("report", fit(stopped(refusal, {"rank": rank})).model_dump_json())
 
 
@@ -181,7 +181,7 @@ def rendezvous_in(folder: Path) -> str:
 
 
 def _say_place(rank: int, local_rank: int) -> None:
-    """Under torchrun, whose variables a rank inherits from the agent: libraries read them."""
+    """Set the variables of torchrun, which a rank inherits from the agent, because libraries read them."""
     for name, value in (("RANK", rank), ("LOCAL_RANK", local_rank)):
         if name in os.environ:
             os.environ[name] = str(value)
@@ -189,11 +189,11 @@ def _say_place(rank: int, local_rank: int) -> None:
 
 @contextmanager
 def ended_by_errors(teller: Teller) -> Iterator[None]:
-    """The first error that leaves the body is told, and ends the process."""
+    """Send the first error that leaves the body to the launcher, and end the process."""
     try:
         yield
     except BaseException as error:
-        # The launcher that would hear it may be gone.
+        # The launcher that would receive it may be gone.
         with suppress(OSError):
             teller.say("error", fit(rank_error(error)).model_dump_json())
         _leave(FAILED)
@@ -212,16 +212,16 @@ def _keep_sockets_in(folder: Path) -> None:
 
     where = str(folder)
     if len(os.fsencode(where)) + len("/listener-12345678") > SOCKET_PATH_BYTES:
-        # The same folder, under a name that is short and good in every process of the loader while this one lives.
+        # The same folder under a short name, valid in every process of the loader while this process lives.
         where = f"/proc/{os.getpid()}/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
-    # What multiprocessing itself looks up (`util.get_temp_dir`); it removes it only at an orderly exit.
+    # multiprocessing looks this up (`util.get_temp_dir`); it removes the folder only at an orderly exit.
     vars(process.current_process())["_config"]["tempdir"] = where
 
 
 class RankError(Frozen):
-    """The error that ended a rank, written before it leaves its group, which makes the others fail too.
+    """The error that ended a rank, written before the rank leaves its group, which makes the others fail too.
 
-    at_s: by the monotonic clock, which is one for all processes of a machine. connection_lost: another rank ended.
+    at_s: by the monotonic clock, which all processes of a machine share. connection_lost: another rank ended.
     """
 
     at_s: float
@@ -233,7 +233,7 @@ class RankError(Frozen):
 
 
 def rank_error(error: BaseException) -> RankError:
-    """Of an error that ends a rank, now. Whatever its message holds can be told, and is of a length to read."""
+    """Return the error that ends a rank, dated now. Its message can always be sent, and is short enough to read."""
     now, trace = time.monotonic(), _traceback(error)
     if isinstance(error, Fp8benchError):
         what, remedy = in_words(error.what), in_words(error.remedy)
@@ -244,18 +244,18 @@ def rank_error(error: BaseException) -> RankError:
 
 
 def in_a_line(error: BaseException) -> str:
-    """An error's type and the first line of its message that says something."""
+    """Return an error's type and the first line of its message that is not empty."""
     lines = [line.strip() for line in _message(error).splitlines() if line.strip()]
     return in_words(": ".join([type(error).__name__, *lines[:1]]))
 
 
 def _message(error: BaseException) -> str:
-    """Also of one whose message cannot be made: that is the code of whoever raised it."""
+    """Return the message, even if the error's own code fails to build it."""
     return str(traceback.TracebackException.from_exception(error, limit=0, lookup_lines=False))
 
 
 def _traceback(error: BaseException) -> str:
-    """With the beginning and the end of one that is longer than anybody reads."""
+    """Return the traceback; only the beginning and the end of one that is too long to read."""
     lines = "".join(traceback.format_exception(error)).split("\n")
     text = "\n".join(map(inert, lines))
     if len(text) <= TRACEBACK_CHARACTERS:
@@ -266,7 +266,7 @@ def _traceback(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Stacks:
-    """By rank. text: as faulthandler wrote it, empty where there was no answer. stopped: ranks whose processes were."""
+    """Stacks, by rank. text: from faulthandler; empty without an answer. stopped: ranks that were stopped."""
 
     text: Mapping[int, str]
     stopped: frozenset[int]
@@ -278,17 +278,17 @@ class Stacks:
         return frozenset(rank for rank, frame in frames.items() if any(part in frame for part in IN_COLLECTIVES))
 
     def where(self, rank: int) -> str:
-        """For a sentence: what the rank is doing."""
+        """Return, for a sentence, what the rank is doing."""
         if rank in self.stopped:
             return "its process is stopped"
         frame = innermost(self.text.get(rank, ""))
-        # The whole path is in the log: a record travels, and need not say whose home folder this was.
+        # The complete path is in the log: a record is passed on, and need not reveal whose home folder this was.
         return f"it is at {'/'.join(frame.split('/')[-SHOWN:])}" if frame else "it gives no answer"
 
 
 def ask_for_stacks(folder: Path, pids: Mapping[int, int]) -> Stacks:
-    """The stacks of ranks that live. pids: their processes, by rank. A stopped one is continued so that it can answer:
-    call it only when all of them are about to be ended.
+    """Return the stacks of ranks that live. pids: their processes, by rank. Stopped processes are continued so that
+    they can answer: call this only when all ranks are about to be ended.
     """
     found = {rank: process(pid) for rank, pid in pids.items()}
     stopped = frozenset(rank for rank, one in found.items() if one is not None and one.state in (STOPPED, "t"))
@@ -308,7 +308,7 @@ def ask_for_stacks(folder: Path, pids: Mapping[int, int]) -> Stacks:
 
 
 def innermost(text: str) -> str:
-    """`FILE:LINE in FUNCTION` of the main thread, which faulthandler writes last; empty without an answer."""
+    """Return `FILE:LINE in FUNCTION` of the main thread, which faulthandler writes last; empty without an answer."""
     frames: list[str] = []
     for line in text.splitlines():
         if line.rstrip().endswith("(most recent call first):"):
@@ -323,7 +323,7 @@ def innermost(text: str) -> str:
 
 
 def stack_written(folder: Path, rank: int) -> str:
-    """All that faulthandler has written for a rank: answers, and the stack at a crash."""
+    """Return all that faulthandler has written for a rank: answers, and the stack at a crash."""
     try:
         return rank_path(folder, rank, "stack").read_text(errors="replace")
     except OSError:

@@ -1,7 +1,7 @@
 """The ranks of a run on this machine, watched from their start to their end.
 
-When one rank fails the others wait for it in a collective, and when a phase takes too long all of them may; so their
-stacks are requested, and they are ended. What every rank had found until then is kept.
+When one rank fails, the others wait for it in a collective, and when a phase takes too long, all of them may be
+waiting. So their stacks are requested, and then they are ended. What every rank had found until then is kept.
 """
 
 import time
@@ -32,19 +32,19 @@ from fp8bench.worker.progress import Progress, read_progress
 ENTRY = "fp8bench.launch.processes.rank:measure"
 
 GRACE_S = 3.0
-"""For the siblings of a rank that failed: most fail too, and write where they were."""
+"""Seconds for the siblings of a rank that failed: most fail too, and write where they were."""
 
 PARTING_S = 30.0
-"""For the siblings of a rank that refused: they refuse too, and end their loaders in order."""
+"""Seconds for the siblings of a rank that refused: they refuse too, and end their loaders in order."""
 
 Others = Callable[[Sequence[Progress | None], float | None], float | None]
-"""Called a few times a second with how far each rank has come, and with how long they may go on since one of them ended
-otherwise than well (None: none did). Returns that, or what ranks elsewhere leave them.
+"""Called a few times a second with the progress of each rank, and with the seconds they may go on since a rank did not
+end well (None if all did). Returns that number, or the one that ranks elsewhere leave them.
 """
 
 
 def alone(_seen: Sequence[Progress | None], grace_s: float | None) -> float | None:
-    """There are no others."""
+    """Return the grace unchanged: no other node has ranks."""
     return grace_s
 
 
@@ -57,11 +57,11 @@ class Outcome:
 
 
 class SpawnExecutor:
-    """Runs each configuration in processes of its own."""
+    """Runs each configuration in fresh processes."""
 
     def __init__(self, timeout_s: float | None = None, work: Work = MEASURES_A_RUN, ahead: Ahead | None = None) -> None:
-        """timeout_s: of each phase; None: by the phase. work: what each rank does. ahead: where ranks of a run that
-        follows are started before it; the caller says what is expected, and closes it.
+        """timeout_s: of each phase; None for each phase's own. work: what each rank does. ahead: starts ranks of a
+        following run early; the caller tells it what to expect, and closes it.
         """
         self.timeout_s = timeout_s
         self.work = work
@@ -70,11 +70,11 @@ class SpawnExecutor:
     def run(
         self, config: RunConfig, watch: Watch, trace: Path | None = None, marks: Sequence[str] = ()
     ) -> list[RankReport]:
-        """Start the ranks, wait for them, and read what they wrote. Raises Interrupt once all are ended."""
+        """Start the ranks, wait for them, and read what they wrote. Raises Interrupt once all ranks are ended."""
         with held_back() as interrupted:
             task = Task(config=config, trace=trace, work=self.work)
             done = run_ranks(task, self.timeout_s, watch, interrupted, ahead=self.ahead)
-            # Interrupted, there is nothing to report: the ranks were well.
+            # After an interrupt there is nothing to report: the ranks were well.
             return [] if done is None else reports_of(done.views, done.overdue, where=in_phase)
 
 
@@ -86,8 +86,8 @@ def run_ranks(
     others: Others = alone,
     ahead: Ahead | None = None,
 ) -> Outcome | None:
-    """The task's ranks of this machine, from their start to their end; None of ranks that an interrupt ended. When it
-    returns or raises, none is left.
+    """Run the task's ranks of this machine from their start to their end; return None if an interrupt ended them. No
+    rank is left when it returns or raises.
     """
     with started(task.model_dump_json(), task.ranks_here, ENTRY, ahead) as ranks:
         group = _Group(ranks)
@@ -107,7 +107,7 @@ def _also(watch: Watch, ahead: Ahead) -> Watch:
 
 
 class _Group:
-    """The ranks of a run: what they report, and for how long they are waited for."""
+    """The ranks of a run: what they report, and how long they are waited for."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -117,8 +117,9 @@ class _Group:
     def wait(
         self, clock: PhaseClock, watch: Watch, interrupted: Callable[[], bool], others: Others = alone
     ) -> Overdue | None:
-        """Until all ranks have ended, or one failed and its siblings had their grace, or a phase took too long, which
-        is returned; or until an interrupt. `watch` is called with rank 0's progress meanwhile, where it is here.
+        """Wait until all ranks have ended, one failed and its siblings had their grace, an interrupt came, or a phase
+        took too long; return an `Overdue` in the last case. `watch` is called with rank 0's progress meanwhile, if rank
+        0 is here.
         """
         failed_s: float | None = None
         for now in self._ranks.looks(interrupted):
@@ -136,8 +137,8 @@ class _Group:
         return None
 
     def views(self) -> tuple[RankView, ...]:
-        """Of each rank. Call it once: where one left no report, those that still live write their stacks, and are to
-        be ended.
+        """Return each rank's view. Call this once: if a rank left no report, the ranks that still live write their
+        stacks, and must then be ended.
         """
         self._ranks.look()
         found = {rank: report for rank in self._numbers if (report := _read(self._ranks.report(rank)))}
@@ -166,7 +167,7 @@ class _Group:
         )
 
     def _log(self, rank: int, progress: Progress | None, error: RankError | None, stacks: Stacks) -> str:
-        """A rank's part of the log: how it ended, how far it had come, its traceback, and what faulthandler wrote."""
+        """Return a rank's part of the log: how it ended, its progress, its traceback, and what faulthandler wrote."""
         end = self._ranks.ends.get(rank)
         how = f"ended by itself, exit code {end.exit_code}" if end else f"alive; {stacks.where(rank)}"
         came = "had not begun"
@@ -178,7 +179,7 @@ class _Group:
         return "\n".join(part.rstrip() for part in parts if part.strip())
 
     def _grace_s(self) -> float | None:
-        """How long the others may go on after one that ended otherwise than well; None where none did."""
+        """Return how long the ranks may go on after one did not end well; None if all ended well."""
         for rank in self._ranks.ends.keys() - self._statuses.keys():
             report = _read(self._ranks.report(rank))
             self._statuses[rank] = report.status if report else None

@@ -1,10 +1,10 @@
-"""Fresh processes, one a rank, and the folder that they share; and none of them left behind.
+"""Starts fresh processes, one per rank, and the folder that they share, and leaves none of them behind.
 
-However the block ends that uses them (their end, a failure, a deadline, a signal to this process), their folder is
-removed and no process that they started outlives it. When this process is killed the kernel ends the ranks (see
+However the block that uses them ends (their end, a failure, a deadline, a signal to this process), their folder is
+removed and no process that they started outlives it. If this process is killed, the kernel ends the ranks (see
 `lifeline`).
 
-Ranks have a session of their own, so that Ctrl-C on the terminal reaches this process alone, which ends them in order.
+Ranks run in a separate session, so that Ctrl-C on the terminal reaches this process alone, which ends them in order.
 Their rendezvous is a file, not a port: looking for a free port and binding it later is a race.
 """
 
@@ -30,10 +30,10 @@ from fp8bench.launch.signals import process_tree
 from fp8bench.schema.errors import RunFailed
 
 PREFIX = "fp8bench-ranks-"
-"""Begins the name of a folder that ranks share."""
+"""The prefix of the name of a folder that ranks share."""
 
 LEFT_S = 60.0
-"""A folder that was changed later than this ago may be just being made."""
+"""Seconds. A folder that was changed more recently may still be in the making."""
 
 POLL_S = 0.1
 
@@ -46,13 +46,13 @@ leave_with(parent)
 from fp8bench.launch.processes.rank import main
 main(folder, rank, pipe, entry)
 """
-"""What a rank's interpreter runs: modules are found where the launcher finds them, and it is tied to that before
+"""What a rank's interpreter runs. It finds modules where the launcher finds them, and is tied to the launcher before
 anything heavy is imported.
 """
 
 
 class Ranks:
-    """The ranks' processes, by rank, what they tell, and how those ended that ended by themselves."""
+    """The ranks' processes by rank, what they tell, and how those that ended by themselves ended."""
 
     def __init__(
         self, folder: Path, processes: "Mapping[int, subprocess.Popen[bytes]]", inboxes: Mapping[int, Inbox]
@@ -64,41 +64,41 @@ class Ranks:
         self._seen_s = time.monotonic()
 
     def looks(self, interrupted: Callable[[], bool]) -> Iterator[float]:
-        """Until all have ended, or an interrupt: look at them, and yield when, by the monotonic clock."""
+        """Look at the ranks and yield the monotonic time, until all ranks have ended or an interrupt came."""
         while len(self.ends) < len(self.processes) and not interrupted():
             self.look()
             yield time.monotonic()
             self._pause()
 
     def look(self) -> None:
-        """Note who has ended since the last look, and hear what they say."""
+        """Note which ranks have ended since the last look, and read what they say."""
         before, self._seen_s = self._seen_s, time.monotonic()
         for rank, process in self.processes.items():
             if rank not in self.ends and (code := process.poll()) is not None:
                 self.ends[rank] = End(rank, code, before)
-            # After that: what it said before it ended is in the pipe.
+            # Read after the poll: what a rank said before it ended is in the pipe.
             self._inboxes[rank].read()
 
     def report(self, rank: int) -> str | None:
-        """As the rank told it; None where it has not."""
+        """Return the report as the rank told it, or None if it has not."""
         return self._inboxes[rank].said.get("report")
 
     def kept(self, rank: int) -> str | None:
-        """What a rank without a report had found."""
+        """Return what a rank without a report had found."""
         return self._inboxes[rank].said.get("kept")
 
     def error(self, rank: int) -> RankError | None:
-        """None of a rank that told none."""
+        """Return the error that the rank told, or None if it told none."""
         text = self._inboxes[rank].said.get("error")
         return None if text is None else RankError.model_validate_json(text)
 
     def stacks(self) -> Stacks:
-        """Of those that live, which are to be ended."""
+        """Return the stacks of the ranks that live; they must then be ended."""
         living = {rank: process.pid for rank, process in self.processes.items() if rank not in self.ends}
         return ask_for_stacks(self.folder, living)
 
     def _pause(self) -> None:
-        """For a moment, or until a rank says something, which may have to wait until it is heard."""
+        """Wait for a moment, or until a rank says something, because the rank may wait until it is read."""
         poll = select.poll()
         for inbox in self._inboxes.values():
             if inbox.descriptor is not None:
@@ -108,8 +108,8 @@ class Ranks:
 
 @dataclass(frozen=True)
 class Begun:
-    """Ranks' processes and what they tell, by rank, and the folder that they share. stack: what closes the one and
-    removes the other; the processes are ended by whoever has it.
+    """Ranks' processes and inboxes, by rank, and the folder that they share. stack: closes the inboxes and removes the
+    folder; the owner of this object ends the processes.
     """
 
     folder: Path
@@ -122,16 +122,16 @@ class Waiting(Protocol):
     """Ranks that were started before there was a task for them (see `ahead`)."""
 
     def take(self, ranks: range) -> Begun | None:
-        """These, if they wait; the caller ends them."""
+        """Return these ranks if they wait, or None; the caller ends them."""
 
     def identities(self) -> frozenset[tuple[int, int]]:
-        """Of processes that wait for a later run."""
+        """Return the identities of processes that wait for a later run."""
 
 
 @contextmanager
 def started(task: str, ranks: range, entry: str, waiting: Waiting | None = None) -> Iterator[Ranks]:
-    """These ranks, which call `entry` (`module:function`, see `rank.main`) with the task. Raises RunFailed where there
-    is no room for what they need to begin. waiting: may have them already.
+    """Start these ranks, which call `entry` (`module:function`, see `rank.main`) with the task. Raises RunFailed if
+    there is no room for what they need to begin. waiting: may have started them already.
     """
     begun = waiting.take(ranks) if waiting else None
     apart = waiting.identities if waiting else frozenset
@@ -153,7 +153,7 @@ def started(task: str, ranks: range, entry: str, waiting: Waiting | None = None)
 
 
 def release(process: "subprocess.Popen[bytes]", entry: str) -> None:
-    """Tell a rank that waits what to call; one that has ended is seen to have when it is looked at."""
+    """Tell a waiting rank what to call; a rank that has already ended is noticed at the next look."""
     if process.stdin is not None:
         with suppress(OSError):
             process.stdin.write(f"{entry}\n".encode())
@@ -161,7 +161,7 @@ def release(process: "subprocess.Popen[bytes]", entry: str) -> None:
 
 
 def begin(begun: Begun, ranks: Iterable[int], entry: str, waits: bool = False) -> None:
-    """Start the ranks' processes. waits: on their standard input, until it says that their task is there."""
+    """Start the ranks' processes. waits: whether they wait on standard input until it says what to call."""
     for rank in ranks:
         ours, its = os.pipe()
         begun.inboxes[rank] = Inbox(ours)
@@ -172,8 +172,8 @@ def begin(begun: Begun, ranks: Iterable[int], entry: str, waits: bool = False) -
 
 
 def sweep(temporary: Path) -> None:
-    """Remove the folders of launchers that were killed: nobody holds the lock on them. One that cannot be removed, or
-    locked, stays.
+    """Remove the folders of launchers that were killed, on which nobody holds the lock. A folder that cannot be removed
+    or locked stays.
     """
     with os.scandir(temporary) as entries:
         found = [Path(entry) for entry in entries if entry.name.startswith(PREFIX)]
@@ -185,8 +185,8 @@ def sweep(temporary: Path) -> None:
 
 
 def _locked(folder: Path) -> int:
-    """The open folder, which is in use for as long as it is open. Raises OSError where another process uses it, or the
-    file system has no locks.
+    """Return the open folder, which counts as in use while it is open. Raises OSError if another process uses it, or
+    the file system has no locks.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -198,26 +198,26 @@ def _locked(folder: Path) -> int:
 
 
 def close(inboxes: Mapping[int, Inbox]) -> None:
-    """Of ranks to which nobody listens any more."""
+    """Close the inboxes of ranks to which nobody listens any more."""
     for inbox in inboxes.values():
         inbox.close()
 
 
 def folder(stack: ExitStack) -> Path:
-    """For ranks to share; it is removed with the stack. Raises RunFailed where there is no room for it."""
+    """Return a folder for ranks to share, removed with the stack. Raises RunFailed if there is no room for it."""
     with _made_room():
         sweep(Path(tempfile.gettempdir()))
         made = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
         path = Path(stack.enter_context(made))
         with suppress(OSError):
-            # A file system without locks: nobody removes the folder if this process is killed.
+            # On a file system without locks, nobody removes the folder if this process is killed.
             stack.callback(os.close, _locked(path))
         (path / "path.json").write_text(json.dumps(sys.path))
     return path
 
 
 def give(to: Path, task: str) -> None:
-    """Put the task into the ranks' folder. Raises RunFailed where there is no room for it."""
+    """Put the task into the ranks' folder. Raises RunFailed if there is no room for it."""
     with _made_room():
         task_path(to).write_text(task)
 
@@ -234,10 +234,10 @@ def _made_room() -> Iterator[None]:
 
 
 def start_rank(folder: Path, rank: int, pipe: int, entry: str, waits: bool = False) -> "subprocess.Popen[bytes]":
-    """A rank's process. pipe: the end of it in which it tells. waits: it reads from its standard input.
+    """Start a rank's process. pipe: the end to which the rank writes. waits: whether it reads standard input.
 
-    Standard output is for results alone, and NCCL writes there when NCCL_DEBUG is set, as may a plug-in; so both
-    streams of a rank go to standard error.
+    Standard output is for results alone. NCCL writes there if NCCL_DEBUG is set, and so may a plug-in, so both streams
+    of a rank go to standard error.
     """
     command = [sys.executable, "-c", _BOOT, str(folder), str(rank), str(os.getpid()), str(pipe), entry]
     errors = (sys.__stderr__ or sys.stderr).fileno()

@@ -1,12 +1,12 @@
 """What a rank tells its launcher: what it has found so far, its report, or the error that ended it.
 
-It goes through a pipe, which needs no room on any disk: a measurement is not lost where the folder for temporary files
-is full, or where a limit of file sizes is reached. The launcher reads each time it looks at its ranks, and a rank that
-has more to tell than a pipe holds waits for that. Nobody waits for the pipe's end, which a child of the rank may hold
+The messages go through a pipe, which needs no room on any disk: a measurement is not lost if the folder for temporary
+files is full, or a limit of file sizes is reached. The launcher reads each time it looks at its ranks, and a rank that
+has more to tell than the pipe holds waits for that. Nobody waits for the pipe's end, which a child of the rank may hold
 open.
 
-A message is a line that says what it is and how many bytes follow. One that is cut off, as its rank was killed, is
-none.
+A message is a line that says what it is and how many bytes follow. A message that is cut off, because its rank was
+killed, does not count.
 """
 
 import fcntl
@@ -15,16 +15,16 @@ from contextlib import suppress
 from typing import Literal, get_args
 
 What = Literal["kept", "report", "error"]
-"""kept: a report of what is found so far, which counts where no other comes. error: see `rank.RankError`."""
+"""kept: a report of what was found so far, which counts if no other report comes. error: see `rank.RankError`."""
 
 PIPE_BYTES = 1 << 20
-"""Of most pipes, where the kernel grants it: a report of usual size is taken at once."""
+"""The pipe's size, if the kernel grants it: large enough to take a report of the usual size at once."""
 
 _PART = 1 << 16
 
 
 class Teller:
-    """The rank's end."""
+    """The rank's end of the pipe."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)
@@ -32,7 +32,7 @@ class Teller:
         self._failed = False
 
     def say(self, what: What, text: str) -> None:
-        """Of each `what` the last counts, but of errors the first: those that follow come of it."""
+        """Send a message. Of each `what` the last counts, but the first of the errors: later ones follow from it."""
         if what == "error" and self._failed:
             return
         self._failed = self._failed or what == "error"
@@ -43,7 +43,7 @@ class Teller:
 
 
 class Inbox:
-    """The launcher's end. said: what has come whole, by what it is."""
+    """The launcher's end of the pipe. said: the complete messages, by what they are."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
@@ -54,7 +54,7 @@ class Inbox:
         self._unread = bytearray()
 
     def read(self) -> None:
-        """All that has come."""
+        """Read all that has come."""
         while self.descriptor is not None:
             try:
                 part = os.read(self.descriptor, _PART)
@@ -67,13 +67,13 @@ class Inbox:
             pass
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop reading."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None
 
     def _take(self) -> bool:
-        """The next message, if all of it is there."""
+        """Take the next message if it is complete, and return whether it was."""
         head, end, _ = self._unread.partition(b"\n")
         if not end:
             return False

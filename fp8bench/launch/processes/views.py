@@ -1,7 +1,7 @@
 """What a launcher sees of the ranks on its machine when a run is over, and the reports that follow from it. Pure.
 
-Launchers of several nodes put what they see together, so times are of the day: every machine has a monotonic clock of
-its own.
+Launchers of several nodes combine what they see, so times are seconds since 1970: every machine has its own monotonic
+clock.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +15,10 @@ from fp8bench.worker.progress import STAGES, Progress, Stage
 
 
 class RankView(Frozen):
-    """One rank. report, error: what it told; kept: what it had found where it told no report. ended: by itself, before
-    anybody sent a signal; with this exit code, last seen alive at this time, in seconds since 1970. stage: None of one
-    that had not begun. stack: as faulthandler wrote it, where the rank was asked. stopped: its process was. log: for
-    the file beside the record.
+    """What was seen of one rank. report, error: what it told. kept: what it had found, if it told no report. ended:
+    whether it ended by itself, before anybody sent a signal, with this `exit_code`. alive_s: when it was last seen
+    alive, in seconds since 1970. stage: None if it had not begun. stack: from faulthandler, if it was requested.
+    stopped: whether its process was. log: for the file next to the record.
     """
 
     rank: int
@@ -40,7 +40,7 @@ class RankView(Frozen):
 
 
 Where = Callable[[Sequence[int], Stage | None], str]
-"""What is said after a reason: of where these ranks are, and of their phase where the reason does not say that."""
+"""Returns the end of a reason: where these ranks are, and their phase if the reason does not say it."""
 
 
 def reports_of(
@@ -49,7 +49,7 @@ def reports_of(
     lost: Sequence[Lost] = (),
     where: Where = lambda _ranks, _stage: "",
 ) -> list[RankReport]:
-    """One a rank, by rank. views: of every rank, by rank; of ranks nobody sees any more (`lost`) empty ones."""
+    """Return one report per rank, by rank. views: of every rank, by rank; empty for ranks of a `lost` node."""
     found = {view.rank: view.report for view in views if view.report is not None}
     if len(found) == len(views):
         return [found[view.rank] for view in views]
@@ -62,7 +62,7 @@ def reports_of(
 
 
 def in_phase(_ranks: Sequence[int], stage: Stage | None) -> str:
-    """Where all ranks are on one machine: the phase alone."""
+    """Return the end of a reason when all ranks are on one machine: the phase alone."""
     return "" if stage is None else f", in the phase {stage!r}"
 
 
@@ -74,7 +74,7 @@ def _place(why: Blame, views: Sequence[RankView], lost: Sequence[Lost], where: W
 
 
 def why_failed(views: Sequence[RankView], overdue: Overdue | None, lost: Sequence[Lost]) -> Blame | None:
-    """None where all ranks left a report, or nothing is known."""
+    """Return why the run failed, or None if all ranks left a report, or nothing is known."""
     without = [view for view in views if view.report is None]
     errors: Mapping[int, RankError] = {view.rank: view.error for view in views if view.error is not None}
     ends = [End(view.rank, view.exit_code, view.alive_s) for view in without if view.ended]
@@ -88,8 +88,8 @@ def why_failed(views: Sequence[RankView], overdue: Overdue | None, lost: Sequenc
 
 
 def _furthest_behind(overdue: Overdue, without: Sequence[RankView]) -> Overdue:
-    """A launcher that sees some of the ranks finds the latest of these; others may be further behind, and one that
-    left a report has done its part.
+    """Return the ranks that are furthest behind. A launcher that sees only some ranks finds the latest of these; others
+    may be further behind, and a rank that left a report has done its part.
     """
     stages = {view.rank: view.stage or "starting" for view in without}
     last = min(stages.values(), key=STAGES.index, default=overdue.stage)

@@ -1,4 +1,4 @@
-"""What a sweep may spend, in time or in USD, and what is too little."""
+"""What a sweep may spend, in time or in USD, and which budgets are too small."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
 def parse_time(text: str) -> float:
-    """Seconds of `10min`, `600s` or `2h`. Raises UsageError."""
+    """Return the seconds of `10min`, `600s` or `2h`. Raises UsageError for anything else."""
     found = _TIME.fullmatch(text)
     units = ", ".join(UNITS_S)
     if found is None:
@@ -28,21 +28,21 @@ def parse_time(text: str) -> float:
 
 @dataclass(frozen=True)
 class Budget:
-    """seconds: of this call; None: no end. text: as the user gave it. usd_per_hour: of the machine."""
+    """What a call may spend. seconds: None for no limit. text: as the user gave it. usd_per_hour: of the machine."""
 
     seconds: float | None
     text: str = "no limit"
     usd_per_hour: float | None = None
 
     def in_words(self, seconds: float) -> str:
-        """A time as the budget was given: `0.12 USD (108 s)` of one in USD."""
+        """Return a time in the unit of the budget: `0.12 USD (108 s)` for a budget in USD."""
         if not self.text.endswith("USD") or self.usd_per_hour is None:
             return duration(seconds)
         return f"{seconds / SECONDS_PER_HOUR * self.usd_per_hour:.2f} USD ({duration(seconds)})"
 
 
 def budget(time: str | None, usd: float | None, usd_per_hour: float | None, default: str) -> Budget:
-    """Raises UsageError for both, for an amount that is none, and for USD where the machine has no price."""
+    """Return the budget. Raises UsageError for two, for an invalid amount, and for USD if no price is known."""
     if usd is None:
         text = time or default
         return Budget(parse_time(text), text, usd_per_hour)
@@ -58,7 +58,7 @@ def budget(time: str | None, usd: float | None, usd_per_hour: float | None, defa
 
 
 def require_enough(budget: Budget, look_s: float, round_s: float) -> None:
-    """Raises UsageError where not even one configuration could be looked at and measured in one round."""
+    """Raise UsageError if one configuration could not even be looked at and measured in one round."""
     least = look_s + round_s
     if budget.seconds is not None and budget.seconds < least:
         raise UsageError(

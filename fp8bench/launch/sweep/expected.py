@@ -1,14 +1,14 @@
-"""What the next turn of a sweep is expected to take.
+"""Forecasts how long the next turn of a sweep takes.
 
-A configuration that was run on this machine takes what its records tell: the start of processes, its steps, and what
-came beside them, torch.compile above all. Its caches are warm by then, so that of the first process on record only a
-share of the compile counts (`launch.compile_time`).
+A configuration that was run on this machine takes what its records tell: the start of processes, its steps, and other
+time, above all torch.compile. Its caches are warm by then, so if only its first process is on record, only a share of
+that process's compile time counts (`launch.compile_time`).
 
-One that was never run is compiled with cold caches: the longest compile of its mode on record, else what was measured
-elsewhere. Its steps are those of the record of its mode that is nearest to it, by the batch size. Without any it is
-what no turn goes without: the start, the compile, and the time that steps last at least.
+A configuration that was never run is compiled with cold caches: the longest compile of its mode on record counts, else
+what was measured elsewhere. Its steps are those of the nearest record of its mode, scaled by the batch size. Without
+such a record, only what no turn goes without counts: the start, the compile, and the minimum time of the steps.
 
-To start processes takes longer on a busy host: what the turns of this call took beyond it is added to all.
+Starting processes takes longer on a busy host: what the turns of this call took beyond their forecasts is added to all.
 """
 
 from collections.abc import Callable
@@ -24,14 +24,14 @@ from fp8bench.schema.record import Record
 
 @dataclass(frozen=True)
 class Took:
-    """One process on record. once_s: beside its steps and start, without torch.compile."""
+    """What one process on record took. once_s: time other than its steps, its start and torch.compile."""
 
     step_s: float
     once_s: float
     compile_s: float
 
     def turn_s(self, config: RunConfig, compile_s: float, longer: float = 1.0) -> float:
-        """Of a turn in the steps of a configuration. longer: how many times as long a step takes there."""
+        """Return the time of a turn with a configuration's steps. longer: how many times as long a step takes there."""
         step_s = self.step_s * longer
         # Timed steps last until both their number and their time are reached.
         timed_s = max(config.steps * step_s, config.min_time_s)
@@ -40,7 +40,7 @@ class Took:
 
 @dataclass
 class Forecaster:
-    """kept: records of this machine and its software, oldest first; `whole` gives one with its samples."""
+    """Forecasts turns. kept: records of this machine and its software, oldest first. whole: adds a record's samples."""
 
     kept: list[Record]
     whole: Callable[[Record], Record]
@@ -49,7 +49,7 @@ class Forecaster:
     beyond_s: list[float] = field(default_factory=list)
 
     def take(self, record: Record, took_s: float) -> None:
-        """One more record, whole, and what its turn took: by so much more or less all others are expected to take."""
+        """Add a record with its samples. The time its turn took beyond its forecast is added to all forecasts."""
         self.kept.append(record)
         self.known.clear()
         if record.status == "ok" and record.config is not None:
@@ -57,7 +57,7 @@ class Forecaster:
             self.beyond_s.append(took_s - took.turn_s(record.config, took.compile_s))
 
     def turn_s(self, config: RunConfig, warm: bool = False) -> float:
-        """What one turn of it is expected to take, seconds. warm: once it has been looked at."""
+        """Return the expected seconds of one turn of the configuration. warm: whether it has been looked at by then."""
         beyond_s = fmean(self.beyond_s) if self.beyond_s else 0.0
         key = config, warm
         if key not in self.known:
@@ -65,11 +65,11 @@ class Forecaster:
         return max(self.known[key] + beyond_s, config.min_time_s)
 
     def is_known(self, config: RunConfig) -> bool:
-        """Whether a record tells how long it takes, and not only those of the same mode executed otherwise, or none."""
+        """Return whether a record of the same work tells the time, not only ones of its mode executed differently."""
         return bool(self._of_same_work(config))
 
     def _alone_s(self, config: RunConfig, warm: bool) -> float:
-        """By records alone."""
+        """Return the forecast from records alone."""
         ran = self._of_same_work(config)
         if ran:
             last = self._took(ran[-1])
@@ -79,11 +79,11 @@ class Forecaster:
         near = self._nearest(config)
         if near is None or near.config is None:
             return START_UP_S[config.device] + compile_s + config.min_time_s
-        # What a step takes is close to linear in its batch.
+        # The time of a step is close to linear in its batch.
         return self._took(near).turn_s(config, compile_s, config.batch_size / near.config.batch_size)
 
     def _cold_s(self, config: RunConfig) -> float:
-        """What torch.compile takes of it with cold caches: of several processes of its mode, the first took longest."""
+        """Return torch.compile's time with cold caches: of several processes of the mode, the first took longest."""
         if not is_compiled(config):
             return 0.0
         known = [self._took(record).compile_s for record in self._of_mode(config)]
@@ -93,7 +93,7 @@ class Forecaster:
         return [record for record in self._ok() if record.config and same_work(record.config, config)]
 
     def _of_mode(self, config: RunConfig) -> list[Record]:
-        """Of the same mode, at whatever size and executed however."""
+        """Return the records of the same mode, at any batch size and executed in any way."""
         free = {name: getattr(config, name) for name in AXES}
         return [
             record
@@ -102,7 +102,7 @@ class Forecaster:
         ]
 
     def _nearest(self, config: RunConfig) -> Record | None:
-        """Of the same mode, in the fewest settings another; the latest of these."""
+        """Return the latest of those records of the same mode that differ in the smallest number of settings."""
 
         def unlike(record: Record) -> int:
             return sum(getattr(record.config, name) != getattr(config, name) for name in AXES)
@@ -119,10 +119,10 @@ class Forecaster:
 
 
 def _took(record: Record) -> Took:
-    """Of a whole record with a summary."""
+    """Return what the process of a record with samples and a summary took."""
     step_s = record.summary.step_time_s if record.summary else 0.0
     beyond_s = beyond_steps(record, step_s)
     compile_s = (record.evidence.compile.seconds if record.evidence else None) or 0.0
-    # By its own count, of which a part may have been before the warm-up.
+    # The compiler's own count, part of which may have been before the warm-up.
     compile_s = min(compile_s, beyond_s)
     return Took(step_s, beyond_s - compile_s, compile_s)

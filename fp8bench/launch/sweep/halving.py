@@ -1,18 +1,19 @@
-"""Who goes on, given what was found so far, and which round is next: successive halving. Pure.
+"""Decides which configurations go on, given the results so far, and which round is next: successive halving. Pure.
 
     looks     configurations once, in few steps (`looks` says in which order)
     rounds    the best share of the looks, each in a fresh process a round, as `fp8bench run` does
 
-After the looks a configuration is dropped where its rank is below the kept share (KEEP, and never less than FINALISTS);
-with --batch-size auto each goes on at the size that did best. What has rounds already is dropped by rounds alone, so
-that a later look takes nothing of what was measured. After each round one is dropped where its interval is worse than
-the leader's by more than the noise (`stats.ratio`), or where its rank is in the lower half of those that are left, down
-to FINALISTS. What failed is dropped with its reason. A turn that the budget does not allow waits, and drops nobody.
-One process is not a measurement: looks give ranks, and only rounds give intervals and a winner.
+After the looks, a configuration is dropped if its rank is below the kept share (KEEP, and never less than FINALISTS);
+with --batch-size auto, each goes on at the size that did best. A configuration that already has rounds is dropped by
+rounds alone, so that a later look discards nothing that was measured. After each round, a configuration is dropped if
+its interval is worse than the leader's by more than the noise (`stats.ratio`), or if its rank is in the lower half of
+those left, down to FINALISTS. What failed is dropped with its reason. A turn that the budget does not allow waits, and
+nothing is dropped for it. One process is not a measurement: looks give ranks, and only rounds give intervals and a
+winner.
 
-Optuna, or any other optimizer that models its space, earns nothing here: the space has tens of points, nearly all of
-them categories, a pruner that knows intervals over processes would have to be written for it too, and what is not tried
-must be shown with its reason.
+Optuna, or any other optimizer that models its space, gains nothing here: the space has tens of points, nearly all of
+them categories, it would also need a new pruner that knows intervals over processes, and what is not tried must be
+shown with its reason.
 """
 
 import math
@@ -34,14 +35,14 @@ KEEP = 1 / 3
 FINALISTS = 2
 
 INTERVAL_ROUNDS = 2
-"""One process is not a measurement: the fewest rounds with an interval."""
+"""The smallest number of rounds that gives an interval, because one process is not a measurement."""
 
 Stage = Literal["look", "round"]
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What is run next, in fresh processes. config: as in full rounds. number: of the round, or of the look."""
+    """What runs next, in fresh processes. config: as in full rounds. number: of the round, or of the look."""
 
     stage: Stage
     config: RunConfig
@@ -50,13 +51,13 @@ class Turn:
 
 @dataclass
 class Seen:
-    """Records so far, whole, by configuration as in full rounds: the look, and the rounds in order."""
+    """The records so far, with samples, by configuration as in full rounds: the look, and the rounds in order."""
 
     looks: dict[RunConfig, Record] = field(default_factory=dict)
     rounds: dict[RunConfig, list[Record]] = field(default_factory=dict)
 
     def take(self, turn: Turn, record: Record) -> None:
-        """Note what came of a turn."""
+        """Note the result of a turn."""
         if turn.stage == "look":
             self.looks[turn.config] = record
         else:
@@ -65,8 +66,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class Rule:
-    """rounds: full ones of a configuration that stays. blank: with --batch-size auto, a search without tries; None: the
-    batch sizes are given. keep: the share of the looks that goes on.
+    """How the search halves. rounds: full rounds of a configuration that stays. blank: with --batch-size auto, a search
+    without tries; None if the batch sizes are given. keep: the share of the looks that goes on.
     """
 
     rounds: int
@@ -74,11 +75,11 @@ class Rule:
     keep: float = KEEP
 
     def kept(self, looks: int) -> int:
-        """How many of so many looks go on; fewer where there are fewer."""
+        """Return how many of this number of looks go on (fewer if there are fewer)."""
         return max(FINALISTS, math.ceil(self.keep * looks))
 
     def most_round_turns(self, looks: int) -> int:
-        """Turns of all rounds, where nothing fails and nothing is dropped but by its rank."""
+        """Return the turns of all rounds if nothing fails and configurations are dropped only by their rank."""
         turns, left = 0, min(looks, self.kept(looks))
         for _ in range(self.rounds):
             turns += left
@@ -87,14 +88,14 @@ class Rule:
 
 
 def _half(configurations: int) -> int:
-    """How many of them go on after a round at most, by rank."""
+    """Return the largest number of configurations that go on after a round, by rank."""
     return max(FINALISTS, math.ceil(configurations / 2))
 
 
 @dataclass(frozen=True)
 class Standings:
-    """leaders: those that are left, the best first. dropped: the others that were looked at, and why. over: whether all
-    rounds of those that are left are run.
+    """The state of the search. leaders: configurations that are left, best first. dropped: the others that were looked
+    at, and why. over: whether all rounds of the leaders have run.
     """
 
     leaders: tuple[RunConfig, ...]
@@ -103,18 +104,18 @@ class Standings:
 
 
 def standings(seen: Seen, rule: Rule) -> Standings:
-    """Who leads, and who was dropped and why."""
+    """Return who leads, and who was dropped and why."""
     return next_round(seen, rule)[0]
 
 
 def finalists(seen: Seen, rule: Rule) -> list[RunConfig]:
-    """Who is likeliest to have the most rounds, by looks, unless rounds dropped it."""
+    """Return the configurations likeliest to get the most rounds, by their looks, unless rounds dropped them."""
     dropped = standings(seen, rule).dropped
     return [config for config in _contenders(seen, rule).going_on if config not in dropped][:FINALISTS]
 
 
 def seconds_a_unit(records: Iterable[Record]) -> Estimate | None:
-    """Of all processes together, by elapsed time, with the interval over processes; None without one that is ok."""
+    """Return the elapsed seconds per unit over all processes, with an interval; None if no process is ok."""
     processes = unit_steps(records)
     if not processes:
         return None
@@ -124,32 +125,32 @@ def seconds_a_unit(records: Iterable[Record]) -> Estimate | None:
 
 @lru_cache(maxsize=4096)
 def _centre(steps: tuple[float, ...]) -> Centre:
-    """Of one process. What is run next is computed anew after each turn, and to draw samples takes milliseconds."""
+    """Return one process's centre. Cached: every turn computes this again, and sampling takes milliseconds."""
     return centre(steps)
 
 
 def look_s(record: Record) -> float | None:
-    """Seconds a unit of one process, by elapsed time, without an interval; None unless it is ok."""
+    """Return the elapsed seconds per unit of one process, without an interval; None unless it is ok."""
     return record.summary.step_time_s / record.summary.units_per_step if record.summary is not None else None
 
 
 def family(config: RunConfig, seen: Seen) -> list[RunConfig]:
-    """Its batch sizes that were looked at, in that order."""
+    """Return the batch sizes of the configuration that were looked at, in that order."""
     wanted = but_size(config)
     return [one for one in seen.looks if but_size(one) == wanted]
 
 
 @lru_cache(maxsize=4096)
 def but_size(config: RunConfig) -> tuple[Any, ...]:
-    """Equal for two that differ in their batch size alone. Every turn compares each with each."""
+    """Return a key that two configurations share if only their batch size differs. Every turn compares all pairs."""
     return tuple(getattr(config, name) for name in RunConfig.model_fields if name != "batch_size")
 
 
 @dataclass(frozen=True)
 class Contenders:
-    """going_on: the best share of the looks and what has rounds already, best look first. outgrown: what has rounds,
-    with the size that does better by now: it has no more of them, and stays before that size until this one has an
-    interval. dropped: why not the others.
+    """Who may get rounds. going_on: the best share of the looks and what already has rounds, best look first. outgrown:
+    configurations with rounds, and the size that does better by now: they get no more rounds, and stay ranked before
+    that size until it has an interval. dropped: the others, and why.
     """
 
     going_on: list[RunConfig]
@@ -181,13 +182,13 @@ def _contenders(seen: Seen, rule: Rule) -> Contenders:
 
 
 def without_headroom(record: Record, blank: BatchSearch) -> bool:
-    """Whether it ran, and took of the memory that is to stay free."""
+    """Return whether the configuration ran, but took of the memory that must stay free."""
     one = judged(record, blank)
     return one is not None and one.fit == "no headroom"
 
 
 def _better_sizes(ranked: Sequence[RunConfig], seen: Seen) -> dict[RunConfig, RunConfig]:
-    """The best batch size of each configuration, under its others."""
+    """Return the best batch size of each configuration, keyed by its other sizes."""
     best: dict[tuple[Any, ...], RunConfig] = {}
     found: dict[RunConfig, RunConfig] = {}
     for config in ranked:
@@ -200,11 +201,13 @@ def _better_sizes(ranked: Sequence[RunConfig], seen: Seen) -> dict[RunConfig, Ru
 
 
 Allows = Callable[[Turn, Sequence[RunConfig]], bool]
-"""Whether the budget allows a round of one of those that are left, who come the best first."""
+"""Returns whether the budget allows a round of a configuration, given those that are left, best first."""
 
 
 def next_round(seen: Seen, rule: Rule, allows: Allows = lambda _turn, _left: True) -> tuple[Standings, Turn | None]:
-    """Round after round of those that are left, as far as they are run; and the turn that is missing, if any."""
+    """Replay round after round of those that are left, as far as they ran; return the standings and the turn that is
+    missing, if any.
+    """
     found = _contenders(seen, rule)
     left, dropped = found.going_on, found.dropped
     waiting = _outgrown(found, seen, rule)
@@ -227,8 +230,8 @@ def next_round(seen: Seen, rule: Rule, allows: Allows = lambda _turn, _left: Tru
 
 
 def _outgrown(found: Contenders, seen: Seen, rule: Rule) -> list[RunConfig]:
-    """Those that no better size takes the place of; the others are dropped. A size that is better by its look has to be
-    so in rounds too, enough for an interval.
+    """Return the configurations that no better size replaces; the others are dropped. A size that is better by its look
+    must also be better in rounds, in enough of them for an interval.
     """
     left = []
     for config, better in found.outgrown.items():
@@ -244,7 +247,7 @@ def _outgrown(found: Contenders, seen: Seen, rule: Rule) -> list[RunConfig]:
 def _after_round(
     left: Sequence[RunConfig], dropped: dict[RunConfig, str], seen: Seen, number: int, last: bool
 ) -> list[RunConfig]:
-    """Those that go on, the best first. After the last round nobody is dropped: the verdicts say it all."""
+    """Return those that go on, best first. After the last round none is dropped: the verdicts say it all."""
     found = {config: seconds_a_unit(seen.rounds[config][:number]) for config in left}
     known = {config: value for config, value in found.items() if value is not None}
     ranked = sorted(known, key=lambda config: known[config].value)
@@ -266,8 +269,8 @@ def _after_round(
 
 
 def _ranked(left: Sequence[RunConfig], found: Contenders, seen: Seen) -> tuple[RunConfig, ...]:
-    """By all rounds that each has, then by the looks; a size without an interval behind the one that it takes the place
-    of, if that has one.
+    """Return the ranking by all rounds that each has, then by the looks. A size without an interval comes after the
+    size that it replaces, if that has one.
     """
 
     def key(config: RunConfig) -> tuple[bool, float]:

@@ -1,17 +1,17 @@
-"""Which configurations are worth a look, the likeliest to pay first. Pure.
+"""Decides which configurations are worth a look, the likeliest to pay first. Pure.
 
 1. The usual settings of every mode, the cheapest look first: they say which mode leads.
 2. Larger batches of the leader: on one H200 te-fp8 trained ViT-Huge with 1.18 times as many images a second at batch
-   256 as at 64. With --batch-size auto the next size is the one that `launch.batch_size` would try, so that two or
+   256 as at 64. With --batch-size auto, the next size is the one that `launch.batch_size` would try, so that two or
    three starts are enough.
-3. Usual settings whose look alone takes more than a fair share of the budget: a mode that compiles for minutes is not
-   to cost the others their batch sizes.
+3. Usual settings whose look alone takes more than a fair share of the budget: a mode that compiles for minutes must not
+   cost the others their batch sizes.
 4. Batch sizes of the second best.
-5. All others, in the fewest settings away from the usual ones first, and of these the best modes'; then the batch sizes
-   of the rest that goes on.
+5. All others, those with the smallest number of unusual settings first, and among these the best modes' first; then the
+   batch sizes of the rest that goes on.
 
-Who leads is decided at the size where all begin: a configuration that was looked at there alone is not to rank behind a
-worse one that was looked at in its best size too.
+The leader is decided at the size where all begin: a configuration that was looked at only there must not rank behind a
+worse one that was also looked at in its best size.
 """
 
 import math
@@ -28,19 +28,19 @@ from fp8bench.schema.execution import variants_of
 from fp8bench.schema.record import Record
 
 FAIR_SHARE = 1 / 5
-"""Of the budget of a call: the most that a look takes without waiting for the leader's batch sizes."""
+"""The share of a call's budget above which a look waits for the leader's batch sizes."""
 
 
 Leaves = Literal["interval", "verdict", "rounds"]
-"""What a look leaves time for. interval: two rounds of a leader, at the size that is looked at. verdict: two of each of
-two finalists. rounds: all of these two.
+"""What a look leaves time for. interval: two rounds of a leader, at the size that is looked at. verdict: two rounds of
+each of two finalists. rounds: all rounds of these two.
 """
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A look that is worth having. leaves: the less, the likelier it pays. late: whether it is of usual settings, and
-    waits since it takes more than a fair share.
+    """A look that is worth running. leaves: the less it leaves, the likelier it pays. late: whether it is a look of
+    usual settings that waits because it takes more than a fair share.
     """
 
     config: RunConfig
@@ -55,16 +55,16 @@ def wanted(
     expected_s: Callable[[RunConfig], float] = lambda _config: 0.0,
     fair_s: float = math.inf,
 ) -> Iterator[Wanted]:
-    """All that are left, in their order. expected_s: what a look takes. fair_s: the most that none waits for."""
+    """Yield all looks that are left, in order. expected_s: how long a look takes. fair_s: a longer look comes late."""
     left = [one for one in candidates if one.config not in seen.looks and skipped(one, seen.looks) is None]
     usual = sorted((one.config for one in left if one.distance == 0), key=expected_s)
-    # Nothing is compared before there are two.
+    # A comparison needs two looks, so the first ones are never late.
     late = [config for config in usual[max(0, FINALISTS - len(seen.looks)) :] if expected_s(config) > fair_s]
     leaders = _by_first_size(candidates, seen, rule)
     sizes = {config: _sizes(config, left, seen, rule) for config in leaders}
     yield from (Wanted(config, "verdict") for config in usual if config not in late)
     for config in leaders[:1]:
-        # The first larger size pays most: the second is near to what a line through two promises.
+        # The first larger size pays most: the second is close to what a line through two sizes promises.
         leaves: Leaves = "interval" if len(family(config, seen)) == 1 else "verdict"
         yield from (Wanted(size, leaves) for size in sizes[config])
     yield from (Wanted(config, "verdict", late=True) for config in late)
@@ -78,7 +78,7 @@ def wanted(
 
 
 def _nearest(left: Sequence[Candidate], seen: Seen) -> list[RunConfig]:
-    """From the usual settings outwards; at one distance those of the best modes so far first."""
+    """Return the configurations from the usual settings outwards; at equal distance, the best modes so far first."""
     best: dict[str, float] = {}
     for config, record in seen.looks.items():
         found = look_s(record)
@@ -91,8 +91,8 @@ def _nearest(left: Sequence[Candidate], seen: Seen) -> list[RunConfig]:
 
 
 def _by_first_size(candidates: Sequence[Candidate], seen: Seen, rule: Rule) -> list[RunConfig]:
-    """What was looked at, each at the size where all begin, by its figure there, else by its best one; last what had no
-    memory for any size yet.
+    """Return the configurations that were looked at, at the size where all begin, ordered by their figure there, else
+    by their best one; last those for which no size had enough memory yet.
     """
     begun: dict[RunConfig, float] = {}
     for first in (one.config for one in candidates):
@@ -114,12 +114,12 @@ def _fits(record: Record, rule: Rule) -> bool:
 
 
 def _sizes(config: RunConfig, left: Sequence[Candidate], seen: Seen, rule: Rule) -> list[RunConfig]:
-    """Batch sizes of one to look at next: of those that were given, or with --batch-size auto the one to try."""
+    """Return the batch sizes to look at next: the given ones, or with --batch-size auto the next one to try."""
     if rule.blank is None:
         return [one.config for one in left if but_size(one.config) == but_size(config)]
     search = search_of(config, seen, rule.blank)
     if len(search.tries) < len(family(config, seen)):
-        # One of its sizes failed for another reason than memory.
+        # One of its sizes failed for a reason other than memory.
         return []
     size = next_size(search, config.batch_size)
     found = None if size is None else config.model_copy(update={"batch_size": size})
@@ -127,7 +127,7 @@ def _sizes(config: RunConfig, left: Sequence[Candidate], seen: Seen, rule: Rule)
 
 
 def search_of(config: RunConfig, seen: Seen, blank: BatchSearch) -> BatchSearch:
-    """The batch sizes of a configuration that were looked at, as a search."""
+    """Return the batch sizes of a configuration that were looked at, as a search."""
     search = blank
     for size in family(config, seen):
         one = judged(seen.looks[size], search)
@@ -136,7 +136,7 @@ def search_of(config: RunConfig, seen: Seen, blank: BatchSearch) -> BatchSearch:
 
 
 def skipped(candidate: Candidate, looks: Mapping[RunConfig, Record]) -> str | None:
-    """Why a configuration need not be looked at, given what others showed; None: it must be."""
+    """Return why a configuration need not be looked at, given what others showed; None if it must be."""
     config = candidate.config
     for other, record in looks.items():
         if other.mode_label != config.mode_label or other == config:
@@ -158,6 +158,6 @@ def _same_but_execution(one: RunConfig, other: RunConfig) -> bool:
 
 
 def _came_to(config: RunConfig, record: Record) -> bool:
-    """Whether the record's steps were executed in the only way that this configuration has."""
+    """Return whether the record's steps were executed in the only way that this configuration allows."""
     possible = variants_of(config.compile, config.cuda_graphs, config.device == "cuda")
     return possible == (record.execution,)

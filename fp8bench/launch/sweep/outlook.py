@@ -1,7 +1,7 @@
-"""What a sweep would do, were it called now: by the same order, forecasts and shares as the sweep itself. Runs nothing.
+"""Forecasts what a sweep would do now, by the same order, forecasts and shares as the sweep itself. Runs nothing.
 
-Batch sizes that are yet to be found depend on who leads, which only looks tell: they are no rows here, but the least
-that those of the leader take is counted.
+Batch sizes that are yet to be found depend on the leader, which only looks tell: they are no rows here, but the least
+that the leader's sizes take is counted.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ from fp8bench.launch.sweep.spending import Spending
 from fp8bench.schema.config import RunConfig
 
 SIZES_OF_LEADER = 2
-"""Looks that find the largest batch of the leader with --batch-size auto, beside its first: one that gives the line,
-and one at its end.
+"""The number of looks that find the leader's largest batch with --batch-size auto, after its first: one that gives the
+line, and one at its end.
 """
 
 
 @dataclass(frozen=True)
 class ExpectedLook:
-    """One that would be run. within: whether the budget allows it, as far as forecasts tell, beside the rounds that
-    looks leave and SIZES_OF_LEADER of the cheapest looks.
+    """A look that would be run. within: whether the budget allows it, as far as forecasts tell, in addition to the
+    rounds that looks leave and SIZES_OF_LEADER of the cheapest looks.
     """
 
     look: Wanted
@@ -32,14 +32,14 @@ class ExpectedLook:
 
     @property
     def config(self) -> RunConfig:
-        """As in full rounds."""
+        """The configuration as in full rounds."""
         return self.look.config
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """looks: in their order. done: looks that are kept. round_turns: at most. round_s: of one turn of a round, the mean
-    over all configurations. known: whether all times are those of records.
+    """The forecast of a sweep. looks: in order. done: the number of looks that are kept. round_turns: at most. round_s:
+    of one turn of a round, the mean over all configurations. known: whether all times come from records.
     """
 
     sweep: Sweep
@@ -51,17 +51,17 @@ class Outlook:
 
     @property
     def looks_s(self) -> float:
-        """Of all looks."""
+        """Seconds of all looks."""
         return sum(one.seconds for one in self.looks)
 
     @property
     def rounds_s(self) -> float:
-        """Of all rounds, at most."""
+        """Seconds of all rounds, at most."""
         return self.round_turns * self.round_s
 
 
 def outlook(sweep: Sweep) -> Outlook:
-    """Runs and writes nothing. Raises UsageError as `resumed`."""
+    """Return the forecast. Runs and writes nothing. Raises UsageError as `resumed` does."""
     seen = resumed(sweep)
     spending, configs = spending_of(sweep, seen), [one.config for one in sweep.space.candidates]
     looks = _expected(spending, spending.wanted(seen), seen)
@@ -77,10 +77,10 @@ def outlook(sweep: Sweep) -> Outlook:
 
 
 def _expected(spending: Spending, looks: Sequence[Wanted], seen: Seen) -> tuple[ExpectedLook, ...]:
-    """Whether each fits, in its order; who does not fit is passed over. Of looks without a result the first lead."""
+    """Return whether each look fits, in order; those that do not are passed over. The first looks are taken to lead."""
     found: list[ExpectedLook] = []
     leaders, spent_s = finalists(seen, spending.rule), 0.0
-    # Of a sweep that goes on, the next size is among the looks.
+    # If the sweep continues an earlier one, the next size is already among the looks.
     sizes_s = 0.0
     if spending.rule.blank is not None and not seen.looks:
         sizes_s = SIZES_OF_LEADER * min((spending.look_s(look.config) for look in looks), default=0.0)

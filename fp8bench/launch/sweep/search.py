@@ -1,8 +1,8 @@
-"""The sweep itself: turn after turn in fresh processes, each record kept as soon as it is there, within the budget.
+"""Runs the sweep: turn after turn in fresh processes, each record kept as soon as it exists, within the budget.
 
-Looks are kept apart from other results (`looks_dir`), since a look of few steps is no measurement, and no table is to
-show it as the latest of its mode. Full rounds are records of a session like any other, under the sweep's name.
-A sweep that is called again under its name repeats nothing: its records tell what was tried.
+Looks are kept apart from other results (`looks_dir`), because a look of few steps is not a measurement, and no table
+must show it as the latest of its mode. Full rounds are records of a session like any other, under the sweep's name. A
+sweep that is called again under its name repeats nothing: its records tell what was tried.
 """
 
 import os
@@ -32,7 +32,7 @@ from fp8bench.schema.errors import Interrupted, UsageError
 from fp8bench.schema.record import Record, Session
 
 SWEEPS = ".sweeps"
-"""In the folder of results; hidden, so that no other command reads it."""
+"""A folder in the folder of results; hidden, so that no other command reads it."""
 
 NOT_OF_LOOKS = ("steps", "warmup", "min_time_s")
 """Settings in which a look differs from a full round."""
@@ -41,18 +41,18 @@ AXES_OF_CONFIG = ("mode", "recipe", "batch_size", "compile", "cuda_graphs", "te_
 
 
 class Listener(Protocol):
-    """Is called as the sweep goes on."""
+    """Is called as the sweep proceeds."""
 
     def begins(self, turn: Turn, expected_s: float) -> Watch:
-        """A turn begins; the returned function is called with its progress."""
+        """Called when a turn begins; the returned function is called with the turn's progress."""
 
     def ended(self, turn: Turn, record: Record, seen: Seen, now: Standings) -> None:
-        """A turn ended, and its record is kept."""
+        """Called when a turn has ended and its record is kept."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is searched, how, and for how much. look: settings of a look, beside those of a full round."""
+    """What is searched, how, and for how much. look: settings of a look that replace those of a full round."""
 
     prepared: Prepared
     name: str
@@ -63,19 +63,18 @@ class Sweep:
 
     @property
     def looks_dir(self) -> Path:
-        """Where the looks are kept."""
+        """The folder where the looks are kept."""
         return looks_dir(self.prepared.results_dir, self.name)
 
     def as_look(self, config: RunConfig) -> RunConfig:
-        """The configuration in few steps."""
+        """Return the configuration in few steps."""
         return config.model_copy(update=dict(self.look))
 
 
 @dataclass
 class Swept:
-    """How far it came. untried: what was not run, and why. left: those of them that
-    are worth a look. ended: why the sweep stopped before its end; None: it did
-    not. spent_s: by this call. turns: that this call ran.
+    """The result of a sweep. untried: what was not run, and why. left: those of them that are worth a look. ended: why
+    the sweep stopped early; None if it did not. spent_s: by this call. turns: the number that this call ran.
     """
 
     sweep: Sweep
@@ -89,12 +88,12 @@ class Swept:
 
 
 def looks_dir(results_dir: Path, name: str) -> Path:
-    """Of one sweep."""
+    """Return the folder of one sweep's looks."""
     return results_dir / SWEEPS / name
 
 
 def latest(results_dir: Path) -> str:
-    """The name of the sweep that was last worked on. Raises UsageError where there is none."""
+    """Return the name of the sweep that was last worked on. Raises UsageError if there is none."""
     found = [path for path in (results_dir / SWEEPS).glob("*") if any(path.glob("*/*.json"))]
     if not found:
         raise UsageError(f"{results_dir} has no sweep that could be resumed", "Omit --session, or give --results-dir")
@@ -102,14 +101,14 @@ def latest(results_dir: Path) -> str:
 
 
 def spawn(prepared: Prepared) -> Executor:
-    """What runs the turns."""
+    """Return the executor that runs the turns."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     return spawning(prepared.entries[0].config.device, prepared.timeout_s)
 
 
 def resumed(sweep: Sweep) -> Seen:
-    """What the records of this sweep tell. Raises UsageError where they are of another machine, other software or other
-    work.
+    """Return what the records of this sweep tell. Raises UsageError if they are of another machine, other software or
+    other work.
     """
     prepared, seen = sweep.prepared, Seen()
     here, base = prepared.here or Here(), prepared.entries[0].config
@@ -143,7 +142,7 @@ def _require_alike(record: Record, config: RunConfig, base: RunConfig, here: Her
 
 
 def require_budget(sweep: Sweep) -> None:
-    """Raises UsageError for a budget too small for one run, and as `resumed`. Writes nothing."""
+    """Raise UsageError if the budget is too small for one run, and as `resumed` does. Writes nothing."""
     seen, configs = resumed(sweep), [one.config for one in sweep.space.candidates]
     if configs and not seen.looks:
         spending = spending_of(sweep, seen)
@@ -157,15 +156,15 @@ def run(
     listener: Listener,
     clock: Callable[[], float] = time.monotonic,
 ) -> Swept:
-    """Until it is over, or the budget is. The next turn begins only if its forecast is within the budget.
+    """Run turns until the sweep or its budget ends. A turn begins only if its forecast is within the budget.
 
-    Raises UsageError as `resumed`, and Interrupted after Ctrl-C, SIGTERM or SIGHUP.
+    Raises UsageError as `resumed` does, and Interrupted after Ctrl-C, SIGTERM or SIGHUP.
     """
     began, seen = clock(), resumed(sweep)
     spending = spending_of(sweep, seen)
     swept = Swept(sweep, seen, standings(seen, sweep.rule))
     ahead = ahead_of(executor)
-    # Which turn follows, if any, is known only after this one; all have the same ranks.
+    # The turn that follows, if any, is known only after this one, but all turns have the same ranks.
     expect(ahead, sweep.prepared.entries[0].config)
     with closed(ahead):
         while (turn := spending.next_turn(seen, spent_s := clock() - began)) is not None:
@@ -184,12 +183,12 @@ def run(
 
 
 def spending_of(sweep: Sweep, seen: Seen) -> Spending:
-    """At the beginning of a call."""
+    """Return the spending at the beginning of a call."""
     return Spending(sweep.space.candidates, sweep.rule, _forecaster(sweep, seen), sweep.as_look, sweep.budget.seconds)
 
 
 def _forecaster(sweep: Sweep, seen: Seen) -> Forecaster:
-    """With the records of this machine, and those of the sweep last."""
+    """Return a forecaster with the records of this machine, followed by those of the sweep."""
     prepared = sweep.prepared
     here = prepared.here or Here()
     found = results.read(prepared.results_dir, [prepared.instance.key])
@@ -210,7 +209,7 @@ def _turn(
     expected_s: float,
     seen: Seen,
 ) -> Record:
-    """Run one, and keep its record."""
+    """Run one turn, and return its record, which is kept."""
     prepared = sweep.prepared
 
     def marks(of: RunConfig) -> tuple[str, ...]:
@@ -246,4 +245,4 @@ class _One:
         return self.watch
 
     def ended(self, entry: Entry, place: Session, record: Record, path: Path) -> None:
-        """The sweep's own listener is called."""
+        """Do nothing: `run` calls the sweep's own listener."""

@@ -1,8 +1,8 @@
-"""Which configurations there are: mode x recipe x compile x CUDA graphs x batch x attention of the te modes. Pure.
+"""Lists the configurations: mode x recipe x compile x CUDA graphs x batch x attention of the te modes. Pure.
 
-Two settings that come to the same execution are one configuration, and the first of them is run: `--compile auto` is
-`on` for a mode that gains by it and `off` for another, a CPU has no CUDA graphs and compiles nothing by itself, and
-only the te modes heed --te-attention.
+Settings that lead to the same execution are one configuration, and the first of them is run: `--compile auto` is `on`
+for a mode that gains by it and `off` for another, a CPU has no CUDA graphs and compiles nothing by itself, and only the
+te modes heed --te-attention.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,12 +16,12 @@ from fp8bench.schema.config import RunConfig
 from fp8bench.schema.execution import CompileChoice, GraphChoice
 
 AXES = ("batch_size", "recipe", "compile", "cuda_graphs", "te_attention")
-"""What differs between configurations of one mode, the likeliest to matter first."""
+"""The settings that differ between configurations of one mode, the likeliest to matter first."""
 
 
 @dataclass(frozen=True)
 class Axes:
-    """The values of each setting, the usual one first. batch_size: the only one is where `auto` begins."""
+    """The values of each setting, the usual one first. batch_size: with `auto`, the only size is where it begins."""
 
     batch_size: tuple[int, ...]
     compile: tuple[CompileChoice, ...]
@@ -31,7 +31,7 @@ class Axes:
 
 @dataclass(frozen=True)
 class Candidate:
-    """config: as it is run in full rounds. distance: how many of its settings are not the usual ones."""
+    """A configuration to run. config: as in full rounds. distance: how many of its settings are not the usual ones."""
 
     config: RunConfig
     distance: int
@@ -47,21 +47,21 @@ class Untried:
 
 @dataclass(frozen=True)
 class Space:
-    """candidates: in the order in which they are looked at, from the usual settings outwards."""
+    """All configurations. candidates: in the order in which they are looked at, from the usual settings outwards."""
 
     candidates: tuple[Candidate, ...]
     untried: tuple[Untried, ...] = ()
 
 
 def space(bases: Sequence[RunConfig], axes: Axes, obstacle: Callable[[RunConfig], str | None]) -> Space:
-    """bases: one configuration for each mode with its recipe. obstacle: why one cannot run here, if that is known."""
+    """Return the space. bases: one configuration per mode and recipe. obstacle: why one cannot run here, if known."""
     found: dict[tuple[Any, ...], Candidate] = {}
     untried: list[Untried] = []
     first = {name: values[0] for name, values in vars(axes).items()}
     first_recipes = {base.mode: base.recipe for base in reversed(bases)}
 
     def unusual(config: RunConfig) -> list[int]:
-        """Which of its settings are not the usual ones, as places in AXES."""
+        """Return the settings that are not the usual ones, as indices into AXES."""
         usual = {**first, "recipe": first_recipes[config.mode]}
         return [place for place, name in enumerate(AXES) if getattr(config, name) != usual[name]]
 
@@ -80,7 +80,7 @@ def space(bases: Sequence[RunConfig], axes: Axes, obstacle: Callable[[RunConfig]
 
 
 def executed_as(config: RunConfig) -> tuple[Any, ...]:
-    """Equal for two configurations that cannot differ in how a step is executed."""
+    """Return a key that is equal for two configurations whose steps cannot be executed differently."""
     entry = _entry(config.mode)
     scope: str = config.compile
     if scope == "auto" and config.device == "cpu":
@@ -93,7 +93,7 @@ def executed_as(config: RunConfig) -> tuple[Any, ...]:
 
 
 def in_words(config: RunConfig) -> str:
-    """`te-fp8:delayed, batch 64, compile auto, graphs auto, attention te`, without what the mode or device lacks."""
+    """Return `te-fp8:delayed, batch 64, compile auto, graphs auto, attention te`, without what mode or device lacks."""
     said = [config.mode_label, f"batch {config.batch_size}", f"compile {config.compile}"]
     if config.device == "cuda":
         said.append(f"graphs {config.cuda_graphs}")
@@ -103,6 +103,6 @@ def in_words(config: RunConfig) -> str:
 
 
 def _entry(name: str) -> ModeEntry:
-    """Of a built-in mode at once: to look for those of outside packages takes milliseconds."""
+    """Return a mode's entry, without a search if built in: finding those of outside packages takes milliseconds."""
     built_in = next((entry for entry in registry.BUILTIN_MODES if entry.name == name), None)
     return built_in or registry.modes()[name]

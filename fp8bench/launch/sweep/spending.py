@@ -1,15 +1,16 @@
-"""Which turn is next within a budget. Pure, but that it remembers whether the looks' share is spent.
+"""Decides which turn is next within a budget. Pure, except that it remembers whether the looks' share is spent.
 
-1. Looks, in their order (`looks`), as long as one fits beside what it leaves for rounds. Usual settings and batch sizes
-   leave two rounds of each of two finalists, which give an interval and a verdict; at most half of the budget, so that
-   looks have the other half, but never less than two of the leader. The first larger batch of the leader, which pays
-   most, leaves two of its own alone. All others leave every round of the two finalists as far as half of the budget
-   goes, and never less than two. The second of all looks leaves one round, since without it nothing is compared. What
-   does not fit is passed over, since a cheaper one may fit; but nothing takes the place of that first larger batch.
-2. Rounds, as far as they fit: the second best has none that the best one lacks for its first two, and nobody else has
-   one that the two finalists lack.
-3. What is left goes on with the first look that fits, and again with rounds, until nothing does. A look that comes so
-   late may have no rounds; the answer says so where it ranks above the winner.
+1. Looks, in their order (`looks`), as long as one fits in addition to what it leaves for rounds. Usual settings and
+   batch sizes leave two rounds of each of two finalists, which give an interval and a verdict; at most half of the
+   budget, so that looks have the other half, but never less than two rounds of the leader. The leader's first larger
+   batch, which pays most, leaves two rounds of its own alone. All others leave every round of the two finalists as far
+   as half of the budget goes, and never less than two. The second look leaves one round, because without it nothing is
+   compared. What does not fit is passed over, because a cheaper look may fit; but nothing replaces that first larger
+   batch.
+2. Rounds, as far as they fit: the second best gets none while the best lacks one of its first two, and no other
+   configuration gets one while the two finalists lack one.
+3. What is left is spent on the first look that fits, and again on rounds, until nothing fits. A look that comes so late
+   may have no rounds; the answer says so if it ranks above the winner.
 """
 
 import math
@@ -23,12 +24,12 @@ from fp8bench.launch.sweep.space import Candidate
 from fp8bench.schema.config import RunConfig
 
 MOST_RESERVED = 1 / 2
-"""Of the budget, for rounds."""
+"""The largest share of the budget that is reserved for rounds."""
 
 
 @dataclass
 class Spending:
-    """seconds: the budget of this call; None: no end. as_look: a configuration in few steps."""
+    """The spending of a call. seconds: its budget; None for no limit. as_look: returns a configuration in few steps."""
 
     candidates: Sequence[Candidate]
     rule: Rule
@@ -38,7 +39,7 @@ class Spending:
     looking: bool = True
 
     def next_turn(self, seen: Seen, spent_s: float) -> Turn | None:
-        """None: nothing is left, or nothing that fits. spent_s: of the budget."""
+        """Return the next turn; None if nothing is left or nothing fits. spent_s: of the budget."""
         left_s = math.inf if self.seconds is None else self.seconds - spent_s
         if self.looking:
             turn = self._look(seen, left_s, leaving=True)
@@ -48,28 +49,28 @@ class Spending:
         return self._round(seen, left_s) or self._look(seen, left_s, leaving=False)
 
     def wanted(self, seen: Seen) -> list[Wanted]:
-        """All looks that are left, in their order."""
+        """Return all looks that are left, in order."""
         fair_s = math.inf if self.seconds is None else FAIR_SHARE * self.seconds
         return list(wanted(self.candidates, seen, self.rule, self.look_s, fair_s))
 
     def look_s(self, config: RunConfig) -> float:
-        """What a look takes."""
+        """Return the expected seconds of a look."""
         return self.forecaster.turn_s(self.as_look(config))
 
     def round_s(self, config: RunConfig) -> float:
-        """What a round takes of what has been looked at by then."""
+        """Return the expected seconds of a round of a configuration that has been looked at by then."""
         return self.forecaster.turn_s(config, warm=True)
 
     def turn_s(self, turn: Turn) -> float:
-        """What a turn takes."""
+        """Return the expected seconds of a turn."""
         return self.look_s(turn.config) if turn.stage == "look" else self.round_s(turn.config)
 
     def is_over(self, seen: Seen) -> bool:
-        """Whether nothing is left, however large the budget."""
+        """Return whether nothing is left, however large the budget."""
         return standings(seen, self.rule).over and not self.wanted(seen)
 
     def reserve_s(self, look: Wanted, leaders: Sequence[RunConfig], before: int) -> float:
-        """What a look leaves for rounds. leaders: the best of those before it first. before: how many these are."""
+        """Return what a look leaves for rounds. leaders: of the looks before it, best first. before: their number."""
         if self.seconds is None or not before:
             return 0.0
         if before < FINALISTS:
@@ -96,7 +97,7 @@ class Spending:
         return None
 
     def _round(self, seen: Seen, left_s: float) -> Turn | None:
-        # By the rounds that there are: who is dropped by them lacks none.
+        # Judge by the rounds that exist: a configuration that they drop lacks none.
         dropped = next_round(seen, self.rule, lambda _turn, _left: False)[0].dropped
 
         def allows(turn: Turn, left: Sequence[RunConfig]) -> bool:
@@ -111,6 +112,6 @@ class Spending:
 
 
 def _at_size_of(look: RunConfig, finalist: RunConfig) -> RunConfig:
-    """A finalist whose other size is looked at is expected to go on at that size."""
+    """Return the finalist at the size that is looked at, if the look is of it: it is expected to go on there."""
     alike = finalist.model_copy(update={"batch_size": look.batch_size}) == look
     return look if alike else finalist

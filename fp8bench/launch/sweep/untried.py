@@ -1,4 +1,4 @@
-"""What a sweep within its budget did not look at, and why. Pure."""
+"""Tells what a sweep did not look at within its budget, and why. Pure."""
 
 from fp8bench.launch.forecast import duration
 from fp8bench.launch.sweep.halving import Seen
@@ -8,7 +8,7 @@ from fp8bench.launch.sweep.spending import Spending
 
 
 def not_looked_at(spending: Spending, seen: Seen, budget: str) -> list[Untried]:
-    """Those that would have come next first, batch sizes among them; then those that need no look. budget: in words."""
+    """Return first what would have come next, including batch sizes, then what needs no look. budget: in words."""
     left = spending.wanted(seen)
     found = [Untried(one.config, _why(one, spending, budget)) for one in left]
     for one in spending.candidates:

@@ -1,14 +1,14 @@
 """How a training step is executed: what wraps the model, how ranks are joined, how a step is launched.
 
-    build.py      what was requested against what is possible, and in which order: a model ready to train
-    parallel/     how ranks are joined, a file a way
-    checkpointing.py, optimizers.py, blocks.py: activations that are computed again; optimizers; a model's layers
+    build.py      matches the request with what is possible, in which order: gives a model that is ready to train
+    parallel/     how ranks are joined, one file per way
+    checkpointing.py, optimizers.py, blocks.py: activations that are recomputed; optimizers; a model's layers
     step.py       the step itself, its launch from Python, and everything that it changes
     replay.py     the step captured once as a CUDA graph, and replayed
-    proof.py      steps executed as timed against the same steps plainly eager
-    reference.py  what those are run on, where weights are sharded
-    decide.py     the order of it: prove, capture, or fall back with the reason
+    proof.py      compares steps executed as timed with the same steps in plain eager mode
+    reference.py  the model for the plain steps, if weights are sharded
+    decide.py     the order of these: prove, capture, or fall back with the reason
 
 Another way to wrap is a line in `build`, another way to join ranks a file in `parallel`, another way to launch a new
-file here and a line in `decide`; the loop that is timed (`worker.timing`) knows of none of them.
+file here and a line in `decide`; the loop that is timed (`worker.timing`) depends on none of them.
 """

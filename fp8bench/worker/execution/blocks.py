@@ -1,4 +1,4 @@
-"""A model's repeated blocks: a transformer's layers, which are compiled, sharded and checkpointed one by one."""
+"""Finds a model's repeated blocks: a transformer's layers, which are compiled, sharded and checkpointed one by one."""
 
 from collections.abc import Iterator
 
@@ -6,8 +6,8 @@ from torch import nn
 
 
 def repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """The members of each outermost list of two or more modules of one class (a transformer's layers). Where these are
-    stages, most of each a list of blocks itself (ConvNeXt, Swin), those blocks.
+    """Yield the members of each outermost list of two or more modules of one class (a transformer's layers). If these
+    are stages, most of each being a list of blocks (ConvNeXt, Swin), yield those blocks.
     """
     for child in model.children():
         members = list(child.children())

@@ -1,19 +1,19 @@
-"""A model made ready to train: what was requested (`--compile`, `--cuda-graphs`) against what the mode and the device
-can do; then wrapped, joined, with its optimizer and its batches. Whether a capture works and proves equal is seen later
-(`decide`).
+"""Makes a model ready to train: matches what was requested (`--compile`, `--cuda-graphs`) with what the mode and the
+device can do; then wraps and joins the model, with its optimizer and its batches. Whether a capture works and proves
+equal is seen later (`decide`).
 
-torch.compile takes nothing, the whole model, or each of its blocks. The whole model goes inside DDP. On several GPUs
-torch then cuts the graph at DDP's gradient buckets, so that all-reduce can begin before backward ends
+torch.compile takes nothing, the complete model, or each of its blocks. The complete model goes inside DDP. On several
+GPUs torch then cuts the graph at DDP's gradient buckets, so that all-reduce can begin before backward ends
 (torch._dynamo.config.optimize_ddp; ViT-Huge's one graph becomes 98). On a single GPU nothing is reduced and the cuts
-would only cost, so the graph stays whole. The record's evidence has both counts.
+would only cost time, so the graph is not cut. The record's evidence has both counts.
 
-Blocks are compiled in place, as large-model trainers do: one of them is compiled and the others, being alike, share it,
-so that it takes seconds where the whole model takes minutes. Nothing needs cutting then: gradients of a block are ready
-when its backward is.
+Blocks are compiled in place, as large-model trainers do: one block is compiled and the others, which have the same
+structure, share the result, so compiling takes seconds instead of minutes. Nothing needs to be cut then: gradients of a
+block are ready when its backward is.
 
-How ranks are joined is chosen in `parallel.choose`. Layers that ranks share are divided first, then blocks are
-checkpointed, then compiled, then joined: gathering a block's weights lies outside of its graph, and outside of what is
-made again in backward.
+`parallel.choose` decides how ranks are joined. Layers that ranks share are divided first, then blocks are checkpointed,
+then compiled, then joined: gathering a block's weights lies outside of its graph, and outside of what is recomputed in
+backward.
 """
 
 import gc
@@ -49,12 +49,12 @@ class Choice:
     strategy: Strategy = field(default_factory=DDP)
 
     def warmup(self, steps: int) -> int:
-        """How many steps of warm-up there are, where so many were requested: a capture needs its own number."""
+        """Return the number of warm-up steps when `steps` were requested: a capture needs its own number."""
         return steps + steps_before_capture(steps) if self.graph.enabled else steps
 
 
 def choose(config: RunConfig, mode: Mode, device: torch.device, workload: Workload) -> Choice:
-    """For one configuration; every rank calls it. Raises ModeUnavailable where the request is impossible."""
+    """Choose for one configuration; every rank calls this. Raises ModeUnavailable if the request is impossible."""
     checkpointing.require(config.activation_checkpointing, mode)
     strategy = choose_strategy(config, mode, workload, device)
     sharding_refusal: str | None = stated(mode, "sharding_refusal")
@@ -77,8 +77,8 @@ def _checkpoints_refusal(config: RunConfig) -> str | None:
 def choose_compile(
     choice: CompileChoice, policy: CompilePolicy, device: torch.device, not_whole: str | None = None
 ) -> CompileEvidence:
-    """Whether to compile, what, and why. not_whole: why the whole model cannot be; None: it can. Raises ModeUnavailable
-    where it is requested and the mode cannot, or the model cannot be compiled as a whole.
+    """Return whether to compile, what, and why. not_whole: why the complete model cannot be compiled; None if it can.
+    Raises ModeUnavailable if compiling is requested and the mode cannot, or the model cannot be compiled as a whole.
     """
     if choice == "on" and not_whole:
         raise ModeUnavailable(not_whole, "Use --compile blocks")
@@ -99,8 +99,8 @@ def choose_compile(
 def choose_graph(
     choice: GraphChoice, mode: Mode, device: torch.device, joined_refusal: str | None = None
 ) -> GraphEvidence:
-    """Whether to capture, and why. joined_refusal: why steps cannot be captured as ranks are joined; None: they can.
-    Raises ModeUnavailable where it is requested and impossible.
+    """Return whether to capture, and why. joined_refusal: why steps of ranks joined in this way cannot be captured;
+    None if they can. Raises ModeUnavailable if a capture is requested and impossible.
     """
     if choice == "off":
         return GraphEvidence(enabled=False, reason="requested with --cuda-graphs off")
@@ -119,8 +119,8 @@ def choose_graph(
 def build(
     config: RunConfig, device: torch.device, mode: Mode, workload: Workload, model: nn.Module, choice: Choice
 ) -> Parts:
-    """What a step needs. model: converted, as the parity gate proved it. Raises ModeUnavailable for a model whose
-    blocks cannot be shared, checkpointed or compiled.
+    """Return what a step needs. model: converted, as the parity gate proved it. Raises ModeUnavailable for a model
+    whose blocks cannot be shared, checkpointed or compiled.
     """
     strategy = choice.strategy
     strategy.divide(model)
@@ -137,14 +137,14 @@ def build(
 
 
 def joined_anew(parts: Parts) -> Parts:
-    """The same with ranks joined afresh, after a step that stopped half-way. `parts` is of no more use."""
+    """Return the parts with ranks joined afresh, after a step that stopped half-way. `parts` cannot be used again."""
     return replace(parts, model=parts.strategy.rejoin(parts.model, parts.wrapped, parts.mode, parts.device))
 
 
 @contextmanager
 def stream(device: torch.device, graph: GraphEvidence) -> Iterator[None]:
-    """Where everything of a captured step is queued from DDP's construction on: never the default stream, which cannot
-    be captured. Steps that are not captured keep the default one.
+    """Queue everything of a captured step, from DDP's construction on, on a new stream: the default stream cannot be
+    captured. Steps that are not captured keep the default stream.
     """
     context: AbstractContextManager[object] = nullcontext()
     if graph.enabled and device.type == "cuda":
@@ -167,25 +167,25 @@ def ready_to_train(
     model: nn.Module,
     choice: Choice,
 ) -> Iterator[tuple[Parts, Iterator[Batch]]]:
-    """What a step needs, and its batches. Where the step may be captured, the current stream is its own meanwhile."""
+    """Yield what a step needs, and its batches. If the step may be captured, it has its own current stream."""
     with stream(device, choice.graph):
         parts = build(config, device, mode, workload, model, choice)
         batches = workload.batches(*samples_of(config, rank), device)
-        # What has been made so far stays: the collector need not walk it again and again while steps are timed.
+        # Objects made so far stay: the collector need not traverse them again and again while steps are timed.
         gc.collect()
         gc.freeze()
         try:
             yield parts, batches
         finally:
-            # A loader ends its processes here, and not some time while the interpreter goes down.
+            # End the loader's processes here, and not at some time while the interpreter shuts down.
             close = getattr(batches, "close", None)
             if close is not None:
                 close()
 
 
 def wrap(model: nn.Module, scope: CompileScope | None, world_size: int, sharded: bool = False) -> nn.Module:
-    """The model, as it shall be joined. Of blocks that will be sharded the forward method alone is compiled: hooks that
-    gather weights stay outside. Raises ModeUnavailable for `blocks` of a model that has none.
+    """Return the model, ready to be joined. If blocks will be sharded, only their forward method is compiled: hooks
+    that gather weights stay outside. Raises ModeUnavailable for `blocks` of a model that has none.
     """
     if scope is None:
         return model
@@ -209,8 +209,8 @@ def wrap(model: nn.Module, scope: CompileScope | None, world_size: int, sharded:
 
 
 def uncompiled() -> AbstractContextManager[object]:
-    """While it lasts nothing that torch.compile made is run: not the model, not its blocks, not a library's helpers.
+    """Within the context, run nothing that torch.compile made: not the model, its blocks, or a library's helpers.
 
-    A block that is compiled in place has no uncompiled twin to be compared with, but for this.
+    Without this, a block that is compiled in place has no uncompiled twin to be compared with.
     """
     return cast(AbstractContextManager[object], torch.compiler.set_stance("force_eager"))

@@ -1,12 +1,12 @@
-"""Activation checkpointing: what a block's forward pass makes is dropped, and made again in the backward pass.
+"""Activation checkpointing: what a block's forward pass computes is dropped, and recomputed in the backward pass.
 
-full: each block keeps its input alone, and its whole forward pass runs twice. selective: as torchtitan does, attention
-and every second GEMM keep their outputs, and what is cheap beside them is made again. Both are
-torch.utils.checkpoint's, without re-entry, so that blocks may be compiled and sharded. The second forward pass runs in
-backward, outside of the mode's context: a mode that needs it there brings a `checkpoint` of its own, as Transformer
-Engine does, whose scales are those of the first one then.
+full: each block keeps only its input, and its complete forward pass runs twice. selective: as in torchtitan, attention
+and every second GEMM keep their outputs, and what is cheap in comparison is recomputed. Both use torch.utils.checkpoint
+without re-entry, so that blocks may be compiled and sharded. The second forward pass runs in backward, outside of the
+mode's context. A mode that needs its context there has a `checkpoint` of its own, as for Transformer Engine, which then
+uses the scales of the first pass.
 
-Blocks stay what they are: their forward method is replaced, and their names and weights are not.
+Blocks stay the same modules: only their forward method is replaced, not their names and weights.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ class Checkpoints:
 
     @contextmanager
     def off(self) -> Iterator[None]:
-        """While it lasts, blocks keep what they make: for the plain reference."""
+        """Within the context, let blocks keep what they compute: for the plain reference."""
         self.on = False
         try:
             yield
@@ -53,14 +53,14 @@ class Checkpoints:
 
 
 def require(kind: CheckpointChoice, mode: Mode) -> None:
-    """Raises ModeUnavailable where the mode's GEMMs cannot be distinguished from the rest."""
+    """Raise ModeUnavailable if the mode's GEMMs cannot be distinguished from the rest."""
     refusal: str | None = stated(mode, "selective_refusal")
     if kind == "selective" and refusal:
         raise ModeUnavailable(refusal, "Use --activation-checkpointing full or none")
 
 
 def apply(kind: CheckpointChoice, model: nn.Module, mode: Mode) -> Checkpoints:
-    """Checkpoint each block, in place; before it is compiled or sharded. Raises ModeUnavailable for a model without
+    """Checkpoint each block in place, before it is compiled or sharded. Raises ModeUnavailable for a model without
     blocks.
     """
     if kind == "none":
@@ -88,14 +88,14 @@ def _checkpointed(plain: Callable[..., Any], checkpoints: Checkpoints, mode: Mod
 
 
 def _selective() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """For the first forward pass and the second."""
+    """Return the contexts of the first forward pass and the second."""
     contexts: tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
     contexts = create_selective_checkpoint_contexts(_every_second())
     return contexts
 
 
 def _every_second() -> Callable[..., CheckpointPolicy]:
-    """A policy that keeps attention's outputs and every second GEMM's; both passes count GEMMs for themselves."""
+    """Return a policy that keeps attention's outputs and every second GEMM's; each pass counts its own GEMMs."""
     kept = {getattr(torch.ops.aten, name).default for name in _ATTENTION if hasattr(torch.ops.aten, name)}
     kept.add(torch.ops._c10d_functional.reduce_scatter_tensor.default)
     gemms = {getattr(torch.ops.aten, name).default for name in _GEMMS}

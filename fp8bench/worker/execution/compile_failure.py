@@ -1,6 +1,6 @@
-"""What is said of a step that torch.compile could not take: of which mode, on which versions, in torch's first words.
+"""Reports a step that torch.compile could not take: the mode, the versions, and the first line of torch's error.
 
-Whether a library's modules can be traced, and compiled right, changes from release to release.
+Whether a library's modules can be traced, and compiled correctly, changes from release to release.
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -14,7 +14,7 @@ NAMED = ("torch", "transformer-engine", "torchao", "triton")
 
 
 def compile_failure(label: str, error: Exception) -> RunFailed | None:
-    """label: of the mode. None: the error is no compiler's."""
+    """Return the failure, or None if the error is not a compiler's. label: of the mode."""
     if not any(type(one).__module__.startswith(COMPILERS) for one in _chain(error)):
         return None
     return RunFailed(
@@ -24,7 +24,7 @@ def compile_failure(label: str, error: Exception) -> RunFailed | None:
 
 
 def versions() -> str:
-    """`torch 2.11.0, transformer-engine 2.20.2`, of those that are installed."""
+    """Return the installed versions in words: `torch 2.11.0, transformer-engine 2.20.2`."""
     return ", ".join(filter(None, map(_version, NAMED)))
 
 
@@ -36,7 +36,7 @@ def _version(package: str) -> str | None:
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:
-    """The error, and those that it was raised from."""
+    """Return the error, and the errors that it was raised from."""
     found: list[BaseException] = []
     while error is not None and error not in found:
         found.append(error)

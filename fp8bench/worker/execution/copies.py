@@ -1,8 +1,8 @@
-"""Copies of what a step changes, for a proof that runs steps again from one start: where they are kept.
+"""Decides where to keep copies of what a step changes, for a proof that runs steps again from one start.
 
-On the GPU where there is room beside the step, since the way to the host and back takes some 20 s for ViT-Huge in every
-process (pageable memory, several times over 10 GB), and else on the host. A graph's memory is seen in one place, at its
-capture, while the copies are alive; they are taken off that peak (`held`), and the timed steps begin with a fresh one.
+They are kept on the GPU if there is room next to the step, because the way to the host and back takes some 20 s for
+ViT-Huge in every process (pageable memory, several times over 10 GB), else on the host. A graph's memory is measured
+once, at its capture, while the copies exist; they are taken off that peak (`held`). Timed steps get a new peak.
 """
 
 from collections.abc import Iterable
@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 SPARE = 1.25
-"""The step's own share of the memory, in units of warm-up's peak: plain steps and a graph's pool may need other blocks
-than warm-up did."""
+"""The step's share of the memory, in units of warm-up's peak: plain steps and a graph's pool may need more blocks."""
 
 
 def copied(tensors: Iterable[Tensor], place: torch.device) -> list[Tensor]:
@@ -20,17 +19,17 @@ def copied(tensors: Iterable[Tensor], place: torch.device) -> list[Tensor]:
 
 
 def size(tensors: Iterable[Tensor]) -> int:
-    """Bytes."""
+    """Return the size in bytes."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def held(tensors: Iterable[Tensor], device: torch.device) -> int:
-    """Bytes of those that are on `device`; 0 on the host, whose peak is of the process's whole life."""
+    """Return the bytes on `device`; 0 on the host, whose peak is of the process's entire life."""
     return size(tensor for tensor in tensors if tensor.device == device and device.type == "cuda")
 
 
 def place_for(needed: int, device: torch.device) -> torch.device:
-    """Where copies of `needed` bytes are kept, after warm-up: on `device`, or on the host."""
+    """Return where copies of `needed` bytes are kept, after warm-up: on `device`, or on the host."""
     host = torch.device("cpu")
     if device.type != "cuda":
         return host
@@ -40,5 +39,5 @@ def place_for(needed: int, device: torch.device) -> torch.device:
 
 
 def fits(needed: int, peak: int, memory: int) -> bool:
-    """needed: bytes of the copies; peak: of warm-up; memory: what this process may have of the GPU's."""
+    """Return whether the copies fit. needed: their bytes. peak: of warm-up. memory: of the GPU, for this process."""
     return needed + SPARE * peak <= memory

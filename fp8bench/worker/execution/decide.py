@@ -1,16 +1,16 @@
-"""From warm-up to what will be timed: prove, capture, or fall back with the reason.
+"""Goes from warm-up to what will be timed: proves, captures, or falls back with the reason.
 
     plainly eager steps -> back to the start -> capture -> the same steps replayed -> compared
                                              (or, not captured, the same steps as compiled)
 
-The plain steps come first, since a graph keeps its memory, and both would not fit at once. A step that is neither
-compiled nor captured, of a whole model and one batch, is plain already: nothing is proved of it, and nothing is done
-here. One whose model is sharded, or whose batch is taken in micro-batches, or whose activations are computed again, is
-proved as it is.
+The plain steps come first, because a graph keeps its memory, and both would not fit at once. A step that is neither
+compiled nor captured, with the complete model and one batch, is plain already: nothing about it is proved, and nothing
+is done here. A step whose model is sharded, whose batch is taken in micro-batches, or whose activations are recomputed
+is proved as it is.
 
-With `--cuda-graphs auto` a step that cannot be captured, or whose replay does not compute the same, is launched from
-Python, and the reason is on record; requested with `on`, the one is unsupported and the other invalid. Ranks decide
-together (worker.parallel.agreement).
+With `--cuda-graphs auto`, a step that cannot be captured, or whose replay does not compute the same, is launched from
+Python, and the reason is recorded; with `on`, the former is unsupported and the latter invalid. Ranks decide together
+(worker.parallel.agreement).
 """
 
 import gc
@@ -37,8 +37,8 @@ from fp8bench.workloads.protocol import Batch
 
 @dataclass(frozen=True)
 class Execution:
-    """What will be timed, and what is known of it. executed: the proof; None: it was launched plainly, or not proved.
-    warning: what a reader should know; None: nothing. captured_peak: bytes allocated at most while it was captured.
+    """What will be timed, and what is known of it. executed: the proof; None if steps are launched plainly or not
+    proved. warning: what a reader should know, or None. captured_peak: peak bytes allocated during the capture.
     """
 
     launch: Launch
@@ -52,14 +52,14 @@ class Execution:
 
 @dataclass(frozen=True)
 class Gate:
-    """What the parity gate leaves to this proof. tolerance: the mode's; fresh_loss: of the plain model, untrained."""
+    """What the parity gate passes to this proof. tolerance: the mode's. fresh_loss: of the plain model, untrained."""
 
     tolerance: Tolerance
     fresh_loss: float
 
 
 Capture = Callable[[Parts, Batch], Replay]
-"""How a replay comes to be: the seam at which a test puts in a faulty one."""
+"""Creates a replay; a test passes a function that creates a faulty one."""
 
 
 def decide(
@@ -71,11 +71,11 @@ def decide(
     stage: Callable[[Stage], None],
     capture: Capture = Replay,
 ) -> Execution:
-    """Every rank calls it after warm-up; training goes on from the steps that were proved. stage: called as a stage
-    begins.
+    """Decide how steps are executed. Every rank calls this after warm-up; training continues from the steps that were
+    proved. stage: called when a stage begins.
 
-    Raises MeasurementInvalid where the steps as executed compute something else, and ModeUnavailable where a capture
-    was requested and is impossible.
+    Raises MeasurementInvalid if the steps as executed compute something else, and ModeUnavailable if a capture was
+    requested and is impossible.
     """
     decided = Execution(PythonLaunch(parts), choice.graph, parts.strategy.word, parallel_evidence(parts))
     if needs_proof(choice, parts):
@@ -85,18 +85,18 @@ def decide(
         trial = _Trial(config, choice, parts, Snapshot.of(parts, place), taken, gate, place)
         decided = _decided(decided, trial, stage, capture)
         del trial
-    # The copies are gone; what is timed begins with peaks of its own.
+    # The copies are gone; what is timed begins with fresh peaks.
     reset_peaks(parts.device)
     return decided
 
 
 def needs_proof(choice: Choice, parts: Parts) -> bool:
-    """Whether a step is anything else than a plain one."""
+    """Return whether a step is anything other than a plain one."""
     return choice.compile.enabled or choice.graph.enabled or not parts.plainly_eager
 
 
 def parallel_evidence(parts: Parts) -> ParallelEvidence:
-    """How ranks were joined, and what a step is made of."""
+    """Return how ranks were joined, and what a step consists of."""
     return parts.strategy.evidence().model_copy(
         update={
             "grad_accumulation": parts.accumulation,
@@ -107,7 +107,7 @@ def parallel_evidence(parts: Parts) -> ParallelEvidence:
 
 
 def _decided(plain: Execution, trial: "_Trial", stage: Callable[[Stage], None], capture: Capture) -> Execution:
-    """plain: the step launched from Python, unproved."""
+    """Return the execution that was decided. plain: the step launched from Python, unproved."""
     try:
         expected = trial.plainly()
     except NotProved as refusal:
@@ -124,14 +124,14 @@ def _decided(plain: Execution, trial: "_Trial", stage: Callable[[Stage], None], 
         if trial.config.cuda_graphs == "on":
             raise
         graph = _refused(plain.graph, refusal)
-    # It may have left DDP in the middle of a step.
+    # The failed capture may have left DDP in the middle of a step.
     trial = trial.afresh()
     warning = f"steps were not replayed: {graph.reason}"
     return _launched(replace(plain, launch=PythonLaunch(trial.parts), graph=graph, warning=warning), trial, expected)
 
 
 def _launched(plain: Execution, trial: "_Trial", expected: proof.Expected) -> Execution:
-    """From Python; proved where it is not a plain step."""
+    """Return the launch from Python, proved unless it is a plain step."""
     if not trial.choice.compile.enabled and trial.parts.plainly_eager:
         return plain
     return replace(plain, executed=trial.proved(plain.launch, expected))
@@ -168,7 +168,7 @@ def _require_one_shape(batches: list[Batch]) -> None:
 
 @dataclass(frozen=True)
 class _Trial:
-    """Steps that are run again and again from one start. place: where what they come to is kept."""
+    """Steps that are run repeatedly from one start. place: where their results are kept."""
 
     config: RunConfig
     choice: Choice
@@ -179,26 +179,26 @@ class _Trial:
     place: torch.device
 
     def plainly(self) -> proof.Expected:
-        """What the steps come to plainly. Raises NotProved where there is nothing to compare with."""
+        """Return the results of plain steps. Raises NotProved if there is nothing to compare with."""
         compiled = self.choice.compile.enabled
         piece = proof.piece_size(self.parts, self.batches[0], compiled)
         reference = reference_of(self.parts, self.config.optimizer, compiled, self.batches[0])
         return proof.plain_steps(self.parts, self.batches, piece, self.place, reference)
 
     def begin_again(self) -> None:
-        """Back to the start, with the memory of other attempts given back."""
+        """Return to the start, and give the memory of other attempts back."""
         self.before.restore(self.parts)
         gc.collect()
         reset_peaks(self.parts.device)
 
     def afresh(self) -> "_Trial":
-        """The same with ranks joined again, at the start."""
+        """Return the trial with ranks joined again, at the start."""
         trial = replace(self, parts=joined_anew(self.parts))
         trial.begin_again()
         return trial
 
     def proved(self, launch: Launch, expected: proof.Expected) -> ExecutedEvidence:
-        """Run the steps by `launch`. Raises MeasurementInvalid where they come to something else than expected."""
+        """Run the steps with `launch`. Raises MeasurementInvalid if their results are not the expected ones."""
         losses = proof.executed_steps(launch, self.batches)
         errors = proof.compare(self.parts, self.before, expected, losses, self.gate.fresh_loss)
         wrong = proof.complaint(errors, self.gate.tolerance)

@@ -1,10 +1,10 @@
-"""Optimizers by their names, and how they are made.
+"""Creates optimizers by their names.
 
 On a GPU they are fused: torch's documentation ranks fused above foreach above a loop over the weights. Adam then keeps
-its step count on the device (capturable), so that a CUDA graph can hold a whole step. On a CPU torch's own default
-holds, and for SGD of sharded weights, which torch cannot fuse.
+its step count on the device (capturable), so that a CUDA graph can contain a complete step. On a CPU, and for SGD of
+sharded weights, which torch cannot fuse, torch's own default applies.
 
-One call of a kernel over many weights wants them sharded alike, so weights of each mesh are a group of their own.
+One kernel call over many weights needs them sharded in the same way, so the weights of each mesh are a separate group.
 """
 
 from collections.abc import Iterable
@@ -19,13 +19,13 @@ from fp8bench.schema.execution import OptimizerName
 
 
 class NoOptimizer(Optimizer):
-    """A step ends after backward: no weight changes, and only gradients are cleared."""
+    """An optimizer that changes no weight, so a step ends after backward; it only clears gradients."""
 
     def __init__(self, params: Iterable[Any]) -> None:
         super().__init__(params, {})
 
     def step(self, closure: Any = None) -> Any:
-        """Nothing."""
+        """Do nothing."""
 
 
 _CLASSES: dict[OptimizerName, Any] = {
@@ -41,13 +41,13 @@ _SETTINGS: dict[OptimizerName, dict[str, float]] = {
     "adamw": {"lr": 0.0001, "weight_decay": 0.01},
     "none": {},
 }
-"""SGD's are the articles'. Adam's rate is a tenth of torch's default, under which a large transformer diverges without
-a warm-up of its rate.
+"""SGD's settings are those of the articles. Adam's rate is a tenth of torch's default, under which a large transformer
+diverges without a warm-up of its rate.
 """
 
 
 def make_optimizer(name: OptimizerName, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
-    """parameters: sharded or whole."""
+    """Return a new optimizer. parameters: sharded or not."""
     groups: dict[object, list[nn.Parameter]] = {}
     for parameter in parameters:
         groups.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
@@ -63,7 +63,7 @@ def make_optimizer(name: OptimizerName, parameters: Iterable[nn.Parameter], devi
 
 
 def described(name: OptimizerName, device: torch.device, sharded: bool = False) -> str:
-    """Its name in the fingerprint, with its settings and, where we choose it, the implementation."""
+    """Return the optimizer's name in the fingerprint, with its settings and, if fp8bench chooses it, `fused`."""
     if name == "none":
         return name
     settings = [f"{setting}={value:g}" for setting, value in _SETTINGS[name].items()]

@@ -1,32 +1,32 @@
-"""Proof of what was executed: steps executed as they will be timed against the same steps plainly eager.
+"""Proof of what was executed: compares steps executed as they will be timed with the same steps in plain eager mode.
 
 The parity gate looks at the model before it is compiled, and at no optimizer. Here, on every rank and from the same
-weights, optimizer state, scales and batches, a few steps run twice: plainly (nothing compiled, nothing replayed, not
-joined, no activation computed again, gradients averaged by hand), and as executed. Where weights are sharded, plain
-steps are those of a second, whole model (`reference`), and each rank compares the part that it holds; the errors are
-of all parts together. Compared are, all relative and without unit,
+weights, optimizer state, scales and batches, a few steps run twice: plainly (nothing compiled, replayed, joined or
+recomputed, gradients averaged by hand), and as executed. If weights are sharded, plain steps are those of a second,
+complete model (`reference`), and each rank compares the part that it holds; the errors are over all parts. These errors
+are measured, all relative and without unit:
 
-  loss_error      the worst |l' - l| of any step / the largest of |l| and of the fresh model's loss, which is what the
-                  tolerance is a share of. On a batch that is learned by heart the loss falls to next to nothing
-                  within a few steps; what rounding does to it does not
+  loss_error      the worst |l' - l| of any step / the largest of |l| and of the fresh model's loss, to which the
+                  tolerance refers. On a batch that is learned by heart the loss falls to next to nothing within a few
+                  steps, but the effect of rounding on it does not
   gradient_error  |g' - g| / |g| after the last step, |.| the Euclidean norm over all weights together
-  update_error    |u' - u| / |u|, u what the steps made of the weights: w_after - w_before
-  state_error     the same of the scales that the mode keeps, each tensor in units of its own norm
-  spread          |u_r - mean(u)| / |mean(u)|: how far this rank's weights went from the mean of all ranks' that hold
-                  the same
-  unshared        of sharded gradients, <g' - g, d> / <d, d> with d what a rank's own gradient has beyond the mean g of
-                  all: 0 where gradients were shared, 1 where each rank kept its own. Rounding has no such direction, so
-                  it is seen even where fp8's rounding is as large as d
+  update_error    |u' - u| / |u|, u being the change of the weights by the steps: w_after - w_before
+  state_error     the same for the scales that the mode keeps, each tensor in units of its own norm
+  spread          |u_r - mean(u)| / |mean(u)|: how far this rank's weights went from the mean over all ranks that hold
+                  the same weights
+  unshared        for sharded gradients, <g' - g, d> / <d, d>, d being the difference between a rank's own gradient and
+                  the mean g of all: 0 if gradients were shared, 1 if each rank kept its own. Rounding has no such
+                  direction, so this is seen even if fp8's rounding is as large as d
 
-The first four lie within the mode's tolerance (the loss's; the gradient's for the others). That is wide for fp8, whose
-rounding turns on the last bit, and narrow against what it has to find: a step that never came has an update, or a
-change of scales, of 0, and so an error of 1; a batch that was never copied in has another gradient altogether. Ranks
-that share their gradients stay alike to the last bit, and ranks that forgot to do not.
+The first four must be within the mode's tolerance (the loss's; the gradient's for the others). That is wide for fp8,
+whose rounding depends on the last bit, and narrow compared with the faults it must find: a step that never came has an
+update, or a change of scales, of 0, and so an error of 1; a batch that was never copied in has a completely different
+gradient. Ranks that share their gradients stay equal to the last bit; ranks that failed to share them do not.
 
 With a compiled model, or one that is sharded, checkpointed or takes its batch in micro-batches, the plain steps take
-their batches in pieces, since they may need far more memory; the gate has shown that samples do not see each other, so
-that pieces give the same gradients. A mode that keeps scales from step to step must see in one piece what it sees so as
-executed, the whole batch or each micro-batch, and does.
+their batches in pieces, because they may need far more memory; the gate has shown that samples do not see each other,
+so pieces give the same gradients. A mode that keeps scales from step to step must see in one piece what it sees in one
+piece as executed, the complete batch or each micro-batch, and does.
 """
 
 import math
@@ -60,10 +60,10 @@ from fp8bench.worker.relative import finite, norm, ratio
 from fp8bench.workloads.protocol import Batch, stated
 
 STEPS = 3
-"""One would not show a batch that is read again, nor scales that follow from the step before."""
+"""One step would not show a batch that is read again, nor scales that follow from the step before."""
 
 MAX_SPREAD = 1e-4
-"""All ranks apply the same gradients to the same weights; the mean of float32 alone rounds."""
+"""All ranks apply the same gradients to the same weights; only the float32 mean rounds."""
 
 
 MAX_UNSHARED = 0.1
@@ -71,9 +71,9 @@ MAX_UNSHARED = 0.1
 
 @dataclass(frozen=True)
 class Expected:
-    """What plain steps came to; of weights and gradients what this rank holds. piece: samples that they took at once;
-    losses: one a step; gradients: of the last; own: the same before they were averaged over ranks, where weights are
-    sharded among several; the rest: after it. of: what they were steps of.
+    """The results of plain steps; of weights and gradients, what this rank holds. piece: samples taken at once. losses:
+    one per step. gradients: of the last step. own: the same before they were averaged over ranks, if weights are
+    sharded among several. The rest: after the last step. of: the model of the plain steps.
     """
 
     piece: int
@@ -86,28 +86,29 @@ class Expected:
 
 
 Errors = dict[str, float | None]
-"""Of the steps as executed against the plain ones, by the name in the evidence; see above. state_error: None without
-scales."""
+"""Errors of the executed steps against the plain ones, by the name in the evidence (see the module). state_error: None
+without scales.
+"""
 
 
 def piece_size(parts: Parts, batch: Batch, compiled: bool) -> int:
-    """How many samples plain steps take at once."""
+    """Return how many samples plain steps take at once."""
     size = len(batch.inputs)
-    # What a loss scale becomes does not depend on it.
+    # The value of a loss scale does not depend on the piece.
     if scales(parts) and getattr(parts.mode, "loss_scaling", None) is None:
         return size // parts.accumulation
     return size if parts.plainly_eager and not compiled else min(stated(parts.workload, "piece"), size)
 
 
 def copies_size(parts: Parts) -> int:
-    """Bytes of all that a proof keeps beside a step: a snapshot, and what plain steps came to."""
+    """Return the bytes that a proof keeps next to a step: a snapshot, and the results of the plain steps."""
     of_weights, kept = size(weights(parts)), size(scales(parts))
     expected = (3 if parts.strategy.sharded else 2) * of_weights + kept
     return of_weights + size(others(parts)) + kept + expected
 
 
 def copies_held(before: Snapshot, plain: Expected, device: torch.device) -> int:
-    """Bytes of it that are on the GPU."""
+    """Return the bytes of a proof's copies that are on the GPU."""
     expected = (plain.gradients, plain.weights, plain.scales, plain.own or [])
     kept = (before.weights, before.others, before.scales, *expected)
     return sum(held(tensors, device) for tensors in kept)
@@ -120,8 +121,8 @@ def plain_steps(
     place: torch.device,
     plain: tuple[Parts, Reference] | None = None,
 ) -> Expected:
-    """The steps that those of `parts` are compared with: no part of them is compiled or replayed. plain: what they are
-    steps of; None: `parts`, not joined. place: where its results are kept. Raises NotProved on every rank where the
+    """Run the steps with which those of `parts` are compared: nothing in them is compiled or replayed. plain: what to
+    run them on; None for `parts`, not joined. place: where the results are kept. Raises NotProved on every rank if the
     memory of one does not suffice.
     """
     reference, of = plain or (parts, "whole model")
@@ -148,19 +149,19 @@ def plain_steps(
 
 
 def _held(parts: Parts, reference: Parts, tensors: list[Tensor]) -> list[Tensor]:
-    """What this rank holds of them under `parts`."""
+    """Return what this rank holds of the tensors under `parts`."""
     if reference is parts:
         return tensors
     return [held_part(parts, *named, full) for named, full in zip(trained(parts).items(), tensors, strict=True)]
 
 
 def executed_steps(launch: Launch, batches: Sequence[Batch]) -> list[float]:
-    """The same steps as they will be timed: their losses; the rest is left where it lies."""
+    """Run the same steps as they will be timed and return their losses; other results stay in place."""
     return [loss.item() for loss in [launch(batch, NO_MARKS).clone() for batch in batches]]
 
 
 def compare(parts: Parts, before: Snapshot, plain: Expected, losses: Sequence[float], fresh_loss: float) -> Errors:
-    """Compare what is in `parts` now, after the steps as executed, with what was expected. Every rank calls it.
+    """Compare what is in `parts` now, after the steps as executed, with what was expected. Every rank calls this.
 
     fresh_loss: the plain model's before any step, as the gate saw it. A number that is not finite stays so, and passes
     no limit.
@@ -201,18 +202,18 @@ def _unshared(parts: Parts, mean: Sequence[Tensor], own: Sequence[Tensor], found
         sums += torch.stack([((_double(executed, parts) - expected) * apart).sum(), (apart * apart).sum()])
     dist.all_reduce(sums)
     along, of = sums.tolist()
-    # Ranks whose own gradients are alike have nothing to forget.
+    # Ranks whose own gradients are equal have nothing to forget.
     return 0.0 if of == 0 else abs(along / of)
 
 
 def loss_error(plain: Sequence[float], executed: Sequence[float], fresh: float) -> float:
-    """Of the losses of some steps, executed and plain, from one start; see above. NaN where one is not finite."""
+    """Return the error of the losses of executed and plain steps (see the module); NaN if one is not finite."""
     apart = [abs(b - a) for a, b in zip(plain, executed, strict=True)]
     return math.nan if not all(map(math.isfinite, apart)) else ratio(max(apart), max(map(abs, (*plain, fresh))))
 
 
 def complaint(errors: Errors, tolerance: Tolerance) -> str | None:
-    """What of it is beyond the mode's limits, or None. A number that is not finite is beyond any."""
+    """Return what exceeds the mode's limits, or None. A number that is not finite exceeds any limit."""
     limits = {
         "loss_error": ("its losses differ", tolerance.loss),
         "gradient_error": ("its gradients differ", tolerance.input_gradient),
@@ -227,15 +228,15 @@ def complaint(errors: Errors, tolerance: Tolerance) -> str | None:
 
 
 def to_evidence(errors: Errors, plain: Expected) -> ExecutedEvidence:
-    """For the record."""
+    """Return the evidence for the record."""
     found = {name: None if error is None else finite(error) for name, error in errors.items()}
     return ExecutedEvidence(steps=STEPS, batch_size=plain.piece, reference=plain.of, **found)
 
 
 def _forward_and_backward_all(parts: Parts, batch: Batch, piece: int) -> Tensor:
-    """On every rank, or refused on every rank."""
+    """Run forward and backward on every rank, or refuse on every rank."""
     if parts.strategy.sharded:
-        # Others wait for a rank without memory inside a collective: that ends the run.
+        # Others wait in a collective for a rank that is out of memory: that ends the run.
         return _forward_and_backward(parts, batch, piece)
     with agreement():
         try:
@@ -274,7 +275,7 @@ def _state_error(parts: Parts, before: Sequence[Tensor], plain: Sequence[Tensor]
 
 
 class _Share:
-    """|difference| / |whole| over many tensors, by Euclidean norms. NaN where the whole alone is zero."""
+    """|difference| / |whole| over many tensors, by Euclidean norms. NaN if only the whole is zero."""
 
     def __init__(self) -> None:
         self.apart = 0.0
@@ -287,7 +288,7 @@ class _Share:
         self.whole = math.hypot(self.whole, norm(whole))
 
     def over_ranks(self, device: torch.device) -> None:
-        """Together with all ranks' parts. Every rank calls it."""
+        """Combine this with the parts of all ranks. Every rank calls this."""
         squares = torch.tensor([self.apart**2, self.whole**2], dtype=torch.float64, device=device)
         dist.all_reduce(squares)
         self.apart, self.whole = squares.sqrt().tolist()

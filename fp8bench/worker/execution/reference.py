@@ -1,10 +1,10 @@
-"""What the plain steps of a proof are run on, where the model itself is sharded.
+"""Provides the model on which the plain steps of a proof run, if the model itself is sharded.
 
-A second model, un-joined: built by the workload and converted by the mode as the first one was, with the weights,
-optimizer state and scales that the ranks of the first hold together. So what it comes to owes nothing to sharding. It
-needs a GPU's memory for all of it, beside the first one; where that does not suffice, or the mode cannot have two
-models in one process, the sharded model is its own reference, run plainly: not compiled, its batch in pieces. The
-evidence has which (`ExecutedEvidence.reference`), and the one thing that this cannot show: that gradients are shared.
+It is a second model that is not joined: built by the workload and converted by the mode as the first one was, with the
+weights, optimizer state and scales that the ranks of the first hold together. So its results do not depend on sharding.
+All of it must fit in a GPU's memory next to the first model. If it does not fit, or if the mode cannot have two models
+in one process, the sharded model is its own reference, run plainly: not compiled, its batch in pieces. The evidence
+says which (`ExecutedEvidence.reference`); the latter cannot show that gradients are shared.
 """
 
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ from fp8bench.workloads.protocol import Batch
 
 
 class NotProved(ModeUnavailable):
-    """There is nothing to compare with."""
+    """Raised when there is nothing to compare with."""
 
 
 def reference_of(parts: Parts, optimizer: OptimizerName, compiled: bool, batch: Batch) -> tuple[Parts, Reference]:
-    """Parts to run plain steps on, from where `parts` are now. Every rank calls it. batch: like those of the steps.
+    """Return the parts to run plain steps on, from the state of `parts`. Every rank calls it. batch: like the steps'.
 
-    Raises NotProved on every rank where there is nothing but the same steps again.
+    Raises NotProved on every rank if there is nothing but the same steps again.
     """
     if not parts.strategy.sharded:
         return parts, "whole model"
@@ -52,7 +52,7 @@ def reference_of(parts: Parts, optimizer: OptimizerName, compiled: bool, batch: 
 
 
 def whole_bytes(parts: Parts, optimizer: OptimizerName) -> int:
-    """Of a second model with its gradients and optimizer state; 0 where there will be none."""
+    """Return the bytes of a second model with its gradients and optimizer state; 0 if there will be none."""
     if not parts.strategy.sharded:
         return 0
     return kept_bytes(sum(weight.numel() for weight in trained(parts).values()), optimizer)
@@ -90,13 +90,13 @@ def _twin(parts: Parts, optimizer: OptimizerName, batch: Batch) -> Parts:
 
 
 def _state_of_model(parts: Parts) -> Iterator[Tensor]:
-    """Weights and buffers, whole, as the plain model orders their rows. Of a sharded model every rank calls it."""
+    """Yield weights and buffers, complete, rows in the plain model's order. If sharded, every rank calls this."""
     for name, tensor in (*parts.plain.named_parameters(), *parts.plain.named_buffers()):
         yield parts.strategy.whole(name, tensor)
 
 
 def held_part(parts: Parts, name: str, like: nn.Parameter, full: Tensor) -> Tensor:
-    """What this rank holds of a whole tensor of the plain model, shaped as the weight of that name is."""
+    """Return what this rank holds of a complete tensor of the plain model, shaped like the weight of that name."""
     return parts.strategy.part(name, full, like)
 
 
@@ -117,7 +117,7 @@ def _copied(parts: Parts, name: str, value: object) -> object:
 def _copy_scales(parts: Parts, twin: Parts, batch: Batch) -> None:
     mine = scales(parts)
     if mine and len(scales(twin)) != len(mine):
-        # Some modes make what they keep in their first forward pass.
+        # Some modes create their state in the first forward pass.
         forward(twin, twin.plain, batch)
     others = scales(twin)
     with agreement():

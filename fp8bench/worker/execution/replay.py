@@ -1,21 +1,21 @@
-"""The whole step captured once as a CUDA graph, then replayed: forward, backward, all-reduce, optimizer; of several
-micro-batches all of them.
+"""The complete step captured once as a CUDA graph, then replayed: forward, backward, all-reduce and optimizer, and with
+several micro-batches all of them.
 
-A replay is one launch where Python would make thousands, so that the host decides nothing. The graph reads its batch
-where it was captured; each fresh batch is copied there on the same stream, asynchronously, from where the loader's own
-asynchronous copy put it (38.5 MB at batch 64 of ViT-Huge).
+A replay is one launch where Python would make thousands, so the host decides nothing. The graph reads its batch from
+where it was at capture; each fresh batch is copied there on the same stream, asynchronously, from where the loader's
+own asynchronous copy put it (38.5 MB at batch 64 of ViT-Huge).
 
-What capture needs by torch's and NVIDIA's documentation: one stream for warm-up, DDP's construction, capture
-and replay; eleven warm-up steps, since DDP times its first ten by events; nothing that waits for the device inside the
-step; thread-local capture mode, since a loader's thread pins memory meanwhile. torch.autocast's cache of bf16 weights
+By the documentation of torch and NVIDIA, capture needs one stream for warm-up, DDP's construction, capture and replay;
+eleven warm-up steps, because DDP times its first ten with events; nothing that waits for the device inside the step;
+and thread-local capture mode, because a loader's thread pins memory meanwhile. torch.autocast's cache of bf16 weights
 is emptied at the end of each forward pass, inside the graph, and Transformer Engine updates its scales inside the step.
 
-The host may be AHEAD steps ahead of the device and then waits. Launched from Python it is held by the launch queue, at
-about a step; without a limit it would replay itself minutes ahead, take batches as fast as the loader makes them, and
-call every loader too slow.
+The host may be AHEAD steps ahead of the device and then waits. For launches from Python the launch queue limits the
+host, to about a step; without a limit the host would be minutes ahead with replays, take batches as fast as the loader
+makes them, and call every loader too slow.
 
 The passes of a replay are timed by events inside the graph, which the next replay overwrites. So they are read from a
-few replays of their own, each waited for, and never from timed ones.
+few separate replays, after each of which the host waits, and never from timed ones.
 """
 
 import gc
@@ -37,16 +37,16 @@ AHEAD = 2
 
 
 class CaptureFailed(ModeUnavailable):
-    """The step cannot be captured; `what` says why."""
+    """Raised when the step cannot be captured; `what` says why."""
 
     usual_cause = "capture"
 
 
 class Replay:
-    """A step's graph, which is captured when this is made."""
+    """A step's graph, which is captured when this object is created."""
 
     def __init__(self, parts: Parts, batch: Batch) -> None:
-        """batch: like every one to come. Nothing of it is trained on. Call it on the stream that warmed up.
+        """batch: like all later ones; it is not trained on. Call this on the stream that warmed up.
 
         Raises CaptureFailed; then DDP may be left in the middle of a step, and must be built again.
         """
@@ -78,7 +78,7 @@ class Replay:
         self.pool_bytes = max(0, free - torch.cuda.mem_get_info(parts.device)[0])
 
     def __call__(self, batch: Batch, marks: Marks) -> Tensor:
-        """Copy the batch in and replay; see `Launch`. marks: not called, since Python sees no pass.
+        """Copy the batch in and replay; see `Launch`. marks: not called, because Python sees no pass.
 
         Raises MeasurementInvalid for a batch of another shape or dtype.
         """
@@ -99,7 +99,7 @@ class Replay:
         return self._loss
 
     def split(self, batches: Iterator[Batch], steps: int) -> Split:
-        """Replay `steps` steps more, wait after each, and read the events inside the graph."""
+        """Replay `steps` more steps, wait after each, and read the events inside the graph."""
         passes = []
         for _ in range(steps):
             self(next(batches), NO_MARKS)
@@ -109,12 +109,12 @@ class Replay:
         return Split(forward, backward, optimizer)
 
     def evidence(self, reason: str) -> GraphEvidence:
-        """For the record. reason: why steps are replayed."""
+        """Return the evidence for the record. reason: why steps are replayed."""
         return GraphEvidence(enabled=True, reason=reason, capture_s=self.capture_s, pool_bytes=self.pool_bytes)
 
 
 def like(tensor: Tensor) -> str:
-    """Shape and dtype in words: `[64, 3, 224, 224] float32`."""
+    """Return shape and dtype in words: `[64, 3, 224, 224] float32`."""
     return f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
@@ -138,7 +138,7 @@ class _Passes:
         self._record()
 
     def seconds(self) -> tuple[float, float, float]:
-        """Of forward, backward and optimizer in the replay that ended last."""
+        """Return the seconds of forward, backward and optimizer in the replay that ended last."""
         begun, *ends, ended = self._events
         forward, backward, optimizer = (part or [] for part in passes([begun], [ends], [ended], between))
         return forward[0], backward[0], optimizer[0]
@@ -150,7 +150,7 @@ class _Passes:
 
 @contextmanager
 def _no_garbage() -> Iterator[None]:
-    """The collector may free what belongs to another graph or stream, which capture takes for work."""
+    """Turn the collector off: it may free what belongs to another graph or stream, which capture takes for work."""
     gc.collect()
     gc.disable()
     try:
@@ -160,6 +160,6 @@ def _no_garbage() -> Iterator[None]:
 
 
 def _in_words(error: RuntimeError) -> str:
-    """torch's first line, and the one before it where an error made capture_end fail on top."""
+    """Return torch's first line, or that of the earlier error if it also made capture_end fail."""
     first = error.__context__ if isinstance(error.__context__, RuntimeError) else error
     return f"the step cannot be captured in a CUDA graph: {str(first).strip().splitlines()[0].rstrip('.')}"

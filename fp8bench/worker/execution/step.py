@@ -1,11 +1,10 @@
 """One training step, its launch from Python, and everything that it changes.
 
-The step is written once: what is timed, what a CUDA graph captures and what the plainly eager reference does are this
+The step is written once: what is timed, what a CUDA graph captures and what the plain eager reference runs are this
 function. Nothing in it waits for the device.
 
-What a step changes is weights, buffers, the optimizer's state, what the mode keeps (fp8's scales), and the GPU's
-generator. It is copied (`copies` says where to) and restored in place, since a CUDA graph and DDP's buckets hold
-addresses.
+A step changes weights, buffers, the optimizer's state, what the mode keeps (fp8 scales), and the GPU's generator. These
+are copied (`copies` says where to) and restored in place, because a CUDA graph and DDP's buckets hold addresses.
 """
 
 from collections.abc import Iterator
@@ -29,9 +28,8 @@ from fp8bench.workloads.protocol import Batch, Workload
 
 @dataclass(frozen=True)
 class Parts:
-    """What a step needs. model: as it is trained, wrapped and joined; wrapped: not joined; plain: the same weights with
-    neither, or where they are sharded, the model itself. strategy: how it was joined; accumulation: micro-batches a
-    step.
+    """What a step needs. model: as it is trained, wrapped and joined. wrapped: not joined. plain: the same weights with
+    neither, or the model itself if they are sharded. strategy: how it was joined. accumulation: micro-batches per step.
     """
 
     model: nn.Module
@@ -47,12 +45,12 @@ class Parts:
 
     @property
     def plainly_eager(self) -> bool:
-        """Whether a step is what a training script does first: each rank the whole model, one batch, nothing twice."""
+        """Whether a step is the simplest kind: each rank the complete model, one batch, nothing recomputed."""
         return self.accumulation == 1 and not self.strategy.sharded and not self.checkpoints.blocks
 
 
 class Marks(Protocol):
-    """Called as a step comes to the end of a pass, of each micro-batch in turn."""
+    """Called when a step reaches the end of a pass, for each micro-batch in turn."""
 
     def forward_done(self) -> None: ...
 
@@ -61,7 +59,7 @@ class Marks(Protocol):
 
 @dataclass(frozen=True)
 class Split:
-    """Seconds of each pass, by the device's clock, of steps of their own."""
+    """Seconds of each pass, by the device's clock, from separate steps."""
 
     forward_s: list[float]
     backward_s: list[float]
@@ -69,19 +67,19 @@ class Split:
 
 
 class Launch(Protocol):
-    """How a step comes to run: everything that the loop knows of execution."""
+    """How a step is launched: all that the loop knows of execution."""
 
     def __call__(self, batch: Batch, marks: Marks) -> Tensor:
-        """Queue one step; the loss, a scalar on the device, holds until the next one. marks: called
-        at the ends of passes where Python sees them.
+        """Queue one step; the loss, a scalar on the device, is valid until the next step. marks: called at the ends of
+        passes if Python sees them.
         """
 
     def split(self, batches: Iterator[Batch], steps: int) -> Split | None:
-        """What each pass takes, from `steps` steps more, none of them timed; None: the clock saw the passes."""
+        """Return the time of each pass, from `steps` more, untimed steps; None if the clock saw the passes."""
 
 
 class NoMarks:
-    """For steps whose passes nobody times."""
+    """Marks for steps whose passes nobody times."""
 
     def forward_done(self) -> None:
         pass
@@ -94,28 +92,29 @@ NO_MARKS = NoMarks()
 
 
 def bf16_autocast(device: torch.device) -> torch.autocast:
-    """The autocast that every mode trains and is proved under."""
+    """Return the autocast in which every mode is trained and proved."""
     return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
 def forward(parts: Parts, model: nn.Module, batch: Batch, first: bool = True) -> Tensor:
-    """first: whether the batch is the first micro-batch of its step."""
+    """Return the loss. first: whether the batch is the first micro-batch of its step."""
     announce(parts.mode, first)
     with bf16_autocast(parts.device), parts.mode.forward_context():
         return parts.workload.loss(model, batch)
 
 
 def announce(mode: Mode, first: bool) -> None:
-    """Tell a mode that wants to know whether the forward pass to come is the first one of a step."""
+    """Tell a mode that wants to know it whether the next forward pass is the first one of a step."""
     listen = getattr(mode, "micro_batch", None)
     if listen is not None:
         listen(first)
 
 
 def step(parts: Parts, batch: Batch, marks: Marks) -> Tensor:
-    """Forward, backward with what joins the ranks, for each micro-batch; optimizer. Returns the mean loss, detached.
+    """Run forward and backward, with what joins the ranks, for each micro-batch, then the optimizer. Return the mean
+    loss, detached.
 
-    Gradients are those of the whole batch: each micro-batch's loss is divided by their number.
+    Gradients are those of the complete batch: each micro-batch's loss is divided by their number.
     """
     parts.optimizer.zero_grad(set_to_none=True)
     pieces = micro_batches(batch, parts.accumulation)
@@ -137,13 +136,13 @@ def _micro_step(parts: Parts, piece: Batch, marks: Marks, first: bool, last: boo
 
 
 def backward(parts: Parts, loss: Tensor) -> None:
-    """Of the loss, or of what the mode makes of it."""
+    """Run backward from the loss, or from the loss as the mode scales it."""
     scaling = getattr(parts.mode, "loss_scaling", None)
     (loss if scaling is None else scaling.scaled(loss)).backward()
 
 
 def update(parts: Parts) -> None:
-    """The optimizer's step, and what the mode makes of sharded weights after it."""
+    """Run the optimizer's step, and let the mode update sharded weights after it."""
     if parts.strategy.sharded:
         for weight in trained(parts).values():
             if weight.grad is not None:
@@ -157,14 +156,14 @@ def update(parts: Parts) -> None:
 
 
 def after_update(parts: Parts) -> None:
-    """What the mode makes of sharded weights whenever they have changed. Every rank calls it."""
+    """Let the mode update what depends on sharded weights after they changed. Every rank calls this."""
     after = getattr(parts.mode, "after_update", None)
     if after is not None and parts.strategy.sharded:
         after(parts.model)
 
 
 def micro_batches(batch: Batch, number: int) -> list[Batch]:
-    """The batch in equal pieces, which are views. Raises MeasurementInvalid where it cannot be divided."""
+    """Return the batch in equal pieces, which are views. Raises MeasurementInvalid if it cannot be divided."""
     size = len(batch.inputs)
     if number == 1:
         return [batch]
@@ -177,7 +176,7 @@ def micro_batches(batch: Batch, number: int) -> list[Batch]:
 
 
 class PythonLaunch:
-    """Each step launched kernel by kernel, as most training scripts do."""
+    """Launches each step kernel by kernel, as most training scripts do."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -186,26 +185,26 @@ class PythonLaunch:
         return step(self._parts, batch, marks)
 
     def split(self, batches: Iterator[Batch], steps: int) -> None:
-        """The clock saw them."""
+        """Return None: the clock saw the passes."""
 
 
 def trained(parts: Parts) -> dict[str, nn.Parameter]:
-    """The trained parameters by name, in a fixed order; sharded ones as they are."""
+    """Return the trained parameters by name, in a fixed order; sharded ones as they are."""
     return {name: weight for name, weight in parts.plain.named_parameters() if weight.requires_grad}
 
 
 def weights(parts: Parts) -> list[Tensor]:
-    """What this rank holds of the trained weights, in a fixed order."""
+    """Return what this rank holds of the trained weights, in a fixed order."""
     return [local(weight) for weight in trained(parts).values()]
 
 
 def gradients(parts: Parts) -> list[Tensor]:
-    """Of those weights; zero where none came. Every rank calls it where weights are sharded."""
+    """Return these weights' gradients; zero without one. Every rank calls this if weights are sharded."""
     return list(map(_gradient, trained(parts).values()))
 
 
 def _gradient(weight: nn.Parameter) -> Tensor:
-    """Where GEMMs accumulate it in float32 beside the weight, that."""
+    """Return the gradient, or the float32 one that GEMMs accumulate next to the weight, if there is one."""
     if weight.grad is not None:
         return local(reduced(weight.grad, weight))
     beside: Tensor | None = getattr(weight, "main_grad", None)
@@ -213,13 +212,13 @@ def _gradient(weight: nn.Parameter) -> Tensor:
 
 
 def scales(parts: Parts) -> list[Tensor]:
-    """What the mode keeps from step to step, in a fixed order; see `Mode.step_state`."""
+    """Return what the mode keeps from step to step, in a fixed order; see `Mode.step_state`."""
     state = getattr(parts.mode, "step_state", None)
     return list(state(parts.plain)) if state is not None else []
 
 
 def others(parts: Parts) -> list[Tensor]:
-    """Buffers and the optimizer's state, in a fixed order."""
+    """Return buffers and the optimizer's state, in a fixed order."""
     states = parts.optimizer.state.values()
     held = [value for state in states for value in state.values() if isinstance(value, Tensor)]
     return [local(tensor) for tensor in (*parts.plain.buffers(), *held)]
@@ -237,7 +236,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, parts: Parts, place: torch.device) -> "Snapshot":
-        """place: where the copies are kept."""
+        """Return the present state. place: where the copies are kept."""
         return cls(
             weights=copied(weights(parts), place),
             others=copied(others(parts), place),
@@ -247,7 +246,7 @@ class Snapshot:
         )
 
     def restore(self, parts: Parts) -> None:
-        """Put it back. What the optimizer has made since of weights that it had no state of is dropped."""
+        """Restore the state. Optimizer state of weights that had none at the snapshot is dropped."""
         for weight in [weight for weight in parts.optimizer.state if weight not in self.optimizer_had]:
             del parts.optimizer.state[weight]
         now = [*weights(parts), *others(parts), *scales(parts)]

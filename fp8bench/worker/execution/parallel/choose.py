@@ -1,9 +1,9 @@
-"""Which way ranks are joined: as requested with `--parallel` and `--tensor-parallel`, or by what fits.
+"""Chooses how ranks are joined: as requested with `--parallel` and `--tensor-parallel`, or by what fits.
 
 `auto` takes DDP while weights, gradients and the optimizer's state, all float32, take at most half of each GPU's
-memory: activations, the bf16 copies that autocast makes of all weights, and DDP's own buckets need the rest. Else it
-takes FSDP, whose ranks hold a part of them. Ranks that share layers (tensor parallel) and samples with no other group
-are joined by that alone, and several such groups by FSDP: DDP does not take weights that are sharded.
+memory: activations, the bf16 copies that autocast makes of all weights, and DDP's own buckets need the rest. Otherwise
+it takes FSDP, whose ranks each hold a part of them. If all ranks share layers in one group (tensor parallel), that
+alone joins them; several such groups are joined by FSDP, because DDP does not take sharded weights.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ from fp8bench.worker.parallel import largest
 from fp8bench.workloads.protocol import Workload
 
 MOST = 0.5
-"""The share of a GPU's memory that what training keeps may take under DDP; see the module."""
+"""The largest share of a GPU's memory that what training keeps may take under DDP; see the module."""
 
 
 def choose_strategy(config: RunConfig, mode: Mode, workload: Workload, device: torch.device) -> Strategy:
-    """Every rank calls it. Raises ModeUnavailable where the mode cannot be joined as requested."""
+    """Choose; every rank calls this. Raises ModeUnavailable if the mode cannot be joined as requested."""
     if config.tensor_parallel > 1:
         return _sharing_layers(config, mode, device)
     if stated(mode, "joined_alone"):
@@ -72,7 +72,7 @@ def _sharing_layers(config: RunConfig, mode: Mode, device: torch.device) -> Stra
 
 
 def by_memory(kept: int, memory: int) -> Strategy:
-    """kept: bytes of weights, gradients and optimizer state; memory: bytes of the smallest GPU."""
+    """Choose by memory. kept: bytes of weights, gradients and optimizer state. memory: bytes of the smallest GPU."""
     what = f"weights, gradients and optimizer state take {kept / 2**30:.1f} GiB"
     of = f"of the {memory / 2**30:.1f} GiB of a GPU"
     if kept <= MOST * memory:
@@ -81,7 +81,7 @@ def by_memory(kept: int, memory: int) -> Strategy:
 
 
 def parameters(workload: Workload) -> int:
-    """How many numbers the workload trains, by its own count where it has one; nothing is computed for it."""
+    """Return the number of parameters that the workload trains, by its own count if it has one; nothing is computed."""
     count: Callable[[], int] | None = getattr(workload, "parameters", None)
     if count is not None:
         return count()
@@ -90,7 +90,7 @@ def parameters(workload: Workload) -> int:
 
 
 def samples_of(config: RunConfig, rank: int) -> tuple[int, int]:
-    """(how many samples this rank's batches have, which group's they are): ranks that share layers share samples, those
-    of all of them.
+    """Return (the number of samples in this rank's batches, the number of the group that they belong to): ranks that
+    share layers share the samples of all of them.
     """
     return config.batch_size * config.tensor_parallel, rank // config.tensor_parallel

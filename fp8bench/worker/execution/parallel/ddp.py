@@ -1,6 +1,6 @@
-"""DistributedDataParallel: every rank holds the whole model, and gradients are averaged while backward runs.
+"""DistributedDataParallel: every rank holds the complete model, and gradients are averaged while backward runs.
 
-A single rank shares with none, and is not wrapped: DDP would copy every gradient into its buckets all the same.
+A single rank shares with no other and is not wrapped, because DDP would still copy every gradient into its buckets.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -23,7 +23,7 @@ TIMED_EVERY = 100
 
 
 class DDP:
-    """See the module. reason: why it was chosen, for the record."""
+    """Joins ranks with DDP (see the module). reason: why it was chosen, for the record."""
 
     sharded = False
     divides_early = False
@@ -31,21 +31,21 @@ class DDP:
     whole_refusal = None
 
     def __init__(self, reason: str = "auto: every GPU holds the whole model", alone: bool = False) -> None:
-        """alone: whether a single rank is wrapped too, for what that costs."""
+        """alone: whether a single rank is wrapped too, to measure what that costs."""
         self._reason = reason
         self._alone = alone
 
     @property
     def word(self) -> Join:
-        """`none` for a single rank that is not wrapped."""
+        """The word for the record: `none` for a single rank that is not wrapped."""
         several = dist.is_initialized() and dist.get_world_size() > 1
         return "ddp" if several or self._alone else "none"
 
     def divide(self, model: nn.Module) -> None:
-        """Nothing: layers are whole."""
+        """Do nothing: layers are not divided."""
 
     def join(self, model: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
-        """A replica whose gradients are the mean over all ranks when backward ends."""
+        """Return a replica whose gradients are the mean over all ranks when backward ends."""
         if self.word == "none":
             return model
         return DistributedDataParallel(
@@ -55,40 +55,40 @@ class DDP:
         )
 
     def rejoin(self, joined: nn.Module, wrapped: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
-        """A new replica; DDP takes its hooks off the weights when its reducer goes, and its logger holds that."""
+        """Return a new replica. DDP removes its hooks from the weights with its reducer, which its logger holds."""
         if isinstance(joined, DistributedDataParallel):
             del joined.logger
             del joined.reducer
         return self.join(wrapped, mode, device)
 
     def sharing(self, joined: nn.Module, last: bool) -> AbstractContextManager[object]:
-        """Gradients of all but the last micro-batch add up where they are."""
+        """Let the gradients of all but the last micro-batch add up locally."""
         return joined.no_sync() if isinstance(joined, DistributedDataParallel) and not last else nullcontext()
 
     def group(self) -> None:
-        """Every rank has samples of its own."""
+        """Return None: every rank has samples of its own."""
 
     def replicas(self, weight: Tensor) -> dist.ProcessGroup | None:
-        """All ranks."""
+        """Return all ranks."""
         return dist.group.WORLD
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
-        """It is."""
+        """Return the tensor, which is complete already."""
         return tensor
 
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
-        """All of it."""
+        """Return all of the tensor."""
         return full
 
     def evidence(self) -> ParallelEvidence:
-        """Nothing is cast, and nothing sharded."""
+        """Return the evidence: nothing is cast or sharded."""
         return ParallelEvidence(reason=self._reason)
 
 
 def steps_before_capture(taken: int) -> int:
-    """How many steps more are to be run before one can be captured, given those that have been."""
+    """Return how many more steps must run before one can be captured, given the number that have run."""
     steps = max(taken, TIMED_STEPS + 1)
-    # It looks at its count before and after it counts a step.
+    # DDP looks at its count before and after it counts a step.
     while steps % TIMED_EVERY in (0, TIMED_EVERY - 1):
         steps += 1
     return steps - taken

@@ -1,16 +1,16 @@
 """FSDP2 (torch.distributed.fsdp.fully_shard): every rank holds a part of each weight, of its gradient and of the
 optimizer's state. A block's weights are gathered while it runs, forward and again backward, and freed after it.
 
-As torchtitan does it: block by block as `build.repeated_blocks` finds them, then the root with the rest; weights are
-gathered in bf16, gradients reduced in float32, and the parts that the optimizer trains stay float32. The loop's bf16
-autocast stays on, under which a block computes what it does under DDP; its input is cast to bf16 too, so that the
-residual stream is bf16 between blocks. A mode that trains in float32 gathers float32.
+As in torchtitan, sharding goes block by block as `build.repeated_blocks` finds them, then to the root with the rest;
+weights are gathered in bf16, gradients reduced in float32, and the parts that the optimizer trains stay float32. The
+loop's bf16 autocast stays on, so that a block computes what it does under DDP; its input is cast to bf16 too, so that
+the residual stream is bf16 between blocks. A mode that trains in float32 gathers float32.
 
 Blocks are compiled before they are sharded, so that gathering lies outside their graphs. Rank 0's weights are sent to
-all before they are cut, as DDP does: ranks on unlike GPUs draw other ones for a seed.
+all ranks before they are cut, as DDP does: ranks on different GPUs draw different weights for a seed.
 
-Where torchao's recipe can (tensorwise), weights are gathered in float8: each rank casts its part with the scale of the
-whole weight, and one all-reduce after each optimizer step makes the next scales of all.
+If torchao's recipe allows it (tensorwise), weights are gathered in float8: each rank casts its part with the scale of
+the complete weight, and one all-reduce after each optimizer step computes the next scales of all.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ from fp8bench.worker.execution.parallel.tensor import TensorParallel
 
 
 class FSDP:
-    """See the module. reason: why it was chosen, for the record; tensor: what is below it, where ranks share layers."""
+    """Joins ranks with FSDP2. reason: why, for the record. tensor: what is below it, if ranks share layers."""
 
     sharded = True
     divides_early = False
@@ -51,16 +51,16 @@ class FSDP:
 
     @property
     def word(self) -> Join:
-        """`fsdp`, `fsdp+tp2`."""
+        """The word for the record: `fsdp`, `fsdp+tp2`."""
         return join_of("fsdp", self._tensor.size if self._tensor else 1)
 
     def divide(self, model: nn.Module) -> None:
-        """Share layers among the ranks of a group, where they are to be."""
+        """Share layers among the ranks of a group, if requested."""
         if self._tensor is not None:
             self._tensor.divide(model)
 
     def join(self, model: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
-        """The same model, sharded in place; its parameters are DTensors from now on."""
+        """Return the same model, sharded in place; its parameters are DTensors from now on."""
         place: Grid = grid(self._tensor.size if self._tensor else 1)
         whole = self._tensor.mesh if self._tensor else place.mesh(device)
         self._mesh = whole[DATA]
@@ -89,38 +89,38 @@ class FSDP:
         return model
 
     def rejoin(self, joined: nn.Module, wrapped: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
-        """As it is: nothing of a step that stopped is left in it."""
+        """Return the model as it is: it contains nothing of a step that stopped."""
         return joined
 
     def sharing(self, joined: nn.Module, last: bool) -> AbstractContextManager[object]:
-        """Gradients of all but the last micro-batch add up unsharded, in float32."""
+        """Let the gradients of all but the last micro-batch add up unsharded, in float32."""
         return _synced(joined, last) if isinstance(joined, FSDPModule) else nullcontext()
 
     def group(self) -> dist.ProcessGroup | None:
-        """Ranks among which weights are sharded."""
+        """Return the ranks among which weights are sharded."""
         return None if self._tensor is None or self._mesh is None else self._mesh.get_group()
 
     def replicas(self, weight: Tensor) -> dist.ProcessGroup | None:
-        """The group of ranks that share layers, for a weight that these do not share."""
+        """Return the group of ranks that share layers, for a weight that they do not share."""
         if self._tensor is None or not isinstance(weight, DTensor):
             return None
         shared = TENSOR in (weight.device_mesh.mesh_dim_names or ()) and weight.placements[-1].is_shard()
         return None if shared else self._tensor.mesh[TENSOR].get_group()
 
     def order(self, name: str) -> Tensor | None:
-        """As rows were rearranged for ranks that share layers."""
+        """Return the order of rows, rearranged for ranks that share layers."""
         return None if self._tensor is None else self._tensor.order(name)
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
-        """In the plain model's order."""
+        """Return the complete tensor in the plain model's order."""
         return in_plain_order(whole(tensor), self.order(name))
 
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
-        """In the order of ranks that share layers."""
+        """Return this rank's part, in the order of ranks that share layers."""
         return part_of(rearranged(full, self.order(name)), like)
 
     def evidence(self) -> ParallelEvidence:
-        """What was sharded, and in which precision it travels."""
+        """Return what was sharded, and the precision in which it is sent."""
         if self._tensor is None:
             return self._evidence
         notes = (*self._tensor.evidence().notes, *self._evidence.notes)

@@ -1,9 +1,9 @@
-"""Tensor parallel by the arguments of a mode's own library, where its layers are no torch layers for which a DTensor
-plan could be made: Transformer Engine's (see `modes.te_parallel`).
+"""Tensor parallel by the arguments of a mode's own library, if its layers are no torch layers for which a DTensor plan
+could be made: Transformer Engine's (see `modes.te_parallel`).
 
-Weights are plain tensors, each rank's its part. What a rank has of which weight the mode says when it divides the
-model, and by that they are put together, and taken apart, for the proof. Layers are divided before the parity gate,
-which so proves them as they are shared, and for a recipe too of which a process cannot have a second model. Ranks of a
+Weights are plain tensors, each rank's being its part. When the mode divides the model, it says which part of which
+weight a rank has; the proof joins and divides tensors by that. Layers are divided before the parity gate, which
+therefore proves them as they are shared, even for a recipe that does not allow a second model in a process. Ranks of a
 group see the same batch there.
 """
 
@@ -19,7 +19,7 @@ from fp8bench.worker.execution.parallel.tensor import TensorParallel
 
 
 class OwnTensorParallel(TensorParallel):
-    """See the module."""
+    """Joins ranks by the arguments of a mode's library (see the module)."""
 
     divides_early = True
 
@@ -30,7 +30,7 @@ class OwnTensorParallel(TensorParallel):
         self._parts: set[int] = set()
 
     def divide(self, model: nn.Module) -> None:
-        """By the mode, once. Raises ModeUnavailable where it cannot."""
+        """Let the mode divide the model, once. Raises ModeUnavailable if it cannot."""
         if self._shares is None:
             divide = self._mode.divide  # type: ignore[attr-defined]
             self._shares = divide(model, self.mesh[TENSOR].get_group())
@@ -38,19 +38,19 @@ class OwnTensorParallel(TensorParallel):
             self._parts = {id(weights[name]) for name in self._shares if name in weights}
 
     def replicas(self, weight: Tensor) -> dist.ProcessGroup | None:
-        """The ranks of the group, for a weight that they do not share."""
+        """Return the ranks of the group, for a weight that they do not share."""
         return None if id(weight) in self._parts else self.mesh[TENSOR].get_group()
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
-        """Of the parts that ranks have. Every rank calls it."""
+        """Return the tensor joined from the ranks' parts. Every rank calls this."""
         return self._share(name).whole(tensor.detach(), self.mesh[TENSOR].get_group())
 
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
-        """This rank's."""
+        """Return this rank's part."""
         return self._share(name).part(full, self.mesh[TENSOR].get_local_rank(), self.size)
 
     def evidence(self) -> ParallelEvidence:
-        """Whose arguments they were."""
+        """Return the evidence, which names the mode."""
         note = f"layers are shared by {self._mode.name}'s own arguments, each rank with a part of the sequence between"
         return ParallelEvidence(reason=self._reason, tensor_parallel=self.size, notes=(note,))
 

@@ -1,13 +1,13 @@
-"""Which layers of a model ranks share, and how: plans for timm's blocks and for Llama's layers in transformers' words.
+"""Which layers of a model ranks share, and how: plans for timm's blocks and for Llama's layers in transformers' naming.
 
 timm's block: qkv and fc1 by rows, proj and fc2 by columns; norms, which are cheap, are computed by every rank. The rows
-of qkv are all queries, all keys, all values: they are rearranged so that a rank's part is the queries, keys and values
-of its heads.
+of qkv are all queries, all keys, all values: they are rearranged so that a rank's part contains the queries, keys and
+values of its heads.
 
 Llama: q, k, v, gate and up by rows, o and down by columns. Between blocks each rank has a part of the sequence
 (sequence parallel): embeddings are scattered over it, norms work on it, and it is gathered before a layer that is
-shared by rows. The head gives the loss itself (`workloads.head`), of each rank's own tokens. A model whose head gives
-logits is not known here: what lies between its embedding and its layers may count the tokens of a part.
+shared by rows. The head returns the loss itself (`workloads.head`), of each rank's own tokens. A model whose head
+returns logits has no plan here: what lies between its embedding and its layers may count the tokens of a part.
 """
 
 import inspect
@@ -35,8 +35,8 @@ REMEDY = "Use a --tensor-parallel that divides them, or --parallel fsdp"
 
 @dataclass(frozen=True)
 class Plan:
-    """styles: by the layer's dotted name. orders: where rows of a weight are rearranged, which one of the plain model
-    each is. prepare: what is changed before layers are shared.
+    """How ranks share a model. styles: by the layer's dotted name. orders: for weights with rearranged rows, the plain
+    model's row at each place. prepare: changes the model before layers are shared.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Plan:
 
 
 def plan_for(model: nn.Module, size: int) -> Plan:
-    """For `size` ranks. Raises ModeUnavailable where it has no blocks that are known here, or sizes do not divide."""
+    """Return the plan for `size` ranks. Raises ModeUnavailable for unknown blocks, or sizes that do not divide."""
     blocks = getattr(model, "blocks", None)
     if isinstance(blocks, nn.Sequential) and all(map(_is_timm_block, blocks)):
         return _of_timm(blocks, size)
@@ -67,7 +67,7 @@ _GPT_LINEARS = ("qkv", "proj", "fc1", "fc2")
 
 
 def _of_gpt(layer: Any, size: int) -> Plan:
-    """The layer of `workloads.gpt_layer`, as timm's block."""
+    """Return the plan for the layer of `workloads.gpt_layer`, as for timm's block."""
     _require("attention heads", layer.heads, size)
     _require("MLP columns", layer.fc1.out_features, size)
     order = heads_together(layer.qkv.in_features, size).to(layer.qkv.weight.device)
@@ -146,8 +146,8 @@ def _of_timm(blocks: nn.Sequential, size: int) -> Plan:
 
 
 def heads_together(width: int, size: int) -> Tensor:
-    """Rows of a fused qkv weight, [3 x width], in an order in which each of `size` equal parts has queries, keys and
-    values of the same heads.
+    """Return an order of the rows of a fused qkv weight, [3 x width], in which each of `size` equal parts has queries,
+    keys and values of the same heads.
     """
     return torch.arange(3 * width).view(3, size, width // size).transpose(0, 1).reshape(-1)
 
@@ -188,7 +188,7 @@ def _gives_loss(model: nn.Module) -> bool:
 
 
 class _Scattered(RowwiseParallel):
-    """Embeddings, of which each rank gets its part of the sequence."""
+    """Embeddings whose output is scattered: each rank gets its part of the sequence."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         size = device_mesh.size()

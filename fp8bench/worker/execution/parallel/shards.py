@@ -6,7 +6,7 @@ from torch.distributed.tensor import DTensor
 
 
 def local(tensor: Tensor) -> Tensor:
-    """What this rank holds of it, with the same storage; all of it where it is not sharded."""
+    """Return what this rank holds of the tensor, with the same storage; all of it if it is not sharded."""
     held = tensor.detach()
     if isinstance(tensor, DTensor):
         held = tensor._local_tensor.detach()
@@ -16,8 +16,8 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def reduced(gradient: Tensor, weight: Tensor) -> Tensor:
-    """The gradient as the weight is sharded. Every rank calls it: ranks that share layers may each hold all of it, or a
-    summand.
+    """Return the gradient, sharded as the weight is. Every rank calls this: ranks that share layers may each hold all
+    of it, or a summand.
     """
     if isinstance(gradient, DTensor) and isinstance(weight, DTensor) and gradient.placements != weight.placements:
         return gradient.redistribute(placements=weight.placements)
@@ -25,14 +25,14 @@ def reduced(gradient: Tensor, weight: Tensor) -> Tensor:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of it, on every rank. Every rank calls it."""
+    """Return the complete tensor on every rank. Every rank calls this."""
     found: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     inner = getattr(found, "_tensor", found)
     return (inner if isinstance(inner, Tensor) else found).detach()
 
 
 def part_of(full: Tensor, like: Tensor) -> Tensor:
-    """What this rank holds of a whole tensor, where it is sharded as `like`. No rank waits for another.
+    """Return what this rank holds of a complete tensor, sharded as `like` is. No rank waits for another.
 
     FSDP2 shards what a rank has of a layer that it shares with others, so the mesh is cut from its last dimension on.
     """
@@ -49,10 +49,10 @@ def part_of(full: Tensor, like: Tensor) -> Tensor:
 
 
 def rearranged(full: Tensor, order: Tensor | None) -> Tensor:
-    """A weight of the plain model with its rows in another order; None: in its own."""
+    """Return a weight of the plain model with its rows in another order; None for its own order."""
     return full if order is None else full[order.to(full.device)]
 
 
 def in_plain_order(full: Tensor, order: Tensor | None) -> Tensor:
-    """The other way."""
+    """Return a rearranged weight in the plain model's order."""
     return full if order is None else full[torch.argsort(order.to(full.device))]

@@ -1,4 +1,4 @@
-"""What a way to join ranks is."""
+"""The interface of a way to join ranks."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ DATA, TENSOR = "data", "tensor"
 
 @dataclass(frozen=True)
 class Grid:
-    """Where a rank stands: `tensor` consecutive ranks share every layer and see the same samples; such groups have
-    samples of their own.
+    """Where a rank stands: `tensor` consecutive ranks share every layer and see the same samples; each such group has
+    its own samples.
     """
 
     rank: int
@@ -28,30 +28,30 @@ class Grid:
 
     @property
     def groups(self) -> int:
-        """Groups with samples of their own."""
+        """The number of groups with samples of their own."""
         return self.world_size // self.tensor
 
     @property
     def group(self) -> int:
-        """Which of them this rank is of."""
+        """The group to which this rank belongs."""
         return self.rank // self.tensor
 
     def mesh(self, device: torch.device) -> DeviceMesh:
-        """[groups, tensor] ranks. Every rank calls it."""
+        """Return a mesh of [groups, tensor] ranks. Every rank calls this."""
         return init_device_mesh(device.type, (self.groups, self.tensor), mesh_dim_names=(DATA, TENSOR))
 
 
 def grid(tensor: int = 1) -> Grid:
-    """Of this process's rank."""
+    """Return the grid of this process's rank."""
     return Grid(dist.get_rank(), dist.get_world_size(), tensor)
 
 
 class Strategy(Protocol):
     """The contract; every rank calls each method at the same time.
 
-    sharded: weights are parts after `join` or `divide`. divides_early: before the parity gate. capture_refusal: why its
-    steps cannot be captured in a CUDA graph; None: as far as is known, they can. whole_refusal: the same of
-    torch.compile for the whole model.
+    sharded: whether weights are parts after `join` or `divide`. divides_early: whether that is before the parity gate.
+    capture_refusal: why its steps cannot be captured in a CUDA graph; None if, as far as known, they can.
+    whole_refusal: the same for torch.compile of the complete model.
     """
 
     @property
@@ -70,32 +70,32 @@ class Strategy(Protocol):
     def whole_refusal(self) -> str | None: ...
 
     def divide(self, model: nn.Module) -> None:
-        """Share layers among ranks, in place, before anything is wrapped. Raises ModeUnavailable for a model that
-        cannot be.
+        """Share layers among ranks, in place, before anything is wrapped. Raises ModeUnavailable for a model for which
+        this is impossible.
         """
 
     def join(self, model: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
-        """The model as it is trained, whose gradients are those of all ranks' samples when backward ends."""
+        """Return the model to train, whose gradients are those of all ranks' samples when backward ends."""
 
     def rejoin(self, joined: nn.Module, wrapped: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
-        """The same afresh, after a step that stopped half-way. joined: of no more use; wrapped: what it was made of."""
+        """Join again, after a step that stopped half-way. joined: unusable now. wrapped: what it was made from."""
 
     def sharing(self, joined: nn.Module, last: bool) -> AbstractContextManager[object]:
-        """Around forward and backward of one micro-batch of several: gradients are shared with the last one."""
+        """Enclose forward and backward of one of several micro-batches: gradients are shared with the last one."""
 
     def group(self) -> dist.ProcessGroup | None:
-        """Ranks that have different samples and the same layers; None: all ranks."""
+        """Return the ranks with different samples and the same layers; None for all ranks."""
 
     def replicas(self, weight: Tensor) -> dist.ProcessGroup | None:
-        """Ranks that hold the same part of this weight, all of it where it is not sharded; None: no other does."""
+        """Return the ranks that hold the same part of this weight (or all of it, unsharded); None if no other does."""
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
-        """Of a weight, a buffer, or a tensor of the optimizer for a weight, by its name: all of it, with rows as the
-        plain model has them. Every rank calls it where weights are sharded.
+        """Return the complete tensor of a weight, a buffer, or an optimizer's tensor for a weight, by name, with rows
+        in the plain model's order. Every rank calls this if weights are sharded.
         """
 
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
-        """What this rank holds of such a tensor of the plain model. like: the weight of that name, as it is sharded."""
+        """Return what this rank holds of such a tensor of the plain model. like: the sharded weight of that name."""
 
     def evidence(self) -> ParallelEvidence:
-        """For the record."""
+        """Return the evidence for the record."""

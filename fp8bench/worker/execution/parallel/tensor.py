@@ -1,12 +1,12 @@
 """Tensor parallel: ranks of one host share every layer of a block, and see the same samples.
 
-A layer whose rows are shared (q, k, v, gate, up; timm's qkv and fc1) gives each rank some of its outputs, whole heads
-of them; one whose columns are shared (o, down; proj, fc2) takes them and gives summands, which one collective adds up.
-A block needs two such collectives forward and two backward. Which layers are shared how is a plan (`plans`), of
-DTensors by torch.distributed.tensor.parallel.
+A layer whose rows are shared (q, k, v, gate, up; timm's qkv and fc1) gives each rank some of its outputs, in complete
+heads; a layer whose columns are shared (o, down; proj, fc2) takes them and gives summands, which one collective adds
+up. A block needs two such collectives forward and two backward. A plan (`plans`) decides which layers are shared and
+how, with DTensors of torch.distributed.tensor.parallel.
 
-A group of N ranks takes the samples of N: `--batch-size` stays samples a GPU and step, so that a step of a number of
-GPUs is the same work however they share it. Transformer Engine's layers have a tensor parallel of their own: see
+A group of N ranks takes the samples of N: `--batch-size` remains samples per GPU and step, so that a step on a number
+of GPUs is the same work however they share it. Transformer Engine's layers have their own tensor parallel: see
 `own_layers`.
 """
 
@@ -28,7 +28,7 @@ from fp8bench.worker.execution.parallel.strategy import DATA, TENSOR
 
 
 class TensorParallel:
-    """See the module. mesh: [groups, size] ranks. reason: why ranks are joined so, for the record."""
+    """Joins ranks by shared layers. mesh: [groups, size] ranks. reason: why they are joined so, for the record."""
 
     sharded = True
     divides_early = False
@@ -44,12 +44,12 @@ class TensorParallel:
 
     @property
     def word(self) -> Join:
-        """`tp2`."""
+        """The word for the record: `tp2`."""
         return join_of("", self.size)
 
     def divide(self, model: nn.Module) -> None:
-        """Share the layers of its blocks. Raises ModeUnavailable where there is no plan for it, or its sizes cannot be
-        divided.
+        """Share the layers of the model's blocks. Raises ModeUnavailable if there is no plan for the model, or its
+        sizes cannot be divided.
         """
         plan = plan_for(model, self.size)
         self._plan, self._orders = plan.name, plan.orders
@@ -57,40 +57,40 @@ class TensorParallel:
         parallelize_module(model, self.mesh[TENSOR], plan.styles)
 
     def join(self, model: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
-        """As it was divided: there is one group, and nobody else to share with."""
+        """Return the model as it was divided: there is one group, and no other to share with."""
         return model
 
     def rejoin(self, joined: nn.Module, wrapped: nn.Module, mode: Mode, device: torch.device) -> nn.Module:
-        """As it is."""
+        """Return the model as it is."""
         return joined
 
     def sharing(self, joined: nn.Module, last: bool) -> AbstractContextManager[object]:
-        """Every micro-batch needs its collectives."""
+        """Do nothing: every micro-batch needs its collectives."""
         return nullcontext()
 
     def group(self) -> dist.ProcessGroup | None:
-        """This rank alone has its part of a layer and its samples."""
+        """Return a group of this rank alone: no other rank has the same part of a layer."""
         group: dist.ProcessGroup = self.mesh[DATA].get_group()
         return group
 
     def replicas(self, weight: Tensor) -> dist.ProcessGroup | None:
-        """The ranks of the group, for a weight that they do not share."""
+        """Return the ranks of the group, for a weight that they do not share."""
         shared = isinstance(weight, DTensor) and weight.placements[-1].is_shard()
         return None if shared else self.mesh[TENSOR].get_group()
 
     def order(self, name: str) -> Tensor | None:
-        """As the plan rearranged it."""
+        """Return the order of rows, as the plan rearranged them."""
         return self._orders.get(name)
 
     def whole(self, name: str, tensor: Tensor) -> Tensor:
-        """In the plain model's order."""
+        """Return the complete tensor in the plain model's order."""
         return in_plain_order(whole(tensor), self.order(name))
 
     def part(self, name: str, full: Tensor, like: Tensor) -> Tensor:
-        """In the plan's order."""
+        """Return this rank's part, in the plan's order."""
         return part_of(rearranged(full, self.order(name)), like)
 
     def evidence(self) -> ParallelEvidence:
-        """Whose plan it was."""
+        """Return the evidence, which names the plan."""
         notes = (f"layers are shared as in the plan {self._plan!r}",) if self._plan else ()
         return ParallelEvidence(reason=self._reason, tensor_parallel=self.size, notes=notes)

@@ -1,7 +1,7 @@
-"""A head that gives the loss itself, on ranks that share a sequence: each takes its own tokens and the whole head.
+"""A head that returns the loss itself, on ranks that share a sequence: each takes its own tokens and the complete head.
 
-The loss is the mean over the ranks'. Each computes a summand of the head's gradient, and they are added up in the
-backward pass, before anything else sees it.
+The loss is the mean over the ranks'. Each rank computes a summand of the head's gradient; the summands are added up in
+the backward pass, before anything else uses them.
 """
 
 from typing import Any
@@ -39,7 +39,7 @@ class LossOfTokens(ParallelStyle):
 
 
 class _Summed(torch.autograd.Function):
-    """The same forward; backward the sum over the group."""
+    """The identity in the forward pass; in the backward pass, the sum over the group."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, group: dist.ProcessGroup) -> Tensor:
