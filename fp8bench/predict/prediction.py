@@ -92,8 +92,8 @@ class Prediction(Frozen):
 
 
 class Predictions(Frozen):
-    """Predictions, sorted by how much a dollar is predicted to buy; those that cannot run are last. omitted: the
-    measurements from which nothing can be predicted, with the reason.
+    """Predictions, sorted by workload and by what a dollar is predicted to buy; those that cannot run are last.
+    omitted: measurements from which nothing can be predicted, with the reason.
     """
 
     rows: tuple[Prediction, ...]

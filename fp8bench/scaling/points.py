@@ -183,8 +183,9 @@ def _of_throughput(
 
 
 def compared(found: Sequence[Found], reference: str) -> list[Found]:
-    """Return the points sorted by source, GPU and size, the reference first. Each is compared with its series' smallest
-    size, and with the best of the reference mode on the same number of GPUs. reference: MODE or MODE:RECIPE.
+    """Return the points sorted by source, GPU, batch size and size, the reference first. Each is compared with its
+    series' smallest size, and with the best of the reference mode on the same number of GPUs. reference: MODE or
+    MODE:RECIPE.
     """
     smallest: dict[Key, Found] = {}
     models: dict[Key, Found] = {}

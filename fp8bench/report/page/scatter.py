@@ -42,7 +42,7 @@ class Scatter(Chart):
     points: tuple[Point, ...]
 
     def draw(self, width: float) -> Drawing:
-        """Draw the chart, less than half as high as wide, with the points' names below."""
+        """Draw the points, with a height of 0.42 times the width but at least 230 pixels, and their names below."""
         left, right, top, height = 50.0, width - 14, 26.0, max(230.0, width * 0.42)
         bottom = top + height
         x_axis = _axis(
