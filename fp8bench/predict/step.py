@@ -124,7 +124,7 @@ def share_of_peak(work: Work, machine: Machine) -> float | None:
 
 
 def ring_share(gpus: int) -> float:
-    """Return the factor by which the bytes that such a ring sends over each link exceed the gradients' bytes."""
+    """Return the bytes that a ring of this many GPUs sends over each link, over the gradients' bytes."""
     return 2 * (gpus - 1) / gpus
 
 

@@ -12,7 +12,7 @@ HALF_A_PERCENT = 0.005
 """By how much a percentage that is printed without decimals may differ."""
 
 Name = Callable[[Point], str]
-"""Returns the name of a point in a sentence."""
+"""A function that returns the name of a point in a sentence."""
 
 
 def answers(found: Scaled) -> list[str]:
@@ -119,8 +119,8 @@ def disagreements(points: Sequence[Point]) -> list[str]:
 
 
 def _disagreement(point: Point) -> str | None:
-    """Return a sentence if the printed percentage is off by more than rounding to whole per cents explains. The
-    sentence says so if the source divided by the faster rate instead.
+    """Return a sentence if the printed percentage is off by more than rounding to integers explains. The sentence says
+    so if the source divided by the faster rate instead.
     """
     printed, ours = point.printed_faster, point.faster_vs_reference
     if printed is None or ours is None or abs(printed - ours) <= HALF_A_PERCENT:

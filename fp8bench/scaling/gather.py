@@ -1,4 +1,4 @@
-"""What `fp8bench scaling` shows: which records, of which workload, and which of them are not comparable."""
+"""What `fp8bench scaling` shows: the records of a workload, and which of them are not comparable."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence

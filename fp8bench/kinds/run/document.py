@@ -28,7 +28,7 @@ OTHERS = 3
 
 
 def document(*comparisons: Comparison, view: View = AS_IT_IS) -> doc.Document:
-    """Return one table for each comparison, of which there is at least one. The data has every field of every `Row`."""
+    """Return one table for each of the comparisons, at least one. The data has every field of every `Row`."""
     rows = tuple(row for one in comparisons for row in one.rows)
     letters = doc.Letters()
     tables = [_block(one, letters, view) for one in comparisons]

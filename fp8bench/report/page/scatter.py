@@ -1,4 +1,4 @@
-"""Points in two dimensions, in both of which less is better, and the front of points that no other beats in both."""
+"""Points whose x and y are both better if smaller, and the front of points that no other point beats in both."""
 
 import math
 from collections.abc import Iterator, Sequence
