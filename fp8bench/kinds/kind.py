@@ -1,7 +1,7 @@
-"""What every kind of thing that is measured has; `one_record` is what those share whose call makes one record.
+"""What every kind of measured thing has; `one_record` has what the kinds share whose call makes one record.
 
-A kind is one folder and one line in `registry`. Its folder holds its options, how it is measured, the model of its
-record, how records are compared, and what is shown of them. Commands know it through `Kind` alone.
+A kind is one folder and one line in `registry`. The folder holds its options, how it is measured, the model of its
+record, how records are compared, and what is shown of them. Commands know a kind only through `Kind`.
 """
 
 from abc import ABC, abstractmethod
@@ -23,17 +23,17 @@ from fp8bench.schema.instance import Catalog, Purchase
 from fp8bench.schema.record import RecordHead
 
 Log = Callable[[str], None]
-"""Takes a line about how it goes."""
+"""A function that takes a line about progress."""
 
 Unread = Callable[[Sequence[Broken]], None]
-"""Takes files that could not be read."""
+"""A function that takes the files that could not be read."""
 
 
 class CompareOptions(NamedTuple):
-    """What a user requests of a comparison. wanted: of the instances' records only those that it takes. every: each
-    record is a row. as_of: None prices all rows for today, or, where all are published figures, for the newest's day.
-    price: of an instance, USD an hour, instead of what any file says. job: units of work that a row has to finish.
-    view: which rows and columns are shown.
+    """What a user requests of a comparison. wanted: chooses records of the instances. every: whether each record is a
+    row. as_of: the day of the prices; None is today or, if all rows are published figures, the newest one's day. price:
+    USD an hour by instance; overrides the price of any file. job: units of work that a row has to finish. view: which
+    rows and columns are shown.
     """
 
     instances: tuple[str, ...]
@@ -54,9 +54,10 @@ class CompareOptions(NamedTuple):
 class Kind(ABC):
     """What commands need of a kind.
 
-    record: the model of its record, whose `kind` has the name as its default. example: words of a call that takes
-    seconds on any machine. compare_options: parameters of `compare` that apply to it, beside `instances` and `every`;
-    where a call makes one record, they choose records by fields of their configuration. columns: that a view may name.
+    record: the model of its record, whose `kind` has the name as its default. example: arguments of a call that takes
+    seconds on any machine. compare_options: parameters of `compare` that apply in addition to `instances` and `every`;
+    if a call makes one record, they choose records by fields of their configuration. columns: names that a view may
+    use.
     """
 
     name: str
@@ -69,11 +70,11 @@ class Kind(ABC):
     def compare(
         self, options: CompareOptions, catalog: Catalog, results_dirs: Sequence[Path], log: Log, unread: Unread
     ) -> Document:
-        """The chosen records of some instances, side by side. Raises UsageError where an instance has none."""
+        """Return the chosen records of some instances side by side. Raises UsageError if there are no records."""
 
 
 class Labelled:
-    """What a row that has an instance, a mode and an execution is called."""
+    """The labels of a row that has an instance, a mode and an execution."""
 
     if TYPE_CHECKING:
         instance: str
@@ -83,15 +84,15 @@ class Labelled:
 
     @property
     def mode_label(self) -> str:
-        """`te-fp8:delayed`."""
+        """The mode with its recipe, e.g. `te-fp8:delayed`."""
         return mode_label(self.mode, self.recipe)
 
     @property
     def variant_label(self) -> str:
-        """`te-fp8:delayed/eager`."""
+        """The mode with its recipe and execution, e.g. `te-fp8:delayed/eager`."""
         return f"{self.mode_label}{suffix(self.execution)}"
 
     @property
     def label(self) -> str:
-        """`p5:te-fp8:delayed/eager`, as `--reference` takes it."""
+        """The row's name as `--reference` takes it, e.g. `p5:te-fp8:delayed/eager`."""
         return f"{self.instance}:{self.variant_label}"

@@ -1,4 +1,4 @@
-"""What those kinds share whose call makes one record: how options are declared, what is prepared, how a record begins,
+"""What the kinds share whose call makes one record: how options are declared, what is prepared, how a record begins,
 and which records are compared.
 """
 
@@ -32,16 +32,16 @@ NameT = TypeVar("NameT", bound=str)
 
 
 def of_run(name: str, help: str | None = None, **changes: Any) -> Option:
-    """The option of `run` that has this name. help, changes: what differs here."""
+    """Return the option of `run` that has this name. help, changes: what differs here."""
     return replace(OPTIONS[name], **(changes if help is None else {"help": help, **changes}))
 
 
 class Request(Frozen):
     """What a user requests of a kind whose call makes one record; each field is an option.
 
-    A number that is named as an option of `run` has the limits that it has there. A field of several is plural; its
-    flag is not, and is repeated. None and empty: the option's default, or as the machine has it. Made of words of the
-    command line, of which an invalid one raises UsageError.
+    A number with the name of an option of `run` has the same limits as there. A field with several values is plural;
+    its flag is singular and can be repeated. None or empty means the option's default, or what the machine has. Values
+    are words of the command line; an invalid one raises UsageError.
     """
 
     command: ClassVar[str]
@@ -72,36 +72,36 @@ class Request(Frozen):
 
     @classmethod
     def chosen(cls, what: str, named: Sequence[str], known: tuple[NameT, ...]) -> tuple[NameT, ...]:
-        """Those that were named, in the order of `known`; none named: all. Raises UsageError with the nearest name."""
+        """Return the named items in the order of `known`; all if none is named. Raises UsageError for unknown names."""
         for name in named:
             require_known(what, name, known, cls._help())
         return tuple(name for name in known if not named or name in named)
 
     def on(self, device: Device, name: str) -> Any:
-        """The value of one option, or its default on this device."""
+        """Return the value of an option, or its default on this device."""
         value = getattr(self, name)
         return on_device(options_of(type(self))[name], device) if value is None else value
 
 
 TIMING = Option("For each timing, at least 20 times a round", limit=limits.TIMING_S, metavar="S")
-"""Seconds, of kinds that time many small things."""
+"""The option for the seconds of each timing, of kinds that time many small things."""
 
 OF_THE_MACHINE = frozenset(("instance", "name", "allow_busy", "results_dir"))
-"""Options that do not say what is measured."""
+"""Options that do not affect what is measured."""
 
 
 def options_of(request: type[Request]) -> dict[str, Option]:
-    """Each option by its field's name."""
+    """Return each option by the name of its field."""
     return {name: option for name, field in request.model_fields.items() if (option := option_of(field)) is not None}
 
 
 def on_device(option: Option, device: Device) -> Any:
-    """The option's default there."""
+    """Return the option's default on this device."""
     return option.default.on(device) if isinstance(option.default, ByDevice) else option.default
 
 
 def least_of(*parts: Any) -> int:
-    """The least whole number that fields take, or the parts of their types; 0 where they name none."""
+    """Return the least integer that these fields, or the parts of their types, accept; 0 if they state no limit."""
     least = 0
     for part in parts:
         inner = (*get_args(part), *getattr(part, "metadata", ()), *get_args(getattr(part, "annotation", None)))
@@ -116,8 +116,8 @@ RecordT = TypeVar("RecordT", bound=RecordHead)
 
 @dataclass(frozen=True)
 class Prepared(Place, Generic[ConfigT]):
-    """What will be measured, and where it is kept. warnings: of the circumstances, for the record. machines: of several
-    nodes, by node.
+    """What will be measured, and where it is stored. warnings: about the circumstances, for the record. machines: if
+    there are several nodes, the machine of each.
     """
 
     config: ConfigT
@@ -126,13 +126,13 @@ class Prepared(Place, Generic[ConfigT]):
 
 
 def place_of(request: Request, machine: Machine) -> Place:
-    """Where it is measured and kept. Raises UsageError, and ModeUnavailable where the machine is not that instance."""
+    """Return where to measure and store. Raises UsageError, and ModeUnavailable if the machine is not that instance."""
     return place_on(machine, request.instance, request.results_dir, machine_label(request.name))
 
 
 def head(place: Place, label: str, now: datetime) -> dict[str, Any]:
-    """What the record begins with. label: in its id."""
-    # Imported here: it brings numpy, which help does without.
+    """Return the first fields of the record. label: a part of its id."""
+    # Imported here because it imports numpy, which help does not need.
     from fp8bench.launch.assemble import measured_head, new_run_id
 
     machine = place.here.machine if place.here else None
@@ -141,8 +141,8 @@ def head(place: Place, label: str, now: datetime) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class OverNodes(Generic[ConfigT, RecordT]):
-    """How a kind is measured on several nodes. job: what the ranks of all nodes do. made: the record, from what each
-    found, by rank.
+    """How a kind is measured on several nodes. job: returns what the ranks of all nodes do. made: returns the record, from
+    the results of all ranks, by rank.
     """
 
     job: Callable[[Prepared[ConfigT], Log], Job]
@@ -153,10 +153,11 @@ class OverNodes(Generic[ConfigT, RecordT]):
 class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     """A kind whose call measures in this process and makes one record, which has its configuration as `config`.
 
-    prepare: checks the words and looks at the machine; writes nothing; raises UsageError and ModeUnavailable. measure:
-    returns the record. exit_code: of the call that made it. document: one record, or several side by side in the order
-    given. figures: by the option that asks for one, its name in the document and what it shows. idle: options that have
-    no meaning beside these flags. over_nodes: None if it is measured on one machine only.
+    prepare: checks the arguments and inspects the machine; writes nothing; raises UsageError and ModeUnavailable.
+    measure: returns the record. exit_code: the exit code of the call that made a record. document: shows one record, or
+    several side by side in the order given. figures: for each option that asks for a figure, the figure's name in the
+    document and what it shows. idle: returns the options that have no meaning together with these flags. over_nodes:
+    None if the kind is measured on one machine only.
     """
 
     record: type[RecordT]
@@ -170,13 +171,15 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
     over_nodes: OverNodes[ConfigT, RecordT] | None = None
 
     def variables(self, flags: Collection[str]) -> frozenset[str]:
-        """Options that may be given as FP8BENCH_ variables too, beside these flags: those that `run` has."""
+        """Return the options that may also be given as FP8BENCH_ variables with these flags: those that `run` has."""
         return (frozenset(options_of(self.request)) & OPTIONS.keys()) - self.idle(flags)
 
     def compare(
         self, options: CompareOptions, catalog: Catalog, results_dirs: Sequence[Path], log: Log, unread: Unread
     ) -> Document:
-        """The latest of each work, or every one, in the order of the instances. One without any is warned of."""
+        """Compare the latest record of each work, or every record, in the order of the instances. Logs a warning for an
+        instance without records. Raises UsageError if no record is found.
+        """
         keys = options.instances
         found = results.read_kind(results_dirs, keys, self.record)
         unread(found.broken)
@@ -192,5 +195,5 @@ class OneRecord(Kind, Generic[RequestT, ConfigT, RecordT]):
         return self.compared(in_order(kept if options.every else latest_alike(kept), keys), catalog, options)
 
     def compared(self, records: Sequence[RecordT], catalog: Catalog, options: CompareOptions) -> Document:
-        """Those that were chosen, in the order given. A kind whose document depends on the options has its own."""
+        """Show the chosen records in the order given. A kind whose document depends on the options overrides this."""
         return self.document(records, catalog)

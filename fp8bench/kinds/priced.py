@@ -1,4 +1,4 @@
-"""What an hour of a record's machines cost, whatever was measured on them; or why there is no price."""
+"""The price of an hour of a record's machines, whatever was measured on them, or why there is no price."""
 
 from datetime import date
 from typing import NamedTuple
@@ -16,10 +16,11 @@ PRICED_ELSEWHERE = "instance.yaml has the price of another machine, which is not
 
 
 class Priced(NamedTuple):
-    """price: of one machine. nodes: machines to pay for. why_none: for a reader, where there is no price. elsewhere:
-    whether the user gave a price for another machine of this instance, and none for this one. not_yet: for a reader,
-    of one's own price that is dated in the future. share_of: the instance of whose price only a share is counted;
-    None: all of it is. gpus: used, and paid for on all machines, where it is a share.
+    """A price, or why there is none. price: of one machine. nodes: machines to pay for. why_none: for a reader, if
+    there is no price. elsewhere: whether the user gave a price for another machine of this instance, and none for this
+    one. not_yet: for a reader, if the user's own price is dated in the future. share_of: the instance of whose price
+    only a share is counted; None: all of it is. gpus: GPUs that are used, and GPUs that the price is for, on all
+    machines, if only a share is counted.
     """
 
     price: Price | None
@@ -32,19 +33,19 @@ class Priced(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """Of the price; None where it is no share."""
+        """The share of the price that is counted; None if all of it is."""
         return self.gpus[0] / self.gpus[1] if self.share_of and self.gpus else None
 
     @property
     def usd_per_hour(self) -> float | None:
-        """Of all machines together, or of the GPUs that are used on them."""
+        """The price of all machines together, or of the GPUs that are used on them."""
         if not self.price or not self.price.usd_per_hour:
             return None
         return self.price.usd_per_hour * self.nodes * (self.share or 1)
 
 
 class Used(NamedTuple):
-    """What a record used. workers: GPUs, or processes of a CPU, over all nodes."""
+    """What a record used. workers: GPUs, or processes of a CPU, on all nodes."""
 
     workers: int
     nodes: int
@@ -52,11 +53,11 @@ class Used(NamedTuple):
 
 
 def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOptions, day: date) -> Priced:
-    """The record's price on that day; a price without a date stands in where the day is not past. What `options.price`
-    gives goes before every other, also where the catalogue knows none.
+    """Return the record's price on that day; a price without a date is used if the day is not past. A price in
+    `options.price` overrides every other, even if the catalogue knows none.
 
-    Where some of an instance's GPUs are used, their share of it; of a machine of which no price is known, as many GPUs'
-    share of a listed instance.
+    If only some GPUs of an instance are used, their share of its price counts. If no price of a machine is known, the
+    share for the same number of GPUs of a listed instance is used.
     """
     instance = catalog.instances.get(record.instance)
     if record.instance in options.price:
@@ -83,7 +84,7 @@ def priced(record: RecordHead, used: Used, catalog: Catalog, options: CompareOpt
 
 
 def _share_of_listed(record: RecordHead, used: Used, catalog: Catalog, query: PriceQuery) -> Priced | None:
-    """By the GPU's own name, so that neither a slice nor an unknown GPU has another's price."""
+    """Return a listed instance's share, matched by the GPU's name: no slice or unknown GPU gets another GPU's price."""
     gpu = catalog.gpu_by_product(record.environment.device_name) if used.on_gpu and record.environment else None
     if gpu is None or used.workers % used.nodes:
         return None
@@ -93,10 +94,10 @@ def _share_of_listed(record: RecordHead, used: Used, catalog: Catalog, query: Pr
 
 
 def _other_gpu(record: RecordHead, catalog: Catalog) -> str | None:
-    """Why a record that names this instance did not run on it: what another machine costs is not its price."""
+    """Return why a record that names this instance did not run on it: its price is not that of the other machine."""
     instance = catalog.instances.get(record.instance)
     ran_on = catalog.gpu_by_product(record.environment.device_name) if record.environment else None
-    # A GPU that the catalogue does not know may well be the instance's.
+    # A GPU that the catalogue does not know may be the instance's.
     if instance is None or instance.gpu not in catalog.gpus or ran_on is None or ran_on.name == instance.gpu:
         return None
     return (

@@ -1,7 +1,7 @@
-"""Which rows and columns of a comparison a user requests, and in which order; and the words for it on the command
+"""The rows and columns of a comparison that a user requests, and their order, with the words for them on the command
 line.
 
-What it is not: which records are compared (`records.select`), and against which row.
+Which records are compared is decided elsewhere (`records.select`), and so is the reference row.
 """
 
 import math
@@ -16,7 +16,7 @@ from fp8bench.schema.option import USD_PER_HOUR, Limit
 JOB_UNITS = Limit(10**18, "no model is trained on more")
 
 LEAST_USD_PER_HOUR = 1e-6
-"""What the catalogue takes for a price at least."""
+"""The lowest price that the catalogue accepts."""
 
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 _JOB = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e\+?[0-9]{1,2})?|\.[0-9]+) *([kmgbt]?)", re.IGNORECASE)
@@ -27,7 +27,7 @@ _CONDITION = re.compile(r" *([A-Za-z][A-Za-z0-9_-]*) *(!=|<=|>=|=|<|>) *(.*?) *"
 
 
 class Condition(NamedTuple):
-    """Of the rows that are shown: a column, by its name, and what it must be. words: as they were given."""
+    """A condition on the rows that are shown: the name of a column, and what its value must be. words: as given."""
 
     column: str
     operator: Operator
@@ -36,9 +36,10 @@ class Condition(NamedTuple):
 
 
 class View(NamedTuple):
-    """columns: by their names; empty: the kind's own choice. wide: every column of the kind. sort: a column's name;
-    None: by what a dollar buys; after a `-` in the opposite order. filter: all of them hold for each row. group_by: a
-    column whose values have a table each. best_batch: of each mode only the batch size that buys most for a dollar.
+    """What is shown. columns: their names; empty: the kind's own choice. wide: whether every column of the kind is
+    shown. sort: the name of a column, after a `-` in descending order; None: by what a dollar buys. filter: conditions
+    that each row must all meet. group_by: a column whose values get a table each. best_batch: whether only the batch
+    size of each mode that buys most for a dollar is shown.
     """
 
     columns: tuple[str, ...] = ()
@@ -50,7 +51,7 @@ class View(NamedTuple):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Every column that any of it names."""
+        """Every column that any part of the view names."""
         sort = () if self.sort is None else (self.sort.removeprefix("-"),)
         group = () if self.group_by is None else (self.group_by,)
         return (*self.columns, *sort, *(one.column for one in self.filter), *group)
@@ -60,7 +61,7 @@ AS_IT_IS = View()
 
 
 def parse_columns(text: str | None) -> tuple[str, ...]:
-    """`mode,step,gain`; None: none were named. Raises UsageError where a name is empty."""
+    """Parse e.g. `mode,step,gain`; None gives no names. Raises UsageError if a name is empty."""
     if text is None:
         return ()
     names = tuple(name.strip() for name in text.split(","))
@@ -70,7 +71,7 @@ def parse_columns(text: str | None) -> tuple[str, ...]:
 
 
 def parse_job(text: str) -> float:
-    """`90M`, `1.5B`, `90_000_000` or `9e7`: units of work. Raises UsageError for what is no number above 0."""
+    """Parse `90M`, `1.5B`, `90_000_000` or `9e7`: units of work. Raises UsageError unless it is a number above 0."""
     found = _JOB.fullmatch(text.strip())
     if found is None:
         raise UsageError(
@@ -85,7 +86,7 @@ def parse_job(text: str) -> float:
 
 
 def parse_price(text: str) -> tuple[str, float]:
-    """`p5=60`: an instance and USD an hour. Raises UsageError."""
+    """Parse e.g. `p5=60`: an instance and USD an hour. Raises UsageError."""
     name, equals, usd = text.partition("=")
     if not (name.strip() and equals and usd.strip()):
         raise UsageError(f"--price {quoted(text)} is not INSTANCE=USD", "Give, for example, --price p5=60")
@@ -103,7 +104,7 @@ def parse_price(text: str) -> tuple[str, float]:
 
 
 def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
-    """`mode=te-fp8`, `gain>0`, `batch!=64`. Raises UsageError for what is no condition."""
+    """Parse e.g. `mode=te-fp8`, `gain>0`, `batch!=64`. Raises UsageError for an invalid condition."""
     return tuple(map(_condition, texts))
 
 

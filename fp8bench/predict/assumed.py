@@ -1,4 +1,4 @@
-"""What a prediction takes for granted, in sentences for its reader."""
+"""What a prediction assumes, in sentences for its reader."""
 
 from fp8bench.predict.limits import Limits, attention_flops_a_byte
 from fp8bench.predict.machine import Machine
@@ -11,11 +11,11 @@ NAMES: dict[Category, str] = {
     "copy": "copies",
     "optimizer": "the optimizer",
 }
-"""Of kinds that memory and the SMs limit."""
+"""The kinds of kernels that memory and the SMs limit, and what a sentence calls them."""
 
 
 def assumed(work: Work, measured_on: Machine, target: Machine, limits: Limits) -> list[str]:
-    """In the order in which a step is predicted."""
+    """Return what the prediction assumes, in the order in which a step is predicted."""
     said = []
     if measured_on.gpu != target.gpu:
         said.append("GEMMs reach the share of the dense peak that was measured")
@@ -61,5 +61,5 @@ def _about_attention(work: Work, machine: Machine, limits: Limits) -> str:
 
 
 def per_cent(share: float) -> str:
-    """`36 %`."""
+    """Write a share in per cent: `36 %`."""
     return f"{share * 100:.0f} %"

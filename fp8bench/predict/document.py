@@ -1,4 +1,4 @@
-"""Predictions, and how far the model is off, as documents."""
+"""Predictions, and the model's error, as documents."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ ABOUT_LIMITS = (
 
 LONG_S = 0.1
 MANY = 100
-"""From which a number is shown without decimals."""
+"""The value from which a number is shown without decimals."""
 
 SMALLEST_S = 0.5e-4
 """Half of the last digit that is shown: a part below it is omitted."""
@@ -41,7 +41,7 @@ CHANGES = (
 
 
 def document(found: Predictions) -> doc.Document:
-    """Machines get every field of every prediction, with the warnings of all among its own."""
+    """Return the predictions as a document. Its data has all their fields, with the common warnings added."""
     rows = found.rows
     common, letters = _common(rows), doc.Letters()
     table = doc.Table(
@@ -64,7 +64,7 @@ def document(found: Predictions) -> doc.Document:
 
 
 def document_of_errors(found: HeldOut) -> doc.Document:
-    """Every machine that was left out, and what follows for predictions. Machines get what the program keeps."""
+    """Return every machine that was left out, and what follows for predictions. The data is what the program keeps."""
     cases = sorted(found.cases, key=lambda case: (not case.counted, CHANGES.index(case.change), case.key[:2]))
     letters = doc.Letters()
     shown = doc.blocks(
@@ -115,8 +115,8 @@ def _errors(cases: Sequence[Case]) -> doc.Table:
 
 
 def _where_from(cases: Sequence[Case]) -> list[doc.Part]:
-    """Of each kind of change, all counted cases together: how much of the measured steps each part is, and by how much
-    of them its own prediction is off, without sign, since a pair of machines errs in opposite ways.
+    """Show for each kind of change, over all counted cases, how much of the measured steps each part is, and by how
+    much of them its prediction is off. The error has no sign, because a pair of machines errs in opposite directions.
     """
     names: list[PartName] = [*PARTS, "idle"]
     rows = []
@@ -145,7 +145,7 @@ def _where_from(cases: Sequence[Case]) -> list[doc.Part]:
 
 
 def _limits(found: HeldOut) -> list[doc.Part]:
-    """What the pairs of records say of kernels, together and those that say least and most."""
+    """Return what the pairs of records show about kernels, all together and by the two extreme pairs."""
     said: list[doc.Part] = [doc.Heading("What limits kernels")] if found.kinds or found.beside else []
     if found.kinds:
         column = doc.Rows(found.kinds).column
@@ -199,7 +199,7 @@ def _columns(rows: Sequence[Prediction]) -> list[doc.Column]:
 
 
 def _in_ms(row: Prediction) -> str:
-    """No digit that a range of so many per cent makes meaningless, as everywhere here."""
+    """Write a step in ms, like every value here without digits that a range of several per cent makes meaningless."""
     form = ".0f" if (row.step_time_s or 0.0) >= LONG_S else ".1f"
     return with_interval(row.step_time_s, row.step_time_range_s, form, scale=1e3)
 
@@ -224,7 +224,7 @@ def _ran(row: Prediction) -> bool:
 
 
 def _common(rows: Sequence[Prediction]) -> list[str]:
-    """What every prediction assumes, in the order of the first."""
+    """Return the assumptions that all predictions share, in the order of the first prediction."""
     assumed = [row.assumed for row in rows if _ran(row)]
     of_all = [text for text in assumed[0] if all(text in others for others in assumed)] if assumed else []
     return [*of_all, SOFTWARE] if assumed else []
@@ -248,8 +248,8 @@ def _gpus(row: Prediction | Measured) -> str:
 
 
 def _answers(best: Prediction, of_several: bool) -> list[str]:
-    """What a reader with a budget wants to know, of the prediction that buys most. of_several: whether there are others
-    beside it.
+    """Return what a reader with a budget wants to know about the prediction that buys most. of_several: whether there
+    are other predictions.
     """
     unit, measured = best.unit, best.measured
     said = []
@@ -290,7 +290,7 @@ def _parts(row: Prediction) -> doc.Table:
 
 
 def _about_ranges(rows: Sequence[Prediction]) -> list[str]:
-    """How far to believe the ranges, of each change that the rows make."""
+    """Return how reliable the ranges are, for each kind of change that the rows make."""
     said = []
     for error in dict.fromkeys(row.model_error for row in rows if row.model_error):
         if error.cases == 0:

@@ -1,15 +1,15 @@
-"""Machines that were measured, predicted from one another: the cases of the model's error.
+"""Measured machines, predicted from one another: the cases of the model's error.
 
-From the records of a folder every measurement is predicted from those of other instances that did the same work in the
-same mode and execution. What an article published is predicted from records too, but its software is of another year:
-such a step is shown and not counted. The ratio of two of its machines is counted, for there the software is the same on
-both sides.
+Every measurement in a folder is predicted from the records of other instances that did the same work in the same mode
+and execution. An article's figures are predicted from records too, but its software is from another year: such a step
+is shown and not counted. The ratio of two of an article's machines is counted, because the software is the same on both
+sides.
 
-What limits kinds of kernels is found in pairs of the same records (`pairs`). A mode goes by the pairs of other modes
-here, since its own would be no test.
+What limits kinds of kernels is found in pairs of the same records (`pairs`). Here a mode uses the pairs of other modes,
+because its own pairs would be no test.
 
-Cases and pairs that were found in the records of this project travel with it (configs/prediction-errors.json), so that
-a prediction from one's first record has an interval.
+The cases and pairs found in this project's records are installed with the program (configs/prediction-errors.json), so
+that a prediction from a user's first record has an interval.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,14 +35,14 @@ from fp8bench.schema.record import Record
 HOST_BOUND = "the GPU waited for its host, which the model knows nothing of"
 ONE_ARTICLE = "two steps of one article, whose software is the same on both sides"
 LIKE_THE_ARTICLES = ("eager", "graphed", "compiled", "compiled+graphed", "blocks", "blocks+graphed")
-"""Executions, from the likeliest to be a published figure's: plain code, whose launches a busy GPU hides."""
+"""Executions, from the likeliest for a published figure: plain code, whose launches a busy GPU hides."""
 
 Key = tuple[object, ...]
 
 
 class HeldOut(Frozen):
-    """pairs: of profiles, from which the limits of kernels follow; kinds and beside: what follows, for a reader.
-    omitted: why some machines could not be predicted.
+    """The result of predicting machines that were left out. pairs: pairs of profiles, which show the limits of kernels.
+    kinds, beside: what the pairs show, for a reader. omitted: why some machines could not be predicted.
     """
 
     cases: tuple[Case, ...]
@@ -53,7 +53,7 @@ class HeldOut(Frozen):
 
 
 def kept(path: Path = PREDICTION_ERRORS_JSON) -> HeldOut:
-    """What travels with the program. Raises RunFailed where the file was changed by hand."""
+    """Return the cases installed with the program. Raises RunFailed if the file was changed by hand."""
     try:
         return HeldOut.model_validate_json(read_text(path))
     except ValidationError as error:
@@ -67,8 +67,8 @@ def kept(path: Path = PREDICTION_ERRORS_JSON) -> HeldOut:
 def held_out(
     records: Sequence[Record], catalog: Catalog, whole: Callable[[Record], Record], before: Iterable[Pair] = ()
 ) -> HeldOut:
-    """records: of all instances, oldest first. Only those are read whole that have another to be compared with.
-    before: pairs that are known beside those of the records.
+    """Predict every measured machine from the others. records: of all instances, oldest first; only records that have
+    another to be compared with are read completely. before: pairs that are known in addition to the records' own.
     """
     found, omitted = _paired(select(records, every=False), catalog, whole)
     figures = [record for record in records if _published_as_it_is(record)]
@@ -85,7 +85,7 @@ def held_out(
 
 
 def _pairs(sources: Sequence[Source], catalog: Catalog) -> Iterator[Pair]:
-    """Those from which a limit follows."""
+    """Yield the pairs that show a limit."""
     for one, other in combinations(sources, 2):
         if one.record.instance == other.record.instance or _key(one.record) != _key(other.record):
             continue
@@ -97,7 +97,7 @@ def _pairs(sources: Sequence[Source], catalog: Catalog) -> Iterator[Pair]:
 def _paired(
     measurements: Iterable[Measurement], catalog: Catalog, whole: Callable[[Record], Record]
 ) -> tuple[list[Source], list[str]]:
-    """Measurements of work that several instances or a published figure have done; of each instance the latest."""
+    """Return the latest measurement on each instance of work that another instance or a published figure also did."""
     latest: dict[Key, dict[str, Measurement]] = {}
     published = set()
     for one in measurements:
@@ -123,8 +123,8 @@ def _paired(
 
 
 def _key(record: Record) -> Key:
-    """What two measurements must have in common to be of the same work, but for their machines. Which kernels a library
-    chooses on another GPU is part of the model's error.
+    """Return what two measurements of the same work have in common, machines aside. Which kernels a library chooses on
+    another GPU is part of the model's error.
     """
     config = record.config
     chosen = (config.te_attention, config.optimizer, config.data) if config else ()
@@ -156,7 +156,7 @@ def _of_other_modes(one: Source, known: Sequence[Pair], catalog: Catalog) -> Lim
 
 
 def _parts(step: Step, measured: Work) -> tuple[PartCase, ...]:
-    """Each part of either step."""
+    """Return the parts of both steps, predicted and measured."""
     predicted = {part.name: part.predicted_s for part in step.parts}
     there: dict[PartName, float] = {"idle": measured.idle_s}
     there.update(measured.by_category.items())
@@ -167,7 +167,7 @@ def _parts(step: Step, measured: Work) -> tuple[PartCase, ...]:
 
 
 def _published_as_it_is(record: Record) -> bool:
-    """Whether it is a step that was published, and not derived from percentages that were rounded."""
+    """Return whether the record is a published step, and not derived from rounded percentages."""
     return record.source == "published" and record.provenance is not None and record.provenance.derivation is None
 
 
@@ -178,7 +178,7 @@ def _of_figures(
     catalog: Catalog,
     omitted: list[str],
 ) -> Iterator[Case]:
-    """Steps of published figures, and the ratios of two that one source published."""
+    """Yield cases of published steps, and of the ratios of two steps from one source."""
     for mode in dict.fromkeys(map(_rough_key, figures)):
         alike = [figure for figure in figures if _rough_key(figure) == mode]
         for one in _likest(sources, mode):
@@ -220,7 +220,7 @@ def _other_software(figure: Record) -> str:
 
 
 def _likest(sources: Sequence[Source], mode: Key) -> list[Source]:
-    """Of each instance the measurement that is executed most as an article's code is."""
+    """Return for each instance the measurement whose execution is most like that of an article's code."""
     found: dict[str, Source] = {}
     fitting = [one for one in sources if _rough_key(one.record) == mode and one.record.execution]
     for one in sorted(fitting, key=lambda one: LIKE_THE_ARTICLES.index(one.record.execution or "eager")):
@@ -229,7 +229,7 @@ def _likest(sources: Sequence[Source], mode: Key) -> list[Source]:
 
 
 def _machine_of(figure: Record, catalog: Catalog) -> Machine | None:
-    """None where the catalogue does not know its GPU, or it is of several hosts."""
+    """Return the machine of a figure; None if the catalogue does not know its GPU or it used several hosts."""
     instance = catalog.instances.get(figure.instance)
     gpu = catalog.gpus.get(instance.gpu or "") if instance else None
     if instance is None or gpu is None or figure.what.world_size > instance.gpu_count:

@@ -1,4 +1,4 @@
-"""GPUs of one host, with the figures of the catalogue that a prediction goes by."""
+"""The GPUs of one host, with the catalogue's figures that a prediction uses."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,8 @@ from fp8bench.schema.instance import Gpu
 
 @dataclass(frozen=True)
 class Machine:
-    """GPUs of one host that train together. Peaks are dense, TFLOP/s; bandwidths GB/s, NVLink's in both directions
-    together; the clock MHz; each of one GPU. None: the catalogue has no such figure.
+    """GPUs of one host that train together. Every figure is of one GPU. Peaks are dense, in TFLOP/s; bandwidths are in
+    GB/s, NVLink's as the sum of both directions; the clock is in MHz. None means that the catalogue has no such figure.
     """
 
     gpu: str
@@ -23,7 +23,7 @@ class Machine:
     sm_clock_mhz: float | None = None
 
     def figure(self, field: str) -> float:
-        """One of the catalogue's. Raises UsageError where it has none."""
+        """Return a figure of the catalogue. Raises UsageError if the catalogue has none."""
         value: float | None = getattr(self, field)
         if value is None:
             raise UsageError(
@@ -34,12 +34,12 @@ class Machine:
 
     @property
     def sm_gcycles_s(self) -> float:
-        """Cycles of all SMs together, billions a second. Raises UsageError as `figure` does."""
+        """Cycles of all SMs together, in billions a second. Raises UsageError as `figure` does."""
         return self.figure("sm_count") * self.figure("sm_clock_mhz") / 1e3
 
 
 def machine(gpu: Gpu, gpus: int) -> Machine:
-    """So many of the catalogue's GPUs, in one host."""
+    """Return a machine with this number of the catalogue's GPUs in one host."""
     return Machine(
         gpu=gpu.name,
         gpus=gpus,

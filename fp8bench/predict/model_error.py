@@ -1,13 +1,13 @@
 """How far the model is off, from predictions of machines that were measured. Pure numbers.
 
 A machine whose records exist is left out: its step is predicted from another machine's record, and compared with the
-step that was measured. The largest error of such cases, either way, is the model's error for a change of the same kind.
-That is no 95 % interval: few machines are known, and all modes of one pair of machines err together.
+measured step. The largest error of such cases, in either direction, is the model's error for a change of the same kind.
+It is not a 95 % interval: few machines are known, and all modes of one pair of machines err together.
 
-Kinds of change are apart, since they are not equally hard: to another GPU of the same architecture, to another
-architecture, and to another number of GPUs. Where nothing tests a change of both at once, the two errors add up (of
-logarithms). Of the same architecture, cases speak for their own two GPUs: what limits kernels was found on these. Two
-others take the error of another architecture.
+Kinds of change are separate, because they are not equally hard: to another GPU of the same architecture, to another
+architecture, and to another number of GPUs. If nothing tests a change of both at once, the two errors (logarithms) add
+up. Cases of one architecture hold only for their own two GPUs, because what limits kernels was found on these. Other
+pairs take the error of another architecture.
 """
 
 import math
@@ -27,14 +27,14 @@ Scale = Literal["as many GPUs", "another number of GPUs"]
 
 
 class Change(Frozen):
-    """From one machine to another."""
+    """A change from one machine to another."""
 
     gpu: GpuChange
     scale: Scale
 
     @property
     def words(self) -> str:
-        """`another architecture, another number of GPUs`."""
+        """The change in words, e.g. `another architecture, another number of GPUs`."""
         return ", ".join(word for word in (self.gpu, self.scale) if word not in ("same GPU", "as many GPUs"))
 
 
@@ -43,7 +43,7 @@ OF_SCALE = Change(gpu="same GPU", scale="another number of GPUs")
 
 
 class PartCase(Frozen):
-    """One part of a step, as predicted and as measured on the target, seconds."""
+    """One part of a step, as predicted and as measured on the target, in seconds."""
 
     name: PartName
     predicted_s: float = Field(ge=0)
@@ -51,9 +51,9 @@ class PartCase(Frozen):
 
 
 class Case(Frozen):
-    """One prediction of what was measured (or published). Seconds; of a `ratio` the ratio of two machines' steps.
+    """One prediction of a step that was measured (or published), in seconds. A `ratio` is that of two machines' steps.
 
-    counted: whether it is a case of the model's error; note: why not, or what it is.
+    counted: whether this is a case of the model's error. note: why it is not counted, or what it is.
     """
 
     source: str = Field(description="where the record is of")
@@ -81,18 +81,18 @@ class Case(Frozen):
 
     @property
     def log_error(self) -> float:
-        """Without sign, so that twice and half are equally far."""
+        """The error as a logarithm without sign, so that twice and half are equally far off."""
         return abs(math.log(self.predicted / self.measured))
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Of two cases with one key the newer holds."""
+        """The key of a case. If two cases have the same key, the newer one replaces the older."""
         return (self.source, self.target, self.mode, self.execution, self.workload, self.batch_size, self.what)
 
 
 class ModelError(Frozen):
-    """value: at most so far off, on the logarithm's scale. worst: the case (or cases, which add up) that it is of,
-    without its parts. cases: how many there were. basis: in words.
+    """The model's error. value: the largest error, on the logarithmic scale. worst: the case with this error (or the
+    cases, whose errors add up), without its parts. cases: their number. basis: the change in words.
     """
 
     value: float = Field(ge=0)
@@ -102,12 +102,12 @@ class ModelError(Frozen):
 
     @property
     def share(self) -> float:
-        """0.12: up to 12 % too fast or too slow."""
+        """The error as a share, e.g. 0.12: up to 12 % too fast or too slow."""
         return math.exp(self.value) - 1
 
 
 def change(source: Machine, target: Machine) -> Change:
-    """What differs between two machines."""
+    """Return what differs between two machines."""
     gpu: GpuChange = "another architecture"
     if source.gpu == target.gpu:
         gpu = "same GPU"
@@ -117,7 +117,7 @@ def change(source: Machine, target: Machine) -> Change:
 
 
 def model_error(cases: Sequence[Case], wanted: Change) -> ModelError | None:
-    """For a change of this kind; None where nothing tests it. No change has no error."""
+    """Return the error for a change of this kind; None if nothing tests it. The error of no change is 0."""
     if wanted == NO_CHANGE:
         return ModelError(value=0.0, cases=0, worst=(), basis="the same GPU and as many of them")
     of_both = _largest(cases, wanted) if wanted.gpu != "same GPU" and wanted.scale != "as many GPUs" else None
@@ -139,18 +139,20 @@ def model_error(cases: Sequence[Case], wanted: Change) -> ModelError | None:
 
 
 def speaking_for(cases: Iterable[Case], source: Machine, target: Machine) -> list[Case]:
-    """Those that test a prediction from one machine for the other: of the same architecture, of these two GPUs."""
+    """Return the cases that test a prediction from source to target: within an architecture, of only these GPUs."""
     gpus = {source.gpu, target.gpu}
     return [case for case in cases if case.change.gpu != "same architecture" or {*case.machines} == gpus]
 
 
 def merged(kept: Iterable[Case], here: Iterable[Case]) -> list[Case]:
-    """The cases that were kept, but for those that records here give again."""
+    """Return all cases; a case from the records here replaces the kept case with the same key."""
     return list({case.key: case for case in (*kept, *here)}.values())
 
 
 def _of_gpu(cases: Sequence[Case], gpu: GpuChange) -> ModelError | None:
-    """What is harder is not better known than what is easier, and what nothing tests no better than what is harder."""
+    """Return the error for another GPU. Harder changes never get a smaller error than easier ones, untested easier
+    changes get that of harder ones, and untested harder changes get none.
+    """
     easier, harder = (
         _largest(cases, Change(gpu=one, scale="as many GPUs")) for one in ("same architecture", "another architecture")
     )

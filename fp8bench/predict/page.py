@@ -1,5 +1,5 @@
-"""Predictions as a section of the page that `fp8bench report` writes. They stand apart: no row of theirs is in a chart,
-a ranking or the answer, which are of what was measured.
+"""Predictions as a section of the page that `fp8bench report` writes. Predictions stand apart: none is in a chart, a
+ranking or the answer, which show only what was measured.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ LEAD = (
 
 
 def section(found: Sequence[Predictions]) -> Section:
-    """found: one for each machine."""
+    """Return the section of the page. found: the predictions, one item for each machine."""
     return Section("predicted", HEADING, tuple(part for one in found for part in _parts(document(one))), LEAD)
 
 
 def _parts(shown: Document) -> list[Part]:
-    """A page's section has no headings within it, so they lead what follows as sentences."""
+    """Return the parts of a document for a section, which has no headings within it: a heading becomes a sentence."""
     found: list[Part] = []
     for part in (part for block in shown.blocks for part in block):
         if isinstance(part, Heading):

@@ -1,17 +1,17 @@
-"""What limits kernels, from two profiles of the same work in the same mode. Pure numbers.
+"""What limits kernels, derived from two profiles of the same work in the same mode. Pure numbers.
 
-Two kinds of pairs tell something that datasheets do not:
+Two kinds of pairs show something that datasheets do not:
 
-- One GPU each, of two kinds that have the same SMs and dense peak and differ in memory, as an H100 and an H200. Of a
-  kind of kernel with T and t seconds on bandwidths B < b, (T - t) / (1 / B - 1 / b) gigabytes are moved at full
-  bandwidth, and what is left of either time goes by the SMs (`limits`). Differences of all modes add up, so that a long
-  kernel counts for more than a short one, whose difference is noise.
-- One GPU and several of the same kind. What kernels take longer on several, for each second of communication that they
-  hide, is the price of hiding it: they share memory and SMs with NCCL's kernels, gradients are averaged, and a compiled
-  graph is cut where they are sent.
+- One GPU each, of two kinds that have the same SMs and dense peak and differ in memory, e.g. an H100 and an H200. If a
+  kind of kernel takes T and t seconds on bandwidths B < b, it moves (T - t) / (1 / B - 1 / b) gigabytes at full
+  bandwidth, and the rest of either time is due to the SMs (`limits`). The differences of all modes are added up, so
+  that a long kernel counts for more than a short one, whose difference is noise.
+- One GPU and several of the same kind. The time that kernels take longer on several, for each second of communication
+  that they hide, is the price of hiding it: kernels share memory and SMs with NCCL's kernels, gradients are averaged,
+  and a compiled graph is cut where gradients are sent.
 
-A pair of profiles that gave these figures is no test of them. So a mode that is predicted to see how far the model is
-off goes by pairs of other modes (`without`).
+A pair of profiles that gave these figures is no test of them. So when a mode is predicted to find the model's error,
+the limits come from pairs of other modes (`without`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,11 +25,11 @@ from fp8bench.schema.instance import Gpu
 from fp8bench.schema.rank import Category
 
 KINDS: tuple[Category, ...] = ("elementwise", "cast", "copy", "optimizer", "attention")
-"""Kernels that are no GEMMs, and are neither communication nor unknown."""
+"""Kinds of kernels other than GEMMs, communication and unknown kernels."""
 
 
 class Side(Frozen):
-    """A profiled step on one machine, seconds. nccl_s: all communication, hidden or not."""
+    """A profiled step on one machine, in seconds. nccl_s: all communication, hidden or not."""
 
     instance: str
     gpu: str
@@ -40,18 +40,18 @@ class Side(Frozen):
 
     @property
     def hidden_s(self) -> float:
-        """Communication that other kernels hide."""
+        """Seconds of communication that other kernels hide."""
         return max(0.0, self.nccl_s - self.by_category.get("nccl", 0.0))
 
     @property
     def kernels_s(self) -> float:
-        """All but exposed communication."""
+        """Seconds of all kernels except exposed communication."""
         return sum(self.by_category.values()) - self.by_category.get("nccl", 0.0)
 
 
 class Pair(Frozen):
-    """The same work on two machines, in the order of their names. mode: without its recipe. attention_flops_a_byte:
-    0 where the number of tokens is unknown.
+    """The same work on two machines, sorted by GPU, number of GPUs and instance. mode: the mode without its recipe.
+    attention_flops_a_byte: 0 if the number of tokens is unknown.
     """
 
     mode: str
@@ -64,14 +64,15 @@ class Pair(Frozen):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Of two pairs with one key the newer holds."""
+        """The key of a pair. If two pairs have the same key, the newer one replaces the older."""
         where = tuple(side.instance for side in self.sides)
         return (self.label, self.execution, self.workload, self.batch_size, where)
 
 
 class LimitOfKind(Frozen):
-    """A line of the table: of a kind of kernel, the share of its time that goes by memory bandwidth on two GPUs that
-    tell it, and the least and the most that one pair alone gives, on the first.
+    """A line of the table of limits. kind: a kind of kernel. by_memory: the share of its time that memory bandwidth
+    limits, on each of the two GPUs of the pairs. one_pair: the least and the most that a single pair gives, on the
+    first GPU.
     """
 
     kind: Category
@@ -82,8 +83,8 @@ class LimitOfKind(Frozen):
 
 
 class LimitBeside(Frozen):
-    """Seconds that kernels take longer for each second of communication that they hide, and the least and the most that
-    one pair alone gives.
+    """What hiding communication costs. beside_s: seconds that kernels take longer for each second of communication that
+    they hide. one_pair: the least and the most that a single pair gives.
     """
 
     beside_s: float
@@ -92,7 +93,7 @@ class LimitBeside(Frozen):
 
 
 def pair_of(one: Source, other: Source) -> Pair:
-    """Two profiles of the same work in the same mode."""
+    """Return a pair of two profiles of the same work in the same mode."""
     what, work = one.record.what, one.work
     first, second = sorted((one, other), key=lambda each: (each.machine.gpu, each.machine.gpus, each.record.instance))
     return Pair(
@@ -119,7 +120,9 @@ def _side(source: Source) -> Side:
 
 
 def limits(pairs: Iterable[Pair], gpus: Mapping[str, Gpu], without: str | None = None) -> Limits:
-    """From pairs of all modes but one. gpus: the catalogue's. Kinds that no pair has are omitted."""
+    """Return the limits from the pairs of all modes except `without`, omitting kinds that are in no pair. gpus: the
+    catalogue's GPUs by name.
+    """
     used = [pair for pair in pairs if pair.mode != without]
     memory = [pair for pair in used if differ_in_memory(*_machines(pair, gpus))]
     found = {kind: amounts for kind in KINDS if (amounts := _amounts(kind, memory, gpus)) is not None}
@@ -127,12 +130,12 @@ def limits(pairs: Iterable[Pair], gpus: Mapping[str, Gpu], without: str | None =
 
 
 def tells(pair: Pair, gpus: Mapping[str, Gpu]) -> bool:
-    """Whether it is of either kind from which something follows."""
+    """Return whether the pair is of one of the two kinds that show what limits kernels."""
     return differ_in_memory(*_machines(pair, gpus)) or _differ_in_number(pair)
 
 
 def differ_in_memory(one: Machine | None, other: Machine | None) -> bool:
-    """Whether both are one GPU, with the same SMs and peak, and another bandwidth, all of which are known."""
+    """Return whether both machines are one GPU with the same known SMs and peak, and different known bandwidths."""
     if one is None or other is None or (one.gpus, other.gpus) != (1, 1):
         return False
     for field in ("compute_capability", "sm_count", "sm_clock_mhz", "dense_bf16_tflops"):
@@ -143,7 +146,7 @@ def differ_in_memory(one: Machine | None, other: Machine | None) -> bool:
 
 
 def table(pairs: Sequence[Pair], gpus: Mapping[str, Gpu]) -> tuple[LimitOfKind, ...]:
-    """Of the two GPUs that most pairs are of; empty where there are none."""
+    """Return the lines for the two GPUs that most pairs compare; empty if no pair differs in memory only."""
     memory = [pair for pair in pairs if differ_in_memory(*_machines(pair, gpus))]
     names = [(pair.sides[0].gpu, pair.sides[1].gpu) for pair in memory]
     if not names:
@@ -168,7 +171,7 @@ def table(pairs: Sequence[Pair], gpus: Mapping[str, Gpu]) -> tuple[LimitOfKind, 
 
 
 def beside(pairs: Sequence[Pair]) -> LimitBeside | None:
-    """None where no pair is of one GPU and several."""
+    """Return what hiding communication costs; None if no pair has one GPU on one side and several on the other."""
     of_number = [*filter(_differ_in_number, pairs)]
     alone = [_beside([pair]) for pair in of_number]
     if not alone:
@@ -177,7 +180,7 @@ def beside(pairs: Sequence[Pair]) -> LimitBeside | None:
 
 
 def merged_pairs(kept: Iterable[Pair], here: Iterable[Pair]) -> list[Pair]:
-    """The pairs that were kept, but for those that records here give again."""
+    """Return all pairs; a pair from the records here replaces the kept pair with the same key."""
     return list({pair.key: pair for pair in (*kept, *here)}.values())
 
 
@@ -187,7 +190,9 @@ def _machines(pair: Pair, gpus: Mapping[str, Gpu]) -> tuple[Machine | None, Mach
 
 
 def _amounts(kind: Category, pairs: Sequence[Pair], gpus: Mapping[str, Gpu]) -> Amounts | None:
-    """All pairs' together: neither can be negative, as noise makes a short kernel's. None: none has such kernels."""
+    """Return the amounts of all pairs together, cut off at 0 because noise can make those of a short kernel negative;
+    None if no pair has such kernels.
+    """
     dram_gb = sm_gcycles = 0.0
     for pair in pairs:
         one, other = (machine(gpus[side.gpu], 1) for side in pair.sides)

@@ -1,9 +1,9 @@
 """Predictions: each of a measurement, for one target, with a range and all that it assumes. Numbers only; `document`
 shows them.
 
-A prediction is no record: it is not kept, and no comparison takes it. Its range is the interval of the measurement
-widened by the model's error (`model_error`), on the scale of the logarithm, and at its lower end by communication that
-may all be hidden, where none was measured.
+A prediction is not a record: it is not kept, and no comparison takes it. Its range is the interval of the measurement
+widened by the model's error (`model_error`) on the logarithmic scale. If no communication was measured, the lower end
+also assumes that all communication may be hidden.
 """
 
 import math
@@ -29,7 +29,7 @@ Range = tuple[float, float]
 
 
 class Measured(Frozen):
-    """What the prediction was drawn from. units_per_usd: at the price of the same day; null without one."""
+    """The measurement that a prediction is based on. units_per_usd: at the price of the same day; null without one."""
 
     instance: str
     gpu: str
@@ -44,10 +44,11 @@ class Measured(Frozen):
 
 
 class Prediction(Frozen):
-    """SI units; the names are the keys of `predict --format json`. Null is unknown. A range is no 95 % interval: see
-    `ModelError`. usd_per_hour: of the GPUs that are used, which is price_share of what the instance price_share_of
-    costs (null: all of this instance). break_even_usd_per_hour: their price at which a dollar buys as much as on the
-    measured machine. gemm_share_of_peak: as measured. assumed and warnings: sentences.
+    """A prediction in SI units; the names are the keys of `predict --format json`. Null means unknown. A range is not a
+    95 % interval: see `ModelError`. usd_per_hour: the price of the GPUs that are used, which is price_share of the
+    price of the instance price_share_of (null: the complete target instance). break_even_usd_per_hour: the price at
+    which a dollar buys as much as on the measured machine. gemm_share_of_peak: as measured. assumed, warnings:
+    sentences.
     """
 
     source: Literal["predicted"] = "predicted"
@@ -86,13 +87,13 @@ class Prediction(Frozen):
 
     @property
     def mode_label(self) -> str:
-        """`te-fp8:delayed`."""
+        """The mode with its recipe, e.g. `te-fp8:delayed`."""
         return mode_label(self.mode, self.recipe)
 
 
 class Predictions(Frozen):
-    """By what a dollar is predicted to buy, and what cannot run last. omitted: what was measured and nothing can be
-    predicted from, with the reason.
+    """Predictions, sorted by workload and by what a dollar is predicted to buy; those that cannot run are last.
+    omitted: measurements from which nothing can be predicted, with the reason.
     """
 
     rows: tuple[Prediction, ...]
@@ -103,10 +104,10 @@ class Predictions(Frozen):
 def predictions(
     sources: Sources, target: Target, cases: Sequence[Case], limits: Limits, catalog: Catalog, query: PriceQuery
 ) -> Predictions:
-    """Of each source. limits: of kinds of kernels. query: for the measured machine's own price.
+    """Return the predictions of each source. limits: of kinds of kernels. query: for the measured machine's own price.
 
-    Raises UsageError where the target is what was measured, and where the catalogue lacks a figure that a prediction
-    needs.
+    Raises UsageError if the target is the machine that was measured, or if the catalogue lacks a figure that a
+    prediction needs.
     """
     key, gpus = target.instance.key, target.machine.gpus
     there = [one for one in sources.found if (one.record.instance, one.machine.gpus) != (key, gpus)]
@@ -147,7 +148,7 @@ def _prediction(
     if why is not None:
         return row.model_copy(update={"status": "unsupported", "reason": why})
     step = predict(source.work, source.machine, target.machine, limits)
-    # How fast another host is, no record of a GPU tells.
+    # No record of a GPU tells how fast another host is.
     tests = speaking_for(cases, source.machine, target.machine)
     error = None if source.host_bound else model_error(tests, change(source.machine, target.machine))
     found = {
@@ -209,7 +210,7 @@ def _both(ends: Range | None, of: Any) -> Range | None:
 
 
 def _range_s(source: Source, step: Step, error: ModelError | None) -> Range | None:
-    """None where nothing tests the model for such a change: then nobody knows how far it is off."""
+    """Return the range of the step; None if nothing tests the model for such a change: its error is then unknown."""
     if error is None:
         return None
     low, high = source.interval_s or (source.step_s, source.step_s)

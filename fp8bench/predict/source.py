@@ -1,4 +1,4 @@
-"""What a prediction starts from: a measurement whose record tells where its step goes, and the machine it ran on."""
+"""The source of a prediction: a measurement whose record tells where a step's time goes, and its machine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """A measurement that was profiled. record: whole, of the round whose profile is taken."""
+    """A measurement that was profiled. record: the complete record of the round whose profile is used."""
 
     measurement: Measurement
     record: Record
@@ -30,18 +30,18 @@ class Source:
 
     @property
     def label(self) -> str:
-        """`te-fp8:delayed`."""
+        """The mode with its recipe, e.g. `te-fp8:delayed`."""
         return self.record.what.mode_label
 
     @cached_property
     def estimate(self) -> "Estimate | None":
-        """Seconds a unit, with its interval over rounds; None without samples."""
+        """Seconds per unit, with the interval over rounds; None without samples."""
         found = unit_time(self.measurement)
         return found.by_elapsed if found else None
 
     @cached_property
     def step_s(self) -> float:
-        """Elapsed time over steps, the mean over rounds: the middle of `estimate`, which needs no bootstrap."""
+        """Elapsed time over steps, the mean over rounds: the middle of `estimate`, without a bootstrap."""
         found = unit_time(self.measurement)
         if found is None:
             raise ValueError("a source has samples")
@@ -49,18 +49,18 @@ class Source:
 
     @property
     def host_bound(self) -> bool:
-        """Whether its GPU waited for its host."""
+        """Whether the GPU waited for its host."""
         profile = self.record.profile
         return profile is not None and bool(starved(profile.idle_share(self.step_s)))
 
     @property
     def units_per_step(self) -> int:
-        """Over all GPUs."""
+        """Units that a step processes on all GPUs together."""
         return self.record.summary.units_per_step if self.record.summary else 0
 
     @property
     def interval_s(self) -> tuple[float, float] | None:
-        """95 % of the measured step, seconds."""
+        """The 95 % interval of the measured step, in seconds."""
         found = self.estimate and self.estimate.interval
         return (found[0] * self.units_per_step, found[1] * self.units_per_step) if found else None
 
@@ -84,14 +84,14 @@ class Source:
 
     @property
     def peak_memory_bytes(self) -> int | None:
-        """Of the GPU that needed most in any round."""
+        """The peak of the GPU that needed the most memory in any round."""
         peaks = [one.peak_allocated_bytes for each in self.measurement.rounds for one in each.memory]
         return max((peak for peak in peaks if peak is not None), default=None)
 
 
 def tokens_of(sizes: dict[str, object]) -> int | None:
-    """Of a sequence: of a language model as its sizes say, of a vision transformer its patches, and the class token
-    where it has one; None where the sizes do not tell.
+    """Return the tokens of a sequence. A language model's sizes give the number; a vision transformer has its patches,
+    and the class token if it uses one. None if the sizes do not tell.
     """
     length = sizes.get("sequence_length")
     if isinstance(length, int) and length > 0:
@@ -103,9 +103,9 @@ def tokens_of(sizes: dict[str, object]) -> int | None:
 
 
 def source(measurement: Measurement, catalog: Catalog, whole: Callable[[Record], Record]) -> Source:
-    """The profile is of the round nearest the measurement's step time.
+    """Return the source that a measurement gives, with the profile of the round nearest to the measurement's step time.
 
-    Raises UsageError, with what is missing, for one from which nothing can be predicted. whole: gives a record with its
+    Raises UsageError, which says what is missing, if nothing can be predicted from it. whole: returns a record with its
     sections.
     """
     latest = measurement.latest
@@ -143,21 +143,21 @@ _ONE_HOST = "Name a record of one host"
 
 @dataclass(frozen=True)
 class Sources:
-    """At least one. omitted: why nothing can be predicted from others."""
+    """At least one source. omitted: why nothing can be predicted from other measurements."""
 
     found: tuple[Source, ...]
     omitted: tuple[str, ...]
 
 
 def parse_source(text: str, workload: str | None, batch_size: int | None) -> Filter:
-    """`INSTANCE[:MODE[:RECIPE]][/VARIANT]`. Raises UsageError."""
+    """Parse `INSTANCE[:MODE[:RECIPE]][/VARIANT]`. Raises UsageError."""
     label, execution = split_variant(text, f"--from {text!r}")
     instance, _, mode = label.partition(":")
     return Filter(instance=instance, mode=mode or None, execution=execution, workload=workload, batch_size=batch_size)
 
 
 def wanted(records: Sequence[Record], requested: Filter) -> list[Measurement]:
-    """The latest of each variant that was requested. Raises UsageError where there is none."""
+    """Return the latest measurement of each requested variant. Raises UsageError if there is no such record."""
     chosen = select(records, False, requested)
     if not chosen:
         there = sorted(
@@ -169,7 +169,7 @@ def wanted(records: Sequence[Record], requested: Filter) -> list[Measurement]:
 
 
 def sources(measurements: Sequence[Measurement], catalog: Catalog, whole: Callable[[Record], Record]) -> Sources:
-    """All from which something can be predicted. Raises UsageError, for the first, where there is none."""
+    """Return all sources from which something can be predicted. Raises the first UsageError if there is none."""
     found, refused = [], []
     for measurement in measurements:
         try:
@@ -177,7 +177,7 @@ def sources(measurements: Sequence[Measurement], catalog: Catalog, whole: Callab
         except UsageError as error:
             refused.append(error)
     if not found:
-        # One that ran and was not profiled says more than one that did not run.
+        # The error of a measurement that ran without a profile says more than the error of one that did not run.
         raise next((one for one in refused if "profile" in one.what), refused[0])
     return Sources(tuple(found), tuple(f"omitted: {error.what}" for error in refused))
 

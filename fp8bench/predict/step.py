@@ -1,19 +1,19 @@
-"""A step on another machine, from where it goes on the one that it was measured on. Pure numbers.
+"""A step on another machine, predicted from where the time of a measured step goes. Pure numbers.
 
 Each kind of kernel is scaled by what limits it (the roofline model: Williams, Waterman & Patterson, Communications of
-the ACM 2009), from the figures that datasheets give for both GPUs:
+the ACM 2009), with the figures that datasheets give for both GPUs:
 
-- GEMMs by the dense peak of their type. So they keep the share of the peak that was measured.
-- Norms, activations, casts, copies and the optimizer partly by memory bandwidth and partly by the SMs, their number and
-  clock; attention also by the dense peak. Which part is which was measured on GPUs that differ in memory alone
-  (`limits`, `pairs`).
-- Communication by links. A ring of n GPUs sends 2 (n - 1) / n of the gradients' bytes over each link (Patarasuk & Yuan,
-  2009). What was hidden behind other kernels stays hidden in the same share, as far as there is anything to hide it;
-  and those kernels take longer for what they hide, by so much a second as one GPU beside several has shown (`pairs`).
+- GEMMs scale with the dense peak of their type. So they keep the share of the peak that was measured.
+- Norms, activations, casts, copies and the optimizer scale partly with memory bandwidth and partly with the SMs, their
+  number and clock; attention scales also with the dense peak. The parts were measured on GPUs that differ only in
+  memory (`limits`, `pairs`).
+- Communication scales with the links. A ring of n GPUs sends 2 (n - 1) / n of the gradients' bytes over each link
+  (Patarasuk & Yuan, 2009). The share that was hidden behind other kernels stays hidden, as far as there is work to hide
+  it. Those kernels take longer for each second that they hide, as one GPU compared with several shows (`pairs`).
 - What no rule covers is carried over: idle time, which is the host's and the gaps between kernels, and other kernels.
 
-What a machine's clocks do under its power limit, how well a library's kernels suit another GPU, and how caches serve it
-are in none of these. They are the model's error, which is found by predicting machines that were measured
+No rule covers what a machine's clocks do under its power limit, how well a library's kernels suit another GPU, and how
+caches serve it. These are the model's error, which is found by predicting machines that were measured
 (`predict.model_error`).
 """
 
@@ -53,17 +53,17 @@ RULES: dict[Category, Rule] = {
 }
 
 NEGLIGIBLE = 0.01
-"""Share of a step up to which float32 GEMMs, for which the catalogue has no peak, are carried over."""
+"""The share of a step up to which float32 GEMMs are carried over; the catalogue has no peak for them."""
 
 AFTER: tuple[PartName, ...] = ("optimizer", "nccl")
-"""Not slowed by communication that is hidden: the optimizer waits for all of it."""
+"""The parts that hidden communication does not slow: the optimizer waits for all communication."""
 
 BOTH_DIRECTIONS = 2
-"""What datasheets print of NVLink is the sum of its directions."""
+"""The NVLink bandwidth in datasheets is the sum of its directions."""
 
 
 class Part(Frozen):
-    """One kind of work of a step. ratio: predicted over measured, of its rule; None where none applies."""
+    """One kind of work of a step. ratio: predicted over measured seconds; None if no rule applies."""
 
     name: PartName
     rule: Rule
@@ -73,8 +73,8 @@ class Part(Frozen):
 
 
 class Step(Frozen):
-    """A predicted step, seconds. least_s: where kernels hide all communication that was not measured; else equal to
-    step_s. Both are without the model's error. assumed: sentences, for a reader.
+    """A predicted step, in seconds. least_s: the step if kernels hide all communication that was not measured; else
+    equal to step_s. Neither includes the model's error. assumed: sentences for a reader.
     """
 
     step_s: float
@@ -84,8 +84,8 @@ class Step(Frozen):
 
 
 def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -> Step:
-    """The step on the target. limits: of kinds of kernels. Raises UsageError where the catalogue lacks a figure that it
-    needs, by field.
+    """Predict the step on the target. limits: what limits kinds of kernels. Raises UsageError, with the name of the
+    field, if the catalogue lacks a figure that the prediction needs.
     """
     alone = _without_communication(work, limits)
     parts = [
@@ -96,7 +96,7 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
     shared = _communication(work, measured_on, target, sum(part.predicted_s for part in parts))
     parts = _beside(parts, shared.hidden_s * limits.beside_s)
     parts += [shared.part] if shared.part.measured_s or shared.part.predicted_s else []
-    # Profiled steps that were busier than timed ones last are brought to the timed step.
+    # Profiled steps that were busier than the timed step is long are scaled to the timed step.
     to_timed = work.step_s / (work.busy_s + work.idle_s)
     busy_s = sum(part.predicted_s for part in parts)
 
@@ -114,7 +114,7 @@ def predict(work: Work, measured_on: Machine, target: Machine, limits: Limits) -
 
 
 def share_of_peak(work: Work, machine: Machine) -> float | None:
-    """Model FLOPs over what the time of its GEMMs could do at the dense peaks; None where that is unknown."""
+    """Return the model's FLOPs over what its GEMMs' time allows at the dense peaks; None if either is unknown."""
     in_16_bits, in_fp8 = (work.by_category.get(category, 0.0) for category in ("gemm_bf16", "gemm_fp8"))
     peak, fp8_peak = machine.dense_bf16_tflops, machine.dense_fp8_tflops
     if (in_16_bits and peak is None) or (in_fp8 and fp8_peak is None):
@@ -124,14 +124,14 @@ def share_of_peak(work: Work, machine: Machine) -> float | None:
 
 
 def ring_share(gpus: int) -> float:
-    """Of the gradients' bytes, what a ring of so many GPUs sends over each link."""
+    """Return the bytes that a ring of this many GPUs sends over each link, over the gradients' bytes."""
     return 2 * (gpus - 1) / gpus
 
 
 @dataclass(frozen=True)
 class _Communication:
-    """hidden_s: what of it is predicted to be hidden behind other kernels. may_be_hidden_s: by how much less the step
-    takes where they hide what is predicted to be exposed.
+    """Predicted communication. hidden_s: the part that is predicted to be hidden behind other kernels. may_be_hidden_s:
+    by how much shorter the step is if kernels hide the communication that is predicted to be exposed.
     """
 
     part: Part
@@ -141,7 +141,7 @@ class _Communication:
 
 
 def _without_communication(work: Work, limits: Limits) -> dict[Category, float]:
-    """What kernels would take that hid no communication, seconds. The optimizer runs after all of it."""
+    """Return the seconds of kernels if they hid no communication. The optimizer runs after all communication."""
     hidden_s = max(0.0, work.nccl_s - work.by_category.get("nccl", 0.0))
     beside_s = sum(seconds for category, seconds in work.by_category.items() if category not in AFTER)
     left = max(0.0, 1 - hidden_s * limits.beside_s / beside_s) if beside_s else 1.0
@@ -151,7 +151,7 @@ def _without_communication(work: Work, limits: Limits) -> dict[Category, float]:
 
 
 def _beside(parts: list[Part], longer_s: float) -> list[Part]:
-    """With the time that hiding communication costs, of each part as long as it is."""
+    """Return the parts with the time that hiding communication costs, distributed in proportion to their length."""
     beside_s = sum(part.predicted_s for part in parts if part.name not in AFTER)
     if not longer_s or not beside_s:
         return parts
@@ -167,7 +167,7 @@ def _beside(parts: list[Part], longer_s: float) -> list[Part]:
 
 
 def _scaled(category: Category, measured_s: float, alone_s: float, ratio: float | None) -> Part:
-    """alone_s: of what was measured, what goes by the ratio."""
+    """Return the predicted part. alone_s: the measured time that scales with the ratio."""
     predicted_s = alone_s if ratio is None else alone_s * ratio
     shown = None if ratio is None or not measured_s else predicted_s / measured_s
     return Part(name=category, rule=RULES[category], measured_s=measured_s, predicted_s=predicted_s, ratio=shown)
@@ -176,7 +176,7 @@ def _scaled(category: Category, measured_s: float, alone_s: float, ratio: float 
 def _ratio(
     category: Category, seconds: float, work: Work, measured_on: Machine, target: Machine, limits: Limits
 ) -> float | None:
-    """Seconds on the target over seconds measured."""
+    """Return the seconds on the target over the seconds measured; None if the part is carried over."""
     if category == "gemm_fp32" and measured_on.gpu != target.gpu and seconds > NEGLIGIBLE * work.step_s:
         raise UsageError(
             f"{per_cent(seconds / work.step_s)} of this step is float32 GEMMs, and no float32 peak of {target.gpu} is "
@@ -195,7 +195,7 @@ def _ratio(
 
 
 def _communication(work: Work, measured_on: Machine, target: Machine, kernels_s: float) -> _Communication:
-    """kernels_s: predicted time of all else that the GPU does, which is what can hide it."""
+    """Predict communication. kernels_s: predicted time of all other work of the GPU, which is what can hide it."""
     measured_s = work.by_category.get("nccl", 0.0)
     if target.gpus == 1:
         return _Communication(_nccl(measured_s, 0.0))
@@ -216,7 +216,7 @@ def _communication(work: Work, measured_on: Machine, target: Machine, kernels_s:
 
 
 def _all_reduce(work: Work, target: Machine) -> _Communication:
-    """Of GPUs that were measured one by one: at the full speed of the links, and hidden behind nothing."""
+    """Predict the communication of GPUs that were measured one by one: at full link speed, hidden behind nothing."""
     gradients = work.gradient_bytes
     if gradients is None:
         raise UsageError(
@@ -245,7 +245,7 @@ def _slower_links(measured_on: Machine, target: Machine) -> float:
 
 
 def _link(machine: Machine) -> float:
-    """GB/s in both directions together. Raises UsageError where it is unknown, as of GPUs that have PCIe alone."""
+    """Return GB/s, both directions together. Raises UsageError if unknown, e.g. for GPUs that have only PCIe."""
     if machine.nvlink_gb_s is None:
         raise UsageError(
             f"nvlink_gb_s of {machine.gpu} is not known, so neither is how long several of them communicate",

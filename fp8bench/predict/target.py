@@ -1,4 +1,4 @@
-"""Where a prediction goes: an instance of the catalogue, so many of its GPUs, what they cost, and what cannot run."""
+"""The target of a prediction: an instance of the catalogue, the GPUs that train, their price, and what cannot run."""
 
 from dataclasses import dataclass
 
@@ -13,20 +13,20 @@ from fp8bench.schema.machine import GIB, gib
 
 FP8_UNITS = (8, 9)
 RECIPES = {"te-fp8:block": ((9, 0), (9, 0)), "te-fp8:mxfp8": ((10, 0), None)}
-"""Compute capabilities from which, and up to which, a recipe runs as it is measured: on Blackwell Transformer Engine
+"""The first and the last compute capability on which a recipe runs as it is measured: on Blackwell, Transformer Engine
 computes block scaling by mxfp8.
 """
 
 NEARLY_FULL = 0.95
-"""Share of the GPU's memory from which a prediction warns: the peak is torch's allocator's, and the driver and the
-libraries take memory of their own.
+"""The share of the GPU's memory from which a prediction warns: the measured peak counts only torch's allocator, and the
+driver and the libraries take memory of their own.
 """
 
 
 @dataclass(frozen=True)
 class Target:
-    """paid: for the GPUs that are used; None where no price is known. about_price: why there is none, or whose it is;
-    empty of the instance's own.
+    """The machine that a prediction is for. paid: the price of the GPUs that are used; None if no price is known.
+    about_price: why no price is known, or whose price it is; empty if it is the instance's own.
     """
 
     instance: Instance
@@ -37,13 +37,13 @@ class Target:
 
     @property
     def share(self) -> float:
-        """Of the price of an instance, this one's or the listed one's."""
+        """The share of an instance's price that is paid: of this one or of the listed one whose price stands in."""
         return self.paid.share if self.paid else self.machine.gpus / self.instance.gpu_count
 
 
 def target(instance: Instance, catalog: Catalog, gpus: int | None, query: PriceQuery) -> Target:
-    """gpus: how many of the instance's train; None: all. Raises UsageError for an instance whose GPU is unknown, and
-    for more GPUs than it has.
+    """Return the target. gpus: how many of the instance's GPUs train; None means all. Raises UsageError if the
+    instance's GPU is unknown, or if it has fewer GPUs than requested.
     """
     key = instance.key
     gpu = catalog.gpus.get(instance.gpu or "")
@@ -67,7 +67,7 @@ def target(instance: Instance, catalog: Catalog, gpus: int | None, query: PriceQ
 
 
 def unsupported(source: Source, target: Target) -> str | None:
-    """Why the target cannot run what was measured; None where nothing is known to stop it."""
+    """Return why the target cannot run what was measured; None if nothing is known to prevent it."""
     return _of_mode(source, target.gpu) or _of_memory(source, target)
 
 
@@ -94,7 +94,7 @@ def _of_memory(source: Source, target: Target) -> str | None:
 
 
 def memory_warning(source: Source, target: Target) -> str | None:
-    """Where it may not fit, or that is unknown."""
+    """Return a warning if the step may not fit into the target's memory, or if that is unknown; else None."""
     peak, there = source.peak_memory_bytes, target.instance.gpu_memory_gib
     if peak is None or there is None:
         return "whether it fits into memory is unknown"

@@ -1,4 +1,4 @@
-"""Block scales as parts of a document: what each format makes of values, what the size of a block is worth, and what
+"""Block scales as parts of a document: what each format makes of values, how the size of a block matters, and what
 transposes cost.
 """
 
@@ -10,14 +10,14 @@ from fp8bench.schema.blocks import BlockErrors, BlockScales
 
 TENSOR = "tensor"
 HARMLESS = 0.01
-"""By how much of itself an error may grow by a second cast that costs nothing to speak of."""
+"""The relative growth of an error up to which a second cast is considered harmless."""
 
 SHORT = {"float8_e4m3fn": "e4m3", "float4_e2m1fn_x2": "e2m1", "float8_e8m0fnu": "e8m0", "float32": "fp32"}
-"""Formats as the block formats' specifications call them."""
+"""Names of formats as in the block formats' specifications."""
 
 
 def parts(found: BlockScales) -> tuple[tuple[Part, ...], ...]:
-    """Blocks of a document: three tables, each under its heading, and what to know of them."""
+    """Return blocks of a document: three tables, each under its heading, followed by sentences and notes about them."""
     matrix = f"{found.rows} x {found.columns} values, seed {found.seed}"
     return blocks(
         [Heading(f"Block scales, emulated: {matrix}"), _named(found.named)],
@@ -38,7 +38,7 @@ NOTES = (
 
 
 def percent(value: float | None) -> str:
-    """Three digits of an error."""
+    """Write an error in per cent with three digits."""
     return number(value, ".3g", 100, " %")
 
 
@@ -58,7 +58,7 @@ def _of(rows: Sequence[BlockErrors], scaling: str | None, name: str) -> BlockErr
 
 
 def _named(rows: Sequence[BlockErrors]) -> Table:
-    """A row a format; two columns a distribution."""
+    """Return a table with a row for each format and two columns for each distribution."""
     inputs = list(dict.fromkeys(row.input for row in rows))
     ways = [row for row in rows if row.input == inputs[0]]
     column = Rows(ways).column
@@ -76,7 +76,7 @@ def _named(rows: Sequence[BlockErrors]) -> Table:
 
 
 def _sizes(found: BlockScales) -> Table:
-    """A row a size; two columns an element and scale."""
+    """Return a table with a row for each size and two columns for each pair of element and scale."""
     rows = [row for row in found.errors if row.scaling is None]
     sizes = list(dict.fromkeys(row.block for row in rows))
     ways = {
@@ -125,7 +125,7 @@ def _transposes(rows: Sequence[BlockErrors]) -> Table:
 
 
 def sentences(found: BlockScales) -> list[str]:
-    """What the tables say: who needs two copies, and where the size of a block matters."""
+    """Say what the tables show: which formats need two copies, and by how much a cast of a cast increases the error."""
     said = []
     rows = found.named
     alike = [name for name in _names(rows) if all(one.differing == 0 for one in rows if one.scaling == name)]
@@ -151,7 +151,7 @@ def _names(rows: Sequence[BlockErrors]) -> list[str]:
 
 
 def growth(rows: Sequence[BlockErrors], name: str) -> float:
-    """By how much of itself the transpose's error grows if it is cast from the first copy, on the worst values."""
+    """Return the largest relative growth over all inputs of the transpose's error if cast from the first copy."""
     return max(
         (row.requantized_error or 0.0) / row.transposed_error - 1
         for row in rows

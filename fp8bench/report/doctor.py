@@ -1,7 +1,8 @@
-"""An examination of the machine as a document: a table a subject, the worst findings first, remedies in rows of their
-own.
+"""An examination of the machine as a document: a table for each subject, the worst findings first, remedies in extra
+rows.
 
-What is unknown for the same reason is one row, since twenty rows of `no GPU here` hide the one that counts.
+Checks that are unknown for the same reason share one row, because twenty rows of `no GPU here` hide the one that
+counts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ REMEDY = "-> "
 
 
 class Row(NamedTuple):
-    """status and check: empty in a row that has a remedy; check: empty for what several checks share."""
+    """A row. status, check: empty in a row with a remedy. check: also empty if several checks share the row."""
 
     status: str
     check: str
@@ -26,7 +27,7 @@ class Row(NamedTuple):
 
 
 def document(examination: Examination) -> Document:
-    """Machines get every field of every finding, in the order of the checks."""
+    """Return the examination as a document. Its data has every field of every finding, in the order of the checks."""
     findings = examination.findings
     return Document(
         blocks(
@@ -40,13 +41,13 @@ def document(examination: Examination) -> Document:
 
 
 def machine_line(machine: MachineSummary) -> str:
-    """`2 x NVIDIA H200, AMD EPYC, 32 cores`."""
+    """Describe the machine, e.g. `2 x NVIDIA H200, AMD EPYC, 32 cores`."""
     gpus = [f"{gpu.count} x {gpu.name}" for gpu in machine.gpus] or ["no GPU"]
     return ", ".join([*gpus, machine.cpu or "unknown CPU", f"{machine.cores} cores"])
 
 
 def _group(subject: Subject, findings: Sequence[Finding]) -> list[Part]:
-    """The findings on one subject; nothing where there are none."""
+    """Return a heading and a table of the findings on one subject; nothing if there are no findings."""
     here = sorted((one for one in findings if one.subject == subject), key=lambda one: WORST_FIRST.index(one.status))
     rows = [*_known(here), *_unknown(here)]
     if not rows:

@@ -1,7 +1,7 @@
 """What is shown, before it is text: headings, sentences, notes, warnings, tables of typed columns, and figures.
 
-A command makes a document of what it found, and a renderer (`report.render`) makes text of it. A document knows no
-format: what a cell says and means is here, how it is drawn is not.
+A command makes a document of what it found, and a renderer (`report.render`) turns it into text. A document knows no
+format: it defines what a cell says and means, not how the cell is drawn.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 NOTHING = "-"
-"""A cell of which nothing is known."""
+"""The text of a cell whose value is unknown."""
 
 CellKind = Literal["word", "quantity", "interval", "verdict", "note"]
-"""What the cells of a column are: a name; a number; a number with its 95 % interval; what was decided; remarks."""
+"""Kinds of cells: a name; a number; a number with its 95 % interval; a decision; remarks."""
 
 Tone = Literal["", "good", "doubtful", "bad"]
 Emphasis = Literal["", "strong", "faint"]
 
 
 class Text(NamedTuple):
-    """What a document says beside its tables."""
+    """A text of a document outside its tables."""
 
     text: str
 
 
 class Heading(Text):
-    """What the next block is about."""
+    """The subject of the next block."""
 
 
 class Sentence(Text):
-    """What follows from a table, or how it was measured."""
+    """A statement of what follows from a table, or how it was measured."""
 
 
 class Note(Text):
@@ -41,16 +41,17 @@ class Note(Text):
 
 
 class Warned(Text):
-    """What a reader must be warned of. A command shows it on standard error too."""
+    """A warning for the reader. A command also shows it on standard error."""
 
 
 class Column(NamedTuple):
-    """One column of a table, a cell a row. A heading may have soft hyphens (U+00AD) where a narrow one is divided.
+    """One column of a table, with one cell for each row. A heading may contain soft hyphens (U+00AD) at which it is
+    divided when the column is narrow.
 
-    kind: what its cells are. unit: of all, where the heading has none. of: the record that they are of, where several
-    stand side by side. tones: of each cell; empty: all plain. once: a cell is left empty below an equal one, if the
-    cells of such columns before it are. spare: the first to be omitted where there is no room, since others say the
-    same.
+    kind: the kind of its cells. unit: of all cells, if the heading has none. of: the record that the cells belong to,
+    if several are side by side. tones: one for each cell; empty: all plain. once: whether a cell is left empty below an
+    equal one, if the cells of such columns before it are equal too. spare: whether the column is omitted first if there
+    is no room, because others say the same.
     """
 
     heading: str
@@ -69,7 +70,7 @@ class Column(NamedTuple):
 
     @property
     def numeric(self) -> bool:
-        """Whether its cells are to be read digit under digit."""
+        """Whether the cells are aligned digit under digit."""
         return self.kind in ("quantity", "interval")
 
     @property
@@ -85,7 +86,7 @@ RowT = TypeVar("RowT")
 
 
 class Rows(NamedTuple, Generic[RowT]):
-    """What the rows of a table are of: their columns are made from it."""
+    """The items that the rows of a table show; columns are made from them."""
 
     of: Sequence[RowT]
 
@@ -98,17 +99,17 @@ class Rows(NamedTuple, Generic[RowT]):
         tone: Callable[[RowT], Tone] | None = None,
         **looks: Any,
     ) -> Column:
-        """write, tone: of a cell, from what its row is of. looks: other fields of the column."""
+        """Return a column. write, tone: return a row's text and tone. looks: other fields of the column."""
         tones = tuple(map(tone, self.of)) if tone else ()
         return Column(heading, tuple(map(write, self.of)), kind, tones=tones, **looks)
 
 
 class Table(NamedTuple):
-    """naming: how many of the first columns name a row. sections: how many of those name several rows together, which
-    have a table of their own where there is no room, and apart: in any terminal. numbered: rows get numbers where the
-    columns are divided over several tables. tight: headings are folded where there is no room, as the numbers below
-    are narrower. whole: never divided; where there is no room its cells are folded, and spare columns omitted.
-    emphasis: of each row; empty: all plain.
+    """A table. naming: how many of the first columns name a row. sections: how many of those name several rows
+    together; these rows form a table of their own if there is no room or, if apart is set, in any terminal. numbered:
+    whether rows get numbers if the columns are divided over several tables. tight: whether headings are folded if there
+    is no room, because the numbers below them are narrower. whole: whether the table is never divided; if there is no
+    room, its cells are folded and spare columns omitted. emphasis: one for each row; empty: all plain.
     """
 
     columns: tuple[Column, ...]
@@ -129,7 +130,7 @@ class Table(NamedTuple):
         return self._replace(columns=tuple(column.at(places) for column in columns), emphasis=emphasis)
 
     def cells(self) -> list[list[str]]:
-        """Row by row, as they are shown: what is said once is not repeated."""
+        """Return the cells row by row as they are shown: the cells of `once` columns are not repeated."""
         shown: list[list[str]] = []
         above: list[str] | None = None
         for row in zip(*(column.cells for column in self.columns), strict=True):
@@ -144,18 +145,18 @@ class Table(NamedTuple):
 
 
 def telling(*columns: Column) -> list[Column]:
-    """Those in which any cell says something."""
+    """Return the columns in which at least one cell says something."""
     return [column for column in columns if column.says_something]
 
 
 def _same(above: Sequence[str] | None, names: Sequence[str]) -> int:
-    """How many of the first names are those of the row above."""
+    """Return how many of the first names are equal to those of the row above."""
     differing = (place for place, name in enumerate(names) if above is None or above[place] != name)
     return next(differing, len(names))
 
 
 class Figure(NamedTuple):
-    """A picture that the document names. draw: to a .png, .svg or .pdf file; raises as `paper.figure`."""
+    """A picture that the document names. draw: writes a .png, .svg or .pdf file; raises as `paper.figure`."""
 
     name: str
     draw: Callable[[Path], None]
@@ -165,20 +166,20 @@ Part = Heading | Sentence | Note | Warned | Table
 
 
 class CsvLines(NamedTuple):
-    """For csv: what machines read line by line, numbers unrounded."""
+    """The lines of the csv output, which programs read: numbers are not rounded."""
 
     fields: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
 
     @classmethod
     def of(cls, model: "type[BaseModel]", rows: "Iterable[BaseModel]") -> "CsvLines":
-        """Every field of every row. model: of the rows."""
+        """Return lines with every field of every row. model: the class of the rows."""
         return cls(tuple(model.model_fields), tuple(tuple(row.model_dump(mode="json").values()) for row in rows))
 
 
 class Document(NamedTuple):
-    """blocks: each of parts that belong together. data: for json, of pydantic models and plain values, numbers
-    unrounded. lines: None where the document has no csv.
+    """A document. blocks: parts that belong together. data: for json, made of pydantic models and plain values, with
+    numbers that are not rounded. lines: None if the document has no csv.
     """
 
     blocks: tuple[tuple[Part, ...], ...]
@@ -191,7 +192,7 @@ class Document(NamedTuple):
         return tuple(part.text for block in self.blocks for part in block if isinstance(part, Warned))
 
     def figure(self, name: str) -> Figure | None:
-        """None: there is nothing to draw under this name."""
+        """Return the figure of this name; None if there is nothing to draw under it."""
         return next((one for one in self.figures if one.name == name), None)
 
 
@@ -202,7 +203,7 @@ def blocks(*parts: Sequence[Part]) -> tuple[tuple[Part, ...], ...]:
 class Letters:
     """Gives each text a letter when it is first used; equal texts share one. After `z` comes `aa`, then `bb`.
 
-    texts: get theirs at once, in this order.
+    texts: get their letters immediately, in this order.
     """
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
@@ -211,14 +212,14 @@ class Letters:
             self.of(text)
 
     def of(self, text: str) -> str:
-        """`a`."""
+        """Return the letter of a text, e.g. `a`."""
         place = len(self._given)
         return self._given.setdefault(text, ascii_lowercase[place % 26] * (1 + place // 26))
 
     def refer(self, status: str | None, reason: str) -> str:
-        """`invalid [a]`: for a cell of what is not ok."""
+        """Return `invalid [a]`, the text of a cell whose status is not ok."""
         return f"{status} [{self.of(reason)}]"
 
     def lines(self) -> list[str]:
-        """`[a] the text`, a line each."""
+        """Return one line for each text: `[a] the text`."""
         return [f"[{letter}] {text}" for text, letter in self._given.items()]

@@ -1,7 +1,7 @@
 """Number formats as a document: what they can hold, the bits of values, and what torch does with them.
 
-Tables show limits with 6 digits and what a value becomes with 8, which tells any two values of a format of 16 bits or
-fewer apart. Machines get every number unrounded, and inf and nan as strings, for which json's numbers have no words.
+Tables show limits with 6 digits and the result of a cast with 8, which distinguishes any two values of a format of 16
+bits or fewer. The data has every number unrounded, and inf and nan as strings, because json has no such numbers.
 """
 
 import math
@@ -40,8 +40,8 @@ EMULATED_ON_CPU = "A CPU's result is computed in float32 and rounded: it is no s
 
 
 def document(report: FormatReport) -> Document:
-    """What was asked for: bits, what was tried, block scales; and unless that alone was, the formats' limits. What
-    overflows to inf or nan is marked as bad.
+    """Show what was requested: bits, tried operations, block scales and, unless only these were requested, the formats'
+    limits. What overflows to inf or nan is marked as bad.
     """
     letters = Letters(_shared(one.reason) for one in report.tried if one.reason)
     asked_else = report.bits or report.tried or report.blocks
@@ -74,7 +74,7 @@ def _data(report: FormatReport) -> Any:
 
 
 def _flat(one: Format) -> dict[str, Any]:
-    """A format in one piece. Its values one by one are for drawing."""
+    """Return a format as one flat mapping, without its list of values, which is only for drawing."""
     limits = {name: value for name, value in asdict(one.reach).items() if name != "positive"}
     behaviour = asdict(one.behaviour) if one.behaviour else dict.fromkeys(CastBehaviour.__dataclass_fields__)
     return {**limits, "cast": one.behaviour is not None, **behaviour}
@@ -89,7 +89,7 @@ def _finite(value: Any) -> Any:
 
 
 def _limits(report: FormatReport) -> Table:
-    """What overflow becomes only where this torch was asked."""
+    """Return the table of limits. The results of overflow are included only if this torch was tried."""
     column = Rows(report.formats).column
 
     def above_max(one: Format) -> str:
@@ -133,7 +133,7 @@ def _casts(casts: Sequence[Rounded]) -> Table:
 
 
 def _bits(found: Sequence[Bits]) -> Table:
-    """The bits as they lie in memory, apart where their meaning changes."""
+    """Return the table of bits as they lie in memory, split into sign, exponent and mantissa."""
     column = Rows(found).column
 
     def becomes(one: Bits) -> str:
@@ -152,7 +152,7 @@ def _bits(found: Sequence[Bits]) -> Table:
 
 
 def _read(one: Bits) -> str:
-    """`1.625 x 2^-2`, with its sign."""
+    """Write the value that the bits encode, e.g. `1.625 x 2^-2`, with its sign."""
     if one.significand is None or one.becomes is None:
         return NOTHING
     sign = "-" if math.copysign(1.0, one.becomes) < 0 else ""
@@ -160,7 +160,7 @@ def _read(one: Bits) -> str:
 
 
 def _tried(tried: Sequence[Tried], torch: str, letters: Letters) -> list[Heading | Table]:
-    """A row an operation; a column a format and device."""
+    """Return a table with a row for each operation and a column for each format and device."""
     places = list(dict.fromkeys((one.dtype, one.device) for one in tried))
     operations = list(dict.fromkeys(one.operation for one in tried))
     by_name = {(one.operation, one.dtype, one.device): one for one in tried}
@@ -179,7 +179,7 @@ def _outcome(one: Tried, letters: Letters) -> str:
 
 
 def _shared(reason: str) -> str:
-    """torch's reason without the format's name, which the column has: one note then serves all formats."""
+    """Return torch's reason without the format's name, which the column has, so that one note serves all formats."""
     return DTYPE_NAME.sub("it", reason)
 
 
@@ -192,7 +192,7 @@ def _tone(cell: str) -> Tone:
 
 
 def notes(report: FormatReport) -> list[str]:
-    """What the tables cannot say: where casts were measured, how they round, and what the marks mean."""
+    """Say what the tables cannot: where casts were measured, how they round, and what the marks mean."""
     said = []
     if report.casts or not (report.bits or report.tried or report.blocks):
         said += _of_limits(report)
@@ -226,7 +226,7 @@ def _of_limits(report: FormatReport) -> list[str]:
 
 
 def _roundings(measured: Sequence[Format]) -> str:
-    """The rounding that most share, and which formats have another."""
+    """Return the rounding that most formats share, and the formats with another one."""
 
     def rounding(one: Format) -> str:
         return one.behaviour.rounding if one.behaviour else ""

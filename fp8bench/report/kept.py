@@ -1,4 +1,4 @@
-"""What is kept, as documents: files that were sent, records that are broken, and those that can go."""
+"""Stored files as documents: files that were sent, records that are broken, and those that can be removed."""
 
 from collections.abc import Sequence
 from operator import itemgetter
@@ -10,7 +10,7 @@ from fp8bench.report.written import counted
 
 
 def pushed(address: str, sent: Sequence[str], same: Sequence[str], refused: Sequence[str]) -> Document:
-    """By what became of each file; those that were there already are counted only."""
+    """Show the result for each file; files that were already there are only counted."""
     rows = [*(("sent", name) for name in sent), *(("refused", name) for name in refused)]
     said = f"{address}: {counted(len(sent), 'file')} sent, {len(same)} there already, {len(refused)} refused."
     warned = (
@@ -32,7 +32,7 @@ def verified(where: str, audit: Audit) -> Document:
 
 
 def prunable(where: str, found: Sequence[tuple[str, Spent]], removed: bool) -> Document:
-    """found: each file's name, below the folder, and why it can go."""
+    """Show records that can be removed. found: each file's name, relative to the folder, and why it can be removed."""
     rows = [(name, f"{one.record.created_utc:%Y-%m-%d %H:%M}", one.reason) for name, one in found]
     verb = "removed" if removed else "can be removed; nothing was, since --yes was not given"
     said = f"{where}: {len(rows)} records {verb}." if rows else f"{where}: no record is superseded or failed."
@@ -44,8 +44,8 @@ def prunable(where: str, found: Sequence[tuple[str, Spent]], removed: bool) -> D
 def migrated(
     where: str, found: Sequence[tuple[str, int, str | None]], left: Sequence[tuple[str, str]], rewritten: bool
 ) -> Document:
-    """found: each file's name, its format, and the name under which the old file is kept. left: files that are left
-    as they are, and why.
+    """Show migrated records. found: each file's name, its format, and the name under which the old file is kept. left:
+    the files that are left unchanged, and why.
     """
     rows = [
         *(

@@ -1,4 +1,4 @@
-"""What a workload's model is made of, as `fp8bench workloads NAME` and `run --dry-run` show it."""
+"""What a workload's model consists of, as `fp8bench workloads NAME` and `run --dry-run` show it."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ NOT_CALLED = "their weights are used without calling them, so no mode converts t
 
 
 def document(facts: "ModelFacts") -> Document:
-    """Its size and work, its linear layers by shape, and what each family of modes makes of it."""
+    """Show the model's size and work, its linear layers by shape, and what each family of modes makes of it."""
     rows = Rows(facts.groups)
     table = Table(
         (
@@ -32,7 +32,7 @@ def document(facts: "ModelFacts") -> Document:
 
 
 def summary_of(facts: "ModelFacts | None") -> list[str]:
-    """A line about the model, and one about Transformer Engine in it; none where nothing was looked at."""
+    """Return lines on the model, its fp8 layers and Transformer Engine in it; none without facts."""
     if facts is None:
         return []
     a_unit = facts.unit.removesuffix("s")

@@ -1,11 +1,11 @@
 """Number formats as number lines: what they can hold.
 
-The figure has the positive values of each format on a logarithmic axis, one row a format, in two
-panels, since formats reach over 84 decades and fp8 over 10. Above, the reach of every format, as a band
-from its smallest value to its max. Below, a close-up where the formats of 8 bits and fewer have every value as a tick.
-Subnormal values are paler and less tall: below where they begin, each binade has half the values of the one above it.
-Values that were cast are lines across all rows; in the close-up, what each format makes of them is a diamond in its
-row. A negative value is marked where its magnitude is, and what has no place on the axis is named below it.
+The figure shows the positive values of each format on a logarithmic axis, with one row for each format, in two panels,
+because formats reach over 84 decades and fp8 over 10. The upper panel shows the reach of every format, as a band from
+its smallest value to its max. The lower one is a close-up with a tick for every value of the formats of 8 bits and
+fewer. Subnormal values are paler and shorter: in their range, each binade has half the values of the one above it.
+Values that were cast are lines across all rows; in the close-up, a diamond in each row shows what that format makes of
+the value. A negative value is marked at its magnitude. Values that have no place on the axis are named below it.
 """
 
 import math
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 ROW_IN = 0.34
 PANEL_IN = 0.9
-"""Height of a panel beside its rows: title, labels and the numbers of the axis."""
+"""Height of a panel in addition to its rows: title, labels and the numbers of the axis."""
 
 AROUND_IN = 0.55
-"""Height beside the panels: the legend, and what the axis is."""
+"""Height in addition to the panels: the legend, and the label of the axis."""
 
 WIDE_DECADES = 20
-"""A format that spans more does not stretch the close-up."""
+"""A format that spans more decades does not stretch the close-up."""
 
 FEW_DECADES = 3
-"""An axis that spans less has powers of two as its numbers: those of ten would be too few."""
+"""An axis that spans fewer decades has powers of two as its numbers: powers of ten would be too few."""
 
 MARGIN = 1.6
-"""Factor by which an axis goes on beyond the outermost value."""
+"""Factor by which an axis extends beyond the outermost value."""
 
 NORMAL = "#0072B2"
 SUBNORMAL = "#56B4E9"
@@ -60,12 +60,12 @@ LEVELS = 3
 """Lines for labels, LABEL_PT high each; a label that fits on none is omitted."""
 
 TITLE_PT = 8
-"""From the labels to the title."""
+"""Points between the labels and the title."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Rows over one axis from limits[0] to limits[1]: as bands, or with every value as a tick."""
+    """Rows over one axis from limits[0] to limits[1]: as bands, or with a tick for every value."""
 
     title: str
     rows: tuple[Reach, ...]
@@ -73,12 +73,12 @@ class Panel:
     every_value: bool
 
     def has_place(self, value: float) -> bool:
-        """Whether a value or its negative lies on the axis; no axis has zero, inf or nan."""
+        """Return whether a value or its negative lies on the axis; no axis has zero, inf or nan."""
         return self.limits[0] <= abs(value) <= self.limits[1]
 
 
 def number_lines(report: FormatReport, path: Path) -> None:
-    """Raises UsageError as require_drawable, RunFailed where path cannot be written."""
+    """Draw the figure. Raises UsageError as require_drawable does, and RunFailed if path cannot be written."""
     shown = panels([one.reach for one in report.formats])
     heights = [PANEL_IN + ROW_IN * len(panel.rows) for panel in shown]
     with paper.figure(AROUND_IN + sum(heights), path) as figure:
@@ -90,7 +90,7 @@ def number_lines(report: FormatReport, path: Path) -> None:
 
 
 def panels(formats: Sequence[Reach]) -> list[Panel]:
-    """The close-up, if any format has its values listed; before it the reach of all, unless the close-up has it."""
+    """Return the close-up, if any format lists its values, after the reach of all, unless the close-up shows that."""
     ticked = tuple(one for one in formats if one.positive)
     narrow = [one for one in ticked if math.log10(one.max / _smallest(one)) < WIDE_DECADES]
     close_up = [Panel("every value, where 8 bits or fewer", ticked, _ends(narrow or ticked), True)] if ticked else []
@@ -149,7 +149,7 @@ def _axis(axes: "Axes", panel: Panel) -> None:
 
 
 def _cast_values(axes: "Axes", panel: Panel, casts: Sequence[Rounded]) -> list[tuple[float, int]]:
-    """A line a value, and above the rows its label. Returns the labels, as `levels` does."""
+    """Draw a line for each value, and its label above the rows. Returns the labels as `levels` does."""
     on_axis = {one.value for one in casts if panel.has_place(one.value)}
     for magnitude in sorted(map(abs, on_axis)):
         axes.axvline(magnitude, color=CAST, zorder=3, **DASHES)
@@ -170,9 +170,9 @@ def _cast_values(axes: "Axes", panel: Panel, casts: Sequence[Rounded]) -> list[t
 
 
 def levels(values: Sequence[float], limits: tuple[float, float]) -> list[tuple[float, int]]:
-    """On which line the label of each value goes, so that none lies over another; a value without room is omitted.
+    """Return the line on which each value's label goes, so that labels do not overlap; omits a value without room.
 
-    values: by magnitude, all within limits.
+    values: sorted by magnitude, all within limits.
     """
     ends = [-math.inf] * LEVELS
     placed = []
@@ -199,7 +199,7 @@ def _becomes(axes: "Axes", panel: Panel, casts: Sequence[Rounded]) -> None:
 
 
 def _below(shown: Sequence[Panel], casts: Sequence[Rounded]) -> str:
-    """What the axis is, and which values have no place on any."""
+    """Return the label of the axis, with the values that have no place on any panel."""
     absent = [_label(one.value) for one in casts if not any(panel.has_place(one.value) for panel in shown)]
     return "magnitude" + (f"; not on the axis: {', '.join(dict.fromkeys(absent))}" if absent else "")
 

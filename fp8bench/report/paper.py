@@ -1,7 +1,7 @@
-"""What every plot has in common: where it can go, its paper, and how it is kept.
+"""What every plot has in common: its file formats, its page, and how it is written.
 
-A plot is to be read in a README at 900 pixels, and changes only with its numbers: the same ones give the same bytes.
-Colours are those of Okabe and Ito, which colour-blind readers can distinguish.
+A plot must be readable in a README at 900 pixels, and changes only with its numbers: the same numbers give the same
+bytes. The colours are those of Okabe and Ito, which colour-blind readers can distinguish.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ OF_NOTHING: dict[str, dict[str, None]] = {
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-"""Metadata by suffix, without the day or the version of what drew it."""
+"""Metadata by suffix, without the day or the version of the software that drew the plot."""
 
 INK = "#1f2328"
 FAINT = "#6e7781"
@@ -31,7 +31,7 @@ GRID = "#d8dee4"
 
 
 def require_drawable(path: Path) -> None:
-    """Fail before anything is measured. Raises UsageError for another suffix than SUFFIXES, or without matplotlib."""
+    """Fail before anything is measured. Raises UsageError for a suffix not in SUFFIXES, or without matplotlib."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
             f"cannot draw {path}: its name ends in no known format",
@@ -45,9 +45,9 @@ def require_drawable(path: Path) -> None:
 
 @contextmanager
 def figure(height_in: float, path: Path, **settings: Any) -> Iterator[Any]:
-    """A figure WIDTH_IN wide, kept at `path` when its block ends. settings: matplotlib's, beside ours.
+    """Yield a figure WIDTH_IN wide, and write it to `path` when the block ends. settings: more settings of matplotlib.
 
-    Raises UsageError as require_drawable, RunFailed where path cannot be written.
+    Raises UsageError as require_drawable does, and RunFailed if path cannot be written.
     """
     require_drawable(path)
     from matplotlib import rc_context
@@ -69,13 +69,13 @@ def figure(height_in: float, path: Path, **settings: Any) -> Iterator[Any]:
 
 
 def legend(figure: Any, handles: Sequence[Any], columns: int, **looks: Any) -> None:
-    """Above everything."""
+    """Draw the legend above everything else."""
     shown = {"loc": "outside upper center", "fontsize": 9, "frameon": False, "labelcolor": INK, "columnspacing": 1.6}
     figure.legend(handles=handles, ncols=columns, **{**shown, **looks})
 
 
 def frame(axes: Any, *sides: str) -> None:
-    """Only these sides of the frame, as pale as the grid, and behind what is drawn."""
+    """Show only these sides of the frame, as pale as the grid, and behind the plot."""
     axes.set_axisbelow(True)
     for side, spine in axes.spines.items():
         spine.set_visible(side in sides)
@@ -83,11 +83,11 @@ def frame(axes: Any, *sides: str) -> None:
 
 
 def _save(made: Any, path: Path) -> None:
-    """Whole or not at all, without the day or the version of what drew it."""
+    """Write the complete file or none, without the day or the version of the software that drew it."""
     suffix, drawn = path.suffix.lower(), BytesIO()
     made.savefig(drawn, format=suffix[1:], dpi=DPI, metadata=OF_NOTHING[suffix], facecolor="white")
     try:
-        # Through a link, the file that it leads to.
+        # If the path is a link, write the file that it points to.
         write_atomically(path.resolve(), drawn.getvalue(), replace=True)
     except OSError as error:
         raise RunFailed(f"cannot write {path}: {error.strerror}", "Name another file for the plot") from error

@@ -10,14 +10,14 @@ from fp8bench.report.document import NOTHING, CsvLines, Document, Letters, Note,
 from fp8bench.report.written import number
 
 OLD_DAYS = 90
-"""From which age a price is to be looked at again: GPU prices fell by a third and more within a year."""
+"""The age from which a price should be checked again: GPU prices fell by a third and more within a year."""
 
 MOST_NAMED = 6
-"""Instances that a sentence names; json has all."""
+"""The number of instances that a sentence names; json has all."""
 
 
 def document_of_known(prices: Sequence[KnownPrice], hidden: int) -> Document:
-    """prices: in the order to show. hidden: how many more are known of the same instances."""
+    """Show known prices. prices: in display order. hidden: how many more are known for the same instances."""
     said = Letters()
     alone = all(one.in_force or one.usd_per_hour is None for one in prices)
     column = Rows(prices).column
@@ -51,7 +51,7 @@ def _day(one: KnownPrice) -> str:
 
 
 def _notes(one: KnownPrice, said: Letters, alone: bool) -> str:
-    """alone: every price that is shown is in force."""
+    """Return the notes of a price. alone: whether every price that is shown is in force."""
     if one.usd_per_hour is None:
         return said.refer("no price", one.reason) if one.reason else "no price"
     notes = (
@@ -86,8 +86,8 @@ def _counts(prices: Sequence[KnownPrice], hidden: int) -> list[str]:
 def document_of_changes(
     changes: Sequence[Change], offers: int, path: Path | None, versions: Sequence[str], not_offered: Sequence[str]
 ) -> Document:
-    """What an update found. path: of the new snapshot; None: nothing changed, so none was written. versions: of the
-    catalogues, in words. not_offered: instances that were requested, and have no offer.
+    """Show what an update found. path: the new snapshot; None if nothing changed, so that none was written. versions:
+    the catalogues' versions, in words. not_offered: requested instances that have no offer.
     """
     column = Rows(changes).column
     columns = (

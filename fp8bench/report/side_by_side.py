@@ -1,7 +1,7 @@
-"""Records of the same work side by side: what each is called, and how their machines differ.
+"""Records of the same work side by side: the name of each, and how their machines differ.
 
-A record is called by its instance. Several of one instance are distinguished by when they were made, in UTC, as finely
-as that needs, and by their ids where even the second is the same.
+A record is named by its instance. Several records of one instance are distinguished by their time in UTC, with as
+little precision as that needs, or by their ids if even the second is the same.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from fp8bench.schema.machine import Environment
 from fp8bench.schema.record import RecordHead
 
 READ = ("", "torch", "cuda", "transformer-engine", "torchao", "driver")
-"""Of an environment, what changes a GEMM's time or a mode's error: the device, versions of packages, the driver."""
+"""The parts of an environment that change a GEMM's time or a mode's error: device, package versions, driver."""
 
 MOMENTS: tuple[Callable[[RecordHead], str], ...] = (
     lambda record: f"{record.created_utc:%Y-%m-%d %H:%M}",
@@ -25,14 +25,14 @@ MOMENTS: tuple[Callable[[RecordHead], str], ...] = (
 
 @dataclass(frozen=True)
 class Difference:
-    """What is not the same for every record. values: one a record; None is unknown or absent."""
+    """A property that is not the same for every record. values: one for each record; None is unknown or absent."""
 
     name: str
     values: tuple[str | None, ...]
 
 
 def labels(records: Sequence[RecordHead]) -> tuple[str, ...]:
-    """A name for each record, no two alike; ids are taken to be unique."""
+    """Return a unique name for each record; ids are assumed to be unique."""
     count = Counter(record.instance for record in records)
     return tuple(
         record.instance if count[record.instance] == 1 else f"{record.instance} {_moment(record, records)}"
@@ -41,20 +41,20 @@ def labels(records: Sequence[RecordHead]) -> tuple[str, ...]:
 
 
 def _moment(record: RecordHead, records: Sequence[RecordHead]) -> str:
-    """As coarse as distinguishes every record of this instance."""
+    """Return the record's time with the least precision that distinguishes all records of this instance."""
     beside = [other for other in records if other.instance == record.instance]
     coarse = (write for write in MOMENTS if len(set(map(write, beside))) == len(beside))
     return next(coarse, MOMENTS[-1])(record)
 
 
 def device(record: RecordHead) -> str:
-    """The GPU, or `CPU`, as far as is known."""
+    """Return the name of the GPU, or `CPU` if no GPU is known."""
     return (record.environment.device_name if record.environment else None) or "CPU"
 
 
 def differences(records: Sequence[RecordHead]) -> tuple[Difference, ...]:
-    """Of what moves numbers: the machine where one instance has several, the device, and the versions of torch, CUDA,
-    the driver and the libraries of modes.
+    """Return the differences that change numbers: the machine if one instance has several, the device, and the versions
+    of torch, CUDA, the driver and the libraries of modes.
     """
     read = [_what_moves_numbers(record.environment) for record in records]
     found = [*_machines(records), *(Difference(name, tuple(one.get(name) for one in read)) for name in READ)]
@@ -64,12 +64,12 @@ def differences(records: Sequence[RecordHead]) -> tuple[Difference, ...]:
 def _what_moves_numbers(environment: Environment | None) -> dict[str, str | None]:
     if environment is None:
         return {}
-    # Without a GPU it is the CPU that computes.
+    # Without a GPU, the CPU computes.
     return {"": environment.device_name or environment.cpu, **environment.versions, "driver": environment.driver}
 
 
 def _machines(records: Sequence[RecordHead]) -> list[Difference]:
-    """Those of unlike instances are unlike anyway."""
+    """Return the machines if one instance has several; machines of different instances differ anyway."""
     of_instance: dict[str, set[str | None]] = {}
     for record in records:
         of_instance.setdefault(record.instance, set()).add(record.machine.id if record.machine else None)
@@ -79,7 +79,7 @@ def _machines(records: Sequence[RecordHead]) -> list[Difference]:
 
 
 def differences_line(differences: Sequence[Difference], labels: Sequence[str]) -> list[str]:
-    """One line of what differs, record by record; none where nothing does."""
+    """Return one line that lists the differences record by record; empty if there are none."""
     if not differences:
         return []
     every = []
@@ -90,21 +90,21 @@ def differences_line(differences: Sequence[Difference], labels: Sequence[str]) -
 
 
 class Reading(Protocol):
-    """What one record knows of a row. reason: why it is not `ok`."""
+    """What one record says about a row. reason: why it is not `ok`."""
 
     @property
     def reason(self) -> str | None: ...
 
 
 class WithReadings(Protocol):
-    """A row, with a reading for each record."""
+    """A row with a reading for each record."""
 
     @property
     def readings(self) -> Sequence[Reading]: ...
 
 
 def reasons(rows: Iterable[WithReadings]) -> tuple[str, ...]:
-    """Why what is not `ok` is not, row by row."""
+    """Return, row by row, the reasons of the readings that are not `ok`."""
     return tuple(one.reason for row in rows for one in row.readings if one.reason is not None)
 
 
@@ -114,13 +114,13 @@ ReadingT = TypeVar("ReadingT")
 def against_first(
     readings: Iterable[ReadingT], compare: Callable[[ReadingT, ReadingT], ReadingT]
 ) -> tuple[ReadingT, ...]:
-    """The first as it is, and of each other what `compare` makes of it and the first."""
+    """Return the first reading unchanged, followed by the results of comparing each other reading with the first."""
     first, *others = readings
     return first, *(compare(one, first) for one in others)
 
 
 def said_by(labels: Sequence[str], sentences: Sequence[Sequence[str]]) -> list[str]:
-    """Each record's sentences after its label; equal ones once, after all that say them; what all say, after none."""
+    """Return each sentence once, after the labels of the records that have it, if not all of them have it."""
     who: dict[str, list[str]] = {}
     for label, said in zip(labels, sentences, strict=True):
         for sentence in said:

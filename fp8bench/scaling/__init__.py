@@ -1,1 +1,1 @@
-"""How throughput and its cost go with the number of nodes: measured, published, and apart from both projected."""
+"""How throughput and its cost change with the number of nodes: measured, published and, separately, projected."""

@@ -1,4 +1,4 @@
-"""What follows from points, in sentences: what is left of a GPU's rate, what each mode gives, what a billion units
+"""What follows from points, in sentences: how much of a GPU's rate is left, what each mode gains, what a billion units
 cost, and where a source disagrees with its own figures.
 """
 
@@ -9,14 +9,14 @@ from fp8bench.scaling.gather import Scaled
 from fp8bench.scaling.points import Point, counted, size_of
 
 HALF_A_PERCENT = 0.005
-"""By so much a percentage may differ that is printed without decimals."""
+"""By how much a percentage that is printed without decimals may differ."""
 
 Name = Callable[[Point], str]
-"""What a point is called in a sentence."""
+"""A function that returns the name of a point in a sentence."""
 
 
 def answers(found: Scaled) -> list[str]:
-    """What a reader who is to rent nodes wants to know."""
+    """Return what a reader who wants to rent nodes needs to know."""
     batches = len({one.batch_size for one in found.points}) > 1
 
     def name(point: Point) -> str:
@@ -38,7 +38,7 @@ def _series(points: Iterable[Point]) -> list[list[Point]]:
 
 
 def _falls(points: Sequence[Point], name: Name) -> list[str]:
-    """Of each series with several sizes: what is left of a GPU's rate at the largest."""
+    """Say for each series with several sizes how much of a GPU's rate is left at the largest size."""
     said = []
     for series in _series(points):
         first, last = series[0], series[-1]
@@ -52,7 +52,7 @@ def _falls(points: Sequence[Point], name: Name) -> list[str]:
 
 
 def _dearer(first: Point, last: Point) -> str:
-    """The end of that sentence; empty without prices."""
+    """Return the end of the sentence of `_falls`; empty without prices."""
     if not first.usd_per_billion_units or not last.usd_per_billion_units:
         return ""
     more = last.usd_per_billion_units / first.usd_per_billion_units - 1
@@ -60,7 +60,7 @@ def _dearer(first: Point, last: Point) -> str:
 
 
 def _gains(found: Scaled, name: Name) -> list[str]:
-    """Where each mode is ahead of the reference most, and least."""
+    """Say where each mode gains least and most over the reference."""
     said = []
     for series in _series(one for one in found.points if one.faster_vs_reference is not None):
         if len(series) < 2:
@@ -102,7 +102,7 @@ def _cheapest(points: Sequence[Point], name: Name) -> list[str]:
 
 
 def about_prices(points: Sequence[Point]) -> list[str]:
-    """What an hour of each instance costs, and of which day that is."""
+    """Return what an hour of each instance costs, and the day of that price."""
     said: dict[str, None] = {}
     for one in points:
         if one.usd_per_hour is None:
@@ -114,12 +114,14 @@ def about_prices(points: Sequence[Point]) -> list[str]:
 
 
 def disagreements(points: Sequence[Point]) -> list[str]:
-    """Where a source's own percentage does not follow from its figures."""
+    """Return where a source's own percentage does not follow from its figures."""
     return [text for one in points if (text := _disagreement(one)) is not None]
 
 
 def _disagreement(point: Point) -> str | None:
-    """By more than rounding to whole percents makes. What it is instead, where it is the share of the faster rate."""
+    """Return a sentence if the printed percentage is off by more than rounding to integers explains. The sentence says
+    so if the source divided by the faster rate instead.
+    """
     printed, ours = point.printed_faster, point.faster_vs_reference
     if printed is None or ours is None or abs(printed - ours) <= HALF_A_PERCENT:
         return None
@@ -136,23 +138,23 @@ def _disagreement(point: Point) -> str | None:
 
 
 def share(point: Point) -> str:
-    """Of the smallest's rate, per cent."""
+    """Write the share of the smallest size's rate, in per cent."""
     if point.share_of_smallest is None and point.size == (point.smallest_nodes, point.smallest_world_size):
         return "100 %"
     return with_interval(point.share_of_smallest, point.share_of_smallest_ci, ".1f", 100, " %")
 
 
 def faster(point: Point) -> str:
-    """Than the reference on as many GPUs, per cent."""
+    """Write the gain over the reference on the same number of GPUs, in per cent."""
     return change(point.faster_vs_reference, point.faster_vs_reference_ci)
 
 
 def usd(point: Point) -> str:
-    """For a billion units, with its interval."""
+    """Write the USD for a billion units, with the interval."""
     value = point.usd_per_billion_units or 0.0
     return with_interval(point.usd_per_billion_units, point.usd_per_billion_units_ci, usd_form(value))
 
 
 def usd_form(value: float) -> str:
-    """Of so many USD: three digits or more."""
+    """Return the format for an amount in USD: at least three digits."""
     return ",.0f" if value >= 1000 else ",.1f" if value >= 10 else ".3g"

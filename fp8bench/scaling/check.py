@@ -1,9 +1,9 @@
-"""How far the projection is off where the truth is published: each study's one node projected to its other numbers of
+"""How far the projection is off from published figures: each study's one node is projected to its other numbers of
 nodes, and compared with its figures.
 
 A study says neither how many tokens a step has nor what its links reached. So three sizes of a step are tried, the
-links are those of the catalogue at full speed, and nothing is known of what was hidden: the projection is a range, from
-all hidden to nothing, and off by as much as the figure lies outside it.
+links are the catalogue's at full speed, and the hidden share is unknown: the projection is a range, from all
+communication hidden to none, and its error is the distance of the figure from the range.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,10 +19,10 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.schema.throughput import ThroughputRecord
 
 PARAMETERS = {"llm-1b": 1.2e9, "llm-7b": 6.7e9}
-"""Weights of the workloads of these names."""
+"""Weights of the workloads, by workload name."""
 
 UNITS_A_STEP = (4096, 8192, 16384)
-"""Of a GPU: two, four or eight sequences of 2048 tokens."""
+"""Units of a GPU per step: two, four or eight sequences of 2048 tokens."""
 
 SHOWN = 8192
 METHOD = (
@@ -33,8 +33,8 @@ METHOD = (
 
 
 class Case(Frozen):
-    """units_a_step: of a GPU, assumed. published, projected: of one node's rate a GPU. off: published minus the nearer
-    end, 0 within the range; below 0 it fell further than projected.
+    """A published figure and its projection. units_a_step: per GPU, assumed. published, projected: over one node's rate
+    per GPU. off: published minus the nearer end, 0 within the range; below 0 if the published rate fell further.
     """
 
     workload: str
@@ -47,7 +47,7 @@ class Case(Frozen):
 
 
 def cases(records: Iterable[ThroughputRecord], catalog: Catalog) -> tuple[Case, ...]:
-    """Of every record whose workload has known weights, and which has one node among its points."""
+    """Return the cases of every record whose workload has known weights and whose first point is one node."""
     return tuple(
         case
         for record in records
@@ -83,12 +83,12 @@ def _of_record(record: ThroughputRecord, units: int, catalog: Catalog) -> Iterab
 
 
 def worst(found: Sequence[Case], units: int) -> Case:
-    """The case that is furthest off, at that size of a step."""
+    """Return the case with the largest error for this size of a step."""
     return max((one for one in found if one.units_a_step == units), key=lambda one: abs(one.off))
 
 
 def document(found: Sequence[Case]) -> Document:
-    """The cases of one size of a step, and the worst of each. Raises UsageError where nothing is published."""
+    """Show the cases of one size of a step, and the worst case of each size. Raises UsageError without cases."""
     if not found:
         raise UsageError("no published throughput is here to check with", "Reinstall fp8bench: its own file is missing")
     shown = [one for one in found if one.units_a_step == SHOWN]
@@ -144,7 +144,7 @@ def _by_nodes(found: Sequence[Case]) -> str:
 
 
 def caution(found: Sequence[Case]) -> Warned | None:
-    """What is said beside every projection."""
+    """Return the warning that accompanies every projection; None without cases."""
     if not found:
         return None
     one = max(found, key=lambda case: abs(case.off))

@@ -1,5 +1,5 @@
-"""Scaling as a document: one table of what was measured or published, what follows from it, and apart from it, marked
-and never in the same table, what is projected.
+"""Scaling as a document: one table of what was measured or published, and what follows from it. Projections are marked
+and kept separate, never in the same table.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ PICTURE = "scaling"
 
 
 def document(found: Scaled, projected: "Projections | None" = None) -> doc.Document:
-    """Machines get every field of every point and, apart, of every projection; csv has points alone."""
+    """Return the document. Its data has all fields of points and, separately, of projections; csv has only points."""
     points, letters = found.points, doc.Letters()
     common = _common(points)
     table = doc.Table(tuple(_columns(found, common, letters)), naming=2, emphasis=_emphasis(points))
@@ -49,7 +49,7 @@ def _emphasis(points: Sequence[Point]) -> tuple[doc.Emphasis, ...]:
 
 
 def _common(points: Sequence[Point]) -> tuple[str, ...]:
-    """Marks that every point has, which are said once."""
+    """Return the marks that every point has, which are shown once."""
     return tuple(mark for mark in points[0].marks if all(mark in one.marks for one in points))
 
 
@@ -96,7 +96,7 @@ def _with(points: Sequence[Point], name: str) -> str:
 
 
 def _smallest(points: Sequence[Point]) -> str:
-    """What every share is of, where that is one size."""
+    """Return the size that every share refers to, if it is the same for all points; else `smallest`."""
     sizes = {(one.smallest_nodes, one.smallest_world_size) for one in points}
     first = next((one for one in points if one.size == (one.smallest_nodes, one.smallest_world_size)), None)
     return size_of(first) if len(sizes) == 1 and first is not None else "smallest"
@@ -125,14 +125,14 @@ def _loss(point: Point) -> str:
 
 
 def _notes(point: Point, common: Sequence[str], letters: doc.Letters) -> str:
-    """A word as it is, a sentence by its letter."""
+    """Write a mark of one word as it is, and a sentence as its letter."""
     own = [one for one in point.marks if one not in common]
     said = [one if " " not in one else f"[{letters.of(one)}]" for one in own]
     return " ".join(said)
 
 
 def _projected(found: "Projections") -> list[list[doc.Part]]:
-    """With a heading that says what it is, and what it assumes."""
+    """Return the table of projections under a heading that says they are not measured, with their assumptions."""
     if not found.rows:
         return [[*map(doc.Warned, found.warnings), *map(doc.Note, found.omitted)]]
     rows = found.rows

@@ -1,6 +1,6 @@
-"""Scaling drawn: what a GPU does over the number of GPUs, and beside it by how much each mode is faster than the
-reference. One colour a mode, full lines and dots with their intervals for what was measured or published; what is
-projected is broken, hollow and named so, a band where it is a range.
+"""Scaling drawn: the rate of a GPU over the number of GPUs and, next to it, by how much each mode is faster than the
+reference. Each mode has one colour. Measured or published values are full lines and dots with their intervals;
+projections are labelled, with broken lines and hollow dots, and with a band if they are a range.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ COLOURS = ("#1f2328", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#5
 HOLLOW: dict[str, Any] = {
     "linestyle": (0, (4, 2)), "linewidth": 1.3, "marker": "o", "markersize": 4, "markerfacecolor": "white"
 }  # fmt: skip
-"""Of what is projected."""
+"""The style of projected values."""
 
 
 def draw(found: Scaled, projected: "Sequence[Projection]", path: Path) -> None:
-    """Raises UsageError as require_drawable, RunFailed where path cannot be written."""
+    """Draw the figure. Raises UsageError as require_drawable does, and RunFailed if path cannot be written."""
     points = found.points
     series = list(dict.fromkeys(point.series for point in points))
     colour = {key: COLOURS[place % len(COLOURS)] for place, key in enumerate(series)}
@@ -69,7 +69,7 @@ def _is_of(row: "Projection", point: Point) -> bool:
 
 
 def _projected(axes: "Axes", base: Point, rows: "Sequence[Projection]", shade: str) -> None:
-    """From the point that it starts from."""
+    """Draw the projection from the point that it starts from."""
     where = [base.world_size, *(row.world_size for row in rows)]
     low = [base.units_per_s_per_gpu, *(row.units_per_s_per_gpu[0] for row in rows)]
     high = [base.units_per_s_per_gpu, *(row.units_per_s_per_gpu[1] for row in rows)]

@@ -1,4 +1,4 @@
-"""What `fp8bench scaling` shows: which records, of which workload, and what is not comparable among them."""
+"""What `fp8bench scaling` shows: the records of a workload, and which of them are not comparable."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -21,8 +21,9 @@ Whole = Callable[[Record], Record]
 
 @dataclass(frozen=True)
 class Question:
-    """workload: None where there is no doubt. reference: MODE or MODE:RECIPE. named: whether the user named the
-    instances, and so wants to know which have nothing. one_size_will_do: where what is shown beside needs no second.
+    """What the user asked for. workload: None if it can be inferred. reference: MODE or MODE:RECIPE. named: whether the
+    user named the instances, and so wants to know which have no record. one_size_will_do: whether records of one size
+    suffice, because a projection adds others.
     """
 
     workload: str | None
@@ -33,7 +34,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Scaled:
-    """found: each compared. omitted: why other records of the workload are not shown. notes: of the sources."""
+    """The result. found: compared points. omitted: why other records of the workload are missing. notes: on sources."""
 
     workload: str
     reference: str
@@ -43,7 +44,7 @@ class Scaled:
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """In the order of a table."""
+        """The points in the order of a table."""
         return tuple(one.point for one in self.found)
 
 
@@ -56,10 +57,11 @@ def scaled(
     results_dir: results.Folders,
     whole: Whole,
 ) -> Scaled:
-    """records, figures: of the instances in `options`, oldest first. whole: gives a record with its samples.
+    """Compare what was found. records, figures: of the instances in `options`, oldest first. whole: returns a record
+    with its samples.
 
-    Raises UsageError where there is no record, a workload is in doubt or unknown, all are of one size, or what was
-    measured is not comparable and `allow_mismatch` is not set.
+    Raises UsageError if there is no record, if the workload is ambiguous or unknown, if all records are of one size, or
+    if the measurements are not comparable and `allow_mismatch` is not set.
     """
     require_region(options.region, catalog, options.instances)
     workload = _workload(records, figures, question, options, results_dir)
@@ -88,7 +90,7 @@ def scaled(
 
 
 def _about_source(record: ThroughputRecord) -> str:
-    """Whose figures these are, of which day, and what is to be known of them."""
+    """Return the source of these figures, their day, and the note on them."""
     of = record.provenance
     day = f" ({of.published_on})" if of and of.published_on else ""
     note = f": {record.note}" if record.note else ""
@@ -96,7 +98,7 @@ def _about_source(record: ThroughputRecord) -> str:
 
 
 def _takes(wanted: Filter) -> bool:
-    """Published throughput says neither batch size nor optimizer."""
+    """Return whether the filter accepts published throughput, which states neither batch size nor optimizer."""
     return wanted.batch_size is None and wanted.optimizer is None
 
 
@@ -107,7 +109,7 @@ def _workload(
     options: CompareOptions,
     results_dir: results.Folders,
 ) -> str:
-    """The requested one, or that alone has several sizes."""
+    """Return the requested workload, or the only one that has several sizes."""
     sizes: dict[str, set[int]] = {}
     for record in records:
         if record.status == "ok":
@@ -141,7 +143,7 @@ def _nothing(what: str, options: CompareOptions, results_dir: results.Folders) -
 
 
 def _require_like_work(chosen: Iterable[Measurement], allow_mismatch: bool) -> None:
-    """What was measured is of one fingerprint. A published figure's knows the workload's name alone."""
+    """Raise UsageError if measurements have unlike fingerprints. A published figure's has only the workload's name."""
     measured = [one.latest for one in chosen if one.latest.source == "measured"]
     kinds = {json.dumps(record.fingerprint, sort_keys=True): record for record in measured}
     if len(kinds) < 2 or allow_mismatch:
@@ -160,7 +162,7 @@ def _require_like_work(chosen: Iterable[Measurement], allow_mismatch: bool) -> N
 
 
 def _of_several_sizes(found: Sequence[Found], workload: str) -> list[Found]:
-    """Those that have something to be compared with. Raises UsageError where nothing has."""
+    """Return the points that have another size to be compared with. Raises UsageError if there are none."""
     sizes: dict[object, set[tuple[int, int]]] = {}
     for one in found:
         sizes.setdefault(one.point.group, set()).add(one.point.size)
@@ -175,7 +177,7 @@ def _of_several_sizes(found: Sequence[Found], workload: str) -> list[Found]:
 
 
 def _sizes_of(found: Iterable[Found]) -> list[str]:
-    """`p4d: 8 GPUs, batch 64`."""
+    """Return the sizes in words, e.g. `p4d: 8 GPUs, batch 64`."""
     said = [
         f"{one.point.instance}: {counted(one.point.world_size, one.point.device)}"
         f"{f', batch {one.point.batch_size}' if one.point.batch_size else ''}"
@@ -185,7 +187,7 @@ def _sizes_of(found: Iterable[Found]) -> list[str]:
 
 
 def _without_reference(found: Sequence[Found], reference: str) -> list[str]:
-    """A line where the mode that all others are compared with is missing. Raises UsageError for an unknown mode."""
+    """Return a line if the reference mode has no record. Raises UsageError for an unknown mode."""
     there = sorted({name for one in found for name in names_of(one.point)})
     if reference in there:
         return []
@@ -196,7 +198,7 @@ def _without_reference(found: Sequence[Found], reference: str) -> list[str]:
 
 
 def _pricing_day(records: Sequence[Record], figures: Sequence[ThroughputRecord], options: CompareOptions) -> date:
-    """As `compare` has it: today, or where all are published figures the newest's day."""
+    """Return the day of prices, as `compare` does: today or, if all are published figures, the day of the newest."""
     if options.as_of is not None:
         return options.as_of
     days = [one.provenance.published_on if one.provenance else None for one in (*records, *figures)]
@@ -213,8 +215,8 @@ def _called(record: Record) -> str:
 def gather(
     question: Question, options: CompareOptions, catalog: Catalog, results_dir: results.Folders, unread: Unread
 ) -> Scaled:
-    """From the records of a folder and those that travel with fp8bench; raises as `scaled`. unread: takes files that
-    could not be read, each once.
+    """Compare the records of a folder and those installed with fp8bench; raises as `scaled`. unread: called with the
+    files that could not be read, each once.
     """
     found = results.read(results_dir, options.instances)
     figures = results.read_kind(results_dir, options.instances, ThroughputRecord)

@@ -1,8 +1,9 @@
-"""One mode on one number of nodes: what a GPU of them does, what that is of the smallest number, by how much it is
-faster than the reference mode, and what a billion units cost. Numbers only; `document` and `figure` show them.
+"""The points of a scaling study: one mode on one number of nodes, with the rate of one GPU, its share of the rate on
+the smallest number of nodes, the gain over the reference mode, and the cost of a billion units. Numbers only;
+`document` and `figure` show them.
 
-Two points are of one series where they are the same mode, execution and batch size a GPU on the same GPU, of the same
-source: more nodes then do more work, and a GPU's share of it stays (weak scaling). All ratios are of rates a GPU.
+Two points belong to one series if they have the same mode, execution, source, GPU and batch size per GPU: more nodes
+then do more work, and the work of each GPU stays the same (weak scaling). All ratios are of rates per GPU.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,11 +34,11 @@ BILLION = 1e9
 
 
 class Point(Frozen):
-    """SI units; ratios without unit; a pair is a 95 % interval. The names are the keys of `--format json`.
+    """A point in SI units; ratios have no unit; a pair is a 95 % interval. The names are the keys of `--format json`.
 
-    share_of_smallest: the rate a GPU over that of the series' smallest number of nodes, which is on smallest_nodes and
-    smallest_world_size. faster_vs_reference: the rate over the reference mode's on as many GPUs, minus 1.
-    printed_faster: the same as a published source prints it. final_loss: of a published figure alone.
+    share_of_smallest: the rate per GPU over that on the series' smallest number of nodes, given by smallest_nodes and
+    smallest_world_size. faster_vs_reference: the rate over the reference mode's on the same number of GPUs, minus 1.
+    printed_faster: the same gain as a published source prints it. final_loss: only of published figures.
     """
 
     instance: str
@@ -77,29 +78,29 @@ class Point(Frozen):
 
     @property
     def mode_label(self) -> str:
-        """`te-fp8:delayed/eager`."""
+        """The mode with its recipe and execution, e.g. `te-fp8:delayed/eager`."""
         return f"{':'.join(filter(None, (self.mode, self.recipe)))}{suffix(self.execution)}"
 
     @property
     def size(self) -> tuple[int, int]:
-        """Nodes, and GPUs of all."""
+        """The number of nodes, and the number of GPUs on all of them."""
         return self.nodes, self.world_size
 
     @property
     def group(self) -> Key:
-        """What series have in common that can be compared."""
+        """What series that can be compared have in common."""
         return self.gpu, self.source, self.batch_size, self.unit
 
     @property
     def series(self) -> Key:
-        """What points have in common of which only the number of nodes differs."""
+        """What points have in common that differ only in the number of nodes."""
         return (*self.group, self.mode, self.recipe, self.execution)
 
 
 @dataclass(frozen=True)
 class Found:
-    """A point, and what it was made of. estimate: seconds a unit of all GPUs together; None of a figure without
-    samples. measurement: None of published throughput.
+    """A point, and what it was made from. estimate: seconds per unit of all GPUs together; None for a figure without
+    samples. measurement: None for published throughput.
     """
 
     point: Point
@@ -108,7 +109,7 @@ class Found:
 
 
 def of_runs(measurements: Sequence[Measurement], catalog: Catalog, options: CompareOptions, day: date) -> list[Found]:
-    """Of those that are ok, whole. day: of the prices."""
+    """Return the points of the complete measurements that are ok. day: the day of the prices."""
     return [
         _of_run(one, catalog, options, day)
         for one in measurements
@@ -135,7 +136,7 @@ def _of_run(measurement: Measurement, catalog: Catalog, options: CompareOptions,
 
 
 def gpu_of(record: Record, catalog: Catalog) -> str:
-    """By the catalogue's name, else the driver's; of an imported figure its instance's; `CPU`."""
+    """Return the GPU's name in the catalogue, else in the driver, else (imported figures) in its instance; or `CPU`."""
     if record.config is not None and record.config.device == "cpu":
         return "CPU"
     product = record.environment.device_name if record.environment else None
@@ -149,7 +150,7 @@ def gpu_of(record: Record, catalog: Catalog) -> str:
 def of_throughput(
     records: Iterable[ThroughputRecord], catalog: Catalog, options: CompareOptions, day: date
 ) -> list[Found]:
-    """Every point of every record. day: of the prices."""
+    """Return every point of every record. day: the day of the prices."""
     return [
         Found(_of_throughput(record, point, catalog, options, day)) for record in records for point in record.points
     ]
@@ -182,8 +183,9 @@ def _of_throughput(
 
 
 def compared(found: Sequence[Found], reference: str) -> list[Found]:
-    """By source, GPU and size, the reference first: each against its series' smallest size, and against the best of the
-    reference mode on as many GPUs. reference: MODE or MODE:RECIPE.
+    """Return the points sorted by source, GPU, batch size and size, the reference first. Each is compared with its
+    series' smallest size, and with the best of the reference mode on the same number of GPUs. reference: MODE or
+    MODE:RECIPE.
     """
     smallest: dict[Key, Found] = {}
     models: dict[Key, Found] = {}
@@ -200,7 +202,7 @@ def compared(found: Sequence[Found], reference: str) -> list[Found]:
 
 
 def names_of(point: Point) -> tuple[str, str]:
-    """A mode with and without its recipe."""
+    """Return the names of the mode without and with its recipe."""
     return point.mode, ":".join(filter(None, (point.mode, point.recipe)))
 
 
@@ -229,11 +231,11 @@ def _against(one: Found, smallest: Found, model: Found | None) -> Found:
 
 
 def rate_ratio(one: Found, other: Found) -> tuple[float, tuple[float, float] | None]:
-    """Units a second and GPU over the other's, and its 95 % interval; none where either has no samples."""
+    """Return the rate per GPU over the other's, and its 95 % interval, None if either has no samples."""
     value = one.point.units_per_s_per_gpu / other.point.units_per_s_per_gpu
     if one.estimate is None or other.estimate is None:
         return value, None
-    # Imported here: it brings numpy, and published figures have no samples.
+    # Imported here because it imports numpy, and published figures have no samples.
     from fp8bench.stats.ratio import ratio
 
     held = ratio(one.estimate, other.estimate)
@@ -251,14 +253,14 @@ def _unlike_software(one: Found, smallest: Found) -> list[str]:
 
 
 def size_of(point: Point) -> str:
-    """`1 node`, or within one node `2 GPUs`."""
+    """Return the size in words: `1 node`, or within one node `2 GPUs`."""
     if point.nodes > 1:
         return f"{point.nodes} nodes"
     return "1 node" if point.source != "measured" else counted(point.world_size, point.device)
 
 
 def counted(workers: int, device: Device) -> str:
-    """`2 GPUs`, `1 process`."""
+    """Return the number of workers in words: `2 GPUs`, `1 process`."""
     one, several = ("GPU", "GPUs") if device == "cuda" else ("process", "processes")
     return f"{workers} {one if workers == 1 else several}"
 

@@ -1,5 +1,5 @@
-"""More nodes than were measured, projected from one node's record and the links (`predict.nodes`): what is needed of
-the records, and what is assumed where they do not say it. A projection is no record, and no table of measurements has
+"""More nodes than were measured, projected from one node's record and the links (`predict.nodes`): what the records
+must provide, and what is assumed if they do not. A projection is not a record, and no table of measurements contains
 it.
 """
 
@@ -25,14 +25,14 @@ from fp8bench.stats.collectives import Link, link
 
 BITS = 8
 LARGE_BYTES = 64 * 2**20
-"""From which an all-reduce is all bandwidth on every link so far."""
+"""The size from which the time of an all-reduce depends on bandwidth alone, on every link measured so far."""
 
 RANGE = "without a profile that saw communication it is a range: all of it hidden, as far as a step is long, to nothing"
 
 
 class Projection(Frozen):
-    """A mode on so many nodes like the one that was measured. Pairs are ranges, and no 95 % intervals: their ends are
-    equal where it was measured how much communication other kernels hide. ring_s: seconds of all communication.
+    """A mode on `nodes` nodes like the measured one. Pairs are ranges, not 95 % intervals: their ends are equal if the
+    record shows how much communication other kernels hide. ring_s: seconds of all communication.
     """
 
     status: str = "projected"
@@ -55,13 +55,13 @@ class Projection(Frozen):
 
     @property
     def mode_label(self) -> str:
-        """`te-fp8:delayed/eager`."""
+        """The mode with its recipe and execution, e.g. `te-fp8:delayed/eager`."""
         return f"{':'.join(filter(None, (self.mode, self.recipe)))}{suffix(self.execution)}"
 
 
 @dataclass(frozen=True)
 class Projections:
-    """rows: by nodes, then mode. assumed: sentences. omitted: why a series has none. warnings: how far to believe."""
+    """rows: by nodes, instance and mode. assumed: sentences. omitted: why series have none. warnings: reliability."""
 
     rows: tuple[Projection, ...]
     assumed: tuple[str, ...] = ()
@@ -71,9 +71,9 @@ class Projections:
 
 @dataclass(frozen=True)
 class Wanted:
-    """nodes: how many, each. collectives: of one such node, by instance; where an instance has none, its datasheet is
-    taken. between: of several such nodes. given: of all instances, before those. network_gbps: of a node in one
-    direction; None: what `between` shows, or else the catalogue's.
+    """What to project. nodes: each number of nodes. collectives: of one node, by instance; an instance without a record
+    uses its datasheet. between: of several nodes, by instance. given: for all instances, takes precedence. network_gbps:
+    of a node in one direction; None: what `between` shows, else the catalogue's.
     """
 
     nodes: tuple[int, ...]
@@ -83,12 +83,12 @@ class Wanted:
     network_gbps: float | None = None
 
     def of(self, instance: str) -> CollectivesRecord | None:
-        """What was measured of links within a node."""
+        """Return the record of the links within a node of this instance; None if they were not measured."""
         given = self.given if self.given and self.given.config.nodes == 1 else None
         return given or self.collectives.get(instance)
 
     def between_nodes(self, instance: str) -> CollectivesRecord | None:
-        """What was measured of links between nodes."""
+        """Return the record of the links between nodes of this instance; None if they were not measured."""
         given = self.given if self.given and self.given.config.nodes > 1 else None
         return given or self.between.get(instance)
 
@@ -101,8 +101,9 @@ def with_collectives(
     results_dir: Path,
     unread: Unread,
 ) -> Wanted:
-    """given: names a record of collectives, for all instances; None: of each the one whose all-reduces go furthest, of
-    several the latest, since small ones say nothing of a link. Raises UsageError where it names none.
+    """Read the records of collectives. given: names one record for all instances; if None, each instance uses the
+    record with the largest all-reduce (the latest of several), because small ones do not show a link's bandwidth.
+    Raises UsageError if `given` names no record.
     """
     named = None if given is None else find_kept(given, results_dir, CollectivesRecord, unread)
     kept = read_kind(results_dir, instances, CollectivesRecord)
@@ -113,12 +114,12 @@ def with_collectives(
 
 
 def _largest_bytes(record: CollectivesRecord) -> int:
-    """Of its all-reduces; 0 where it has none."""
+    """Return the size of the largest all-reduce; 0 if none was timed."""
     return max((size for size, _ in all_reduces(record)), default=0)
 
 
 def all_reduces(record: CollectivesRecord) -> list[tuple[int, float]]:
-    """(bytes, seconds) of those that were timed."""
+    """Return (bytes, seconds) of the all-reduces that were timed."""
     return [
         (one.size_bytes, one.time_s)
         for one in record.timings
@@ -127,7 +128,7 @@ def all_reduces(record: CollectivesRecord) -> list[tuple[int, float]]:
 
 
 def projections(found: Sequence[Found], wanted: Wanted, catalog: Catalog) -> Projections:
-    """found: of one workload. Raises UsageError where none of them can be projected, for the first reason."""
+    """Project every series. found: of one workload. Raises the first UsageError if nothing can be projected."""
     rows: list[Projection] = []
     assumed: dict[str, None] = {}
     refused: list[UsageError] = []
@@ -150,7 +151,7 @@ def projections(found: Sequence[Found], wanted: Wanted, catalog: Catalog) -> Pro
 
 
 def _of_one_node(found: Sequence[Found]) -> list[Found]:
-    """Of each series the measurement of one node with the most GPUs."""
+    """Return for each series the measurement of one node with the most GPUs."""
     best: dict[object, Found] = {}
     for one in found:
         known = best.get(one.point.series)
@@ -160,7 +161,7 @@ def _of_one_node(found: Sequence[Found]) -> list[Found]:
 
 
 def _facts(one: Found, wanted: Wanted, catalog: Catalog) -> tuple[OneNode, Links, list[str]]:
-    """With sentences about what is assumed. Raises UsageError for what is missing."""
+    """Return the node, its links and sentences about what is assumed. Raises UsageError if something is missing."""
     if one.measurement is None or one.point.source != "measured":
         raise UsageError(
             f"{one.point.mode} on {one.point.instance} is {one.point.source}, without the steps that are needed",
@@ -184,12 +185,12 @@ def _facts(one: Found, wanted: Wanted, catalog: Catalog) -> tuple[OneNode, Links
 
 
 def _profiled(rounds: Sequence[Record]) -> Record:
-    """The last that was profiled, or the last."""
+    """Return the last record that was profiled, or the last record if none was."""
     return next((one for one in reversed(rounds) if one.profile is not None), rounds[-1])
 
 
 def one_node(record: Record, gradients: float) -> OneNode:
-    """Its step is the record's own. A profile without communication has no measure of it."""
+    """Return the node with the record's own step. A profile without communication does not measure what was hidden."""
     profile, summary = record.profile, record.summary
     if summary is None:
         raise ValueError("a record that is ok has a summary")
@@ -204,8 +205,8 @@ def one_node(record: Record, gradients: float) -> OneNode:
 
 
 def gradient_bytes(record: Record) -> float:
-    """Of all weights in float32, from the operations of a step: 6 for each weight and token. Raises UsageError where
-    the record does not say how many tokens a step has.
+    """Return the bytes of all weights' float32 gradients, from the operations of a step: 6 for each weight and token.
+    Raises UsageError if the record does not say how many tokens a step has.
     """
     summary = record.summary
     tokens = None
@@ -220,7 +221,7 @@ def gradient_bytes(record: Record) -> float:
 
 
 def links_of(point: Point, instance: Instance | None, wanted: Wanted, catalog: Catalog) -> tuple[Links, list[str]]:
-    """Of a node like this point's, and in sentences where they are from. Raises UsageError for what is not known."""
+    """Return the links of a node like this point's, and their sources in sentences. Raises UsageError if unknown."""
     network, of_network = _network(point, instance, wanted)
     within, of_links = _within(point, wanted, catalog) if point.world_size > 1 else (None, list[str]())
     measured = wanted.of(point.instance)
@@ -233,7 +234,7 @@ def links_of(point: Point, instance: Instance | None, wanted: Wanted, catalog: C
 
 
 def _network(point: Point, instance: Instance | None, wanted: Wanted) -> tuple[float, str]:
-    """GB/s that the ranks of several nodes have in a ring, and in a sentence where that is from."""
+    """Return the GB/s of a ring's links between nodes, and their source in a sentence. Raises UsageError if unknown."""
     if wanted.network_gbps is not None:
         return wanted.network_gbps / BITS, f"a node's network carries {wanted.network_gbps:g} Gbit/s, as given"
     record = wanted.between_nodes(point.instance)
@@ -276,7 +277,7 @@ def _within(point: Point, wanted: Wanted, catalog: Catalog) -> tuple[Link, list[
 
 
 def _timed(record: CollectivesRecord) -> list[tuple[int, float]]:
-    """Its all-reduces. Raises UsageError if it has none."""
+    """Return the record's all-reduces. Raises UsageError if there are none."""
     timed = all_reduces(record)
     if not timed:
         raise UsageError(

@@ -1,6 +1,6 @@
-"""Records of throughput that others published, made of one file in which it is written down (`make published`).
+"""Records of throughput that others published, made from one file that contains the figures (`make published`).
 
-A record is made of the file alone: made twice, it is the same to the byte.
+A record depends on the file alone: made twice, it has the same bytes.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ PUBLISHED_THROUGHPUT = INSTANCES_YAML.with_name("published-throughput.yaml")
 
 
 class Line(Frozen):
-    """One number of nodes, as the file has it. Its name is part of the ids of records that are published."""
+    """One number of nodes, as in the file. This class's name is hashed into the ids of published records."""
 
     nodes: PositiveInt
     units_per_s_per_gpu: PositiveFloat
@@ -30,7 +30,7 @@ class Line(Frozen):
 
 
 class Study(Frozen):
-    """One source. workloads: by name, then by mode with its recipe, where that is known."""
+    """One source. workloads: lines by workload name, then by mode with its recipe, if known."""
 
     citation: str
     address: str
@@ -44,7 +44,7 @@ class Study(Frozen):
 
 
 def read_studies(path: Path = PUBLISHED_THROUGHPUT) -> tuple[Study, ...]:
-    """Raises UsageError by file, line and field."""
+    """Read the studies of a file. Raises UsageError with file, line and field."""
     text = read_text(path)
     try:
         return TypeAdapter(tuple[Study, ...]).validate_python(parse_yaml(text, path))
@@ -53,7 +53,7 @@ def read_studies(path: Path = PUBLISHED_THROUGHPUT) -> tuple[Study, ...]:
 
 
 def to_records(study: Study) -> list[ThroughputRecord]:
-    """One a workload and mode. Raises UsageError for an unknown mode; a workload is a name."""
+    """Return one record per workload and mode. Raises UsageError for an unknown mode; any name is a workload."""
     return [
         _record(study, workload, label, lines)
         for workload, modes in study.workloads.items()
@@ -85,17 +85,17 @@ def _record(study: Study, workload: str, label: str, lines: tuple[Line, ...]) ->
 
 
 def records_published() -> list[ThroughputRecord]:
-    """Of every study that travels with the program."""
+    """Return the records of every study that is installed with the program."""
     return [record for study in read_studies() for record in to_records(study)]
 
 
 def instances_published() -> set[str]:
-    """Those that they are of."""
+    """Return the instances of the published records."""
     return {study.instance for study in read_studies()}
 
 
 def write_all(results_dir: Path, path: Path = PUBLISHED_THROUGHPUT) -> list[Path]:
-    """The records of every study, in the place of those that were made of an older file; returns their paths."""
+    """Write the records of every study, delete those made from an older file, and return the paths of the records."""
     folder = results_dir / PUBLISHED
     records = [record for study in read_studies(path) for record in to_records(study)]
     kept = [folder / f"{record.run_id}.json" for record in records]

@@ -1,4 +1,4 @@
-"""What ranks have to send each other, and how fast: all-reduce, all-gather and reduce-scatter over sizes."""
+"""How fast ranks communicate: all-reduce, all-gather and reduce-scatter over sizes."""
 
 from fp8bench.kinds.collectives import document, measure
 from fp8bench.kinds.collectives.measure import CollectivesRecord, CollectivesRequest

@@ -1,4 +1,4 @@
-"""Collectives as a document: a record by itself, or records side by side. Machines get every number unrounded."""
+"""Collectives as a document: one record, or records side by side. The data has every number unrounded."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -25,7 +25,7 @@ STEPS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def document(records: Sequence[CollectivesRecord], catalog: Catalog) -> doc.Document:
-    """records: in the order of the columns. The figure is of one record."""
+    """Return the document. records: in the order of the columns. The figure is only drawn for a single record."""
     reports = [collectives_report(record, catalog) for record in records]
     of = {report.run_id: report for report in reports}
     shown: list[tuple[doc.Part, ...]] = []
@@ -38,7 +38,7 @@ def document(records: Sequence[CollectivesRecord], catalog: Catalog) -> doc.Docu
 
 
 def alone(report: CollectivesReport) -> tuple[tuple[doc.Part, ...], ...]:
-    """One record."""
+    """Return the blocks of a single record."""
     rows, letters = report.rows, doc.Letters()
 
     column = doc.Rows(rows).column
@@ -60,7 +60,7 @@ def alone(report: CollectivesReport) -> tuple[tuple[doc.Part, ...], ...]:
 
 
 def answers(report: CollectivesReport) -> list[str]:
-    """The most that each operation reaches, and what its smallest message takes."""
+    """Say for each operation the most bandwidth that it reaches, and the time of its smallest message."""
     said = []
     for operation in dict.fromkeys(row.operation for row in report.rows):
         timed = [row for row in report.rows if row.operation == operation and row.bus_gb_s and row.time_s]
@@ -80,7 +80,7 @@ def answers(report: CollectivesReport) -> list[str]:
 def _compared(
     reports: Sequence[CollectivesReport], records: Sequence[CollectivesRecord]
 ) -> tuple[tuple[doc.Part, ...], ...]:
-    """One row an operation, type and size; two columns a record."""
+    """Show one row for each operation, type and size, and two columns for each record."""
     names = labels(records)
     known = [{_case(row, report): row for row in report.rows} for report in reports]
     cases = list(dict.fromkeys(case for one in known for case in one))
@@ -106,7 +106,7 @@ def _compared(
 
 
 def _case(row: CollectiveRow, report: CollectivesReport) -> tuple[Operation, Dtype, int]:
-    """By its place among sizes: these are rounded up to whole elements a rank."""
+    """Identify a size by its rank among sizes, because sizes are rounded up to complete elements for each rank."""
     sizes = sorted({one.size_bytes for one in report.rows if (one.operation, one.dtype) == (row.operation, row.dtype)})
     return row.operation, row.dtype, sizes.index(row.size_bytes)
 
@@ -120,18 +120,18 @@ def _naming(rows: Sequence[CollectiveRow]) -> list[doc.Column]:
 
 
 def size_of(size: int) -> str:
-    """`64 KiB`; bytes where it is no multiple."""
+    """Write a size, e.g. `64 KiB`, with four digits."""
     step, unit = next(((step, unit) for step, unit in STEPS if size >= step), (1, "B"))
     return f"{size / step:.4g} {unit}"
 
 
 def gb_s(value: float | None) -> str:
-    """Three digits."""
+    """Write a bandwidth with three digits."""
     return number(value, ".0f" if value and value >= 100 else ".3g")
 
 
 def microseconds(row: CollectiveRow, bare: bool = False) -> str:
-    """With its interval, unless `bare`."""
+    """Write the time in us, with its interval unless `bare`."""
     form = ",.0f" if (row.time_s or 0.0) >= 1e-4 else ".1f"
     return with_interval(row.time_s, None if bare else row.time_ci_s, form, scale=1e6)
 

@@ -1,5 +1,5 @@
-"""Collectives drawn: bus bandwidth over the array's size, both on logarithmic axes, one colour an operation, full lines
-for bf16 and broken ones for fp32; and across, where it is known, what the datasheet says of the link.
+"""Collectives drawn: bus bandwidth over the array's size on logarithmic axes. Each operation has one colour, with full
+lines for bf16 and broken ones for fp32. A horizontal line shows the datasheet's figure for the link, if it is known.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ STYLES: dict[Dtype, object] = {"bf16": "-", "fp32": (0, (4, 2))}
 
 
 def draw(report: CollectivesReport, path: Path) -> None:
-    """Raises UsageError as require_drawable, RunFailed where path cannot be written."""
+    """Draw the figure. Raises UsageError as require_drawable does, and RunFailed if path cannot be written."""
     with paper.figure(HEIGHT_IN, path) as figure:
         axes = figure.add_subplot()
         for operation, dtype in dict.fromkeys((row.operation, row.dtype) for row in report.rows):

@@ -1,7 +1,7 @@
-"""How collectives are measured: the request, the configuration made of it, a group of ranks that times them, and the
+"""How collectives are measured: the request, the configuration made from it, a group of ranks that times them, and the
 record.
 
-All rounds are of one group of processes, as in nccl-tests: the record says that its intervals are.
+All rounds run in one group of processes, as in nccl-tests; the record says so of its intervals.
 """
 
 import re
@@ -48,13 +48,13 @@ SIZES: dict[Device, tuple[int, ...]] = {
 }
 START_S = 600.0
 FACTOR = 5.0
-"""How much longer than its budget a timing may take: of large arrays, and on a host that others use too."""
+"""How much longer than its budget a timing may take, for large arrays and on a host that others use too."""
 
 TARGET = "fp8bench.worker.collectives:measure"
 
 
 class CollectivesRequest(Request):
-    """Options of `fp8bench collectives`."""
+    """The options of `fp8bench collectives`."""
 
     command = "collectives"
 
@@ -79,7 +79,7 @@ class CollectivesRequest(Request):
 
 
 class CollectivesRecord(RecordHead):
-    """One call of `fp8bench collectives`: one group of processes, on one host or on several nodes."""
+    """The record of one call of `fp8bench collectives`: one group of processes, on one host or on several nodes."""
 
     kind: Literal["collectives"] = "collectives"
     config: CollectivesConfig
@@ -114,10 +114,10 @@ def prepare(request: CollectivesRequest, environ: Mapping[str, str]) -> Prepared
 
 
 def ranks_of(requested: int | None, machine: Machine) -> int:
-    """How many take part. Raises UsageError for one alone and for more processes than the CPU's cores can carry,
-    ModeUnavailable for more than there are GPUs and where there is one alone.
+    """Return the number of ranks. Raises UsageError for a single rank or for more processes than the CPU's cores can
+    carry, and ModeUnavailable for more ranks than GPUs or if there is only one GPU.
     """
-    # Imported here: it brings numpy, which help does without.
+    # Imported here because it imports numpy, which help does not need.
     from fp8bench.launch.plan import CPU_WORLD_SIZE, MOST_PROCESSES_A_CORE
 
     there = len(machine.gpus)
@@ -145,8 +145,8 @@ def ranks_of(requested: int | None, machine: Machine) -> int:
 
 
 def ranks_on(elastic: "Elastic", requested: int | None, machine: Machine) -> int:
-    """How many take part on all nodes, as torchrun has it. Raises UsageError if --gpus disagrees or one rank is alone,
-    ModeUnavailable if this node has too few GPUs.
+    """Return the number of ranks on all nodes, which torchrun decides. Raises UsageError if --gpus disagrees or there is
+    one rank alone, ModeUnavailable if this node has too few GPUs.
     """
     ranks, here, there = elastic.world_size, elastic.local_world_size, len(machine.gpus)
     if requested is not None and requested != ranks:
@@ -162,7 +162,7 @@ def ranks_on(elastic: "Elastic", requested: int | None, machine: Machine) -> int
 
 
 def parse_size(text: str) -> int:
-    """`64K`, `16M`, `1G` or `1048576`: bytes. Raises UsageError."""
+    """Parse `64K`, `16M`, `1G` or `1048576`: bytes. Raises UsageError."""
     found = re.fullmatch(r"([0-9]+)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if found is None:
         raise UsageError(
@@ -175,12 +175,12 @@ def parse_size(text: str) -> int:
 
 
 def measure(prepared: Prepared[CollectivesConfig], log: Log) -> CollectivesRecord:
-    """Time every case on a group of ranks. Raises RunFailed where a rank dies, hangs or runs out of memory."""
+    """Time every case on a group of ranks. Raises RunFailed if a rank dies, hangs or runs out of memory."""
     return record_of(prepared, group.run(job(prepared, log)))
 
 
 def job(prepared: Prepared[CollectivesConfig], log: Log) -> Job:
-    """What all ranks do."""
+    """Return what all ranks do, and log it."""
     config = prepared.config
     ranks = f"{config.world_size} {'GPUs' if config.device == 'cuda' else 'processes'}"
     nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
@@ -193,7 +193,7 @@ def job(prepared: Prepared[CollectivesConfig], log: Log) -> Job:
 
 
 def record_of(prepared: Prepared[CollectivesConfig], results: Sequence[str]) -> CollectivesRecord:
-    """results: of every rank, a RankOutcome as JSON."""
+    """Return the record. results: a RankOutcome of every rank, as JSON."""
     config = prepared.config
     outcomes = [RankOutcome.model_validate_json(text) for text in results]
     ranks = [[one.times[place] for one in outcomes] for place in range(len(config.cases))]
@@ -213,7 +213,7 @@ def record_of(prepared: Prepared[CollectivesConfig], results: Sequence[str]) -> 
 
 
 def _environment(prepared: Prepared[CollectivesConfig], outcomes: Sequence[RankOutcome]) -> Environment | None:
-    """Rank 0's; of several nodes with that of each, as its first rank has it."""
+    """Return rank 0's environment. If there are several nodes, it has the environment of each node's first rank."""
     config = prepared.config
     a_node = config.world_size // config.nodes
     found = [
@@ -230,7 +230,7 @@ def _environment(prepared: Prepared[CollectivesConfig], outcomes: Sequence[RankO
 
 
 def timing_of(case: Case, ranks: Sequence[RankTimes]) -> CollectiveTiming:
-    """ranks: what each found, by rank. Of each round, the repetitions of the rank that took longest over it."""
+    """Return the timing of a case. ranks: the times of each rank. A round counts with its slowest rank's times."""
     from fp8bench.stats.estimate import estimate
 
     what = case.model_dump()
@@ -246,8 +246,8 @@ def timing_of(case: Case, ranks: Sequence[RankTimes]) -> CollectiveTiming:
 
 
 def fingerprint(config: CollectivesConfig) -> dict[str, JsonValue]:
-    """What must be alike for two records to be put side by side. Bus bandwidth corrects the number of ranks, but not
-    that those of several nodes share another link.
+    """Return what must be equal in records shown side by side. Bus bandwidth corrects for the number of ranks, but ranks
+    of several nodes share another link than those of one.
     """
     return {
         "operations": list(config.operations),
@@ -260,5 +260,5 @@ def fingerprint(config: CollectivesConfig) -> dict[str, JsonValue]:
 
 
 def exit_code(record: CollectivesRecord, _request: CollectivesRequest) -> int:
-    """4: a result was wrong; else 0."""
+    """Return 4 if a result was wrong, else 0."""
     return MeasurementInvalid.exit_code if record.status == "invalid" else 0

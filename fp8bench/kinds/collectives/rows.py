@@ -1,5 +1,5 @@
-"""Collectives as numbers to read: times, and the bandwidths that nccl-tests defines (`stats.collectives`). Numbers
-only; `document` and `figure` show them.
+"""Collectives as numbers: times, and the bandwidths that nccl-tests defines (`stats.collectives`). Numbers only;
+`document` and `figure` show them.
 """
 
 from fp8bench.kinds.collectives.measure import CollectivesRecord
@@ -9,13 +9,13 @@ from fp8bench.schema.instance import Catalog
 from fp8bench.stats.collectives import algorithm_gb_s, bus_factor, bus_gb_s
 
 BOTH_DIRECTIONS = 2
-"""What datasheets print of NVLink is the sum of its directions."""
+"""The NVLink bandwidth in datasheets is the sum of its directions."""
 
 
 class CollectiveRow(Frozen):
-    """One operation at one size. size_bytes: of the whole array. Times in seconds, bandwidths in GB/s (1e9 bytes); a
-    pair is a 95 % interval, of this group of processes. share_of_link: bus bandwidth over NVLink's in one direction,
-    by the datasheet.
+    """One operation at one size. size_bytes: of the complete array. Times are in seconds, bandwidths in GB/s (1e9
+    bytes); a pair is a 95 % interval, of this group of processes. share_of_link: bus bandwidth over the datasheet's
+    NVLink bandwidth in one direction.
     """
 
     run_id: str
@@ -39,8 +39,8 @@ class CollectiveRow(Frozen):
 
 
 class CollectivesReport(Frozen):
-    """One record. link_gb_s: NVLink's in one direction, by the datasheet; null: unknown, or it is not what all ranks
-    share.
+    """One record. link_gb_s: NVLink's in one direction, from the datasheet; null: unknown, no NVLink, or several nodes,
+    which NVLink does not join.
     """
 
     run_id: str
@@ -55,14 +55,14 @@ class CollectivesReport(Frozen):
 
     @property
     def where(self) -> str:
-        """`16 NVIDIA H200 on 2 nodes of h200-8x, by nccl`."""
+        """The ranks, the instance and the backend, e.g. `16 NVIDIA H200 on 2 nodes of h200-8x, by nccl`."""
         who = self.device_name or ("CPU processes" if self.backend == "gloo" else "GPUs")
         nodes = f"{self.nodes} nodes of " if self.nodes > 1 else ""
         return f"{self.world_size} {who} on {nodes}{self.instance}, by {self.backend}"
 
 
 def collectives_report(record: CollectivesRecord, catalog: Catalog) -> CollectivesReport:
-    """The catalogue gives the datasheet's links."""
+    """Return the numbers of a record. The catalogue gives the bandwidth of links from datasheets."""
     product = record.environment.device_name if record.environment else None
     gpu = catalog.gpu_by_product(product)
     nodes = record.config.nodes

@@ -1,5 +1,5 @@
-"""Does fp8 cost accuracy? Modes are trained from the same weights on the same text, and their losses compared at equal
-steps, at equal time and at equal money.
+"""Whether fp8 costs accuracy: modes are trained from the same weights on the same text, and their losses are compared
+at equal steps, at equal time and at equal money.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from fp8bench.schema.instance import Catalog
 
 
 class Converge(OneRecord[ConvergeRequest, Job, ConvergeRecord]):
-    """Compared with prices."""
+    """The kind `converge`, whose comparison uses prices."""
 
     def compared(self, records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> Document:
         require_region(options.region, catalog, options.instances)

@@ -1,8 +1,8 @@
-"""Trainings of the same work as numbers: each mode of each record beside the reference, which is the first mode of the
-first record. Numbers only; `document` shows them.
+"""Trainings of the same work as numbers: each mode of each record compared with the reference, which is the first mode
+of the first record. Numbers only; `document` shows them.
 
 Records of several instances are joined with their prices, so that what a dollar buys on one is compared with what it
-buys on another. Of a mode whose fp8 is emulated, time and money mean nothing, and there is neither.
+buys on another. A mode whose fp8 is emulated has neither time nor money, because they mean nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ HOUR_S = 3600.0
 
 
 class Gap(Frozen):
-    """Over seeds; low and high: its 95 % interval, null of a single seed."""
+    """A mean over seeds. low, high: its 95 % interval; null for a single seed."""
 
     value: float
     low: float | None
@@ -36,7 +36,7 @@ class Gap(Frozen):
 
 
 class Diverged(Frozen):
-    """Under this seed, at this step, counted from 1."""
+    """A training that diverged, by its seed and its step, counted from 1."""
 
     seed: int
     step: int
@@ -44,8 +44,8 @@ class Diverged(Frozen):
 
 
 class Row(Frozen):
-    """One mode of one record. Losses and gaps in nats; gaps are against the reference, and below 0 is better. Null: the
-    row is the reference, or there is nothing to say.
+    """One mode of one record. Losses and gaps are in nats; gaps are against the reference, and below 0 is better. Null:
+    the row is the reference, or there is nothing to compare.
     """
 
     instance: str
@@ -73,8 +73,8 @@ class Row(Frozen):
 
 
 class ConvergeReport(Frozen):
-    """One record, beside the reference of its group. price_as_of: null: it has no price, or an undated one. share: of
-    an instance's price, in words; null: all of it is counted.
+    """One record, compared with the reference of its group. price_as_of: null if it has no price, or an undated one.
+    share: the share of an instance's price, in words; null if all of it is counted.
     """
 
     run_id: str
@@ -90,7 +90,7 @@ class ConvergeReport(Frozen):
 
 @dataclass(frozen=True)
 class ModeCurves:
-    """The curves of a mode, by seed, those that did not diverge. usd_per_second: null where there is no price."""
+    """The curves of a mode that did not diverge, by seed. usd_per_second: None if there is no price."""
 
     curves: Mapping[int, Curve]
     usd_per_second: float | None
@@ -108,7 +108,7 @@ class ModeCurves:
 
 @dataclass(frozen=True)
 class Group:
-    """Records of one work. lines: by record and mode, the reference's first. names: of each record."""
+    """Records of the same work. names: of each record. lines: by record and mode, the reference's first."""
 
     records: tuple[ConvergeRecord, ...]
     names: tuple[str, ...]
@@ -117,16 +117,16 @@ class Group:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """Of all records."""
+        """The rows of all records."""
         return tuple(row for report in self.reports for row in report.rows)
 
     @property
     def reference(self) -> Row:
-        """What the others are compared with."""
+        """The row that the others are compared with."""
         return self.rows[0]
 
     def name(self, row: Row) -> str:
-        """The mode, and of several records whose it is."""
+        """Return the mode's name, with the record's name if there are several records."""
         if len(self.records) == 1:
             return row.mode
         names = {record.run_id: name for record, name in zip(self.records, self.names, strict=True)}
@@ -134,7 +134,7 @@ class Group:
 
 
 def compare(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> Group:
-    """records: of one fingerprint, at least one."""
+    """Compare records. records: of one fingerprint, at least one."""
     day = options.as_of or options.today
     prices = {one.run_id: priced(one, _used(one), catalog, options, day) for one in records}
     lines = {
@@ -212,7 +212,7 @@ def _diverged(trained: Sequence[Trained]) -> tuple[Diverged, ...]:
 
 
 def _against(line: ModeCurves, reference: ModeCurves, diverged: bool) -> dict[str, Any]:
-    """Seeds under which either diverged have no gap. What is left flatters a mode that does, so its verdict says so."""
+    """Return the gaps over seeds without divergence. They flatter a mode that diverges, so its verdict says so."""
     seeds = [seed for seed in line.curves if seed in reference.curves]
     ways = {
         "equal_steps": [(line.by_steps(seed), reference.by_steps(seed)) for seed in seeds],

@@ -1,5 +1,5 @@
-"""Trainings as a document: a table with a row a mode, a sentence for each that says what it costs and gains, and the
-curves. Records of the same work stand in one table, all beside the first mode of the first record.
+"""Trainings as a document: a table with a row for each mode, a sentence for each mode about what it costs and gains,
+and the curves. Records of the same work share one table and are all compared with the first mode of the first record.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ from fp8bench.report.written import number
 from fp8bench.schema.instance import Catalog
 
 CURVES = "curves"
-"""Name of the figure."""
+"""The name of the figure."""
 
 TONES: dict[str, doc.Tone] = {"gains": "good", "costs": "bad", "diverged": "bad", "inconclusive": "doubtful"}
 METHOD = (
@@ -30,7 +30,7 @@ METHOD = (
 )
 SAME_LOSS = "to the same loss"
 UNSEEN = 5e-5
-"""Nats that are shown as none."""
+"""Nats below which a difference is shown as none."""
 
 SAME_INSTANCE = "On one instance what is equal in time is equal in money."
 EMULATED = "fp8 is emulated on a CPU: its losses are those of fp8, and its times are not, so none are compared."
@@ -42,13 +42,13 @@ LINE_FIELDS = (
 
 
 def document(records: Sequence[ConvergeRecord], catalog: Catalog) -> doc.Document:
-    """records: in the order of the rows; priced for today."""
+    """Return the document with today's prices. records: in the order of the rows."""
     keys = tuple(dict.fromkeys(record.instance for record in records))
     return shown(records, catalog, CompareOptions(keys, date.today(), parse_reference(None, keys)))
 
 
 def shown(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareOptions) -> doc.Document:
-    """The figure is of records of one work."""
+    """Return the document. It has a figure if all records are of the same work."""
     groups = [compare(group, catalog, options) for group in same_work(records)]
     parts = [block for group in groups for block in _blocks(group)]
     drawn = len(groups) == 1 and any(row.seeds for row in groups[0].rows)
@@ -62,7 +62,7 @@ def shown(records: Sequence[ConvergeRecord], catalog: Catalog, options: CompareO
 
 
 def _lines(report: ConvergeReport) -> Iterator[tuple[object, ...]]:
-    """A line a step of each training, step 0 before the first; of one that stopped, one without numbers."""
+    """Yield a line for each step of a training, step 0 before the first, or one without numbers if it stopped."""
     prices = {row.mode: row.usd_per_hour for row in report.rows}
     for one in report.trainings:
         naming = (report.instance, report.run_id, one.mode, one.seed)
@@ -127,12 +127,12 @@ def _table(group: Group, letters: doc.Letters) -> doc.Table:
 
 
 def _same_instance(rows: Sequence[Row]) -> bool:
-    """Whether every gap at equal money is one at equal time too."""
+    """Return whether every gap at equal money is also one at equal time."""
     return len({row.instance for row in rows}) == 1 and any(row.equal_money for row in rows)
 
 
 def _loss(gap: Gap | None) -> str:
-    """Without its interval: seeds differ by more than modes do, which only their pairs show."""
+    """Write a loss without its interval: seeds differ by more than modes do, which only their pairs show."""
     return number(gap.value if gap else None, ".4f")
 
 
@@ -158,12 +158,12 @@ def _with_ends(gap: Gap | None, write: Callable[[float], str]) -> str:
 
 
 def nats(value: float) -> str:
-    """With its sign; four digits after the point, as losses have them."""
+    """Write nats with their sign and four decimals, like losses."""
     return f"{value:+.4f}"
 
 
 def percent(value: float) -> str:
-    """With its sign. value: a share."""
+    """Write a share in per cent, with its sign."""
     return f"{value * 100:+.1f}"
 
 
@@ -172,7 +172,7 @@ def _ms(row: Row) -> str:
 
 
 def _marks(row: Row, letters: doc.Letters) -> str:
-    """What a reader must know of the row."""
+    """Return the marks of the row for its reader."""
     marks = ["emulated"] if row.emulated else []
     if row.diverged:
         marks.append(f"diverged [{letters.of(f'{row.mode}: {diverged(row)}')}]")
@@ -182,7 +182,7 @@ def _marks(row: Row, letters: doc.Letters) -> str:
 
 
 def diverged(row: Row) -> str:
-    """`the loss was not finite at step 120 under seed 1`, of every seed under which it came to nothing."""
+    """Return e.g. `the loss was not finite at step 120 under seed 1`, for every seed under which the mode diverged."""
     return "; ".join(map(_how, row.diverged))
 
 
@@ -193,7 +193,7 @@ def _how(one: Diverged) -> str:
 
 
 def sentence(row: Row, group: Group) -> str:
-    """The answer for one mode: what it costs at equal steps, and what it gains for the same time or money."""
+    """Return the answer for one mode: what it costs at equal steps, and what it gains for the same time or money."""
     name = group.name(row)
     if row.diverged:
         return f"{name} diverged under {len(row.diverged)} of {row.seeds} seeds: {diverged(row)}."
@@ -208,7 +208,7 @@ def sentence(row: Row, group: Group) -> str:
 
 
 def _same_loss(row: Row) -> str:
-    """`; it comes to the same loss for 24.3 % (24.2 to 24.3) less money`, where that is known to differ."""
+    """Return `; it comes to the same loss for 24.3 % (24.2 to 24.3) less money`, if that is known to differ."""
     what = "money" if row.money_to_same_loss else "time"
     spent = row.money_to_same_loss or row.time_to_same_loss
     if spent is None or spent.verdict not in ("gains", "costs") or spent.low is None or spent.high is None:
@@ -219,7 +219,7 @@ def _same_loss(row: Row) -> str:
 
 
 def _clause(gap: Gap, at: str, spent: str = "") -> str:
-    """spent: how much is equal, in words; empty: it needs none."""
+    """Return the clause for one gap. spent: the equal amount in words, if it must be stated; else empty."""
     if gap.low is None or gap.high is None:
         return f"is inconclusive {at} ({_and(spent, f'{nats(gap.value)} nats, and {ONE_SEED}')})"
     less, more = sorted((abs(gap.low), abs(gap.high)))

@@ -1,8 +1,8 @@
-"""Curves of trainings, drawn: the loss on what is held out over steps, and over what was spent.
+"""Curves of trainings, drawn: the validation loss over steps, and over time or money.
 
-Above, the loss: a line a mode is the mean over its seeds, and the pale lines around it are the seeds. Below, the gap to
-the reference with its 95 % interval over seeds: left at equal steps, right at equal money, or at equal time where there
-is no price. No two modes differ by colour alone.
+The upper panels show the loss: a line for each mode is the mean over its seeds, and the pale lines around it are the
+seeds. The lower panels show the gap to the reference with its 95 % interval over seeds: at equal steps on the left; at
+equal money, or at equal time without a price, on the right. No two modes differ by colour alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HEIGHT_IN = 6.2
 PLACES = 60
-"""Along an axis, at which means and gaps are drawn."""
+"""Number of places along an axis at which means and gaps are drawn."""
 
 STYLES: tuple[dict[str, Any], ...] = (
     {"color": INK, "linestyle": "-"},
@@ -36,7 +36,7 @@ Way = Callable[[ModeCurves, int], Points]
 
 
 def curves(group: Group, path: Path) -> None:
-    """Raises UsageError as require_drawable, RunFailed where path cannot be written. Some mode has a curve."""
+    """Draw the curves. Raises UsageError as require_drawable does, and RunFailed if path cannot be written."""
     lines = {row: group.lines[row.run_id, row.mode] for row in group.rows if group.lines[row.run_id, row.mode].curves}
     styles = {row: STYLES[number % len(STYLES)] for number, row in enumerate(lines)}
     spent, unit = _what_is_spent(lines)
@@ -63,7 +63,7 @@ def curves(group: Group, path: Path) -> None:
 
 
 def _what_is_spent(lines: dict[Row, ModeCurves]) -> tuple[Way, str]:
-    """Money where every line that may have a price has one."""
+    """Return money if every line that may have a price has one, else time."""
     timed = [line for line in lines.values() if not line.emulated]
     if timed and all(line.usd_per_second for line in timed):
         return ModeCurves.by_money, "USD"
@@ -80,7 +80,7 @@ def _losses(axes: "Axes", line: ModeCurves, way: Way, style: dict[str, Any]) -> 
 
 
 def _gap(axes: "Axes", line: ModeCurves, reference: ModeCurves, way: Way, style: dict[str, Any]) -> bool:
-    """Whether there was any."""
+    """Draw the gap, and return whether there was any."""
     pairs = [(way(line, seed), way(reference, seed)) for seed in line.curves if seed in reference.curves]
     pairs = [(mine, theirs) for mine, theirs in pairs if mine and theirs]
     found: list[tuple[float, Estimate]] = []
@@ -99,7 +99,7 @@ def _gap(axes: "Axes", line: ModeCurves, reference: ModeCurves, way: Way, style:
 
 
 def _places(every: Sequence[Points]) -> list[float]:
-    """Up to what all of them have spent."""
+    """Return places up to the least that any of them spent."""
     if not every:
         return []
     end = min(points[-1][0] for points in every)

@@ -1,19 +1,19 @@
-"""What one mode's loss is beside another's, in numbers: at equal steps, at equal time or money, and what it takes to
-come to the same loss. Pure.
+"""How one mode's loss compares with another's, in numbers: at equal steps, at equal time or money, and what it takes to
+reach the same loss. Pure.
 
-Two trainings of one seed begin with the same weights and see the same batches, so they are a pair, and what the seed
-does to both cancels. A gap is ours minus the reference's loss on what is held out, in nats: below 0, ours is better.
-Its interval is Student's over the seeds: mean -+ t(n - 1) s / sqrt(n), s the standard deviation of the seeds' gaps.
-Each (mode, seed) is a process of its own, so that how processes differ in speed is in it.
+Two trainings of one seed begin with the same weights and see the same batches, so they are a pair, and the seed's
+effect on both cancels. A gap is our validation loss minus the reference's, in nats: below 0, ours is better. Its
+interval is Student's over the seeds: mean -+ t(n - 1) s / sqrt(n), where s is the standard deviation of the seeds'
+gaps. Each (mode, seed) is a process of its own, so the interval includes how processes differ in speed.
 
 A loss between two validations is read off a monotone cubic through all of them (Fritsch & Butland, A method for
 constructing local monotone piecewise cubic interpolants, SIAM J. Sci. Stat. Comput. 1984). A straight line would lie
-above a curve that falls by ever less, and so flatter whichever mode is done first: by more than fp8 costs.
+above a curve that falls more and more slowly, and so favour the mode that finishes first, by more than fp8 costs.
 
-"At equal time" is at all that the one of a pair took which was done first; "money" is time times what an hour costs.
-"To the same loss" is to the higher one of a pair's two losses, which both came to: the ratio of what they had spent
-when they first did, and its interval by the logarithm. From one step to the next a loss moves by more than modes
-differ, so each of these is a mean over the last quarter of what is spent, and no single moment of it.
+"At equal time" means at the total time of the training of a pair that finished first; "money" is time times the price
+of an hour. "To the same loss" means to the higher of a pair's two losses, which both reached: the ratio of what they
+had spent when they first did, with its interval from the logarithm. From one step to the next a loss changes by more
+than modes differ, so each of these is a mean over the last quarter of what is spent, not a single moment of it.
 """
 
 import math
@@ -26,22 +26,22 @@ from typing import Literal
 from fp8bench.schema.converge import Curve
 
 GapVerdict = Literal["costs", "gains", "inconclusive", "diverged"]
-"""Of a gap with its interval: whether the whole of it lies above or below 0."""
+"""The verdict on a gap, by whether its complete interval lies above or below 0."""
 
 Points = Sequence[tuple[float, float]]
-"""(spent, loss) at each validation; what is spent rises: steps, seconds or USD."""
+"""(spent, loss) at each validation; what is spent increases: steps, seconds or USD."""
 
 
 LAST_QUARTER = tuple(1 - 0.25 * number / 8 for number in range(9))
-"""Of what is spent, the parts at which the end is looked at."""
+"""The fractions of what is spent at which the end of a training is evaluated."""
 
 HALVINGS = 50
-"""Of the distance between two validations: to the last bit."""
+"""Halvings of the distance between two validations: down to the last bit."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds. low, high: its 95 % interval; None of a single seed."""
+    """A mean over seeds. low, high: its 95 % interval; None for a single seed."""
 
     value: float
     low: float | None
@@ -57,21 +57,21 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Divergence:
-    """step: from 1; the first whose loss was not finite, else the last one."""
+    """A training that diverged. step: from 1; the first whose loss was not finite, else the last one."""
 
     step: int
     why: Literal["not finite", "above the start"]
 
 
 def estimate(values: Iterable[float]) -> Estimate | None:
-    """Of one value a seed; None of none."""
+    """Estimate the mean of one value for each seed; None if there are no values."""
     known = list(values)
     if not known:
         return None
     mean = fmean(known)
     if len(known) < 2:
         return Estimate(mean, None, None, len(known))
-    # Imported here: it brings numpy, and a table without an interval does without.
+    # Imported here because it imports numpy, which a table without an interval does not need.
     from fp8bench.stats.intervals import t_quantile
 
     reach = t_quantile(len(known) - 1) * stdev(known) / math.sqrt(len(known))
@@ -79,7 +79,7 @@ def estimate(values: Iterable[float]) -> Estimate | None:
 
 
 def estimate_of_ratios(values: Iterable[float]) -> Estimate | None:
-    """The geometric mean, minus 1, so that an equal pair has 0."""
+    """Estimate the geometric mean, minus 1, so that an equal pair has 0."""
     found = estimate(map(math.log, values))
     if found is None:
         return None
@@ -88,8 +88,8 @@ def estimate_of_ratios(values: Iterable[float]) -> Estimate | None:
 
 
 def divergence(curve: Curve) -> Divergence | None:
-    """Whether a training came to nothing: a loss is not finite, or what is held out has a higher one in the end than
-    before the first step.
+    """Return whether a training diverged: a loss is not finite, or the validation loss is higher at the end than before
+    the first step.
     """
     for step, loss in enumerate(curve.train_loss, start=1):
         if loss is None:
@@ -101,18 +101,18 @@ def divergence(curve: Curve) -> Divergence | None:
 
 
 def by_steps(curve: Curve) -> Points:
-    """The curve over steps."""
+    """Return the curve over steps."""
     return [(float(one.step), one.loss) for one in curve.validation if one.loss is not None]
 
 
 def by_cost(curve: Curve, per_second: float = 1.0) -> Points:
-    """The curve over seconds, or over USD where a second costs `per_second`."""
+    """Return the curve over seconds, or over USD if a second costs `per_second`."""
     every = zip(curve.elapsed_s, curve.validation, strict=True)
     return [(elapsed * per_second, one.loss) for elapsed, one in every if one.loss is not None]
 
 
 def loss_at(points: Points, spent: float) -> float | None:
-    """Between two validations on the cubic; None beyond the last one, and before the first."""
+    """Return the loss, on the cubic between two validations; None before the first and after the last validation."""
     if not points or not points[0][0] <= spent <= points[-1][0]:
         return None
     place = next((place for place, (later, _) in enumerate(points) if later >= spent), 0)
@@ -122,7 +122,7 @@ def loss_at(points: Points, spent: float) -> float | None:
 
 
 def spent_to(points: Points, loss: float) -> float | None:
-    """What was spent when the loss was first as low; None where it never was, or before anything was spent."""
+    """Return what was spent when the loss was first reached; None if it never was, or before anything was spent."""
     for place, ((spent, higher), (later, lower)) in enumerate(pairwise(points)):
         if higher <= loss:
             return spent or None
@@ -132,7 +132,7 @@ def spent_to(points: Points, loss: float) -> float | None:
 
 
 def _crossing(points: Points, place: int, spent: float, later: float, loss: float) -> float:
-    """Where the cubic, which falls from one validation to the next, comes down to the loss."""
+    """Return where the cubic, which falls between these validations, reaches the loss."""
     for _ in range(HALVINGS):
         middle = (spent + later) / 2
         spent, later = (middle, later) if _cubic(points, place, middle) > loss else (spent, middle)
@@ -140,7 +140,7 @@ def _crossing(points: Points, place: int, spent: float, later: float, loss: floa
 
 
 def _cubic(points: Points, place: int, spent: float) -> float:
-    """Hermite's, between the validations `place` and the one after it."""
+    """Return Hermite's cubic between the validation `place` and the next one."""
     (left, first), (right, last) = points[place], points[place + 1]
     width = right - left
     part = (spent - left) / width
@@ -153,8 +153,8 @@ def _cubic(points: Points, place: int, spent: float) -> float:
 
 
 def _slope(points: Points, place: int) -> float:
-    """At a validation: the weighted harmonic mean of the two lines that meet there, and 0 where they turn. At an end,
-    that of the parabola through the last three, as long as it points the way of the line.
+    """Return the slope at a validation: the weighted harmonic mean of the two lines that meet there, or 0 if they turn.
+    At an end, the slope of the parabola through the last three validations, if it has the sign of the line.
     """
     widths = [later - spent for (spent, _), (later, _) in pairwise(points)]
     lines = [
@@ -176,13 +176,13 @@ def _slope(points: Points, place: int) -> float:
 
 
 def gap_at(ours: Points, reference: Points, spent: float) -> float | None:
-    """None where either has nothing there."""
+    """Return the gap after this much was spent; None if either has no loss there."""
     mine, theirs = loss_at(ours, spent), loss_at(reference, spent)
     return None if mine is None or theirs is None else mine - theirs
 
 
 def gap_in_the_end(ours: Points, reference: Points) -> float | None:
-    """Over the last quarter of all that the first of them to be done had spent."""
+    """Return the mean gap over the last quarter of what was spent by the training that finished first."""
     if not ours or not reference:
         return None
     end = min(ours[-1][0], reference[-1][0])
@@ -191,8 +191,8 @@ def gap_in_the_end(ours: Points, reference: Points) -> float | None:
 
 
 def ratio_to_same_loss(ours: Points, reference: Points) -> float | None:
-    """What we spend over what the reference does, over the losses of the last quarter; None where there is none that
-    both came to.
+    """Return what we spend over what the reference spends, for the losses of the last quarter; None if there is no loss
+    that both reached.
     """
     if not ours or not reference:
         return None

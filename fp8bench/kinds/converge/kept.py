@@ -1,8 +1,8 @@
-"""Trainings that are done while others of the same call are yet to run, so that a call which is interrupted resumes
-where it was: the same command runs what is missing.
+"""Trainings that are done while others of the same call have yet to run, so that an interrupted call can resume: the
+same command runs what is missing.
 
-They lie in a hidden file beside the records, a line each, which the finished record takes the place of. Its name is a
-digest of everything that makes them what they are: the configuration, the text, the machine and its software.
+They are in a hidden file next to the records, one on each line. The finished record replaces the file. Its name is a
+digest of all that defines the trainings: the configuration, the text, the machine and its software.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from fp8bench.schema.machine import Environment
 
 
 class Done(Frozen):
-    """A training that came to its end, and what its ranks said of machine and workload."""
+    """A finished training, and what its ranks reported about machine and workload."""
 
     trained: Trained
     environment: Environment
@@ -29,7 +29,7 @@ class Done(Frozen):
 
 
 class Unfinished:
-    """What is kept of a call. done: by mode and seed."""
+    """The finished trainings of a call. done: by mode and seed."""
 
     def __init__(self, folder: Path, config: ConvergeConfig, here: Here | None) -> None:
         machine = here.machine.id if here and here.machine else None
@@ -39,12 +39,12 @@ class Unfinished:
         self.done = {(one.trained.mode, one.trained.seed): one for one in self._read()}
 
     def keep(self, one: Done) -> None:
-        """Add it, and make sure that it is on the disk. Raises RunFailed where it cannot be written."""
+        """Add a training, and make sure that it is on the disk. Raises RunFailed if it cannot be written."""
         self.done[one.trained.mode, one.trained.seed] = one
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
-                # After whatever a crash has left of a line.
+                # The line break comes after what a crash may have left of a line.
                 file.write(f"\n{one.model_dump_json()}\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -54,11 +54,11 @@ class Unfinished:
             ) from error
 
     def forget(self) -> None:
-        """The record has all of it."""
+        """Delete the file; the record has all of it."""
         self.path.unlink(missing_ok=True)
 
     def _read(self) -> list[Done]:
-        """A line that was cut short by a crash, or is of another version, is run again."""
+        """Return the trainings in the file, without lines that a crash cut short or that are of another version."""
         found: list[Done] = []
         with suppress(OSError):
             for line in bytes_of(self.path).decode("utf-8", "replace").split("\n"):

@@ -1,8 +1,8 @@
 """How trainings on a text are measured, and the record.
 
-Each mode and seed trains in fresh processes, one a GPU: what torch and the libraries keep in a process cannot pass from
-one mode to the next, and a process that is slow as a whole is one among several. Modes alternate, forwards and
-backwards by turns, seed after seed. A mode that could not train under one seed is not tried under the next.
+Each mode and seed trains in fresh processes, one for each GPU: what torch and the libraries keep in a process cannot
+affect the next mode, and a process that is slow throughout is one among several. The order of modes alternates between
+forwards and backwards from seed to seed. A mode that could not train under one seed is not tried under the next.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,8 +27,8 @@ BY_GRAVITY: tuple[Status, ...] = ("failed", "invalid", "unsupported")
 
 
 class ConvergeRecord(RecordHead):
-    """One call of `fp8bench converge`. Its status is ok where the reference and another mode were trained under one
-    seed, so that there is a gap.
+    """The record of one call of `fp8bench converge`. Its status is ok if the reference and another mode were trained
+    under the same seed, so that there is a gap.
     """
 
     kind: Literal["converge"] = "converge"
@@ -43,13 +43,13 @@ class ConvergeRecord(RecordHead):
 
 
 def comparable(modes: Sequence[str], trainings: Sequence[Trained]) -> bool:
-    """Whether the reference and another mode have a curve of the same seed."""
+    """Return whether the reference and another mode have a curve of the same seed."""
     ok = {(one.mode, one.seed) for one in trainings if one.status == "ok"}
     return any(mode != modes[0] and (modes[0], seed) in ok for mode, seed in ok)
 
 
 def measure(prepared: Prepared[Job], log: Log) -> ConvergeRecord:
-    """Train every mode under every seed, but for what an earlier call that was interrupted has kept.
+    """Train every mode under every seed, except what an earlier, interrupted call has already trained.
 
     Raises Interrupted after a signal, when every worker has ended.
     """
@@ -62,7 +62,7 @@ def measure(prepared: Prepared[Job], log: Log) -> ConvergeRecord:
 
 
 def plan_of(job: Job) -> TextPlan:
-    """What each rank needs to know."""
+    """Return what each rank needs to know."""
     config = job.config
     return TextPlan(
         text_file=job.text_file,
@@ -76,7 +76,7 @@ def plan_of(job: Job) -> TextPlan:
 
 
 def train_all(prepared: Prepared[Job], executor: Executor, now: datetime, log: Log) -> ConvergeRecord:
-    """executor: runs one configuration, whose ranks do what `WORKER` does. now: of the record."""
+    """Train what is missing. executor: runs a configuration whose ranks do what `WORKER` does. now: for the record."""
     config = prepared.config.config
     unfinished = Unfinished(prepared.results_dir / prepared.instance.key, config, prepared.here)
     name, remedy = "this very comparison", "Wait until it ends, or give another --seed"
@@ -92,7 +92,7 @@ def train_all(prepared: Prepared[Job], executor: Executor, now: datetime, log: L
 def _train_missing(
     config: ConvergeConfig, unfinished: Unfinished, executor: Executor, log: Log
 ) -> tuple[list[Trained], list[str]]:
-    """What could not be trained, and what its ranks left behind; the others are kept."""
+    """Return what could not be trained, and the logs of its ranks; finished trainings are stored."""
     from fp8bench.launch.assemble import log_of
 
     turns = list(in_turns(config))
@@ -120,14 +120,14 @@ def _train_missing(
 
 
 def in_turns(config: ConvergeConfig) -> Iterator[tuple[str, int]]:
-    """Which mode and seed trains when."""
+    """Yield the modes and seeds in the order of training."""
     for number, seed in enumerate(config.seeds):
         modes = config.modes if number % 2 == 0 else config.modes[::-1]
         yield from ((mode, seed) for mode in modes)
 
 
 def run_config(config: ConvergeConfig, mode: str, seed: int) -> RunConfig:
-    """What the ranks of one training obey. The sequence length is one of the model's sizes, which the plan has."""
+    """Return the configuration of one training's ranks. The sequence length, a size of the model, is in the plan."""
     entry, recipe = registry.find_mode(mode)
     names = (RunConfig.model_fields.keys() & ConvergeConfig.model_fields.keys()) - {"sequence_length"}
     same = {name: getattr(config, name) for name in names}
@@ -135,7 +135,7 @@ def run_config(config: ConvergeConfig, mode: str, seed: int) -> RunConfig:
 
 
 def to_trained(mode: str, seed: int, reports: Sequence[RankReport]) -> Trained:
-    """reports: one a rank, by rank."""
+    """Return a training. reports: one for each rank, by rank."""
     culprit = min((one for one in reports if one.status != "ok"), key=lambda one: one.collateral, default=None)
     first = reports[0]
     curve = Curve.model_validate(first.found) if culprit is None and first.found else None
@@ -165,7 +165,7 @@ def _done(trained: Trained, reports: Sequence[RankReport]) -> Done:
 def assembled(
     prepared: Prepared[Job], done: Sequence[Done], stopped: Sequence[Trained], now: datetime
 ) -> ConvergeRecord:
-    """The record, its trainings by mode and seed."""
+    """Return the record, with its trainings by mode and seed."""
     config = prepared.config.config
     found = sorted([*(one.trained for one in done), *stopped], key=lambda one: (config.modes.index(one.mode), one.seed))
     work = done[0].work if done else None
@@ -187,8 +187,8 @@ def assembled(
 
 
 def fingerprint(config: ConvergeConfig, work: WorkFacts | None) -> dict[str, Any]:
-    """What must be alike for losses to be compared: not modes, seeds, and how steps are executed. A step of all ranks
-    counts, and not how many there are.
+    """Return what must be equal for losses to be compared. Modes, seeds and execution may differ. The sequences in a
+    step of all ranks count, not the number of ranks.
     """
     return {
         "kind": "converge",
@@ -205,8 +205,8 @@ def fingerprint(config: ConvergeConfig, work: WorkFacts | None) -> dict[str, Any
 
 
 def exit_code(record: ConvergeRecord, request: ConvergeRequest) -> int:
-    """By the trainings' statuses. A mode that was named and could not be trained counts also beside others. Divergence
-    is a finding.
+    """Return the exit code for the trainings' statuses. A mode that was named and could not be trained counts even if
+    others were. Divergence is a finding, not an error.
     """
     from fp8bench.launch.session import exit_code_of
 

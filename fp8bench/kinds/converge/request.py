@@ -1,4 +1,4 @@
-"""What a user requests of `fp8bench converge`, and the configuration that is made of it before anything is trained."""
+"""What a user requests of `fp8bench converge`, and the configuration made from it before anything is trained."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ STEPS = ByDevice(cuda=300, cpu=40)
 """On two CPU cores six trainings end within two minutes; more than half of that is the start of their processes."""
 
 VALIDATIONS = 8
-"""So many over a training, unless --validate-every says otherwise: the last quarter begins and ends with one."""
+"""Validations in a training, unless --validate-every says otherwise: the last quarter begins and ends with one."""
 
 VALIDATION_BATCHES = 8
 RATE_WARMUP = 0.1
-"""Of the steps, in which the learning rate rises."""
+"""The fraction of the steps in which the learning rate rises."""
 
 EXECUTED: dict[str, Any] = {"warmup": 3, "min_time_s": 0.0, "data": "device"}
-"""What every training has of a run's settings. warmup: steps that do not count, at least: a capture needs more."""
+"""Settings of a run that every training uses. warmup: the least steps that do not count; a capture needs more."""
 
 MOST_SEEDS = Limit(100, "every mode is trained from its start for each of them")
 RATE = Limit(1, "no optimizer here trains at a higher rate")
@@ -44,7 +44,7 @@ SIZE = Limit(2**24, "no language model has it")
 
 
 class ConvergeRequest(Request):
-    """Options of `fp8bench converge`."""
+    """The options of `fp8bench converge`."""
 
     command = "converge"
 
@@ -91,12 +91,12 @@ class ConvergeRequest(Request):
 
 
 OF_RUN = ("seed", "optimizer", "compile", "cuda_graphs", "te_attention")
-"""Settings that a training takes from the request as a run does."""
+"""Settings that a training takes from the request like a run."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """config: what the record keeps. text_file: None: the standard library. timeout_s: of a phase."""
+    """What to train. config: kept in the record. text_file: None is the standard library. timeout_s: of a phase."""
 
     config: ConvergeConfig
     text_file: str | None
@@ -105,7 +105,7 @@ class Job:
 
 def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Job]:
     """Check the request, the text, and the machine. Writes nothing. Raises UsageError and ModeUnavailable."""
-    # Imported here: it brings numpy, which help does without.
+    # Imported here because it imports numpy, which help does not need.
     from fp8bench.launch.nodes.place import elastic_from
     from fp8bench.launch.plan import plan
 
@@ -130,7 +130,7 @@ def prepare(request: ConvergeRequest, environ: Mapping[str, str]) -> Prepared[Jo
 
 
 def _as_of_a_run(request: ConvergeRequest, machine: Machine) -> RunRequest:
-    """A batch size that is not given is the workload's own. Raises UsageError."""
+    """Return the request as one of `run`, with the workload's own batch size by default. Raises UsageError."""
     device: Device = "cuda" if machine.has_gpu else "cpu"
     given: dict[str, Any] = {
         **EXECUTED,
@@ -153,7 +153,7 @@ def _require_two(runs: Sequence[RunConfig]) -> None:
 
 
 def _sizes(request: ConvergeRequest) -> dict[str, int]:
-    """By name. Raises UsageError for what is no size; which there are, the workload knows."""
+    """Return the sizes by name. Raises UsageError for an invalid size; only the workload knows which names exist."""
     found: dict[str, int] = {}
     for text in request.sizes:
         name, equals, number = text.partition("=")
@@ -166,7 +166,7 @@ def _sizes(request: ConvergeRequest) -> dict[str, int]:
 
 
 def _config(request: ConvergeRequest, runs: Sequence[RunConfig], sizes: dict[str, int], text: Text) -> ConvergeConfig:
-    """runs: one a mode. Raises UsageError for a workload that cannot read a text."""
+    """Return the configuration. runs: one for each mode. Raises UsageError for a workload that cannot read a text."""
     one = runs[0]
     every = request.validate_every or -(-one.steps // VALIDATIONS)
     return ConvergeConfig(
@@ -192,6 +192,6 @@ def _config(request: ConvergeRequest, runs: Sequence[RunConfig], sizes: dict[str
 
 
 def _sequence_length(run: RunConfig, sizes: Mapping[str, int]) -> int:
-    # Its module brings torch, and a word that is invalid fails before.
+    # The workload's module imports torch; invalid words fail before this.
     workload = registry.load(registry.find_workload(run.workload))(data="device", workers=0, seed=run.seed)
     return int(byte_level(workload, sizes).sizes()["sequence_length"])

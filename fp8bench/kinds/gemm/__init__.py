@@ -1,4 +1,4 @@
-"""GEMMs by shape, in bf16 and fp8: from which shape on does fp8 pay, and how much can it give a whole step at most?"""
+"""GEMMs by shape, in bf16 and fp8: from which shape on fp8 pays, and how much it can give a complete step at most."""
 
 from fp8bench.kinds.gemm import document, measure
 from fp8bench.kinds.gemm.measure import GemmRecord, GemmRequest

@@ -1,12 +1,12 @@
-"""GEMMs of several records side by side, as numbers: each timing of each record, and its ratio to the first
-record's. Numbers only; `document` shows them.
+"""GEMMs of several records side by side, as numbers: each timing of each record, and its ratio to the first record's.
+Numbers only; `document` shows them.
 
-A ratio is the first record's time over this one's: above 1, this one is the faster. It is undecided where the two
-intervals overlap, by the rule of `gemm`, and there is none of a time that was emulated.
+A ratio is the first record's time over this one's: above 1, this record is faster. It is undecided if the two intervals
+overlap, by the rule of `gemm`. An emulated time has no ratio.
 
-Of a workload, the GEMMs of a step are also summed: each one's time, as often as a step makes it. One that stays in
+For a workload, the GEMMs of a step are also summed: each one's time, as often as a step makes it. A GEMM that stays in
 bf16 in every mode counts with its time in bf16. The interval of a sum goes from the sum of the lower ends to the sum of
-the upper ones: wider than it need be where the GEMMs' errors are independent.
+the upper ends: wider than necessary if the GEMMs' errors are independent.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,9 @@ from fp8bench.schema.instance import Catalog
 
 @dataclass(frozen=True)
 class Reading:
-    """What one record knows of a row. Times in seconds; tflops counts the GEMMs' operations over the whole time,
-    casts too. status None: not timed. ratio and verdict: against the first record; None for that one itself.
+    """What one record says about a row. Times are in seconds; tflops counts the GEMMs' operations over the complete
+    time, including casts. status: None if not timed. ratio, verdict: against the first record; None for that record
+    itself.
     """
 
     status: TimingStatus | None = None
@@ -38,7 +39,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class ProductRow:
-    """One GEMM in one precision and way of casting. readings: one a record."""
+    """One GEMM in one precision and way of casting. readings: one for each record."""
 
     product: str
     shape: Shape
@@ -58,7 +59,7 @@ class StepRow:
 
 @dataclass(frozen=True)
 class GemmComparison:
-    """Records of the same work. Everything with one value a record has them in the records' order."""
+    """Records of the same work. Every field with one value for each record has the values in the records' order."""
 
     labels: tuple[str, ...]
     reports: tuple[GemmReport, ...]
@@ -73,7 +74,7 @@ class GemmComparison:
 
 
 def compare_products(records: Sequence[GemmRecord], catalog: Catalog) -> GemmComparison:
-    """records: of one fingerprint, at least one; the others are compared with the first."""
+    """Compare records with the first. records: of one fingerprint, at least one."""
     rows = tuple(_rows(records))
     return GemmComparison(
         labels=labels(records),
@@ -85,7 +86,7 @@ def compare_products(records: Sequence[GemmRecord], catalog: Catalog) -> GemmCom
 
 
 def _rows(records: Sequence[GemmRecord]) -> Iterator[ProductRow]:
-    """By GEMM as they come, then precision, then way of casting; only what any record has tried."""
+    """Yield a row for each GEMM, precision and way of casting, in this order, that any record tried."""
     tried = [
         {
             (one.product.label, one.product.shape, t.precision, t.casts): t
@@ -114,7 +115,7 @@ def _beside(one: Reading, first: Reading) -> Reading:
 
 
 def _steps(records: Sequence[GemmRecord], rows: Sequence[ProductRow]) -> Iterator[StepRow]:
-    """Only of a workload, and only where any record has every GEMM's time."""
+    """Yield the sums of a workload's steps that are known for at least one record."""
     ways = {(row.precision, row.casts) for row in rows}
     for precision, casts in (way for way in product(PRECISIONS, CAST_WAYS) if way in ways):
         readings = against_first((_step(record.products, precision, casts) for record in records), _beside)

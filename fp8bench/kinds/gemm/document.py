@@ -1,6 +1,6 @@
-"""GEMMs as a document: a record by itself, or records of the same work side by side.
+"""GEMMs as a document: one record, or records of the same work side by side.
 
-Machines get each record by itself, unrounded, and compare them as they like.
+The data has each record by itself, unrounded, so that programs can compare them as they like.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ from fp8bench.schema.instance import Catalog
 
 SAID: dict[Casts, str] = {"none": "casts free", "compiled": "with compiled casts", "eager": "with eager casts"}
 UNLIKE = 0.1
-"""How far a profile's GEMMs and those timed here may lie apart before a reader is warned."""
+"""The relative difference between a profile's GEMMs and those timed here from which a reader is warned."""
 
 METHOD = (
     "Times are {medians}, all of this one process, {cache}; two of them are called different where their 95 % "
@@ -30,7 +30,7 @@ EMULATED = "fp8 is emulated on this device: its times are not those of fp8, so n
 WAYS: dict[Casts, str] = {"none": "free", "compiled": "compiled", "eager": "eager"}
 TONES: dict[str | None, doc.Tone] = {"faster": "good", "slower": "bad"}
 DIGITS = 4
-"""Of a time as a reader sees it side by side, and its interval as far as that; machines get all of them."""
+"""Digits of a time that is shown side by side; its interval has the same precision. The data has all digits."""
 
 PICTURE = "products"
 CONVENTION = "M x N x K: rows, output features, inner"
@@ -45,7 +45,7 @@ COMPARED_EMULATED = "fp8 is emulated on {who}: such times are not those of fp8, 
 
 
 def document(records: Sequence[GemmRecord], catalog: Catalog) -> doc.Document:
-    """records: in the order of the columns. The catalogue gives the datasheets' peaks. The figure is of one record."""
+    """Return the document. records: in the order of the columns. The figure is only drawn for one record."""
     reports = [gemm_report(record, catalog) for record in records]
     shown: list[tuple[doc.Part, ...]] = []
     for group in same_work(records):
@@ -59,7 +59,7 @@ def document(records: Sequence[GemmRecord], catalog: Catalog) -> doc.Document:
 
 
 def _lines(reports: Sequence[GemmReport]) -> doc.CsvLines:
-    """A line a GEMM, precision and record: every field of `GemmRow`, and the record's warnings."""
+    """Return a line for each GEMM, precision and record: every field of `GemmRow`, and the record's warnings."""
     flat = [name for name in GemmRow.model_fields if name != "with_casts"]
     of_casts = [name for name in WithCasts.model_fields if name != "casts"]
     ways = CAST_WAYS[1:]
@@ -77,7 +77,7 @@ def _lines(reports: Sequence[GemmReport]) -> doc.CsvLines:
 
 
 def alone(report: GemmReport, whose: str = "") -> tuple[tuple[doc.Part, ...], ...]:
-    """One record. whose: before each of its warnings."""
+    """Return the blocks of a single record. whose: a prefix for each of its warnings."""
     where = f"{report.instance} ({report.device_name or 'CPU'})"
     if formats_table.names_formats(report.rows):
         return _in_formats(report, where, whose)
@@ -92,7 +92,7 @@ def alone(report: GemmReport, whose: str = "") -> tuple[tuple[doc.Part, ...], ..
 
 
 def _in_formats(report: GemmReport, where: str, whose: str) -> tuple[tuple[doc.Part, ...], ...]:
-    """One record whose formats were named. The shape is in its heading where it has one alone."""
+    """Return the blocks of a record with named formats. The shape is in its heading if there is only one."""
     letters = doc.Letters(row.reason for row in report.rows if row.reason is not None)
     shapes = list(dict.fromkeys(row.shape for row in report.rows))
     title = _title(report, where) + (f"; {shapes[0]}" if len(shapes) == 1 else "")
@@ -112,7 +112,7 @@ def _title(report: GemmReport, where: str) -> str:
 
 
 def columns(report: GemmReport) -> list[doc.Column]:
-    """Those that have something to say for this record, the ones that name a row first."""
+    """Return the columns that say something for this record, beginning with those that name a row."""
     rows = report.rows
     column = doc.Rows(rows).column
     shown = [
@@ -174,7 +174,7 @@ def _compared(compared: GemmComparison) -> tuple[tuple[doc.Part, ...], ...]:
 
 
 def _products(compared: GemmComparison, letters: doc.Letters) -> doc.Table:
-    """A row a GEMM, precision and way of casting. letters: of the reasons of what was not timed."""
+    """Show a row for each GEMM, precision and way of casting. letters: refer to why something was not timed."""
     rows = compared.rows
     column = doc.Rows(rows).column
     named = [
@@ -192,7 +192,7 @@ def _products(compared: GemmComparison, letters: doc.Letters) -> doc.Table:
 
 
 def _steps(compared: GemmComparison) -> doc.Table:
-    """A row a precision and way of casting: milliseconds a step."""
+    """Show a row for each precision and way of casting, in milliseconds a step."""
     rows = compared.steps
     readings = _readings(rows, compared.labels, "ms a step (interval)", lambda reading: _time(reading, 1e3))
     return doc.Table((*_ways(rows), *readings), 2)
@@ -209,7 +209,7 @@ def _ways(rows: Sequence[ProductRow | StepRow]) -> tuple[doc.Column, ...]:
 def _readings(
     rows: Sequence[ProductRow | StepRow], labels: Sequence[str], quantity: str, write: Callable[[Reading], str]
 ) -> list[doc.Column]:
-    """Times with their ratios first, so that these stay together where a table is split; then TFLOP/s."""
+    """Return times with their ratios, then TFLOP/s, so that times and ratios stay together if a table is split."""
     columns, rates = [], []
     for place, label in enumerate(labels):
         column = doc.Rows([row.readings[place] for row in rows]).column
@@ -225,13 +225,13 @@ def _tone(reading: Reading) -> doc.Tone:
 
 
 def _time(reading: Reading, scale: float) -> str:
-    """DIGITS of the time, and its interval as far as that."""
+    """Write DIGITS digits of the time, and its interval with the same precision."""
     before_point = len(str(int((reading.time_s or 0.0) * scale)))
     return with_interval(reading.time_s, reading.time_ci_s, f",.{max(0, DIGITS - before_point)}f", scale)
 
 
 def compared_sentences(compared: GemmComparison) -> list[str]:
-    """How the machines differ, what each was found to give, and how to read the tables; a line each."""
+    """Return lines about how the machines differ, what each was found to give, and how to read the tables."""
     said = [
         *differences_line(compared.differences, compared.labels),
         *said_by(compared.labels, [own_sentences(report) for report in compared.reports]),
@@ -254,18 +254,18 @@ def sentences(report: GemmReport) -> list[str]:
 
 
 def own_sentences(report: GemmReport) -> list[str]:
-    """The findings: ceilings, from which size on fp8 pays, and how much it can give a step."""
+    """Return the findings: ceilings, the size from which fp8 pays, and how much fp8 can give a step."""
     said = [*_ceilings(report), *_break_even(report.break_even)]
     return [*said, *(line for one in report.bounds for line in _bound(one, report))]
 
 
 def medians(report: GemmReport) -> str:
-    """What a time is."""
+    """Say what a time is."""
     return "medians" if report.rounds == 1 else f"means of {report.rounds} rounds' medians (of one round with casts)"
 
 
 def cache(report: GemmReport) -> str:
-    """What the GEMMs found in the caches."""
+    """Say whether the caches were cold or warm."""
     return "from a cold cache" if report.cold_cache else "with warm caches"
 
 
@@ -283,7 +283,7 @@ def _ceilings(report: GemmReport) -> Iterable[str]:
 
 
 def _break_even(found: Sequence[BreakEven]) -> Iterable[str]:
-    """One line a precision."""
+    """Yield one line for each precision."""
     for precision in dict.fromkeys(one.precision for one in found):
         ways = {one.casts: one for one in found if one.precision == precision}
         said = [f"{_from_size(ways[way].size)} ({SAID[way]})" for way in CAST_WAYS if way in ways]

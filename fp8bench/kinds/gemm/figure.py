@@ -1,12 +1,12 @@
 """GEMMs drawn.
 
-Of a workload's GEMMs, and of single shapes: a heat map. A row is a GEMM, a column a precision. The upper part of
-a cell holds the TFLOP/s and the speed-up over bf16 with the casts free, the lower one the speed-up with casts: compiled
-ones where they were timed, else eager ones.
-Each part has the colour of its speed-up: blue where fp8 is faster, orange where it is slower, white at even.
+A workload's GEMMs, and single shapes, are a heat map with a row for each GEMM and a column for each precision. The
+upper part of a cell shows the TFLOP/s and the speed-up over bf16 with the casts free. The lower part shows the speed-up
+with casts: compiled casts if they were timed, else eager ones. Each part has the colour of its speed-up: blue if fp8 is
+faster, orange if it is slower, white if they are equal.
 
-Of a sweep: TFLOP/s over the size, on a logarithmic axis, one colour a precision; with the casts free as a full line,
-with casts as a broken one. Where fp8 begins to pay is where its line leaves bf16's.
+A sweep is a plot of TFLOP/s over the size, on a logarithmic axis, with one colour for each precision: a full line with
+the casts free, a broken one with casts. fp8 begins to pay where its line leaves bf16's.
 """
 
 from collections.abc import Sequence
@@ -28,19 +28,19 @@ LINES_IN = 4.6
 EVEN = "#ffffff"
 FASTER, SLOWER = "#0072B2", "#D55E00"
 PLAIN = "#f3f4f6"
-"""Of cells without a speed-up: bf16's own, and what did not run."""
+"""The colour of cells without a speed-up: bf16's own, and GEMMs that did not run."""
 
 FULL_COLOUR = 2.0
-"""Speed-up, or its reciprocal, at which the colour is full: fp8's peak is twice bf16's on every GPU so far."""
+"""The speed-up, or its reciprocal, with the full colour: fp8's peak is twice bf16's on every GPU so far."""
 
 DARK_FROM = 0.85
-"""Strength of a colour from which its text is white."""
+"""The strength of a colour from which its text is white."""
 
 EDGE = 0.46
 """Half a cell's height, in rows."""
 
 UPPER = 0.58
-"""Share of a cell that its upper part takes."""
+"""The share of a cell that its upper part takes."""
 
 HEAT_MAP_KEY = (
     "above: TFLOP/s, and speed-up over bf16 with the casts free; below: speed-up with {casts} casts\n"
@@ -58,8 +58,8 @@ LINES: dict[Precision, str] = {
 
 
 def draw(report: GemmReport, path: Path) -> None:
-    """A sweep as lines, all else as a heat map. Raises UsageError as require_drawable, RunFailed where path cannot be
-    written.
+    """Draw a sweep as lines, everything else as a heat map. Raises UsageError as require_drawable does, and RunFailed
+    if path cannot be written.
     """
     height = LINES_IN if report.is_sweep else AROUND_IN + ROW_IN * len(_products(report))
     with paper.figure(height, path) as figure:
@@ -73,7 +73,7 @@ def draw(report: GemmReport, path: Path) -> None:
 
 
 def _products(report: GemmReport) -> list[tuple[str, str]]:
-    """(product, shape) of each row of the heat map."""
+    """Return (product, shape) of each row of the heat map."""
     return list(dict.fromkeys((row.product, row.shape) for row in report.rows))
 
 
@@ -82,7 +82,7 @@ def _precisions(rows: Sequence[GemmRow]) -> list[Precision]:
 
 
 def _casts(rows: Sequence[GemmRow]) -> Casts:
-    """Which casts are drawn: the cheaper of those that were timed."""
+    """Return the casts that are drawn: the cheaper of those that were timed."""
     return "compiled" if any(row.way("compiled") for row in rows) else "eager"
 
 
@@ -104,7 +104,7 @@ def _heat_map(axes: "Axes", report: GemmReport) -> None:
 
 
 def _cell(axes: "Axes", column: int, place: int, row: GemmRow, way: WithCasts | None) -> None:
-    """Above, the GEMM alone; below, where it was timed with casts, the speed-up with them."""
+    """Draw the GEMM alone in the upper part and the speed-up with casts, if they were timed, in the lower part."""
     if row.tflops is None:
         _field(axes, column, place - EDGE, 2 * EDGE, row.status, None, 8.5)
         return
@@ -132,7 +132,7 @@ def _field(axes: "Axes", column: int, top: float, height: float, text: str, spee
 
 
 def _colour(speedup: float | None) -> tuple[str, float]:
-    """The colour of a cell, and how strong it is, 0 to 1."""
+    """Return the colour of a cell, and its strength from 0 to 1."""
     from math import log
 
     from matplotlib.colors import to_hex, to_rgb

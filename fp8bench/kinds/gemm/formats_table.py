@@ -1,4 +1,4 @@
-"""GEMMs in named formats as a table: a row a pair of operands, output, bias and precision, bf16's time beside it."""
+"""GEMMs in named formats as a table: a row for each pair of operands, output, bias and precision, with bf16's time."""
 
 from collections.abc import Sequence
 
@@ -17,12 +17,12 @@ REFUSED = (
 
 
 def names_formats(rows: Sequence[GemmRow]) -> bool:
-    """Whether formats were named, by any of them: then by all."""
+    """Return whether formats were named. If any row has named formats, all rows have them."""
     return any(row.formats is not None for row in rows)
 
 
 def table(rows: Sequence[GemmRow], letters: doc.Letters) -> doc.Table:
-    """rows: all of a record. letters: of why one was not timed."""
+    """Return the table. rows: all of a record. letters: refer to why a GEMM was not timed."""
     shown = [row for row in rows if row.precision != "bf16"]
     bf16 = {(row.product, row.shape): row for row in rows if row.precision == "bf16"}
     column = doc.Rows(shown).column
@@ -51,7 +51,7 @@ def table(rows: Sequence[GemmRow], letters: doc.Letters) -> doc.Table:
 
 
 def notes(rows: Sequence[GemmRow]) -> list[str]:
-    """How to read it; and what units take, where one was refused."""
+    """Return how to read the table and, if a GEMM was refused, what fp8 units support."""
     return [METHOD, *([REFUSED] if any(row.status == "unsupported" for row in rows) else [])]
 
 

@@ -1,7 +1,7 @@
-"""How GEMMs are measured: the request, the configuration made of it, the GEMMs timed in this process, and the record.
+"""How GEMMs are measured: the request, the configuration made from it, the GEMMs timed in this process, and the record.
 
-One process is enough for how fast a GEMM is beside another, and not for the last percent: the record says that its
-intervals are of one process.
+One process is enough to compare the speed of GEMMs, but not to the last per cent: the record says that its intervals
+are of one process.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -32,7 +32,7 @@ from fp8bench.schema.record import METHOD_VERSION, Record, RecordHead
 
 
 class GemmRequest(Request):
-    """Options of `fp8bench gemm`."""
+    """The options of `fp8bench gemm`."""
 
     command = "gemm"
 
@@ -94,7 +94,7 @@ class GemmConfig(Frozen):
 
 
 class GemmRecord(RecordHead):
-    """One call of `fp8bench gemm`: one process, one device. Another process may be faster or slower as a whole."""
+    """The record of one call of `fp8bench gemm`: one process, one device. Another process may be faster or slower."""
 
     kind: Literal["gemm"] = "gemm"
     config: GemmConfig
@@ -111,12 +111,12 @@ SWEEP: dict[Device, tuple[int, ...]] = {
     "cpu": (64, 128, 256, 512),
 }
 Measured = dict[Variant, dict[str, list[Record]]]
-"""See numerics.gemm.bound.latest_measurements."""
+"""Measurements as numerics.gemm.bound.latest_measurements returns them."""
 
 
 @dataclass(frozen=True)
 class _Work:
-    """Every GEMM, and what the fingerprint needs to know of the workload."""
+    """Every GEMM, and what the fingerprint needs to know about the workload."""
 
     products: tuple[Product, ...]
     sizes: Mapping[str, int | str] | None = None
@@ -162,10 +162,10 @@ def prepare(request: GemmRequest, environ: Mapping[str, str]) -> Prepared[GemmCo
 def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
     """Measure every GEMM.
 
-    Raises UsageError where a shape cannot be measured (fp8 cannot take it, or memory is short), RunFailed where the
+    Raises UsageError if a shape cannot be measured (fp8 cannot take it, or memory is short), and RunFailed if the
     device breaks.
     """
-    # Imported here: these bring torch.
+    # Imported here because these modules import torch.
     from fp8bench.numerics.gemm.bench import Bench
     from fp8bench.numerics.gemm.bound import bounds as most_of_fp8
     from fp8bench.numerics.memory import BF16_BYTES, FLOAT_BYTES
@@ -203,7 +203,7 @@ def measure(prepared: Prepared[GemmConfig], log: Log) -> GemmRecord:
 
 
 def fingerprint(config: GemmConfig, sizes: Mapping[str, int | str] | None, flushed: bool) -> dict[str, JsonValue]:
-    """What must be alike for two records' GEMMs to be compared one by one."""
+    """Return what must be equal for two records' GEMMs to be compared one by one."""
     return {
         "workload": config.workload,
         "batch_size": config.batch_size,
@@ -218,8 +218,8 @@ def fingerprint(config: GemmConfig, sizes: Mapping[str, int | str] | None, flush
 
 
 def exit_code(record: GemmRecord, request: GemmRequest) -> int:
-    """4: a GEMM was not computed as it should be; 3: fp8 was requested and none of it runs here, or a precision that
-    was named ran for no shape; else 0.
+    """Return 4 if a GEMM was not computed correctly; 3 if fp8 was requested and none of it runs here, or if a named
+    precision ran for no shape; else 0.
     """
     from fp8bench.launch.session import exit_code_of
 
@@ -232,7 +232,7 @@ def exit_code(record: GemmRecord, request: GemmRequest) -> int:
 
 
 def idle_options(flags: Collection[str]) -> frozenset[str]:
-    """Shapes have no workload."""
+    """Return the options that have no meaning with these flags: shapes have no workload."""
     return frozenset(("workload", "batch_size")) if {"--shape", "--sweep"} & set(flags) else frozenset()
 
 
@@ -248,7 +248,7 @@ def _require_one_way(request: GemmRequest) -> None:
 
 
 def _place(request: GemmRequest, environ: Mapping[str, str]) -> tuple[Place, Device, tuple[str, ...]]:
-    """Where it is measured, on what, and what a reader must be warned of."""
+    """Return where and on what device to measure, and warnings for a reader."""
     machine = this_machine(environ)
     place = place_of(request, machine)
     if not machine.has_gpu:
@@ -271,7 +271,7 @@ def _torch_sees_cuda() -> bool:
 
 
 def _usual_batch(workload: str, device: Device) -> int:
-    """That of a run of it."""
+    """Return the batch size of a run of this workload."""
     return int(RunRequest().of_workers(device, registry.find_workload(workload).usual)["batch_size"])
 
 
@@ -292,9 +292,10 @@ def _work(config: GemmConfig) -> _Work:
 
 
 def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> tuple[Measured, Callable[[Record], Record]]:
-    """What runs of this machine and its software are kept that a bound can be made of, and how to read one whole.
+    """Return the stored runs of this machine and its software from which a bound can be made, and a function that reads
+    one completely.
 
-    log: takes a line about those that are omitted.
+    log: takes a line about the runs that are omitted.
     """
     config = prepared.config
     if config.workload is None or config.batch_size is None:
@@ -314,7 +315,7 @@ def _kept_runs(prepared: Prepared[GemmConfig], log: Log) -> tuple[Measured, Call
         )
 
     def whole(record: Record) -> Record:
-        """Without its profile where that cannot be read: the bound needs the step's time alone."""
+        """Return the record without its profile if that cannot be read: the bound needs only the step's time."""
         found = results.read_whole(paths[record.run_id])
         return found if isinstance(found, Record) else record
 

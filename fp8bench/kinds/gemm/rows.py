@@ -1,9 +1,9 @@
-"""GEMMs as numbers to read: speed, shares of ceiling and peak, speed-up over bf16, and from which size on fp8
-pays. Numbers only; `document` and `figure` show them.
+"""GEMMs as numbers: speed, shares of ceiling and peak, speed-up over bf16, and the size from which fp8 pays. Numbers
+only; `document` and `figure` show them.
 
-Two times are called different where their 95 % intervals have nothing in common. That is a stricter rule than a test of
-their ratio, and a narrower claim: both intervals are of one process, and another process may differ, so that
-`stats.ratio`, which speaks of modes over processes, would rightly call all of this inconclusive.
+Two times are called different if their 95 % intervals do not overlap. That is a stricter rule than a test of their
+ratio, and a narrower claim: both intervals are of one process, and another process may differ. `stats.ratio`, which
+compares modes over processes, would rightly call all of this inconclusive.
 
 Emulated GEMMs have no speed-up: their time is not that of fp8.
 """
@@ -30,15 +30,15 @@ from fp8bench.schema.gemm import (
 from fp8bench.schema.instance import Catalog
 
 FEWEST_SIZES = 2
-"""Of a sweep: one size alone has nothing to pay "from there on"."""
+"""The fewest sizes of a sweep: a single size has no "from there on"."""
 
 CAST_WAYS: tuple[Casts, ...] = ("none", "compiled", "eager")
 TimingVerdict = Literal["faster", "slower", "undecided"]
 
 
 class MeasuredCeiling(Frozen):
-    """The fastest GEMM of a record in one arithmetic, casts free: of the large squares, which run before the power
-    limit is felt, and of all others, of which a shape that suits the GPU better may be faster still.
+    """The fastest GEMM of a record in one arithmetic, with casts free. Candidates are the large squares, which run
+    before the power limit is felt, and all other GEMMs, because a shape that suits the GPU better may be even faster.
     """
 
     arithmetic: Arithmetic
@@ -48,7 +48,7 @@ class MeasuredCeiling(Frozen):
 
 
 def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
-    """bf16's, then fp8's, where the record has any of its large squares."""
+    """Return bf16's ceiling, then fp8's, each if the record has large squares of it."""
     fastest: dict[str, MeasuredCeiling] = {}
     for ceiling in record.ceilings:
         size = ceiling.size
@@ -71,12 +71,12 @@ def measured_ceilings(record: GemmRecord) -> tuple[MeasuredCeiling, ...]:
 
 
 def tflops_of(shape: Shape, timing: Timing) -> float | None:
-    """Of the GEMM, and its casts if they were timed with it; None where it has no time."""
+    """Return the TFLOP/s of the GEMM, including its casts if they were timed with it; None if it has no time."""
     return shape.tflops(timing.time_s) if timing.time_s else None
 
 
 class Timed(Protocol):
-    """What was timed, in seconds; None where there is no time, or no interval. emulated: not by fp8 units."""
+    """A timing, in seconds; None if there is no time, or no interval. emulated: whether no fp8 units were used."""
 
     @property
     def time_s(self) -> float | None: ...
@@ -89,7 +89,7 @@ class Timed(Protocol):
 
 
 class WithCasts(Frozen):
-    """A GEMM with both its casts in front. speedup: over bf16, which casts nothing."""
+    """A GEMM preceded by the casts of both operands. speedup: over bf16, which casts nothing."""
 
     casts: Casts
     status: TimingStatus
@@ -101,7 +101,7 @@ class WithCasts(Frozen):
 
 
 class GemmRow(Frozen):
-    """One GEMM in one precision. Times in seconds, a GEMM each; shares and speed-ups without unit."""
+    """One GEMM in one precision. Times are in seconds for each GEMM; shares and speed-ups have no unit."""
 
     run_id: str
     instance: str
@@ -134,22 +134,22 @@ class GemmRow(Frozen):
 
     @property
     def shape(self) -> str:
-        """`12608 x 5120 x 1280`."""
+        """The shape as text, e.g. `12608 x 5120 x 1280`."""
         return f"{self.m} x {self.n} x {self.k}"
 
     @property
     def time_per_step_s(self) -> float | None:
-        """Of all its calls; None without a workload or a time."""
+        """The time of all its calls in a step; None without a workload or a time."""
         return self.time_s * self.calls_per_step if self.time_s is not None and self.calls_per_step else None
 
     def way(self, casts: Casts) -> WithCasts | None:
-        """The timing with these casts."""
+        """Return the timing with these casts."""
         return next((one for one in self.with_casts if one.casts == casts), None)
 
 
 class BreakEven(Frozen):
-    """From which square size on fp8 is faster. size: the smallest M = N = K that is faster, as every larger one is;
-    null: the largest one is not.
+    """The square size from which fp8 is faster. size: the smallest M = N = K that is faster and whose larger ones all
+    are too; null if the largest is not.
     """
 
     precision: Precision
@@ -159,8 +159,8 @@ class BreakEven(Frozen):
 
 
 class GemmReport(Frozen):
-    """One record, ready to be read. rounds: of GEMMs without casts. peaks: from datasheets, TFLOP/s; null where the
-    GPU is unknown.
+    """The numbers of one record. rounds: of GEMMs without casts. peaks: from datasheets, in TFLOP/s; null if the GPU is
+    unknown.
     """
 
     run_id: str
@@ -181,12 +181,12 @@ class GemmReport(Frozen):
 
     @property
     def what(self) -> str:
-        """`vit-huge, batch 64`; of shapes, `GEMMs`."""
+        """What was measured, e.g. `vit-huge, batch 64`; `GEMMs` for shapes."""
         return f"{self.workload}, batch {self.batch_size}" if self.workload else "GEMMs"
 
 
 def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
-    """The catalogue gives the datasheet's peaks, by the exact name of the GPU."""
+    """Return the numbers of a record. The catalogue gives the datasheet's peaks, by the exact name of the GPU."""
     device = record.environment.device_name if record.environment else None
     gpu = catalog.gpu_by_product(device)
     peaks = {"bf16": gpu.dense_bf16_tflops, "fp8": gpu.dense_fp8_tflops} if gpu else {}
@@ -214,8 +214,8 @@ def gemm_report(record: GemmRecord, catalog: Catalog) -> GemmReport:
 
 
 def break_even(products: Sequence[ProductTimings]) -> list[BreakEven]:
-    """For each fp8 precision and each way of casting, over the square sizes that were timed in it and in bf16. Nothing
-    for fewer than FEWEST_SIZES of them, and for what is emulated.
+    """Return the break-even of each fp8 precision and way of casting, over the square sizes that were timed in it and
+    in bf16; nothing for fewer than FEWEST_SIZES sizes, or for emulated ones.
     """
     cubes = (one for one in products if one.product.shape.is_square and not one.product.layers)
     squares = sorted(cubes, key=lambda one: one.product.shape.m)
@@ -273,14 +273,14 @@ def _share(tflops: float | None, whole: float | None) -> float | None:
 
 
 def speedup(timed: Timed | None, reference: Timed | None) -> float | None:
-    """How many times as fast as the reference. None where either was not timed, or is emulated."""
+    """Return how many times as fast as the reference it is; None if either was not timed or is emulated."""
     if not (_is_real(timed) and _is_real(reference)):
         return None
     return reference.time_s / timed.time_s if timed.time_s and reference.time_s else None
 
 
 def judge(timed: Timed | None, reference: Timed | None) -> TimingVerdict | None:
-    """None where either was not timed, or has no interval, or is emulated."""
+    """Return the verdict; None if either was not timed, has no interval or is emulated."""
     if not (_is_real(timed) and _is_real(reference)) or timed.time_ci_s is None or reference.time_ci_s is None:
         return None
     if timed.time_ci_s[1] < reference.time_ci_s[0]:

@@ -1,5 +1,5 @@
-"""Which GEMMs a user asks for, in words: shapes, precisions, and of a shape the formats of operands and output. A
-workload's GEMMs have those of training.
+"""The GEMMs that a user asks for, in words: shapes, precisions and, for a shape, the formats of operands and output. A
+workload's GEMMs have the formats of training.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ LISTING = "fp8bench gemm --help"
 
 
 def parse_shape(text: str) -> Shape:
-    """`12608,5120,1280` or `12608x5120x1280`: M, N, K. Raises UsageError."""
+    """Parse `12608,5120,1280` or `12608x5120x1280`: M, N, K. Raises UsageError."""
     words = [word.strip() for word in text.lower().replace("x", ",").split(",")]
     if len(words) != len(Shape.model_fields) or not all(map(is_whole, words)):
         raise UsageError(
@@ -30,9 +30,10 @@ def parse_shape(text: str) -> Shape:
 
 
 def parse_precisions(names: Sequence[str]) -> tuple[Precision, ...]:
-    """In the order of PRECISIONS; none named: all of them. bf16 is always among them, as the reference of fp8.
+    """Return the precisions in the order of PRECISIONS, or all if none is named. bf16 is always included, as fp8's
+    reference.
 
-    Raises UsageError for an unknown one.
+    Raises UsageError for an unknown name.
     """
     for name in names:
         require_known("precision", name, PRECISIONS, LISTING)
@@ -40,7 +41,7 @@ def parse_precisions(names: Sequence[str]) -> tuple[Precision, ...]:
 
 
 def require_aligned_shapes(shapes: Sequence[Shape]) -> None:
-    """Raises UsageError for a shape that fp8 cannot take, with the next that it can."""
+    """Raise UsageError, with the next valid shape, for a shape that fp8 cannot take."""
     for shape in shapes:
         for name, size, _ in shape.misaligned:
             m, n, k = map(padded, (shape.m, shape.n, shape.k))
@@ -52,8 +53,8 @@ def require_aligned_shapes(shapes: Sequence[Shape]) -> None:
 
 
 def parse_pairs(words: Sequence[str]) -> tuple[Pair, ...]:
-    """`e4m3,e5m2` or `e4m3xe5m2`, in the order of PAIRS; `all`: every one, that which cuBLASLt refuses too. Raises
-    UsageError.
+    """Parse `e4m3,e5m2` or `e4m3xe5m2`, in the order of PAIRS; `all` is every pair, including the one that cuBLASLt
+    refuses. Raises UsageError.
     """
     known = {",".join(pair): pair for pair in PAIRS}
     wanted = [",".join(part.strip() for part in word.lower().replace("x", ",").split(",")) for word in words]
@@ -63,15 +64,15 @@ def parse_pairs(words: Sequence[str]) -> tuple[Pair, ...]:
 
 
 def parse_outputs(words: Sequence[str]) -> tuple[Output, ...]:
-    """In the order of OUTPUTS; `all`: every one. Raises UsageError."""
+    """Return the outputs in the order of OUTPUTS; `all` is every output. Raises UsageError."""
     for word in words:
         require_known("--output", word, (*OUTPUTS, ALL), LISTING)
     return tuple(one for one in OUTPUTS if ALL in words or one in words)
 
 
 def require_shapes(given: Mapping[str, object], instead: str | None, precisions: Sequence[str]) -> None:
-    """given: options of --shape. instead: what is measured in its place; None: nothing. precisions: as named. Raises
-    UsageError where one was given beside either, or without fp8.
+    """Raise UsageError if an option of --shape is given when something else is measured, or without fp8. given: options
+    of --shape. instead: what is measured instead of shapes; None: nothing. precisions: as named.
     """
     flag = next((flag for flag, value in given.items() if value), None)
     if flag is not None and instead is not None:
@@ -83,14 +84,14 @@ def require_shapes(given: Mapping[str, object], instead: str | None, precisions:
 
 
 def named_formats(pairs: Sequence[Pair], bias: bool, outputs: Sequence[Output]) -> dict[str, JsonValue]:
-    """For the fingerprint. Nothing where none was named, as in the fingerprints of records that knew none."""
+    """Return fields of the fingerprint; none if no format was named, as in records that knew no such option."""
     if not (pairs or bias or outputs):
         return {}
     return {"pairs": [" x ".join(pair) for pair in pairs], "bias": bias, "outputs": list(outputs)}
 
 
 def of_shape(shape: Shape, pairs: Sequence[Pair], bias: bool, outputs: Sequence[Output]) -> list[Product]:
-    """One GEMM; or where anything was named one for each, all with named formats."""
+    """Return one GEMM or, if any format was named, one for each combination, all with named formats."""
     if not named_formats(pairs, bias, outputs):
         return [Product(shape=shape)]
     return [

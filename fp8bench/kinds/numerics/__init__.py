@@ -1,4 +1,4 @@
-"""What error each precision mode adds to a layer against float64, and how delayed scaling answers to a jump."""
+"""What error each precision mode adds to a layer, measured against float64, and how delayed scaling answers a jump."""
 
 from fp8bench.kinds.numerics import document, measure
 from fp8bench.kinds.numerics.measure import NumericsRecord, NumericsRequest

@@ -1,9 +1,9 @@
 """What precision modes add to a layer on several machines side by side, as numbers: each error of each record, its
-ratio to the first record's, how far they agree, and where delayed scaling answered otherwise to the jump. Numbers only;
-`document` shows them.
+ratio to the first record's, how far the errors agree, and where delayed scaling answered the jump differently. Numbers
+only; `document` shows them.
 
-A ratio is this record's error over the first's: above 1, this one is the less exact. Equal errors have a ratio of 1,
-none at all included.
+A ratio is this record's error over the first's: above 1, this record is less exact. Equal errors have a ratio of 1,
+even if both are 0.
 """
 
 import math
@@ -28,13 +28,13 @@ from fp8bench.schema.numerics import (
 )
 
 CLOSE = 0.05
-"""Errors whose ratio is off from 1 by no more than this are called alike: so little changes no choice of a mode."""
+"""Errors whose ratio differs from 1 by at most this are called alike: such a difference changes no choice of a mode."""
 
 MANY = 0.01
-"""More than this share of saturated values is a step that saturates; single values do so all the time."""
+"""The share of saturated values above which a step saturates; single values saturate all the time."""
 
 NEAR = 2.0
-"""A scale is where current scaling has it when it is off by less than this factor."""
+"""A scale is near current scaling's if it is off by less than this factor."""
 
 Quantity = Literal["steps that saturate", "worst error", "steps to come back"]
 Name = tuple[LayerName | None, InputName | None, str, TensorName | None]
@@ -42,8 +42,8 @@ Name = tuple[LayerName | None, InputName | None, str, TensorName | None]
 
 @dataclass(frozen=True)
 class Reading:
-    """What one record knows of a row. status None: not examined. ratio: of its error to the first record's; None for
-    that one itself.
+    """What one record says about a row. status: None if not examined. ratio: its error over the first record's; None
+    for the first record.
     """
 
     status: Status | None = None
@@ -54,7 +54,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class ErrorRow:
-    """The error of one tensor. Of a mode that no record could run there is one row, without what is not known."""
+    """The error of one tensor. A mode that no record could run has one row, with None for what is unknown."""
 
     layer: LayerName | None
     input: InputName | None
@@ -65,8 +65,8 @@ class ErrorRow:
 
 @dataclass(frozen=True)
 class Agreement:
-    """One record and the first, over `both`: the errors that both have. alike: how many of them are within CLOSE.
-    furthest: the row of the ratio furthest from 1, and that ratio; None where both have none.
+    """A record compared with the first. both: the number of errors that both have. alike: how many of these are within
+    CLOSE. furthest: the row whose ratio is furthest from 1, and that ratio; None if no error is in both.
     """
 
     label: str
@@ -77,9 +77,10 @@ class Agreement:
 
 @dataclass(frozen=True)
 class JumpResponse:
-    """One way's. worst_share: of the values, saturated at any step; worst_error: of any step, relative.
+    """How one way of scaling answered. worst_share: of values saturated at any step. worst_error: of any step,
+    relative.
 
-    steps_to_come_back: after the fall, until the scale is near current scaling's; None: in none of the steps_after.
+    steps_to_come_back: from the fall until the scale is near current scaling's; None: in none of the steps_after.
     """
 
     steps_that_saturate: int
@@ -90,7 +91,7 @@ class JumpResponse:
 
 
 def response_to(trace: ScalingTrace, history: AmaxJump) -> JumpResponse:
-    """history: of which the trace is a part."""
+    """Return how a trace answered the jump. history: the jump that the trace belongs to."""
     after = range(history.down_at, history.steps)
     wanted = {step: history.largest / trace.amax[step] for step in after}
     back = next((step for step in after if wanted[step] / NEAR < trace.scale[step] < wanted[step] * NEAR), None)
@@ -104,7 +105,7 @@ def response_to(trace: ScalingTrace, history: AmaxJump) -> JumpResponse:
 
 
 def scaling_name(trace: ScalingTrace) -> str:
-    """In words: `delayed, max of 1024`."""
+    """Return the scaling in words, e.g. `delayed, max of 1024`."""
     if trace.scaling == "current":
         return "current"
     return "delayed, most recent" if trace.algo == "most_recent" else f"delayed, max of {trace.history_len}"
@@ -115,14 +116,14 @@ def source_name(trace: ScalingTrace) -> str:
 
 
 def come_back_text(found: JumpResponse) -> str:
-    """`> 40`: in none of the 40 steps that there were."""
+    """Write the steps to come back; `> 40` means in none of the 40 steps."""
     return f"> {found.steps_after}" if found.steps_to_come_back is None else str(found.steps_to_come_back)
 
 
 @dataclass(frozen=True)
 class JumpRow:
-    """What is not the same for every record. trace: the first record's that has it, for its names. responses: one a
-    record; None where it was not tried.
+    """A quantity that differs between records. trace: the first record's that has it, for its names. responses: one for
+    each record; None if not tried.
     """
 
     trace: ScalingTrace
@@ -132,7 +133,7 @@ class JumpRow:
 
 @dataclass(frozen=True)
 class NumericsComparison:
-    """Records of the same work. Everything with one value a record has them in the records' order."""
+    """Records of the same work. Every field with one value for each record has the values in the records' order."""
 
     labels: tuple[str, ...]
     rows: tuple[ErrorRow, ...]
@@ -142,7 +143,7 @@ class NumericsComparison:
 
 
 def compare_errors(records: Sequence[NumericsRecord]) -> NumericsComparison:
-    """records: of one fingerprint, at least one; the others are compared with the first."""
+    """Compare records with the first. records: of one fingerprint, at least one."""
     named = labels(records)
     rows = tuple(_rows(records))
     return NumericsComparison(
@@ -155,7 +156,7 @@ def compare_errors(records: Sequence[NumericsRecord]) -> NumericsComparison:
 
 
 def _rows(records: Sequence[NumericsRecord]) -> Iterator[ErrorRow]:
-    """By layer, input, mode as requested, and tensor; modes that ran nowhere last."""
+    """Yield rows by layer, input, mode in the requested order, and tensor; modes that ran nowhere are last."""
     known = [{(row.layer, row.input, row.mode, row.tensor): row for row in record.rows} for record in records]
     modes = list(dict.fromkeys(mode for record in records for mode in record.config.modes))
     names = {name for rows in known for name in rows}
@@ -165,7 +166,7 @@ def _rows(records: Sequence[NumericsRecord]) -> Iterator[ErrorRow]:
 
 
 def _wider(name: Name) -> tuple[Name, ...]:
-    """What a refusal of this one would be filed under: of the whole input, or of the whole mode."""
+    """Return the names under which this row's refusal may be recorded: for all tensors, or for the entire mode."""
     layer, given, mode, _ = name
     return tuple(wider for wider in ((layer, given, mode, None), (None, None, mode, None)) if wider != name)
 
@@ -208,12 +209,12 @@ def _agreement(label: str, rows: Sequence[ErrorRow], place: int) -> Agreement:
 
 
 def _distance(ratio: float) -> float:
-    """Half as large is as far as twice as large."""
+    """Return the distance from 1, which is the same for half as large and twice as large."""
     return abs(math.log(ratio)) if ratio else math.inf
 
 
 def _jump(records: Sequence[NumericsRecord]) -> Iterator[JumpRow]:
-    """Only what differs."""
+    """Yield only what differs."""
     way_of = attrgetter("source", "scaling", "algo", "history_len")
     known = [{way_of(trace): trace for trace in record.history.traces} for record in records]
     every = {way: trace for traces in reversed(known) for way, trace in traces.items()}
@@ -226,7 +227,7 @@ def _jump(records: Sequence[NumericsRecord]) -> Iterator[JumpRow]:
 
 
 def _unlike(responses: Sequence[JumpResponse | None]) -> Iterator[Quantity]:
-    """A way that a record did not try is shown once, by its worst error."""
+    """Yield the quantities that differ. A way that a record did not try is shown once, by its worst error."""
     tried = [one for one in responses if one is not None]
     if len({one.steps_that_saturate for one in tried}) > 1:
         yield "steps that saturate"

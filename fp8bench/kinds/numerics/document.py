@@ -1,12 +1,12 @@
-"""Errors of precision modes as a document: a record by itself, or records of the same work side by side.
+"""Errors of precision modes as a document: one record, or records of the same work side by side.
 
-Of a record, the first table has a row for each layer, input and mode: the relative error of the output, of the input
+The first table of a record has a row for each layer, input and mode: the relative error of the output, of the input
 gradient and of the weight gradient, each with its SQNR in dB, and the worst share of an operand's values that the casts
-saturated or flushed to zero. A mode that did not run has a row that says so, its reason under the table. The second
-table is about the jump: at how many steps more than one value in 100 saturated, how far off the worst cast was, and how
-many steps after the fall the scale was again where current scaling has it.
+saturated or flushed to zero. A mode that did not run has a row that says so, with its reason below the table. The
+second table is about the jump: at how many steps more than one value in 100 saturated, how far off the worst cast was,
+and how many steps after the fall the scale was back at current scaling's.
 
-Machines get each record by itself, unrounded, and compare them as they like.
+The data has each record by itself, unrounded, so that programs can compare them as they like.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ SHORT: dict[TensorName, str] = {
     "weight_gradient": "weight grad.",
 }
 ERRORS, JUMP = "errors", "jump"
-"""Names of the figures."""
+"""The names of the figures."""
 
 METHOD = (
     "Errors are relative, against float64. ratio: the error over that of {first}, so that above 1 it is less exact "
@@ -59,7 +59,7 @@ WRITE: dict[Quantity, Callable[[JumpResponse], str]] = {
 
 @dataclass(frozen=True)
 class ModeErrors:
-    """What belongs on one row: the errors of one mode, layer and input; of a mode that did not run, why."""
+    """One row of the table: the errors of one mode, layer and input or, for a mode that did not run, the reason."""
 
     instance: str
     rows: dict[TensorName | None, LayerError]
@@ -70,7 +70,7 @@ class ModeErrors:
 
 
 def document(records: Sequence[NumericsRecord], _catalog: Catalog | None = None) -> doc.Document:
-    """records: in the order of the columns. The figures are of one record. Errors need no catalogue."""
+    """Return the document. records: in the order of the columns. Figures are only drawn for a single record."""
     groups = same_work(records)
     shown: list[tuple[doc.Part, ...]] = []
     for group in groups:
@@ -86,7 +86,7 @@ def document(records: Sequence[NumericsRecord], _catalog: Catalog | None = None)
 
 
 def _lines(records: Sequence[NumericsRecord]) -> doc.CsvLines:
-    """A line a tensor, every field of `LayerError`. The jump is not in it."""
+    """Return a line for each tensor, with every field of `LayerError`. The jump is not included."""
     rows = (
         (record.instance, record.run_id, *row.model_dump(mode="json").values())
         for record in records
@@ -102,7 +102,7 @@ def title(group: Sequence[NumericsRecord]) -> str:
 
 
 def blocks(records: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...]:
-    """One table of all errors, and one of each record's jump. The instance has a column where there are several."""
+    """Return a table of all errors, and one of each record's jump. Instances have a column if there are several."""
     letters = doc.Letters()
     several = len({record.instance for record in records}) > 1
     of_errors = _error_table(lines(records), several, letters)
@@ -114,7 +114,7 @@ def blocks(records: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ...
 
 
 def lines(records: Sequence[NumericsRecord]) -> list[ModeErrors]:
-    """By layer, then input, then mode as requested, then record; modes that did not run last."""
+    """Sort rows by layer, then input, mode in the requested order, and record; modes that did not run are last."""
     found: dict[tuple[int, int, int, int], ModeErrors] = {}
     for place, record in enumerate(records):
         for row in record.rows:
@@ -150,7 +150,7 @@ def _error_table(found: Sequence[ModeErrors], several: bool, letters: doc.Letter
 
 
 def _notes(line: ModeErrors, letters: doc.Letters) -> str:
-    """The status of what did not go well, and a letter for its reason; equal reasons share one."""
+    """Return the statuses that are not ok, with a letter for the reason; equal reasons share one."""
     marks = [letters.refer(row.status, row.reason) for row in line.rows.values() if row.reason is not None]
     return ", ".join(dict.fromkeys(marks))
 
@@ -174,7 +174,7 @@ def jump_sentence(history: AmaxJump) -> str:
 
 
 def jump_table(history: AmaxJump) -> doc.Table:
-    """A row a way of scaling. `>`: not in the steps that there were."""
+    """Show a row for each way of scaling. `>`: not within the steps of the jump."""
     of_trace = doc.Rows(history.traces).column
     of_answer = doc.Rows([response_to(trace, history) for trace in history.traces]).column
     columns = (
@@ -201,7 +201,7 @@ def _compared(group: Sequence[NumericsRecord]) -> tuple[tuple[doc.Part, ...], ..
 
 
 def _errors_compared(compared: NumericsComparison, letters: doc.Letters) -> doc.Table:
-    """A row a layer, input, mode and tensor. letters: of the reasons of what has no error."""
+    """Show a row for each layer, input, mode and tensor. letters: refer to why there is no error."""
     rows = compared.rows
     column = doc.Rows(rows).column
     shown = [
@@ -224,7 +224,7 @@ def _errors_compared(compared: NumericsComparison, letters: doc.Letters) -> doc.
 
 
 def _jump_compared(compared: NumericsComparison) -> doc.Table:
-    """A row a way of scaling and quantity that differ."""
+    """Show a row for each way of scaling and quantity that differ."""
     column = doc.Rows(compared.jump).column
     shown = [
         column("scaling", lambda row: scaling_name(row.trace), "word", once=True),
@@ -240,7 +240,7 @@ def _jump_compared(compared: NumericsComparison) -> doc.Table:
 
 
 def ratio_text(ratio: float | None) -> str:
-    """Two digits after the point, but two that count of a small one, and none of a large one."""
+    """Write a ratio with two decimals; a small one with two significant digits, and a large one without decimals."""
     if ratio is None:
         return doc.NOTHING
     if ratio >= 100:
@@ -249,7 +249,7 @@ def ratio_text(ratio: float | None) -> str:
 
 
 def sentences(compared: NumericsComparison) -> list[str]:
-    """How the machines differ, how far their errors agree, and how to read the table; a line each."""
+    """Return lines about how the machines differ, how far their errors agree, and how to read the table."""
     first = compared.labels[0]
     return [
         *differences_line(compared.differences, compared.labels),

@@ -1,14 +1,14 @@
 """Two pictures of one record.
 
-`error_dots`: relative errors on a logarithmic axis, one panel a layer and tensor, one row a mode. A colour and a shape
-is an input; a hollow mark is the same input moved to values that fp8 has, whose error is not the casts'. fp8's errors
-lie within two decades, and float32's four decades below: what is less than LEAST is drawn in a strip at the left, in
-which places mean nothing, so that recipes can be distinguished.
+`error_dots`: relative errors on a logarithmic axis, with a panel for each layer and tensor and a row for each mode.
+Each input has a colour and a shape; a hollow mark is the same input moved to values that fp8 has, so that its error
+does not come from the casts. fp8's errors lie within two decades, and float32's four decades below. Errors below LEAST
+are drawn in a strip at the left, where positions mean nothing, so that recipes can be distinguished.
 
-`jump_lines`: the jump over the steps. Above, the largest magnitude in the tensor, and what each scaling could hold:
-largest / scale. Where the black line is above a coloured one, values saturate; far below it, the format's precision is
-wasted. Below it, the share that saturated, and the error of the cast. Dots are what Transformer Engine did, where it
-ran: they should lie on the lines, which are simulated.
+`jump_lines`: the jump over the steps. The upper panel shows the largest magnitude in the tensor, and what each scaling
+could hold: largest / scale. Where the black line is above a coloured one, values saturate; far below it, the format's
+precision is wasted. The lower panels show the share that saturated, and the error of the cast. Dots are what
+Transformer Engine did, if it ran: they should lie on the lines, which are simulated.
 
 No two things differ by colour alone.
 """
@@ -30,11 +30,11 @@ BAND = "#f6f8fa"
 ROW_IN = 0.36
 AROUND_IN = 1.2
 PANEL_IN = 0.42
-"""Height of errors' figure: of a mode's row, beside the panels, and of a panel beside its rows."""
+"""Heights in the figure of errors: of a mode's row, of what surrounds the panels, and of a panel without its rows."""
 
 MARKS = {"normal": ("#0072B2", "o"), "heavy-tailed": ("#D55E00", "s"), "outlier": ("#009E73", "^")}
 OFFSETS = {"normal": -0.2, "heavy-tailed": 0.0, "outlier": 0.2}
-"""Height of an input's marks in its row, so that equal errors do not hide each other."""
+"""The height of an input's marks in its row, so that equal errors do not hide each other."""
 
 TITLES: dict[TensorName, str] = {
     "output": "output",
@@ -43,10 +43,10 @@ TITLES: dict[TensorName, str] = {
 }
 LEAST = 5e-4
 STRIP = (2e-4, LEAST)
-"""The axis from end to end of the strip. bfloat16's own rounding, 1.7e-3, lies to the right of it."""
+"""The strip's two ends on the axis. bfloat16's own rounding, 1.7e-3, lies to the right of it."""
 
 IN_STRIP = {True: 2.6e-4, False: 3.8e-4}
-"""Where a mark in the strip is drawn, hollow or not: beside each other."""
+"""Where a mark in the strip is drawn, by whether it is hollow: next to each other."""
 
 STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#0072B2", "linestyle": "-", "linewidth": 2.0},
@@ -59,7 +59,7 @@ SMALL_TITLE: dict[str, Any] = {"fontsize": 9.5, "color": INK, "loc": "left", "pa
 
 
 def error_dots(record: NumericsRecord, path: Path) -> None:
-    """Raises UsageError as require_drawable, RunFailed where path cannot be written. The record has ok rows."""
+    """Draw the errors; some row is ok. Raises UsageError as require_drawable does, RunFailed if it cannot write."""
     rows = [row for row in record.rows if row.status == "ok"]
     layers = [layer for layer in record.config.layers if any(row.layer == layer for row in rows)]
     modes = [mode for mode in record.config.modes if any(row.mode == mode for row in rows)]
@@ -106,7 +106,7 @@ def _dots(axes: "Axes", rows: Sequence[LayerError], modes: Sequence[str]) -> Non
 
 
 def _errors_axis(axes: "Axes", greatest: float) -> None:
-    """The panels share it. greatest: the largest error, for which there is room."""
+    """Set the axis that the panels share. greatest: the largest error, which must fit."""
     right = max(greatest * 1.5, 0.2)
     axes.set_xlim(STRIP[0], right)
     decades = [10.0**power for power in range(-3, 3) if 10.0**power < right]
@@ -131,7 +131,7 @@ def _legend_of_inputs(figure: Any, rows: Sequence[LayerError]) -> None:
 
 
 def jump_lines(record: NumericsRecord, path: Path) -> None:
-    """Raises UsageError as require_drawable, RunFailed where path cannot be written."""
+    """Draw the jump. Raises UsageError as require_drawable does, and RunFailed if path cannot be written."""
     history = record.history
     simulated = [trace for trace in history.traces if trace.source == "simulated"]
     measured = [trace for trace in history.traces if trace.source == "transformer_engine"]

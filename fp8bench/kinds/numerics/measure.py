@@ -1,6 +1,6 @@
-"""How errors of precision modes are measured: the request, the configuration made of it, and the record.
+"""How errors of precision modes are measured: the request, the configuration made from it, and the record.
 
-Nothing is timed, so one process examines all modes, one after the other. torch is imported where the work begins: an
+Nothing is timed, so one process examines all modes, one after the other. torch is imported when the work begins: an
 invalid word fails before that.
 """
 
@@ -24,7 +24,7 @@ from fp8bench.schema.record import METHOD_VERSION, RecordHead
 
 
 class NumericsRequest(Request):
-    """Options of `fp8bench numerics`."""
+    """The options of `fp8bench numerics`."""
 
     command = "numerics"
 
@@ -58,7 +58,7 @@ class NumericsRequest(Request):
 
 
 class NumericsRecord(RecordHead):
-    """One call of `fp8bench numerics`. Its status is ok where any mode ran."""
+    """The record of one call of `fp8bench numerics`. Its status is ok if any mode ran."""
 
     kind: Literal["numerics"] = "numerics"
     config: NumericsConfig
@@ -71,7 +71,7 @@ class NumericsRecord(RecordHead):
 
 
 MODES = ("baseline-fp32", "baseline-bf16", "torchao-float8", "te-fp8")
-"""Examined when none is named, each with all of its recipes: those to compare with first."""
+"""Modes that are examined if none is named, each with all its recipes: those to compare with come first."""
 
 TOKENS = {"cuda": 2048, "cpu": 64}
 WORST_FIRST: tuple[Status, ...] = ("failed", "invalid", "unsupported")
@@ -99,7 +99,7 @@ def prepare(request: NumericsRequest, environ: Mapping[str, str]) -> Prepared[Nu
 
 
 def measure(prepared: Prepared[NumericsConfig], log: Log, now: datetime | None = None) -> NumericsRecord:
-    """Run it, in this process. log: takes a line a stage. now: of the record. Raises ModeUnavailable and RunFailed."""
+    """Examine the modes in this process. log: takes a line per stage. Raises ModeUnavailable and RunFailed."""
     from fp8bench.numerics import examination
     from fp8bench.worker.environment import environment
 
@@ -121,7 +121,7 @@ def measure(prepared: Prepared[NumericsConfig], log: Log, now: datetime | None =
 
 
 def fingerprint(config: NumericsConfig) -> dict[str, Any]:
-    """What must be alike for errors to be compared: not modes, layers and inputs, which are compared."""
+    """Return what must be equal for errors to be compared; modes, layers and inputs need not be."""
     return {
         "kind": "numerics",
         "width": config.width,
@@ -132,21 +132,21 @@ def fingerprint(config: NumericsConfig) -> dict[str, Any]:
 
 
 def exit_code(record: NumericsRecord, request: NumericsRequest) -> int:
-    """By the rows' statuses. A mode that was named and could not run counts also beside others."""
+    """Return the exit code for the rows' statuses. A named mode that could not run counts even if others ran."""
     from fp8bench.launch.session import exit_code_of
 
     return exit_code_of((row.status for row in record.rows), named=bool(request.modes))
 
 
 def _outcome(found: list[tuple[Status, str | None, str | None]]) -> tuple[Status, str | None, str | None]:
-    """The record's own status, reason and remedy: ok where any row is, else the worst row's."""
+    """Return the record's own status, reason and remedy: ok if any row is ok, else those of the worst row."""
     if any(status == "ok" for status, _, _ in found):
         return "ok", None, None
     return min(found, key=lambda one: WORST_FIRST.index(one[0]))
 
 
 def _modes(requested: tuple[str, ...]) -> tuple[str, ...]:
-    """Labels with their recipes, each once. Raises UsageError as registry.find_mode."""
+    """Return labels with their recipes, each once. Raises UsageError as registry.find_mode does."""
     if requested:
         found = [registry.find_mode(label) for label in requested]
     else:
@@ -156,7 +156,7 @@ def _modes(requested: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _require_something(layers: tuple[str, ...], inputs: tuple[str, ...]) -> None:
-    """Raises UsageError where no layer takes any of the inputs."""
+    """Raise UsageError if no layer takes any of the inputs."""
     if "linear" not in layers and all(name.endswith(EXACT) for name in inputs):
         raise UsageError(
             f"{', '.join(inputs)} are inputs of the linear layer alone: a block makes its operands itself",

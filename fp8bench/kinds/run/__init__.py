@@ -1,5 +1,5 @@
-"""Training steps of whole models, and what they cost. `config.request` has the options, `launch` how it is measured,
-`schema.record` the record; a session makes many of them, so the command is its own (`cli.run`).
+"""Training steps of complete models, and what they cost. `config.request` has the options, `launch` measures, and
+`schema.record` has the record. A session makes many records, so the command is separate (`cli.run`).
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ Whole = Callable[[Record], Record]
 
 
 class Gathered(NamedTuple):
-    """A comparison, and the rounds that its rows are made of: whole, by their ids."""
+    """A comparison, and the complete rounds of its rows, by their ids."""
 
     comparison: Comparison
     rounds: dict[str, Record]
@@ -31,7 +31,7 @@ class Gathered(NamedTuple):
 def gather(
     kept: Found[Kept[Record]], options: CompareOptions, catalog: Catalog, results_dir: Folders, unread: Unread
 ) -> Gathered:
-    """What one table and the page show of what is kept in `results_dir`. Raises UsageError where an instance has no
+    """Return what one table and the page show of the records in `results_dir`. Raises UsageError if an instance has no
     record, and as `compare` does.
     """
 
@@ -52,12 +52,12 @@ def _require_each(records: Sequence[Record], options: CompareOptions, results_di
 
 
 class Run(Kind):
-    """Runs, with prices."""
+    """The kind `run`, which is compared with prices."""
 
     def compare(
         self, options: CompareOptions, catalog: Catalog, results_dirs: Sequence[Path], _log: Log, unread: Unread
     ) -> Document:
-        """Rows ranked by what a dollar buys. Raises UsageError where an instance has no record."""
+        """Return rows ranked by what a dollar buys. Raises UsageError if an instance has no record."""
         require_columns(options.view, options.job)
 
         def compared(records: list[Record], whole: Whole) -> list[Comparison]:
@@ -69,7 +69,7 @@ class Run(Kind):
 
 
 def _views(records: list[Record], catalog: Catalog, options: CompareOptions, whole: Whole) -> list[Comparison]:
-    """The comparison, or one for each group; at the same batch each has a reference of its own."""
+    """Return the comparison, or one for each group; each batch size has a reference of its own."""
     every = arranged(compare.compare(records, catalog, options, whole), options)
     group_by = options.view.group_by
     if group_by == "batch":
@@ -83,7 +83,7 @@ def _views(records: list[Record], catalog: Catalog, options: CompareOptions, who
 def _at_batch(
     size: int, every: Comparison, records: list[Record], catalog: Catalog, options: CompareOptions, whole: Whole
 ) -> Comparison:
-    """Rows of one batch size, compared with the reference at that size, of the first instance that has it."""
+    """Return the rows of one batch size, compared with the reference at that size, of the first instance with it."""
     there = {row.instance for row in every.rows if row.batch_size == size}
     instances = tuple(key for key in options.instances if key in there)
     reference = options.reference

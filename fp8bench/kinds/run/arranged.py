@@ -1,8 +1,8 @@
-"""The rows that a user requests, in the requested order: filtered, at their best batch size, with what the job
-takes, on the Pareto front or off it, sorted, and grouped.
+"""The rows that a user requests, in the requested order: filtered, at their best batch size, with what the job takes,
+on or off the Pareto front, sorted, and grouped.
 
-Gains stay those of the comparison: what is not shown was compared all the same. The Pareto front is that of the rows
-that are shown.
+Gains stay those of the comparison: rows that are not shown were compared too. The Pareto front is that of the rows that
+are shown.
 """
 
 import math
@@ -27,12 +27,12 @@ COMPARE: dict[str, Callable[[float, float], bool]] = {
 }
 
 _SAME = 1e-9
-"""Within this share two numbers are equal to a filter, since one was rounded by its unit."""
+"""The share within which a filter considers two numbers equal, because one was rounded by its unit."""
 
 
 def require_columns(view: View, job: float | None) -> None:
-    """Raises UsageError for a column that there is not, that cannot be sorted or filtered by, or that needs a job; and
-    for two views at once.
+    """Raise UsageError for a column that is unknown, that cannot be sorted or filtered by, or that needs a job, and for
+    two views at once.
     """
     if view.wide and view.columns:
         raise UsageError("--wide and --columns choose columns both", "Give one of them")
@@ -55,7 +55,7 @@ def _require_column(name: str, known: Sequence[str]) -> None:
 
 
 def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
-    """The rows to show. Raises UsageError where no row is left, or a condition does not apply to its column."""
+    """Return the rows to show. Raises UsageError if no row is left, or if a condition does not apply to its column."""
     view, rows = options.view, list(comparison.rows)
     for condition in view.filter:
         rows = [row for row in rows if holds(condition, row)]
@@ -71,7 +71,7 @@ def arranged(comparison: Comparison, options: CompareOptions) -> Comparison:
 
 
 def grouped(comparison: Comparison, column: str) -> list[Comparison]:
-    """One for each value of the column, named by it, in the order of each one's first row."""
+    """Return a comparison for each value of the column, named by it, in the order of their first rows."""
     found: dict[str, list[Row]] = {}
     for row in comparison.rows:
         found.setdefault(_named(EVERY[column].value(row)), []).append(row)
@@ -86,9 +86,9 @@ def _named(value: Value) -> str:
 
 
 def holds(condition: Condition, row: Row) -> bool:
-    """Whether the row has what the condition requires. Unknown is equal to nothing, and neither above nor below it.
+    """Return whether the row meets the condition. An unknown value is equal to nothing, and neither above nor below it.
 
-    Raises UsageError where the column has words and the operator is of numbers, or the other way round.
+    Raises UsageError if the column has words and the operator is for numbers, or vice versa.
     """
     column = EVERY[condition.column]
     if column.kind in ("word", "verdict"):
@@ -120,8 +120,8 @@ def _wanted(condition: Condition) -> float:
 
 
 def best_batches(rows: Sequence[Row]) -> list[Row]:
-    """Of each mode on each instance and machine, executed in one way on as many GPUs, the batch size that buys most for
-    a dollar; without prices the fastest. What did not run is omitted where the same mode ran at any size.
+    """Return for each mode on each instance and machine, with one execution and number of GPUs, the batch size that
+    buys most for a dollar (without prices, the fastest). What did not run is omitted if the same mode ran at any size.
     """
     best: dict[object, Row] = {}
     for row in rows:
@@ -146,7 +146,7 @@ def _worth(row: Row) -> float:
 
 
 def with_job(row: Row, units: float) -> Row:
-    """With what the job takes and costs; an emulation's time is not that of fp8, and promises none."""
+    """Return the row with the job's time and cost, except for an emulation, whose time is not that of fp8."""
     if row.throughput_per_s is None or row.step_time_s is None or row.emulated:
         return row.model_copy(update={"job_units": units})
     time, usd = job_time(units, row.throughput_per_s, row.step_time_s, row.step_time_ci_s), row.usd_per_hour
@@ -162,8 +162,8 @@ def with_job(row: Row, units: float) -> Row:
 
 
 def with_front(rows: Sequence[Row]) -> list[Row]:
-    """Each row that has a price, on the front of time against cost or off it, among rows that count the same unit on
-    the same kind of device.
+    """Return the rows, each with a price marked as on or off the front of time against cost, among rows that count the
+    same unit on the same kind of device.
     """
     points: dict[object, list[tuple[str, tuple[float, float]]]] = {}
     for row in rows:
@@ -179,7 +179,7 @@ def with_front(rows: Sequence[Row]) -> list[Row]:
 
 
 def in_order(rows: Sequence[Row], sort: str) -> list[Row]:
-    """By the column, its best first; after a `-` the other way round. What did not run, or is unknown, is last."""
+    """Return the rows with the column's best first (after a `-` last), then unknown values, then what did not run."""
     name, back = sort.removeprefix("-"), sort.startswith("-")
     column = EVERY[name]
     known = [row for row in rows if row.status == "ok" and column.value(row) is not None]

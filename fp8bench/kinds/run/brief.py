@@ -1,9 +1,9 @@
-"""The table that answers: which mode on which instance, how fast, what a dollar buys of it, how much more than the
-reference, whether that can be said, and what to know of it. With a job, what that takes and costs instead.
+"""The table that answers: which mode on which instance, how fast, what a dollar buys, how much more than the reference,
+whether that is certain, and notes. With a job, its time and cost instead.
 
-It is at most WIDTH characters wide where names allow it: first the default recipe is omitted from the names of modes,
-then an instance that all rows have, then digits of steps. A column that says the same of every row, as the batch size
-mostly does, is not there.
+The table is at most WIDTH characters wide if names allow it. To fit, it omits the default recipe from the names of
+modes, then an instance that all rows have, then digits of steps. A column that is the same for every row, as the batch
+size mostly is, is omitted.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,17 +19,17 @@ from fp8bench.schema.execution import suffix
 
 WIDTH, GAP = 120, 2
 SHORT_MARK = 9
-"""Characters of a mark that stands in the row: `published`, `emulated`, `what-if`."""
+"""The longest mark that is shown in the row: `published`, `emulated`, `what-if`."""
 
 THOUSANDS = 10_000
-"""From this many units for a dollar on, thousands are shown."""
+"""The units for a dollar from which thousands are shown."""
 
 PARETO = "Pareto"
 
 
 class Density(NamedTuple):
-    """recipes: whether a default recipe is named; instance: whether one that all rows have is. tenths: of a step's
-    milliseconds, or three digits of these.
+    """How much a table shows. recipes: whether default recipes are named. instance: whether an instance that all rows
+    have is named. tenths: whether steps have tenths of milliseconds, else three digits.
     """
 
     recipes: bool
@@ -43,7 +43,7 @@ DENSITIES = (
     Density(False, False, True),
     Density(False, True, False),
 )
-"""From the roomiest on; the first that fits is taken, or the last."""
+"""Densities from the roomiest to the tightest; the first that fits is used, or the last."""
 
 
 def columns(rows: Sequence[Row], letters: Letters) -> list[Column]:
@@ -62,7 +62,7 @@ def columns(rows: Sequence[Row], letters: Letters) -> list[Column]:
 
 
 def _width(column: Column) -> int:
-    """With its heading a word a line."""
+    """Return the width of a column with each word of its heading on its own line."""
     return max(map(len, (*column.heading.split(), *column.cells)))
 
 
@@ -94,14 +94,14 @@ def _columns(rows: Sequence[Row], density: Density) -> Iterator[Column]:
 
 
 def _mode(row: Row, recipes: bool) -> str:
-    """`te-fp8:delayed/graphed`, as --reference takes it."""
+    """Return e.g. `te-fp8:delayed/graphed`, as --reference takes it."""
     entry = next((one for one in registry.BUILTIN_MODES if one.name == row.mode), None)
     default = entry is not None and entry.recipes is not None and row.recipe in entry.recipes[:1]
     return f"{row.mode}{suffix(row.execution)}" if default and not recipes else row.variant_label
 
 
 def _sizes(rows: Sequence[Row]) -> tuple[str, Callable[[Row], str]] | None:
-    """The column of what differs: batch sizes, workers on one instance, or both."""
+    """Return the column of what differs: batch sizes, workers on one instance, or both; None if neither differs."""
     batch = len({row.batch_size for row in rows}) > 1
     workers = len({(row.instance, row.world_size) for row in rows}) > len({row.instance for row in rows})
     if batch and workers:
@@ -112,20 +112,20 @@ def _sizes(rows: Sequence[Row]) -> tuple[str, Callable[[Row], str]] | None:
 
 
 def _rates(rows: Sequence[Row]) -> tuple[str, float]:
-    """The heading of what a dollar buys, and what it is multiplied by."""
+    """Return the heading for what a dollar buys, and the factor for its values."""
     least = min((row.units_per_usd for row in rows if row.units_per_usd), default=0.0)
     return (f"k {units_of(rows)}/USD", 1e-3) if least >= THOUSANDS else (f"{units_of(rows)}/USD", 1)
 
 
 def _three(value: float | None, ci: Interval | None, scale: float) -> str:
-    """Whole numbers, but three digits of a small one."""
+    """Write integers, or three digits of values below 100."""
     largest = max(value or 0.0, ci[1] if ci else 0.0) * scale
     return with_interval(value, ci, ".3g" if largest < 100 else ",.0f", scale=scale)
 
 
 def marks(row: Row, letters: Letters, said: Sequence[str] = ()) -> str:
-    """The notes of a row: its status and cause if it is not ok, marks of a word, whether it is on the Pareto front, and
-    letters for the rest. said: marks that stand elsewhere, in a column or under the table.
+    """Return the notes of a row: status and cause if it is not ok, marks of one word, whether it is on the Pareto
+    front, and letters for the rest. said: marks that are shown elsewhere, in a column or below the table.
     """
     words, long = in_row_and_below(row, lambda mark, _words: len(mark) <= SHORT_MARK, said)
     given = sorted({letters.of(text) for text in long}, key=lambda letter: (len(letter), letter))
@@ -135,7 +135,7 @@ def marks(row: Row, letters: Letters, said: Sequence[str] = ()) -> str:
 def in_row_and_below(
     row: Row, fits: Callable[[str, list[str]], bool], said: Sequence[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """What stands in the row, and what only its letters do. fits: a mark, beside the words before it."""
+    """Return the texts in the row, and those below the table. fits: decides for a mark and the words before it."""
     words = [] if row.status == "ok" else [row.outcome]
     below = [] if row.reason is None else [row.reason]
     for mark in row.marks:
@@ -149,6 +149,6 @@ def in_row_and_below(
 
 
 def of_every_row(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Marks that all measured rows have which ran, where there are several: said once, and not row by row."""
+    """Return the marks that all of several measured rows that ran have: they are shown once, not in every row."""
     found = [row.marks for row in rows if row.status == "ok" and row.source == "measured"]
     return tuple(mark for mark in found[0] if all(mark in marks for marks in found)) if len(found) > 1 else ()

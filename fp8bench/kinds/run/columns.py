@@ -1,8 +1,8 @@
-"""The columns that a table of runs can have, by name: what a cell says, and the number or word that rows are sorted and
-filtered by.
+"""The columns that a table of runs can have, by name: the text of a cell, and the number or word that rows are sorted
+and filtered by.
 
-Names hold for --columns, --sort, --filter and --group-by. A number is in the unit of its heading: `--filter 'step<100'`
-is milliseconds, `gain>10` per cent.
+The names are used by --columns, --sort, --filter and --group-by. A number is in the unit of its heading: `--filter
+'step<100'` is in milliseconds, `gain>10` in per cent.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,9 +18,9 @@ Value = float | str | None
 
 
 class RowColumn(NamedTuple):
-    """heading: with {units} and {unit} for what rows count. cell: as it is shown. value: what it says, unrounded.
-    names: of a word, every other one that a filter may know it by. optional: in the wide table only where any row has
-    it. greater_first: whether the best is the greatest. toned: as the gain is.
+    """A column. heading: with {units} and {unit} for what rows count. cell: the text that is shown. value: the same,
+    unrounded. names: for a word, its other names in a filter. optional: whether the wide table omits it if no row has
+    it. greater_first: whether greater is better. toned: whether it has the tone of the gain.
     """
 
     heading: str
@@ -38,13 +38,13 @@ class RowColumn(NamedTuple):
 
 
 def units_of(rows: Sequence[Row]) -> str:
-    """`images`, or `units` where rows count different things."""
+    """Return e.g. `images`, or `units` if rows count different things."""
     units = {row.unit for row in rows if row.unit}
     return units.pop() if len(units) == 1 else "units"
 
 
 def tone(row: Row) -> Tone:
-    """Of a gain, and of the verdict on it; what is inconclusive has none."""
+    """Return the tone of a gain and of its verdict; inconclusive ones have none."""
     if row.is_reference or row.gain_vs_reference is None:
         return ""
     if row.verdict is not None:
@@ -65,7 +65,7 @@ def _number(
     optional: bool = False,
     greater_first: bool = False,
 ) -> RowColumn:
-    """scale: from the row's unit to the heading's."""
+    """Return a column of numbers. scale: the factor from the row's unit to the heading's."""
     return RowColumn(
         heading,
         lambda row: number(of(row), form, scale, after),
@@ -80,7 +80,7 @@ def _rate(heading: str, of: Callable[[Row], float | None], optional: bool = Fals
 
 
 def _of_a_job(heading: str, of: Callable[[Row], float | None], interval: Callable[[Row], Interval | None]) -> RowColumn:
-    """Three digits or more, none behind the point from 100 on."""
+    """Return a column of a job, with at least three digits, and without decimals from 100."""
 
     def cell(row: Row) -> str:
         value = of(row)
@@ -113,7 +113,7 @@ def _measured_rounds(row: Row) -> int | None:
 
 
 def step(row: Row) -> str:
-    """Milliseconds, with its interval."""
+    """Write the step in milliseconds, with its interval."""
     return with_interval(row.step_time_s, row.step_time_ci_s, ".1f", scale=1e3)
 
 
@@ -163,7 +163,7 @@ COLUMNS: dict[str, RowColumn] = {
     "energy": _number("J/{unit}", lambda r: r.joules_per_unit, ".3g", optional=True),
     "per-kwh": _rate("{units}/kWh", lambda r: r.units_per_kwh, optional=True),
 }
-"""In the order of the wide table."""
+"""Columns in the order of the wide table."""
 
 OF_ITS_OWN: dict[str, RowColumn] = {
     "pareto": RowColumn("Pareto front", _pareto, _pareto, "word"),
@@ -175,11 +175,11 @@ OF_ITS_OWN: dict[str, RowColumn] = {
     ),
     "session": _word(lambda r: r.session_id, "session"),
 }
-"""Only where they are named."""
+"""Columns that are only shown if they are named."""
 
 NOTES = "notes"
 EVERY = {**COLUMNS, **OF_ITS_OWN}
 NAMES = (*EVERY, NOTES)
-"""What a view may name."""
+"""The names that a view may use."""
 
 OF_A_JOB = ("hours", "usd")

@@ -1,9 +1,9 @@
 """The comparison: records joined with prices, and each row compared with a reference row: its speed-up, its gain for a
 dollar, and whether that can be called better. Numbers only; `document` shows them.
 
-Where both rows have a price, the verdict is on units per USD, since a second machine that makes a step shorter can make
+If both rows have a price, the verdict is on units per USD, because a second machine that makes a step shorter can make
 each image more expensive; else it is on speed. Prices are exact, so a unit's cost is as uncertain as its time. Machine
-and software may bar a verdict.
+and software may prevent a verdict.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,11 +39,11 @@ def _as_it_is(record: Record) -> Record:
 def compare(
     records: Sequence[Record], catalog: Catalog, options: CompareOptions, whole: Callable[[Record], Record] = _as_it_is
 ) -> Comparison:
-    """records: those of the instances in `options`, oldest first; `whole` gives one with its samples, and is called for
-    those alone that are shown.
+    """Compare records. records: those of the instances in `options`, oldest first; `whole` returns one with its
+    samples, and is called only for records that are shown.
 
-    Raises UsageError when an instance has no record, no price is of the requested region, the requested reference is
-    not there, or the records are not comparable and `allow_mismatch` is not set.
+    Raises UsageError if an instance has no record, if no price is of the requested region, if the requested reference
+    is missing, or if the records are not comparable and `allow_mismatch` is not set.
     """
     require_region(options.region, catalog, options.instances)
     chosen = [
@@ -75,7 +75,7 @@ def compare(
 
 
 def _ranked(rows: Sequence[Row], instances: Sequence[str]) -> list[Row]:
-    """By what a dollar buys; then rows without a price by speed, those of a CPU, emulations, and what did not run."""
+    """Sort by what a dollar buys; then rows without a price by speed, those of a CPU, emulations, and failed rows."""
     return sorted(
         sorted(rows, key=lambda row: instances.index(row.instance)),
         key=lambda row: (
@@ -99,9 +99,9 @@ def _require_some(chosen: Sequence[Record], options: CompareOptions) -> None:
 
 
 def _find_reference(rows: Sequence[Row], wanted: Reference) -> Row | None:
-    """The best row that fits: a gain over a slow variant of the baseline would flatter.
+    """Return the best row that fits: a gain over a slow variant of the baseline would be misleading.
 
-    Raises UsageError when the user named a row that is not there.
+    Raises UsageError if the user named a row that does not exist.
     """
     fitting = [
         row
@@ -129,7 +129,7 @@ def _without_reference(reference: Row | None, wanted: Reference) -> list[str]:
 def _refuse_or_mark_unlike_work(
     rows: Sequence[Row], reference: Row | None, records: Sequence[Record], allow_mismatch: bool
 ) -> list[Row]:
-    """The work to be like is the reference's, or where there is none that of the first ok row."""
+    """Compare the work with the reference's or, without a reference, with that of the first ok row."""
     model = reference or next((row for row in rows if row.status == "ok"), None)
     if model is None:
         return list(rows)
@@ -151,13 +151,13 @@ def _refuse_or_mark_unlike_work(
 
 
 def unlike_work(fingerprint: dict[str, JsonValue], expected: dict[str, JsonValue]) -> list[str]:
-    """What of two fingerprints differs, by name."""
+    """Return the names of what differs between two fingerprints."""
     names = dict.fromkeys([*expected, *fingerprint])
     return [name for name in names if fingerprint.get(name) != expected.get(name)]
 
 
 def _about_prices(rows: Sequence[Row], prices: Mapping[str, Priced], options: CompareOptions) -> list[str]:
-    """What a reader must know of the prices that rows took."""
+    """Return warnings about the prices that rows use."""
     of_rows = [(row, prices[row.run_id]) for row in rows if row.status == "ok"]
     doubts = [found.price.doubt for _, found in of_rows if found.price and found.price.doubt]
     not_yet = [found.not_yet for _, found in of_rows if found.not_yet]
@@ -171,8 +171,8 @@ def _about_prices(rows: Sequence[Row], prices: Mapping[str, Priced], options: Co
 
 
 def _mixed_dates(rows: Sequence[Row]) -> list[str]:
-    """Each instance has one price, but that of one may be far older than that of another. rows: at the catalogue's
-    prices; one's own contract holds as it is, however old.
+    """Warn if one instance's price is far older than another's. rows: at the catalogue's prices, because the price in a
+    user's own contract holds however old it is.
     """
     dates = {row.price_as_of: row.instance for row in rows if row.price_as_of is not None and row.status == "ok"}
     if not dates:
@@ -187,15 +187,15 @@ def _mixed_dates(rows: Sequence[Row]) -> list[str]:
 
 
 class Likeness(NamedTuple):
-    """How a row stands to the reference. verdict: whether one may be given. marks: what a reader must know of it."""
+    """How a row compares with the reference. verdict: whether a verdict may be given. marks: warnings for a reader."""
 
     verdict: bool = True
     marks: tuple[str, ...] = ()
 
 
 def likeness(record: Record, reference: Record, allow_mismatch: bool) -> Likeness:
-    """Within one instance unlike machines or software bar a verdict, unless the user requests it; between instances
-    unlike machines are the question, and unlike software is marked.
+    """Return how a row compares. Within one instance, different machines or software prevent a verdict, unless the user
+    requests it. Between instances, machines are the question, and different software is marked.
     """
     unlike = not_comparable(record, reference)
     if unlike:
@@ -206,8 +206,8 @@ def likeness(record: Record, reference: Record, allow_mismatch: bool) -> Likenes
 
 
 def distinguished(rows: Sequence[Row]) -> list[Row]:
-    """The rows, marked with their machine where those of one instance have several, and likewise with each part of the
-    software.
+    """Return the rows, marked with their machine if one instance has several, and with each part of the software that
+    differs.
     """
     of_instance: dict[str, list[Row]] = {}
     for row in rows:
@@ -233,8 +233,8 @@ def _names(row: Row, beside: Sequence[Row]) -> list[str]:
 def compared_with(
     row: Row, reference: Row, found: UnitTime | None, reference_found: UnitTime | None, like: Likeness
 ) -> Row:
-    """found: what a unit takes in each process of the row, and of the reference; None for a figure without samples.
-    like: whether machine and software allow a verdict.
+    """Return the row compared with the reference. found, reference_found: what a unit takes in each process; None for a
+    figure without samples. like: whether machine and software allow a verdict.
     """
     is_reference = row.run_id == reference.run_id
     update: dict[str, object] = {
@@ -254,7 +254,7 @@ def compared_with(
 
 
 def unlike_sizes(row: Row, reference: Row) -> list[str]:
-    """A mark for the batch size, and one for the workers, where they are not the reference's."""
+    """Return a mark for the batch size, and one for the workers, if they are not the reference's."""
     marks = []
     if row.batch_size != reference.batch_size:
         marks.append(f"batch {row.batch_size}, reference {reference.batch_size}")
@@ -264,8 +264,8 @@ def unlike_sizes(row: Row, reference: Row) -> list[str]:
 
 
 def unlike_joins(row: Row, reference: Row) -> list[str]:
-    """A mark for how ranks were joined, where it is not the reference's; of one rank and of several by DDP the number
-    says it.
+    """Return a mark for how ranks were joined, if it is not like the reference's. For one rank and several by DDP, the
+    number of ranks says it.
     """
     joined = {row.joined, reference.joined}
     if None in joined or len(joined) == 1 or joined == {"none", "ddp"}:
@@ -274,19 +274,19 @@ def unlike_joins(row: Row, reference: Row) -> list[str]:
 
 
 def _comparable(row: Row, reference: Row) -> bool:
-    """A CPU's time, or an emulation's, is not comparable with a GPU's or with fp8's, and an image is no token."""
+    """Return whether times are comparable: not a CPU's with a GPU's, not an emulation's, and not of different units."""
     return (row.device, row.unit) == (reference.device, reference.unit) and not (row.emulated or reference.emulated)
 
 
 def _price_ratio(row: Row, reference: Row) -> float | None:
-    """What an hour costs over what it costs in the reference; None where either has no price."""
+    """Return the price of an hour over the reference's; None if either has no price."""
     if row.usd_per_hour is None or reference.usd_per_hour is None:
         return None
     return row.usd_per_hour / reference.usd_per_hour
 
 
 def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None) -> dict[str, object]:
-    # Imported here, as in unit_cost.py: numpy takes a moment, and published figures have no samples.
+    # Imported here, as in unit_cost.py: importing numpy takes a moment, and published figures have no samples.
     from fp8bench.stats.ratio import ratio
 
     times = ratio(found.by_elapsed, reference.by_elapsed)
@@ -310,7 +310,7 @@ def _judged(found: UnitTime, reference: UnitTime, price_ratio: float | None) -> 
 
 
 def _verdict(times: "Ratio", price_ratio: float | None, few: bool) -> tuple[RowVerdict, str | None]:
-    """The verdict and, of an inconclusive one, why. times: their ratio; few: processes, for any verdict."""
+    """Return the verdict and, if it is inconclusive, why. times: their ratio. few: too few processes for a verdict."""
     if price_ratio is None or few or times.low is None or times.high is None:
         return times.verdict, times.why
     verdict = verdict_on_value(times.low * price_ratio, times.high * price_ratio)

@@ -1,8 +1,8 @@
-"""A comparison of runs as a document: a table that answers within 120 characters, the wide one that has everything, or
+"""A comparison of runs as a document: a table of 120 characters that answers, the wide table that has everything, or
 the columns that were requested.
 
-Short marks stand in the row; longer ones, why a verdict is inconclusive, and the reason of a mode that did not run, are
-footnotes under the table. The answer in a sentence follows, warnings about all rows, and what so few processes cannot
+Short marks are in the row; longer marks, why a verdict is inconclusive, and why a mode did not run, are footnotes below
+the table. They are followed by the answer in a sentence, warnings about all rows, and what so few processes cannot
 show.
 """
 
@@ -19,16 +19,16 @@ from fp8bench.report.written import counted
 
 SHORT_MARK = 24
 SHORT_MARKS = 48
-"""Characters of a mark, and of all marks of a row together, that stand in the row of the wide table."""
+"""The most characters of a mark, and of all marks of a row together, in the row of the wide table."""
 
 NAMING_COLUMNS = 2
 
 OTHERS = 3
-"""Rows that a sentence names; of more it gives the number."""
+"""The most rows that a sentence names; for more it gives their number."""
 
 
 def document(*comparisons: Comparison, view: View = AS_IT_IS) -> doc.Document:
-    """One table a comparison, at least one. Machines get every field of every `Row`."""
+    """Return one table for each of the comparisons, at least one. The data has every field of every `Row`."""
     rows = tuple(row for one in comparisons for row in one.rows)
     letters = doc.Letters()
     tables = [_block(one, letters, view) for one in comparisons]
@@ -67,9 +67,9 @@ def _named(name: str, rows: Sequence[Row], letters: doc.Letters) -> doc.Column:
 
 
 def columns(rows: Sequence[Row]) -> list[doc.Column]:
-    """Those of the wide table, the two that name a row first; those of which no row says anything are omitted.
+    """Return the columns of the wide table, the two that name a row first, without those in which no row says anything.
 
-    What a reader came for goes first of all numbers, since a narrow terminal divides a table.
+    The columns that matter most precede all other numbers, because a narrow terminal divides a table.
     """
     names = [name for name in COLUMNS if name != "gpus" and (name not in OF_A_JOB or rows[0].job_units is not None)]
     every = [(COLUMNS[name], COLUMNS[name].column(rows)) for name in names]
@@ -77,7 +77,7 @@ def columns(rows: Sequence[Row]) -> list[doc.Column]:
 
 
 def unseen(rows: Sequence[Row]) -> list[str]:
-    """A line of what the row with the fewest processes cannot show; none where nothing was measured."""
+    """Return a line about what the row with the fewest processes cannot show; none if nothing was measured."""
     known = [row for row in rows if row.unseen_share is not None]
     if not known:
         return []
@@ -95,8 +95,8 @@ def _emphasis(row: Row) -> doc.Emphasis:
 
 
 def _marks(row: Row, letters: doc.Letters) -> str:
-    """The notes of a row of the wide table: its status and cause if it is not ok, its short marks, and letters for the
-    rest.
+    """Return the notes of a row of the wide table: its status and cause if it is not ok, its short marks, and letters
+    for the rest.
     """
 
     def fits(mark: str, words: list[str]) -> bool:
@@ -107,7 +107,7 @@ def _marks(row: Row, letters: doc.Letters) -> str:
 
 
 def answers(rows: Sequence[Row]) -> Iterator[str]:
-    """None where nothing has a price, or there is nothing to choose between."""
+    """Say which row is cheapest and which fastest; nothing if there are fewer than two rows with a price."""
     priced = [row for row in rows if row.units_per_usd and row.pareto is not None]
     if len(priced) < 2:
         return
@@ -121,7 +121,7 @@ def answers(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _as_cheap_at(row: Row, cheapest: Row) -> str:
-    """The price from which on the row would be the cheaper one."""
+    """Say at which price the row would be as cheap as the cheapest."""
     if not (row.throughput_per_s and cheapest.units_per_usd and row.usd_per_hour):
         return ""
     usd = break_even_usd_per_hour(row.throughput_per_s, cheapest.units_per_usd)
@@ -138,7 +138,7 @@ def _told(row: Row) -> str:
 
 
 def _beside(cheapest: Row, priced: Sequence[Row]) -> str:
-    """Rows whose interval reaches that of the cheapest, so that one of them may be cheaper."""
+    """Name the rows whose interval reaches that of the cheapest, so that one of them may be cheaper."""
     alike = [row.label for row in priced if row is not cheapest and _overlap(row, cheapest)]
     if not alike:
         return ""
@@ -153,7 +153,7 @@ def _overlap(row: Row, cheapest: Row) -> bool:
 
 
 def notes(rows: Sequence[Row], view: View) -> Iterator[str]:
-    """What a reader must know of all tables: of a job, and of several batch sizes."""
+    """Yield what applies to all tables: notes on the Pareto front, a job, and several batch sizes."""
     if any(row.pareto for row in rows) and not view.columns:
         yield f"{brief.PARETO}: no other row is faster without costing more, or cheaper without being slower."
     if any(row.job_hours is not None for row in rows):

@@ -1,4 +1,4 @@
-"""Whether tables show a figure that is imported, and what it stands beside."""
+"""Whether tables show an imported figure, and what it is shown with."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,7 +7,7 @@ from fp8bench.schema.record import Record
 
 
 def notices(figure: Record, kept: Sequence[Record]) -> Iterator[str]:
-    """What a user who imports it must know, a line each. kept: what the instance has besides, oldest first."""
+    """Yield a line for each thing to know about an import. kept: the instance's other records, oldest first."""
     everything = sorted([*kept, figure], key=lambda record: record.created_utc)
     shown = {record.run_id: record for one in select(everything, every=False) for record in one.rounds}
     name = figure.instance

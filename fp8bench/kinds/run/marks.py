@@ -1,6 +1,6 @@
-"""What a reader of a row must know: marks, short ones in the row and long ones under the table.
+"""Marks of a row for its reader: short ones in the row and long ones below the table.
 
-What was found in every round is said once, with the latest round's figures; what was not, with the number of rounds.
+A finding of every round is shown once, with the latest round's figures; other findings with their number of rounds.
 """
 
 import re
@@ -14,12 +14,13 @@ from fp8bench.stats.steps import SLOW_STEP, bottleneck_of
 from fp8bench.stats.telemetry import round_flags
 
 SPREAD = 0.02
-"""Relative standard deviation between processes from which a row says that they differ: twice the noise below which no
-mode is called faster."""
+"""The relative standard deviation between processes from which a row says that they differ: twice the noise below which
+no mode is called faster.
+"""
 
 
 def marks(measurement: Measurement, found: UnitTime | None, priced: Priced, paid_gpus: int | None) -> tuple[str, ...]:
-    """found: what a unit takes in each process. paid_gpus: GPUs in the instances that are used."""
+    """Return the marks. found: what a unit takes in each process. paid_gpus: GPUs in the instances that are used."""
     record = measurement.latest
     return (
         *_kind(record),
@@ -50,7 +51,7 @@ def _kind(record: Record) -> Iterable[str]:
 
 
 def _requested(record: Record) -> Iterable[str]:
-    """What was requested of a run that stopped before it was known how its steps would be executed."""
+    """Yield what was requested of a run that stopped before it was known how its steps would be executed."""
     config = record.config
     if config is None or record.status == "ok" or execution(record) is not None:
         return
@@ -99,7 +100,7 @@ def _rounds(measurement: Measurement, found: UnitTime | None) -> Iterable[str]:
 
 
 def _uneven(found: UnitTime) -> Iterable[str]:
-    """What makes elapsed time and median differ."""
+    """Yield what makes elapsed time and median differ."""
     if abs(found.mean_above_median) > APART:
         where = "above" if found.mean_above_median > 0 else "below"
         yield f"mean {abs(found.mean_above_median) * 100:.1f} % {where} median"
@@ -120,12 +121,12 @@ def _flags(record: Record) -> Iterable[str]:
 
 
 def _not_replayed(record: Record) -> Iterable[str]:
-    """Why its steps were launched from Python though they might have been replayed. A CPU has nothing to replay."""
+    """Return why steps were not replayed although they might have been. A CPU has nothing to replay."""
     return [] if record.not_replayed is None or record.status != "ok" else [f"not replayed: {record.not_replayed}"]
 
 
 def _warnings(record: Record) -> Iterable[str]:
-    """All but the one that says again why the steps were not replayed."""
+    """Return all warnings except the one that repeats why the steps were not replayed."""
     reason = record.not_replayed
     warnings = record.evidence.warnings if record.evidence else ()
     return [warning for warning in warnings if reason is None or reason not in warning]
@@ -139,7 +140,7 @@ def _slow_rounds(measurement: Measurement) -> Iterable[str]:
 
 
 def _found_in_rounds(rounds: Sequence[Record], of: Callable[[Record], Iterable[str]]) -> list[str]:
-    """Texts alike but for their figures are one finding."""
+    """Return findings over all rounds. Texts that differ only in their figures are one finding."""
     latest: dict[str, str] = {}
     times: dict[str, int] = {}
     for record in rounds:

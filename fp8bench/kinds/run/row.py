@@ -1,5 +1,5 @@
-"""One row of a comparison: the numbers that every format shows, as they follow from one measurement and its price. Null
-is unknown, or would mean nothing.
+"""One row of a comparison: the numbers that every format shows, derived from one measurement and its price. Null means
+unknown or meaningless.
 """
 
 from collections.abc import Callable
@@ -24,20 +24,21 @@ from fp8bench.stats.telemetry import energy_spread
 
 
 class Row(Labelled, Frozen):
-    """SI units; ratios without unit. The names are the keys of `compare --format json` and the columns of csv.
+    """A row in SI units; ratios have no unit. The names are the keys of `compare --format json` and the columns of csv.
 
-    A pair is a 95 % interval, but for joules_per_unit_range: the least and the most that a round took. step_time_s is
-    elapsed time over steps, median_step_time_s the mean of the processes' medians, slow_steps how many took more than
-    1.2 times their process's median. spread_between_processes is the relative standard deviation of the processes' own
-    step times, spread_within_process the relative standard error of one process's. unseen_share: a state that fewer
-    processes than this have may be unseen. verdict_on: what the verdict is about. pareto: whether no row that is shown
-    trains faster without costing more for a unit, nor costs less without training slower; null without a price.
-    job_hours and job_usd: to train on job_units. warnings: of the whole table.
-    compile: whether torch.compile took anything; execution: how the steps were executed, in a word; joined: how ranks
-    were joined, and what else of a step is beside the plain one. te_switches: options of Transformer Engine's layer.
-    cause: of a row that is not ok. run_id: the latest round's. machine: the id of its MachineIdentity, machine_label
-    the name given to it, and software what `schema.machine` draws from its environment. price_share_of: the instance of
-    whose price usd_per_hour is a share, and price_share that share; null: all of the row's own instance is paid for.
+    A pair is a 95 % interval, except joules_per_unit_range: the least and the most that a round took. step_time_s is
+    elapsed time over steps, median_step_time_s the mean of the processes' medians, slow_steps the number of steps that
+    took more than 1.2 times their process's median. spread_between_processes is the relative standard deviation of the
+    processes' own step times, spread_within_process the relative standard error of one process's. unseen_share: a state
+    that fewer processes than this have may be unseen. verdict_on: what the verdict is about. pareto: whether no row
+    that is shown trains faster without costing more for a unit, nor costs less without training slower; null without a
+    price. job_hours, job_usd: to train on job_units. warnings: of the complete table. compile: whether torch.compile
+    compiled anything. execution: how the steps were executed, in a word. joined: how ranks were joined, and what else
+    in a step differs from the plain one. te_switches: options of Transformer Engine's layer. cause: of a row that is
+    not ok. run_id: the latest round's. machine: the id of its MachineIdentity. machine_label: the name given to it.
+    software: what `schema.machine` derives from its environment. price_share_of: the instance of whose price
+    usd_per_hour is a share. price_share: that share. Both are null if the price of the row's complete own instance is
+    paid.
     """
 
     instance: str
@@ -117,12 +118,12 @@ class Row(Labelled, Frozen):
 
     @property
     def outcome(self) -> str:
-        """`failed: oom`: the status, with its cause where that is known."""
+        """The status, with its cause if known, e.g. `failed: oom`."""
         return f"{self.status}: {self.cause}" if self.cause else self.status
 
 
 class Comparison(Frozen):
-    """Rows in the order to show, and what a reader must know of all of them. name: of these rows among others."""
+    """Rows in display order, with warnings about all of them. name: distinguishes these rows from other comparisons."""
 
     rows: tuple[Row, ...]
     warnings: tuple[str, ...] = ()
@@ -130,7 +131,7 @@ class Comparison(Frozen):
 
 
 def to_row(measurement: Measurement, found: UnitTime | None, priced: Priced, catalog: Catalog) -> Row:
-    """The row, priced, but not yet compared with a reference.
+    """Return the row, priced, but not yet compared with a reference.
 
     found: what a unit takes in each process; None for a figure without samples.
     """
@@ -172,7 +173,7 @@ def _measured(
     times = _times(summary, found)
     step_time_s = times["step_time_s"]
     throughput_per_s = summary.units_per_step / step_time_s
-    # The time of an emulation is not that of fp8, so no money is computed from it.
+    # An emulation's time is not that of fp8, so no money is computed from it.
     per_usd = cost.units_per_usd(throughput_per_s, row.usd_per_hour) if row.usd_per_hour and not row.emulated else None
     peaks = [m.peak_allocated_bytes for r in measurement.rounds for m in r.memory if m.peak_allocated_bytes is not None]
     leads = _over_rounds(measurement, lambda s: None if s.host_lead_s is None else s.host_lead_s / s.step_time_s)
@@ -195,7 +196,7 @@ def _measured(
 
 
 def _times(summary: Summary, found: UnitTime | None) -> dict[str, Any]:
-    """What the row says of a step's time, seconds: by elapsed time, as the summary's is where there are no samples."""
+    """Return the step's times in seconds: by elapsed time, like the summary's, which is used without samples."""
     if found is None:
         return {"step_time_s": summary.step_time_s, "step_time_ci_s": summary.step_time_ci_s}
     step_time_s, interval = found.step_time_s(summary.units_per_step)
@@ -211,7 +212,7 @@ def _times(summary: Summary, found: UnitTime | None) -> dict[str, Any]:
 
 
 def _over_rounds(measurement: Measurement, of: Callable[[Summary], float | None]) -> float | None:
-    """The median over the rounds that know."""
+    """Return the median over the rounds that have a value."""
     known = _known(measurement, of)
     return median(known) if known else None
 
@@ -222,7 +223,7 @@ def _known(measurement: Measurement, of: Callable[[Summary], float | None]) -> l
 
 
 def _utilization(record: Record, step_time_s: float, catalog: Catalog) -> dict[str, float | None]:
-    """MFU against the dense bf16 peak, and for an fp8 mode against the fp8 peak. An unknown GPU has none."""
+    """Return MFU against the dense bf16 peak and, for an fp8 mode, the fp8 peak; None for an unknown GPU."""
     summary, environment, evidence = record.summary, record.environment, record.evidence
     gpu = catalog.gpu_by_product(environment.device_name) if environment else None
     if summary is None or gpu is None or summary.flops_per_step is None or record.config is None:

@@ -13,11 +13,11 @@ from fp8bench.report import document as doc
 from fp8bench.report.written import counted, low_to_high, number, rate, rate_with_interval, with_interval
 
 MOST_UNTRIED = 12
-"""Of configurations that were not tried for one reason: so many are named, and all are in --json."""
+"""The most configurations that are named for one reason why they were not tried; --json has all."""
 
 
 def document(swept: Swept) -> doc.Document:
-    """Machines get a `SweepResult`."""
+    """Return the document. Its data is a `SweepResult`."""
     found = result(swept)
     head = [*map(doc.Sentence, (*answer(found), *_spent(found, swept)))]
     shown: list[doc.Part] = [doc.Heading("What was tried"), _table(found.rows)] if found.rows else []
@@ -49,7 +49,7 @@ def answer(found: SweepResult) -> list[str]:
 
 
 def _at_one_size(winner: SweepRow, other: SweepRow, rows: Sequence[SweepRow]) -> list[str]:
-    """What part of the difference is not the batch's: the two at the largest size at which both were tried."""
+    """Compare the two at the largest size tried with both, to show which difference is not due to the batch."""
     if winner.batch_size == other.batch_size or _but_size(winner) == _but_size(other):
         return []
     sizes = [{row.batch_size: row for row in rows if _but_size(row) == _but_size(one)} for one in (winner, other)]
@@ -66,7 +66,7 @@ def _but_size(row: SweepRow) -> tuple[str, str, str, str]:
 
 
 def _looks_better(row: SweepRow, winner: SweepRow) -> bool:
-    """Whether one that is left has no interval, unlike the winner, and would win by its figure."""
+    """Return whether a remaining row has no interval, unlike the winner, and would win by its figure."""
     alone = row.place is not None and row.rounds < INTERVAL_ROUNDS <= winner.rounds
     return alone and (row.throughput_per_s or 0.0) > (winner.throughput_per_s or 0.0)
 
@@ -90,7 +90,7 @@ def _named(row: SweepRow) -> str:
 
 
 def _worth(row: SweepRow) -> str:
-    """`512,000 images/USD (508,000 to 516,000)`."""
+    """Return e.g. `512,000 images/USD (508,000 to 516,000)`."""
     unit = row.unit or "units"
     value, ends, per = row.units_per_usd, row.units_per_usd_ci, "USD"
     if value is None:
@@ -143,21 +143,21 @@ def _value(row: SweepRow, priced: bool) -> str:
 
 
 def _short(row: SweepRow) -> str:
-    """What failed is explained below the table."""
+    """Return why a row was dropped. Failures are explained below the table."""
     if row.status != "ok":
         return f"{row.status}: {row.cause}" if row.cause else row.status
     return row.dropped or ""
 
 
 def _failed(found: SweepResult) -> list[doc.Heading | doc.Note]:
-    """Each reason with its configurations."""
+    """Return each reason with its configurations."""
     failed = [row for row in found.rows if row.status != "ok"]
     lines: list[doc.Heading | doc.Note] = [doc.Note(f"{_named(row)}: {row.dropped}") for row in failed]
     return [doc.Heading("What failed"), *lines] if lines else []
 
 
 def about_untried(untried: Sequence[Untried]) -> list[doc.Heading | doc.Note]:
-    """By reason, the most frequent first. What cannot differ from another was tried as that, and is in --json."""
+    """List reasons, the most frequent first. What cannot differ from another was tried as that, and is in --json."""
     by_reason: dict[str, list[str]] = {}
     for one in untried:
         why = "cannot differ from one that was tried" if one.why.startswith("cannot differ") else one.why

@@ -1,4 +1,4 @@
-"""What `sweep --dry-run` shows: the looks that are planned, and the time and cost of these and of the rounds."""
+"""What `sweep --dry-run` shows: the planned looks, and the time and cost of the looks and of the rounds."""
 
 from typing import Literal
 
@@ -19,8 +19,8 @@ When = Literal["first", "after the leader's sizes", "if time is left"]
 
 
 class PlannedLook(Frozen):
-    """One configuration that would be looked at. seconds: that it is expected to take. when: in which turn it comes.
-    within_budget: whether it fits beside the rounds, as far as forecasts tell.
+    """One configuration that would be looked at. seconds: its expected time. when: its turn. within_budget: whether it
+    fits together with the rounds, as far as forecasts tell.
     """
 
     mode: str
@@ -35,8 +35,8 @@ class PlannedLook(Frozen):
 
 class SweepPlan(Frozen):
     """What `sweep --dry-run --json` prints. looks_done: by earlier calls of this sweep. round_turns, rounds_seconds: of
-    all rounds, at most. usd: of looks and rounds; null without a price. known: whether all times are those of records
-    of the same work; else they are the least. batch_sizes: whether sizes are looked at beside the looks, until the
+    all rounds, at most. usd: of looks and rounds; null without a price. known: whether all times are from records of
+    the same work; else they are lower bounds. batch_sizes: whether more sizes are looked at in addition, until the
     largest that fits is known.
     """
 
@@ -57,7 +57,7 @@ class SweepPlan(Frozen):
 
 
 def plan_of(found: Outlook) -> SweepPlan:
-    """The numbers."""
+    """Return the numbers of the plan."""
     sweep, budget = found.sweep, found.sweep.budget
     return SweepPlan(
         session=sweep.name,
@@ -86,7 +86,7 @@ def _planned(look: ExpectedLook) -> PlannedLook:
 
 
 def document(found: Outlook) -> doc.Document:
-    """Machines get a `SweepPlan`."""
+    """Return the document. Its data is a `SweepPlan`."""
     plan = plan_of(found)
     column = doc.Rows([*enumerate(plan.looks, start=plan.looks_done + 1)]).column
     table = doc.Table(

@@ -1,8 +1,8 @@
 """What a sweep found, as numbers: the winner, the runner-up and whether the two can be distinguished, everything that
 was tried, and what was not and why.
 
-On one machine an hour costs the same for all configurations, so that the ranking by units per USD is that by
-throughput; where no price is known it is shown as such.
+On one machine an hour costs the same for all configurations, so the ranking by units per USD is the ranking by
+throughput; without a price it is shown as such.
 """
 
 import shlex
@@ -27,8 +27,8 @@ from fp8bench.stats.ratio import Ratio, ratio
 
 
 class SweepRow(Frozen):
-    """One configuration. Null is unknown. place: from 1, of those that were left at the end. rounds: full ones, 0 where
-    it had a look only, whose figures then are. execution: as its steps came out.
+    """One configuration. Null means unknown. place: from 1, among those left at the end. rounds: complete ones; 0 if it
+    only had a look, whose figures are then shown. execution: how its steps were executed.
     """
 
     place: int | None
@@ -60,10 +60,10 @@ class NotTried(Frozen):
 
 
 class SweepResult(Frozen):
-    """What `sweep --json` prints. winner and runner_up: of rows; null: there is none. A runner-up may have been dropped
-    by its rounds, as slower. told_apart: whether the interval of the two lies beyond the noise; null: one of them has
-    less than two rounds. runner_up_time: its time a unit over the winner's, with its interval. modes_not_tried: that
-    could run here, and had no look in any settings.
+    """What `sweep --json` prints. winner, runner_up: from rows; null if there is none. A runner-up may have been
+    dropped by its rounds, as slower. told_apart: whether the interval of the two lies beyond the noise; null if one of
+    them has fewer than two rounds. runner_up_time: its time for a unit over the winner's, with its interval.
+    modes_not_tried: modes that could run here, and had no look in any settings.
     """
 
     session: str
@@ -83,7 +83,7 @@ class SweepResult(Frozen):
 
 
 def result(swept: Swept) -> SweepResult:
-    """The numbers. Those that are left first, best first; then those that were dropped, by their figures."""
+    """Return the numbers, with the remaining rows first, the best first, then dropped rows sorted by their figures."""
     usd_per_hour, leaders = swept.sweep.budget.usd_per_hour, swept.standings.leaders
     others = [config for config in swept.seen.looks if config not in leaders]
     places = {config: place for place, config in enumerate(leaders, start=1)}
@@ -134,7 +134,7 @@ def _row(config: RunConfig, swept: Swept, place: int | None, usd_per_hour: float
 
 
 def _throughput(found: Estimate | None, by_look_s: float | None) -> tuple[float | None, Interval | None]:
-    """Of the rounds, else of the look. A single process has no interval: the next one may differ."""
+    """Return the throughput of the rounds, else of the look. A single process has no interval: the next may differ."""
     if found is None:
         return (None if by_look_s is None else 1 / by_look_s), None
     if found.low is None or found.high is None or found.processes < 2:
@@ -149,7 +149,7 @@ def _priced(ends: Interval | None, usd_per_hour: float | None) -> Interval | Non
 
 
 def _peak(record: Record) -> int | None:
-    """As in the table of `compare`: what torch allocated of the fullest GPU; null on a CPU."""
+    """Return what torch allocated on the fullest GPU, as in the table of `compare`; None on a CPU."""
     return max((rank.peak_allocated_bytes for rank in record.memory if rank.peak_allocated_bytes), default=None)
 
 
@@ -159,9 +159,9 @@ def _modes_not_tried(swept: Swept) -> tuple[str, ...]:
 
 
 def _second(swept: Swept, rows: Mapping[RunConfig, SweepRow]) -> RunConfig | None:
-    """The runner-up: the best with an interval, though that dropped it as slower; else who leads after the winner."""
+    """Return the runner-up: the best with an interval, even if dropped as slower, else the next leader."""
     leaders = swept.standings.leaders
-    # With --batch-size auto a configuration goes on at one size, and its others are no rivals.
+    # With --batch-size auto a configuration continues at one size, and its other sizes are no rivals.
     auto = swept.sweep.rule.blank is not None
     of_winner = family(leaders[0], swept.seen) if auto and leaders else list(leaders[:1])
     others = [config for config in rows if config not in of_winner]
@@ -172,7 +172,7 @@ def _second(swept: Swept, rows: Mapping[RunConfig, SweepRow]) -> RunConfig | Non
 
 
 def _against_winner(second: RunConfig | None, swept: Swept) -> Ratio | None:
-    """Its time a unit over the winner's; None: one of the two has no interval."""
+    """Return the second's time for a unit over the winner's; None if one of the two has no interval."""
     if second is None:
         return None
     first, other = (seconds_a_unit(swept.seen.rounds.get(one, ())) for one in (swept.standings.leaders[0], second))
@@ -182,7 +182,7 @@ def _against_winner(second: RunConfig | None, swept: Swept) -> Ratio | None:
 
 
 def command_line(config: RunConfig, program: Literal["fp8bench run"] = "fp8bench run") -> str:
-    """What measures this configuration again: what has no default, and what is not the default."""
+    """Return the command that measures this configuration again, without options that have their default value."""
     words = ["--mode", config.mode_label, "--workload", config.workload, "--gpus", str(config.world_size)]
     of_workload = find_workload(config.workload).usual
     for name, option in OBEYED_BY_WORKERS.items():

@@ -1,10 +1,11 @@
-"""What a unit (an image) takes in each row: its seconds in each process, the day of its price, and what it is paid for.
+"""What a unit (e.g. an image) takes in each row: its seconds in each process, the day of its price, and what is paid
+for.
 
-Money is spent on elapsed time, so a process's time is its elapsed time over its steps: the mean. The median stays
-beside it, since a few slow steps move the one and not the other, and a reader has to know where they part.
+Money is spent on elapsed time, so a process's time is its elapsed time over its steps: the mean. The median is kept
+too, because a few slow steps change the mean and not the median, and a reader must know when the two differ.
 
-All rows of a table are priced on one day, so that an instance has one price in it and no gain compares a price of one
-year with another's: today, or, where all figures were published ones, the day of the newest.
+All rows of a table are priced on one day, so that an instance has one price in it and no gain compares prices of
+different years: today or, if all figures are published, the day of the newest.
 """
 
 import math
@@ -27,44 +28,44 @@ if TYPE_CHECKING:
     from fp8bench.stats.estimate import Estimate
 
 APART = 0.005
-"""How far a mean and a median lie apart, over the median, before a reader is warned."""
+"""How far a mean and a median may differ, over the median, before a reader is warned."""
 
 
 @dataclass(frozen=True)
 class UnitTime:
-    """processes: of each, seconds a unit of every timed step, in order."""
+    """The times of a unit. processes: for each, the seconds for a unit in every timed step, in order."""
 
     processes: tuple[tuple[float, ...], ...]
 
     @cached_property
     def by_elapsed(self) -> "Estimate":
-        """By each process's elapsed time, with its interval over processes, seconds a unit."""
-        # Imported here, since numpy takes a moment and a table of published figures does without.
+        """Seconds for a unit by each process's elapsed time, with the interval over processes."""
+        # Imported here because numpy takes a moment, and a table of published figures does not need it.
         from fp8bench.stats.estimate import estimate
 
         return estimate(self.processes, statistic="mean")
 
     def step_time_s(self, units: int) -> tuple[float, Interval | None]:
-        """Of a step of so many units, by elapsed time, with its interval."""
+        """Return the time of a step with this many units, by elapsed time, with its interval."""
         found = self.by_elapsed
         interval = None if found.low is None or found.high is None else (found.low * units, found.high * units)
         return found.value * units, interval
 
     @cached_property
     def by_medians(self) -> "Estimate":
-        """The same by each process's median step."""
+        """Seconds for a unit by each process's median step, with the interval over processes."""
         from fp8bench.stats.estimate import estimate
 
         return estimate(self.processes, statistic="median")
 
     @cached_property
     def median(self) -> float:
-        """The mean over processes of each one's median, seconds a unit."""
+        """The mean over processes of each one's median, in seconds for a unit."""
         return fmean(median(steps) for steps in self.processes)
 
     @cached_property
     def slow_steps(self) -> int:
-        """How many steps took more than SLOW_STEP times their process's median."""
+        """The number of steps that took more than SLOW_STEP times their process's median."""
         return sum(map(slow_steps, self.processes))
 
     @property
@@ -73,23 +74,23 @@ class UnitTime:
 
     @property
     def mean_above_median(self) -> float:
-        """By how much, over the median; below 0 where the mean is the smaller."""
+        """The difference of mean and median, over the median; below 0 if the mean is smaller."""
         return self.by_elapsed.value / self.median - 1
 
     @property
     def uneven(self) -> bool:
-        """Whether elapsed time and median can answer differently, so that both are needed."""
+        """Whether elapsed time and median can give different answers, so that both are needed."""
         return abs(self.mean_above_median) > APART or self.slow_steps > 0
 
 
 def unit_time(measurement: Measurement) -> UnitTime | None:
-    """None where there are no samples, as of a published figure."""
+    """Return the times of a unit; None if there are no samples, e.g. for a published figure."""
     processes = unit_steps(measurement.rounds)
     return UnitTime(processes) if processes else None
 
 
 def pricing_day(records: Iterable[Record], options: CompareOptions) -> date:
-    """The day for which every row of the table is priced. records: those that it shows."""
+    """Return the day on which every row of the table is priced. records: those that the table shows."""
     if options.as_of is not None:
         return options.as_of
     days = [r.provenance.published_on if r.provenance else None for r in records if r.status == "ok"]
@@ -98,7 +99,7 @@ def pricing_day(records: Iterable[Record], options: CompareOptions) -> date:
 
 
 def used(record: Record, catalog: Catalog) -> Used:
-    """The nodes: as the run counted them, or as many as an imported figure's GPUs fill."""
+    """Return what was used. Nodes are as the run counted them, or as many as an imported figure's GPUs fill."""
     instance = catalog.instances.get(record.instance)
     workers = record.what.world_size
     if record.config is not None:

@@ -1,1 +1,1 @@
-"""A page of HTML that needs nothing beside itself, and the charts in it. Knows no kind of document."""
+"""A self-contained page of HTML, and the charts in it. These modules know no kind of document."""

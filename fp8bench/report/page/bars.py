@@ -1,6 +1,6 @@
-"""Bars: a value each (`Bars`), or the parts of one (`Stacks`), from zero.
+"""Bars from zero, each with one value (`Bars`) or the parts of one (`Stacks`).
 
-Numbers come as text: nothing is computed here but places.
+Numbers come as text: only positions are computed here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +28,8 @@ STACK_PX = 22
 
 @dataclass(frozen=True)
 class Bar:
-    """number: of its row in the table. name, detail: which row it is, and more of it. value: at least 0; text:
-    how it is written. interval: its ends, if it has any. look, edge: of the bar.
+    """A bar. number: the number of its row in the table. name, detail: what the row is. value: at least 0. text: the
+    value as text. interval: its ends, if any. look, edge: of the bar.
     """
 
     number: int
@@ -44,7 +44,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars(Chart):
-    """Bars from zero, one below the other. broken_at: a value that a broken line across each bar shows."""
+    """Bars from zero, one below the other. broken_at: a value marked by a broken line across each bar."""
 
     bars: tuple[Bar, ...]
     broken_at: float | None = None
@@ -52,7 +52,7 @@ class Bars(Chart):
     def draw(self, width: float) -> Drawing:
         room = width - max(text_width(bar.text, SMALL) for bar in self.bars) - 14
         most = max(end for bar in self.bars for end in (bar.value, *(bar.interval or ())))
-        # One very wide interval does not make all bars short.
+        # A single very wide interval does not shorten all bars.
         most = min(most, 1.5 * max(bar.value for bar in self.bars)) or 1.0
 
         def at(value: float) -> float:
@@ -70,7 +70,7 @@ class Bars(Chart):
 
 
 def _bar(bar: Bar, y: float, at: Callable[[float], float], broken_at: float | None) -> Iterator[Element]:
-    """broken_at: where a broken line is; its text stands to either side of it."""
+    """Yield the elements of a bar. broken_at: the position of a broken line, which the bar's text must not cross."""
     end = at(bar.value)
     yield Rect(0.5, y, max(end - 0.5, 1), BAR_PX, bar.look, bar.edge, f"{bar.name}: {bar.text}")
     middle = y + BAR_PX / 2
@@ -88,7 +88,7 @@ def _bar(bar: Bar, y: float, at: Callable[[float], float], broken_at: float | No
 
 @dataclass(frozen=True)
 class Stack:
-    """parts: what each is called and how long it is, in the unit of the chart; text: of all together."""
+    """A bar of parts. parts: the name and length of each, in the unit of the chart. text: the text for all together."""
 
     number: int
     name: str
@@ -99,7 +99,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Stacks(Chart):
-    """looks: of each part's name, in the order of the legend. write: a part's number."""
+    """Bars of parts. looks: each part's name and look, in the order of the legend. write: formats a part's number."""
 
     stacks: tuple[Stack, ...]
     looks: tuple[tuple[str, Look], ...]
@@ -136,7 +136,7 @@ class Stacks(Chart):
 
 
 def _legend(there: Sequence[tuple[str, Look]], width: float) -> tuple[list[Element], float]:
-    """Its elements, and how high it is."""
+    """Return the legend's elements and its height."""
     elements: list[Element] = []
     x, y = 0.0, 4.0
     for name, look in there:

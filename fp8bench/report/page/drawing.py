@@ -1,8 +1,8 @@
 """A drawing: rectangles, lines, dots and labels in pixels, laid out for one width.
 
-What a chart draws is the same in a page and in a file of its own. Colours are names (`Look`), which a style sheet gives
-their value for a light screen and for a dark one; those of data are Okabe and Ito's, which colour-blind readers can
-distinguish, and no meaning rests on colour alone. Text stays text.
+A chart draws the same in a page and in a file of its own. Colours are names (`Look`), whose values a style sheet
+defines for a light and for a dark screen. The colours of data are Okabe and Ito's, which colour-blind readers can
+distinguish, and no meaning depends on colour alone. Text stays text.
 """
 
 from abc import ABC, abstractmethod
@@ -56,12 +56,12 @@ DARK: dict[Look, str] = {
     "part-9": "#8d68ad",
 }
 WHITE_TEXT = frozenset(("part-1", "part-4", "part-5", "part-9"))
-"""Fills on which white text can be read; on the other parts dark text can."""
+"""Fills on which white text can be read; on the other parts, dark text can be read."""
 
 
 @dataclass(frozen=True)
 class Rect:
-    """edge: the look of its outline. title: what a pointer over it shows."""
+    """A rectangle. edge: the look of its outline. title: the text that a pointer over it shows."""
 
     x: float
     y: float
@@ -74,7 +74,7 @@ class Rect:
 
 @dataclass(frozen=True)
 class Line:
-    """width: of the stroke."""
+    """A line. width: of the stroke."""
 
     x1: float
     y1: float
@@ -87,8 +87,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Dots:
-    """Many of one size. edge: the look of their outlines; without one they are translucent, as they lie over each
-    other.
+    """Many dots of one size. edge: the look of their outlines; without outlines the dots are translucent, because they
+    overlap.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -100,7 +100,7 @@ class Dots:
 
 @dataclass(frozen=True)
 class Label:
-    """y: of its baseline."""
+    """A text. y: the position of its baseline."""
 
     x: float
     y: float
@@ -116,7 +116,7 @@ Element = Rect | Line | Dots | Label
 
 @dataclass(frozen=True)
 class Drawing:
-    """width, height: pixels. title: in a few words; description: its numbers, for those who do not see it."""
+    """A drawing. width, height: pixels. title: a few words. description: its numbers, for those who cannot see it."""
 
     title: str
     description: str
@@ -126,7 +126,7 @@ class Drawing:
 
 
 FILE, WIDE, NARROW = 760, 560, 340
-"""Widths, pixels: in a file of its own, in a page on a desk (two side by side), and on a phone."""
+"""Widths in pixels: in a file of its own, in a page on a desktop (two charts side by side), and on a phone."""
 
 SMALL = 12
 MINUTE = 11
@@ -134,7 +134,7 @@ MINUTE = 11
 
 @dataclass(frozen=True)
 class Chart(ABC):
-    """name: by which it is chosen. caption: how to read it."""
+    """A chart. name: selects it. caption: how to read it."""
 
     name: str
     title: str
@@ -142,12 +142,12 @@ class Chart(ABC):
 
     @abstractmethod
     def draw(self, width: float) -> Drawing:
-        """Laid out in so many pixels."""
+        """Lay out the chart in this number of pixels."""
 
 
 def heading(number: int, name: str, detail: str, y: float, width: float) -> tuple[list[Element], float]:
-    """The name of a row and its detail, side by side where both have room; and where what follows begins. It
-    stands over the row's bar and not beside it, so that a long one fits a phone.
+    """Return the name and the detail of a row, side by side if both fit, and the position below them. They are above
+    the row's bar, not next to it, so that a long name fits a phone.
     """
     named = f"{number}  {name}"
     elements: list[Element] = [Label(0, y + 13, shortened(named, width), bold=True)]
@@ -157,7 +157,7 @@ def heading(number: int, name: str, detail: str, y: float, width: float) -> tupl
 
 
 def described(rows: Iterable[tuple[int, str, str]]) -> str:
-    """Of each row its number, name and values."""
+    """Return each row's number, name and values as text."""
     return "; ".join(f"{number} {name}: {text}" for number, name, text in rows)
 
 
@@ -171,18 +171,18 @@ def moved(element: Element, right: float, down: float) -> Element:
 
 
 def text_width(text: str, size: float = 13) -> float:
-    """At most, for a sans-serif font, pixels."""
+    """Return an upper bound of the text's width in pixels, for a sans-serif font."""
     return 0.62 * size * len(text)
 
 
 def shortened(text: str, room: float, size: float = 13) -> str:
-    """What has room; the whole text is in the table."""
+    """Return as much of the text as fits; the table has the complete text."""
     fits = max(3, int(room / (0.58 * size)))
     return text if len(text) <= fits else f"{text[: fits - 1]}\u2026"
 
 
 def svg(drawing: Drawing, key: str, style: str = "") -> Markup:
-    """As an element of a page. key: unlike any other's in the page. style: a style sheet of its own."""
+    """Return the drawing as an element of a page. key: unique in the page. style: a style sheet of its own."""
     head = Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
         'aria-labelledby="{key}-t {key}-d"><title id="{key}-t">{title}</title><desc id="{key}-d">{description}</desc>'
@@ -198,7 +198,7 @@ def svg(drawing: Drawing, key: str, style: str = "") -> Markup:
 
 
 def style(palette: dict[Look, str]) -> str:
-    """Of a drawing by itself: its colours and its font."""
+    """Return the style sheet of a drawing in its own file: its colours and its font."""
     rules = [f".f-{look}{{fill:{colour}}}.s-{look}{{stroke:{colour}}}" for look, colour in palette.items()]
     return f"text{{font-family:system-ui,sans-serif}}.thin{{fill-opacity:.4}}{''.join(rules)}"
 
@@ -231,5 +231,5 @@ def _dot(point: tuple[float, float], element: Dots, edge: str, title: str) -> Ma
 
 
 def _n(value: float) -> str:
-    """To a tenth of a pixel."""
+    """Write a length to a tenth of a pixel."""
     return escape(f"{value:.1f}".removesuffix(".0"))

@@ -1,6 +1,6 @@
-"""A page of HTML that needs nothing beside itself: styles, script and charts are in it.
+"""A self-contained page of HTML: it includes its styles, script and charts.
 
-Whatever a record holds is text here: the template escapes everything, controls and bidirectional characters are written
+Everything that a record holds is text here: the template escapes it, control and bidirectional characters are written
 out, and the page forbids itself every request and every script but its own, so that an error in either has no effect.
 """
 
@@ -23,7 +23,7 @@ Part = Sentence | Note | Warned | Table | Chart
 
 @dataclass(frozen=True)
 class Tile:
-    """A number that a reader came for. below: what it is of."""
+    """A number that the reader is looking for. what: its meaning. below: what it refers to."""
 
     number: str
     what: str
@@ -32,7 +32,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Section:
-    """key: its anchor. lead: how to read what follows."""
+    """A section. key: its anchor. lead: how to read what follows."""
 
     key: str
     heading: str
@@ -42,7 +42,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """answer: what the page says in a sentence; grounds: what it rests on. foot: what made the page, and of what."""
+    """A page. answer: its message in a sentence. grounds: what that rests on. foot: what made the page, from what."""
 
     title: str
     answer: str
@@ -68,12 +68,12 @@ def render(page: Page) -> str:
         "what": lambda part: type(part).__name__,
         "charts": _drawn,
         "rows": _rows,
-        # A number and its per cent stay on one line.
+        # Keep a number and its per cent sign on one line.
         "whole": lambda text: text.replace(" %", "\u00a0%"),
     }
     environment.tests["cards"] = _as_cards
     style, script = _style(), (HERE / "page.js").read_text(encoding="utf-8")
-    # Markup: both are files of the package's own.
+    # Markup is safe here: both are files of this package.
     return environment.get_template("page.html").render(
         page=page, style=Markup(style), script=Markup(script), style_hash=_hash(style), script_hash=_hash(script)
     )
@@ -84,7 +84,7 @@ def _harmless(value: Any) -> Any:
 
 
 MOST_OF_A_CARD = 7
-"""Columns of a table whose rows are cards on a phone, where a long text in the last column would widen all."""
+"""The most columns of a table whose rows become cards on a phone: a long text in the last would widen all of them."""
 
 
 def _as_cards(table: Table) -> bool:
@@ -92,7 +92,7 @@ def _as_cards(table: Table) -> bool:
 
 
 def _hash(text: str) -> str:
-    """As a page's policy names a style or script that may be used."""
+    """Return the hash by which the page's policy allows a style or script."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
@@ -104,14 +104,14 @@ def _style() -> str:
 
 
 def _drawn(chart: Chart) -> list[tuple[str, Markup]]:
-    """For a wide screen and for a narrow one, of which a reader sees one."""
+    """Return the chart for a wide and for a narrow screen; the style sheet shows one of the two."""
     return [
         (form, svg(chart.draw(width), f"{chart.name}-{form}")) for form, width in (("wide", WIDE), ("narrow", NARROW))
     ]
 
 
 def _rows(table: Table) -> list[tuple[Emphasis, list[tuple[Column, str, Tone]]]]:
-    """Of each row its emphasis, and of each cell its column, its text and its tone."""
+    """Return each row's emphasis, and for each of its cells the column, the text and the tone."""
     rows: list[tuple[Emphasis, list[tuple[Column, str, Tone]]]] = []
     for place in range(table.height):
         cells: list[tuple[Column, str, Tone]] = [

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MARGIN = 16
 CAPTION_CHARACTERS = 112
-"""In a line."""
+"""Characters in a line of the caption."""
 
 PIXELS_AN_INCH = (FILE + 2 * MARGIN) / paper.WIDTH_IN
 POINTS_A_PIXEL = 72 / PIXELS_AN_INCH
@@ -22,7 +22,7 @@ ANCHORS: dict[str, Any] = {"start": "left", "middle": "center", "end": "right"}
 
 
 def titled(chart: Chart) -> Drawing:
-    """On paper, below its title and its caption, with a margin around all."""
+    """Return the drawing on paper, below its title and caption, with a margin on all sides."""
     drawing = chart.draw(FILE)
     lines = textwrap.wrap(inert(chart.caption), CAPTION_CHARACTERS)
     above = MARGIN + 28 + 17 * len(lines)
@@ -45,7 +45,7 @@ def svg_text(chart: Chart) -> str:
 
 
 def draw(chart: Chart, path: Path) -> None:
-    """A .png or .pdf. Raises UsageError without matplotlib, RunFailed where path cannot be written."""
+    """Write a .png or .pdf. Raises UsageError without matplotlib, and RunFailed if path cannot be written."""
     drawing = titled(chart)
     with paper.figure(drawing.height / PIXELS_AN_INCH, path) as figure:
         figure.set_layout_engine("none")
@@ -58,7 +58,7 @@ def draw(chart: Chart, path: Path) -> None:
 
 
 def _put(axes: "Axes", element: Element, order: int) -> None:
-    """order: what is put later lies above."""
+    """Draw an element. order: elements with a higher order are on top."""
     from matplotlib.patches import Circle, Rectangle
 
     colour = LIGHT[element.look]

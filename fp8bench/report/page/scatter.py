@@ -1,4 +1,4 @@
-"""Points in two dimensions, both better where smaller, and the front of those that no other beats in both."""
+"""Points whose x and y are both better if smaller, and the front of points that no other point beats in both."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from fp8bench.report.page.drawing import (
 
 @dataclass(frozen=True)
 class Point:
-    """x, y: both better where smaller. ends: of its interval, (x, y) each. front: no other is better in both."""
+    """A point; smaller x and y are better. ends: both ends of its interval, (x, y) each. front: on the front."""
 
     number: int
     name: str
@@ -35,14 +35,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Scatter(Chart):
-    """Points by their row's number, each named below; those of the front are full, and a line joins them."""
+    """Points with their row's number, each named below. Points on the front are filled, and a line connects them."""
 
     x_title: str
     y_title: str
     points: tuple[Point, ...]
 
     def draw(self, width: float) -> Drawing:
-        """As high as a half of its width, and a line a point below."""
+        """Draw the points, with a height of 0.42 times the width but at least 230 pixels, and their names below."""
         left, right, top, height = 50.0, width - 14, 26.0, max(230.0, width * 0.42)
         bottom = top + height
         x_axis = _axis(
@@ -86,7 +86,7 @@ class _Axis:
 
 
 def _axis(values: Sequence[float], begin: float, end: float) -> _Axis:
-    """Around the values, not from zero; ticks at round numbers."""
+    """Return an axis around the values, not from zero, with ticks at round numbers."""
     low, high = min(values), max(values)
     margin = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
     low, high = max(0.0, low - margin), high + margin
@@ -98,13 +98,13 @@ def _axis(values: Sequence[float], begin: float, end: float) -> _Axis:
 
 
 def _round_step(least: float) -> float:
-    """1, 2 or 5 times a power of ten."""
+    """Return a step of 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(power * nice for nice in (1, 2, 5, 10) if power * nice >= least * 0.999)
 
 
 def _front(points: Sequence[Point], x_axis: _Axis, y_axis: _Axis) -> Iterator[Element]:
-    """A staircase: what the one before costs holds until the next is as quick."""
+    """Yield the lines of a staircase: each point's y holds until the x of the next point."""
     ordered = sorted(points, key=lambda point: point.x)
     for one, after in pairwise(ordered):
         x1, y1, x2, y2 = x_axis.at(one.x), y_axis.at(one.y), x_axis.at(after.x), y_axis.at(after.y)
@@ -118,14 +118,14 @@ PLACES: tuple[tuple[float, float], ...] = tuple(
     for reach in (14, 24, 34)
     for x, y in ((0, -1), (1, 0), (-1, 0), (0, 1), (0.8, -0.7), (0.8, 0.7), (-0.8, -0.7), (-0.8, 0.7))
 )
-"""Where a point's number may stand, from its middle, the best first."""
+"""Offsets of a point's number from the point's centre, the best first."""
 
 PLACES_ON_FRONT = ((0.0, 16.0), (-14.0, 0.0), (-11.0, 10.0), *PLACES)
-"""The line of the front comes from above and leaves to the right."""
+"""Offsets for a point on the front, whose line comes from above and leaves to the right."""
 
 
 def _numbered(points: Sequence[Point], x_axis: _Axis, y_axis: _Axis) -> Iterator[Element]:
-    """Dots where they belong, and each one's number where it covers no other, if there is such a place."""
+    """Yield dots at their positions, and each number at a place where it covers no other, if there is one."""
     at = {one.number: (x_axis.at(one.x), y_axis.at(one.y)) for one in points}
     for one in points:
         if one.ends is not None:

@@ -1,4 +1,4 @@
-"""Every sample of a series as a dot, so that tails, states and drift show, which no mean shows."""
+"""Every sample of a series as a dot, so that tails, states and drift are visible, which a mean does not show."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +10,7 @@ from fp8bench.report.page.drawing import MINUTE, Chart, Dots, Drawing, Element, 
 
 @dataclass(frozen=True)
 class Strip:
-    """rounds: the samples of each, in order. text: what a sample is like."""
+    """A row of samples. rounds: the samples of each round, in order. text: what a sample is like."""
 
     number: int
     name: str
@@ -23,8 +23,8 @@ ROUND_PX = 13
 
 @dataclass(frozen=True)
 class Strips(Chart):
-    """Every sample as a dot, a line a round; along the axis how far it is from the median of its row, so that a
-    hundredth can be seen beside a half (`_stretched`). A round's mean is an upright line.
+    """Every sample as a dot, a line for each round, at its distance from the row's median, stretched (`_stretched`) so
+    that a hundredth is visible next to a half. An upright line marks each round's mean.
     """
 
     strips: tuple[Strip, ...]
@@ -65,16 +65,16 @@ EVEN = 0.01
 
 
 def _stretched(off: float) -> float:
-    """Even within EVEN, where the noise of steps is, and logarithmic beyond, where a late one is."""
+    """Return an offset on a scale that is linear within EVEN, where the noise is, and logarithmic beyond it."""
     return math.asinh(off / EVEN)
 
 
 TICK_PX = 44
-"""What a number under or over an axis needs."""
+"""Pixels that a number above or below an axis needs."""
 
 
 def _shares(low: float, high: float, at: Callable[[float], float], end: float) -> list[float]:
-    """Round shares within the axis, as many as have room."""
+    """Return round shares within the axis, as many as fit."""
     shares = (0.0, 0.01, 0.05, 0.2, 1.0, 5.0, 20.0, 0.5, 2.0)
     wanted = [0.0, *(sign * share for share in shares[1:] for sign in (-1, 1))]
     taken: list[float] = []

@@ -1,4 +1,4 @@
-"""Documents as text, one module a format. A new format is one module and its line here.
+"""Documents as text, one module for each format. A new format needs a module and an entry here.
 
 Each module has `render(document) -> str`. A module is imported when its format is requested.
 """
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from fp8bench.report.document import Document
 
 FORMATS = ("markdown", "csv", "json")
-"""What a user may choose by name, beside a table."""
+"""Formats that a user may choose by name instead of a table."""
 
 TERMINAL, PIPE = "terminal", "plain"
-"""A table for whom."""
+"""The forms of a table, for a terminal and for a pipe."""
 
 
 def render(document: "Document", form: str) -> str:
-    """The whole text, without its last line break. form: one of FORMATS, TERMINAL or PIPE."""
+    """Return the complete text without its last line break. form: one of FORMATS, TERMINAL or PIPE."""
     text: str = import_module(f"{__name__}.{form}").render(document)
     return text

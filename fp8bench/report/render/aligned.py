@@ -1,10 +1,10 @@
-"""Cells in columns, as text. A library that does this takes as long to import as the rest of an answer to compute."""
+"""Cells in columns, as text. Importing a library for this takes as long as computing the rest of an answer."""
 
 from collections.abc import Sequence
 from typing import Literal
 
 Form = Literal["plain", "simple", "github"]
-"""plain: the rows alone. simple: headings over a line of dashes. github: a table of markdown."""
+"""plain: only the rows. simple: headings over a line of dashes. github: a markdown table."""
 
 ROOM = 2
 """Characters by which a column is wider than its heading."""
@@ -13,8 +13,8 @@ Rows = Sequence[Sequence[str]]
 
 
 def aligned(rows: Rows, right: Sequence[bool], form: Form, headings: Sequence[str] = ()) -> str:
-    """right: whether a column's cells end at its right edge, one for each. headings: each with as many lines as the
-    others; none of `plain`.
+    """Return the table as text. right: for each column, whether its cells are aligned right. headings: all with the
+    same number of lines; none for `plain`.
     """
     above = [line.split("\n") for line in headings]
     cells = [[cell.strip() for cell in row] for row in rows]

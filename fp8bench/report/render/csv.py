@@ -1,4 +1,4 @@
-"""A document line by line for spreadsheets and scripts, numbers unrounded; null is empty."""
+"""A document line by line for spreadsheets and scripts; numbers are not rounded, and null is empty."""
 
 import csv
 import io
@@ -8,11 +8,11 @@ from fp8bench.report.document import Document
 from fp8bench.schema.errors import inert
 
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What a spreadsheet takes for the beginning of a formula, its full-width forms too."""
+"""Characters that begin a formula in a spreadsheet, with their full-width forms."""
 
 
 def render(document: Document) -> str:
-    """The document has lines."""
+    """Return the lines of a document as csv. Raises ValueError if the document has none."""
     if document.lines is None:
         raise ValueError("this document has no lines")
     buffer = io.StringIO()
@@ -23,8 +23,9 @@ def render(document: Document) -> str:
 
 
 def csv_cell(value: Any) -> Any:
-    """Text is made inert, but for its line breaks, which csv can hold; a text that a spreadsheet would compute begins
-    with `'`; lists, and names with values, are joined by `; `. Numbers stay as they are.
+    """Make a value safe for a cell. Text is made inert except for its line breaks, which csv can hold; a text that a
+    spreadsheet would compute gets a leading `'`; lists, and names with values, are joined by `; `. Numbers are
+    unchanged.
     """
     if isinstance(value, dict):
         return csv_cell([f"{name} {part}" for name, part in value.items() if part is not None])

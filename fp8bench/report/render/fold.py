@@ -1,5 +1,5 @@
-"""A table that is never divided, made to fit a width: long cells are folded at spaces and after `/`, but within no
-brackets, headings likewise, and where even that is too wide, spare columns are omitted.
+"""A table that is never divided, made to fit a width: long cells and headings are folded at spaces and after `/`, but
+not within brackets. If even that is too wide, spare columns are omitted.
 """
 
 import re
@@ -13,8 +13,8 @@ _PIECE = re.compile(r"\([^()]*\)|[^ /]*/|[^ /]+")
 
 
 class Folded(NamedTuple):
-    """table: its cells and headings in lines that are parted by line breaks. omitted: titles of columns for which there
-    was no room.
+    """The result. table: its cells and headings are split into lines by line breaks. omitted: the titles of columns
+    that did not fit.
     """
 
     table: Table
@@ -22,10 +22,10 @@ class Folded(NamedTuple):
 
 
 def folded(table: Table, width: int, gap: int) -> Folded:
-    """Its text inert, and its headings with their units. gap: characters between two columns.
+    """Return the table with inert text, and with units in its headings. gap: characters between two columns.
 
-    Columns keep their natural width where there is room; what is left over goes first to cells and then to headings,
-    of each first to those that lack least.
+    Columns keep their natural width if there is room. Otherwise the width that is left goes first to cells and then to
+    headings, in each case first to those that lack least.
     """
     columns = [
         one._replace(heading=inert(one.title), unit="", cells=tuple(map(inert, one.cells))) for one in table.columns
@@ -68,7 +68,7 @@ def _least(column: Column) -> int:
 
 
 def _wrapped(text: str, width: int) -> str:
-    """In lines of at most `width`, but for a piece that is longer."""
+    """Split the text into lines of at most `width` characters, except for longer pieces."""
     if len(text) <= width:
         return text
     lines = [""]

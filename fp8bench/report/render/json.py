@@ -1,4 +1,4 @@
-"""A document for machines: its data, numbers unrounded, null where nothing is known."""
+"""A document for programs: its data, with numbers that are not rounded, and null for what is unknown."""
 
 import json
 from typing import Any

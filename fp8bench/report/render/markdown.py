@@ -1,4 +1,4 @@
-"""A document as GitHub's markdown: everything in a paragraph of its own."""
+"""A document as GitHub's markdown: every text is a paragraph of its own."""
 
 from fp8bench.report.document import Column, Document
 from fp8bench.report.render.plain import written
@@ -8,12 +8,12 @@ _ESCAPED = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;"})
 
 
 def render(document: Document) -> str:
-    """What comes from a record cannot be read as markdown."""
+    """Return the document as markdown. No text from a record is interpreted as markdown."""
     return written(document, "github", "\n\n", markdown, _headings)
 
 
 def markdown(text: str) -> str:
-    """As it is read, with nothing in it that ends a cell or makes a tag, a link or a picture."""
+    """Escape the text so that it reads the same, but cannot end a cell or make a tag, a link or a picture."""
     return inert(text).translate(_ESCAPED).replace("](", "]\\(")
 
 

@@ -13,16 +13,16 @@ Headings = Callable[[tuple[Column, ...]], list[str]]
 
 
 WIDTH, GAP = 120, 2
-"""Characters that a table may take which is never divided, and between two of its columns."""
+"""The width in characters of a table that is never divided, and the gap between two of its columns."""
 
 
 def render(document: Document) -> str:
-    """What comes from a record can do nothing to a terminal that it is sent to."""
+    """Return the document as text. No text from a record can affect a terminal that shows it."""
     return written(document, "simple", "\n", inert, stacked, _fitting)
 
 
 def _fitting(table: Table) -> str:
-    """In WIDTH characters, with a line that names each column for which there was no room."""
+    """Write a table in WIDTH characters, followed by a line that names the columns that did not fit."""
     fitted = folded(table, WIDTH, GAP)
     columns = fitted.table.columns
     heading = _line_by_line([column.heading for column in columns], from_below=True)
@@ -33,7 +33,7 @@ def _fitting(table: Table) -> str:
 
 
 def _line_by_line(cells: Sequence[str], from_below: bool = False) -> list[list[str]]:
-    """Each line of a row whose cells have several. from_below: shorter cells end with the longest."""
+    """Return each line of a row whose cells have several. from_below: align shorter cells at the bottom."""
     lines = [cell.split("\n") for cell in cells]
     height = max(map(len, lines))
     filled = [
@@ -54,8 +54,8 @@ def written(
     headings: Headings,
     whole: Callable[[Table], str] | None = None,
 ) -> str:
-    """form: of its tables. between: the parts of a block. safe: makes text from elsewhere harmless. whole: writes a
-    table that is never divided; None: as any other.
+    """Return the document as text. form: of its tables. between: separates the parts of a block. safe: makes text from
+    elsewhere harmless. whole: writes a table that is never divided; None: such a table is written like any other.
     """
 
     def part_text(part: Part) -> str:
@@ -73,8 +73,8 @@ def _table(table: Table, form: Form, safe: Callable[[str], str], headings: Headi
 
 
 def stacked(columns: Sequence[Column]) -> list[str]:
-    """What a column is of stands over its quantity, in lines as short as they can be, so that a long name widens no
-    narrow column. All as high as the highest, filled from above.
+    """Return headings with the record of a column above its quantity, in lines as short as possible, so that a long
+    name does not widen a narrow column. All headings have as many lines as the highest, filled from above.
     """
     headings = ["\n".join(map(inert, [*column.of.split(), column.title])) for column in columns]
     height = max(heading.count("\n") for heading in headings)

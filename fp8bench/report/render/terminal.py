@@ -1,8 +1,8 @@
-"""A document in a terminal: colours, and tables as wide as it is.
+"""A document in a terminal: colours, and tables as wide as the terminal.
 
-A table that is too wide becomes several: one for each section where it has any, and then its columns are divided over
-tables that each begin with the columns that name a row, so that each can be read by itself. Warnings are not shown,
-since the command line shows them on standard error.
+A table that is too wide becomes several: first one for each section, if it has sections. Then its columns are divided
+over tables that each begin with the columns that name a row, so that each can be read by itself. Warnings are not
+shown, because the command line shows them on standard error.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PADDING = 3
-"""Characters that rich puts beside a cell: one on either side, and one between two columns."""
+"""Characters that rich adds to a cell: one on either side, and one between two columns."""
 
 TIGHT_PADDING = 2
-"""The same where padding is collapsed."""
+"""The same if padding is collapsed."""
 
 
 def split(
     whole: Sequence[Column], naming: int, width: int, number: Column | None = None, padding: int = PADDING
 ) -> list[list[Column]]:
-    """The columns of each table, at most `width` characters wide each, if any choice of them is.
+    """Return the columns of each table, at most `width` characters wide each if that is possible.
 
-    naming: how many of the first columns name a row. number: a column that goes before those, where there are several
-    tables. Every table has at least one column beside these, however wide.
+    naming: how many of the first columns name a row. number: a column that precedes them if there are several tables.
+    Every table has at least one column in addition to these, however wide.
     """
     if fits(whole, width, padding):
         return [list(whole)]
@@ -49,17 +49,17 @@ def split(
 
 
 def fits(whole: Sequence[Column], width: int, padding: int = PADDING) -> bool:
-    """Whether all columns can stand side by side in `width` characters."""
+    """Return whether all columns fit side by side in `width` characters."""
     return sum(_need(column, padding) for column in whole) <= width
 
 
 def _need(column: Column, padding: int) -> int:
-    """Characters of the widest cell, of a line of the heading or of a row, with what stands between columns."""
+    """Return the characters of the widest cell, or line of the heading, plus the padding."""
     return padding + max(map(len, (*column.heading.split("\n"), *column.cells)))
 
 
 NAMELESS = "not run"
-"""Over a section whose rows have none of the names: what stopped before it came to them."""
+"""The heading of a section whose rows have no names, because they stopped before they got any."""
 
 COLOURS = {"good": "green", "doubtful": "yellow", "bad": "red"}
 STYLES = {"strong": "bold", "faint": "dim"}
@@ -67,7 +67,7 @@ LOOKS: dict[type, str] = {Heading: "bold", Note: "dim", Sentence: ""}
 
 
 def render(document: Document) -> str:
-    """As wide as the terminal of standard output."""
+    """Return the document as text, as wide as the terminal of standard output."""
     from rich.console import Console
     from rich.text import Text
 
@@ -76,7 +76,7 @@ def render(document: Document) -> str:
         below_text = False
         for block in document.blocks:
             parts = [part for part in block if not isinstance(part, Warned)]
-            # A table brings empty lines of its own.
+            # A table prints its own empty lines.
             if below_text and parts and not isinstance(parts[0], Table):
                 console.print()
             for part in parts:
@@ -89,7 +89,7 @@ def render(document: Document) -> str:
 
 
 def print_table(table: Table, console: "Console") -> None:
-    """In as many tables as the console's width needs."""
+    """Print the table, divided into as many tables as the console's width needs."""
     from rich.text import Text
 
     if table.whole:
@@ -111,10 +111,10 @@ def print_table(table: Table, console: "Console") -> None:
 
 
 def _print_whole(table: Table, console: "Console") -> None:
-    """In one table, and a line that names each column for which there was no room."""
+    """Print one table, and a line that names each column that did not fit."""
     from rich.text import Text
 
-    # A character on either side of the table is rich's.
+    # Rich adds a character on either side of the table.
     fitted = folded(table._replace(tight=True), console.width - 2, TIGHT_PADDING)
     _draw(fitted.table, console)
     for line in omission(fitted.omitted):
@@ -122,7 +122,7 @@ def _print_whole(table: Table, console: "Console") -> None:
 
 
 def _as_drawn(table: Table, width: int, padding: int) -> Table:
-    """Text made inert, and headings in lines; where there is no room, folded, and then without its spare columns."""
+    """Return the table with inert text, headings in lines; without room, folded, and then without spare columns."""
     columns = [
         column._replace(heading=heading, unit="", cells=tuple(map(inert, column.cells)))
         for column, heading in zip(table.columns, stacked(table.columns), strict=True)
@@ -138,13 +138,13 @@ def _as_drawn(table: Table, width: int, padding: int) -> Table:
 
 
 def _folded(column: Column) -> Column:
-    """A word a line: numbers are narrower than what they are called."""
+    """Return the column with a word of its heading on each line: numbers are narrower than their headings."""
     words = column.heading.replace(SOFT_HYPHEN, "-\n").replace(", ", "\n").replace(":", ":\n").replace(" ", "\n")
     return column._replace(heading=words)
 
 
 def _sections(table: Table) -> Iterator[tuple[str, Table]]:
-    """Each with its name, without the columns that it is of."""
+    """Yield each section with its name, without the columns that name it."""
     naming, columns = table.columns[: table.sections], table.columns[table.sections :]
     of_rows = list(zip(*(column.cells for column in naming), strict=True))
     for name, group in groupby(range(table.height), key=of_rows.__getitem__):
@@ -155,7 +155,7 @@ def _sections(table: Table) -> Iterator[tuple[str, Table]]:
 
 
 def _draw(table: Table, console: "Console") -> None:
-    """A long cell is folded, in a tight table but its names'; a heading is text and no markup."""
+    """Print the table. Long cells are folded, except the names in a tight table; headings are text, not markup."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text

@@ -1,1 +1,1 @@
-"""`check`: has anything become slower than is allowed, against a reference?"""
+"""`check`: whether anything became slower than allowed, compared with a reference."""

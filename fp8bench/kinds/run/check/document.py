@@ -1,4 +1,4 @@
-"""A check as a document: the answer in a sentence, then a row a variant, what fails first."""
+"""A check as a document: the answer in a sentence, then a row for each variant, failures first."""
 
 from fp8bench.kinds.run.check.result import Check, CheckedRow
 from fp8bench.report import document as doc
@@ -8,7 +8,7 @@ NAMING_COLUMNS = 3
 
 
 def document(check: Check) -> doc.Document:
-    """Machines get the check with every number unrounded, csv a line a variant."""
+    """Return the document. Its data has the check with every number unrounded, its csv a line for each variant."""
     letters = doc.Letters()
     notes = doc.Rows(check.rows).column("notes", lambda row: _notes(row, letters), "note")
     emphasis: tuple[doc.Emphasis, ...] = tuple("strong" if check.fails(row) else "" for row in check.rows)
@@ -30,7 +30,7 @@ def document(check: Check) -> doc.Document:
 
 
 def sentence(check: Check) -> str:
-    """The answer: what failed, or that nothing did, and what is undecided."""
+    """Return the answer: what failed, or that nothing did, and what is undecided."""
     failing = [row for row in check.rows if check.fails(row)]
     undecided = [row for row in check.of("inconclusive") if row not in failing]
     open_ = f"; inconclusive: {_names(undecided, check)}" if undecided else ""
@@ -47,7 +47,7 @@ def _names(rows: list[CheckedRow], check: Check) -> str:
 
 
 def _name(row: CheckedRow, check: Check) -> str:
-    """The label, and the batch where variants differ in it."""
+    """Return the label, with the batch if variants differ in it."""
     several = [other for other in check.rows if other.label == row.label]
     return row.label if len(several) == 1 else f"{row.label} at batch {row.batch_size} x {row.world_size}"
 
@@ -57,7 +57,7 @@ def _allowed(check: Check) -> str:
 
 
 def _remedies(check: Check) -> list[str]:
-    """What to do about it, where that is more than to look for the cause."""
+    """Return what to do about it, if that is more than looking for the cause."""
     found = []
     if check.of("not comparable"):
         found.append("What is not comparable was not judged: measure a new reference, or give --allow-mismatch.")

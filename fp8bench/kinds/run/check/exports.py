@@ -1,14 +1,14 @@
-"""A check as the files that programs of continuous integration read. Each function returns the text of one file.
+"""A check in the file formats of continuous integration tools. Each function returns the text of one file.
 
 github-action-benchmark (benchmark-action/github-action-benchmark, README, "customSmallerIsBetter"): a list of `name`,
-`unit`, `value`, and of text `range` and `extra`. Its reader takes a range as `\u00b1 NUMBER`, the number of two
-characters at least.
+`unit`, `value`, and the texts `range` and `extra`. Its reader accepts a range as `\u00b1 NUMBER`, with a number of at
+least two characters.
 
 Bencher Metric Format (bencher.dev/bmf.json): benchmark, then measure, then `value` with its lower and upper ends. The
-measures that every project has are `latency`, in nanoseconds, and `throughput`, in operations a second.
+measures of every project are `latency`, in nanoseconds, and `throughput`, in operations a second.
 
-JUnit XML (junit-10.xsd of Jenkins' xUnit plugin): a test case a variant. A variant that fails is a failure, one that
-did not run an error, and one that is not judged is skipped, each with its reason.
+JUnit XML (junit-10.xsd of Jenkins' xUnit plugin): a test case for each variant. A variant that fails is a failure, one
+that did not run an error, and one that is not judged is skipped, each with its reason.
 """
 
 import re
@@ -26,7 +26,7 @@ SUITE = "fp8bench check"
 
 
 def names_of(check: Check) -> dict[CheckedRow, str]:
-    """Each row's name, which no other has, and which is the same every night."""
+    """Return each row's unique name, which is the same in every check."""
     bare = {row: _name(row) for row in check.rows}
     several = [name for name, count in Counter(bare.values()).items() if count > 1]
     return {row: f"{name} [{row.attention}]" if name in several else name for row, name in bare.items()}
@@ -38,17 +38,17 @@ def _name(row: CheckedRow) -> str:
 
 
 def github_smaller(check: Check) -> str:
-    """Step times, milliseconds: for its tool `customSmallerIsBetter`."""
+    """Return step times in milliseconds, for the tool `customSmallerIsBetter`."""
     return _github(check, "ms", lambda row: _scaled(row.step_time_s, row.step_time_ci_s, 1e3))
 
 
 def github_bigger(check: Check) -> str:
-    """Throughput, units a second: for its tool `customBiggerIsBetter`."""
+    """Return throughput in units a second, for the tool `customBiggerIsBetter`."""
     return _github(check, None, lambda row: _scaled(row.throughput_per_s, row.throughput_ci_per_s, 1))
 
 
 def bencher(check: Check) -> str:
-    """Latency, nanoseconds, and throughput, units a second; for `bencher run --adapter json`."""
+    """Return latency in nanoseconds and throughput in units a second, for `bencher run --adapter json`."""
     names = names_of(check)
     found = {
         names[row]: {
@@ -61,7 +61,7 @@ def bencher(check: Check) -> str:
 
 
 def junit(check: Check) -> str:
-    """One suite, a case a variant; `time` is the step's, seconds."""
+    """Return one suite with a case for each variant; `time` is the step's, in seconds."""
     failing = [row for row in check.rows if check.fails(row)]
     stopped = [row for row in failing if row.outcome in ("failed", "missing")]
     skipped = [row for row in check.rows if row not in failing and row.outcome != "ok"]
@@ -97,7 +97,7 @@ EXPORTS: Mapping[str, Callable[[Check], str]] = {
     "junit": junit,
     **{form: _rendered(form) for form in ("csv", "markdown", "json")},
 }
-"""By the name that `--export` takes."""
+"""Exports by the name that `--export` takes."""
 
 
 def _measured(check: Check) -> Iterator[CheckedRow]:
@@ -110,7 +110,7 @@ def _github(check: Check, unit: str | None, value: Callable[[CheckedRow], tuple[
         number, interval = value(row) or (0.0, None)
         entry = {"name": names[row], "unit": unit or f"{row.unit}/s", "value": number}
         if interval is not None:
-            # It takes one number: the longer side, so that the interval lies within.
+            # The format takes one number: the longer side, so that the interval lies within it.
             entry["range"] = f"\u00b1 {max(interval[1] - number, number - interval[0]):.6f}"
         entries.append({**entry, "extra": _message(row)})
     return _json(entries)
@@ -128,7 +128,7 @@ def _metric(value: float | None, interval: Interval | None, by: float) -> dict[s
 
 
 def _message(row: CheckedRow) -> str:
-    """`regression: step time +12.3 % (+11.0 to +13.6)`, with the reason."""
+    """Return e.g. `regression: step time +12.3 % (+11.0 to +13.6)`, with the reason."""
     longer = "" if row.change is None else f"step time {change(row.change, row.change_ci)}"
     return inert(f"{row.outcome}: {'; '.join(part for part in (longer, row.reason or '', *row.marks) if part)}")
 
@@ -137,7 +137,7 @@ _NO_XML = re.compile("[\ufffe\uffff]")
 
 
 def _xml(text: str) -> str:
-    """Without what XML 1.0 cannot hold."""
+    """Return the text without what XML 1.0 cannot represent."""
     return _NO_XML.sub("\ufffd", inert(text))
 
 

@@ -1,4 +1,4 @@
-"""Which measurements a check takes: one session's, and the reference's, both whole."""
+"""The measurements that a check takes: one session's, and the reference's, both complete."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fp8bench.schema.errors import UsageError
 from fp8bench.schema.record import Record
 
 SHOWN = 3
-"""Sessions that an error names."""
+"""The number of sessions that an error names."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Sessions:
 
 
 def find(results_dir: Path, named: str | None, against: str, unread: Unread) -> Sessions:
-    """named: the session to check, or the beginning of its name; None: the latest in the folder. against: a folder of
-    results, of which the latest of each variant is the reference, or a session in `results_dir`. unread: called with
-    what cannot be read.
+    """Find both sides of a check. named: the session to check, or the beginning of its name; None: the latest in the
+    folder. against: a folder of results, whose latest record of each variant is the reference, or a session in
+    `results_dir`. unread: called with what cannot be read.
 
-    What is checked is no part of its own reference, so that a folder may be compared with itself. Raises UsageError
-    where either is empty or unknown, or both are one session.
+    The checked session is never part of its own reference, so a folder may be compared with itself. Raises UsageError
+    if either side is empty or unknown, or if both are one session.
     """
     kept = _measured(results_dir)
     if not kept:
@@ -58,13 +58,13 @@ def find(results_dir: Path, named: str | None, against: str, unread: Unread) -> 
 
 
 def _measured(folder: Path) -> list[Record]:
-    """Every measured run in the folder, oldest first, without sections."""
+    """Return every measured run in the folder, oldest first, without sections."""
     found = results.read(folder, results.known_instances(folder))
     return Filter(source="measured").of(record for record, _ in found)
 
 
 def _whole(folder: Path, unread: Unread, wanted: Callable[[Record], bool]) -> tuple[Measurement, ...]:
-    """The latest of each variant among the wanted records, whole."""
+    """Return the latest complete measurement of each variant among the wanted records."""
 
     def answer(records: list[Record], whole: Callable[[Record], Record]) -> tuple[Measurement, ...]:
         chosen = [record for record in Filter(source="measured").of(records) if wanted(record)]
@@ -74,7 +74,7 @@ def _whole(folder: Path, unread: Unread, wanted: Callable[[Record], bool]) -> tu
 
 
 def _session(kept: Sequence[Record], name: str, flag: str) -> str:
-    """The session of that name, or the only one whose name begins so. Raises UsageError."""
+    """Return the session with that name, or the only one whose name begins with it. Raises UsageError."""
     names = [session(together[0]) for together in latest_first(kept)]
     found = [one for one in names if one.startswith(name)]
     if name in found:

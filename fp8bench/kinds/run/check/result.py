@@ -2,10 +2,11 @@
 `exports` writes them for other programs.
 
 A variant is what `compare` shows as a row: instance, mode, recipe, execution, workload, batch, GPUs, optimizer and
-source of data. The attention is no part of it: a library that takes another one overnight is a variant that changed,
-and not a new one. Where both were measured with each of several, each is compared with its like.
+source of data. The attention is not part of it: if a library uses another attention overnight, the variant changed and
+is not a new one. If both sides measured several attentions, each is compared with the same one.
 
-What `compare` does not compare, another work, machine or software, is not checked either, unless the user requests it.
+What `compare` does not compare (other work, another machine or other software) is not checked either, unless the user
+requests it.
 """
 
 from collections.abc import Sequence
@@ -25,27 +26,27 @@ from fp8bench.schema.files import Frozen, made_of
 from fp8bench.schema.record import Record
 
 Outcome = Literal["regression", "missing", "failed", "not comparable", "inconclusive", "ok", "new", "failed before"]
-"""In the order in which they are shown.
+"""Outcomes in the order in which they are shown.
 
-regression: the whole interval lies beyond what is allowed
+regression: the complete interval lies beyond what is allowed
 missing, failed: the reference has it, and now it was not measured, or did not run
 not comparable: measured now on another machine, with other software, or of other work
-inconclusive: the interval holds what is allowed, or there are too few processes or steps for one
-ok: the whole interval lies within what is allowed
+inconclusive: the interval includes what is allowed, or there are too few processes or steps for an interval
+ok: the complete interval lies within what is allowed
 new: the reference does not have it
-failed before: neither did it run in the reference
+failed before: it did not run in the reference either
 """
 
 ORDER: tuple[Outcome, ...] = get_args(Outcome)
 BAD: frozenset[Outcome] = frozenset(("regression", "missing", "failed"))
 
 REGRESSION_FOUND = 1
-"""The exit code where a variant is bad."""
+"""The exit code if a variant is bad."""
 
 
 class CheckedRow(Labelled, Frozen):
-    """One variant, then and now. SI units; a pair is a 95 % interval. change: our step time over the reference's, minus
-    1. The names are the keys of `check --format json` and the columns of csv.
+    """One variant, in the reference and now. SI units; a pair is a 95 % interval. change: our step time over the
+    reference's, minus 1. The names are the keys of `check --format json` and the columns of csv.
     """
 
     instance: str
@@ -76,8 +77,8 @@ class CheckedRow(Labelled, Frozen):
 
 
 class Check(Frozen):
-    """max_regression: how much longer a step may take, as a share. strict: inconclusive variants fail too. reference:
-    what was compared with, as a reader knows it. sessions: those that were checked.
+    """A check. max_regression: how much longer a step may take, as a share. strict: whether inconclusive variants fail
+    too. reference: the name of what was compared with, for a reader. sessions: those that were checked.
     """
 
     max_regression: float
@@ -94,8 +95,8 @@ class Check(Frozen):
 
     @property
     def exit_code(self) -> int:
-        """1 for a variant that is slower, missing or failed, and with `strict` for one that is inconclusive; 4 where
-        there is none of these, but a variant that could not be compared; else 0.
+        """1 for a variant that is slower, missing or failed, or with `strict` inconclusive; 4 if there is none of
+        these, but a variant could not be compared; else 0.
         """
         if any(self.fails(row) and row.outcome != "not comparable" for row in self.rows):
             return REGRESSION_FOUND
@@ -104,7 +105,7 @@ class Check(Frozen):
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """What a user requests of a check; fields as in `Check`. allow_mismatch: other work, machines and software too."""
+    """The options of a check, as in `Check`. allow_mismatch: whether other work, machines and software are judged."""
 
     max_regression: float
     strict: bool = False
@@ -119,7 +120,7 @@ class Side:
 
     @property
     def latest(self) -> Record:
-        """Stands for all rounds in what does not differ between them."""
+        """The latest record, which stands for all rounds in what does not differ between them."""
         return self.measurement.latest
 
     @property
@@ -128,18 +129,18 @@ class Side:
 
     @cached_property
     def found(self) -> UnitTime | None:
-        """None where there are no samples."""
+        """The times of a unit; None if there are no samples."""
         return unit_time(self.measurement) if self.ok else None
 
     @cached_property
     def step_time(self) -> "tuple[float, Interval | None] | None":
-        """By elapsed time, seconds, with its interval; None where there are no samples."""
+        """The step by elapsed time, in seconds, with its interval; None if there are no samples."""
         summary = self.latest.summary
         return self.found.step_time_s(summary.units_per_step) if self.found and summary else None
 
 
 def check(now: Sequence[Measurement], before: Sequence[Measurement], options: CheckOptions, reference: str) -> Check:
-    """now, before: the measurements of this session and of the reference, their records whole. reference: its name."""
+    """Compare this session (now) with the reference (before), by complete records. reference: its name."""
     mine = list(map(Side, now))
     theirs = _one_each(list(map(Side, before)), mine)
     rows: list[CheckedRow] = []
@@ -160,8 +161,8 @@ def check(now: Sequence[Measurement], before: Sequence[Measurement], options: Ch
 
 
 def _one_each(theirs: Sequence[Side], mine: Sequence[Side]) -> list[Side]:
-    """Of a variant that the reference has of several machines or softwares the one that is like what was measured now,
-    or on its machine; else the latest.
+    """Return one measurement for each variant of the reference. If it has several machines or softwares, choose the one
+    like what was measured now, else one on its machine, else the latest.
     """
     systems = {system(each.latest) for each in mine}
     machines = {machine for machine, *_ in systems}
@@ -185,8 +186,8 @@ def _planned(record: Record) -> Key:
 
 
 def _like(one: Side, mine: Sequence[Side], theirs: Sequence[Side]) -> Side | None:
-    """What was measured of the reference's variant now: with the same attention if there is any, else with one that is
-    of no other in the reference. One that did not run stands for each variant that it might have become.
+    """Return what was measured now of the reference's variant: with the same attention if there is any, else with one
+    that no other variant of the reference has. What did not run stands for each variant that it might have become.
     """
     ran_as = execution(one.latest)
     planned = [each for each in mine if _planned(each.latest) == _planned(one.latest)]
@@ -198,12 +199,12 @@ def _like(one: Side, mine: Sequence[Side], theirs: Sequence[Side]) -> Side | Non
 
 
 def _same(a: Record, b: Record) -> bool:
-    """Whether both are one variant with one attention."""
+    """Return whether both are the same variant with the same attention."""
     return (_planned(a), execution(a), a.attention) == (_planned(b), execution(b), b.attention)
 
 
 def _compared(mine: Side, one: Side, options: CheckOptions) -> CheckedRow:
-    """A variant of the reference, and what there is of it now."""
+    """Return the row of a variant of the reference with what was measured of it now."""
     if not mine.ok:
         return _row(one.latest, "failed", _why_stopped(mine.latest), None, one)
     unlike = (*_unlike_work(mine.latest, one.latest), *likeness(mine.latest, one.latest, allow_mismatch=True).marks)
@@ -216,14 +217,14 @@ def _compared(mine: Side, one: Side, options: CheckOptions) -> CheckedRow:
 
 
 def _judged(row: CheckedRow, found: UnitTime, reference: UnitTime, allowed: float) -> CheckedRow:
-    # Imported here: numpy takes a moment.
+    # Imported here because importing numpy takes a moment.
     from fp8bench.stats.ratio import regression
 
     judged = regression(found.by_elapsed, reference.by_elapsed, allowed)
     outcome, why = judged.judgement, judged.why
     if outcome != "inconclusive" and (found.uneven or reference.uneven):
         by_medians = regression(found.by_medians, reference.by_medians, allowed).judgement
-        # Medians that are inconclusive contradict nothing.
+        # Inconclusive medians contradict nothing.
         if by_medians not in (outcome, "inconclusive"):
             outcome, why = "inconclusive", f"{outcome} by elapsed time, {by_medians} by medians: slow steps decide"
     interval = None if judged.low is None or judged.high is None else (judged.low - 1, judged.high - 1)
@@ -231,7 +232,7 @@ def _judged(row: CheckedRow, found: UnitTime, reference: UnitTime, allowed: floa
 
 
 def _unlike_work(record: Record, reference: Record) -> list[str]:
-    """What of the fingerprint differs, both values in it."""
+    """Return what differs in the fingerprints, with both values."""
     mine, theirs = record.fingerprint, reference.fingerprint
     return [
         f"unlike the reference in {name} ({mine.get(name)}, reference {theirs.get(name)})"
@@ -240,7 +241,7 @@ def _unlike_work(record: Record, reference: Record) -> list[str]:
 
 
 def _changed(mine: Side, one: Side) -> list[str]:
-    """What a reader must know of a variant that ran."""
+    """Return the marks of a variant that ran."""
     marks = []
     if mine.latest.attention != one.latest.attention:
         marks.append(f"attention {mine.latest.attention}, reference {one.latest.attention}")
@@ -252,7 +253,7 @@ def _changed(mine: Side, one: Side) -> list[str]:
 
 
 def _missing(one: Side, mine: Sequence[Side]) -> CheckedRow:
-    """A variant that was not measured; where its mode was, executed otherwise, that is said."""
+    """Return the row of a variant that was not measured, saying so if its mode was measured with another execution."""
     like = [each.latest for each in mine if each.ok and _planned(each.latest) == _planned(one.latest)]
     others = sorted({str(execution(record)) for record in like})
     instead = f"; its steps were executed as {', '.join(others)} instead" if others else ""
@@ -260,7 +261,7 @@ def _missing(one: Side, mine: Sequence[Side]) -> CheckedRow:
 
 
 def _unmatched(mine: Side, theirs: Sequence[Side]) -> CheckedRow:
-    """What the reference has no measurement of."""
+    """Return the row of a variant that the reference has no measurement of."""
     if mine.ok:
         return _row(mine.latest, "new", "not in the reference", mine, None)
     before = any(not one.ok and _planned(one.latest) == _planned(mine.latest) for one in theirs)
@@ -279,7 +280,7 @@ def _row(
     one: Side | None,
     marks: Sequence[str] = (),
 ) -> CheckedRow:
-    """record: which variant it is. mine, one: measured now, and in the reference."""
+    """Return a row. record: defines the variant. mine, one: what was measured now, and in the reference."""
     summary = mine.latest.summary if mine is not None else None
     now, interval = (mine.step_time if mine is not None else None) or (None, None)
     then, then_interval = (one.step_time if one is not None else None) or (None, None)

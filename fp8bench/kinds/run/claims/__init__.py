@@ -1,1 +1,1 @@
-"""What others claim, beside what was measured here."""
+"""What others claim, compared with what was measured here."""

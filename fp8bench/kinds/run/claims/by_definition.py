@@ -8,7 +8,7 @@ from fp8bench.numerics.scalings import found
 from fp8bench.schema.errors import UsageError
 
 LIMITS = {"largest": "max", "smallest_normal": "smallest_normal", "eps": "eps"}
-"""Functions of a format, by the field of `Reach`."""
+"""Functions of a format, with the field of `Reach`."""
 
 SCALED = {
     "block_error": "error",
@@ -17,11 +17,11 @@ SCALED = {
     "requantized_error": "requantized_error",
     "differing": "differing",
 }
-"""Functions of a way to scale, by the field of `Found`."""
+"""Functions of a way to scale, with the field of `Found`."""
 
 
 def by_definition(function: str, operands: Sequence[Operand]) -> Value:
-    """function: of `BY_DEFINITION`. Raises UsageError for a cast that has no finite result."""
+    """Return the value of a function of `BY_DEFINITION`. Raises UsageError for a cast that has no finite result."""
     name = operands[-1].variant or ""
     if function in LIMITS:
         return _exact(getattr(reach(DEFINITIONS[name]), LIMITS[function]))

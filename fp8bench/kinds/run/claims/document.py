@@ -1,4 +1,4 @@
-"""Claims as a document: what holds in a sentence, then for each source a table with a row a claim and instance."""
+"""Claims as a document: what holds in a sentence, then a table per source with a row for each claim and instance."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -16,11 +16,11 @@ FROM: dict[Origin | None, str] = {
     "catalogue": "today's price, of the catalogue",
     "definition": "computed from the definitions of number formats (`fp8bench dtypes`), alike on every machine",
 }
-"""Where a value is from that was not measured."""
+"""The origins of values that were not measured."""
 
 
 def document(tested: Tested, claims: Claims) -> doc.Document:
-    """Machines get every field of every `ClaimRow`."""
+    """Return the document. Its data has every field of every `ClaimRow`."""
     rows = tested.rows
     letters = doc.Letters()
     settings = {one.source.title: one.source.setting for one in claims.stated}
@@ -39,7 +39,7 @@ def document(tested: Tested, claims: Claims) -> doc.Document:
 
 
 def _answer(rows: Sequence[ClaimRow]) -> str:
-    """How many of the rows have each verdict."""
+    """Say how many of the rows have each verdict."""
     if not rows:
         return "No claim is about these instances."
     counts = [(sum(row.verdict == verdict for row in rows), verdict) for verdict in VERDICTS]
@@ -66,7 +66,7 @@ def _table(rows: Sequence[ClaimRow], letters: doc.Letters) -> doc.Table:
 
 
 def _notes(row: ClaimRow, letters: doc.Letters) -> str:
-    """Letters: where a value that was not measured is from, why, and what would measure it."""
+    """Return letters: where a value that was not measured comes from, the reason, and what would measure it."""
     texts = [FROM[row.value_from]] if row.value_from in FROM else []
     texts += [row.why] if row.why else []
     if row.verdict == "not measured":
@@ -76,8 +76,8 @@ def _notes(row: ClaimRow, letters: doc.Letters) -> str:
 
 
 def _holds_if(row: ClaimRow) -> str:
-    """`+14..+24%`, or one bound as `>=+27%`: without spaces, so that no table divides it. Units that stand beside it in
-    the figure are left out.
+    """Return e.g. `+14..+24%`, or a single bound as `>=+27%`: without spaces, so that no table divides it. Units that
+    the published figure next to it shows are omitted.
     """
     if row.test is None:
         return doc.NOTHING
@@ -112,7 +112,7 @@ def _ends(interval: Interval, unit: Unit) -> str:
 
 
 def _written(value: float | None, unit: Unit) -> str:
-    """With its unit, but for images a dollar, whose number says enough."""
+    """Write a value with its unit, except images a dollar, whose number says enough."""
     if value is None:
         return doc.NOTHING
     if unit == "yes/no":

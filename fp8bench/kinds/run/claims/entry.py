@@ -1,7 +1,7 @@
-"""A claim as configs/claims.yaml has it, and reading that file: sources, variants, layers, and a list of claims.
+"""A claim as in configs/claims.yaml, and reading that file: sources, variants, layers, and a list of claims.
 
-Everything that a claim names is looked up when the file is read, so that a wrong word is an error of the file, by line
-and by the claim's id, and never a claim that is silently not tested.
+Everything that a claim names is looked up when the file is read. So a wrong name is an error of the file, reported with
+the line and the claim's id, and never a claim that is silently not tested.
 """
 
 from collections.abc import Collection, Iterable
@@ -31,7 +31,7 @@ ID = r"^[a-z0-9][a-z0-9-]*$"
 
 
 class Source(Frozen):
-    """Who claims it. published_on: null where the day is unknown."""
+    """The source of a claim. published_on: null if the day is unknown."""
 
     title: str
     setting: str = Field(description="what was measured there, in words")
@@ -39,10 +39,10 @@ class Source(Frozen):
 
 
 class VariantOf(Frozen):
-    """What a name in an expression stands for: measurements of an instance that have all of it; null takes any.
+    """What a name in an expression stands for: measurements of an instance with all these properties; null takes any.
 
-    mode: with its recipe if not the default one. batch_size: a GPU. optimizer and execution: an imported figure, of
-    which they are unknown, is taken too. te_switches: of Transformer Engine's layer; none: it has none.
+    mode: with its recipe unless that is the default. batch_size: per GPU. optimizer, execution: imported figures, for
+    which they are unknown, match too. te_switches: of Transformer Engine's layer; none: without switches.
     """
 
     mode: str
@@ -54,11 +54,11 @@ class VariantOf(Frozen):
 
 
 class Claim(Frozen):
-    """One claim. words: what is claimed. published: the figure, in the unit; null: it was said in words alone.
+    """One claim. words: what is claimed. published: the figure, in the unit; null if it was only stated in words.
 
-    test: the expression, in the unit; null: records of training steps cannot tell. at_least, at_most: the claim holds
-    where the whole interval of the value lies between them; null does not bound. command: what would measure it.
-    why: of a claim that is known not to hold somewhere.
+    test: the expression, in the unit; null if records of training steps cannot tell. at_least, at_most: the claim holds
+    if the complete interval of the value lies between them; null does not bound. command: what would measure it. why:
+    the reason if the claim is known not to hold somewhere.
     """
 
     id: str = Field(pattern=ID)
@@ -82,7 +82,7 @@ class Claim(Frozen):
 
 @dataclass(frozen=True)
 class Stated:
-    """A claim with what it names. test: None: records of training steps cannot tell."""
+    """A claim with what it names. test: None if records of training steps cannot tell."""
 
     claim: Claim
     source: Source
@@ -91,7 +91,7 @@ class Stated:
 
 @dataclass(frozen=True)
 class Claims:
-    """variants, layers: by the name that expressions give them. stated: in the order of the file."""
+    """The file's content. variants, layers: by the names that expressions use. stated: in the order of the file."""
 
     variants: dict[str, VariantOf]
     stated: tuple[Stated, ...]
@@ -99,12 +99,12 @@ class Claims:
 
     @property
     def of_layers(self) -> bool:
-        """Whether any is tested on records of `fp8bench numerics`."""
+        """Whether any claim is tested on records of `fp8bench numerics`."""
         tests = (one.test for one in self.stated if one.test is not None)
         return any(operand.variant in self.layers for test in tests for operand in test.operands.values())
 
     def of(self, ids: Iterable[str]) -> "Claims":
-        """Those of these ids, in the order of the file; none given takes all. Raises UsageError with the nearest id."""
+        """Return the claims with these ids, in the file's order; all without ids. Raises UsageError for unknown ids."""
         wanted, known = list(ids), [one.claim.id for one in self.stated]
         for name in wanted:
             require_known("claim", name, known, "fp8bench claims")
@@ -112,7 +112,7 @@ class Claims:
 
 
 def load(instances: Collection[str], path: Path = CLAIMS_YAML) -> Claims:
-    """instances: the catalogue's. Raises UsageError by file, line and claim."""
+    """Read the claims. instances: the catalogue's. Raises UsageError with file, line and claim."""
     text = read_text(path, regular=False)
     document = parse_mapping(text, path)
     for name in document:
@@ -148,7 +148,7 @@ def _parsed(
     instances: Collection[str],
     at: str,
 ) -> Expression | None:
-    """The claim's test, if it has one. Raises UsageError where that or its source names what is not there."""
+    """Return the claim's test, if any. Raises UsageError if the test or the source names something unknown."""
     try:
         _require_named("source", claim.source, sources)
         return None if claim.test is None else parse(claim.test, variants, instances, layers)
@@ -157,7 +157,7 @@ def _parsed(
 
 
 def _require_named(kind: str, name: str, known: Collection[str], at: str = "") -> None:
-    """Raises UsageError with the nearest of few names, or all of them."""
+    """Raise UsageError for an unknown name, with the nearest known names, or all of them."""
     if name not in known:
         near = nearest(name, known) or known
         raise UsageError(f"{at}unknown {kind} {name!r}", f"Did you mean {' or '.join(map(repr, near)) or 'none'}")
@@ -179,7 +179,7 @@ def _require_mode(mode: str, where: tuple[str, str], path: Path, text: str) -> N
 
 
 def _at(error: UsageError, where: tuple[str, str], path: Path, text: str) -> UsageError:
-    """where: a section, of names in the plural, and the name."""
+    """Return the error with its place. where: the section (a plural) and the name."""
     section, name = where
     return UsageError(
         f"{path} line {line_of(text, where)}: {section.removesuffix('s')} {name!r}: {error.what}", error.remedy

@@ -1,11 +1,10 @@
 """Claims tested on records: a value with its interval for each instance that has what the claim names, and a verdict.
 
 Steps, what a dollar buys and ratios are those of `compare`: the same rows, prices, likeness and statistics
-(`kinds.run.compare`). What differs is the question. `compare` asks whether a difference is beyond noise; a claim says
-how large it is, and holds where the whole interval lies within the bounds that it states.
+(`kinds.run.compare`). The question differs. `compare` asks whether a difference is beyond noise; a claim says how large
+it is, and holds if the complete interval lies within the bounds that it states.
 
-Where a variant is of several machines or executions, the one that buys most is taken; of two that are compared, the
-best that may be compared.
+If a variant has several machines or executions, the one that buys most is used; for a pair, the best comparable two.
 """
 
 import math
@@ -34,7 +33,7 @@ from fp8bench.stats.certainty import HOLDS_NOISE
 
 
 class _Untested(Exception):
-    """Why there is no value."""
+    """Raised if there is no value, with the verdict and the reason."""
 
     def __init__(self, verdict: Verdict, why: str | None) -> None:
         super().__init__(verdict, why)
@@ -62,11 +61,11 @@ def evaluate(
     whole: Callable[[Record], Record],
     layer_errors: Kept | None = None,
 ) -> Tested:
-    """records: of every instance that a claim may be tested on, oldest first, without their samples; `whole` gives one
-    with them. options: instances: those requested; none takes every one that has records. layer_errors: None: none is
-    kept.
+    """Test every claim. records: of every instance that a claim may be tested on, oldest first, without their samples;
+    `whole` returns one with its samples. options: its instances are those requested; if empty, all that have records.
+    layer_errors: None if none is stored.
 
-    Raises UsageError where an expression divides by zero.
+    Raises UsageError if an expression divides by zero.
     """
     rows: list[ClaimRow] = []
     omitted = 0
@@ -80,8 +79,8 @@ def evaluate(
 
 
 def _instances(stated: Stated, requested: Sequence[str], measured: Sequence[str]) -> tuple[str | None, ...]:
-    """Those that the claim is tested on; None: as far as it is tested, on those that it names. None at all: the claim
-    is not of the requested ones.
+    """Return the instances that the claim is tested on; None stands for those that the claim names. Empty if the claim
+    is not about the requested ones.
     """
     if stated.test is not None and stated.test.of_any:
         return tuple(requested or measured or (None,))
@@ -90,8 +89,8 @@ def _instances(stated: Stated, requested: Sequence[str], measured: Sequence[str]
 
 
 def _rows(stated: Stated, instances: Iterable[str | None], bench: "_Bench", requested: bool) -> list[ClaimRow]:
-    """One for each instance that has the records; where none has them, one that says so. requested: instances were, so
-    that each has its row.
+    """Return a row for each instance that has the records, or one row that says that none has. requested: whether
+    instances were requested, so that each gets a row.
     """
     found = [_row(stated, instance, bench) for instance in instances]
     telling = [row for row in found if requested or row.value is not None or row.verdict != "not measured"]
@@ -136,7 +135,7 @@ def _row(stated: Stated, instance: str | None, bench: "_Bench") -> ClaimRow:
 
 
 def _verdict(value: Value, stated: Stated) -> tuple[Verdict, str | None]:
-    """The verdict and why. What was published proves nothing about itself."""
+    """Return the verdict and the reason. Published figures prove nothing about themselves."""
     claim = stated.claim
     at_least = -math.inf if claim.at_least is None else claim.at_least
     at_most = math.inf if claim.at_most is None else claim.at_most
@@ -155,7 +154,7 @@ def _verdict(value: Value, stated: Stated) -> tuple[Verdict, str | None]:
 
 @dataclass(frozen=True)
 class _Bench:
-    """What functions of an expression are answered from."""
+    """What the functions of an expression are answered from."""
 
     claims: Claims
     records: Sequence[Record]
@@ -167,7 +166,7 @@ class _Bench:
     kept: dict[Operand, list[Measurement]] = field(default_factory=dict)
 
     def on(self, instance: str | None) -> Callable[[str, tuple[Operand, ...]], Value]:
-        """What answers an expression's calls, on one instance."""
+        """Return the function that answers an expression's calls on one instance."""
         return replace(self, instance=instance, kept={})._answer
 
     def _answer(self, function: str, operands: tuple[Operand, ...]) -> Value:
@@ -191,7 +190,7 @@ class _Bench:
         return Value.exact(found.value, (found.run_id,))
 
     def _price(self, instance: str) -> Value:
-        """Of today, on demand: that of the source's own day would be the source's."""
+        """Return today's price on demand; the price on the source's own day would be the source's figure."""
         known = self.catalog.instances.get(instance)
         today = PriceQuery(self.options.today, True, machine=ANY_MACHINE)
         price = choose(known.prices, today) if known else None
@@ -200,7 +199,7 @@ class _Bench:
         return Value.exact(price.usd_per_hour, origin="catalogue")
 
     def _measurements(self, operand: Operand) -> list[Measurement]:
-        """Of a variant on its instance, the latest of each machine and execution. Raises _Untested for none."""
+        """Return a variant's latest measurement of each machine and execution. Raises _Untested if there is none."""
         if operand not in self.kept:
             self.kept[operand] = self._found(operand)
         if not self.kept[operand]:
@@ -208,7 +207,7 @@ class _Bench:
         return self.kept[operand]
 
     def _that_ran(self, operand: Operand) -> list[Measurement]:
-        """Raises _Untested where none did: what is invalid reproduces nothing."""
+        """Return those that ran. Raises _Untested if none did: what is invalid reproduces nothing."""
         found = self._measurements(operand)
         ran = [one for one in found if one.latest.status == "ok"]
         if not ran:
@@ -227,7 +226,7 @@ class _Bench:
         return [Measurement(tuple(map(self.whole, one.rounds)), one.stopped) for one in select(fitting, every=False)]
 
     def _sides(self, measurements: Sequence[Measurement], beside: Sequence[Measurement] = ()) -> list[_Side]:
-        """As rows, those first that buy most. beside: whose day they are priced on, too."""
+        """Return the rows, the one that buys most first. beside: other measurements that the prices' day depends on."""
         latest = [one.latest for one in (*measurements, *beside)]
         day = pricing_day(latest, self.options)
         sides = []
@@ -238,7 +237,7 @@ class _Bench:
         return sorted(sides, key=lambda side: -(side.row.units_per_usd or side.row.throughput_per_s or 0))
 
     def _of_two(self, function: str, operands: tuple[Operand, ...]) -> Value:
-        """Of the best two that may be compared. Raises _Untested where no two may."""
+        """Return the value of the best two that may be compared. Raises _Untested if no two may."""
         mine, theirs = map(self._that_ran, operands)
         unlike: list[str] = []
         for one, other in product(self._sides(mine, theirs), self._sides(theirs, mine)):
@@ -256,7 +255,7 @@ class _Bench:
 
 
 def _executed_as(record: Record, variant: VariantOf) -> bool:
-    """Whether it was executed and optimized so, or is a figure of which that is not known."""
+    """Return whether the record was executed and optimized like the variant, or is a figure that does not say."""
     config = record.config
     if config is None:
         return True
@@ -270,7 +269,7 @@ def _executed_as(record: Record, variant: VariantOf) -> bool:
 
 
 def _origin(record: Record) -> Origin:
-    """An external figure, too, is one that was not measured here."""
+    """Return the origin of a record. An external figure was not measured here either."""
     return "measured" if record.source == "measured" else "published"
 
 
@@ -279,7 +278,7 @@ def _why_stopped(record: Record) -> str:
 
 
 def _valid(records: Sequence[Record]) -> Value:
-    """By the latest that was proved or refuted. records: at least one. Raises _Untested where none was."""
+    """Judge by the latest record that was proved or refuted. records: at least one. Raises _Untested if none was."""
     decided = [record for record in records if record.status in ("ok", "invalid")]
     if not decided:
         raise _Untested("not measured", _why_stopped(records[-1]))
@@ -288,7 +287,7 @@ def _valid(records: Sequence[Record]) -> Value:
 
 
 def _of_one(function: str, side: _Side) -> Value:
-    """side: of what ran."""
+    """Return a function's value for one variant. side: it ran."""
     row, ids = side.row, side.row.run_ids
     if function == "memory":
         if row.peak_memory_bytes is None:
@@ -307,7 +306,7 @@ def _of_one(function: str, side: _Side) -> Value:
 
 
 def _compared(function: str, row: Row, one: _Side, other: _Side) -> Value:
-    """row: of the one, with its ratios to the other."""
+    """Return a function's value for two variants. row: of the first, with its ratios to the other."""
     value, interval = (
         (row.speedup_vs_reference, row.speedup_ci_vs_reference)
         if function == "speedup"
@@ -317,7 +316,7 @@ def _compared(function: str, row: Row, one: _Side, other: _Side) -> Value:
         what = "unlike units or devices" if row.speedup_vs_reference is None else "one of them has no price"
         raise _Untested("inconclusive", f"the records are not comparable: {what}")
     low, high = interval or (None, None)
-    # That a difference is small is no doubt here: a claim has bounds of its own.
+    # A small difference is no reason for doubt here: a claim has bounds of its own.
     doubt = row.verdict_why if row.verdict == "inconclusive" and row.verdict_why != HOLDS_NOISE else None
     records = tuple(dict.fromkeys((*row.run_ids, *other.row.run_ids)))
     return Value(value, low, high, of_both(one.origin, other.origin), records, doubt)

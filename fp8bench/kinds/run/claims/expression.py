@@ -1,4 +1,4 @@
-"""The expression of a claim: what of the records tests it.
+"""The expression of a claim: which figures of the records test it.
 
     gain(instance.te_fp8, instance.te_bf16)         of each instance that has both
     speedup(p5.te_fp8_128, p4d.te_bf16)             of these two
@@ -6,9 +6,9 @@
     layer_error(instance.linear_fp8)                of each instance with a record of `fp8bench numerics`
     cast(0.3952, float8_e4m3fn)                     of no instance: by the format's definition
 
-Numbers, + - * /, brackets, and the functions of FUNCTIONS; nothing else. Python's `ast` reads it, this module walks
-what it finds, and Python evaluates nothing. A variant is named with its instance: `instance` is the one under test,
-another name is of the catalogue. Every name is checked when the claims are read, before any record is.
+An expression has numbers, + - * /, brackets, and the functions of FUNCTIONS, and nothing else. Python's `ast` parses
+it, this module walks the result, and Python evaluates nothing. A variant is named with its instance: `instance` is the
+one under test, another name is of the catalogue. Every name is checked when claims are read, before any record is.
 
 Two values that each have an interval are joined by a function (`speedup`, `gain`), which knows their processes, and
 never by an operator, which does not.
@@ -28,19 +28,20 @@ from fp8bench.schema.errors import UsageError, nearest
 Kind = Literal["variant", "instance", "layer", "format", "scaling", "number"]
 
 Origin = Literal["measured", "published", "catalogue", "definition"]
-"""Whether any of a value was published and not measured here; or else is a price of the catalogue, or follows from the
-definition of a number format."""
+"""Where a value comes from: whether any part of it was published and not measured here, is a price of the catalogue, or
+follows from the definition of a number format.
+"""
 
 UNDER_TEST = "instance"
 """The name of the instance that a claim is tested on."""
 
 LONGEST = 300
-"""Characters of an expression; a claim that needs more is two."""
+"""The most characters of an expression; a claim that needs more should be two."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """takes: what, one after the other. exact: whether its values have no interval because they need none."""
+    """A function. takes: the kinds of its arguments. exact: whether its values need no interval."""
 
     takes: tuple[Kind, ...]
     exact: bool
@@ -58,7 +59,7 @@ BY_DEFINITION: dict[str, tuple[tuple[Kind, ...], str]] = {
     "requantized_error": (("scaling",), "relative error of the transpose, cast from the first cast"),
     "differing": (("scaling",), "share of the values that a cast and the transpose's cast hold as different numbers"),
 }
-"""Of number formats and ways to scale, as `fp8bench dtypes` shows them: what each takes, and what it is."""
+"""Functions of number formats and ways to scale, as in `fp8bench dtypes`: their arguments, and what they return."""
 
 NAMES: dict[str, dict[str, str]] = {
     "format": {name: name for name in DEFINITIONS},
@@ -83,8 +84,8 @@ _OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mul
 
 @dataclass(frozen=True)
 class Operand:
-    """What a function is of. instance: None is the one under test. variant: a name in the file, or a format or way to
-    scale; None: none. number: of one that is a number.
+    """An argument of a function. instance: None is the one under test. variant: a name in the file, or a format or way
+    to scale; None: none. number: the value, for a number.
     """
 
     instance: str | None
@@ -94,15 +95,15 @@ class Operand:
 
 
 def of_both(one: Origin, other: Origin) -> Origin:
-    """The one that proves less: what was published least of all."""
+    """Return the origin that proves less; published figures prove least."""
     return next(origin for origin in ("published", "catalogue", "measured", "definition") if origin in (one, other))
 
 
 @dataclass(frozen=True)
 class Value:
-    """low, high: of the 95 % interval; None where there is none, and alike where the value is exact.
+    """A value. low, high: its 95 % interval; None if there is none, and equal if the value is exact.
 
-    records: ids of the runs that it is made of. doubt: why the value decides nothing, whatever its interval.
+    records: the ids of the runs that it is made of. doubt: why the value decides nothing, whatever its interval.
     """
 
     value: float
@@ -114,7 +115,7 @@ class Value:
 
     @classmethod
     def exact(cls, value: float, records: tuple[str, ...] = (), origin: Origin = "measured") -> "Value":
-        """One that needs no interval."""
+        """Return a value that needs no interval."""
         return cls(value, value, value, origin, records)
 
     def _joined(self, other: "Value", value: float, ends: Iterable[float] | None) -> "Value":
@@ -130,12 +131,12 @@ class Value:
 
 
 Call = Callable[[str, tuple[Operand, ...]], Value]
-"""What a function gives of its operands."""
+"""A function that returns the value of a call."""
 
 
 @dataclass(frozen=True)
 class Expression:
-    """text: as written. operands: every one that it names, by how it is written."""
+    """A parsed expression. text: as written. operands: all that it names, by how they are written."""
 
     text: str
     body: ast.expr
@@ -143,16 +144,16 @@ class Expression:
 
     @property
     def instances(self) -> tuple[str, ...]:
-        """Those that it names; without the one under test."""
+        """The instances that it names, without the one under test."""
         return tuple(dict.fromkeys(one.instance for one in self.operands.values() if one.instance is not None))
 
     @property
     def of_any(self) -> bool:
-        """Whether it is of the instance under test."""
+        """Whether it refers to the instance under test."""
         return any(one.of_instance and one.instance is None for one in self.operands.values())
 
     def value(self, call: Call) -> Value:
-        """Raises UsageError where it divides by zero, and whatever `call` raises."""
+        """Evaluate the expression. Raises UsageError if it divides by zero, and whatever `call` raises."""
         return self._value(self.body, call)
 
     def _value(self, node: ast.expr, call: Call) -> Value:
@@ -170,10 +171,10 @@ class Expression:
 
 
 def parse(text: str, variants: Collection[str], instances: Collection[str], layers: Collection[str] = ()) -> Expression:
-    """variants, layers: names that the file defines. instances: the catalogue's; in an expression a `_` stands for a
-    `-`, as in the names of ways to scale.
+    """Parse an expression. variants, layers: names that the file defines. instances: the catalogue's; in an expression
+    a `_` stands for a `-`, as in the names of ways to scale.
 
-    Raises UsageError for what is no expression, and for a name that is not known, with the nearest.
+    Raises UsageError for an invalid expression, and for an unknown name, with the nearest known one.
     """
     if len(text) > LONGEST:
         raise UsageError(f"the expression has {len(text)} characters, more than {LONGEST}", "Make two claims of it")
@@ -190,14 +191,14 @@ def parse(text: str, variants: Collection[str], instances: Collection[str], laye
 
 
 class _Checked:
-    """One walk over an expression: every name is known, and intervals meet in functions alone."""
+    """One walk over an expression: checks that every name is known, and that only functions join intervals."""
 
     def __init__(self, variants: Collection[str], instances: dict[str, str], layers: Collection[str] = ()) -> None:
         self.variants, self.instances, self.layers = variants, instances, layers
         self.operands: dict[str, Operand] = {}
 
     def is_exact(self, node: ast.expr) -> bool:
-        """Whether its value needs no interval. Raises UsageError for what does not belong into an expression."""
+        """Return whether the value needs no interval. Raises UsageError for what does not belong in an expression."""
         if isinstance(node, ast.Constant):
             _number(node)
             return True
@@ -271,14 +272,14 @@ class _Checked:
 
 
 def _counted(takes: Sequence[Kind]) -> str:
-    """`2 variants`, or of unlike ones `a number and a format`."""
+    """Return e.g. `2 variants` or, for different kinds, `a number and a format`."""
     if len(set(takes)) == 1:
         return f"{len(takes)} {takes[0]}{'s' if len(takes) > 1 else ''}"
     return " and ".join(f"a {kind}" for kind in takes)
 
 
 def _defined(node: ast.expr, kind: Kind) -> Operand:
-    """A number, or the name of a number format or of a way to scale. Raises UsageError for what is none."""
+    """Return a number, or the name of a number format or of a way to scale. Raises UsageError for anything else."""
     if kind == "number":
         sign = -1.0 if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else 1.0
         inner = node.operand if isinstance(node, ast.UnaryOp) else node
@@ -312,7 +313,7 @@ def _number(node: ast.Constant) -> float:
 
 
 def _applied(operator: str, left: Value, right: Value) -> Value:
-    """One of the two is exact, so that the ends are those of the other, moved or scaled."""
+    """Return the result. One of the two is exact, so the ends are those of the other, moved or scaled."""
     if operator == "/" and right.value == 0:
         raise UsageError("the expression divides by zero", "Turn it round")
     value = _computed(operator, left.value, right.value)

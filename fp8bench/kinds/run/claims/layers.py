@@ -1,4 +1,4 @@
-"""Errors of layers, as records of `fp8bench numerics` have them, for claims about them."""
+"""Errors of layers from records of `fp8bench numerics`, for claims about them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from fp8bench.schema.numerics import InputName, LayerError, LayerName, TensorNam
 
 
 class LayerOf(Frozen):
-    """What a name in an expression stands for: a tensor that a layer gives under a mode, on one kind of input."""
+    """What a name in an expression stands for: a tensor that a layer returns under a mode, on one kind of input."""
 
     mode: str
     layer: LayerName = "linear"
@@ -25,19 +25,19 @@ class LayerOf(Frozen):
 
 @dataclass(frozen=True)
 class LayerErrors:
-    """Of one record of `fp8bench numerics`."""
+    """The errors in one record of `fp8bench numerics`."""
 
     run_id: str
     rows: tuple[LayerError, ...]
 
 
 Kept = Mapping[str, Sequence[LayerErrors]]
-"""By instance, oldest first."""
+"""Errors by instance, oldest first."""
 
 
 @dataclass(frozen=True)
 class FoundError:
-    """value: relative error; None: the mode did not run, for this reason; both None: nothing is kept of it."""
+    """An error. value: relative; None if the mode did not run, for this reason. Both are None if there is no record."""
 
     value: float | None = None
     run_id: str | None = None
@@ -45,7 +45,7 @@ class FoundError:
 
 
 def error_of(wanted: LayerOf, records: Sequence[LayerErrors]) -> FoundError:
-    """That of the latest record which has it; else why the latest that tried has none."""
+    """Return the error from the latest record that has it, else why the latest record that tried has none."""
     reason = None
     for record in reversed(records):
         for row in (row for row in record.rows if row.mode == wanted.label):

@@ -1,4 +1,4 @@
-"""What a test of a claim gives: a row of numbers and a verdict."""
+"""The result of testing a claim: a row of numbers and a verdict."""
 
 from dataclasses import dataclass, replace
 from datetime import date
@@ -11,16 +11,16 @@ from fp8bench.schema.files import Frozen
 
 Verdict = Literal["reproduced", "not reproduced", "inconclusive", "not measured"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-"""reproduced, not reproduced: the whole interval lies within, or beyond, the claim's bounds.
-inconclusive: the interval holds a bound, or what was measured is not comparable or too little
-not measured: there is no record of it, or only figures that were published
+"""reproduced, not reproduced: the complete interval lies within, or beyond, the claim's bounds
+inconclusive: the interval includes a bound, or what was measured is not comparable or too little
+not measured: there is no record of it, or only published figures
 """
 
 
 class ClaimRow(Frozen):
-    """A claim on one instance. value, published and the bounds in the unit; a pair is a 95 % interval. instance: null
-    where none has the records; of several that the expression names all. value_from: null where there is no value.
-    why: of the verdict. The names are the keys of `claims --format json` and the columns of csv.
+    """A claim on one instance. value, published and the bounds are in the unit; a pair is a 95 % interval. instance:
+    null if none has the records; all that the expression names, if there are several. value_from: null if there is no
+    value. why: the reason for the verdict. The names are the keys of `claims --format json` and the columns of csv.
     """
 
     id: str
@@ -44,8 +44,8 @@ class ClaimRow(Frozen):
 
 @dataclass(frozen=True)
 class Tested:
-    """rows: in the order of the claims. omitted: how many claims are of other instances than those requested.
-    undecided: how many rows without a verdict were left out, on request.
+    """The results. rows: in the order of the claims. omitted: how many claims are about instances that were not
+    requested. undecided: how many rows without a verdict were omitted on request.
     """
 
     rows: tuple[ClaimRow, ...]
@@ -53,6 +53,6 @@ class Tested:
     undecided: int = 0
 
     def decided(self) -> "Tested":
-        """Without the rows of what was not measured."""
+        """Return the results without the rows that were not measured."""
         rows = tuple(row for row in self.rows if row.verdict != "not measured")
         return replace(self, rows=rows, undecided=len(self.rows) - len(rows))

@@ -1,1 +1,1 @@
-"""`explain`: where a step goes, and why one mode is not faster than another."""
+"""`explain`: where a step's time goes, and why one mode is not faster than another."""

@@ -1,9 +1,9 @@
-"""Two steps on two machines: what differs, and no cause. Pure words and numbers.
+"""Two steps on two machines: what differs, without a cause. Pure words and numbers.
 
-Why a mode is not faster than another (`profiling.causes`) is asked of two modes on one machine. The same mode on two
-machines makes the same casts and the same GEMMs on both, so no mode eats any gain: what differs is how long each part
-of the step takes. Two modes on two machines differ in both, and their times do not tell which of the two a part owes
-its difference to.
+The question why a mode is not faster than another (`profiling.causes`) is about two modes on one machine. The same mode
+on two machines makes the same casts and the same GEMMs on both, so no mode uses up a gain: what differs is how long
+each part of the step takes. Two modes on two machines differ in both, and their times do not show which of the two
+causes a part's difference.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from fp8bench.schema.execution import suffix
 from fp8bench.schema.rank import GEMMS, Category
 
 WORTH_NAMING = 0.05
-"""Ours: of what two steps differ by, the share from which on a part is named."""
+"""Our choice: the share of the steps' difference from which a part is named."""
 
 SMALLEST_S = 0.5e-4
 """Half of the last digit that is shown."""
@@ -26,19 +26,19 @@ GEMMS_NAME = "GEMMs"
 
 @dataclass(frozen=True)
 class _Part:
-    """seconds: by how much longer than the reference's."""
+    """A part of the difference. seconds: how much longer it takes than the reference's."""
 
     name: str
     seconds: float
 
 
 def same_mode(facts: StepFacts, reference: StepFacts) -> bool:
-    """Of one mode, recipe and execution."""
+    """Return whether both have the same mode, recipe and execution."""
     return (facts.label, facts.execution) == (reference.label, reference.execution)
 
 
 def other_machine(facts: StepFacts, reference: StepFacts) -> bool:
-    """Whether they ran on another GPU or on another number of GPUs; False where nothing says on which instance."""
+    """Return whether they ran on different GPUs or numbers of GPUs; False if either's instance is unknown."""
     if facts.instance is None or reference.instance is None:
         return False
     sizes = {facts.world_size, reference.world_size}
@@ -51,8 +51,8 @@ def other_machine(facts: StepFacts, reference: StepFacts) -> bool:
 def across(
     facts: StepFacts, reference: StepFacts, labels: Sequence[str], names: dict[Category, str]
 ) -> Explanation | None:
-    """None where both ran on one machine, or in two modes on two machines of the same GPUs. labels: of the two, which
-    differ. names: of kinds of work, for a reader.
+    """Explain two steps on two machines. None if both ran on one machine, or in two modes on two machines of the same
+    GPUs. labels: of the two steps, which differ. names: of kinds of work, for a reader.
     """
     if facts.emulated or reference.emulated:
         return None
@@ -86,7 +86,7 @@ def _difference(facts: StepFacts, reference: StepFacts, labels: Sequence[str], n
 
 
 def _parts(facts: StepFacts, reference: StepFacts, names: dict[Category, str], untimed: bool) -> list[_Part]:
-    """The largest difference first; GEMMs of all types are one, since a mode's are the same on both."""
+    """Return the parts, largest difference first; GEMMs of all types are one, because a mode's are the same on both."""
 
     def more_s(*kinds: Category) -> float:
         return facts.seconds(*kinds) - reference.seconds(*kinds)
@@ -99,7 +99,7 @@ def _parts(facts: StepFacts, reference: StepFacts, names: dict[Category, str], u
 
 
 def _gemms(parts: Sequence[_Part], named: Sequence[_Part]) -> str:
-    """What a reader asks for first, where it is too little to be named."""
+    """Mention GEMMs, which a reader asks for first, if their difference is too small to be named."""
     if any(part.name == GEMMS_NAME for part in named):
         return ""
     (gemms,) = (part for part in parts if part.name == GEMMS_NAME)
@@ -108,7 +108,7 @@ def _gemms(parts: Sequence[_Part], named: Sequence[_Part]) -> str:
 
 
 def _clocks(facts: StepFacts, reference: StepFacts) -> str:
-    """Where one GPU ran slower by its clock than the other, which the times of parts do not tell."""
+    """Say if one GPU ran at a slower clock than the other, which the times of parts do not show."""
     mine, theirs = facts.sm_clock_mhz, reference.sm_clock_mhz
     if not mine or not theirs or min(mine, theirs) >= SLOWER_CLOCK * max(mine, theirs):
         return ""

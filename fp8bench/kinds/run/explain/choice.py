@@ -1,4 +1,4 @@
-"""Which measurement is explained where a mode was named: that of `compare`'s first row of the mode, so that the two
+"""The measurement that is explained if a mode is named: that of `compare`'s first row of the mode, so that the two
 agree.
 """
 
@@ -18,8 +18,8 @@ from fp8bench.schema.record import Record
 
 @dataclass(frozen=True)
 class Choice:
-    """record: the profiled round nearest the row's step time, whole; a profile is of one round. is_first: whether the
-    row is `compare`'s first of that mode; it is not where that one was recorded without a profile.
+    """The choice. record: the complete profiled round nearest the row's step time; a profile is of one round. is_first:
+    whether the row is `compare`'s first of that mode; it is not if that one was recorded without a profile.
     """
 
     record: Record
@@ -44,8 +44,8 @@ def choose(
     today: date,
     whole: Callable[[Record], Record],
 ) -> Choice | None:
-    """records: of one mode on one instance, of any status, oldest first, without their samples; `whole` gives one with
-    them. fitting: those of which a row may be. None where none that fits was profiled.
+    """Choose a round. records: of one mode on one instance, of any status, oldest first, without their samples; `whole`
+    returns one with its samples. fitting: the records that may make up the row. None if no fitting record was profiled.
     """
     fits = {record.run_id for record in Filter(status="ok").of(fitting)}
     rows = [row for row in _rows(records, catalog, today, whole) if row.status == "ok" and row.run_id in fits]
@@ -54,7 +54,7 @@ def choose(
         if record is not None:
             return Choice(record, row, row is rows[0])
     for together in _older(fitting, records):
-        # What was invalid in any round of its session is invalid there too.
+        # A mode that was invalid in any round of a session is invalid there too.
         row = _rows(together, catalog, today, whole)[0]
         rounds = [whole(record) for record in together if record.run_id in row.run_ids]
         record = profiled(rounds, row) if row.status == "ok" else None
@@ -64,7 +64,7 @@ def choose(
 
 
 def alone(record: Record, catalog: Catalog, today: date) -> Row:
-    """The row that `compare --all` shows of one record. record: whole."""
+    """Return the row that `compare --all` shows for a complete record."""
     return _rows([record], catalog, today, lambda one: one)[0]
 
 
@@ -77,7 +77,7 @@ def _rows(
 
 
 def profiled(rounds: Iterable[Record], row: Row) -> Record | None:
-    """Of a row's rounds, whole, the one that has a profile and is nearest the row's step time; None: none has one."""
+    """Return the complete round that has a profile and is nearest the row's step time; None if no round has one."""
 
     def distance_s(record: Record) -> float:
         return abs((record.summary.step_time_s if record.summary else 0.0) - (row.step_time_s or 0.0))
@@ -86,7 +86,7 @@ def profiled(rounds: Iterable[Record], row: Row) -> Record | None:
 
 
 def _older(fitting: Sequence[Record], records: Sequence[Record]) -> list[list[Record]]:
-    """The rounds of each variant and session, latest first, each with what stopped in the session."""
+    """Return the rounds of each variant and session, latest first, each with what stopped in the session."""
     found = latest_first(Filter(status="ok").of(fitting), lambda record: (session(record), variant(record)))
     stopped = [record for record in records if record.status != "ok"]
     return [[*rounds, *(s for s in stopped if session(s) == session(rounds[0]))] for rounds in found]

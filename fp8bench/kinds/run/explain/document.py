@@ -1,9 +1,9 @@
-"""A step's breakdown as a document, and as a stacked bar a mode.
+"""A step's breakdown as a document, and as a stacked bar for each mode.
 
-In the table a time is followed by its share of that mode's step. Where there are two modes, the last column is the
-first's time less the second's. Segments of the figure carry their own milliseconds where they are wide enough. Its
-yellow is paler than that of other figures: the loudest colour is not for norms and sums, when the question is about
-GEMMs and casts. Idle time is hatched, since nothing ran in it.
+In the table, each time is followed by its share of that mode's step. If there are two modes, the last column is the
+first's time minus the second's. Segments of the figure show their milliseconds if they are wide enough. The figure's
+yellow is paler than that of other figures: norms and sums should not have the loudest colour when the question is about
+GEMMs and casts. Idle time is hatched, because nothing ran in it.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ SMALLEST_S = 0.5e-4
 
 
 def document(explained: Explained) -> doc.Document:
-    """Machines get the modes with every number unrounded, the cause, its sentence, what each accounts for, notes and
-    warnings.
+    """Return the document. Its data has the modes with every number unrounded, the cause, its sentence, what each cause
+    accounts for, notes and warnings.
     """
     shown = doc.blocks(
         [_table(explained)],
@@ -45,7 +45,7 @@ def _table(explained: Explained) -> doc.Table:
     shown = [line for line in lines(explained.modes) if max(seconds or 0.0 for seconds in line.seconds) >= SMALLEST_S]
     columns = [doc.Rows(shown).column("part of a step", lambda line: line.name, "word")]
     for place, mode in enumerate(explained.modes):
-        # A part that takes no time is none of the step's.
+        # A part that takes no time is not part of the step.
         times = [line.seconds[place] or None for line in shown]
         shares = [time and time / mode.length_s for time in times]
         columns.append(doc.Rows(times).column(mode.label, lambda time: number(time, ".1f", 1e3), unit="ms"))
@@ -69,7 +69,7 @@ def _difference_text(line: PartTimes) -> str:
 
 
 def _tone(line: PartTimes) -> doc.Tone:
-    """A time longer than the reference's is bad, a shorter one good."""
+    """Return the tone: a time longer than the reference's is bad, a shorter one good."""
     seconds = _difference(line)
     if seconds is None or abs(seconds) < SMALLEST_S:
         return ""
@@ -78,21 +78,21 @@ def _tone(line: PartTimes) -> doc.Tone:
 
 BAR_IN = 0.62
 AROUND_IN = 1.55
-"""Height beside the bars: title, legend and axis."""
+"""Height in addition to the bars: title, legend and axis."""
 
 WIDE_ENOUGH = 0.032
-"""Share of the axis that a number of four characters needs."""
+"""The share of the axis that a number of four characters needs."""
 
 LEGEND_COLUMNS = 4
 
 LOOKS: dict[str, Look] = {**{name: f"part-{place}" for place, name in enumerate(PARTS.values(), start=1)}, IDLE: "idle"}
-"""Of a step's parts, in charts and in the figure."""
+"""The looks of a step's parts, in charts and in the figure."""
 
 COLOURS = {name: LIGHT[look] for name, look in LOOKS.items()}
 
 
 def step_bars(modes: Sequence[StepBreakdown], path: Path) -> None:
-    """One bar a mode, the first on top. Raises as paper.figure does.
+    """Draw one bar for each mode, the first on top. Raises as paper.figure does.
 
     A step that was not timed ends where its kernels do.
     """
@@ -136,7 +136,7 @@ def _bar(axes: "Axes", place: int, mode: StepBreakdown, longest_ms: float) -> No
 
 
 def _axis(axes: "Axes", modes: Sequence[StepBreakdown], longest_ms: float) -> None:
-    # The recipe on a second line: labels stay narrow, and bars wide.
+    # The recipe is on a second line so that labels stay narrow, and bars wide.
     names = [mode.label.replace(":", "\n", 1) if len(mode.label) > 14 else mode.label for mode in modes]
     axes.set_yticks(range(len(modes)), names, fontsize=10, color=INK)
     axes.invert_yaxis()
@@ -149,7 +149,7 @@ def _axis(axes: "Axes", modes: Sequence[StepBreakdown], longest_ms: float) -> No
 
 
 def _legend(figure: Any, axes: "Axes") -> None:
-    """Every part once, in the order of the bars, read line by line: matplotlib fills column by column."""
+    """Show every part once, in the order of the bars, line by line, although matplotlib fills column by column."""
     handles, names = axes.get_legend_handles_labels()
     known = dict(zip(names, handles, strict=True))
     in_order = [name for name in COLOURS if name in known]

@@ -1,7 +1,7 @@
 """Where a step's time goes, for one mode or for two side by side, and why. Numbers only; `document` shows them.
 
-A step is what its kernels need, by purpose, and what the device is idle. Communication counts as far as no other kernel
-hides it; what is hidden is shown beside the step, and is no part of it.
+A step is what its kernels need, by purpose, and the device's idle time. Communication counts if no other kernel hides
+it; hidden communication is shown next to the step, and is not part of it.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ PARTS: dict[Category, str] = {
     "nccl": "communication, exposed",
     "other": "other",
 }
-"""What readers call a category, in the order of table and plot."""
+"""Names of categories for readers, in the order of table and plot."""
 
 LONGER_THAN_TIMED = 1.03
-"""Busy over timed from which the profile and the timed steps contradict each other: noise stays below."""
+"""Busy over timed seconds from which the profile and the timed steps contradict each other: noise stays below."""
 
 IDLE = "idle"
 STEP = "step"
@@ -40,12 +40,12 @@ HIDDEN = "communication, hidden"
 
 
 class StepBreakdown(Frozen):
-    """One mode's step, seconds. The names are the keys of `explain --format json`. Null is unknown.
+    """One mode's step, in seconds. The names are the keys of `explain --format json`. Null means unknown.
 
-    by_category adds up to busy_s; with idle_s to step_time_s, except where the profiled steps were busy for longer than
-    a timed one lasts, which idle_s of 0 shows. host_lead_s: how far the host is ahead of the GPU. execution: how the
-    steps were executed; executed: the proof of it. replay_saves_at_most_s: null where each step is replayed already, or
-    the GPU does not wait for its host.
+    by_category adds up to busy_s and, with idle_s, to step_time_s, except if the profiled steps were busy for longer
+    than a timed step, when idle_s is 0. host_lead_s: how far the host is ahead of the GPU. execution: how the steps
+    were executed. executed: the proof of that. replay_saves_at_most_s: null if each step is already replayed, or if the
+    GPU does not wait for its host.
     """
 
     label: str
@@ -69,17 +69,17 @@ class StepBreakdown(Frozen):
 
     @property
     def length_s(self) -> float:
-        """What shares are shares of: the step, or where it was not timed the busy time."""
+        """The length that shares refer to: the step or, if it was not timed, the busy time."""
         return max(self.busy_s, self.step_time_s or 0.0)
 
     def parts(self) -> list[tuple[str, float]]:
-        """Name and seconds of what the step consists of, in the order of PARTS, idle last; nothing that is zero."""
+        """Return the names and seconds of the step's parts, without those of 0, in the order of PARTS, idle last."""
         found = [(name, self.by_category.get(category, 0.0)) for category, name in PARTS.items()]
         return [(name, seconds) for name, seconds in [*found, (IDLE, self.idle_s or 0.0)] if seconds > 0]
 
 
 class Explained(Frozen):
-    """The first mode is explained; the second, if there is one, is its reference. notes: how each was
+    """The explanation. modes: the first is explained; the second, if any, is its reference. notes: how each was
     executed, and how far that was proved.
     """
 
@@ -92,7 +92,7 @@ class Explained(Frozen):
 
 
 class PartTimes(Frozen):
-    """One line of the table: seconds in each mode; None is unknown. total: a sum of the lines above it."""
+    """One line of the table: seconds in each mode; None is unknown. total: whether it sums the lines above it."""
 
     name: str
     seconds: tuple[float | None, ...]
@@ -100,7 +100,7 @@ class PartTimes(Frozen):
 
 
 def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
-    """Raises UsageError where the two are not comparable: then no sentence about their times is true."""
+    """Explain one or two steps. Raises UsageError if two are not comparable: no sentence about them would be true."""
     if reference is None:
         chosen = [facts]
     else:
@@ -122,7 +122,7 @@ def explain_steps(facts: StepFacts, reference: StepFacts | None) -> Explained:
 
 
 def lines(modes: Sequence[StepBreakdown]) -> list[PartTimes]:
-    """The table's lines: parts that any mode has, then the sums, then hidden communication if there is any.
+    """Return the table's lines: parts that any mode has, then the sums, then hidden communication if there is any.
 
     A step that was not timed has no length and no idle time, only kernels, whose sum is then shown.
     """
@@ -151,8 +151,8 @@ def _require_like_work(facts: StepFacts, reference: StepFacts) -> None:
 
 
 def _distinct_labels(facts: StepFacts, reference: StepFacts) -> list[StepFacts]:
-    """Labels that differ: by mode, else also by execution, else by instance, else by the run. What ran in two modes on
-    two machines is named by both.
+    """Return the steps with labels that differ: by mode, else also by execution, else by instance, else by run. Two
+    modes on two machines are labelled with both.
     """
     both = [facts, reference]
     on_both = [f"{one.instance}:{one.label}{suffix(one.execution)}" for one in both]
@@ -180,7 +180,7 @@ def _breakdown(facts: StepFacts) -> StepBreakdown:
 
 
 def _note(facts: StepFacts) -> str:
-    """How the steps were executed where Python did not launch them, and what their proof says; empty for neither."""
+    """Return how the steps were executed if they were replayed, and what their proof says; empty for neither."""
     replayed = "each step was replayed as one CUDA graph, so that Python launched none of its kernels"
     said = [*([replayed] if facts.replayed else []), *([_proof(facts.executed)] if facts.executed else [])]
     return f"{facts.label}: {'; '.join(said)}" if said else ""
@@ -199,7 +199,7 @@ def _proof(executed: ExecutedEvidence) -> str:
 
 
 def _warnings(chosen: Sequence[StepFacts]) -> list[str]:
-    """What makes the two less alike than a reader would think, and where a profile contradicts its timed steps."""
+    """Warn of what makes the two less alike than they seem, and if a profile contradicts its timed steps."""
     both = " and ".join(one.label for one in chosen)
     warnings = []
     for name, values in (

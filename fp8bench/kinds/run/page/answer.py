@@ -1,6 +1,6 @@
-"""The answer in a sentence: which mode on which instance, how much more it buys, and how sure that is.
+"""The answer in a sentence: which mode on which instance, how much more it buys, and how certain that is.
 
-Every number is a row's own, and written as the table writes it.
+Every number is a row's own, written as in the table.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from fp8bench.report.written import change_low_to_high, number, rate, ratio
 
 @dataclass(frozen=True)
 class Answer:
-    """best: the row that the sentence is about; None: there is none. grounds: sentences that a reader needs with it."""
+    """The answer. best: the row that the sentence is about; None without one. grounds: sentences that qualify it."""
 
     sentence: str
     grounds: tuple[str, ...]
@@ -20,26 +20,26 @@ class Answer:
 
 
 def name_of(row: Row) -> str:
-    """`h200-1x te-fp8:delayed`: what charts and sentences call it."""
+    """Return the name in charts and sentences, e.g. `h200-1x te-fp8:delayed`."""
     return f"{row.instance} {row.mode_label}"
 
 
 def detail_of(row: Row) -> str:
-    """`eager, batch 256 x 2`: what keeps it apart from others of that name."""
+    """Return what distinguishes a row from others of that name, e.g. `eager, batch 256 x 2`."""
     worker = f" x {row.world_size}" if row.world_size > 1 else ""
     reported = ("" if row.source == "measured" else f", {row.source}") + (", emulated" if row.emulated else "")
     return f"{f'{row.execution}, ' if row.execution else ''}batch {row.batch_size}{worker}{reported}"
 
 
 def unit_of(row: Row) -> str:
-    """`images`."""
+    """Return the unit, e.g. `images`."""
     return row.unit or "units"
 
 
 def answer(comparison: Comparison, bought: str = "", quicker: Sequence[str] = ()) -> Answer:
-    """The best row that was measured; of rows that are not ok, and of an emulation's time, nothing is concluded.
+    """Answer with the best measured row. Nothing is concluded from rows that are not ok, or from an emulation's time.
 
-    bought: `on demand`. quicker: sentences about rows that take less time for more money.
+    bought: how, e.g. `on demand`. quicker: sentences about rows that take less time for more money.
     """
     ran = [row for row in comparison.rows if row.status == "ok"]
     measured = [row for row in ran if row.source == "measured" and not row.emulated]
@@ -92,7 +92,7 @@ def _against_reference(best: Row, rows: Sequence[Row]) -> str:
 
 
 def _rivals(best: Row, measured: Sequence[Row]) -> str:
-    """Those whose intervals reach into the best row's: which of them is best is not known."""
+    """Name the rows whose intervals reach into the best row's: which of them is best is unknown."""
     if best.gain_ci_vs_reference is None:
         close = [row for row in measured if best.is_reference and row.verdict == "inconclusive"]
     else:
@@ -123,7 +123,7 @@ def _price(best: Row, bought: str) -> str:
 
 
 def _day(row: Row) -> str:
-    """Of its latest round, as its run's id begins."""
+    """Return the day of the row's latest round, with which its run id begins."""
     day = row.run_id[:8]
     return f"{day[:4]}-{day[4:6]}-{day[6:]}" if len(day) == 8 and day.isdecimal() else "an unknown day"
 
@@ -145,7 +145,7 @@ def _not_ranked(rows: Sequence[Row]) -> str:
 
 
 def _by_speed(best: Row) -> Answer:
-    """No measured row has a price, as rows with one go first."""
+    """Answer by speed: no measured row has a price, because rows with a price are ranked first."""
     sentence = (
         f"{best.mode_label} on {best.instance} is fastest, at {rate(best.throughput_per_s)} {unit_of(best)} a second; "
         "no price is known, so cost is unknown."

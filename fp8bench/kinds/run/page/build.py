@@ -1,4 +1,4 @@
-"""The page as a whole: the answer first, then what a dollar buys, then everything that it rests on."""
+"""The complete page: the answer first, then what a dollar buys, then everything that the answer rests on."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -21,7 +21,7 @@ from fp8bench.schema.record import Record
 
 
 def shown_rows(comparison: Comparison, records: Mapping[str, Record]) -> list[Shown]:
-    """records: by their ids, whole."""
+    """Return the rows with their complete records. records: by their ids."""
     return [Shown(place, row, by_run(records, row)) for place, row in enumerate(comparison.rows, start=1)]
 
 
@@ -33,8 +33,9 @@ def page(
     job: float | None = None,
     beside: tuple[Section, ...] = (),
 ) -> Page:
-    """records: those of the rows, whole, by their ids. bought: how, `on demand`. job: units that are to be trained on;
-    None: time against cost is of a million. beside: what is no row, and so is not in the answer and in no chart.
+    """Build the page. records: the complete records of the rows, by their ids. bought: how, e.g. `on demand`. job:
+    units to train on; None: time against cost is of a million. beside: sections of what is not a row, and so is in
+    neither the answer nor a chart.
     """
     shown = shown_rows(comparison, records)
     drawn = charts(shown, job or MILLION)
@@ -74,7 +75,7 @@ def page(
 
 
 def quicker(chart: Chart | None, job: float, rows: Sequence[Row]) -> list[str]:
-    """Of measured rows on their front of time against cost, beside the cheapest: what less time costs."""
+    """Say what less time costs: measured rows on the front of time against cost, compared with the cheapest."""
     if not isinstance(chart, Scatter):
         return []
     measured = [point for point in chart.points if rows[point.number - 1].source == "measured"]
@@ -93,7 +94,7 @@ def _some(drawn: Mapping[str, Chart], *names: str) -> tuple[Part, ...]:
 
 
 def _table(comparison: Comparison) -> tuple[Part, ...]:
-    """The table of every column and its footnotes; warnings stand at the top of the page."""
+    """Return the table of every column and its footnotes; warnings are at the top of the page."""
     block = document(comparison, view=View(wide=True)).blocks
     return tuple(part for parts in block for part in parts if isinstance(part, (Table, Note)))
 

@@ -18,7 +18,7 @@ SEEN = {True: "seen", False: "none seen", None: "not profiled"}
 
 
 def limits(shown: Sequence[Shown]) -> list[Part]:
-    """In a sentence each, what limits a row's step, or keeps it from the reference's where both did the same work."""
+    """Say what limits each row's step or, if it did the reference's work, what makes it slower than the reference's."""
     found = [(one, facts) for one in shown if one.row.status == "ok" and (facts := facts_shown(one)) is not None]
     if not found:
         return []
@@ -40,7 +40,7 @@ def _same_work(row: Row, other: Row) -> bool:
 
 
 def evidence(shown: Sequence[Shown]) -> list[Part]:
-    """What ran, the errors of the parity gate and of the proof, each with its bound, and where figures come from."""
+    """Show what ran, the errors of the parity gate and of the proof with their bounds, and the sources of figures."""
     latest = [(one, one.rounds[-1]) for one in shown if one.rounds and one.rounds[-1].source == "measured"]
     parts: list[Part] = []
     ran = [(one, record.evidence) for one, record in latest if record.evidence is not None]
@@ -64,7 +64,7 @@ def evidence(shown: Sequence[Shown]) -> list[Part]:
 
 
 def _table(shown: Sequence[Shown], columns: Sequence[Column]) -> Table:
-    """Of those columns that have anything, after the ones that name a row."""
+    """Return a table of the columns that say something, after those that name a row."""
     column = Rows(shown).column
     naming = (
         column("row", lambda one: str(one.number)),
@@ -163,7 +163,7 @@ def _bounded(value: float | None, most: float) -> str:
 
 
 def _error(value: float | None) -> str:
-    """Two digits, as a share, to compare with its limit."""
+    """Write an error with two digits, as a share, to compare with its limit."""
     return number(value, ".2g")
 
 
@@ -180,7 +180,7 @@ def _reported(reported: Sequence[Shown]) -> Table:
 
 
 def stopped(shown: Sequence[Shown]) -> list[Part]:
-    """Rows that did not run as they should: why, and what to do about it."""
+    """Show the rows that did not run as they should: why, and what to do about it."""
     rows = [one for one in shown if one.row.status != "ok"]
     if not rows:
         return []
@@ -196,7 +196,7 @@ def stopped(shown: Sequence[Shown]) -> list[Part]:
 
 
 def prices(shown: Sequence[Shown]) -> list[Part]:
-    """What an hour costs, from when, and who says so; once for rows that take the same."""
+    """Show what an hour costs, since when, and the source; once for rows with the same price."""
     found = {}
     for row in (one.row for one in shown):
         found[row.instance, row.nodes, row.usd_per_hour, row.price_as_of, row.price_source] = row
@@ -216,7 +216,7 @@ def _as_of(row: Row) -> str:
 
 
 def environments(shown: Sequence[Shown]) -> list[Part]:
-    """The machine and the software under the rows, a column for each that differs."""
+    """Show the machine and the software of the rows, with a column for each different environment."""
     together: dict[tuple[tuple[str, str], ...], list[Shown]] = {}
     for one in shown:
         if one.rounds and one.rounds[-1].environment is not None:
@@ -238,7 +238,7 @@ def _which_rows(together: Sequence[Shown]) -> str:
 
 
 def _facts(record: Record, environment: Environment) -> dict[str, str]:
-    """What is known, by name; the names of versions and variables are the libraries' own."""
+    """Return the known facts by name; the names of versions and variables are the libraries' own."""
     commit = environment.git_commit
     facts: dict[str, object] = {
         "GPU": environment.device_name,
@@ -257,7 +257,7 @@ def _facts(record: Record, environment: Environment) -> dict[str, str]:
 
 
 def records(shown: Sequence[Shown]) -> list[Part]:
-    """Which files every row was made of, so that each number can be computed again."""
+    """Show from which records every row was made, so that each number can be computed again."""
     column = Rows(shown).column
     columns = [
         column("session", lambda one: one.row.session_id or NOTHING, "word"),

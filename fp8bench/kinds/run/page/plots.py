@@ -1,4 +1,4 @@
-"""Rows as charts. Their numbers are those of the table, and come from the rows; the raw samples from the records."""
+"""Rows as charts. Their numbers are those of the table, and come from the rows; raw samples come from the records."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from fp8bench.schema.record import Record
 from fp8bench.stats.steps import longest_rank
 
 MOST_DRAWN = 24
-"""Rows of a chart, whose title says where these are not all; the table has all."""
+"""The most rows of a chart, whose title says if there are more; the table has all."""
 
 DrawnT = TypeVar("DrawnT")
 
@@ -31,7 +31,7 @@ MILLION = 1e6
 
 @dataclass(frozen=True)
 class Shown:
-    """A row, its place in the table from 1, and its rounds with their samples; none of a figure from elsewhere."""
+    """A row, its place in the table from 1, and its rounds with their samples; a figure from elsewhere has none."""
 
     number: int
     row: Row
@@ -47,15 +47,15 @@ PLOTS: dict[str, str] = {
     "memory": "peak memory",
     "energy": "energy a unit",
 }
-"""What can be drawn, and what it shows."""
+"""The charts that can be drawn, and what each shows."""
 
 
 def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart]:
-    """By name, those that have anything to draw, in the order of PLOTS. job: units that time against cost is for."""
+    """Return charts by name, if they have anything to draw, in the order of PLOTS. job: units for time against cost."""
     ran = [one for one in shown if one.row.status == "ok"]
     if not ran:
         return {}
-    # An image is no token: those of the first row's.
+    # Images and tokens cannot share a chart: only rows with the first row's unit are drawn.
     unit = unit_of(ran[0].row)
     ran = [one for one in ran if unit_of(one.row) == unit]
     made = (
@@ -71,13 +71,13 @@ def charts(shown: Sequence[Shown], job: float = MILLION) -> dict[str, Chart]:
 
 
 def _first(found: Sequence[DrawnT]) -> tuple[Sequence[DrawnT], str]:
-    """Those that are drawn, and the end of a title that says so where these are not all."""
+    """Return the items that are drawn, and the end of a title that says so if these are not all."""
     rest = f", the first {MOST_DRAWN} of {len(found)} rows" if len(found) > MOST_DRAWN else ""
     return found[:MOST_DRAWN], rest
 
 
 def _look(one: Shown, first: Shown) -> dict[str, str]:
-    """The best one's, the reference's, and outlines alone for what was not measured here."""
+    """Return the look: of the best, of the reference, or outlines for what was not measured here."""
     if one.row.source != "measured":
         return {"look": "reported", "edge": "faint"}
     return {"look": "reference" if one.row.is_reference else "first" if one is first else "other"}
@@ -95,7 +95,7 @@ def _bars(
     broken: bool = False,
     greatest_first: bool = False,
 ) -> Bars | None:
-    """value: None where a row has no bar. broken: a broken line is the reference."""
+    """Return bars. value: None if a row has no bar. broken: whether a broken line marks the reference."""
     known = [(one, found) for one in ran if (found := value(one.row)) is not None]
     if not known:
         return None
@@ -135,7 +135,7 @@ def _value(ran: Sequence[Shown], unit: str) -> Chart | None:
 
 
 def _how_drawn(there: Sequence[Shown], broken: bool) -> str:
-    """What the looks of bars mean, of those that there are. broken: a broken line is the reference."""
+    """Say what the looks of these bars mean. broken: whether a broken line marks the reference."""
     measured = [one for one in there if one.row.source == "measured"]
     said = []
     if any(one.row.step_time_ci_s is not None for one in there):
@@ -150,7 +150,7 @@ def _how_drawn(there: Sequence[Shown], broken: bool) -> str:
 
 
 def _detail_with_gain(row: Row) -> str:
-    """`eager, batch 256: +24.9 % (+24.5 to +25.3)`."""
+    """Return e.g. `eager, batch 256: +24.9 % (+24.5 to +25.3)`."""
     if row.is_reference:
         return f"{detail_of(row)}: reference"
     if row.gain_vs_reference is None:
@@ -198,7 +198,7 @@ def _energy(ran: Sequence[Shown], unit: str) -> Chart | None:
 
 
 def _a(units: str) -> str:
-    """`an image`."""
+    """Return e.g. `an image`."""
     return f"{'an' if units[:1] in 'aeio' else 'a'} {units.removesuffix('s')}"
 
 
@@ -234,7 +234,7 @@ def _time_cost(ran: Sequence[Shown], unit: str, job: float) -> Chart | None:
 
 
 def _ends(row: Row, time: float, money: float) -> tuple[tuple[float, float], tuple[float, float]] | None:
-    """Prices are exact: both vary as the step's time does."""
+    """Return the ends of the interval. Prices are exact: time and cost both vary with the step's time."""
     if row.step_time_s is None or row.step_time_ci_s is None:
         return None
     low, high = (end / row.step_time_s for end in row.step_time_ci_s)
@@ -248,13 +248,13 @@ def _time_unit(longest_h: float) -> tuple[float, str]:
 
 
 def time_said(hours: float) -> str:
-    """`22.7 min`, `34.1 h`, `5.2 days`."""
+    """Write hours, e.g. `22.7 min`, `34.1 h`, `5.2 days`."""
     scale, unit = _time_unit(hours)
     return f"{hours * scale:.1f} {'min' if unit == 'minutes' else 'h' if unit == 'hours' else unit}"
 
 
 def count_said(units: float) -> str:
-    """`1 million`, `90 million`, `2.5 billion`, `800`."""
+    """Write a count, e.g. `1 million`, `90 million`, `2.5 billion`, `800`."""
     for scale, word in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
         if units >= scale:
             return f"{units / scale:,.6g}{word}"
@@ -285,7 +285,7 @@ def _strip(one: Shown) -> Strip:
 
 
 def facts_shown(one: Shown) -> StepFacts | None:
-    """Of the profiled round nearest the row's step time; None where none was profiled."""
+    """Return the facts of the profiled round nearest the row's step time; None if no round was profiled."""
     nearest = profiled(one.rounds, one.row)
     return None if nearest is None else replace(facts_of(nearest), step_time_s=one.row.step_time_s)
 
@@ -323,5 +323,5 @@ def _breakdown(ran: Sequence[Shown], unit: str) -> Chart | None:
 
 
 def by_run(records: Mapping[str, Record], row: Row) -> tuple[Record, ...]:
-    """The row's rounds, oldest first."""
+    """Return the row's rounds, oldest first."""
     return tuple(records[run_id] for run_id in row.run_ids)

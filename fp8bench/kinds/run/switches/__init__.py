@@ -1,5 +1,5 @@
-"""What each option of Transformer Engine's layer gains: records of one mode with and without it, beside what was
-published.
+"""What each option of Transformer Engine's layer gains: records of one mode with and without it, compared with
+published figures.
 
     published.py   configs/published-switches.yaml
     rows.py        a row for each combination, compared with the layer that has none

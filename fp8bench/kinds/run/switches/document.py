@@ -1,5 +1,5 @@
-"""What switches gain, as a document: a table a mode and instance, in milliseconds of a micro-batch, as it was
-published.
+"""What switches gain, as a document: a table for each mode and instance, in milliseconds of a micro-batch, like the
+published figures.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ TONES: dict[str, doc.Tone] = {"faster": "good", "slower": "bad", "inconclusive":
 
 
 def document(rows: Sequence[SwitchRow], published: Sequence[PublishedSwitches]) -> doc.Document:
-    """Machines get every field of every row."""
+    """Return the document. Its data has every field of every row."""
     letters = doc.Letters()
     parts: list[list[doc.Part]] = []
     for _, together in groupby(rows, key=_group):
@@ -85,7 +85,7 @@ def _lettered(texts: Sequence[str], letters: doc.Letters) -> str:
 
 
 def _answer(rows: Sequence[SwitchRow]) -> list[str]:
-    """What gains most, if anything does."""
+    """Say what gains most, if anything does."""
     gaining = [row for row in rows if row.verdict == "faster"]
     if not gaining:
         judged = [row for row in rows if row.verdict]

@@ -1,4 +1,4 @@
-"""What others published of options of Transformer Engine's layer: configs/published-switches.yaml."""
+"""What others published about options of Transformer Engine's layer: configs/published-switches.yaml."""
 
 from datetime import date
 from pathlib import Path
@@ -14,8 +14,8 @@ PUBLISHED_SWITCHES = INSTANCES_YAML.with_name("published-switches.yaml")
 
 
 class PublishedSwitches(Frozen):
-    """One source. mode: with its recipe. samples: of a micro-batch. milliseconds: of one's forward and backward pass,
-    by the combination; `none` is the layer with no switch.
+    """One source. mode: with its recipe. samples: of a micro-batch. milliseconds: of a micro-batch's forward and
+    backward pass, by combination of switches; `none` is the layer without switches.
     """
 
     citation: str
@@ -29,18 +29,18 @@ class PublishedSwitches(Frozen):
     milliseconds: dict[str, PositiveFloat]
 
     def seconds(self, switches: str | None) -> float | None:
-        """Of a micro-batch; None: it is not among them."""
+        """Return the seconds of a micro-batch; None if the combination was not published."""
         found = self.milliseconds.get(switches or NONE)
         return None if found is None else found / 1e3
 
     def faster(self, switches: str | None) -> float | None:
-        """By which share more micro-batches a second than without a switch."""
+        """Return the share by which it runs more micro-batches a second than without a switch."""
         mine, base = self.seconds(switches), self.seconds(None)
         return None if mine is None or base is None or not switches else base / mine - 1
 
 
 def read_published(path: Path = PUBLISHED_SWITCHES) -> tuple[PublishedSwitches, ...]:
-    """Raises UsageError by file, line and field, and for a combination that cannot be."""
+    """Read the file. Raises UsageError with file, line and field, and for an impossible combination."""
     text = read_text(path)
     try:
         found = TypeAdapter(tuple[PublishedSwitches, ...]).validate_python(parse_yaml(text, path))

@@ -1,7 +1,8 @@
 """A row for each combination of switches of a mode, compared with the same layer without any. Numbers only.
 
-Rows are compared where all else is alike: instance, mode, workload, samples, micro-batches, GPUs and how they share a
-layer. Of several executions each is compared with its own, or where that was not measured without switches, with none.
+Rows are compared if all else is the same: instance, mode, workload, samples, micro-batches, GPUs and how they share a
+layer. Each execution is compared with the same one without switches or, if that was not measured, with the only one
+that was.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,11 +26,11 @@ else:
 
 
 class SwitchRow(Frozen):
-    """SI units; a pair is a 95 % interval. micro_batch_s: a step's time over its micro-batches. te_switches: null is
-    the layer without any, with which the others are compared. faster: by which share more micro-batches a second; null:
-    there is nothing to compare with, or it is that. samples: a GPU and micro-batch. published_s and published_faster:
-    of the source in `published`, for the same mode, samples and a single GPU. The names are the keys of `--format json`
-    and the columns of csv.
+    """A row in SI units; a pair is a 95 % interval. micro_batch_s: a step's time over its micro-batches. te_switches:
+    null is the layer without any, with which the others are compared. faster: the share by which it runs more
+    micro-batches a second; null if there is nothing to compare with, or for the layer without any. samples: per GPU and
+    micro-batch. published_s, published_faster: from the source in `published`, for the same mode, samples and a single
+    GPU. The names are the keys of `--format json` and the columns of csv.
     """
 
     instance: str
@@ -61,7 +62,7 @@ class SwitchRow(Frozen):
 
     @property
     def mode_label(self) -> str:
-        """`te-fp8:delayed`."""
+        """The mode with its recipe, e.g. `te-fp8:delayed`."""
         return mode_label(self.mode, self.recipe)
 
 
@@ -71,9 +72,10 @@ Whole = Callable[[Record], Record]
 def switch_rows(
     records: Sequence[Record], wanted: Filter, whole: Whole, published: Sequence[PublishedSwitches]
 ) -> list[SwitchRow]:
-    """records: of some instances, oldest first; `whole` gives one with its samples. wanted: which of them.
+    """Return the rows. records: of some instances, oldest first; `whole` returns one with its samples. wanted: chooses
+    records.
 
-    Raises UsageError where none was measured with a switch.
+    Raises UsageError if none was measured with a switch.
     """
     measured = [record for record in wanted.of(records) if record.config is not None]
     chosen = [one for one in select(measured, every=False) if _heeds(one.latest)]
@@ -108,7 +110,7 @@ def _alike(record: Record) -> tuple[object, ...]:
 
 
 def _rows_of(group: Sequence[Measurement], published: Sequence[PublishedSwitches]) -> list[SwitchRow]:
-    """The layer without switches first, then by what the switches are."""
+    """Return the row of the layer without switches first, then the others by the length and order of their names."""
     ordered = sorted(group, key=lambda one: (len(_names(one)), _names(one), str(one.latest.execution)))
     times = {id(one): unit_time(one) for one in ordered}
     bases = [one for one in ordered if not _names(one) and one.latest.status == "ok"]
@@ -127,7 +129,7 @@ def _names(one: Measurement) -> str:
 
 
 def _base_of(one: Measurement, bases: Sequence[Measurement]) -> Measurement | None:
-    """Of the same execution; else the only one that there is."""
+    """Return the measurement without switches of the same execution, else the only one there is."""
     same = [base for base in bases if base.latest.execution == one.latest.execution]
     return same[-1] if same else bases[-1] if len(bases) == 1 else None
 
@@ -155,7 +157,7 @@ def _row(one: Measurement, found: UnitTime | None) -> SwitchRow:
 
 
 def _compared(one: Measurement, base: Measurement, mine: UnitTime | None, other: UnitTime | None) -> dict[str, object]:
-    # Imported here, as in unit_cost.py: numpy takes a moment.
+    # Imported here, as in unit_cost.py: importing numpy takes a moment.
     from fp8bench.stats.ratio import ratio
 
     unlike = [
