@@ -7,7 +7,7 @@
 # constraints.txt is not used: it names the torch that fp8bench is tested with, which would replace the present one.
 # The constraint of the container itself (PIP_CONSTRAINT) stays in force.
 #
-#   PYTHON   the interpreter of the environment to install into [python3]
+#   PYTHON   the interpreter of the environment [python3]
 set -euo pipefail
 
 HERE=$(cd "$(dirname "$0")/.." && pwd)
