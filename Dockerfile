@@ -1,5 +1,5 @@
-# fp8bench beside the torch and the Transformer Engine of NVIDIA's container, which it does not replace. How it resolves is
-# tested against stand-ins of such versions (tests/test_install.py); the image itself was not built by those who wrote this.
+# fp8bench next to the torch and the Transformer Engine of NVIDIA's container, which it does not replace. Tests check how pip
+# resolves it, with stand-ins for such versions (tests/test_install.py); the image itself has not been built by the authors.
 #
 #   docker build -t fp8bench .
 #   docker run --rm --gpus all --ipc=host -v "$PWD/results:/fp8bench/results" fp8bench run

@@ -1,23 +1,23 @@
 # make bench   set up, with Transformer Engine where there is an NVIDIA GPU, measure what this machine has, print the comparison
-# make install  set up as `make bench` does, and measure nothing
-# make test-quick  the tests of the inner loop: none that imports torch, starts a process or draws a picture
-# make test    set up, run what is tested before a commit: every test but those marked `thorough`
-# make test-all  every test: side by side, then alone those that take the time of something
-# make faults  every fault of docs/faults.md, in real processes; their quick part is in `make test-all`
+# make install  set up as `make bench` does, without measuring
+# make test-quick  the tests of the inner loop: no test that imports torch, starts a process or draws a picture
+# make test    set up, run the tests for a commit: every test except those marked `thorough`
+# make test-all  every test: in parallel, then, alone, the tests that measure time
+# make faults  every fault of docs/faults.md, in real processes; `make test-all` runs their quick part
 # make check   lint, types, layers, workflows, shell scripts, launch recipes
-# make overhead  what measuring costs: the tool's loop against a bare one (a benchmark: idle machine, no tests beside it)
-# make simulate  coverage, false verdicts and power of the intervals where the truth is known (about ten minutes)
+# make overhead  what measuring costs: the tool's loop against a bare loop (a benchmark: needs an idle machine)
+# make simulate  coverage, false verdicts and power of the intervals on simulated hosts (about ten minutes)
 # make prediction-errors  how far predictions are off, computed from the committed records (docs/prediction.md)
-# make published  the records of results/published/ that configs/published-throughput.yaml holds the figures of
-# make all     check and test-all, as CI does
+# make published  write the records of results/published/ from the figures in configs/published-throughput.yaml
+# make all     check and test-all, as in CI
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 8 --dist worksteal
-# Only these files are read for them.
+# pytest collects only these files for the serial tests.
 SERIAL = $(shell grep -rl --include=test_*.py "mark.serial" tests)
-# Hundreds of processes are started, each of which would compile the package and pytest's asserts anew.
+# The tests start hundreds of processes, and each would compile the package and pytest's asserts again.
 test test-quick test-all faults: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: bench install test test-quick test-all faults check overhead simulate prediction-errors published all clean
@@ -72,6 +72,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/pip install -c constraints.txt -e '.[dev]'
 	touch $@
 
-# Removes what can be made again. Results cannot, so they stay.
+# Removes what can be made again. Results cannot be made again, so they stay.
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs fp8bench into a Python that has torch already, as NVIDIA's container has, without replacing torch, Transformer
-# Engine or what these stand on: beside-torch.sh [REQUIREMENT]
+# Installs fp8bench into a Python that already has torch, such as that of NVIDIA's container, without replacing torch,
+# Transformer Engine or their dependencies: beside-torch.sh [REQUIREMENT]
 #
-# Their versions become constraints, local builds (2.12.0a0+5bff8eb457) with their labels. What does not fit to them is
-# refused by pip, in words, before anything is changed. Other packages are upgraded where fp8bench needs a later one, and
-# else stay. constraints.txt is not used: it names the torch that fp8bench is tested with, which would take the place of
-# this one. The constraint of the container itself (PIP_CONSTRAINT) stays in force.
+# Their versions become constraints, those of local builds (2.12.0a0+5bff8eb457) with their labels. pip refuses what does not
+# fit them, with a message, before it changes anything. It upgrades other packages only if fp8bench needs a later version.
+# constraints.txt is not used: it names the torch that fp8bench is tested with, which would replace the present one.
+# The constraint of the container itself (PIP_CONSTRAINT) stays in force.
 #
-#   PYTHON   whose environment it is [python3]
+#   PYTHON   the interpreter of the environment [python3]
 set -euo pipefail
 
 HERE=$(cd "$(dirname "$0")/.." && pwd)

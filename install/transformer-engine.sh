@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs Transformer Engine beside fp8bench where there is an NVIDIA GPU: transformer-engine.sh PYTHON
+# Installs Transformer Engine next to fp8bench if there is an NVIDIA GPU: transformer-engine.sh PYTHON
 #
-# Its PyTorch extension is built from source, against the torch that is installed. What cannot be built is no error: the
-# reason is said, and the te-* modes are reported as unsupported. A build that failed is not tried again until the
-# environment is set up anew, or its note (.transformer-engine-failed beside bin/) is removed.
+# Its PyTorch extension is built from source, against the torch that is installed. A failed build is no error: the script
+# prints the reason, and the te-* modes are reported as unsupported. A failed build is not tried again until the
+# environment is set up anew, or its note (.transformer-engine-failed next to bin/) is removed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
@@ -27,15 +27,15 @@ if [ -e "$FAILED" ]; then
     exit 0
 fi
 
-# Headers of the CUDA libraries that torch brought with it.
+# The headers of the CUDA libraries that were installed with torch.
 HEADERS=$("$PYTHON" -c 'import glob, sysconfig
 print(":".join(sorted(glob.glob(sysconfig.get_path("purelib") + "/nvidia/**/include", recursive=True))))')
 export CPATH=${HEADERS}${CPATH:+:$CPATH}
 export NVTE_FRAMEWORK=pytorch
 export MAX_JOBS=${MAX_JOBS:-$(nproc)}
 
-# Its extension is built against the torch that is here, and not against another in a place of its own; so what it is
-# built with has to be here too.
+# The extension is built against the installed torch, not against another one in an isolated build environment, so the
+# build dependencies must be installed here too.
 REQUIREMENT=$("$PYTHON" -c 'import tomllib
 print(tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["te"][0])') || exit
 install() {
