@@ -141,8 +141,8 @@ def head(place: Place, label: str, now: datetime) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class OverNodes(Generic[ConfigT, RecordT]):
-    """How a kind is measured on several nodes. job: returns what the ranks of all nodes do. made: returns the record, from
-    the results of all ranks, by rank.
+    """How a kind is measured on several nodes. job: returns what the ranks of all nodes do. made: returns the record,
+    from the results of all ranks, by rank.
     """
 
     job: Callable[[Prepared[ConfigT], Log], Job]

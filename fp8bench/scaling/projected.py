@@ -72,8 +72,8 @@ class Projections:
 @dataclass(frozen=True)
 class Wanted:
     """What to project. nodes: each number of nodes. collectives: of one node, by instance; an instance without a record
-    uses its datasheet. between: of several nodes, by instance. given: for all instances, takes precedence. network_gbps:
-    of a node in one direction; None: what `between` shows, else the catalogue's.
+    uses its datasheet. between: of several nodes, by instance. given: for all instances, takes precedence.
+    network_gbps: of a node in one direction; None: what `between` shows, else the catalogue's.
     """
 
     nodes: tuple[int, ...]

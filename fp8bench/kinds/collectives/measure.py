@@ -145,8 +145,8 @@ def ranks_of(requested: int | None, machine: Machine) -> int:
 
 
 def ranks_on(elastic: "Elastic", requested: int | None, machine: Machine) -> int:
-    """Return the number of ranks on all nodes, which torchrun decides. Raises UsageError if --gpus disagrees or there is
-    one rank alone, ModeUnavailable if this node has too few GPUs.
+    """Return the number of ranks on all nodes, which torchrun decides. Raises UsageError if --gpus disagrees or there
+    is one rank alone, ModeUnavailable if this node has too few GPUs.
     """
     ranks, here, there = elastic.world_size, elastic.local_world_size, len(machine.gpus)
     if requested is not None and requested != ranks:
@@ -246,8 +246,8 @@ def timing_of(case: Case, ranks: Sequence[RankTimes]) -> CollectiveTiming:
 
 
 def fingerprint(config: CollectivesConfig) -> dict[str, JsonValue]:
-    """Return what must be equal in records shown side by side. Bus bandwidth corrects for the number of ranks, but ranks
-    of several nodes share another link than those of one.
+    """Return what must be equal in records shown side by side. Bus bandwidth corrects for the number of ranks, but
+    ranks of several nodes share another link than those of one.
     """
     return {
         "operations": list(config.operations),
