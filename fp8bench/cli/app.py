@@ -41,13 +41,13 @@ OWN = {
     "explain": ("explain:explain", "Where a mode's step goes, and why it is not faster than another."),
     "report": (
         "report:report",
-        "The comparison as one page of HTML that needs nothing beside itself, or one plot of it.",
+        "The comparison as one page of HTML that needs no other file, or one plot of it.",
     ),
     "switches": (
         "switches:switches",
-        "What each option of Transformer Engine's layer gains, beside what was published.",
+        "What each option of Transformer Engine's layer gains, next to what was published.",
     ),
-    "claims": ("claims:claims", "What articles and tutorials say, beside what was measured here."),
+    "claims": ("claims:claims", "What articles and tutorials say, next to what was measured here."),
     "predict": ("predict:predict", "What an instance that you do not have would make of a measured mode."),
     "scaling": (
         "scaling:scaling",

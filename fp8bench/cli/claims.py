@@ -1,4 +1,4 @@
-"""`fp8bench claims`: what articles and tutorials say, beside what was measured here."""
+"""`fp8bench claims`: what articles and tutorials say, next to what was measured here."""
 
 from collections.abc import Callable
 from datetime import date

@@ -29,7 +29,7 @@ def results(
         ..., metavar="|".join(ACTIONS), autocompletion=names.one_of(*ACTIONS), help="What to do with the records."
     ),
     url: str = typer.Argument(None, metavar="[URL]", help="Where `push` sends them: s3://, gs://, ssh:// or sftp://."),
-    yes: bool = typer.Option(False, "--yes", help="With prune: remove what is listed; with migrate: write it anew."),
+    yes: bool = typer.Option(False, "--yes", help="With prune: remove what is listed; with migrate: rewrite it."),
     form: Form = "table",
     results_dir: Path = typer.Option(
         Path("results"), "--results-dir", metavar="DIR|URL", help="Where records are: a folder or an address."

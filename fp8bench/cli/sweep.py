@@ -160,7 +160,7 @@ def _request_and_values(
     if AUTO in values["batch_size"] and len(values["batch_size"]) > 1:
         said = ",".join(map(str, values["batch_size"]))
         raise UsageError(
-            f"--batch-size {said}: {AUTO} finds the sizes itself, so that none can be given beside it",
+            f"--batch-size {said}: {AUTO} finds the sizes itself, so no size can be given with it",
             f"Give a list of numbers, or {AUTO} alone",
         )
     return requested.request, values

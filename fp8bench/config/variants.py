@@ -73,7 +73,7 @@ def written(listed: Any, file: str, text: str) -> Written:
     """The variants of a file. listed: what it has there. Raises UsageError naming file, line and field."""
     if not isinstance(listed, list) or not listed:
         raise UsageError(
-            f"{file} line {line_of(text, (VARIANTS,))}, {VARIANTS}: it is no list of variants",
+            f"{file} line {line_of(text, (VARIANTS,))}, {VARIANTS}: it is not a list of variants",
             "Write each as `- {mode: te-fp8, batch_size: 128}`",
         )
     found = Written(file, text, ())
@@ -85,7 +85,7 @@ def _settings(one: Any, number: int, of: Written) -> Mapping[str, Any]:
     if isinstance(one, str):
         one = {"mode": one}
     if not isinstance(one, dict):
-        raise UsageError(f"{of.where(number)}: it is no mapping of settings", "Write `mode: NAME` and its settings")
+        raise UsageError(f"{of.where(number)}: it is not a mapping of settings", "Write `mode: NAME` and its settings")
     settings: dict[str, Any] = {}
     for as_written, value in one.items():
         name = str(as_written).replace("-", "_")

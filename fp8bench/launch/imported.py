@@ -56,7 +56,7 @@ class ImportedFigure(Frozen):
             raise UsageError(what, "See `fp8bench import --help`") from error
         if figure.published_on is not None and figure.published_on > date.today():
             raise UsageError(
-                f"--published-on {figure.published_on} is a day to come", "Give the day on which the figure appeared"
+                f"--published-on {figure.published_on} is in the future", "Give the day on which the figure appeared"
             )
         if figure.source.strip().lower() in ("", "measured"):
             raise UsageError(

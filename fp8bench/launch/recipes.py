@@ -62,7 +62,7 @@ def _with_layers(found: list[Chosen], layers: str) -> list[Chosen]:
     takes = [(entry, own) for entry, own in found if _has_layers(entry, own)]
     if not takes:
         raise UsageError(
-            f"--fp8-layers {layers} is of no mode here: {', '.join(entry.name for entry, _ in found)}",
+            f"--fp8-layers {layers} applies to none of the modes: {', '.join(entry.name for entry, _ in found)}",
             "Omit it, or add a mode that has layers in fp8: --mode torchao-float8",
         )
     torchao = all(entry.name.startswith(LIBRARY_LAYERS) for entry, _ in takes)
@@ -95,7 +95,7 @@ def require_in_names(labels: Sequence[str], file: Path | None, layers: str | Non
         unlike = "--fp8-layers"
     if unlike is not None:
         raise UsageError(
-            f"session {session!r} was measured with {', '.join(labels)}, and {unlike} is of none of them",
+            f"session {session!r} was measured with {', '.join(labels)}, and {unlike} applies to none of them",
             f"Omit {unlike} to resume it with its own settings, or choose another name with --session",
         )
 

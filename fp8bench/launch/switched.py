@@ -135,10 +135,10 @@ def refusal(config: RunConfig, workload: WorkloadEntry) -> UsageError | None:
             takes = f"{workload.name} takes {', '.join(workload.te_switches)}" if workload.te_switches else "Omit it"
             return _error(name, f"it does not apply to {workload.name!r}", f"{takes}, or use --workload gpt-layer")
     if names and config.te_attention != "te":
-        return _error(names[0], "it is of Transformer Engine's whole layer", "Omit --te-attention")
+        return _error(names[0], "it needs Transformer Engine's own layer", "Omit --te-attention")
     fp8 = of_fp8(config.te_switches)
     if fp8 and config.mode != "te-fp8":
-        return _error(fp8[0], f"it is about weights in fp8, which {config.mode} has not", "Use --mode te-fp8")
+        return _error(fp8[0], f"it is about weights in fp8, which {config.mode} does not have", "Use --mode te-fp8")
     for rule in RULES:
         if rule.switch in names and not rule.holds(config):
             return _error(rule.switch, rule.why, rule.remedy)

@@ -111,7 +111,7 @@ def _changed(one: VariantSettings, now: VariantSettings) -> str:
 
 
 def _said(one: VariantSettings, name: str) -> str:
-    return _value(one[name]) if name in one else "as of all"
+    return _value(one[name]) if name in one else "as for all variants"
 
 
 def unlike_settings(kept: Iterable[RunConfig], configs: Sequence[RunConfig]) -> dict[str, str]:

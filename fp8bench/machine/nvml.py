@@ -16,7 +16,7 @@ except (ImportError, OSError, RuntimeError, SyntaxError, AttributeError, TypeErr
 
     raise ModeUnavailable(
         in_words(f"pynvml cannot be imported: {type(error).__name__}: {error}"),
-        "Install it anew: `pip install --force-reinstall nvidia-ml-py`",
+        "Reinstall it: `pip install --force-reinstall nvidia-ml-py`",
     ) from error
 
 NO_DRIVER = (pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded)

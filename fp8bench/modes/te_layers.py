@@ -119,7 +119,7 @@ def _why_none(model: nn.Module) -> str:
     """The first linear layer with what is wrong about it, and what there is instead."""
     linears = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
     kinds = Counter(type(layer).__name__ for layer in model.modules() if isinstance(layer, nn.Conv2d))
-    convolutions = "".join(f"; {number} {kind} layers are no linear layers" for kind, number in kinds.items())
+    convolutions = "".join(f"; {number} {kind} layers are not linear layers" for kind, number in kinds.items())
     if not linears:
         return f"it has no linear layer{convolutions}"
     name, layer = linears[0]

@@ -69,7 +69,7 @@ class TEBF16(Switched):
     compile_policy = compile_policy(None)
     compile_islands = f"{versions()}: {ISLANDS}"
     config_fields: ClassVar[tuple[str, ...]] = ("te_attention", "te_switches")
-    selective_refusal = "Transformer Engine's GEMMs are no operations of torch's, among which a policy could choose"
+    selective_refusal = "Transformer Engine's GEMMs are not operations of torch, from which a policy could choose"
 
     def __init__(
         self, recipe: str | None = None, te_attention: TEAttention = "te", te_switches: str | None = None

@@ -94,7 +94,7 @@ def decode(definition: Definition, pattern: int) -> float:
     Raises ValueError for a pattern of more bits than the format has.
     """
     if not 0 <= pattern < 1 << definition.bits:
-        raise ValueError(f"{definition.name} has {definition.bits} bits, and {pattern:#x} is no pattern of these")
+        raise ValueError(f"{definition.name} has {definition.bits} bits, and {pattern:#x} matches none of these")
     unsigned = pattern & definition.ones
     sign = -1.0 if unsigned != pattern else 1.0
     if definition.specials == "nan_at_minus_zero" and sign < 0 and unsigned == 0:

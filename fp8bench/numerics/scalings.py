@@ -150,7 +150,7 @@ def found(name: str) -> Found:
     """name: of SCALINGS. Raises ValueError for another."""
     way = next((one for one in SCALINGS if one.name == name), None)
     if way is None:
-        raise ValueError(f"{name} is no way to scale")
+        raise ValueError(f"{name} is not a way to scale")
     values = sample()
     first = cast(values, way)
     second = transposed(cast(transposed(values), way))

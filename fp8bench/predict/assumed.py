@@ -42,9 +42,7 @@ def _about_memory(work: Work, machine: Machine, limits: Limits) -> list[str]:
     if not kinds:
         return []
     listed = f"{', '.join(kinds[:-1])} and {kinds[-1]}" if len(kinds) > 1 else kinds[0]
-    return [
-        f"by memory bandwidth go, of the time on {machine.gpu}, {listed}; the rest goes by the SMs' number and clock"
-    ]
+    return [f"of the time on {machine.gpu} memory bandwidth limits {listed}; the SMs' number and clock limit the rest"]
 
 
 def _about_attention(work: Work, machine: Machine, limits: Limits) -> str:

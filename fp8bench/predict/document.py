@@ -20,8 +20,8 @@ ABOUT_ERRORS = (
 )
 
 ABOUT_LIMITS = (
-    "By memory bandwidth go these shares of the kernels' time, as two GPUs that differ in memory alone show; the rest "
-    "goes by the SMs, and of attention a part by the dense peak. A prediction goes by all pairs of records together."
+    "These shares of the kernels' time scale with memory bandwidth, as two GPUs that differ only in memory show; the "
+    "rest scales with the SMs, and a part of attention with the dense peak. A prediction uses all pairs of records together."
 )
 
 LONG_S = 0.1
@@ -301,8 +301,8 @@ def _about_ranges(rows: Sequence[Prediction]) -> list[str]:
             continue
         tried = "1 prediction" if error.cases == 1 else f"{error.cases} predictions"
         said.append(
-            f"Ranges: the measured 95 % intervals, widened by {error.share * 100:.0f} % to either side. So far off was "
-            f"the model at worst in {tried} of what was measured, for {error.basis}: {_worst(error)}. Few machines are "
-            "known, so a range is no 95 % interval."
+            f"Ranges: the measured 95 % intervals, widened by {error.share * 100:.0f} % to either side. The model "
+            f"was off by this much at worst in {tried} of what was measured, for {error.basis}: {_worst(error)}. Few "
+            "machines are known, so a range is not a 95 % interval."
         )
     return said

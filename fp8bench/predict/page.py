@@ -12,7 +12,7 @@ from fp8bench.report.page.page import Part, Section
 HEADING = "Predicted, not measured"
 LEAD = (
     "What the rows above would come to on machines that were not measured (fp8bench predict). These are not ranked "
-    "with measurements, and no chart has them. A range is no 95 % interval: it is how far such predictions were off."
+    "with measurements, and no chart has them. A range is not a 95 % interval: it is how far such predictions were off."
 )
 
 

@@ -229,7 +229,7 @@ def _row_warnings(source: Source, target: Target, error: ModelError | None) -> l
     if doubted:
         said.append(f"doubtful in the catalogue: {', '.join(doubted)} of {target.gpu.name}")
     if source.host_bound:
-        said.append("no range: its GPU waited for its host, and how fast another host is nobody knows")
+        said.append("no range: its GPU waited for its host, and the speed of another host is not known")
     elif error is None:
         said.append("no range: no record of a second machine tests such a change")
     return said

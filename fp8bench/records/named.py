@@ -114,7 +114,7 @@ def by_id(name: str, by_run_id: dict[str, _Item]) -> _Item | None:
         return by_run_id[name]
     if len(run_ids) > 1:
         shown = ", ".join([*run_ids[:SHOWN], *["..."] * (len(run_ids) > SHOWN)])
-        raise UsageError(f"{len(run_ids)} run ids begin with {name!r}", f"Say more of it: {shown}")
+        raise UsageError(f"{len(run_ids)} run ids begin with {name!r}", f"Give more of it: {shown}")
     return by_run_id[run_ids[0]] if run_ids else None
 
 

@@ -36,7 +36,7 @@ TRIED = (
     "Each was tried and its result compared with float32's. What is refused needs a cast to bfloat16 or float32 first; "
     "a GEMM of fp8 is scaled_mm."
 )
-EMULATED_ON_CPU = "A CPU's result is computed in float32 and rounded: it is no sign that fp8 units would run it."
+EMULATED_ON_CPU = "A CPU's result is computed in float32 and rounded: it does not show that fp8 units would run it."
 
 
 def document(report: FormatReport) -> Document:

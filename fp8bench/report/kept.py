@@ -54,7 +54,7 @@ def migrated(
         ),
         *((name, "left as it is", reason) for name, reason in left),
     ]
-    verb = "written anew" if rewritten else "of an older format; nothing was changed, since --yes was not given"
+    verb = "rewritten" if rewritten else "of an older format; nothing was changed, since --yes was not given"
     said = f"{where}: {counted(len(found), 'record')} {verb}, {len(left)} left as they are."
     return _document(
         rows, ("file", "was", "remark"), [Sentence(said)],

@@ -45,7 +45,7 @@ def _falls(points: Sequence[Point], name: Name) -> list[str]:
         if last.share_of_smallest is None:
             continue
         said.append(
-            f"{name(last)}: of a GPU's rate on {size_of(first)} {share(last)} are left on "
+            f"{name(last)}: {share(last)} of a GPU's rate on {size_of(first)} remain on "
             f"{size_of(last)}{_dearer(first, last)}."
         )
     return said

@@ -26,8 +26,8 @@ UNITS_A_STEP = (4096, 8192, 16384)
 
 SHOWN = 8192
 METHOD = (
-    "Of one node's rate a GPU. Projected: ring all-reduce over the slowest link, from nothing hidden to all of it; "
-    "off: how far outside that range, below 0 where the published one fell further. Links are taken at their "
+    "Relative to one node's rate per GPU. Projected: ring all-reduce over the slowest link, from nothing hidden to all "
+    "of it; off: how far outside that range, below 0 where the published one fell further. Links are taken at their "
     "datasheet's full speed. How many tokens a step has is assumed: the source does not say it."
 )
 

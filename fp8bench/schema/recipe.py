@@ -191,7 +191,7 @@ def checked_layers(value: str, whose: str, torchao: bool) -> str:
         if torchao:
             return value
         raise UsageError(
-            f"{whose}: layers={LIBRARY_LAYERS} is torchao's own rule for small shapes, which this mode has not",
+            f"{whose}: layers={LIBRARY_LAYERS} is torchao's own rule for small shapes, which this mode does not have",
             "Use all, auto or a regular expression, or name it for one mode: --mode torchao-float8:layers=torchao",
         )
     if len(value) > LONGEST_REGEX or re.search(r"[,/\s]", value):
@@ -203,6 +203,6 @@ def checked_layers(value: str, whose: str, torchao: bool) -> str:
         re.compile(value)
     except re.error as error:
         raise UsageError(
-            f"{whose}: layers={value!r} is no regular expression: {error}", "Use, for example, layers=mlp"
+            f"{whose}: layers={value!r} is not a regular expression: {error}", "Use, for example, layers=mlp"
         ) from error
     return value

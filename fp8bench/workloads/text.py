@@ -97,7 +97,9 @@ def of_file(path: Path) -> Text:
     except OSError as error:
         raise UsageError(f"--text {path} cannot be read: {error.strerror}", "Check its name and permissions") from error
     if len(content) < HELD_OUT:
-        raise UsageError(f"--text {path} has {len(content)} bytes, which is no text to train on", "Name a longer one")
+        raise UsageError(
+            f"--text {path} has {len(content)} bytes, which is not enough text to train on", "Name a longer one"
+        )
     border = len(content) - len(content) // HELD_OUT
     return Text(path.name, content[:border], content[border:])
 

@@ -240,7 +240,7 @@ def test_a_mode_profiled_on_one_of_two_instances_is_plain(explain, results):
         (["te-fp8/compiled"], "no file, run or mode is called 'te-fp8/compiled'"),
         (["te-fp8/fast"], "'te-fp8/fast': unknown variant 'fast'. Variants are eager, "),
         (["none.json"], "cannot read none.json: No such file or directory"),
-        (["202605"], "2 run ids begin with '202605'. Say more of it: 20260501T100000Z-p5-baseline-bf16-000000, "),
+        (["202605"], "2 run ids begin with '202605'. Give more of it: 20260501T100000Z-p5-baseline-bf16-000000, "),
     ],
 )
 def test_what_names_nothing_is_refused_in_one_line(explain, results, arguments, said):

@@ -35,7 +35,7 @@ def test_a_record_is_named_by_its_file_its_id_or_how_that_begins(products):
 
 def test_what_names_none_or_several_is_told(products, tmp_path):
     folder, records, (path, _) = products
-    with pytest.raises(UsageError, match=f"2 run ids begin with '202605'. Say more of it: {records[0].run_id}, "):
+    with pytest.raises(UsageError, match=f"2 run ids begin with '202605'. Give more of it: {records[0].run_id}, "):
         find_kept("202605", folder, GemmRecord)
     with pytest.raises(UsageError, match=f"no file is called '2025'.* The latest are: {records[0].run_id}, "):
         find_kept("2025", folder, GemmRecord)
@@ -50,7 +50,7 @@ def test_what_names_none_or_several_is_told(products, tmp_path):
 def test_an_id_that_others_begin_with_is_itself():
     assert by_id("a", {"a": 1, "ab": 2, "abc": 3}) == 1
     assert by_id("d", {"a": 1, "ab": 2, "abc": 3}) is None
-    with pytest.raises(UsageError, match=r"5 run ids begin with 'b'. Say more of it: b1, b2, b3, \.\.\."):
+    with pytest.raises(UsageError, match=r"5 run ids begin with 'b'. Give more of it: b1, b2, b3, \.\.\."):
         by_id("b", dict.fromkeys(["a", "b1", "b2", "b3", "b4", "b5"], 1))
 
 

@@ -249,7 +249,7 @@ class TestDryRun:
         (("--budget", "10parsec"), "unknown unit of time 'parsec'. Units are s, min, h"),
         (("--budget", "10"), "it has no unit of time"),
         (("--budget", "soon"), "it is no time"),
-        (("--budget", "0min"), "it is no time at all"),
+        (("--budget", "0min"), "it must be above 0"),
         (("--budget", "1h", "--budget-usd", "2"), "both --budget and --budget-usd were given"),
         (("--budget-usd", "2"), "--budget-usd needs the price of this machine"),
         (("--budget-usd", "-2", "--price", "1"), "it buys nothing"),

@@ -68,10 +68,10 @@ def test_what_is_the_same_for_all_is_how_a_measurement_is_made():
 @pytest.mark.parametrize(
     ("variants", "line", "said"),
     [
-        ("variants:", 2, "variants: it is no list of variants"),
-        ("variants: []", 2, "variants: it is no list of variants"),
-        ("variants: te-fp8", 2, "variants: it is no list of variants"),
-        ("variants:\n  - [te-fp8]", 3, "variant 1: it is no mapping of settings"),
+        ("variants:", 2, "variants: it is not a list of variants"),
+        ("variants: []", 2, "variants: it is not a list of variants"),
+        ("variants: te-fp8", 2, "variants: it is not a list of variants"),
+        ("variants:\n  - [te-fp8]", 3, "variant 1: it is not a mapping of settings"),
         ("variants:\n  - te-bf16\n  - {batch_size: 8}", 4, "mode of variant 2: every variant names one mode"),
         ("variants:\n  - {mode: [te-fp8, te-bf16]}", 3, "mode of variant 1: every variant names one mode"),
         ("variants:\n  - te-fp9", 3, "mode of variant 1: unknown mode 'te-fp9'"),

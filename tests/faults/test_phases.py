@@ -18,7 +18,7 @@ KINDS = {
     "unwritable": ("rank {} died: Unwritable: <exception str() failed>", "crash"),
     "surrogate": (r"rank {} died: ValueError: half \ud800 a letter", "crash"),
     "exits": ("rank {} died: SystemExit: 0", "crash"),
-    "leaves": ("rank {} died: ended with exit code 0, without a word", "host-death"),
+    "leaves": ("rank {} died: ended with exit code 0, without an error message", "host-death"),
     "interrupts": ("rank {} died: KeyboardInterrupt", "crash"),
     "oom": ("rank {} ran out of GPU memory at batch size 8: Tried to allocate 20.00 GiB", "oom"),
     "host-oom": ("rank {} ran out of host memory", "oom"),

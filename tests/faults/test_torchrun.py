@@ -27,7 +27,7 @@ class TestAlike:
     def test_nodes_that_were_asked_for_something_else_are_refused_whatever_it_is(self, name):
         refusal = judge([self.hello(0, {name: "this"}), self.hello(1, {name: "that"})]).refusal
 
-        assert refusal.what == f"the nodes are not alike: {name} is this on node 0 (host-0), that on node 1 (host-1)"
+        assert refusal.what == f"the nodes differ: {name} is this on node 0 (host-0), that on node 1 (host-1)"
 
     def test_every_node_tells_of_every_setting(self):
         told = hello(Elastic(0, 0, 2, 1), RunRequest(), Machine((), None, 2), {}).settings

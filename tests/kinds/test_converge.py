@@ -91,7 +91,7 @@ class TestPrepare:
         [
             (
                 {"modes": (BASELINE,)},
-                "baseline-bf16 alone was named, and there is nothing that its loss is compared with",
+                "baseline-bf16 alone was named, and there is nothing to compare its loss with",
             ),
             ({"modes": (BASELINE, BASELINE)}, "baseline-bf16 alone was named"),
             ({"modes": (BASELINE, "te-fp9")}, "unknown mode 'te-fp9'"),

@@ -55,7 +55,7 @@ def test_where_batches_differ_both_are_shown_at_one_that_they_share():
         "1.300x (1.290-1.310) the winner's time a unit."
     )
     assert lines[3] == (
-        "Both at batch 64: te-fp8:delayed with 585 images/s in a look alone and baseline-bf16 with 512 images/s "
+        "Both at batch 64: te-fp8:delayed with 585 images/s in a short look only and baseline-bf16 with 512 images/s "
         "(507-517) in 2 rounds."
     )
     assert len(lines) == 4
@@ -71,7 +71,7 @@ def test_a_better_look_is_no_measurement_and_is_named():
     [line] = [line for line in said(FP8, BF16, better, told_apart=True) if line.startswith("Better")]
 
     assert line == (
-        "Better, but of one process alone: te-fp8:delayed at batch 288, graphed, with 700 images/s in a look alone. "
+        "Better, but of one process alone: te-fp8:delayed at batch 288, graphed, with 700 images/s in a short look only. "
         "Resume to measure it."
     )
     dropped = better.model_copy(update={"place": None, "dropped": "leaves less than 8 % of the memory free"})

@@ -35,7 +35,7 @@ def test_a_lost_connection_is_anothers_fault_though_it_was_noticed_earlier():
         (-signal.SIGTERM, "rank 1 died: ended by SIGTERM"),
         (-signal.SIGSEGV, "rank 1 died: ended by SIGSEGV"),
         (-signal.SIGABRT, "rank 1 died: ended by SIGABRT"),
-        (3, "rank 1 died: ended with exit code 3, without a word"),
+        (3, "rank 1 died: ended with exit code 3, without an error message"),
         (-50, "rank 1 died: ended by signal 50"),
         (None, "rank 1 died: its process ended without an error"),
     ],

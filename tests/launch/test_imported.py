@@ -127,5 +127,5 @@ def test_the_record_reads_back_as_it_was_written():
 
 
 def test_a_figure_of_a_day_to_come_is_refused():
-    with pytest.raises(UsageError, match="--published-on 2999-01-01 is a day to come"):
+    with pytest.raises(UsageError, match="--published-on 2999-01-01 is in the future"):
         parsed(published_on="2999-01-01")

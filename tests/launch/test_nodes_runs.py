@@ -233,7 +233,7 @@ def test_unlike_nodes_are_refused_on_both_before_any_rank_begins(tmp_path):
     assert {rank: outcome.code for rank, outcome in done.items()} == {0: 2, 1: 2}
     for outcome in done.values():
         said = one_line(outcome)
-        assert "the nodes are not alike: batch_size is 4 on node 0 (" in said
+        assert "the nodes differ: batch_size is 4 on node 0 (" in said
         assert ", 8 on node 1 (" in said
     assert list(Path(tmp_path).rglob("*.json")) == []
 
@@ -257,5 +257,5 @@ class TestCollectives:
 
         assert [node.torchrun.wait(LIMIT_S) for node in nodes] == [1, 1]
         for node in nodes:
-            assert "the nodes are not alike: sizes is 64K on node 0" in node.errors()
+            assert "the nodes differ: sizes is 64K on node 0" in node.errors()
             assert node.records() == []

@@ -65,8 +65,8 @@ def test_a_choice_of_layers_that_cannot_be_made_is_refused(modes, layers, told):
         (None, None, None),
         (None, "mlp", None),
         ("recipe: delayed\nmargin: 1\n", "mlp", None),
-        (None, "attn", "--fp8-layers is of none of them"),
-        ("recipe: delayed\nmargin: 2\n", None, "--recipe is of none of them"),
+        (None, "attn", "--fp8-layers applies to none of them"),
+        ("recipe: delayed\nmargin: 2\n", None, "--recipe applies to none of them"),
     ],
 )
 def test_a_resumed_session_has_its_own_recipes_and_layers(tmp_path, recipe, layers, told):

@@ -62,7 +62,7 @@ def test_ranks_that_are_well_leave_their_reports(run):
     [
         ("rank-1-killed", "rank 1 died: ended by SIGKILL", "host-death", [CLOSED]),
         ("rank-1-terminated", "rank 1 died: ended by SIGTERM", "host-death", [CLOSED]),
-        ("rank-1-exits", "rank 1 died: ended with exit code 0, without a word", "host-death", [CLOSED]),
+        ("rank-1-exits", "rank 1 died: ended with exit code 0, without an error message", "host-death", [CLOSED]),
         ("rank-1-calls-exit", "rank 1 died: SystemExit: 3", "crash", [CLOSED]),
         ("rank-1-crashes", "rank 1 died: ended by SIGABRT", "host-death", [("Fatal Python error: Aborted", 1)]),
         (

@@ -103,7 +103,7 @@ class Plain(nn.Module):
 @pytest.mark.parametrize(
     ("model", "why"),
     [
-        (Plain(conv=nn.Conv2d(3, 8, 1)), "it has no linear layer; 1 Conv2d layers are no linear layers"),
+        (Plain(conv=nn.Conv2d(3, 8, 1)), "it has no linear layer; 1 Conv2d layers are not linear layers"),
         (Plain(mlp=nn.Linear(12, 32)), "mlp is 12 x 32, no multiples of 16"),
         (Plain(mlp=Odd(32, 32)), "mlp is of class Odd"),
         (Plain(head=nn.Linear(32, 32)), "head gives the logits, and stays plain"),

@@ -172,7 +172,7 @@ class TestWhatClaimsAreTestedOn:
         assert sample()[0][0] == pytest.approx(0.9417, abs=1e-4)
 
     def test_an_unknown_way_is_refused(self):
-        with pytest.raises(ValueError, match="fp9 is no way to scale"):
+        with pytest.raises(ValueError, match="fp9 is not a way to scale"):
             found("fp9")
 
     def test_zeros_are_cast_to_zeros(self):

@@ -50,7 +50,7 @@ def test_a_reader_learns_what_it_buys_how_far_to_believe_it_and_what_is_assumed(
     assert re.search(r"norms, activations, sums +35.0 +70.0 +2.00 +memory and SMs", text)
     assert "Assumed\n" in text
     assert "widened by 10 % to either side" in text
-    assert "a range is no 95 % interval" in text
+    assert "a range is not a 95 % interval" in text
     assert "omitted: fast-1x:te-bf16 is invalid" in text
 
 

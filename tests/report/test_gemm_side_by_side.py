@@ -139,7 +139,7 @@ def test_each_records_own_findings_are_told_after_its_label():
 def test_the_method_is_told_once_and_names_the_first_record():
     said = plain(FAST, SLOW).splitlines()[-3:]
     assert said[0] == (
-        "ratio: the time of p5en over this one's, so that above 1 this one is faster than p5en; a `?`: their intervals "
+        "ratio: the time of p5en over this one's, so above 1 this one is faster than p5en; a `?`: their intervals "
         "overlap. Times are of one process each, from a cold cache."
     )
     assert said[1:] == [STEP_METHOD, CASTS_METHOD]

@@ -228,7 +228,7 @@ def test_warnings_stand_in_every_format_and_under_the_table():
     ("rounds", "words"),
     [
         ((3, 3), "With 3 processes a row, a state that fewer than 63 % of processes have"),
-        ((6, 2), "With 2 processes (the fewest of a row here), a state that fewer than 78 % of processes have"),
+        ((6, 2), "With 2 processes (the fewest of these rows), a state that fewer than 78 % of processes have"),
         ((1,), "With 1 process a row, a state that fewer than 95 % of processes have"),
     ],
 )

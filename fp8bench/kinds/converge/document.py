@@ -198,7 +198,7 @@ def sentence(row: Row, group: Group) -> str:
     if row.diverged:
         return f"{name} diverged under {len(row.diverged)} of {row.seeds} seeds: {diverged(row)}."
     if row.equal_steps is None:
-        return f"{name} has no seed in common with a reference that came to its end: nothing can be said of its loss."
+        return f"{name} shares no seed with a reference that finished: its loss cannot be judged."
     clauses = [_clause(row.equal_steps, "at equal steps")]
     if row.equal_money is not None:
         clauses.append(_clause(row.equal_money, "at equal money", _usd(row.equal_money_usd)))

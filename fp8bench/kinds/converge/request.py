@@ -147,7 +147,7 @@ def _require_two(runs: Sequence[RunConfig]) -> None:
     if len(runs) < 2:
         only = runs[0].mode_label
         raise UsageError(
-            f"{only} alone was named, and there is nothing that its loss is compared with",
+            f"{only} alone was named, and there is nothing to compare its loss with",
             f"Name the reference first: --mode baseline-{'fp32' if only == 'baseline-bf16' else 'bf16'} --mode {only}",
         )
 

@@ -38,7 +38,7 @@ STEP_TITLE = "All GEMMs of a step, each as often as a step makes it:"
 STEP_METHOD = "A step's interval goes from the sum of its GEMMs' lower ends to that of their upper ones."
 CASTS_METHOD = f"TFLOP/s count a GEMM's operations over the whole time, casts too. {CASTS}"
 COMPARED_METHOD = (
-    "ratio: the time of {first} over this one's, so that above 1 this one is faster than {first}; a `?`: their "
+    "ratio: the time of {first} over this one's, so above 1 this one is faster than {first}; a `?`: their "
     "intervals overlap. Times are of one process each, {cache}."
 )
 COMPARED_EMULATED = "fp8 is emulated on {who}: such times are not those of fp8, and have no ratio."
@@ -327,5 +327,5 @@ def _bound_of_step(one: StepBound, gains: str) -> Iterable[str]:
     if one.profiled_products_s and abs(alone / one.profiled_products_s - 1) > UNLIKE:
         yield (
             f"In the step's profile all GEMMs take {one.profiled_products_s * 1e3:.1f} ms, and timed alone those of "
-            f"the linear layers take {alone * 1e3:.1f}: the bound is no better than that."
+            f"the linear layers take {alone * 1e3:.1f}: the bound is only as good as that."
         )

@@ -83,7 +83,7 @@ def unseen(rows: Sequence[Row]) -> list[str]:
         return []
     least = max(known, key=lambda row: row.unseen_share or 0)
     processes = counted(least.rounds, "process", "processes")
-    fewest = "a row" if {row.rounds for row in known} == {least.rounds} else "(the fewest of a row here)"
+    fewest = "a row" if {row.rounds for row in known} == {least.rounds} else "(the fewest of these rows)"
     return [
         f"With {processes} {fewest}, a state that fewer than {(least.unseen_share or 0) * 100:.0f} % of processes have "
         "(a slow start, another kernel) may be unseen; more --rounds show more."
@@ -159,7 +159,7 @@ def notes(rows: Sequence[Row], view: View) -> Iterator[str]:
     if any(row.job_hours is not None for row in rows):
         yield (
             "A job's hours and USD are those of training steps alone: no start, evaluation, checkpoint or "
-            "interruption, and no least time that is billed."
+            "interruption, and no minimum billing period."
         )
     sizes = sorted({row.batch_size for row in rows if row.status == "ok"})
     if len(sizes) > 1 and not view.best_batch and view.group_by != "batch":

@@ -72,7 +72,7 @@ def _looks_better(row: SweepRow, winner: SweepRow) -> bool:
 
 
 def _measured(row: SweepRow) -> str:
-    return f"in {counted(row.rounds, 'round')}" if row.rounds else "in a look alone"
+    return f"in {counted(row.rounds, 'round')}" if row.rounds else "in a short look only"
 
 
 def _apart(found: SweepResult) -> str:

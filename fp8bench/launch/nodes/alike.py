@@ -103,7 +103,7 @@ def _unlike(hellos: Sequence[Hello]) -> Refusal | None:
         unlike = differing(hellos, part)
         if unlike:
             what = "; ".join(f"{name} is {_listed(values, hellos)}" for name, values in list(unlike.items())[:AT_MOST])
-            return Refusal.of(UsageError(f"the nodes are not alike: {what}", remedy))
+            return Refusal.of(UsageError(f"the nodes differ: {what}", remedy))
     return None
 
 

@@ -173,7 +173,7 @@ def _of_end(end: End) -> Blame:
         how = f"ended by {_name(-end.exit_code)}"
         remedy = _OF_SIGNALS.get(-end.exit_code, ONE_OR_ALL)
     else:
-        how = f"ended with exit code {end.exit_code}, without a word"
+        how = f"ended with exit code {end.exit_code}, without an error message"
         remedy = "Look for what calls exit in the mode, the workload or their libraries"
     return Blame((end.rank,), f"rank {end.rank} died: {how}", "host-death", remedy)
 

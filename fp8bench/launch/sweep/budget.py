@@ -16,13 +16,13 @@ def parse_time(text: str) -> float:
     found = _TIME.fullmatch(text)
     units = ", ".join(UNITS_S)
     if found is None:
-        raise UsageError(f"--budget: invalid value {text!r}: it is no time", "Say, for example, --budget 10min")
+        raise UsageError(f"--budget: invalid value {text!r}: it is not a duration", "Give, for example, --budget 10min")
     number, unit = float(found[1]), found[2]
     if unit not in UNITS_S:
         what = f"unknown unit of time {unit!r}" if unit else "it has no unit of time"
         raise UsageError(f"--budget: invalid value {text!r}: {what}", f"Units are {units}: --budget 10min")
     if number <= 0:
-        raise UsageError(f"--budget: invalid value {text!r}: it is no time at all", "Say, for example, --budget 10min")
+        raise UsageError(f"--budget: invalid value {text!r}: it must be above 0", "Give, for example, --budget 10min")
     return number * UNITS_S[unit]
 
 

@@ -197,8 +197,8 @@ def wrap(model: nn.Module, scope: CompileScope | None, world_size: int, sharded:
     blocks = list(repeated_blocks(model))
     if not blocks:
         raise ModeUnavailable(
-            "this model has no list of like blocks to compile one by one",
-            "Use --compile off" if sharded else "Use --compile on, which takes it whole",
+            "this model has no list of identical blocks to compile one by one",
+            "Use --compile off" if sharded else "Use --compile on, which compiles the whole model",
         )
     for block in blocks:
         if sharded:

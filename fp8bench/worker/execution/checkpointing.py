@@ -68,7 +68,7 @@ def apply(kind: CheckpointChoice, model: nn.Module, mode: Mode) -> Checkpoints:
     found = Checkpoints(kind, list(repeated_blocks(model)))
     if not found.blocks:
         raise ModeUnavailable(
-            "this model has no list of like blocks to checkpoint one by one", "Use --activation-checkpointing none"
+            "this model has no list of identical blocks to checkpoint one by one", "Use --activation-checkpointing none"
         )
     for block in found.blocks:
         block.forward = _checkpointed(block.forward, found, mode)

@@ -65,7 +65,7 @@ def _no_room(parts: Parts, optimizer: OptimizerName) -> str | None:
     free = torch.cuda.mem_get_info(parts.device)[0]
     needed = int(SPARE * whole_bytes(parts, optimizer))
     missing = largest(needed - free, parts.device)
-    return None if missing <= 0 else f"the whole model does not fit beside it, {missing / 2**30:.1f} GiB are missing"
+    return None if missing <= 0 else f"the whole model does not fit next to it, {missing / 2**30:.1f} GiB are missing"
 
 
 def _twin(parts: Parts, optimizer: OptimizerName, batch: Batch) -> Parts:

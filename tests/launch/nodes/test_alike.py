@@ -41,7 +41,7 @@ def test_another_setting_is_refused_with_which_node_has_what(name, first, second
     said = refusal(hello(0, **{name: first}), hello(1, **{name: second}))
 
     assert said == (
-        f"the nodes are not alike: {name} is {first} on node 0 (host-0), {second} on node 1 (host-1). Give every node "
+        f"the nodes differ: {name} is {first} on node 0 (host-0), {second} on node 1 (host-1). Give every node "
         "the same command, files and FP8BENCH_ variables."
     )
 

@@ -59,12 +59,12 @@ def test_parameters_are_counted_without_computing_anything_or_by_the_workload_it
     ("asked", "device", "word", "reason"),
     [
         ({"parallel": "auto"}, CPU, "none", "auto: on a CPU"),
-        ({"parallel": "auto"}, CUDA, "none", "auto: a single rank has nobody to share with"),
+        ({"parallel": "auto"}, CUDA, "none", "auto: a single rank has no other rank to share with"),
         (
             {"parallel": "ddp"},
             CPU,
             "none",
-            "requested with --parallel ddp; a single rank has nobody to share with",
+            "requested with --parallel ddp; a single rank has no other rank to share with",
         ),
         ({"parallel": "fsdp"}, CPU, "fsdp", "requested with --parallel fsdp"),
     ],

@@ -70,7 +70,7 @@ def _notes(row: ClaimRow, letters: doc.Letters) -> str:
     texts = [FROM[row.value_from]] if row.value_from in FROM else []
     texts += [row.why] if row.why else []
     if row.verdict == "not measured":
-        how = "would be measured by" if row.test else "not told by records of training steps; see"
+        how = "would be measured by" if row.test else "cannot be tested with records of training steps; see"
         texts.append(f"{how} `{row.command}`")
     return " ".join(f"[{letters.of(text)}]" for text in texts)
 

@@ -315,7 +315,7 @@ def _number(node: ast.Constant) -> float:
 def _applied(operator: str, left: Value, right: Value) -> Value:
     """Return the result. One of the two is exact, so the ends are those of the other, moved or scaled."""
     if operator == "/" and right.value == 0:
-        raise UsageError("the expression divides by zero", "Turn it round")
+        raise UsageError("the expression divides by zero", "Swap its two sides")
     value = _computed(operator, left.value, right.value)
     if not math.isfinite(value):
         raise UsageError("the expression's value is no finite number", "Use smaller numbers")

@@ -133,7 +133,7 @@ def _reported_above(best: Row, ran: Sequence[Row]) -> str:
     if not above:
         return ""
     names = ", ".join(f"{name_of(row)} ({rate(row.units_per_usd)})" for row in above)
-    return f"Figures that were not measured here stand above it, and are no ground for a purchase: {names}."
+    return f"Figures that were not measured here stand above it, and are no basis for a purchase: {names}."
 
 
 def _not_ranked(rows: Sequence[Row]) -> str:
