@@ -13,9 +13,10 @@ AUTO = "auto"
 Fit = Literal["fits", "no headroom", "executed otherwise", "too large"]
 """The outcome of trying a size, over all ranks.
 
-fits: it ran and left the headroom free no headroom: it ran and used part of the headroom executed otherwise: it ran,
-but not as smaller sizes did (no memory was left for its CUDA graph), so its step differs too large: a rank ran out of
-memory
+fits: it ran and left the headroom free
+no headroom: it ran and used part of the headroom
+executed otherwise: it ran, but not as smaller sizes did (no memory was left for its CUDA graph), so its step differs
+too large: a rank ran out of memory
 """
 
 
@@ -32,9 +33,7 @@ class BatchTry(Frozen):
 
 
 class BatchSearch(Frozen):
-    """The sizes in the order in which they were tried, those known from records first. The result is the largest that
-    fits.
-    """
+    """The sizes in the order of the trials, those known from records first. The result is the largest that fits."""
 
     memory_bytes: int | None = Field(
         description="free before the search, of the GPU with the least, or a rank's share of the host's; null: unknown"

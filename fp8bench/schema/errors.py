@@ -172,9 +172,7 @@ def _bearable(name: str) -> int:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of a foreign error's message without its full stop, or the error's type, for use in a
-    sentence.
-    """
+    """Return the first line of another library's error for a sentence, without its full stop; or the error's type."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
 
 

@@ -1,5 +1,4 @@
-"""The base class of all models; reading files so that errors name file, line and field; and writing files atomically.
-"""
+"""The base class of all models; reading files with errors that name file, line and field; writing files atomically."""
 
 import errno
 import os

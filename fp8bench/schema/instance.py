@@ -61,9 +61,7 @@ class Instance(Frozen):
 
 
 class Gpu(Frozen):
-    """The figures of a GPU from datasheets. product_names: the exact names that its driver reports; parts of names are
-    not matched.
-    """
+    """The figures of a GPU from datasheets. product_names: the names that its driver reports, matched only exactly."""
 
     name: str
     product_names: tuple[str, ...] = ()

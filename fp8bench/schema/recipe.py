@@ -110,9 +110,7 @@ class Recipe:
 
 
 def split_recipe(text: str | None) -> Recipe:
-    """Split the name of a recipe into its parts without validation, for which see `read_recipe`. text: None for a mode
-    without recipes.
-    """
+    """Split a recipe's name without validating it, which `read_recipe` does. text: None for a mode without recipes."""
     base, *fields = (text or "").split(",")
     pairs = (one.partition("=") for one in fields)
     return Recipe(base, {name: value for name, _, value in pairs})
