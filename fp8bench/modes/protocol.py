@@ -95,7 +95,7 @@ class Mode(Protocol):
         """Raises ModeUnavailable(reason, remedy) if `device` cannot run this mode."""
 
     def convert(self, model: nn.Module) -> nn.Module:
-        """Return the model in this precision, on the same device and with the same weights. May change it in place."""
+        """Return the model in this precision, on the same device and with the same weights. May change `model`."""
 
     def forward_context(self) -> AbstractContextManager[Any]:
         """Return the context of each forward pass. It is entered inside bf16 autocast."""

@@ -1,4 +1,5 @@
 """A text whose bytes are tokens: what is trained on, what is held out, and in what order a seed reads it. No torch.
+
 No download is needed: Python includes a text of about ten million bytes, the sources of its standard library. The
 vocabulary is the 256 bytes, so that machines cannot differ in their tokenizers.
 
@@ -103,6 +104,7 @@ def of_file(path: Path) -> Text:
 
 def standard_library(folder: Path | None = None) -> Text:
     """Return the Python sources of the standard library, one file in HELD_OUT held out. folder: None: this Python's.
+
     Raises UsageError if the sources are missing, as in a Python that is packed into a zip file.
     """
     root = folder or Path(sysconfig.get_path("stdlib"))

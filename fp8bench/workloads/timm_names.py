@@ -1,4 +1,5 @@
 """Lists the models of the installed timm without importing it, which takes seconds: a mistyped name should fail first.
+
 timm registers a model by a decorator on the function that builds it, in a module under `timm/models`. The sources are
 searched for both, so the names are those of the installed version, except old names that it still accepts.
 """
