@@ -1,4 +1,4 @@
-"""`fp8bench switches`: what each option of Transformer Engine's layer gains, beside what was published."""
+"""`fp8bench switches`: what each option of Transformer Engine's layer gains, next to what was published."""
 
 from pathlib import Path
 from typing import Annotated
