@@ -1,4 +1,4 @@
-"""What the registry knows of a mode, a workload and a kind before it is imported."""
+"""What the registry knows about a mode, a workload or a kind before it is imported."""
 
 from collections.abc import Mapping
 from importlib import import_module

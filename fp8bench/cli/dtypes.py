@@ -66,7 +66,7 @@ def _with_casts(report: FormatReport, chosen: Sequence[str], casts: Sequence[flo
 
 
 def _with_operations(report: FormatReport, names: Sequence[str]) -> FormatReport:
-    """Add the tried operations. names: those given; empty: the usual ones. Raises UsageError if torch lacks one."""
+    """Add the tried operations. names: if empty, the usual ones. Raises UsageError if torch lacks one."""
     from fp8bench.numerics.arithmetic import USUAL, devices, torch_version, triable, try_all
 
     for name in names:

@@ -85,7 +85,7 @@ class CompileResult(Frozen):
 
 @dataclass(frozen=True)
 class Probed:
-    """Results of all probes. None: not run, because of --quick, or because there is nothing to probe."""
+    """Results of all probes. None if not run, because of --quick, or because there is nothing to probe."""
 
     torch: TorchResult | Failure | None = None
     timm: ImportResult | Failure | None = None

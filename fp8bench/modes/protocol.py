@@ -3,10 +3,10 @@
 The worker calls the methods in this order, each once except `forward_context`, which is entered for every forward pass:
 
     mode = cls(recipe)            # and the fields of RunConfig that `config_fields` names, as keywords
-    mode.check(device)            # raises ModeUnavailable rather than fall back in silence
+    mode.check(device)            # raises ModeUnavailable instead of falling back silently
     model = mode.convert(model)   # plain model in, same weights out, before DDP and torch.compile
     with mode.forward_context(): loss = ...          # forward alone; backward runs outside
-    mode.evidence(model)          # what really ran, read off the model afterwards
+    mode.evidence(model)          # what actually ran, read from the model afterwards
 
 A class need not inherit from `Mode`. If it does not define `tolerance`, `compile_policy`, `capture_refusal`,
 `config_fields` or `fp8`, the values here apply. `fp8` is a promise: a run of such a mode is invalid if no fp8 GEMM is

@@ -124,7 +124,7 @@ class TEGPTLayer(nn.Module):
         """x: [batch, sequence, width]."""
         for weight in self.accumulated():
             weight.overwrite_main_grad = self.options.beat.first
-        # A divided layer has the sequence as the first dimension, of which each rank has a part.
+        # A divided layer takes the sequence as the first dimension; each rank has a part of it.
         inner = x if self.group is None else scattered(x, self.group)
         y: Tensor = self.layer(inner, is_first_microbatch=self.options.is_first_microbatch)
         self.residual_dtype = y.dtype

@@ -143,7 +143,7 @@ def gathered(part: Tensor, group: Group) -> Tensor:
 
 
 def mean_over(loss: Tensor, group: Group) -> Tensor:
-    """Return the mean of the group's losses, of which each rank has one."""
+    """Return the mean of the group's losses, one from each rank."""
     mean: Tensor = _Mean.apply(loss, group)
     return mean
 

@@ -50,7 +50,7 @@ ROWS, COLUMNS = 512, 512
 
 DISTRIBUTIONS: tuple[Distribution, ...] = ("normal", "heavy-tailed", "outlier")
 SIZES = (16, 32, 64, 128, 256, 512, None)
-"""Values that share a scale, in the comparison of sizes; None: all of them."""
+"""Values that share a scale, in the comparison of sizes; None for all of them."""
 
 SWEPT = ((E4M3, FLOAT32), (E4M3, E8M0), (E2M1, E8M0), (E2M1, E4M3))
 """Elements and scales of the comparison of sizes."""

@@ -49,7 +49,7 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def require(what: str, needed: int, free: int | None, place: str, remedy: str) -> None:
-    """Raise UsageError if the need exceeds what is free. needed, free: bytes; None: unknown. what, place: in words."""
+    """Raise UsageError if the need exceeds what is free. needed, free: bytes; None if unknown. what, place: words."""
     if free is not None and needed > free:
         raise UsageError(f"{what} needs {gib(needed)}, and {gib(free)} are free on {place}", remedy)
 

@@ -21,7 +21,7 @@ Matrix = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Scaling:
-    """A way to scale. element, scale: formats. block: values that share a scale; None: all. square: in a square."""
+    """A way to scale. element, scale: formats. block: values that share a scale; None for all. square: as a square."""
 
     element: str
     scale: str
@@ -102,7 +102,7 @@ def _scale(exact: float, scaling: Scaling, tensor_scale: float) -> float:
 
 @cache
 def _rounding(name: str) -> Callable[[float], float]:
-    """Return a function that rounds like `nearest`, which looks everything up again for each value."""
+    """Return a function that rounds like `definitions.nearest`, which looks everything up for each value."""
     lowest = 1 - DEFINITIONS[name].bias
     mantissa_bits, most = DEFINITIONS[name].mantissa_bits, largest(name)
 

@@ -1,4 +1,4 @@
-"""How a batch size was found with `--batch-size auto`: which sizes were tried, and what each of them took."""
+"""How a batch size was found with `--batch-size auto`: which sizes were tried, and the outcome of each."""
 
 from typing import Literal
 

@@ -52,7 +52,7 @@ class ConvergeConfig(Frozen):
 
 
 class TextPlan(Frozen):
-    """What each rank needs to know in addition to its `RunConfig`. text_file: null: the standard library's sources."""
+    """What each rank needs to know in addition to its `RunConfig`. text_file: null for the standard library."""
 
     text_file: str | None
     text_sha256: str

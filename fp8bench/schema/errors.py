@@ -67,7 +67,7 @@ class UsageError(Fp8benchError):
 
 
 class ModeUnavailable(Fp8benchError):
-    """This machine cannot run the mode: exit code 3 if nothing else ran. A mode never falls back in silence."""
+    """This machine cannot run the mode: exit code 3 if nothing else ran. A mode never falls back silently."""
 
     exit_code = 3
     status: ClassVar[Status] = "unsupported"

@@ -27,8 +27,7 @@ CheckpointChoice = Literal["none", "selective", "full"]
 
 Join = Annotated[str, StringConstraints(pattern=r"^(none|ddp|fsdp|tp\d+|fsdp\+tp\d+)$")]
 """How ranks are joined. none: a single rank has nothing to share. ddp: each rank holds the complete model. fsdp: each
-holds a part of every weight. tp2: two ranks share every layer and the samples. fsdp+tp2: pairs of ranks are joined by
-fsdp.
+holds a part of every weight. tp2: two ranks share every layer and the samples. fsdp+tp2: fsdp joins pairs of ranks.
 """
 
 
@@ -86,7 +85,7 @@ def split_variant(text: str, what: str) -> tuple[str, Variant | None]:
     """Split `te-fp8:delayed/graphed` into label and variant; None if no variant is named. what: names the text in
     errors.
 
-    Raises UsageError for a word that is no variant.
+    Raises UsageError for a word that is not a variant.
     """
     label, _, word = text.partition("/")
     if not word:

@@ -69,7 +69,7 @@ class CastBehaviour:
 class Rounded:
     """A value and what a format makes of it.
 
-    becomes and the errors are None if the format cannot represent a result. Errors are relative to the value as given:
+    becomes and the errors are None if the format cannot represent a result. Errors are taken from the value as given:
     0 if it is held exactly (also inf by inf and nan by nan), nan if their arithmetic yields nan. by: who rounded the
     value; None if it was not rounded.
     """

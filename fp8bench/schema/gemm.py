@@ -3,7 +3,7 @@
 A GEMM is (M, N, K): rows of the output, columns of the output (the output features of a linear layer's forward
 GEMM), and the inner dimension that is summed over. It costs 2 M N K floating-point operations.
 
-A linear layer makes three GEMMs a step. With T rows in (batch x tokens), I features in and O out:
+A linear layer performs three GEMMs per step. With T rows in (batch x tokens), I features in and O out:
 
   forward          Y  = X W^T     (T, O, I)
   input gradient   dX = dY W      (T, I, O)

@@ -60,10 +60,10 @@ class ByDevice(NamedTuple):
 class Option:
     """The declaration of an option. help: a sentence without its full stop, to which the default is appended.
 
-    default: the default if the declaration of the configuration gives it, or if it differs by device; None if
-    `launch.plan` computes it. if_unset: what the help text shows for a computed default. shown_unset: what `--dry-run`
-    shows for it. metavar: None to derive it from the type. complete: a function of `cli.names`. one_round: whether the
-    option also applies to `explain --mode`, which runs each mode once.
+    default: the request's, if the configuration declares the option or devices differ in it; None if
+    `launch.plan` computes it. if_unset: what help shows for a computed default; shown_unset: what `--dry-run` shows.
+    metavar: None to derive it from the type. complete: a function of `cli.names`. one_round: whether the option also
+    applies to `explain --mode`, which runs each mode once.
     """
 
     help: str

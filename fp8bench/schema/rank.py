@@ -98,7 +98,7 @@ Reference = Literal["whole model", "sharded model"]
 
 class ExecutedEvidence(Frozen):
     """A comparison of steps executed as timed with the same steps run plainly eager, from the same weights, optimizer
-    state and batches. Errors are relative, the worst of any rank (see `execution.proof`).
+    state and batches. Errors are relative, the worst of any rank (see `worker.execution.proof`).
     """
 
     steps: int = Field(gt=0, description="so many were compared, one after the other")

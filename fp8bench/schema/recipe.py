@@ -1,4 +1,4 @@
-"""A scaling recipe with its fields, as it stands after a mode's name: `te-fp8:delayed,history=16,margin=1`.
+"""A scaling recipe with its fields, as it is written after a mode's name: `te-fp8:delayed,history=16,margin=1`.
 
     MODE[:RECIPE][,FIELD=VALUE...]
 

@@ -6,7 +6,7 @@ reports combine them.
 History of the format (`SCHEMA_VERSION`; `records.layout` reads the older ones):
   1  the first.
   2  kind, session, profile, telemetry as a series, the split of the step, energy, and how steady the steps were.
-  3  machine; what a session requested. Raw samples, telemetry and the profile, which are most of a record, stand at
+  3  machine; what a session requested. Raw samples, telemetry and the profile, which are most of a record, are at
       its end. No field of version 2 changed its meaning.
   4  how a step was executed and the proof of it (evidence.graph, evidence.executed), which replaces the two errors in
       evidence.compile; cause; the optimizer is a setting. A field is a line of the file with any array of numbers in
@@ -164,7 +164,7 @@ class RecordHead(Frozen):
 
 
 class Record(RecordHead):
-    """One run, or one imported figure. `records` reads it; `report.compare` combines it with prices."""
+    """One run, or one imported figure. `records` reads it; `kinds.run.compare` combines it with prices."""
 
     sections: ClassVar[frozenset[str]] = frozenset({"samples", "telemetry", "profile"})
     """The sections that are most of a record. They are at its end, and are not read for a table."""

@@ -52,9 +52,8 @@ RUNGS = (
     "weight-cache",
     "fused-qkv+fused-wgrad+weight-cache",
 )
-"""The steps of the tutorial, from the layer without switches; fused-qkv, which fused-wgrad requires, is also measured
-alone; the last step has all switches that gain.
-"""
+"""The rungs of the ladder, as in the tutorial: from the layer without switches, with fused-qkv, which fused-wgrad
+requires, also alone, to all switches that gain."""
 
 
 def joined(names: Iterable[str]) -> str | None:

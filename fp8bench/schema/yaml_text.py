@@ -52,7 +52,7 @@ def _require_once(keys: Sequence[Any]) -> None:
 
 
 def _located(construct: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Wrap a constructor of scalars so that its error says where a value cannot be built."""
+    """Wrap a constructor of scalars so that its error says which line has the invalid value."""
 
     def construct_here(loader: Any, node: Any) -> Any:
         try:

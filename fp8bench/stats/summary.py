@@ -23,8 +23,8 @@ def summarize(
     profile: Profile | None = None,
 ) -> Summary:
     """Return the summary. samples, telemetry: one entry per rank, in order of ranks. profile: rank 0's. The losses are
-    rank 0's. Host time and the parts of a step are medians of the slowest rank, over the steps whose parts were timed,
-    which need not be the timed ones. The interval is about this process group and no other (see stats.estimate).
+    rank 0's. Host time and the parts of a step are the slowest rank's medians. Parts are of the steps for which they
+    were measured, which need not be the timed ones. The interval is about this process group only (see stats.estimate).
 
     Raises ValueError if there are no ranks, or if ranks counted different steps.
     """

@@ -174,7 +174,7 @@ class GPTLayerWorkload:
 
 
 class GPTLayerMicro(GPTLayerWorkload):
-    """Small enough for two CPU cores; its widths are multiples of 16, so that float8 layers can be emulated."""
+    """A layer that is small enough for two CPU cores, with widths in multiples of 16 so that float8 can be emulated."""
 
     name = "gpt-layer-micro"
     usual_length: ClassVar[int] = 64

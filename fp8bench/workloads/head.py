@@ -23,7 +23,7 @@ class Head(nn.Linear):
     """Computes logits from the last hidden states, or the mean cross entropy if there are targets."""
 
     def forward(self, input: Tensor, targets: Tensor | None = None) -> Tensor:
-        """input: [..., in_features]. targets: [...] int64: a float32 scalar; None: logits [..., out_features]."""
+        """input: [..., in_features]. targets: [...] int64 for a float32 scalar, None for logits."""
         if targets is None:
             return super().forward(input)
         hidden = input.flatten(0, -2).to(_compute_dtype(input))

@@ -6,8 +6,8 @@
 
 The iterator of `batches` may have an attribute `prefetched`: how many batches may be waiting in it, prepared before the
 step that takes them. The loop empties that queue before it times steps, because steps that consume batches prepared
-earlier hide a loader that is too slow. It times enough steps for a whole number of full queues, because processes that
-fill a queue together deliver in bursts. Without the attribute, no batches are assumed to be prepared ahead.
+earlier hide a loader that is too slow. It times an integer number of full queues, because processes that fill a queue
+together deliver in bursts. Without the attribute, no batches are assumed to be prepared ahead.
 
 A batch is (inputs, targets), both on the device. Inputs are floating point, or integer tokens for a model that reads
 them with torch.nn.Embedding. The parity gate takes the gradient at the inputs or at the output of the embedding, and

@@ -103,7 +103,7 @@ def of_file(path: Path) -> Text:
 
 
 def standard_library(folder: Path | None = None) -> Text:
-    """Return the Python sources of the standard library, one file in HELD_OUT held out. folder: None: this Python's.
+    """Return the Python sources of the standard library, one file in HELD_OUT held out. folder: by default this one.
 
     Raises UsageError if the sources are missing, as in a Python that is packed into a zip file.
     """

@@ -45,7 +45,7 @@ _LAYER_SCALE = re.compile(r"(^|\.)(gamma\w*|ls\d*|layer_scale\w*(\.scale)?)$")
 
 
 class TimmModel(ImageClassifier):
-    """One model of timm; `of` makes its class. image_size: pixels of a side. For it and classes, None: the model's."""
+    """One model of timm; `of` makes its class. image_size, in pixels of a side, and classes: None for the model's."""
 
     name = "timm"
     model: ClassVar[str] = ""
