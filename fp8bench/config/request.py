@@ -121,7 +121,7 @@ class _CommonOptions(Frozen):
     @field_validator("*", mode="before")
     @classmethod
     def _no_switch(cls, value: Any, info: ValidationInfo) -> Any:
-        """Undo YAML's reading of a bare `on` or `off` as a boolean: some options have these words, no number does."""
+        """Turn a boolean, which YAML reads a bare `on` or `off` as, back into its word; refuse it as a number."""
         if not isinstance(value, bool):
             return value
         kind = kind_of(cls.model_fields[str(info.field_name)])

@@ -1,4 +1,4 @@
-"""When what ran: the pieces of a device's time in a trace.
+"""The timeline of a trace: the pieces of a device's time.
 
 On a GPU these are kernels, copies and fills. Each was launched by a call on the host, and both have the same
 correlation id. That is how the optimizer's kernels are identified: their launch is inside torch's own annotation of

@@ -61,7 +61,7 @@ def unseen_share(processes: int) -> float:
 
 
 def processes_to_see(share: float) -> int:
-    """Return the smallest number of processes that show a state that `share` of all have, at 95 % confidence.
+    """Return how many processes it takes for one to show a state that `share` of all have, at 95 % confidence.
 
     14 for one in five. Raises ValueError for a share that is not in (0, 1).
     """

@@ -15,7 +15,7 @@ GB = 1e9
 
 
 def bus_factor(operation: Operation, ranks: int) -> float:
-    """Return the share of the array's bytes that travels over each link. Raises ValueError for fewer than two ranks."""
+    """Return the bytes over each rank's link, relative to the array's. Raises ValueError for fewer than two ranks."""
     if ranks < 2:
         raise ValueError("a collective has at least two ranks")
     return (2 if operation == "all-reduce" else 1) * (ranks - 1) / ranks
